@@ -1,0 +1,55 @@
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+.PHONY: help run test check format bench openapi lock up down clean
+
+help: ## Show this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# The virtual environment is made anew when a lock file or pyproject.toml changed.
+$(VENV)/.run: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v < (3, 14) else "Spillgate needs Python 3.11, 3.12 or 3.13; this is %d.%d. Try: make PYTHON=python3.12 ..." % v)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@touch $@
+
+$(VENV)/.dev: requirements-dev.lock $(VENV)/.run
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@touch $@
+
+run: $(VENV)/.run ## Serve on 127.0.0.1:8377 (disk + SQLite; settings from SPILLGATE_*)
+	$(BIN)/python -m app.cli serve
+
+test: $(VENV)/.dev ## Run the whole test suite
+	$(BIN)/python -m pytest -q
+
+check: $(VENV)/.dev ## Formatting, lint, types, import directions
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev ## Format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.dev ## Measure speed and memory against the two references
+	$(BIN)/python -m bench.speed
+
+openapi: $(VENV)/.dev ## Write openapi/openapi.json from the app
+	$(BIN)/spillgate openapi > openapi/openapi.json.new && mv openapi/openapi.json.new openapi/openapi.json
+
+lock: $(VENV)/.dev ## Resolve the locked dependencies anew (needs uv)
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o requirements.lock pyproject.toml
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group dev -c requirements.lock -o requirements-dev.lock pyproject.toml
+
+up: ## Start the service in a container
+	docker compose up --build --detach --wait
+
+down: ## Stop the container, keep its volume
+	docker compose down
+
+clean: ## Remove the virtual environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""The nouns of Spillgate: frozen values, enums, ports and errors. Imports nothing of ours."""

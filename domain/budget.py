@@ -1,0 +1,103 @@
+"""Sessions and the tokens they may still take."""
+
+from dataclasses import dataclass, replace
+
+from domain.handles import SessionKey
+from domain.results import UsageReport
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A model's context window, all in tokens."""
+
+    context_window: int
+    buffer_tokens: int
+    max_output_tokens: int
+
+    @property
+    def limit_tokens(self) -> int:
+        return max(0, self.context_window - self.buffer_tokens - self.max_output_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a session may still take. Where `enforced` is false, nobody told us the window: the numbers
+    are counted all the same, and no result is refused for them."""
+
+    limit_tokens: int
+    used_tokens: int
+    reserved_tokens: int
+    enforced: bool
+
+    @property
+    def remaining_tokens(self) -> int:
+        return max(0, self.limit_tokens - self.used_tokens - self.reserved_tokens)
+
+    @property
+    def exhausted(self) -> bool:
+        return self.enforced and self.remaining_tokens == 0
+
+    def fits(self, tokens: int) -> bool:
+        return not self.enforced or tokens <= self.limit_tokens - self.used_tokens - self.reserved_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """An agent's run. Window fields are None where the agent declared nothing.
+
+    `epoch` counts how often the id was opened anew (or emptied), so that a call id of an earlier life is
+    not taken for one of this. `policy` is the session's policy override as JSON text. Times are Unix ms.
+    """
+
+    key: SessionKey
+    epoch: int
+    created_at: int
+    last_used_at: int
+    context_window: int | None = None
+    buffer_tokens: int | None = None
+    max_output_tokens: int | None = None
+    model: str | None = None
+    policy: str | None = None
+    used_tokens: int | None = None
+    turn: int | None = None
+    reserved_tokens: int = 0
+    ended_at: int | None = None
+
+    def budget(self, fallback: Window, required: bool) -> Budget:
+        """The budget in force: `fallback` fills what was not declared; `required` enforces it regardless."""
+        window = Window(
+            fallback.context_window if self.context_window is None else self.context_window,
+            fallback.buffer_tokens if self.buffer_tokens is None else self.buffer_tokens,
+            fallback.max_output_tokens if self.max_output_tokens is None else self.max_output_tokens,
+        )
+        enforced = required or self.context_window is not None or self.used_tokens is not None
+        return Budget(window.limit_tokens, self.used_tokens or 0, self.reserved_tokens, enforced)
+
+    def reported(self, report: UsageReport) -> "Session":
+        """The session after this report. The same report again changes nothing; nor does a latecomer of
+        an earlier turn. A new turn starts with nothing reserved."""
+        if report.turn is not None and self.turn is not None:
+            is_new = report.turn > self.turn
+        elif report.turn is not None:
+            is_new = True
+        else:
+            is_new = report.used_tokens != self.used_tokens
+        if not is_new:
+            return self
+        turn = self.turn if report.turn is None else report.turn
+        return replace(self, used_tokens=report.used_tokens, turn=turn, reserved_tokens=0)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionChange:
+    """What a PUT sets. A field named in `given` is set, to None too; the others stay as they are."""
+
+    given: frozenset[str]
+    context_window: int | None = None
+    buffer_tokens: int | None = None
+    max_output_tokens: int | None = None
+    model: str | None = None
+    policy: str | None = None
+
+    def applied(self, session: Session) -> Session:
+        return replace(session, **{name: getattr(self, name) for name in self.given})

@@ -1,0 +1,39 @@
+"""Which rule fired, what it leads to, and what the caller gets."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from domain.budget import Budget
+from domain.handles import Handle
+from domain.results import Measure
+
+
+class Trigger(StrEnum):
+    SIZE_CAP = "size_cap"
+    TOKEN_BUDGET = "token_budget"
+    RESERVE_FAILED = "reserve_failed"
+
+
+class OutcomeKind(StrEnum):
+    PASS = "pass"
+    STORE = "store"
+    TRUNCATE = "truncate"
+    CAP = "cap"
+    REJECT = "reject"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one result. `text` is what replaces it; None means that it passed as it came."""
+
+    kind: OutcomeKind
+    text: str | None
+    trigger: Trigger | None
+    handle: Handle | None
+    measure: Measure
+    budget: Budget
+    entry_id: str
+    truncated_bytes: int | None = None
+    truncated_total: int | None = None
+    replayed: bool = False
+    warnings: tuple[str, ...] = ()

@@ -1,0 +1,158 @@
+"""Every error Spillgate raises on purpose.
+
+SpillgateError
+├── BadRequest            malformed, or not for us
+│   ├── InvalidUtf8
+│   ├── HostNotAllowed
+│   └── BadPattern
+├── InvalidField          well-formed, but a value is wrong
+│   ├── IdempotencyKeyReused
+│   └── InvalidPolicy
+├── Unauthorized · Forbidden
+├── NotFound
+│   ├── ResultNotFound
+│   └── SessionNotFound
+├── Gone
+│   ├── ResultExpired
+│   └── SessionEnded
+├── Conflict              the session changed under a result on its way
+├── BodyTooLarge · UnsupportedMedia · RangeNotSatisfiable · BodyTimeout
+├── Incomplete            the caller asked for all or nothing
+├── Overloaded · Draining
+└── StorageError
+    ├── StoreUnavailable
+    └── StoreFull
+ConfigError               refuses to start; never reaches a client
+"""
+
+from typing import ClassVar
+
+
+class SpillgateError(Exception):
+    """Carries a sentence for the caller that says what to do; never a piece of the caller's input."""
+
+    code: ClassVar[str] = "error"
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail)
+        self.detail = detail
+
+
+class BadRequest(SpillgateError):
+    code = "malformed"
+
+
+class InvalidUtf8(BadRequest):
+    code = "invalid_utf8"
+
+
+class HostNotAllowed(BadRequest):
+    code = "host_not_allowed"
+
+
+class BadPattern(BadRequest):
+    code = "bad_pattern"
+
+
+class InvalidField(SpillgateError):
+    code = "invalid_field"
+
+
+class IdempotencyKeyReused(InvalidField):
+    code = "idempotency_key_reused"
+
+
+class InvalidPolicy(InvalidField):
+    code = "invalid_policy"
+
+
+class Unauthorized(SpillgateError):
+    code = "unauthorized"
+
+
+class Forbidden(SpillgateError):
+    code = "forbidden"
+
+
+class NotFound(SpillgateError):
+    code = "not_found"
+
+
+class ResultNotFound(NotFound):
+    code = "result_not_found"
+
+
+class SessionNotFound(NotFound):
+    code = "session_not_found"
+
+
+class Gone(SpillgateError):
+    code = "gone"
+
+
+class ResultExpired(Gone):
+    code = "result_expired"
+
+
+class SessionEnded(Gone):
+    code = "session_ended"
+
+
+class Conflict(SpillgateError):
+    code = "in_flight"
+    retryable = True
+
+
+class BodyTooLarge(SpillgateError):
+    code = "body_too_large"
+
+
+class UnsupportedMedia(SpillgateError):
+    code = "unsupported_media_type"
+
+
+class RangeNotSatisfiable(SpillgateError):
+    code = "range_not_satisfiable"
+
+    def __init__(self, detail: str, size: int) -> None:
+        super().__init__(detail)
+        self.size = size
+
+
+class BodyTimeout(SpillgateError):
+    code = "body_timeout"
+    retryable = True
+
+
+class Incomplete(SpillgateError):
+    code = "incomplete"
+
+
+class Overloaded(SpillgateError):
+    code = "overloaded"
+    retryable = True
+
+
+class Draining(SpillgateError):
+    code = "draining"
+    retryable = True
+
+
+class StorageError(SpillgateError):
+    """A store or ledger could not do it; what it was given is not kept."""
+
+    code = "storage_error"
+    retryable = True
+
+
+class StoreUnavailable(StorageError):
+    code = "store_unavailable"
+
+
+class StoreFull(StorageError):
+    code = "store_full"
+
+
+class ConfigError(Exception):
+    """A setting that cannot be honoured; the message names it and says what to do."""

@@ -1,0 +1,69 @@
+"""Handles: `session-<session id>/file-<uuid>`, safe as a relative path on every backend."""
+
+import hashlib
+import re
+import uuid
+from typing import NamedTuple
+
+from domain.errors import InvalidField, ResultNotFound
+
+DEFAULT_SESSION = "default"
+DEFAULT_TENANT = "default"
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:@=+~-]{0,127}")
+_HANDLE = re.compile(
+    r"session-(?P<session>[A-Za-z0-9_][A-Za-z0-9._:@=+~-]{0,127})"
+    r"/file-(?P<file>[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"
+)
+
+
+class SessionKey(NamedTuple):
+    """One agent's run. The tenant is part of every key, so that no answer crosses tenants."""
+
+    tenant: str
+    session_id: str
+
+
+class Handle(NamedTuple):
+    """Names one stored result of a tenant. Both parts are safe path parts: checked by whoever parses."""
+
+    session_id: str
+    file_id: str
+
+    def __str__(self) -> str:
+        return f"session-{self.session_id}/file-{self.file_id}"
+
+
+def is_name(text: str) -> bool:
+    """True for a session id or tenant that is safe as a path part and as a Redis key part."""
+    return _NAME.fullmatch(text) is not None
+
+
+def checked_session_id(text: str) -> str:
+    if not is_name(text):
+        raise InvalidField(
+            "session_id must be 1 to 128 characters out of letters, digits and ._:@=+~- "
+            "and start with a letter, a digit or _."
+        )
+    return text
+
+
+def parse_handle(text: str) -> Handle:
+    """Raises ResultNotFound for anything that is not a handle: a wrong shape cannot name a result."""
+    match = _HANDLE.fullmatch(text)
+    if match is None:
+        raise ResultNotFound(
+            "No stored result has this handle. Use it exactly as the handle message gave it."
+        )
+    return Handle(match["session"], match["file"])
+
+
+def new_handle(key: SessionKey, epoch: int, call_id: str | None, sha256: str) -> Handle:
+    """Random for a call without an id; derived for a named call, so that its retry finds the same place."""
+    if call_id is None:
+        return Handle(key.session_id, str(uuid.uuid4()))
+    seed = "\0".join((key.tenant, key.session_id, str(epoch), call_id, sha256))
+    digest = bytearray(hashlib.sha256(seed.encode()).digest()[:16])
+    digest[6] = digest[6] & 0x0F | 0x80  # RFC 9562 version 8: made by the application's own rule
+    digest[8] = digest[8] & 0x3F | 0x80
+    return Handle(key.session_id, str(uuid.UUID(bytes=bytes(digest))))

@@ -1,0 +1,209 @@
+"""The ports: what the governor needs of the world. Every backend of a port passes the same contract suite."""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, SummaryRow
+from domain.budget import Budget, Session, SessionChange, Window
+from domain.handles import Handle, SessionKey
+from domain.results import StoredResult, UsageReport
+
+
+class Clock(Protocol):
+    def __call__(self) -> int:
+        """Unix time in milliseconds."""
+        ...
+
+
+class Tokenizer(Protocol):
+    """One encoding. Exact and linear in the text's length; safe to call from any thread."""
+
+    @property
+    def name(self) -> str: ...
+
+    def count(self, text: str) -> int: ...
+
+
+class Draft(Protocol):
+    """A body on its way to the store. Nothing of it can be read before it is published."""
+
+    async def write(self, chunk: bytes) -> None:
+        """Raises StoreFull when the quota or the medium is full."""
+        ...
+
+    def read(self) -> AsyncIterator[bytes]:
+        """What was written so far, from the start."""
+        ...
+
+    async def publish(self, stored: StoredResult) -> None:
+        """Makes body, then info durable and visible, in one last atomic step. Publishing the same handle
+        with the same bytes again is harmless."""
+        ...
+
+
+class ResultStore(Protocol):
+    """Keeps the bodies of results and what is known of them. Driver errors arrive as StorageError."""
+
+    def draft(self) -> AbstractAsyncContextManager[Draft]:
+        """Leaving it without publishing leaves nothing behind."""
+        ...
+
+    async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
+        """None when it is unknown, deleted or past its `expires_at`."""
+        ...
+
+    def read(self, stored: StoredResult, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+        """Bytes `start` to before `end` in chunks of at most 1 MiB. Raises ResultExpired when the body went
+        away after `find`."""
+        ...
+
+    async def touch(self, stored: StoredResult) -> StoredResult:
+        """It was used: its retention starts anew. Answers it with its new `expires_at`."""
+        ...
+
+    async def delete(self, tenant: str, handle: Handle) -> bool:
+        """False when there was nothing to delete."""
+        ...
+
+    async def delete_session(self, key: SessionKey) -> int:
+        """Deletes every result of the session; answers how many."""
+        ...
+
+    async def holds(self, key: SessionKey) -> int:
+        """How many results of the session are stored and alive."""
+        ...
+
+    async def sweep(self) -> int:
+        """Deletes what has expired; answers how many."""
+        ...
+
+    async def stored_bytes(self) -> int:
+        """What the quota counts: published bodies and drafts."""
+        ...
+
+    async def check(self) -> None:
+        """Raises StorageError when a write would not be kept now."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What one entry costs its session. `call_id` makes it happen once: the same call again, in the same
+    epoch, answers the first receipt. `text` is what the model reads instead of the result, None if it
+    passed; it is kept with the call so that a retry gets the same answer."""
+
+    key: SessionKey
+    epoch: int
+    tokens: int
+    entry: AccountingEntry
+    fallback: Window
+    required: bool
+    call_id: str | None = None
+    fingerprint: str = ""
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What the ledger wrote down, now or (`replayed`) at the first try of the same call."""
+
+    entry: AccountingEntry
+    budget: Budget
+    fingerprint: str = ""
+    text: str | None = None
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """The session as a call finds it; `receipt` when this very call was settled before."""
+
+    session: Session
+    receipt: Receipt | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPage:
+    sessions: list[Session]
+    next_cursor: str | None
+
+
+class Ledger(Protocol):
+    """Keeps sessions, budgets and the accounting. Every method is one atomic step, and each that changes
+    something is durable against a killed process when it returns. Driver errors arrive as StorageError."""
+
+    async def enter(
+        self,
+        key: SessionKey,
+        call_id: str | None,
+        report: UsageReport | None,
+        fallback: Window,
+        required: bool,
+    ) -> Entered:
+        """A call arrives. A call settled before answers its receipt and its report is ignored; otherwise
+        the report is applied. An unknown session is answered as a fresh one, and written down only if
+        there is a report or, later, a charge. Raises SessionEnded."""
+        ...
+
+    async def reserve(self, charge: Charge) -> Receipt | None:
+        """Charges the tokens and appends the entry if they fit what remains; None if they do not, with
+        nothing changed. A budget that is not enforced fits everything. Raises SessionEnded; Conflict when
+        the session was opened anew or emptied since `charge.epoch`; IdempotencyKeyReused when the call
+        was settled with another fingerprint."""
+        ...
+
+    async def settle(self, charge: Charge) -> Receipt:
+        """As `reserve`, but past the limit if need be."""
+        ...
+
+    async def append(self, entry: AccountingEntry) -> None:
+        """An entry that charges no budget; accepted for an ended session too."""
+        ...
+
+    async def session(self, key: SessionKey) -> Session | None:
+        """Ended ones too, until they are forgotten."""
+        ...
+
+    async def put_session(self, key: SessionKey, change: SessionChange) -> Session:
+        """Opens or changes. An ended session starts anew: next epoch, nothing used or reserved."""
+        ...
+
+    async def report(self, key: SessionKey, report: UsageReport) -> Session:
+        """Opens the session if need be. Raises SessionEnded."""
+        ...
+
+    async def end(self, key: SessionKey) -> Session | None:
+        """Ends the session; None if unknown. The `default` session is emptied instead: next epoch,
+        nothing used or reserved, never ended. Ending an ended one changes nothing."""
+        ...
+
+    async def sessions(self, tenant: str, limit: int, cursor: str | None) -> SessionPage:
+        """Those alive (not ended), by id. Raises InvalidField for a cursor that is not ours."""
+        ...
+
+    async def entries(self, wanted: EntryFilter, limit: int, cursor: str | None) -> EntryPage:
+        """Oldest first, newest last. Raises InvalidField for a cursor that is not ours."""
+        ...
+
+    async def summary(self, wanted: EntryFilter, group_by: GroupBy) -> list[SummaryRow]:
+        """By group, most tokens saved first. `day` is UTC, `YYYY-MM-DD`."""
+        ...
+
+    async def stored_at(self, tenant: str, handle: Handle) -> int | None:
+        """When the accounting last saw this handle stored (Unix ms); tells expired from never known."""
+        ...
+
+    async def sweep(self) -> list[SessionKey]:
+        """Forgets idle sessions and entries past their retention. Answers the ended sessions that it
+        still remembers, so that bodies left behind by a crash can be deleted."""
+        ...
+
+    async def check(self) -> None:
+        """Raises StorageError when a write would not be kept now."""
+        ...
+
+    async def close(self) -> None: ...

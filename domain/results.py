@@ -1,0 +1,66 @@
+"""What a tool returned, how large it is, and what is known of it once it is kept."""
+
+from dataclasses import dataclass
+
+from domain.handles import Handle, SessionKey
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """Size of one result. `bytes` are UTF-8; `lines` are newlines plus one, 0 for empty text;
+    `chars` are Unicode code points; `tokens` are exact only where `tokens_exact` says so."""
+
+    bytes: int
+    lines: int
+    chars: int
+    tokens: int
+    tokens_exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReport:
+    """What the agent says is committed in its context. `turn` is None where the agent counts no turns."""
+
+    used_tokens: int
+    turn: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """All that a caller says about one result, but for its content.
+
+    `tool_arguments` is the JSON or string exactly as sent. `policy` is a policy override as JSON text.
+    """
+
+    key: SessionKey
+    tool_name: str
+    call_id: str | None = None
+    tool_arguments: str | None = None
+    is_error: bool = False
+    provider: str | None = None
+    tool_kind: str | None = None
+    latency_ms: int | None = None
+    model: str | None = None
+    context: UsageReport | None = None
+    policy: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResult:
+    """What is known of a kept result. Times are Unix milliseconds; `expires_at` moves with every use."""
+
+    tenant: str
+    handle: Handle
+    tool_name: str
+    tool_arguments: str | None
+    tool_kind: str | None
+    provider: str | None
+    is_error: bool
+    measure: Measure
+    sha256: str
+    stored_at: int
+    expires_at: int
+
+    @property
+    def key(self) -> SessionKey:
+        return SessionKey(self.tenant, self.handle.session_id)
