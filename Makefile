@@ -36,7 +36,7 @@ format: $(VENV)/.dev ## Format the code
 	$(BIN)/ruff check --fix .
 
 bench: $(VENV)/.dev ## Measure speed and memory against the two references
-	$(BIN)/python -m bench.speed
+	$(BIN)/python -m bench
 
 openapi: $(VENV)/.dev ## Write openapi/openapi.json from the app
 	$(BIN)/spillgate openapi > openapi/openapi.json.new && mv openapi/openapi.json.new openapi/openapi.json

@@ -64,6 +64,7 @@ class AccountingEntry:
     outcome: OutcomeKind | None = None
     model: str | None = None
     provider: str | None = None
+    strategy: str | None = None
     stop_reason: str | None = None
     cost_usd: float = 0.0
     error: str | None = None

@@ -39,7 +39,7 @@ class ToolResult:
     is_error: bool = False
     provider: str | None = None
     tool_kind: str | None = None
-    latency_ms: int | None = None
+    latency_ms: float | None = None
     model: str | None = None
     context: UsageReport | None = None
     policy: str | None = None

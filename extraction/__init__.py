@@ -1,0 +1,1 @@
+"""Answering from a stored result: strategies, and the ladder that chooses between them."""

@@ -1,0 +1,1 @@
+"""One file per resource: a route parses, calls one function, and answers."""

@@ -1,0 +1,55 @@
+"""Domain values as the JSON and headers that callers get."""
+
+from msgspec import Raw, UnsetType
+
+from app.wire import BudgetOut, MeasureOut, ResultOut
+from domain.budget import Budget
+from domain.decisions import Outcome, OutcomeKind
+from domain.results import Measure
+
+
+def result_out(outcome: Outcome, content: Raw | UnsetType, warnings: tuple[str, ...]) -> ResultOut:
+    return ResultOut(
+        outcome=outcome.kind.value,
+        content=content,
+        complete=outcome.kind is OutcomeKind.PASS and not warnings,
+        trigger=None if outcome.trigger is None else outcome.trigger.value,
+        handle=None if outcome.handle is None else str(outcome.handle),
+        measure=measure_out(outcome.measure),
+        budget=budget_out(outcome.budget),
+        truncated_bytes=outcome.truncated_bytes,
+        truncated_total=outcome.truncated_total,
+        entry_id=outcome.entry_id,
+        warnings=outcome.warnings + warnings,
+    )
+
+
+def measure_out(measure: Measure) -> MeasureOut:
+    return MeasureOut(measure.bytes, measure.lines, measure.chars, measure.tokens, measure.tokens_exact)
+
+
+def budget_out(budget: Budget) -> BudgetOut:
+    return BudgetOut(
+        budget.limit_tokens,
+        budget.used_tokens,
+        budget.reserved_tokens,
+        budget.remaining_tokens,
+        budget.exhausted,
+        budget.enforced,
+    )
+
+
+def spillgate_headers(outcome: Outcome) -> dict[str, str]:
+    measure = outcome.measure
+    headers = {
+        "Spillgate-Outcome": outcome.kind.value,
+        "Spillgate-Bytes": str(measure.bytes),
+        "Spillgate-Lines": str(measure.lines),
+        "Spillgate-Tokens": str(measure.tokens),
+        "Spillgate-Budget-Remaining": str(outcome.budget.remaining_tokens),
+    }
+    if outcome.trigger is not None:
+        headers["Spillgate-Trigger"] = outcome.trigger.value
+    if outcome.handle is not None:
+        headers["Spillgate-Handle"] = str(outcome.handle)
+    return headers

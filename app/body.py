@@ -1,0 +1,107 @@
+"""A result's content on its way through: measured while it is read, held small, spilled when large."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from functools import partial
+from types import TracebackType
+
+import anyio
+
+from content.meter import Meter
+from domain.ports import Draft, ResultStore, Tokenizer
+from domain.results import Measure
+from policies.facts import Policy
+
+HELD_BYTES = 1 << 20
+"""What is held in memory before a body is spilled to a draft."""
+
+INLINE_BYTES = 1 << 14
+"""Counting more than this takes over half a millisecond: it goes to a thread."""
+
+SLICE_BYTES = 1 << 18
+
+
+class Body:
+    """Reads a content once. A context manager: leaving it drops a draft that was not published."""
+
+    def __init__(
+        self, store: ResultStore, tokenizer: Tokenizer, policy: Policy, counting: anyio.CapacityLimiter
+    ) -> None:
+        self._store = store
+        self._policy = policy
+        self._counting = counting
+        self._meter = Meter(tokenizer)
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self._draft: Draft | None = None
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> "Body":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.__aexit__(kind, error, trace)
+
+    async def fill(self, chunks: AsyncIterator[bytes]) -> Measure:
+        """Reads all of it. Raises InvalidUtf8, and whatever the chunks or the store raise."""
+        async for chunk in chunks:
+            await self._weigh(chunk)
+            self._held.append(chunk)
+            self._held_bytes += len(chunk)
+            if self._held_bytes > HELD_BYTES:
+                await self._spill()
+        if self._meter.bytes <= INLINE_BYTES:
+            return self._meter.finish()
+        return await anyio.to_thread.run_sync(self._meter.finish, limiter=self._counting)
+
+    @property
+    def sha256(self) -> str:
+        return self._meter.sha256
+
+    async def content(self) -> bytes:
+        """All of it in memory, for an answer that hands it back."""
+        return b"".join([chunk async for chunk in self._read()])
+
+    async def ends(self, head_bytes: int, tail_bytes: int) -> tuple[bytes, bytes]:
+        """The first and the last bytes of it."""
+        head, tail = bytearray(), b""
+        async for chunk in self._read():
+            head += chunk[: head_bytes - len(head)]
+            tail = (tail + chunk[-tail_bytes:])[-tail_bytes:] if tail_bytes else b""
+        return bytes(head), tail
+
+    async def _read(self) -> AsyncIterator[bytes]:
+        if self._draft is not None:
+            async for chunk in self._draft.read():
+                yield chunk
+        for chunk in self._held:
+            yield chunk
+
+    async def draft(self) -> Draft:
+        """The draft that holds all of it, ready to be published."""
+        await self._spill()
+        assert self._draft is not None
+        return self._draft
+
+    async def _weigh(self, chunk: bytes) -> None:
+        # Past the size cap its fate is decided: from there on an estimate of the tokens is enough.
+        if 0 < self._policy.max_bytes < self._meter.bytes + len(chunk) and not self._policy.bypass:
+            self._meter.estimate_tokens()
+        if len(chunk) <= INLINE_BYTES:
+            self._meter.feed(chunk)
+        else:
+            await anyio.to_thread.run_sync(partial(self._feed, chunk), limiter=self._counting)
+
+    def _feed(self, chunk: bytes) -> None:
+        for start in range(0, len(chunk), SLICE_BYTES):
+            self._meter.feed(chunk[start : start + SLICE_BYTES])
+
+    async def _spill(self) -> None:
+        if self._draft is None:
+            self._draft = await self._stack.enter_async_context(self._store.draft())
+        for chunk in self._held:
+            await self._draft.write(chunk)
+        self._held.clear()
+        self._held_bytes = 0

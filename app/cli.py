@@ -1,0 +1,120 @@
+"""The command line: serve, check-config, healthcheck, openapi."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import httpx
+
+from app.runtime import load_policies
+from app.settings import PREFIX, Settings, load_settings
+from domain.errors import ConfigError
+
+_TIMEOUT_SECONDS = 5
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status: 0 done, 1 not healthy, 2 a setting or argument that cannot be honoured."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    try:
+        return COMMANDS[options.command](options)
+    except ConfigError as error:
+        print(f"spillgate: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="spillgate", description="HTTP sidecar that governs tool results.", allow_abbrev=False
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, text in (
+        ("serve", "serve until stopped"),
+        ("healthcheck", "exit 0 if a running service is ready, else 1"),
+    ):
+        command = commands.add_parser(name, help=text)
+        command.add_argument("--host", help="as SPILLGATE_HOST")
+        command.add_argument("--port", type=int, help="as SPILLGATE_PORT")
+        command.add_argument("--uds", type=Path, help="as SPILLGATE_UDS")
+    check = commands.add_parser("check-config", help="show the settings and policy in force")
+    check.add_argument("--tool", default="*", help="show the policy for this tool")
+    commands.add_parser("openapi", help="print the OpenAPI document")
+    return parser
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    """The environment's settings, with the command line's on top."""
+    given = {name: getattr(options, name) for name in ("host", "port", "uds")}
+    for name, value in given.items():
+        if value is not None:
+            os.environ[f"{PREFIX}{name.upper()}"] = str(value)
+    return load_settings()
+
+
+def _serve(options: argparse.Namespace) -> int:
+    from app.main import create_app
+    from app.serving import serve
+
+    settings = _settings(options)
+    load_policies(settings)
+    return serve(create_app(settings), settings)
+
+
+def _check_config(options: argparse.Namespace) -> int:
+    settings = load_settings()
+    shown = {f"{PREFIX}{name.upper()}": value for name, value in settings.model_dump(mode="json").items()}
+    shown[f"{PREFIX}LEDGER_URL"] = settings.ledger
+    policy = asdict(load_policies(settings).policy(options.tool))
+    print(json.dumps({"settings": _masked(shown), "tool": options.tool, "policy": policy}, indent=2))
+    return 0
+
+
+def _masked(shown: dict[str, object]) -> dict[str, object]:
+    """URLs without the password that they may carry."""
+    return {
+        name: str(httpx.URL(value).copy_with(password="***"))  # noqa: S106
+        if isinstance(value, str) and "@" in value and "://" in value
+        else value
+        for name, value in shown.items()
+    }
+
+
+def _healthcheck(options: argparse.Namespace) -> int:
+    settings = _settings(options)
+    uds = None if settings.uds is None else str(settings.uds)
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)  # noqa: S104
+    transport = httpx.HTTPTransport(uds=uds)
+    with httpx.Client(transport=transport, timeout=_TIMEOUT_SECONDS, trust_env=False) as client:
+        try:
+            answer = client.get(f"http://{'localhost' if uds else host}:{settings.port}/readyz")
+        except httpx.HTTPError as error:
+            print(f"not ready: {type(error).__name__}", file=sys.stderr)
+            return 1
+    if answer.status_code != 200:
+        print(f"not ready: {answer.status_code}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _openapi(options: argparse.Namespace) -> int:
+    from app.main import create_app
+
+    print(json.dumps(create_app(Settings()).openapi(), indent=2, ensure_ascii=False))
+    return 0
+
+
+COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "serve": _serve,
+    "healthcheck": _healthcheck,
+    "check-config": _check_config,
+    "openapi": _openapi,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

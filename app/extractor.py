@@ -1,0 +1,140 @@
+"""Answers a question about a stored result, within the session's size cap and what its budget still holds."""
+
+import uuid
+from dataclasses import dataclass, replace
+
+from app.lookup import look_up
+from app.runtime import Runtime
+from domain.accounting import AccountingEntry, EntryDetails, EntryStatus, EntryType, split_tool_name
+from domain.errors import Incomplete
+from domain.extraction import Answer, Coverage, ExtractStatus, Mode, Question
+from domain.ports import Charge, Entered, Receipt
+from domain.results import StoredResult
+from extraction import frames, ladder
+from extraction.source import Source
+from policies.book import Terms
+
+UNCAPPED_BYTES = 12_288
+"""How long an answer may be where the policy sets no size cap."""
+
+_TRIES = 3
+
+_EXHAUSTED = (
+    "The answer does not fit what is left of the context budget. Take the final turn, "
+    "or report the context's usage and ask again."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Extracted:
+    """`text` is framed: what the model reads."""
+
+    text: str
+    answer: Answer
+    stored: StoredResult
+    receipt: Receipt
+
+
+async def extract(tenant: str, question: Question, require_complete: bool, rt: Runtime) -> Extracted:
+    """Raises ResultNotFound, ResultExpired, SessionEnded; Incomplete where all was required."""
+    started = rt.clock()
+    stored = await look_up(rt, tenant, str(question.handle))
+    terms = rt.policies.terms(None)
+    entered = await rt.ledger.enter(stored.key, None, None, terms.window, terms.told)
+    terms = rt.policies.terms(entered.session.model)
+    asking = _Asking(question, require_complete, stored, entered, terms, started, rt)
+    return await asking.answered()
+
+
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    question: Question
+    require_complete: bool
+    stored: StoredResult
+    entered: Entered
+    terms: Terms
+    started: int
+    rt: Runtime
+
+    async def answered(self) -> Extracted:
+        """Smaller answers are tried while the budget refuses; the last resort is a failure that says so."""
+        source = Source(self.rt.store, self.stored, self.question.ranges)
+        room = self._size_cap() - len(self._framed(Mode.READ_GREP, "").encode())
+        for _ in range(_TRIES):
+            answer = await ladder.answer(source, self.question.mode, max(room, 0))
+            if self.require_complete and answer.status is not ExtractStatus.COMPLETE:
+                raise Incomplete(
+                    "The answer would not rest on all of the result. Ask about less of it, or allow it."
+                )
+            text = self._framed(answer.strategy, answer.body)
+            tokens = self._count(text)
+            receipt = await self.rt.ledger.reserve(self._charge(answer, text, tokens))
+            if receipt is not None:
+                return self._done(text, answer, receipt)
+            room = await self._smaller(len(answer.body.encode()), tokens)
+            if room <= 0:
+                break
+        return await self._exhausted()
+
+    async def _smaller(self, size: int, tokens: int) -> int:
+        """Bytes that should fit what remains, from what this answer's bytes cost in tokens."""
+        key, terms = self.stored.key, self.terms
+        now = await self.rt.ledger.enter(key, None, None, terms.window, terms.told)
+        remaining = now.session.budget(terms.window, terms.told).remaining_tokens
+        frame = self._count(self._framed(Mode.READ_GREP, ""))
+        return int((remaining - frame) * (size / max(tokens, 1)) * 0.9)
+
+    async def _exhausted(self) -> Extracted:
+        nothing = Coverage(1, 0, 0.0)
+        answer = Answer(_EXHAUSTED, Mode.TRUNCATE, ExtractStatus.PARTIAL, nothing, warnings=(_EXHAUSTED,))
+        text = frames.failed(self.stored.tool_name, str(self.stored.handle), self.question.mode, _EXHAUSTED)
+        charge = self._charge(answer, text, self._count(text))
+        failed = replace(charge.entry, status=EntryStatus.FAILED, error="budget exhausted")
+        receipt = await self.rt.ledger.settle(replace(charge, entry=failed))
+        return self._done(text, answer, receipt)
+
+    def _done(self, text: str, answer: Answer, receipt: Receipt) -> Extracted:
+        self.rt.metrics.extracted(answer)
+        self.rt.metrics.spent(receipt.entry.tokens_out)
+        return Extracted(text, answer, self.stored, receipt)
+
+    def _framed(self, strategy: Mode, body: str) -> str:
+        return frames.abstract(self.stored.tool_name, str(self.stored.handle), strategy, body)
+
+    def _count(self, text: str) -> int:
+        return self.rt.tokenizer(self.entered.session.model).count(text)
+
+    def _size_cap(self) -> int:
+        policy = self.rt.policies.policy(self.stored.tool_name, self.entered.session.policy)
+        return policy.max_bytes or UNCAPPED_BYTES
+
+    def _charge(self, answer: Answer, text: str, tokens: int) -> Charge:
+        stored, now = self.stored, self.rt.clock()
+        server, tool = split_tool_name(stored.tool_name)
+        entry = AccountingEntry(
+            id=f"entry-{uuid.uuid4()}",
+            type=EntryType.EXTRACT,
+            timestamp=now,
+            tenant=stored.tenant,
+            session_id=stored.handle.session_id,
+            tool_name=stored.tool_name,
+            latency=now - self.started,
+            mcpServer=server,
+            command=tool,
+            charactersIn=len(self.question.extract),
+            charactersOut=len(text),
+            tokens_out=tokens,
+            tokens_saved=-tokens,
+            model=self.entered.session.model,
+            strategy=answer.strategy,
+            details=EntryDetails(
+                tool_output_handle=str(stored.handle),
+                truncated=answer.coverage.ratio < 1,
+                bytes=len(text.encode()),
+                lines=text.count("\n") + 1,
+                tokens=tokens,
+            ),
+        )
+        return Charge(
+            stored.key, self.entered.session.epoch, tokens, entry, self.terms.window, self.terms.told
+        )

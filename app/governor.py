@@ -1,0 +1,187 @@
+"""What happens to one tool result, from measuring it to the line in the accounting."""
+
+import uuid
+from collections.abc import AsyncIterator
+from time import perf_counter
+from typing import NamedTuple
+
+from app.body import Body
+from app.runtime import Runtime
+from app.telemetry import log_stored
+from content.preview import preview
+from domain.accounting import AccountingEntry, EntryDetails, EntryStatus, EntryType, split_tool_name
+from domain.budget import Session
+from domain.decisions import Outcome, OutcomeKind, Trigger
+from domain.errors import IdempotencyKeyReused, SpillgateError
+from domain.handles import Handle, new_handle, parse_handle
+from domain.ports import Charge, Receipt
+from domain.results import Measure, StoredResult, ToolResult
+from policies import store as store_text
+from policies.book import Terms
+from policies.decide import decide
+from policies.facts import Facts, Policy, Preview
+
+_PREVIEWED_BYTES = 1 << 20
+"""How much of the head a preview looks at."""
+
+
+class Governed(NamedTuple):
+    """`content` is the whole result where it passed, None where `outcome.text` replaces it."""
+
+    outcome: Outcome
+    content: bytes | None
+
+
+async def govern(result: ToolResult, chunks: AsyncIterator[bytes], rt: Runtime) -> Governed:
+    """Measure, judge, reserve, keep, book: each once, in this order."""
+    started = perf_counter()
+    terms = rt.policies.terms(result.model)
+    entered = await rt.ledger.enter(result.key, result.call_id, result.context, terms.window, terms.told)
+    session = entered.session
+    if session.model is not None and result.model is None:
+        terms = rt.policies.terms(session.model)
+    policy = rt.policies.policy(result.tool_name, session.policy, result.policy)
+    tokenizer = rt.tokenizer(result.model or session.model)
+    async with Body(rt.store, tokenizer, policy, rt.counting) as body:
+        measure = await body.fill(chunks)
+        call = _Call(result, session, terms, policy, measure, body, rt, started)
+        if entered.receipt is not None:
+            return await call.replayed(entered.receipt)
+        trigger = decide(Facts(measure, session.budget(terms.window, terms.told)), policy)
+        if trigger is None:
+            receipt = await call.passed()
+            if receipt is not None:
+                return await call.outcome(receipt)
+            trigger = Trigger.RESERVE_FAILED
+        return await call.outcome(await call.kept(trigger))
+
+
+class _Call(NamedTuple):
+    """One result with all that is known of it once it is measured."""
+
+    result: ToolResult
+    session: Session
+    terms: Terms
+    policy: Policy
+    measure: Measure
+    body: Body
+    rt: Runtime
+    started: float
+
+    async def passed(self) -> Receipt | None:
+        """Charged and booked if it fits; a bypassed tool's result is charged past the limit."""
+        charge = self._charge(OutcomeKind.PASS, None, None, None)
+        if self.policy.bypass:
+            return await self.rt.ledger.settle(charge)
+        return await self.rt.ledger.reserve(charge)
+
+    async def kept(self, trigger: Trigger) -> Receipt:
+        """Body, then info, then the ledger: a handle is spoken only after its body is durable."""
+        result, rt = self.result, self.rt
+        handle = new_handle(result.key, self.session.epoch, result.call_id, self.body.sha256)
+        text = store_text.text(handle, self.measure, await self._preview())
+        await (await self.body.draft()).publish(self._stored(handle))
+        try:
+            receipt = await rt.ledger.settle(self._charge(OutcomeKind.STORE, trigger, handle, text))
+        except SpillgateError:
+            await rt.store.delete(result.key.tenant, handle)
+            raise
+        log_stored(result, handle, self.measure, trigger)
+        return receipt
+
+    async def replayed(self, receipt: Receipt) -> Governed:
+        """The same call again answers what it answered first."""
+        if receipt.fingerprint != self.body.sha256:
+            raise IdempotencyKeyReused(
+                "This tool_call_id was used for other content in this session. "
+                "Send each call under an id of its own; retry a call with the same content."
+            )
+        return await self.outcome(receipt)
+
+    async def outcome(self, receipt: Receipt) -> Governed:
+        entry = receipt.entry
+        handle = entry.details.tool_output_handle
+        outcome = Outcome(
+            kind=entry.outcome or OutcomeKind.PASS,
+            text=receipt.text,
+            trigger=entry.trigger,
+            handle=parse_handle(handle) if handle else None,
+            measure=self.measure,
+            budget=receipt.budget,
+            entry_id=entry.id,
+            replayed=receipt.replayed,
+        )
+        self.rt.metrics.governed(outcome, entry.tokens_out, perf_counter() - self.started)
+        return Governed(outcome, await self.body.content() if receipt.text is None else None)
+
+    async def _preview(self) -> str:
+        if self.policy.preview is Preview.NONE:
+            return ""
+        size = self.policy.preview_bytes
+        head, tail = await self.body.ends(_PREVIEWED_BYTES, size)
+        return preview(self.policy.preview, head, tail, self.measure.bytes, size)
+
+    def _stored(self, handle: Handle) -> StoredResult:
+        result, now = self.result, self.rt.clock()
+        return StoredResult(
+            tenant=result.key.tenant,
+            handle=handle,
+            tool_name=result.tool_name,
+            tool_arguments=result.tool_arguments,
+            tool_kind=result.tool_kind,
+            provider=result.provider,
+            is_error=result.is_error,
+            measure=self.measure,
+            sha256=self.body.sha256,
+            stored_at=now,
+            expires_at=now + self.rt.retention_ms,
+        )
+
+    def _charge(
+        self, kind: OutcomeKind, trigger: Trigger | None, handle: Handle | None, text: str | None
+    ) -> Charge:
+        result, measure = self.result, self.measure
+        tokens = measure.tokens
+        if text is not None:
+            tokens = self.rt.tokenizer(result.model or self.session.model).count(text)
+        server, tool = split_tool_name(result.tool_name)
+        entry = AccountingEntry(
+            id=f"entry-{uuid.uuid4()}",
+            type=EntryType.TOOL,
+            timestamp=self.rt.clock(),
+            tenant=result.key.tenant,
+            session_id=result.key.session_id,
+            tool_name=result.tool_name,
+            status=EntryStatus.FAILED if result.is_error else EntryStatus.OK,
+            latency=result.latency_ms or 0,
+            mcpServer=server,
+            command=tool,
+            charactersIn=len(result.tool_arguments or ""),
+            charactersOut=measure.chars if text is None else len(text),
+            tokens_in=measure.tokens,
+            tokens_out=tokens,
+            tokens_saved=measure.tokens - tokens,
+            trigger=trigger,
+            outcome=kind,
+            model=result.model or self.session.model,
+            provider=result.provider,
+            details=EntryDetails(
+                tool_output_handle=str(handle) if handle else None,
+                tool_output_reason=trigger,
+                truncated=False,
+                bytes=measure.bytes,
+                lines=measure.lines,
+                tokens=measure.tokens,
+            ),
+        )
+        return Charge(
+            key=result.key,
+            epoch=self.session.epoch,
+            tokens=tokens,
+            entry=entry,
+            fallback=self.terms.window,
+            required=self.terms.told,
+            call_id=result.call_id,
+            fingerprint=self.body.sha256,
+            text=text,
+        )

@@ -1,0 +1,278 @@
+"""HTTP/1.1 with deadlines: uvicorn's protocol, and bounds on what a slow or greedy client can hold.
+
+A connection is read in two phases: the head (between requests, and a header block), then its body.
+Deadlines are kept by one sweep over all connections, not by a timer a request.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from app.errors import MEDIA_TYPE, body_of, stored_of
+
+MAX_CONNECTIONS = 4096
+
+Refusal = tuple[int, str, str, str]
+
+INVALID = (400, "Malformed request", "malformed", "This is not a valid HTTP/1.1 request.")
+SLOW_HEAD = (408, "Headers too slow", "header_timeout", "The headers did not arrive in time.")
+SLOW_BODY = (408, "Body too slow", "body_timeout", "The body stopped arriving. Keep your copy and try again.")
+LARGE_HEAD = (
+    431,
+    "Headers too large",
+    "headers_too_large",
+    "Send at most 16 KiB of headers, 8 KiB of target.",
+)
+CROWDED = (503, "Overloaded", "overloaded", "Too many connections are open. Try again in a moment.")
+_RETRYABLE = frozenset({408, 503})
+
+_FRAMING = (b"content-length", b"transfer-encoding")
+
+
+class HeadTooLarge(Exception):
+    """Ends the parsing of a header block."""
+
+
+class Closer:
+    """A request's transport: closing it does not cut off an answer that the client has yet to read."""
+
+    __slots__ = ("close", "is_closing", "write")
+
+    def __init__(self, protocol: "Protocol") -> None:
+        self.write = protocol.transport.write
+        self.is_closing = protocol.transport.is_closing
+        self.close = protocol.close_gently
+
+
+class Protocol(HttpToolsProtocol):
+    """Timings are in seconds, sizes in bytes."""
+
+    HEAD_SECONDS: ClassVar[float] = 10.0
+    BODY_SECONDS: ClassVar[float] = 15.0
+    BODY_PROGRESS: ClassVar[int] = 1024
+    READER_SECONDS: ClassVar[float] = 30.0
+    LINGER_SECONDS: ClassVar[float] = 2.0
+    LINGER_BYTES: ClassVar[int] = 128 << 20
+    MAX_HEAD: ClassVar[int] = 16 << 10
+    MAX_TARGET: ClassVar[int] = 8 << 10
+    MAX_PIPELINED: ClassVar[int] = 64
+
+    def __init__(
+        self,
+        *args: Any,
+        refused: Callable[[str], None] = lambda code: None,
+        max_connections: int = MAX_CONNECTIONS,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.max_connections = max_connections
+        self.told = refused
+        self.in_body = False
+        self.since: float | None = self.loop.time()  # when this phase last moved; None: nothing is due
+        self.pending = 0  # read, but neither a whole head nor body yet
+        self.head_bytes = 0
+        self.body_bytes = 0
+        self.body_mark = 0
+        self.write_mark = 0
+        self.write_since = 0.0
+        self.deaf = False
+        self.lingering = False
+        self.discarded = 0
+        self.upgrading = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.closer = Closer(self)
+        if len(self.connections) > self.max_connections:
+            self._answer(CROWDED, None)
+            transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        if self.deaf:
+            self._discard(len(data))
+            return
+        if not self.in_body and not self.pending:
+            self.since = self.loop.time()
+        self.pending += len(data)
+        try:
+            self._feed(data)
+        except HttpParserError as error:
+            self.refuse(LARGE_HEAD if isinstance(error.__context__, HeadTooLarge) else INVALID)
+            return
+        if self.pending > self.MAX_HEAD:
+            # In a body these are chunk extensions or trailers without end.
+            self.refuse(INVALID if self.in_body else LARGE_HEAD)
+
+    def _feed(self, data: bytes) -> None:
+        while data:
+            try:
+                self.parser.feed_data(data)
+                return
+            except HttpParserUpgrade as upgrade:
+                data = data[upgrade.args[0] :]
+                if self.upgrading:
+                    self._decline_upgrade()
+
+    def _decline_upgrade(self) -> None:
+        """The parser takes what follows an `Upgrade` (Java's client asks for h2c) for the new protocol.
+        A fresh one is told of the body by a head of its own, which goes nowhere."""
+        framing = b"".join(b"%b: %b\r\n" % header for header in self.headers if header[0] in _FRAMING)
+        self.parser = HttpRequestParser(self)
+        self.parser.feed_data(b"POST / HTTP/1.1\r\n" + framing + b"\r\n")
+        self.upgrading = False
+
+    # What the parser says
+
+    def on_message_begin(self) -> None:
+        if not self.upgrading:
+            self.since = self.loop.time()
+            self.head_bytes = 0
+            super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        if not self.upgrading:
+            super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # A trailer must not become a header of a request that was admitted without it.
+        if not self.in_body:
+            self.head_bytes += len(name) + len(value) + 4
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if self.upgrading:
+            return
+        target = len(self.url)
+        if target > self.MAX_TARGET or target + self.head_bytes > self.MAX_HEAD:
+            raise HeadTooLarge
+        if len(self.pipeline) >= self.MAX_PIPELINED:
+            raise HeadTooLarge
+        super().on_headers_complete()
+        self.cycle.transport = self.closer  # type: ignore[assignment]
+        self.in_body = True
+        self.since = self.loop.time()
+        self.pending = self.body_bytes = self.body_mark = 0
+        self.upgrading = self.parser.should_upgrade() and any(
+            name in _FRAMING and value != b"0" for name, value in self.headers
+        )
+
+    def on_body(self, body: bytes) -> None:
+        self.pending = 0
+        self.body_bytes += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if not self.upgrading:
+            self.in_body = False
+            self.pending = 0
+            self.since = None
+            super().on_message_complete()
+
+    # What goes out
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Answers and closes. A request that is whole already is answered by the app first."""
+        self.deaf = True
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete and not self.in_body:
+            cycle.keep_alive = False
+            return
+        if not self.in_body:
+            self._answer(refusal, None)
+        elif not cycle.response_started and not self.pipeline:
+            self._answer(refusal, stored_of(cycle.scope["method"], cycle.scope["path"]))
+        if self.in_body:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self.close_gently()
+
+    def _answer(self, refusal: Refusal, stored: bool | None) -> None:
+        status, title, code, detail = refusal
+        self.told(code)
+        self.deaf = True
+        body = body_of(status, title, code, detail, "", status in _RETRYABLE, stored)
+        headers = [
+            *self.server_state.default_headers,
+            (b"content-type", MEDIA_TYPE.encode()),
+            (b"content-length", b"%d" % len(body)),
+            (b"x-content-type-options", b"nosniff"),
+            (b"cache-control", b"no-store"),
+            (b"connection", b"close"),
+        ]
+        lines = b"".join(b"%b: %b\r\n" % header for header in headers)
+        self.transport.write(STATUS_LINE[status] + lines + b"\r\n" + body)
+
+    def close_gently(self) -> None:
+        """Closes. To a client that is still sending, a close at once would be a reset, and cost it the
+        answer: what it sends is thrown away for a moment longer."""
+        if self.transport.is_closing() or self.lingering:
+            return
+        if not self.in_body and not self.pending:
+            self.transport.close()
+            return
+        self.deaf = self.lingering = True
+        self.since = self.loop.time()
+        self.flow.resume_reading()
+        self.transport.write_eof()
+
+    def _discard(self, size: int) -> None:
+        self.discarded += size
+        if self.discarded > self.LINGER_BYTES:
+            self.transport.abort()
+
+    def on_response_complete(self) -> None:
+        if self.lingering:
+            self.server_state.total_requests += 1
+        else:
+            super().on_response_complete()
+
+    # What is due
+
+    def keep_time(self, now: float) -> None:
+        if self._reader_stalled(now):
+            self.transport.abort()
+        elif self.lingering:
+            if self.since is not None and now - self.since >= self.LINGER_SECONDS:
+                self.transport.close()
+        elif self.deaf or self.since is None:
+            return
+        elif self._is_held(now):
+            self.since = now
+        elif self.in_body:
+            if now - self.since >= self.BODY_SECONDS:
+                self.refuse(SLOW_BODY)
+        elif now - self.since >= self.HEAD_SECONDS:
+            if self.cycle is None and not self.pending:
+                self.transport.close()
+            else:
+                self.refuse(SLOW_HEAD)
+
+    def _is_held(self, now: float) -> bool:
+        """True while it is not the client that keeps us waiting."""
+        if self.flow.read_paused:
+            return True
+        if not self.in_body:
+            return False
+        moved = self.body_bytes - self.body_mark >= self.BODY_PROGRESS
+        if moved:
+            self.body_mark = self.body_bytes
+        return moved or self.cycle.waiting_for_100_continue or bool(self.pipeline)
+
+    def _reader_stalled(self, now: float) -> bool:
+        """True when nothing was drained for long, and nothing but the reader can drain it."""
+        size = self.transport.get_write_buffer_size()
+        cycle = self.cycle
+        waiting = self.flow.write_paused or cycle is None or cycle.response_complete
+        if not size or not waiting or size < self.write_mark or not self.write_mark:
+            self.write_since = now
+        self.write_mark = size
+        return now - self.write_since >= self.READER_SECONDS
+
+
+def sweep(connections: Iterable[Any], now: float) -> None:
+    for connection in tuple(connections):
+        connection.keep_time(now)

@@ -1,0 +1,60 @@
+"""Reading back: a stored result through a line or pattern scanner, and what that costs in tokens."""
+
+import uuid
+from functools import partial
+from typing import Protocol
+
+import anyio
+
+from app.runtime import Runtime
+from content.greppable import Greppable
+from domain.accounting import AccountingEntry, EntryDetails, EntryType, split_tool_name
+from domain.results import StoredResult
+
+_INLINE_BYTES = 1 << 14
+
+
+class Scanner(Protocol):
+    def feed(self, chunk: bytes) -> None: ...
+
+
+async def scan(rt: Runtime, stored: StoredResult, scanner: Scanner, *, greppable: bool) -> None:
+    """Feeds the whole body, or its greppable view, to the scanner; large chunks in a thread."""
+    view = Greppable() if greppable else None
+    async for chunk in rt.store.read(stored):
+        if len(chunk) <= _INLINE_BYTES:
+            _feed(scanner, view, chunk)
+        else:
+            await anyio.to_thread.run_sync(partial(_feed, scanner, view, chunk), limiter=rt.scanning)
+    if view is not None:
+        scanner.feed(view.finish())
+
+
+def _feed(scanner: Scanner, view: Greppable | None, chunk: bytes) -> None:
+    scanner.feed(chunk if view is None else view.feed(chunk))
+
+
+async def account_read(rt: Runtime, stored: StoredResult, size: int) -> None:
+    """Books what was read back, so that savings are net. Its tokens are its share of the whole's."""
+    if size == 0:
+        return
+    measure = stored.measure
+    tokens = -(-size * measure.tokens // max(measure.bytes, 1))
+    rt.metrics.spent(tokens)
+    server, tool = split_tool_name(stored.tool_name)
+    await rt.ledger.append(
+        AccountingEntry(
+            id=f"entry-{uuid.uuid4()}",
+            type=EntryType.READ,
+            timestamp=rt.clock(),
+            tenant=stored.tenant,
+            session_id=stored.handle.session_id,
+            tool_name=stored.tool_name,
+            mcpServer=server,
+            command=tool,
+            charactersOut=size,
+            tokens_out=tokens,
+            tokens_saved=-tokens,
+            details=EntryDetails(tool_output_handle=str(stored.handle), bytes=size, tokens=tokens),
+        )
+    )

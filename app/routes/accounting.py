@@ -1,0 +1,196 @@
+"""The accounting: entries, exports, summaries."""
+
+import csv
+import io
+from collections.abc import AsyncIterator
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import BaseModel
+from starlette.responses import StreamingResponse
+
+from app.openapi import example_of, problems
+from app.runtime import Runtime
+from domain.accounting import (
+    AccountingEntry,
+    EntryDetails,
+    EntryFilter,
+    EntryStatus,
+    EntryType,
+    GroupBy,
+    SummaryRow,
+)
+from domain.decisions import OutcomeKind, Trigger
+from domain.errors import InvalidField
+
+router = APIRouter(prefix="/accounting", tags=["accounting"])
+
+EXPORT_PAGE = 1000
+CSV = "text/csv"
+NDJSON = "application/x-ndjson"
+
+Time = Annotated[str | None, Query(max_length=64, description="Unix ms, or ISO 8601.")]
+
+
+class EntriesOut(BaseModel):
+    """Newest last."""
+
+    entries: list[AccountingEntry]
+    next_cursor: str | None
+
+
+class SummaryOut(BaseModel):
+    """`tokens_saved` is net: what extraction and reading back cost is subtracted."""
+
+    group_by: GroupBy
+    rows: list[SummaryRow]
+    total: SummaryRow
+
+
+def _filter(
+    request: Request,
+    session_id: str | None = None,
+    type: EntryType | None = None,
+    tool_name: str | None = None,
+    trigger: Trigger | None = None,
+    outcome: OutcomeKind | None = None,
+    status: EntryStatus | None = None,
+    since: Time = None,
+    until: Time = None,
+) -> EntryFilter:
+    return EntryFilter(
+        request.scope["tenant"],
+        session_id,
+        type,
+        tool_name,
+        trigger,
+        outcome,
+        status,
+        _milliseconds(since, "since"),
+        _milliseconds(until, "until"),
+    )
+
+
+Wanted = Annotated[EntryFilter, Depends(_filter)]
+
+
+def _milliseconds(text: str | None, field: str) -> int | None:
+    if text is None:
+        return None
+    try:
+        if text.isascii() and text.isdigit() and len(text) < 16:
+            return int(text)
+        moment = datetime.fromisoformat(text)
+        return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise InvalidField(f"`{field}` must be Unix milliseconds or an ISO 8601 time.") from None
+
+
+@router.get(
+    "/entries",
+    response_model=EntriesOut,
+    summary="Accounting entries, newest last; Accept: text/csv or application/x-ndjson exports",
+    responses={
+        200: {
+            "content": {
+                "application/json": example_of("entries")["content"]["application/json"],
+                CSV: {"schema": {"type": "string"}},
+                NDJSON: {"schema": {"type": "string"}},
+            }
+        },
+        **problems(401, 422, 503),
+    },
+)
+async def get_entries(
+    request: Request,
+    wanted: Wanted,
+    limit: Annotated[int | None, Query(ge=1, le=1000, description="100; an export has no limit.")] = None,
+    cursor: Annotated[str | None, Query(max_length=512)] = None,
+) -> Response | EntriesOut:
+    rt: Runtime = request.app.state.runtime
+    accept = request.headers.get("accept", "")
+    for media, lines in ((CSV, _csv), (NDJSON, _ndjson)):
+        if media in accept:
+            pages = _pages(rt, wanted, limit, cursor)
+            return StreamingResponse(lines(pages), media_type=f"{media}; charset=utf-8")
+    page = await rt.ledger.entries(wanted, limit or 100, cursor)
+    body = msgspec.json.encode({"entries": page.entries, "next_cursor": page.next_cursor})
+    return Response(body, media_type="application/json")
+
+
+async def _pages(
+    rt: Runtime, wanted: EntryFilter, limit: int | None, cursor: str | None
+) -> AsyncIterator[list[AccountingEntry]]:
+    """All that match, or the first `limit`, a page at a time."""
+    while True:
+        page = await rt.ledger.entries(wanted, limit or EXPORT_PAGE, cursor)
+        yield page.entries
+        cursor = page.next_cursor
+        if limit is not None or cursor is None:
+            return
+
+
+async def _ndjson(pages: AsyncIterator[list[AccountingEntry]]) -> AsyncIterator[bytes]:
+    async for page in pages:
+        yield b"".join(msgspec.json.encode(entry) + b"\n" for entry in page)
+
+
+async def _csv(pages: AsyncIterator[list[AccountingEntry]]) -> AsyncIterator[str]:
+    """One column per field, the details' prefixed."""
+    yield ",".join(_COLUMNS) + "\r\n"
+    async for page in pages:
+        out = io.StringIO()
+        csv.writer(out).writerows([_row(entry) for entry in page])
+        yield out.getvalue()
+
+
+_FIELDS = [name for name in AccountingEntry.__dataclass_fields__ if name != "details"]
+_DETAILS = list(EntryDetails.__dataclass_fields__)
+_COLUMNS = [*_FIELDS, *(f"details.{name}" for name in _DETAILS)]
+
+
+def _row(entry: AccountingEntry) -> list[Any]:
+    values = asdict(entry)
+    details = values.pop("details")
+    return [_cell(value) for value in (*values.values(), *details.values())]
+
+
+def _cell(value: Any) -> Any:
+    # A spreadsheet runs a cell that begins like a formula.
+    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
+        return f"'{value}"
+    return value
+
+
+@router.get(
+    "/summary",
+    summary="Sums by group, most tokens saved first",
+    responses={200: example_of("summary"), **problems(401, 422, 503)},
+)
+async def get_summary(request: Request, wanted: Wanted, group_by: GroupBy = GroupBy.TOOL_NAME) -> SummaryOut:
+    rt: Runtime = request.app.state.runtime
+    rows = await rt.ledger.summary(wanted, group_by)
+    return SummaryOut(group_by=group_by, rows=rows, total=_total(rows))
+
+
+def _total(rows: list[SummaryRow]) -> SummaryRow:
+    total = SummaryRow(None, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0)
+    for row in rows:
+        entries = total.entries + row.entries
+        waited = total.latency_ms_mean * total.entries + row.latency_ms_mean * row.entries
+        total = replace(
+            total,
+            entries=entries,
+            failed=total.failed + row.failed,
+            bytes=total.bytes + row.bytes,
+            tokens_in=total.tokens_in + row.tokens_in,
+            tokens_out=total.tokens_out + row.tokens_out,
+            tokens_saved=total.tokens_saved + row.tokens_saved,
+            latency_ms_mean=waited / max(entries, 1),
+            latency_ms_max=max(total.latency_ms_max, row.latency_ms_max),
+            cost_usd=total.cost_usd + row.cost_usd,
+        )
+    return total

@@ -1,0 +1,77 @@
+"""POST /check: would a result of this size pass? Asked before the work is done."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from app.openapi import example_of, problems
+from app.runtime import Runtime
+from domain.decisions import Trigger
+from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
+from domain.results import Measure
+from policies import reject
+from policies.decide import decide
+from policies.facts import Facts, Policy
+
+router = APIRouter(tags=["results"])
+
+Size = Annotated[int, Field(ge=0, le=1 << 50, strict=True)]
+
+
+class CheckIn(BaseModel):
+    """`bytes` or `tokens`, whichever is known. A `paginated` read is bounded already: it may go ahead."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    session_id: str = DEFAULT_SESSION
+    tool_name: Annotated[str, Field(min_length=1, max_length=256)]
+    bytes: Size | None = None
+    tokens: Size | None = None
+    paginated: bool = False
+
+    @model_validator(mode="after")
+    def _one_size(self) -> "CheckIn":
+        if self.bytes is None and self.tokens is None:
+            raise ValueError("give bytes or tokens")
+        return self
+
+
+class CheckOut(BaseModel):
+    """`content` is what the model reads instead of a result, where it is not allowed."""
+
+    allowed: bool
+    trigger: Trigger | None
+    content: str | None
+
+
+@router.post(
+    "/check",
+    summary="Check a size before the work is done; reserves and stores nothing",
+    responses={200: example_of("check"), **problems(400, 401, 410, 422, 503)},
+)
+async def post_check(request: Request, body: CheckIn) -> CheckOut:
+    rt: Runtime = request.app.state.runtime
+    key = SessionKey(request.scope["tenant"], checked_session_id(body.session_id))
+    terms = rt.policies.terms(None)
+    session = (await rt.ledger.enter(key, None, None, terms.window, terms.told)).session
+    terms = rt.policies.terms(session.model)
+    policy = rt.policies.policy(body.tool_name, session.policy)
+    budget = session.budget(terms.window, terms.told)
+    measure = Measure(body.bytes or 0, 0, 0, body.tokens or 0, False)
+    trigger = None if body.paginated else decide(Facts(measure, budget), policy)
+    if trigger is None:
+        return CheckOut(allowed=True, trigger=None, content=None)
+    room = budget.limit_tokens - budget.used_tokens
+    return CheckOut(
+        allowed=False, trigger=trigger, content=_text(body.tool_name, trigger, measure, policy, room)
+    )
+
+
+def _text(tool_name: str, trigger: Trigger, measure: Measure, policy: Policy, room: int) -> str:
+    """In the unit that decided."""
+    if trigger is Trigger.TOKEN_BUDGET:
+        return reject.text(tool_name, measure.tokens, max(room, 0))
+    if 0 < policy.max_tokens < measure.tokens:
+        return reject.text(tool_name, measure.tokens, policy.max_tokens)
+    return reject.text(tool_name, measure.bytes, policy.max_bytes, "bytes")

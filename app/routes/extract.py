@@ -1,0 +1,110 @@
+"""POST /extract: a question about a stored result."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.errors import problem
+from app.extractor import Extracted, extract
+from app.openapi import example_of, problems
+from app.runtime import Runtime
+from domain.errors import Gone, NotFound
+from domain.extraction import Coverage, ExtractStatus, LlmUsage, Mode, Question, Span
+from domain.handles import parse_handle
+from extraction import frames
+
+router = APIRouter(tags=["extract"])
+
+
+class SpanIn(BaseModel):
+    """Bytes `start` to before `end`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    start: Annotated[int, Field(ge=0)]
+    end: Annotated[int, Field(ge=0)]
+
+
+class ExtractIn(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    handle: Annotated[str, Field(min_length=1, max_length=512)]
+    extract: Annotated[str, Field(min_length=1, max_length=65_536)]
+    mode: Mode = Mode.AUTO
+    deadline_ms: Annotated[int, Field(ge=100, le=120_000)] | None = None
+    require_complete: bool = False
+    ranges: Annotated[list[SpanIn], Field(max_length=1000)] = []
+
+
+class ExtractOut(BaseModel):
+    """`text` is framed, for the model; `body` is the same without its frame."""
+
+    text: str
+    body: str
+    status: ExtractStatus
+    strategy: Mode
+    handle: str
+    tool_name: str
+    coverage: Coverage
+    usage: LlmUsage
+    latency_ms: float
+    warnings: list[str]
+    entry_id: str
+
+
+@router.post(
+    "/extract",
+    response_model=ExtractOut,
+    summary="Ask a stored result",
+    responses={
+        200: example_of("extract"),
+        **problems(400, 401, 404, 410, 415, 422, 502, 503, 507),
+    },
+)
+async def post_extract(request: Request, body: ExtractIn) -> Response:
+    rt: Runtime = request.app.state.runtime
+    plain = "text/plain" in request.headers.get("accept", "")
+    try:
+        question = Question(
+            parse_handle(body.handle),
+            body.extract,
+            body.mode,
+            tuple(Span(span.start, span.end) for span in body.ranges),
+        )
+        extracted = await extract(request.scope["tenant"], question, body.require_complete, rt)
+    except (NotFound, Gone) as error:
+        if not plain:
+            raise
+        status = problem(error, "/extract").status_code
+        text = frames.failed("unknown", _safe(body.handle), body.mode, error.detail)
+        return Response(text, status, media_type="text/plain; charset=utf-8")
+    if plain:
+        return Response(extracted.text, media_type="text/plain; charset=utf-8")
+    return JSONResponse(_out(extracted))
+
+
+def _safe(handle: str) -> str:
+    """The handle only where it has the shape of one: other input is not repeated."""
+    try:
+        return str(parse_handle(handle))
+    except NotFound:
+        return "unknown"
+
+
+def _out(extracted: Extracted) -> dict[str, Any]:
+    answer = extracted.answer
+    return ExtractOut(
+        text=extracted.text,
+        body=answer.body,
+        status=answer.status,
+        strategy=answer.strategy,
+        handle=str(extracted.stored.handle),
+        tool_name=extracted.stored.tool_name,
+        coverage=answer.coverage,
+        usage=answer.usage,
+        latency_ms=extracted.receipt.entry.latency,
+        warnings=list(answer.warnings),
+        entry_id=extracted.receipt.entry.id,
+    ).model_dump(mode="json")

@@ -1,0 +1,69 @@
+"""Is it alive, is it ready, how is it doing."""
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel
+
+from app.openapi import problems
+from app.runtime import Runtime
+from domain.errors import Draining
+
+router = APIRouter(tags=["health"])
+
+
+class Status(BaseModel):
+    status: str
+
+
+class Health(BaseModel):
+    """`stored_bytes_cap` 0 means none of ours."""
+
+    status: str
+    version: str
+    stored_bytes: int
+    stored_bytes_cap: int
+
+
+@router.get("/livez", summary="The process answers")
+async def livez() -> Status:
+    return Status(status="ok")
+
+
+@router.get("/readyz", summary="Writes are kept", responses=problems(503, 507))
+async def readyz(request: Request) -> Status:
+    await _ready(request)
+    return Status(status="ok")
+
+
+@router.get("/healthz", summary="Readiness, with figures", responses=problems(503, 507))
+async def healthz(request: Request) -> Health:
+    await _ready(request)
+    rt: Runtime = request.app.state.runtime
+    return Health(
+        status="ok",
+        version=request.app.version,
+        stored_bytes=await rt.store.stored_bytes(),
+        stored_bytes_cap=rt.settings.storage_max_bytes,
+    )
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    summary="Prometheus metrics",
+    responses={200: {"content": {"text/plain": {}}}},
+)
+async def metrics(request: Request) -> Response:
+    rt: Runtime = request.app.state.runtime
+    rt.metrics.stored_bytes.set(await rt.store.stored_bytes())
+    rt.metrics.stored_bytes_cap.set(rt.settings.storage_max_bytes)
+    body, media_type = rt.metrics.render()
+    return Response(body, media_type=media_type)
+
+
+async def _ready(request: Request) -> None:
+    """Raises Draining, or what the store or the ledger raises."""
+    if request.app.state.draining:
+        raise Draining("This instance is stopping. Another one will answer.")
+    rt: Runtime = request.app.state.runtime
+    await rt.store.check()
+    await rt.ledger.check()

@@ -1,0 +1,203 @@
+"""POST /results: governs one result, sent as JSON or streamed as text."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+from msgspec import UNSET, Raw
+
+from app.answers import result_out, spillgate_headers
+from app.governor import Governed, govern
+from app.openapi import body_of, problems, schema_of
+from app.runtime import Runtime
+from app.wire import MAX_POLICY_BYTES, ResultIn, ResultOut, UsageIn, checked, encode, read_pieces, read_result
+from domain.errors import BadRequest, InvalidField, UnsupportedMedia
+from domain.handles import SessionKey, checked_session_id
+from domain.results import ToolResult, UsageReport
+
+router = APIRouter(tags=["results"])
+
+COALESCED_BYTES = 1 << 18
+MAX_ARGUMENT_BYTES = 1 << 20
+
+_SHAPE = {
+    "content": {
+        "anyOf": [
+            {"type": "string"},
+            {"type": "array", "items": {"type": "object", "properties": {"type": {"type": "string"}}}},
+        ],
+        "description": "A string, or a list of MCP content blocks.",
+    },
+    "tool_arguments": {
+        "anyOf": [{"type": "object"}, {"type": "string"}],
+        "description": "Kept verbatim.",
+    },
+    "policy": {"type": "object", "description": "Policy keys for this result alone."},
+}
+
+
+@router.post(
+    "/results",
+    response_class=Response,
+    summary="Govern one tool result",
+    responses={
+        200: schema_of(ResultOut, "It passed: `content` is the result, byte for byte.", "pass"),
+        201: schema_of(ResultOut, "It was stored: `content` is what the model reads instead.", "store"),
+        **problems(400, 401, 403, 408, 409, 410, 413, 415, 422, 503, 507),
+    },
+    openapi_extra=body_of(ResultIn, _SHAPE, "result"),
+)
+async def post_result(request: Request) -> Response:
+    runtime: Runtime = request.app.state.runtime
+    media = request.headers.get("content-type", "application/json").partition(";")
+    kind = media[0].strip().lower()
+    if kind == "application/json" or kind.endswith("+json"):
+        return await _from_json(request, runtime)
+    if kind.startswith("text/"):
+        if _charset(media[2]) not in ("", "utf-8", "utf8", "us-ascii"):
+            raise UnsupportedMedia("Text must be UTF-8: convert it first, e.g. with iconv -t utf-8.")
+        return await _from_text(request, runtime)
+    raise UnsupportedMedia(
+        "Send JSON as application/json, or the raw result as text/plain with its fields in the query."
+    )
+
+
+async def _from_json(request: Request, runtime: Runtime) -> Response:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+    sent, warnings = read_result(body)
+    result = _tool_result(request, sent)
+    governed = await govern(result, _pieces(sent.content), runtime)
+    return _answer(request, governed, sent.content, warnings)
+
+
+async def _from_text(request: Request, runtime: Runtime) -> Response:
+    result = _tool_result(request, _from_query(request))
+    governed = await govern(result, _coalesced(request), runtime)
+    return _answer(request, governed, None, ())
+
+
+async def _pieces(content: Raw) -> AsyncIterator[bytes]:
+    for piece in read_pieces(content):
+        yield piece
+
+
+async def _coalesced(request: Request) -> AsyncIterator[bytes]:
+    """The body in fewer, larger chunks; what was taken on is no longer held against the request."""
+    waiting: list[bytes] = []
+    size = 0
+    async for chunk in request.stream():
+        waiting.append(chunk)
+        size += len(chunk)
+        if size >= COALESCED_BYTES:
+            yield b"".join(waiting)
+            request.scope["visit"].let_go(size)
+            waiting.clear()
+            size = 0
+    if size:
+        yield b"".join(waiting)
+
+
+def _charset(parameters: str) -> str:
+    for parameter in parameters.split(";"):
+        name, _, value = parameter.strip().partition("=")
+        if name.lower() == "charset":
+            return value.strip('"').lower()
+    return ""
+
+
+def _from_query(request: Request) -> ResultIn:
+    """The same fields as query parameters; `context` and `policy` as JSON, or `used_tokens` and `turn`."""
+    query: dict[str, Any] = {}
+    for name, value in request.query_params.multi_items():
+        if name in query:
+            raise InvalidField("A query parameter is given twice. Send each once.")
+        query[name] = value
+    usage = {name: query.pop(name) for name in ("used_tokens", "turn") if name in query}
+    if usage:
+        query["context"] = usage
+    for name in ("context", "policy"):
+        if isinstance(query.get(name), str):
+            query[name] = Raw(query[name].encode())
+    if "tool_arguments" in query:
+        query["tool_arguments"] = Raw(msgspec.json.encode(query["tool_arguments"]))
+    if isinstance(query.get("context"), Raw):
+        query["context"] = checked(msgspec.json.Decoder(UsageIn).decode, query["context"])
+    query["content"] = Raw(b'""')
+    try:
+        return msgspec.convert(query, ResultIn, strict=False)
+    except msgspec.ValidationError as error:
+        if str(error).startswith("Object contains unknown field"):
+            known = ", ".join(name for name in ResultIn.__struct_fields__ if name != "content")
+            raise InvalidField(f"A query parameter is not known here. Known are: {known}.") from None
+        raise InvalidField(f"In the query: {error}.") from None
+
+
+def _tool_result(request: Request, sent: ResultIn) -> ToolResult:
+    arguments = _text_of(sent.tool_arguments, MAX_ARGUMENT_BYTES, "tool_arguments")
+    if arguments is not None and arguments.startswith('"'):
+        arguments = msgspec.json.decode(arguments, type=str)
+    policy = _text_of(sent.policy, MAX_POLICY_BYTES, "policy")
+    context = sent.context
+    return ToolResult(
+        key=SessionKey(request.scope["tenant"], checked_session_id(sent.session_id)),
+        tool_name=sent.tool_name,
+        call_id=sent.tool_call_id or _idempotency_key(request),
+        tool_arguments=arguments,
+        is_error=sent.is_error,
+        provider=sent.provider,
+        tool_kind=sent.tool_kind,
+        latency_ms=sent.latency_ms,
+        model=sent.model,
+        context=None if context is None else UsageReport(context.used_tokens, context.turn),
+        policy=policy,
+    )
+
+
+def _idempotency_key(request: Request) -> str | None:
+    key = request.headers.get("idempotency-key")
+    if key is not None and not 0 < len(key) <= 1024:
+        raise InvalidField("Idempotency-Key must be 1 to 1024 characters.")
+    return key
+
+
+def _text_of(raw: Raw | msgspec.UnsetType, most: int, field: str) -> str | None:
+    if raw is UNSET:
+        return None
+    view = memoryview(raw)
+    if len(view) > most:
+        raise InvalidField(f"`{field}` must be at most {most} bytes.")
+    try:
+        text = view.tobytes().decode()
+    except UnicodeDecodeError:
+        raise BadRequest("The body must be UTF-8.") from None
+    if text == "null":
+        return None
+    if field == "tool_arguments" and text[0] not in '"{':
+        raise InvalidField("`tool_arguments` must be an object or a string.")
+    return text
+
+
+def _answer(request: Request, governed: Governed, sent: Raw | None, warnings: tuple[str, ...]) -> Response:
+    outcome = governed.outcome
+    status = 200 if outcome.handle is None else 201
+    headers = {} if outcome.handle is None else {"Location": f"/results/{outcome.handle}"}
+    if "text/plain" in request.headers.get("accept", ""):
+        headers |= spillgate_headers(outcome)
+        text = outcome.text.encode() if outcome.text is not None else governed.content
+        return Response(text, status, headers, media_type="text/plain; charset=utf-8")
+    if outcome.text is not None:
+        content: Raw | msgspec.UnsetType = Raw(encode(outcome.text))
+    elif "return=minimal" in request.headers.get("prefer", ""):
+        content = UNSET
+        headers["Preference-Applied"] = "return=minimal"
+    elif sent is not None:
+        content = sent
+    else:
+        assert governed.content is not None
+        content = Raw(encode(governed.content.decode()))
+    return Response(
+        encode(result_out(outcome, content, warnings)), status, headers, media_type="application/json"
+    )

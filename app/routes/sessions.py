@@ -1,0 +1,174 @@
+"""Sessions: open, change, read, list, report usage, end."""
+
+import json
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.openapi import example_of, problems
+from app.runtime import Runtime
+from app.wire import MAX_POLICY_BYTES
+from domain.budget import Budget, Session, SessionChange
+from domain.errors import InvalidField, SessionEnded, SessionNotFound
+from domain.handles import SessionKey, checked_session_id
+from domain.results import UsageReport
+
+router = APIRouter(tags=["sessions"])
+
+SessionId = Annotated[str, Path(description="Letters, digits and ._:@=+~-, at most 128.")]
+Tokens = Annotated[int, Field(ge=0, le=1_000_000_000, strict=True)]
+
+
+class SessionIn(BaseModel):
+    """A field that is left out stays as it is; null takes it back."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    context_window: Tokens | None = None
+    buffer_tokens: Tokens | None = None
+    max_output_tokens: Tokens | None = None
+    model: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    policy: dict[str, Any] | None = None
+
+
+class UsageIn(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    used_tokens: Tokens
+    turn: Tokens | None = None
+
+
+class BudgetOut(BaseModel):
+    limit_tokens: int
+    used_tokens: int
+    reserved_tokens: int
+    remaining_tokens: int
+    exhausted: bool
+    enforced: bool
+
+
+class SessionOut(BaseModel):
+    """Times are Unix milliseconds."""
+
+    session_id: str
+    context_window: int | None
+    buffer_tokens: int | None
+    max_output_tokens: int | None
+    model: str | None
+    policy: dict[str, Any] | None
+    turn: int | None
+    budget: BudgetOut
+    stored_results: int
+    created_at: int
+    last_used_at: int
+    expires_at: int
+
+
+class SessionsOut(BaseModel):
+    sessions: list[SessionOut]
+    next_cursor: str | None
+
+
+@router.put(
+    "/sessions/{session_id}",
+    summary="Open or change a session",
+    responses={200: example_of("session"), **problems(400, 401, 422, 503, 507)},
+)
+async def put_session(request: Request, session_id: SessionId, body: SessionIn) -> SessionOut:
+    rt: Runtime = request.app.state.runtime
+    key = _key(request, session_id)
+    policy = None if body.policy is None else json.dumps(body.policy, sort_keys=True)
+    if policy is not None:
+        if len(policy) > MAX_POLICY_BYTES:
+            raise InvalidField(f"`policy` must be at most {MAX_POLICY_BYTES} bytes.")
+        rt.policies.check_override(policy)
+    before = await rt.ledger.session(key)
+    if before is not None and before.ended_at is not None:
+        await rt.store.delete_session(key)
+    values = body.model_dump(exclude={"policy"})
+    change = SessionChange(frozenset(body.model_fields_set), **values, policy=policy)
+    return await _out(rt, await rt.ledger.put_session(key, change))
+
+
+@router.get(
+    "/sessions/{session_id}",
+    summary="Read a session",
+    responses={200: example_of("session"), **problems(401, 404, 410, 422, 503)},
+)
+async def get_session(request: Request, session_id: SessionId) -> SessionOut:
+    rt: Runtime = request.app.state.runtime
+    session = await rt.ledger.session(_key(request, session_id))
+    if session is None:
+        raise SessionNotFound("No session has this id. PUT opens one; a first result does too.")
+    if session.ended_at is not None:
+        raise SessionEnded("This session has ended. PUT it to open it anew.")
+    return await _out(rt, session)
+
+
+@router.delete(
+    "/sessions/{session_id}",
+    status_code=204,
+    summary="End a session: its results are deleted, its accounting is kept",
+    responses=problems(401, 404, 422, 503),
+)
+async def delete_session(request: Request, session_id: SessionId) -> None:
+    rt: Runtime = request.app.state.runtime
+    key = _key(request, session_id)
+    ended = await rt.ledger.end(key)
+    await rt.store.delete_session(key)
+    if ended is None:
+        raise SessionNotFound("No session has this id.")
+
+
+@router.get(
+    "/sessions",
+    summary="List the sessions that are alive",
+    responses={200: example_of("sessions"), **problems(401, 422, 503)},
+)
+async def list_sessions(
+    request: Request,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    cursor: Annotated[str | None, Query(max_length=512)] = None,
+) -> SessionsOut:
+    rt: Runtime = request.app.state.runtime
+    page = await rt.ledger.sessions(request.scope["tenant"], limit, cursor)
+    shown = [await _out(rt, session) for session in page.sessions]
+    return SessionsOut(sessions=shown, next_cursor=page.next_cursor)
+
+
+@router.post(
+    "/sessions/{session_id}/usage",
+    summary="Report the committed context",
+    responses={200: example_of("session"), **problems(400, 401, 410, 422, 503, 507)},
+)
+async def report_usage(request: Request, session_id: SessionId, body: UsageIn) -> SessionOut:
+    rt: Runtime = request.app.state.runtime
+    report = UsageReport(body.used_tokens, body.turn)
+    return await _out(rt, await rt.ledger.report(_key(request, session_id), report))
+
+
+def _key(request: Request, session_id: str) -> SessionKey:
+    return SessionKey(request.scope["tenant"], checked_session_id(session_id))
+
+
+def budget_model(budget: Budget) -> BudgetOut:
+    return BudgetOut.model_validate(budget, from_attributes=True)
+
+
+async def _out(rt: Runtime, session: Session) -> SessionOut:
+    terms = rt.policies.terms(session.model)
+    return SessionOut(
+        session_id=session.key.session_id,
+        context_window=session.context_window,
+        buffer_tokens=session.buffer_tokens,
+        max_output_tokens=session.max_output_tokens,
+        model=session.model,
+        policy=None if session.policy is None else json.loads(session.policy),
+        turn=session.turn,
+        budget=budget_model(session.budget(terms.window, terms.told)),
+        stored_results=await rt.store.holds(session.key),
+        created_at=session.created_at,
+        last_used_at=session.last_used_at,
+        expires_at=session.last_used_at + rt.retention_ms,
+    )

@@ -1,0 +1,228 @@
+"""What is stored: its info, its bytes, its lines, and what matches in it."""
+
+import re
+from collections.abc import AsyncIterator
+from enum import StrEnum
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import BaseModel
+from starlette.responses import StreamingResponse
+
+from app.lookup import look_up
+from app.openapi import example_of, problems
+from app.reading import account_read, scan
+from app.runtime import Runtime
+from content.greppable import needs_view
+from content.lines import Line, LinePager
+from content.search import Grep, Match
+from domain.errors import RangeNotSatisfiable, ResultNotFound
+from domain.handles import parse_handle
+from domain.results import Measure, StoredResult
+
+router = APIRouter(tags=["results"])
+
+ANSWER_BYTES = 1 << 18
+"""The most text that one answer of lines or matches holds."""
+
+_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+
+HandlePath = Annotated[str, Path(description="As the handle message gives it.")]
+
+
+class View(StrEnum):
+    RAW = "raw"
+    GREPPABLE = "greppable"
+
+
+class StoredOut(BaseModel):
+    """What is known of a stored result. Times are Unix milliseconds."""
+
+    handle: str
+    session_id: str
+    tool_name: str
+    tool_arguments: str | None
+    tool_kind: str | None
+    provider: str | None
+    is_error: bool
+    measure: Measure
+    sha256: str
+    stored_at: int
+    expires_at: int
+
+
+class LinesOut(BaseModel):
+    lines: list[Line]
+    total_lines: int
+    next_offset: int | None
+
+
+class GrepOut(BaseModel):
+    matches: list[Match]
+    total_matches: int
+    next_offset: int | None
+    view: View
+
+
+@router.get(
+    "/results/{handle:path}/lines",
+    summary="Read lines",
+    responses={200: example_of("lines"), **problems(401, 404, 410, 422, 503)},
+)
+async def get_lines(
+    request: Request,
+    handle: HandlePath,
+    offset: Annotated[int, Query(ge=1, description="First line, 1-based.")] = 1,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 200,
+    view: Annotated[View, Query(description="greppable pretty-prints one-line data.")] = View.RAW,
+) -> LinesOut:
+    rt: Runtime = request.app.state.runtime
+    stored = await look_up(rt, request.scope["tenant"], handle)
+    pager = LinePager(offset, limit, ANSWER_BYTES)
+    await scan(rt, stored, pager, greppable=view is View.GREPPABLE)
+    page = pager.finish()
+    await account_read(rt, stored, sum(len(line.text) for line in page.lines))
+    return LinesOut(lines=page.lines, total_lines=page.total_lines, next_offset=page.next_offset)
+
+
+@router.get(
+    "/results/{handle:path}/grep",
+    summary="Search lines",
+    responses={200: example_of("grep"), **problems(400, 401, 404, 410, 422, 503)},
+)
+async def get_grep(
+    request: Request,
+    handle: HandlePath,
+    pattern: Annotated[str, Query(min_length=1, max_length=1000, description="RE2 syntax.")],
+    context: Annotated[int, Query(ge=0, le=20, description="Lines before and after each match.")] = 0,
+    ignore_case: bool = False,
+    literal: bool = False,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    offset: Annotated[int, Query(ge=0, description="Matches to skip: the `next_offset` of a page.")] = 0,
+    view: Annotated[View | None, Query(description="Default: greppable for one-line data.")] = None,
+) -> GrepOut:
+    rt: Runtime = request.app.state.runtime
+    grep = Grep(
+        pattern,
+        context=context,
+        ignore_case=ignore_case,
+        literal=literal,
+        limit=limit,
+        offset=offset,
+        max_bytes=ANSWER_BYTES,
+    )
+    stored = await look_up(rt, request.scope["tenant"], handle)
+    if view is None:
+        one_line = needs_view(stored.measure.bytes, stored.measure.lines)
+        view = View.GREPPABLE if one_line else View.RAW
+    await scan(rt, stored, grep, greppable=view is View.GREPPABLE)
+    page = grep.finish()
+    shown = sum(len(match.text) + sum(map(len, match.before + match.after)) for match in page.matches)
+    await account_read(rt, stored, shown)
+    return GrepOut(
+        matches=page.matches,
+        total_matches=page.total_matches,
+        next_offset=page.next_offset,
+        view=view,
+    )
+
+
+@router.api_route(
+    "/results/{handle:path}/content",
+    methods=["GET", "HEAD"],
+    response_class=Response,
+    summary="Read bytes",
+    responses={
+        200: {"description": "The bytes.", "content": {"text/plain": {}}},
+        206: {"description": "The range asked for.", "content": {"text/plain": {}}},
+        304: {"description": "Not modified."},
+        **problems(401, 404, 410, 416, 503),
+    },
+)
+async def get_content(request: Request, handle: HandlePath) -> Response:
+    rt: Runtime = request.app.state.runtime
+    stored = await look_up(rt, request.scope["tenant"], handle)
+    size, etag = stored.measure.bytes, f'"{stored.sha256}"'
+    headers = {"ETag": etag, "Accept-Ranges": "bytes"}
+    if etag in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    span = _range(request, etag, size)
+    start, end = span or (0, size)
+    headers["Content-Length"] = str(end - start)
+    if span:
+        headers["Content-Range"] = f"bytes {start}-{end - 1}/{size}"
+    status = 206 if span else 200
+    if request.method == "HEAD":
+        return Response(None, status, headers, media_type="text/plain; charset=utf-8")
+    await account_read(rt, stored, end - start)
+    body = rt.store.read(stored, start, end)
+    return StreamingResponse(await _begun(body), status, headers, media_type="text/plain; charset=utf-8")
+
+
+async def _begun(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The same chunks, with the first already read: a body that is gone is still a clean error."""
+    first = await anext(body, b"")
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield first
+        async for chunk in body:
+            yield chunk
+
+    return chunks()
+
+
+def _range(request: Request, etag: str, size: int) -> tuple[int, int] | None:
+    """The one range asked for; None for the whole (none asked, several, or not of this body)."""
+    match = _RANGE.fullmatch(request.headers.get("range", "").replace(" ", ""))
+    if match is None or match[0] == "bytes=-" or request.headers.get("if-range", etag) != etag:
+        return None
+    first, last = match[1], match[2]
+    if not first:
+        start, end = max(0, size - int(last[:20])), size
+    else:
+        start, end = int(first[:20]), min(size, int(last[:20]) + 1 if last else size)
+    if last and first and int(last[:20]) < start:
+        return None
+    if start >= size or start >= end:
+        raise RangeNotSatisfiable(f"The result has {size} bytes.", size)
+    return start, end
+
+
+@router.get(
+    "/results/{handle:path}",
+    summary="What is known of a stored result",
+    responses={200: example_of("stored"), **problems(401, 404, 410, 503)},
+)
+async def get_stored(request: Request, handle: HandlePath) -> StoredOut:
+    rt: Runtime = request.app.state.runtime
+    return _stored_out(await look_up(rt, request.scope["tenant"], handle))
+
+
+@router.delete(
+    "/results/{handle:path}",
+    status_code=204,
+    summary="Delete a stored result",
+    responses=problems(401, 404, 410, 503),
+)
+async def delete_stored(request: Request, handle: HandlePath) -> None:
+    rt: Runtime = request.app.state.runtime
+    tenant = request.scope["tenant"]
+    await look_up(rt, tenant, handle)
+    if not await rt.store.delete(tenant, parse_handle(handle)):
+        raise ResultNotFound("No stored result has this handle.")
+
+
+def _stored_out(stored: StoredResult) -> StoredOut:
+    return StoredOut(
+        handle=str(stored.handle),
+        session_id=stored.handle.session_id,
+        tool_name=stored.tool_name,
+        tool_arguments=stored.tool_arguments,
+        tool_kind=stored.tool_kind,
+        provider=stored.provider,
+        is_error=stored.is_error,
+        measure=stored.measure,
+        sha256=stored.sha256,
+        stored_at=stored.stored_at,
+        expires_at=stored.expires_at,
+    )

@@ -1,0 +1,35 @@
+"""GET /tools: what to register with the model while something is stored."""
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel
+
+from app.openapi import problems
+from app.runtime import Runtime
+from app.tool_output import FORMATS, INSTRUCTIONS, ToolFormat
+from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
+
+router = APIRouter(tags=["tools"])
+
+
+class ToolsOut(BaseModel):
+    """`instructions` go into the system prompt. Both are empty while nothing is stored."""
+
+    tools: list[dict[str, Any]]
+    instructions: str
+
+
+@router.get(
+    "/tools",
+    summary="The tool_output tool, while the session has something stored",
+    responses=problems(401, 422, 503),
+)
+async def get_tools(
+    request: Request, session_id: str = DEFAULT_SESSION, format: ToolFormat = ToolFormat.OPENAI
+) -> ToolsOut:
+    rt: Runtime = request.app.state.runtime
+    key = SessionKey(request.scope["tenant"], checked_session_id(session_id))
+    if not await rt.store.holds(key):
+        return ToolsOut(tools=[], instructions="")
+    return ToolsOut(tools=[FORMATS[format]()], instructions=INSTRUCTIONS)

@@ -1,0 +1,94 @@
+"""The ports of one process, and the one place that builds them."""
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from importlib.resources import files
+
+import anyio
+
+from app.settings import Settings
+from app.telemetry import Metrics
+from content.tokens import encoding_for_model, load_encoding
+from domain.budget import Window
+from domain.errors import ConfigError
+from domain.ports import Clock, Ledger, ResultStore, Tokenizer
+from policies.book import PolicyBook
+from policies.documents import PolicyDocument, from_toml
+from storage import open_ledger, open_store
+
+_MS = 1000
+
+
+def system_clock() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """All that the use cases need of the world."""
+
+    settings: Settings
+    clock: Clock
+    store: ResultStore
+    ledger: Ledger
+    policies: PolicyBook
+    metrics: Metrics
+    # One at a time: the tokenizer holds the GIL, more threads would only fight the event loop for it.
+    counting: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
+    scanning: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(2))
+
+    def tokenizer(self, model: str | None) -> Tokenizer:
+        """The model's encoding: as the policy file says, else as known of the model, else the setting."""
+        default = self.settings.encoding
+        if model is None:
+            return load_encoding(default)
+        return load_encoding(self.policies.terms(model).encoding or encoding_for_model(model, default))
+
+    @property
+    def retention_ms(self) -> int:
+        return self.settings.retention_seconds * _MS
+
+
+def load_policies(settings: Settings) -> PolicyBook:
+    """The operator's layers: built-in, size cap setting, policy file, bypassed tools. Raises ConfigError."""
+    builtin = files("policies").joinpath("default.toml").read_text(encoding="utf-8")
+    layers = [from_toml(builtin, "default.toml"), PolicyDocument({"max_bytes": settings.max_bytes})]
+    if settings.policy_file is not None:
+        try:
+            text = settings.policy_file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            raise ConfigError("SPILLGATE_POLICY_FILE: the file cannot be read as UTF-8 text.") from None
+        layers.append(from_toml(text, settings.policy_file.name))
+    layers.append(PolicyDocument(tools={glob: {"bypass": True} for glob in settings.bypass_tools}))
+    window = Window(settings.context_window, settings.buffer_tokens, settings.max_output_tokens)
+    return PolicyBook(
+        layers, window, required=settings.require_budget, overrides=settings.allow_request_overrides
+    )
+
+
+@asynccontextmanager
+async def open_runtime(settings: Settings, clock: Clock = system_clock) -> AsyncIterator[Runtime]:
+    """Opens every port; closes them in reverse. Raises ConfigError for what cannot be opened."""
+    policies = load_policies(settings)
+    load_encoding(settings.encoding)
+    store = await open_store(
+        settings.storage_url,
+        clock=clock,
+        retention_seconds=settings.retention_seconds,
+        max_bytes=settings.storage_max_bytes,
+    )
+    try:
+        ledger = await open_ledger(
+            settings.ledger,
+            clock=clock,
+            session_retention_seconds=settings.retention_seconds,
+            entry_retention_seconds=settings.ledger_retention_seconds,
+        )
+        try:
+            yield Runtime(settings, clock, store, ledger, policies, Metrics())
+        finally:
+            await ledger.close()
+    finally:
+        await store.close()

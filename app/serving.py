@@ -1,0 +1,210 @@
+"""Serving: our own sockets, a clean stop, and one sweep a second over the open connections."""
+
+import asyncio
+import contextlib
+import errno
+import faulthandler
+import logging
+import os
+import resource
+import signal
+import socket
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import cast
+
+import uvicorn
+from fastapi import FastAPI
+
+from app.protocol import MAX_CONNECTIONS, Protocol, sweep
+from app.settings import Settings
+from app.telemetry import configure_logging
+from domain.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 2048
+KEEP_ALIVE_SECONDS = 65
+GRACEFUL_SECONDS = 25
+STOP_SECONDS = 29
+SWEEP_SECONDS = 1.0
+SPARE_FILES = 128
+"""File descriptors that connections must leave for the stores."""
+
+MAX_SOCKET_PATH = 107
+
+
+class Server(uvicorn.Server):
+    """Stops taking writes before it stops listening, and is gone within half a minute."""
+
+    def __init__(self, config: uvicorn.Config, app: FastAPI, address: str) -> None:
+        super().__init__(config)
+        self._app = app
+        self._address = address
+        self._sweeper: asyncio.Task[None] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._sweeper = asyncio.create_task(self._sweep())
+        if self.started:
+            log.info("listening", extra={"fields": {"address": self._address}})
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # Not recorded as uvicorn does: it would raise the signal again at the end, and spoil the exit code.
+        self._app.state.draining = True
+        self.force_exit |= self.should_exit and sig == signal.SIGINT
+        if not self.should_exit:
+            faulthandler.dump_traceback_later(STOP_SECONDS, exit=True, file=sys.__stderr__ or sys.stderr)
+        self.should_exit = True
+
+    async def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            sweep(self.server_state.connections, loop.time())
+
+
+def serve(app: FastAPI, settings: Settings, refused: Callable[[str], None] = lambda code: None) -> int:
+    """Serves until SIGTERM or SIGINT; answers the exit code. Raises ConfigError for what cannot be bound."""
+    configure_logging(settings.log_level)
+    files = raise_open_files()
+    app.state.draining = False
+    with listener(settings) as (sock, address):
+        server = Server(_config(app, files, refused), app, address)
+        try:
+            server.run(sockets=[sock])
+        except SystemExit as stop:
+            return stop.code if isinstance(stop.code, int) else 1
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+    return 0 if server.started else 1
+
+
+def _config(app: FastAPI, files: int, refused: Callable[[str], None]) -> uvicorn.Config:
+    most = max(16, min(MAX_CONNECTIONS, files - SPARE_FILES))
+    return uvicorn.Config(
+        app,
+        loop="uvloop",
+        http=cast(type[asyncio.Protocol], partial(Protocol, refused=refused, max_connections=most)),
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=GRACEFUL_SECONDS,
+    )
+
+
+def raise_open_files() -> int:
+    """Raises the soft limit of open files to the hard one; answers what is in force."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+
+
+@contextlib.contextmanager
+def listener(settings: Settings) -> Iterator[tuple[socket.socket, str]]:
+    """A listening socket and its address. Listening from the start, it is seen as live by another process."""
+    if settings.uds is None:
+        with contextlib.closing(_tcp_socket(settings.host, settings.port)) as sock:
+            host, port = sock.getsockname()[:2]
+            yield sock, f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        return
+    path = settings.uds.absolute()
+    with contextlib.closing(_unix_socket(path)) as sock:
+        made = path.stat().st_ino
+        try:
+            yield sock, f"unix:{path}"
+        finally:
+            with contextlib.suppress(OSError):
+                if path.stat().st_ino == made:
+                    path.unlink()
+
+
+def _tcp_socket(host: str, port: int) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (socket.gaierror, UnicodeError):
+        raise ConfigError("SPILLGATE_HOST is not a name or address of this machine.") from None
+    family, kind, number, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
+    sock = socket.socket(family, kind, number)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(BACKLOG)
+    except OSError as error:
+        sock.close()
+        raise ConfigError(_why_unbound(error, port)) from None
+    return sock
+
+
+def _why_unbound(error: OSError, port: int) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"Port {port} is in use. Stop what listens there, or set SPILLGATE_PORT to another one."
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return f"Port {port} may not be bound by this user. Set SPILLGATE_PORT to one above 1023."
+    return f"SPILLGATE_HOST cannot be bound: {os.strerror(error.errno or 0)}."
+
+
+def _unix_socket(path: Path) -> socket.socket:
+    if len(os.fsencode(path)) > MAX_SOCKET_PATH:
+        raise ConfigError(f"SPILLGATE_UDS is longer than {MAX_SOCKET_PATH} bytes. Choose a shorter path.")
+    _make_private(path.parent)
+    _remove_stale(path)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.bind(str(path))
+        path.chmod(0o660)
+        sock.listen(BACKLOG)
+    except OSError as error:
+        sock.close()
+        raise ConfigError(f"SPILLGATE_UDS cannot be bound: {os.strerror(error.errno or 0)}.") from None
+    return sock
+
+
+def _make_private(directory: Path) -> None:
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = directory.stat()
+    except OSError as error:
+        raise ConfigError(f"SPILLGATE_UDS: its directory: {os.strerror(error.errno or 0)}.") from None
+    if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        raise ConfigError(
+            f"SPILLGATE_UDS: others may enter {directory}, and could put a socket of theirs there. Choose a "
+            f"directory of your own, or: chmod 700 {directory}"
+        )
+
+
+def _remove_stale(path: Path) -> None:
+    """A socket that nobody listens on was left by a crash."""
+    try:
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise ConfigError("SPILLGATE_UDS names something that is not a socket. Choose another path.")
+    except FileNotFoundError:
+        return
+    with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as probe:
+        probe.settimeout(1)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)
+        except OSError:
+            raise ConfigError(
+                "SPILLGATE_UDS: the socket there cannot be asked who listens. Remove it."
+            ) from None
+        else:
+            raise ConfigError("SPILLGATE_UDS is in use by another process. Stop it, or choose another path.")

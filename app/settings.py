@@ -1,0 +1,140 @@
+"""The settings: read once from the environment, frozen, each with its description."""
+
+import difflib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AliasChoices, Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from domain.errors import ConfigError
+
+PREFIX = "SPILLGATE_"
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+
+
+def _state_directory() -> Path:
+    base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(base).expanduser() / "spillgate"
+
+
+class Settings(BaseSettings):
+    """Every `SPILLGATE_*` setting. `docs/settings.md` is checked against these descriptions."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", populate_by_name=True)
+
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: int = Field(8377, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    uds: Path | None = Field(None, description="Unix socket to listen on instead of host and port.")
+    storage_url: str = Field(
+        "disk:",
+        validate_default=True,
+        description="Where bodies are kept: `memory:` or `disk:///path`; `disk:` = the state directory.",
+    )
+    ledger_url: str | None = Field(
+        None,
+        description="Where sessions and accounting are kept: `memory:` or `sqlite:///path`. "
+        "Default: beside the bodies.",
+    )
+    policy_file: Path | None = Field(None, description="TOML file of policies on top of the built-in ones.")
+    allow_request_overrides: bool = Field(True, description="Whether a request may carry its own `policy`.")
+    max_bytes: int = Field(12288, ge=0, le=1_000_000, description="Size cap in bytes; 0 = none.")
+    context_window: int = Field(
+        131_072, ge=1, description="Context window (tokens) of a session that declares none."
+    )
+    buffer_tokens: int = Field(8192, ge=0, description="Tokens of the window that are kept free.")
+    max_output_tokens: int = Field(16_384, ge=0, description="Tokens of the window for the model's answer.")
+    require_budget: bool = Field(False, description="Hold every session to a budget, reported or not.")
+    encoding: str = Field("o200k_base", description="Tokenizer where the policy names none for the model.")
+    max_body_bytes: int = Field(67_108_864, ge=1, description="Larger uploads get 413 before they are read.")
+    retention_seconds: int = Field(
+        86_400, ge=1, description="A stored result and an idle session live this long after their last use."
+    )
+    ledger_retention_seconds: int = Field(
+        2_592_000, ge=1, description="Accounting entries are kept this long (30 days)."
+    )
+    storage_max_bytes: int = Field(
+        2_147_483_648, ge=0, description="Past this many stored bytes a write gets 507; 0 = no bound of ours."
+    )
+    bypass_tools: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        validation_alias=AliasChoices(f"{PREFIX}BYPASS_TOOLS", "TOOL_RESULT_BYPASS_TOOLS", "bypass_tools"),
+        description="Comma-separated tool names (globs) whose results always pass. "
+        "`TOOL_RESULT_BYPASS_TOOLS` is read too.",
+    )
+    api_keys_file: Path | None = Field(
+        None,
+        description="Lines `tenant:sha256hex`, reloaded on change. Without it only loopback or a Unix "
+        "socket may be bound.",
+    )
+    allowed_hosts: Annotated[tuple[str, ...] | None, NoDecode] = Field(
+        None,
+        description="Comma-separated `Host` names that are answered; `*` = any. Default: loopback names; "
+        "with API keys, any.",
+    )
+    extract_deadline_ms: int = Field(
+        60_000, ge=100, le=120_000, description="Longest time for an extraction."
+    )
+    extract_fallback: Literal["truncate"] = Field(
+        "truncate", description="What an extraction falls back to when its strategy cannot run."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
+
+    @field_validator("bypass_tools", "allowed_hosts", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @field_validator("storage_url")
+    @classmethod
+    def _default_directory(cls, value: str) -> str:
+        return f"disk://{_state_directory()}" if value in ("disk:", "disk://") else value
+
+    @property
+    def ledger(self) -> str:
+        """The ledger's URL, derived from the store's where none is set."""
+        if self.ledger_url is not None:
+            return self.ledger_url
+        if self.storage_url.startswith("disk:"):
+            return f"sqlite://{self.storage_url.removeprefix('disk://')}/ledger.db"
+        return self.storage_url
+
+    @property
+    def hosts(self) -> tuple[str, ...] | None:
+        """`Host` names that are answered; None = any."""
+        if self.allowed_hosts is not None:
+            return None if "*" in self.allowed_hosts else self.allowed_hosts
+        return None if self.api_keys_file or self.uds else LOOPBACK_NAMES
+
+
+def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
+    """Reads the environment. Raises ConfigError naming the setting at fault, never its value."""
+    environ = os.environ if environ is None else environ
+    known = {f"{PREFIX}{name}".upper() for name in Settings.model_fields}
+    for name in environ:
+        if name.upper().startswith(PREFIX) and name.upper() not in known:
+            near = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.0)
+            raise ConfigError(f"Unknown setting {name}. Did you mean {near[0]}? See docs/settings.md.")
+    try:
+        settings = Settings()
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        field = str(first["loc"][0]).removeprefix(PREFIX).upper() if first["loc"] else "?"
+        raise ConfigError(f"{PREFIX}{field}: {first['msg']}.") from None
+    _check_binding(settings)
+    return settings
+
+
+def _check_binding(settings: Settings) -> None:
+    """Without keys anyone who can connect can read: so only those on this machine may."""
+    if settings.uds is None and settings.api_keys_file is None and settings.host not in LOOPBACK_NAMES:
+        raise ConfigError(
+            f"{PREFIX}HOST is not a loopback address, and no {PREFIX}API_KEYS_FILE is set. Without keys only "
+            "127.0.0.1, ::1, localhost or a Unix socket may be bound."
+        )
+    if settings.api_keys_file is not None and not settings.api_keys_file.is_file():
+        raise ConfigError(f"{PREFIX}API_KEYS_FILE: no such file. Write lines `tenant:sha256hex` into it.")

@@ -1,0 +1,30 @@
+"""Deletes what has expired, every now and then, for as long as the service runs."""
+
+import logging
+
+import anyio
+
+from app.runtime import Runtime
+from domain.errors import StorageError
+
+_LONGEST_SECONDS = 60
+
+log = logging.getLogger("spillgate.sweeper")
+
+
+async def sweep_forever(rt: Runtime) -> None:
+    pause = max(1, min(_LONGEST_SECONDS, rt.settings.retention_seconds / 4))
+    while True:
+        try:
+            await sweep(rt)
+        except StorageError as error:
+            log.warning("sweep failed, tried again later", extra={"fields": {"code": error.code}})
+        await anyio.sleep(pause)
+
+
+async def sweep(rt: Runtime) -> int:
+    """Answers how many results were deleted. Ends what a crash left of ended sessions, too."""
+    deleted = await rt.store.sweep()
+    for key in await rt.ledger.sweep():
+        deleted += await rt.store.delete_session(key)
+    return deleted

@@ -1,0 +1,202 @@
+"""What operators see: JSON log lines and metrics. Neither ever holds a result, an argument or a secret."""
+
+import logging
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from typing import Any
+
+import msgspec
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from domain.accounting import split_tool_name
+from domain.decisions import Outcome, OutcomeKind, Trigger
+from domain.extraction import Answer
+from domain.handles import Handle
+from domain.results import Measure, ToolResult
+
+log = logging.getLogger(__name__)
+
+_GOVERN_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_FRAMES = 20
+# These log addresses and replies at INFO.
+_CHATTY = ("httpx", "httpcore", "asyncio")
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line; `extra={"fields": {...}}` adds its fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "ts": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": _event(record),
+        }
+        fields: Mapping[str, Any] | None = getattr(record, "fields", None)
+        if fields:
+            line |= {name: value for name, value in fields.items() if name not in line}
+        if record.exc_info and record.exc_info[1] is not None:
+            line["error"] = describe(record.exc_info[1])
+        return msgspec.json.encode(line, enc_hook=str).decode()
+
+
+def describe(error: BaseException) -> dict[str, Any]:
+    """An exception's type and where it passed, innermost last. Its message may hold content: left out."""
+    frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
+    described: dict[str, Any] = {
+        "type": type(error).__qualname__,
+        "frames": [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames],
+    }
+    if (cause := error.__cause__ or error.__context__) is not None:
+        described["cause"] = type(cause).__qualname__
+    return described
+
+
+def _event(record: logging.LogRecord) -> str:
+    text = record.getMessage()
+    if text.startswith("Traceback (most recent call last):"):
+        # Uvicorn's word on a failed start. Its last line is ours to show only if we wrote it.
+        last = text.rstrip().rpartition("\n")[2]
+        return last if last.startswith("domain.errors.") else last.partition(":")[0]
+    # asyncio appends the repr of exceptions, and with it their messages.
+    text = text.partition("\n")[0]
+    return text.encode("utf-8", "replace").decode()
+
+
+def configure_logging(level: str, stream: Any = None) -> None:
+    """JSON lines on stderr for every logger, uvicorn's too. May be called again."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(max(root.level, logging.WARNING))
+
+
+def log_stored(result: ToolResult, handle: Handle, measure: Measure, trigger: Trigger) -> None:
+    """A result was kept instead of shown: the operator's cue that a tool is too chatty."""
+    namespace, _ = split_tool_name(result.tool_name)
+    fields = {
+        "tool": result.tool_name,
+        "tool_namespace": namespace,
+        "provider": result.provider,
+        "tool_kind": result.tool_kind,
+        "handle": str(handle),
+        "reason": trigger.value,
+        "bytes": measure.bytes,
+        "lines": measure.lines,
+        "tokens": measure.tokens,
+        "tool_output": True,
+    }
+    event = "Tool '%s' output stored for tool_output (%s)."
+    log.warning(event, result.tool_name, trigger.value, extra={"fields": fields})
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What was governed with one outcome and trigger since the last scrape."""
+
+    results: int = 0
+    bytes: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+
+class Metrics:
+    """One process's metrics in a registry of their own. Written to from the event loop alone. Labels come
+    from our own enums and codes, never from a caller."""
+
+    def __init__(self, version: str | None = None) -> None:
+        self._registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        self._results = Counter(
+            "spillgate_results", "Results governed.", ["outcome", "trigger"], registry=registry
+        )
+        self._bytes = Counter("spillgate_result_bytes", "Bytes of them.", ["outcome"], registry=registry)
+        self._tokens = Counter(
+            "spillgate_tokens",
+            "Tokens: in = of results; out = given to models; saved = in not given; "
+            "spent = on extraction and reading back. Net savings are saved - spent.",
+            ["direction"],
+            registry=registry,
+        )
+        self._extractions = Counter(
+            "spillgate_extractions", "Extractions.", ["strategy", "status"], registry=registry
+        )
+        self._errors = Counter("spillgate_errors", "Requests refused.", ["code"], registry=registry)
+        seconds = Histogram(
+            "spillgate_govern_seconds",
+            "Time to govern one result.",
+            ["outcome"],
+            registry=registry,
+            buckets=_GOVERN_SECONDS,
+        )
+        self._seconds = {kind: seconds.labels(kind.value) for kind in OutcomeKind}
+        self._in_flight = Gauge(
+            "spillgate_body_bytes_in_flight", "Body bytes held of the common pool.", registry=registry
+        )
+        self.stored_bytes = Gauge("spillgate_stored_bytes", "Bytes kept.", registry=registry)
+        self.stored_bytes_cap = Gauge(
+            "spillgate_stored_bytes_cap", "SPILLGATE_STORAGE_MAX_BYTES; 0 = none.", registry=registry
+        )
+        Info("spillgate_up", "The version that runs.", registry=registry).info(
+            {"version": version or _version()}
+        )
+        self._tallies: dict[tuple[OutcomeKind, Trigger | None], _Tally] = {
+            (kind, trigger): _Tally() for kind in OutcomeKind for trigger in (None, *Trigger)
+        }
+
+    def governed(self, outcome: Outcome, tokens_out: int, seconds: float | None = None) -> None:
+        """A replayed outcome was counted at its first try."""
+        if outcome.replayed:
+            return
+        tally = self._tallies[outcome.kind, outcome.trigger]
+        tally.results += 1
+        tally.bytes += outcome.measure.bytes
+        tally.tokens_in += outcome.measure.tokens
+        tally.tokens_out += tokens_out
+        if seconds is not None:
+            self._seconds[outcome.kind].observe(seconds)
+
+    def extracted(self, answer: Answer) -> None:
+        self._extractions.labels(answer.strategy.value, answer.status.value).inc()
+
+    def spent(self, tokens: int) -> None:
+        """What extraction or reading back cost: it lessens what was saved."""
+        self._tokens.labels("spent").inc(tokens)
+
+    def refused(self, code: str) -> None:
+        self._errors.labels(code).inc()
+
+    def watch_bodies(self, in_flight: Callable[[], float]) -> None:
+        self._in_flight.set_function(in_flight)
+
+    def render(self) -> tuple[bytes, str]:
+        """The scrape and its content type."""
+        for (kind, trigger), tally in self._tallies.items():
+            if tally.results:
+                self._flush(kind, trigger, tally)
+                self._tallies[kind, trigger] = _Tally()
+        return generate_latest(self._registry), CONTENT_TYPE_LATEST
+
+    def _flush(self, kind: OutcomeKind, trigger: Trigger | None, tally: _Tally) -> None:
+        # Six counters a result would cost more than the rest of this class: they are written at a scrape.
+        self._results.labels(kind.value, trigger.value if trigger else "none").inc(tally.results)
+        self._bytes.labels(kind.value).inc(tally.bytes)
+        self._tokens.labels("in").inc(tally.tokens_in)
+        self._tokens.labels("out").inc(tally.tokens_out)
+        self._tokens.labels("saved").inc(max(0, tally.tokens_in - tally.tokens_out))
+        self._tokens.labels("spent").inc(max(0, tally.tokens_out - tally.tokens_in))
+
+
+def _version() -> str:
+    try:
+        return metadata.version("spillgate")
+    except metadata.PackageNotFoundError:
+        return "unknown"

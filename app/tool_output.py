@@ -1,0 +1,71 @@
+"""The `tool_output` tool as a model's client registers it, and the instructions for the system prompt."""
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any
+
+from domain.extraction import Mode
+
+NAME = "tool_output"
+
+DESCRIPTION = (
+    "Answers a question about a tool output that was too large to show and was stored under a handle. "
+    "Returns only what you ask for."
+)
+
+INSTRUCTIONS = (
+    "Some tool outputs are too large to show. Each is stored whole, and you get a message with its handle "
+    "instead. To learn what it holds, call tool_output with that handle, exactly as given, and an `extract` "
+    "that says precisely what you are looking for: names, identifiers, fields, time ranges, error texts. "
+    "You may ask as often as you need. Never guess what a stored output says, and never treat the message "
+    "as the output."
+)
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "handle": {
+            "type": "string",
+            "minLength": 1,
+            "description": "The handle, exactly as the message gave it.",
+        },
+        "extract": {
+            "type": "string",
+            "minLength": 1,
+            "description": "What to extract, precisely and in detail.",
+        },
+        "mode": {
+            "type": "string",
+            "enum": [mode.value for mode in Mode],
+            "description": "How to look: leave it out, or auto, unless you know better.",
+        },
+    },
+    "required": ["handle", "extract"],
+    "additionalProperties": False,
+}
+
+
+class ToolFormat(StrEnum):
+    OPENAI = "openai"
+    ANTHROPIC = "anthropic"
+    MCP = "mcp"
+
+
+def _openai() -> dict[str, Any]:
+    function = {"name": NAME, "description": DESCRIPTION, "parameters": SCHEMA}
+    return {"type": "function", "function": function}
+
+
+def _anthropic() -> dict[str, Any]:
+    return {"name": NAME, "description": DESCRIPTION, "input_schema": SCHEMA}
+
+
+def _mcp() -> dict[str, Any]:
+    return {"name": NAME, "description": DESCRIPTION, "inputSchema": SCHEMA}
+
+
+FORMATS: dict[ToolFormat, Callable[[], dict[str, Any]]] = {
+    ToolFormat.OPENAI: _openai,
+    ToolFormat.ANTHROPIC: _anthropic,
+    ToolFormat.MCP: _mcp,
+}

@@ -1,0 +1,194 @@
+"""JSON of the hot route, defined once: decoded, encoded and documented from the same structs."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Annotated, Literal, TypeVar
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from domain.errors import BadRequest, InvalidField, InvalidUtf8
+from domain.handles import DEFAULT_SESSION
+
+T = TypeVar("T")
+Data = bytes | bytearray | memoryview | Raw
+
+MAX_POLICY_BYTES = 8192
+
+_QUOTE, _BRACKET = b'"['
+
+PIECE_BYTES = 1 << 18
+"""How much of a JSON string is unescaped at a time."""
+
+Name = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Label = Annotated[str, Meta(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Tokens = Annotated[int, Meta(ge=0, le=1_000_000_000)]
+
+
+class UsageIn(Struct, forbid_unknown_fields=True, frozen=True):
+    """What the agent says is committed in its context."""
+
+    used_tokens: Tokens
+    turn: Annotated[int, Meta(ge=0, le=1_000_000_000)] | None = None
+
+
+class ResultIn(Struct, forbid_unknown_fields=True, frozen=True):
+    """One tool result. `content` is a string, or a list of MCP content blocks."""
+
+    tool_name: Name
+    content: Raw
+    session_id: str = DEFAULT_SESSION
+    tool_call_id: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
+    tool_arguments: Raw | UnsetType = UNSET
+    is_error: bool = False
+    provider: Label | None = None
+    tool_kind: Label | None = None
+    latency_ms: Annotated[float, Meta(ge=0, le=1e12)] | None = None
+    model: Label | None = None
+    context: UsageIn | None = None
+    policy: Raw | UnsetType = UNSET
+
+
+class Block(Struct, frozen=True):
+    """An MCP content block, as far as governing needs to know it."""
+
+    type: str
+    text: Raw | UnsetType = UNSET
+
+
+class MeasureOut(Struct, frozen=True):
+    bytes: int
+    lines: int
+    chars: int
+    tokens: int
+    tokens_exact: bool
+
+
+class BudgetOut(Struct, frozen=True):
+    limit_tokens: int
+    used_tokens: int
+    reserved_tokens: int
+    remaining_tokens: int
+    exhausted: bool
+    enforced: bool
+
+
+class ResultOut(Struct, frozen=True):
+    """What became of the result, and what the model is to read: `content`."""
+
+    outcome: Literal["pass", "store", "truncate", "cap", "reject"]
+    content: Raw | UnsetType
+    complete: bool
+    trigger: Literal["size_cap", "token_budget", "reserve_failed"] | None
+    handle: str | None
+    measure: MeasureOut
+    budget: BudgetOut
+    truncated_bytes: int | None
+    truncated_total: int | None
+    entry_id: str
+    warnings: tuple[str, ...]
+
+
+_decode = msgspec.json.Decoder(ResultIn).decode
+_decode_text = msgspec.json.Decoder(str).decode
+_decode_list = msgspec.json.Decoder(list[Raw]).decode
+_decode_block = msgspec.json.Decoder(Block).decode
+encode = msgspec.json.Encoder().encode
+
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+# Whole escapes only; a high surrogate waits for what follows it.
+_WHOLE = re.compile(
+    rb"(?:[^\\]++|\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\u[0-9a-fA-F]{4}|(?=[^\\]))"
+    rb"|\\u(?![dD][89abAB])[0-9a-fA-F]{4}|\\[^u])*+",
+)
+
+SURROGATE_WARNING = "The content held lone surrogates; each was replaced by U+FFFD."
+
+
+def read_result(body: bytes | bytearray) -> tuple[ResultIn, tuple[str, ...]]:
+    """The request and warnings. Raises BadRequest for what is not JSON, InvalidField for a wrong field."""
+    try:
+        return checked(_decode, body), ()
+    except BadRequest:
+        # JavaScript slices strings between surrogates and sends the halves.
+        repaired = _ESCAPE.sub(lambda escape: rb"\ufffd" if escape[1] else escape[0], body)
+        if repaired == body:
+            raise
+        return checked(_decode, repaired), (SURROGATE_WARNING,)
+
+
+def checked(decode: Callable[[Data], T], data: Data) -> T:
+    """Decodes; every failure is one of ours, and none of them repeats the input."""
+    try:
+        return decode(data)
+    except msgspec.ValidationError as error:
+        raise InvalidField(_rule(str(error))) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if isinstance(error, UnicodeDecodeError):
+            raise InvalidUtf8("The body must be UTF-8.") from None
+        raise BadRequest("The body is not well-formed JSON.") from None
+    except RecursionError:
+        raise BadRequest("The body is nested too deeply.") from None
+
+
+def _rule(message: str) -> str:
+    if message.startswith("Object contains unknown field"):
+        known = UsageIn if "`$.context`" in message else ResultIn
+        return f"A field is not known here. Known are: {', '.join(known.__struct_fields__)}."
+    return f"{message}."
+
+
+def read_pieces(raw: Raw) -> Iterator[bytes]:
+    """A content's bytes, a piece at a time, so that a large one is never held decoded.
+
+    A string is unescaped; of blocks, text is taken as it is and any other block as its JSON, one to a line.
+    """
+    view = memoryview(raw)
+    if view[0] == _QUOTE:
+        yield from _unescaped(view)
+    elif view[0] == _BRACKET:
+        for number, block in enumerate(checked(_decode_list, raw)):
+            if number:
+                yield b"\n"
+            yield from _block(block)
+    else:
+        raise InvalidField("`content` must be a string or a list of content blocks.")
+
+
+def _block(raw: Raw) -> Iterator[bytes]:
+    block = checked(_decode_block, raw)
+    if block.type != "text":
+        yield bytes(raw)
+    elif block.text is UNSET or memoryview(block.text)[0] != _QUOTE:
+        raise InvalidField("A content block of type text must have its `text`, a string.")
+    else:
+        yield from _unescaped(memoryview(block.text))
+
+
+def _unescaped(literal: memoryview) -> Iterator[bytes]:
+    if len(literal) <= PIECE_BYTES:
+        yield _text(literal)
+        return
+    position, end = 1, len(literal) - 1
+    while position < end:
+        stop = min(position + PIECE_BYTES, end)
+        if stop < end:
+            match = _WHOLE.match(literal, position, stop)
+            stop = _character_end(literal, match.end() if match and match.end() > position else stop)
+        yield _text(b'"%b"' % literal[position:stop].tobytes())
+        position = stop
+
+
+def _character_end(literal: memoryview, stop: int) -> int:
+    """The end of the last whole UTF-8 character before `stop`."""
+    start = stop
+    while start > stop - 4 and literal[start] & 0xC0 == 0x80:
+        start -= 1
+    return start
+
+
+def _text(literal: Data) -> bytes:
+    return checked(_decode_text, literal).encode()

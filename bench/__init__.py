@@ -1,0 +1,1 @@
+"""Measuring Spillgate against stated references. `python -m bench` runs all of it."""

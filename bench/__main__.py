@@ -1,0 +1,25 @@
+"""All measurements, one after the other."""
+
+import os
+
+from bench import accuracy, corpus, loop, memory, replay, speed
+
+
+def main() -> None:
+    cores = len(os.sched_getaffinity(0))
+    for title, run in (
+        ("Memory", memory.main),
+        ("The event loop", loop.main),
+        ("Speed", speed.main),
+        ("Token counts", accuracy.main),
+        ("Replay", replay.main),
+    ):
+        if run in (accuracy.main, replay.main) and not corpus.records():
+            print(f"\n## {title}\nskipped: no recorded results (RECORDED_RESULTS)")
+            continue
+        print(f"\n## {title} ({cores} cores)\n", flush=True)
+        run()
+
+
+if __name__ == "__main__":
+    main()

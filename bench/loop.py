@@ -1,0 +1,82 @@
+"""Does counting block the loop? /livez while results are measured; hostile text against ordinary."""
+
+import asyncio
+import base64
+import json
+import random
+import statistics
+import string
+import time
+
+from tqdm import tqdm
+
+from bench import corpus, load
+from bench.servers import Server, running
+
+MEGABYTE = 1_000_000
+
+
+def hostile() -> dict[str, str]:
+    rng = random.Random(1)
+    return {
+        "ordinary": corpus.texts(MEGABYTE, 1)[0],
+        "one letter": "a" * MEGABYTE,
+        "spaces": " " * MEGABYTE,
+        "newlines": "\n" * MEGABYTE,
+        "base64": base64.b64encode(rng.randbytes(750_000)).decode(),
+        "random letters": "".join(rng.choices(string.ascii_letters, k=MEGABYTE)),
+    }
+
+
+def _body(text: str, **policy: int) -> bytes:
+    fields = {"tool_name": "bench", "content": text}
+    return json.dumps({**fields, "policy": policy} if policy else fields).encode()
+
+
+async def _livez(server: Server, big: bytes) -> load.Tally:
+    """p99 of /livez while eight clients have their result measured, for as long as that takes."""
+    busy = [asyncio.create_task(load.run(server.port, [big], 0.01, clients=1)) for _ in range(8)]
+    tally = load.Tally()
+    while not all(task.done() for task in busy):
+        once = await load.run(server.port, [load.request("/livez", method="GET")], 0.1, clients=1)
+        tally.seconds += once.seconds
+        tally.wall += once.wall
+    for task in busy:
+        assert set((await task).statuses) <= {200, 201}
+    return tally
+
+
+async def _seconds(server: Server, text: str, exact: bool, rounds: int) -> float:
+    caps = {"max_bytes": 0, "max_tokens": 1} if exact else {}
+    sent = load.request("/results", _body(text, **caps))
+    taken = []
+    for _ in range(rounds):
+        started = time.perf_counter()
+        tally = await load.run(server.port, [sent], 0.0001, clients=1)
+        assert set(tally.statuses) == {201}
+        taken.append(time.perf_counter() - started)
+    return statistics.median(taken)
+
+
+def main() -> None:
+    print("| /livez while eight 8 MB results are measured | requests | p50 ms | p99 ms | max ms |")
+    print("|---|---|---|---|---|")
+    text = corpus.texts(8 * MEGABYTE, 1)[0]
+    with running("spillgate", pinned=False) as server:
+        for label, caps in (("estimated (stored by size)", {}), ("counted exactly", {"max_bytes": 0})):
+            tally = asyncio.run(_livez(server, load.request("/results", _body(text, **caps))))
+            figures = [tally.percentile(at) * 1000 for at in (50, 99, 100)]
+            print(f"| {label} | {len(tally.seconds)} | " + " | ".join(f"{ms:.1f}" for ms in figures) + " |")
+        rows = {}
+        for name, text in tqdm(hostile().items(), desc="hostile text"):
+            rows[name] = [asyncio.run(_seconds(server, text, exact, 7)) for exact in (False, True)]
+    print("\n| 1 MB of | estimated ms | x ordinary | counted exactly ms | x ordinary |")
+    print("|---|---|---|---|---|")
+    ordinary = rows["ordinary"]
+    for name, taken in rows.items():
+        cells = [f"{t * 1000:.1f} | {t / o:.2f}" for t, o in zip(taken, ordinary, strict=True)]
+        print(f"| {name} | {' | '.join(cells)} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""The servers under measurement: processes of their own, same settings, one core each."""
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).resolve().parent.parent
+SERVER_CORE, LOAD_CORE = 0, 1
+
+
+@dataclass
+class Server:
+    name: str
+    port: int
+    folder: Path
+    process: psutil.Process
+
+    @property
+    def rss(self) -> int:
+        """Resident bytes now."""
+        return int(self.process.memory_info().rss)
+
+    @property
+    def peak(self) -> int:
+        """Most resident bytes so far, as the kernel counted."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
+
+    @property
+    def cpu_seconds(self) -> float:
+        times = self.process.cpu_times()
+        return float(times.user + times.system)
+
+
+def pin(pid: int, core: int) -> None:
+    """Where there are two cores to share out."""
+    if len(os.sched_getaffinity(0)) > 1 or pid:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(pid, {core})
+
+
+def _command(name: str, port: int) -> list[str]:
+    if name == "spillgate":
+        return [sys.executable, "-m", "app.cli", "serve", "--port", str(port)]
+    plain = ["--loop", "uvloop", "--http", "httptools", "--no-access-log", "--log-level", "warning"]
+    return [sys.executable, "-m", "uvicorn", f"bench.{name}:app", "--port", str(port), *plain]
+
+
+@contextlib.contextmanager
+def running(name: str, *, pinned: bool = True, **settings: str) -> Iterator[Server]:
+    """Starts `spillgate`, `bare` or `twin`; ends it and removes its folder."""
+    folder = Path(tempfile.mkdtemp(prefix=f"bench-{name}-"))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    environ = {
+        **os.environ,
+        "TWIN_FOLDER": str(folder),
+        "SPILLGATE_STORAGE_URL": f"disk://{folder}",
+        "SPILLGATE_STORAGE_MAX_BYTES": "0",
+        "SPILLGATE_LOG_LEVEL": "error",
+        **settings,
+    }
+    process = subprocess.Popen(_command(name, port), cwd=ROOT, env=environ)
+    try:
+        if pinned:
+            pin(process.pid, SERVER_CORE)
+        _wait(port, process)
+        yield Server(name, port, folder, psutil.Process(process.pid))
+    finally:
+        process.terminate()
+        try:
+            process.wait(40)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _wait(port: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/livez", timeout=1):
+                return
+        except urllib.error.HTTPError:
+            return
+        except OSError:
+            time.sleep(0.05)
+    raise RuntimeError("the server did not start")

@@ -1,0 +1,27 @@
+"""truncate: the top and the bottom, the middle cut, with a marker."""
+
+from content import cut
+from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
+from extraction.source import Source
+
+_MARKER = "\n... [{n} bytes truncated; head + tail kept] ...\n"
+
+
+async def answer(source: Source, max_bytes: int) -> Answer:
+    """The whole source if it fits `max_bytes`, else as much of both ends as does."""
+    if source.size <= max_bytes:
+        body = await source.read(0, source.size)
+        return Answer(_text(body), Mode.TRUNCATE, ExtractStatus.COMPLETE, Coverage(1, 1, 1.0))
+    room = max(0, max_bytes - len(_MARKER.format(n=source.size)))
+    head = cut.head(await source.read(0, room - room // 2), room - room // 2)
+    tail = cut.tail(await source.read(source.size - room // 2, source.size), room // 2)
+    gap_start, gap_end = len(head), source.size - len(tail)
+    body = head + _MARKER.format(n=gap_end - gap_start).encode() + tail
+    missing = tuple(Gap(span.start, span.end, "truncated") for span in source.located(gap_start, gap_end))
+    coverage = Coverage(1, 1, round((len(head) + len(tail)) / source.size, 4), missing)
+    return Answer(_text(body), Mode.TRUNCATE, ExtractStatus.PARTIAL, coverage)
+
+
+def _text(data: bytes) -> str:
+    # Stored text is valid UTF-8; only a range asked for by the caller may begin or end inside a character.
+    return data.decode(errors="ignore")

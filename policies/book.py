@@ -1,0 +1,77 @@
+"""The policies in force: layers over one another, looked up by tool."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from domain.budget import Window
+from domain.errors import InvalidPolicy
+from policies.documents import PolicyDocument, Value, from_json
+from policies.facts import Policy
+
+_CACHED = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What is known of a session's model: its window, whether anybody told us of it, its encoding."""
+
+    window: Window
+    told: bool
+    encoding: str | None
+
+
+class PolicyBook:
+    """The operator's layers, lowest first; session and request overrides go on top."""
+
+    def __init__(
+        self, layers: Iterable[PolicyDocument], window: Window, *, required: bool, overrides: bool = True
+    ) -> None:
+        self._layers = tuple(layers)
+        self._window = window
+        self._required = required
+        self._overrides = overrides
+        self._look_up = lru_cache(maxsize=_CACHED)(self._resolve)
+        self._parsed = lru_cache(maxsize=_CACHED)(from_json)
+
+    def policy(self, tool_name: str, session: str | None = None, request: str | None = None) -> Policy:
+        """Request over session over the operator's layers; each layer's tools over its defaults.
+
+        Raises InvalidPolicy for an override that is wrong or not allowed.
+        """
+        return self._look_up(tool_name, session, request)
+
+    def check_override(self, text: str) -> None:
+        """Raises InvalidPolicy unless the JSON text is an override that could be in force."""
+        if self._parsed(text).models:
+            raise InvalidPolicy("`policy.models` is the operator's: it goes into the policy file.")
+
+    def terms(self, model: str | None) -> Terms:
+        """What the policy file says of a model; the settings' window where it says nothing."""
+        keys: dict[str, Value] = {}
+        for layer in self._layers:
+            keys.update(layer.models.get(model, {}) if model else {})
+        window = Window(
+            int(keys.get("context_window", self._window.context_window)),
+            self._window.buffer_tokens,
+            int(keys.get("max_output_tokens", self._window.max_output_tokens)),
+        )
+        encoding = keys.get("encoding")
+        told = self._required or "context_window" in keys
+        return Terms(window, told, encoding if isinstance(encoding, str) else None)
+
+    def _resolve(self, tool_name: str, session: str | None, request: str | None) -> Policy:
+        if request is not None and not self._overrides:
+            raise InvalidPolicy(
+                "The operator allows no `policy` in a request. Set it on the session, or leave it out."
+            )
+        layers = list(self._layers)
+        for text in (session, request):
+            if text is not None:
+                self.check_override(text)
+                layers.append(self._parsed(text))
+        policy = Policy()
+        for layer in layers:
+            keys = layer.for_tool(tool_name)
+            policy = replace(policy, **keys)  # type: ignore[arg-type]
+        return policy
