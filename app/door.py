@@ -3,27 +3,24 @@
 import asyncio
 from collections.abc import Callable
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.access import ApiKeys, check_host, check_origin
-from app.errors import problem, stored_of
+from app.errors import problem, problem_of_status, stored_of
 from app.settings import Settings
+from app.visit import BodyGate as BodyGate
+from app.visit import ClientDisconnected as ClientDisconnected
+from app.visit import Visit, too_large
 from domain.errors import (
     BadRequest,
     BodyTooLarge,
     Draining,
     HostNotAllowed,
-    Overloaded,
     SpillgateError,
     Unauthorized,
     UnsupportedMedia,
 )
 from domain.handles import DEFAULT_TENANT
-
-FREE_BYTES = 64 << 10
-"""What every request may hold of its body without asking the gate."""
-
-LEAST_POOL_BYTES = 256 << 20
 
 _OPEN_PATHS = frozenset({"/livez", "/readyz", "/healthz", "/docs", "/openapi.json"})
 _OPEN_ROOTS = ("/swagger/", "/docs/")
@@ -31,115 +28,9 @@ _WRITES = frozenset({"POST", "PUT", "DELETE", "PATCH"})
 _ONCE = frozenset(b"host origin authorization content-length content-encoding transfer-encoding".split())
 # Only these are known to hold nothing of the caller's.
 _INSTANCES = frozenset({"/results", "/check", "/extract", "/sessions", "/tools"})
-_NOSNIFF = (b"x-content-type-options", b"nosniff")
-_NO_STORE = (b"cache-control", b"no-store")
-_CLOSE = (b"connection", b"close")
-
 SHUTTING_DOWN = "Shutting down. Keep your copy and try again in a moment."
 
 Headers = dict[bytes, bytes]
-
-
-class ClientDisconnected(Exception):
-    """The client went away before its body was whole. Nobody is left to answer: let it pass to the door."""
-
-
-class BodyGate:
-    """One pool for all the body bytes in memory beyond each request's free ones."""
-
-    def __init__(self, max_body_bytes: int) -> None:
-        self.capacity = max(LEAST_POOL_BYTES, 4 * max_body_bytes)
-        self.in_flight = 0
-
-    def take(self, size: int) -> None:
-        """Raises Overloaded at once when the pool is empty; never waits."""
-        if self.in_flight + size > self.capacity:
-            raise Overloaded("Too many bytes of other requests are in memory. Keep your copy and try again.")
-        self.in_flight += size
-
-    def give(self, size: int) -> None:
-        self.in_flight -= size
-
-
-class Visit:
-    """One request's body and answer on their way through the door. Routes find it as `scope["visit"]`."""
-
-    __slots__ = (
-        "_cap",
-        "_ended",
-        "_gate",
-        "_kept",
-        "_read",
-        "_receive",
-        "_send",
-        "_taken",
-        "has_body",
-        "started",
-    )
-
-    def __init__(self, receive: Receive, send: Send, gate: BodyGate, cap: int) -> None:
-        self._receive = receive
-        self._send = send
-        self._gate = gate
-        self._cap = cap
-        self._read = 0
-        self._kept = 0
-        self._taken = 0
-        self._ended = False
-        self.has_body = False
-        self.started = False
-
-    async def receive(self) -> Message:
-        """Raises BodyTooLarge, Overloaded, ClientDisconnected."""
-        message = await self._receive()
-        if message["type"] == "http.request":
-            if size := len(message.get("body", b"")):
-                self._count(size)
-            if not message.get("more_body", False):
-                self._ended = True
-        elif not self._ended and not self.started:
-            raise ClientDisconnected
-        return message
-
-    def _count(self, size: int) -> None:
-        self._read += size
-        if self._read > self._cap:
-            raise BodyTooLarge(too_large(self._cap))
-        self._kept += size
-        wanted = self._kept - FREE_BYTES - self._taken
-        if wanted > 0:
-            self._gate.take(wanted)
-            self._taken += wanted
-
-    def let_go(self, size: int) -> None:
-        """That many bytes of the body are no longer in memory: a streamed one holds little of the pool."""
-        self._kept = max(0, self._kept - size)
-        spare = self._taken - max(0, self._kept - FREE_BYTES)
-        self._taken -= spare
-        self._gate.give(spare)
-
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.started = True
-            self._add_headers(message)
-        await self._send(message)
-
-    def _add_headers(self, message: Message) -> None:
-        headers = list(message.get("headers", ()))
-        names = {name for name, _ in headers}
-        if _NOSNIFF[0] not in names:
-            headers.append(_NOSNIFF)
-        if _NO_STORE[0] not in names:
-            headers.append(_NO_STORE)
-        if self.has_body and not self._ended:
-            # Kept open, the server would have to read the rest of the body first.
-            headers.append(_CLOSE)
-        message["headers"] = headers
-
-    def leave(self) -> None:
-        if self._taken:
-            self._gate.give(self._taken)
-            self._taken = 0
 
 
 class Door:
@@ -183,6 +74,12 @@ class Door:
                 raise
             self._refused(error.code)
             await _refuse(error, scope, visit)
+        except Exception:
+            # The server, to which it is passed on, logs it.
+            if not visit.started:
+                self._refused("internal_error")
+                await _fail(scope, visit)
+            raise
         finally:
             visit.leave()
 
@@ -244,12 +141,16 @@ class Door:
             raise BodyTooLarge(too_large(self._cap))
 
 
-def too_large(cap: int) -> str:
-    return f"The body is larger than {cap} bytes (SPILLGATE_MAX_BODY_BYTES). Send it in parts, or less of it."
-
-
 async def _refuse(error: SpillgateError, scope: Scope, visit: Visit) -> None:
-    path = scope["path"]
-    instance = path if path in _INSTANCES else ""
-    answer = problem(error, instance, stored_of(scope["method"], path))
+    answer = problem(error, _instance(scope), stored_of(scope["method"], scope["path"]))
     await answer(scope, visit.receive, visit.send)
+
+
+async def _fail(scope: Scope, visit: Visit) -> None:
+    answer = problem_of_status(500, _instance(scope), stored_of(scope["method"], scope["path"]))
+    await answer(scope, visit.receive, visit.send)
+
+
+def _instance(scope: Scope) -> str:
+    path: str = scope["path"]
+    return path if path in _INSTANCES else ""

@@ -9,12 +9,14 @@ import msgspec
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from domain import errors
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER = {"Retry-After": "1"}
+CLIENT_GONE = 499
 
 _TABLE: dict[type[errors.SpillgateError], tuple[int, str, Mapping[str, str]]] = {
     errors.BadRequest: (400, "Malformed request", {}),
@@ -119,16 +121,20 @@ def _ignore(code: str) -> None:
     pass
 
 
-def install(app: FastAPI, refused: Callable[[str], None] = _ignore) -> None:
+def install(app: FastAPI, refused: Callable[[str], None] = _ignore) -> "Handlers":
     """Registers the handlers; each error's code is told to `refused`."""
-    handlers = _Handlers(app, refused)
+    handlers = Handlers(app, refused)
     app.add_exception_handler(errors.SpillgateError, handlers.on_ours)
     app.add_exception_handler(RequestValidationError, handlers.on_validation)
     app.add_exception_handler(HTTPException, handlers.on_status)
+    app.add_exception_handler(ClientDisconnect, handlers.on_gone)
     app.add_exception_handler(Exception, handlers.on_failure)
+    return handlers
 
 
-class _Handlers:
+class Handlers:
+    """One method an exception class; each answers a problem."""
+
     def __init__(self, app: FastAPI, refused: Callable[[str], None]) -> None:
         self._app = app
         self._refused = refused
@@ -141,10 +147,17 @@ class _Handlers:
 
     async def on_status(self, request: Request, error: Exception) -> Response:
         # FastAPI wraps whatever is raised while it reads a body.
-        if isinstance(error.__cause__, errors.SpillgateError):
-            return await self.on_ours(request, error.__cause__)
+        cause = error.__cause__
+        if isinstance(cause, errors.SpillgateError):
+            return await self.on_ours(request, cause)
+        if isinstance(cause, ClientDisconnect):
+            return await self.on_gone(request, cause)
         assert isinstance(error, HTTPException)
         return self._of_status(request, error.status_code, error.headers)
+
+    async def on_gone(self, request: Request, error: Exception) -> Response:
+        # Nobody is left to read it, and it is no failure of ours.
+        return Response(status_code=CLIENT_GONE)
 
     async def on_failure(self, request: Request, error: Exception) -> Response:
         # Logged by the server, to which Starlette passes it on after this answer.

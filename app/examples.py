@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from app.tool_output import FORMATS, INSTRUCTIONS, ToolFormat
+
 _HANDLE = "session-demo/file-3f0c2f0e-6f5b-4c7e-9d2a-8b1f0a7c5d11"
 
 _BUDGET = {
@@ -186,6 +188,17 @@ EXAMPLES: dict[str, Any] = {
         "latency_ms": 3.1,
         "warnings": [],
         "entry_id": _ENTRY["id"],
+    },
+    "status": {"status": "ok"},
+    "health": {
+        "status": "ok",
+        "version": "0.1.0",
+        "stored_bytes": 481213,
+        "stored_bytes_cap": 2147483648,
+    },
+    "tools": {
+        "tools": [FORMATS[ToolFormat.OPENAI]()],
+        "instructions": INSTRUCTIONS,
     },
     "session": _SESSION,
     "sessions": {"sessions": [_SESSION], "next_cursor": None},

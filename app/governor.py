@@ -8,7 +8,7 @@ from typing import NamedTuple
 from app.body import Body
 from app.runtime import Runtime
 from app.telemetry import log_stored
-from content.preview import preview
+from content.preview import Preview, preview
 from domain.accounting import AccountingEntry, EntryDetails, EntryStatus, EntryType, split_tool_name
 from domain.budget import Session
 from domain.decisions import Outcome, OutcomeKind, Trigger
@@ -19,7 +19,7 @@ from domain.results import Measure, StoredResult, ToolResult
 from policies import store as store_text
 from policies.book import Terms
 from policies.decide import decide
-from policies.facts import Facts, Policy, Preview
+from policies.facts import Facts, Policy
 
 _PREVIEWED_BYTES = 1 << 20
 """How much of the head a preview looks at."""

@@ -5,7 +5,10 @@ from typing import Any
 
 import msgspec
 from fastapi import FastAPI
+from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
+from starlette.responses import HTMLResponse
+from starlette.staticfiles import StaticFiles
 
 from app.examples import EXAMPLES, PROBLEMS
 from app.wire import ResultIn, ResultOut
@@ -89,12 +92,25 @@ def example_of(name: str) -> dict[str, Any]:
 
 
 def install(app: FastAPI) -> None:
+    """The document under /openapi.json, and a page for people that loads nothing from elsewhere."""
+
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
             app.openapi_schema = _document(app)
         return app.openapi_schema
 
+    def docs() -> HTMLResponse:
+        return get_swagger_ui_html(
+            openapi_url="/openapi.json",
+            title="Spillgate",
+            swagger_js_url="/swagger/swagger-ui-bundle.js",
+            swagger_css_url="/swagger/swagger-ui.css",
+            swagger_favicon_url="/swagger/favicon-32x32.png",
+        )
+
     app.openapi = document  # type: ignore[method-assign]
+    app.add_api_route("/docs", docs, include_in_schema=False)
+    app.mount("/swagger", StaticFiles(packages=[("fastapi_swagger", "resources")]))
 
 
 def _document(app: FastAPI) -> dict[str, Any]:

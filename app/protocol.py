@@ -5,29 +5,19 @@ Deadlines are kept by one sweep over all connections, not by a timer a request.
 """
 
 import asyncio
+import fcntl
+import sys
+import termios
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from app.errors import MEDIA_TYPE, body_of, stored_of
+from app.errors import stored_of
+from app.refusals import CROWDED, INVALID, LARGE_HEAD, SLOW_BODY, SLOW_HEAD, Refusal
 
 MAX_CONNECTIONS = 4096
-
-Refusal = tuple[int, str, str, str]
-
-INVALID = (400, "Malformed request", "malformed", "This is not a valid HTTP/1.1 request.")
-SLOW_HEAD = (408, "Headers too slow", "header_timeout", "The headers did not arrive in time.")
-SLOW_BODY = (408, "Body too slow", "body_timeout", "The body stopped arriving. Keep your copy and try again.")
-LARGE_HEAD = (
-    431,
-    "Headers too large",
-    "headers_too_large",
-    "Send at most 16 KiB of headers, 8 KiB of target.",
-)
-CROWDED = (503, "Overloaded", "overloaded", "Too many connections are open. Try again in a moment.")
-_RETRYABLE = frozenset({408, 503})
 
 _FRAMING = (b"content-length", b"transfer-encoding")
 
@@ -191,20 +181,9 @@ class Protocol(HttpToolsProtocol):
         self.close_gently()
 
     def _answer(self, refusal: Refusal, stored: bool | None) -> None:
-        status, title, code, detail = refusal
-        self.told(code)
+        self.told(refusal.code)
         self.deaf = True
-        body = body_of(status, title, code, detail, "", status in _RETRYABLE, stored)
-        headers = [
-            *self.server_state.default_headers,
-            (b"content-type", MEDIA_TYPE.encode()),
-            (b"content-length", b"%d" % len(body)),
-            (b"x-content-type-options", b"nosniff"),
-            (b"cache-control", b"no-store"),
-            (b"connection", b"close"),
-        ]
-        lines = b"".join(b"%b: %b\r\n" % header for header in headers)
-        self.transport.write(STATUS_LINE[status] + lines + b"\r\n" + body)
+        self.transport.write(refusal.answer(self.server_state.default_headers, stored))
 
     def close_gently(self) -> None:
         """Closes. To a client that is still sending, a close at once would be a reset, and cost it the
@@ -264,13 +243,26 @@ class Protocol(HttpToolsProtocol):
 
     def _reader_stalled(self, now: float) -> bool:
         """True when nothing was drained for long, and nothing but the reader can drain it."""
-        size = self.transport.get_write_buffer_size()
+        unsent = self.transport.get_write_buffer_size()
         cycle = self.cycle
-        waiting = self.flow.write_paused or cycle is None or cycle.response_complete
-        if not size or not waiting or size < self.write_mark or not self.write_mark:
+        if not unsent or not (self.flow.write_paused or cycle is None or cycle.response_complete):
             self.write_since = now
-        self.write_mark = size
+            return False
+        # The kernel asks for more only when much of its own queue is free: a slow reader moves that first.
+        unsent += _kernel_queue(self.transport)
+        if unsent < self.write_mark or not self.write_mark:
+            self.write_since = now
+        self.write_mark = unsent
         return now - self.write_since >= self.READER_SECONDS
+
+
+def _kernel_queue(transport: asyncio.Transport) -> int:
+    """Bytes that the kernel holds for the reader; 0 where it does not tell."""
+    try:
+        answer = fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
+    except OSError:
+        return 0
+    return int.from_bytes(answer, sys.byteorder)
 
 
 def sweep(connections: Iterable[Any], now: float) -> None:

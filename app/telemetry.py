@@ -1,5 +1,6 @@
 """What operators see: JSON log lines and metrics. Neither ever holds a result, an argument or a secret."""
 
+import json
 import logging
 import sys
 import traceback
@@ -42,7 +43,16 @@ class JsonFormatter(logging.Formatter):
             line |= {name: value for name, value in fields.items() if name not in line}
         if record.exc_info and record.exc_info[1] is not None:
             line["error"] = describe(record.exc_info[1])
-        return msgspec.json.encode(line, enc_hook=str).decode()
+        try:
+            return msgspec.json.encode(line, enc_hook=str).decode()
+        except UnicodeEncodeError:
+            # A lone surrogate; this encoder escapes it.
+            return json.dumps(line, default=str)
+
+
+class _Stream(logging.StreamHandler[Any]):
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        """Says nothing: the default prints the record, and whatever it was given."""
 
 
 def describe(error: BaseException) -> dict[str, Any]:
@@ -64,13 +74,12 @@ def _event(record: logging.LogRecord) -> str:
         last = text.rstrip().rpartition("\n")[2]
         return last if last.startswith("domain.errors.") else last.partition(":")[0]
     # asyncio appends the repr of exceptions, and with it their messages.
-    text = text.partition("\n")[0]
-    return text.encode("utf-8", "replace").decode()
+    return text.partition("\n")[0]
 
 
 def configure_logging(level: str, stream: Any = None) -> None:
     """JSON lines on stderr for every logger, uvicorn's too. May be called again."""
-    handler = logging.StreamHandler(stream or sys.stderr)
+    handler = _Stream(stream or sys.stderr)
     handler.setFormatter(JsonFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
+from content.preview import Preview
 from domain.decisions import OutcomeKind
 from domain.errors import ConfigError, InvalidPolicy
-from policies.facts import Preview
 
 Value = int | bool | str
 Keys = Mapping[str, Value]
@@ -145,7 +145,10 @@ def from_toml(text: str, source: str) -> PolicyDocument:
 
 def from_json(text: str) -> PolicyDocument:
     """An override of a session or request. Raises InvalidPolicy, which names only keys that exist."""
-    data = json.loads(text)
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        raise InvalidPolicy("`policy` must be well-formed JSON.") from None
     if not isinstance(data, dict):
         raise InvalidPolicy("`policy` must be an object of policy keys.")
     try:

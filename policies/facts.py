@@ -1,18 +1,11 @@
 """What a rule may look at, and the thresholds that it holds against it."""
 
 from dataclasses import dataclass
-from enum import StrEnum
 
+from content.preview import Preview
 from domain.budget import Budget
 from domain.decisions import OutcomeKind
 from domain.results import Measure
-
-
-class Preview(StrEnum):
-    NONE = "none"
-    HEAD = "head"
-    HEAD_TAIL = "head-tail"
-    OUTLINE = "outline"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,100 @@
+"""Keeping: one technology a file, chosen by URL scheme."""
+
+import asyncio
+from pathlib import Path
+from typing import Protocol, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from domain.errors import ConfigError
+from domain.ports import Clock, Ledger, ResultStore
+from storage.disk import DiskStore
+from storage.disk_root import Root
+from storage.memory import MemoryStore
+from storage.memory_ledger import MemoryLedger
+from storage.sqlite import SqliteLedger
+
+Opener = TypeVar("Opener")
+
+
+class StoreOpener(Protocol):
+    async def __call__(
+        self, url: str, *, clock: Clock, retention_seconds: float, max_bytes: int
+    ) -> ResultStore: ...
+
+
+class LedgerOpener(Protocol):
+    async def __call__(
+        self, url: str, *, clock: Clock, session_retention_seconds: float, entry_retention_seconds: float
+    ) -> Ledger: ...
+
+
+async def open_store(url: str, *, clock: Clock, retention_seconds: float, max_bytes: int) -> ResultStore:
+    """`max_bytes` 0 means no bound. Raises ConfigError for a URL or a place that cannot be used."""
+    opener = _chosen(STORES, url, "SPILLGATE_STORAGE_URL")
+    return await opener(url, clock=clock, retention_seconds=retention_seconds, max_bytes=max_bytes)
+
+
+async def open_ledger(
+    url: str, *, clock: Clock, session_retention_seconds: float, entry_retention_seconds: float
+) -> Ledger:
+    """Raises ConfigError for a URL or a place that cannot be used."""
+    opener = _chosen(LEDGERS, url, "SPILLGATE_LEDGER_URL")
+    return await opener(
+        url,
+        clock=clock,
+        session_retention_seconds=session_retention_seconds,
+        entry_retention_seconds=entry_retention_seconds,
+    )
+
+
+async def _open_memory(url: str, *, clock: Clock, retention_seconds: float, max_bytes: int) -> ResultStore:
+    return MemoryStore(clock=clock, retention_seconds=retention_seconds, max_bytes=max_bytes)
+
+
+async def _open_disk(url: str, *, clock: Clock, retention_seconds: float, max_bytes: int) -> ResultStore:
+    root = await asyncio.to_thread(Root, _path(url), max_bytes)
+    return DiskStore(root, clock=clock, retention_seconds=retention_seconds)
+
+
+async def _open_memory_ledger(
+    url: str, *, clock: Clock, session_retention_seconds: float, entry_retention_seconds: float
+) -> Ledger:
+    return MemoryLedger(
+        clock=clock,
+        session_retention_seconds=session_retention_seconds,
+        entry_retention_seconds=entry_retention_seconds,
+    )
+
+
+async def _open_sqlite(
+    url: str, *, clock: Clock, session_retention_seconds: float, entry_retention_seconds: float
+) -> Ledger:
+    return await asyncio.to_thread(
+        SqliteLedger,
+        _path(url),
+        clock=clock,
+        session_retention_seconds=session_retention_seconds,
+        entry_retention_seconds=entry_retention_seconds,
+    )
+
+
+STORES: dict[str, StoreOpener] = {"memory": _open_memory, "disk": _open_disk}
+LEDGERS: dict[str, LedgerOpener] = {"memory": _open_memory_ledger, "sqlite": _open_sqlite}
+
+
+def _chosen(openers: dict[str, Opener], url: str, setting: str) -> Opener:
+    scheme, colon, _ = url.partition(":")
+    if not colon or scheme not in openers:
+        known = ", ".join(f"{name}:" for name in openers)
+        raise ConfigError(f"{setting}: unknown scheme. It starts with one of {known}")
+    return openers[scheme]
+
+
+def _path(url: str) -> Path:
+    parts = urlsplit(url)
+    path = Path(unquote(parts.path))
+    if parts.netloc or not path.is_absolute() or parts.query or parts.fragment:
+        raise ConfigError(
+            f"{parts.scheme}: needs an absolute path, as in {parts.scheme}:///var/lib/spillgate."
+        )
+    return path

@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
-from app.openapi import problems
+from app.openapi import example_of, problems
 from app.runtime import Runtime
 from domain.errors import Draining
 
@@ -23,18 +23,26 @@ class Health(BaseModel):
     stored_bytes_cap: int
 
 
-@router.get("/livez", summary="The process answers")
+@router.get("/livez", summary="The process answers", responses={200: example_of("status")})
 async def livez() -> Status:
     return Status(status="ok")
 
 
-@router.get("/readyz", summary="Writes are kept", responses=problems(503, 507))
+@router.get(
+    "/readyz",
+    summary="Writes are kept",
+    responses={200: example_of("status"), **problems(503, 507)},
+)
 async def readyz(request: Request) -> Status:
     await _ready(request)
     return Status(status="ok")
 
 
-@router.get("/healthz", summary="Readiness, with figures", responses=problems(503, 507))
+@router.get(
+    "/healthz",
+    summary="Readiness, with figures",
+    responses={200: example_of("health"), **problems(503, 507)},
+)
 async def healthz(request: Request) -> Health:
     await _ready(request)
     rt: Runtime = request.app.state.runtime

@@ -3,7 +3,7 @@
 import re
 from collections.abc import AsyncIterator
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel
@@ -15,7 +15,8 @@ from app.reading import account_read, scan
 from app.runtime import Runtime
 from content.greppable import needs_view
 from content.lines import Line, LinePager
-from content.search import Grep, Match
+from content.matches import Match
+from content.search import Grep
 from domain.errors import RangeNotSatisfiable, ResultNotFound
 from domain.handles import parse_handle
 from domain.results import Measure, StoredResult
@@ -127,17 +128,25 @@ async def get_grep(
     )
 
 
-@router.api_route(
+_BYTES: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The bytes.", "content": {"text/plain": {}}},
+    206: {"description": "The range asked for.", "content": {"text/plain": {}}},
+    304: {"description": "Not modified."},
+    **problems(401, 404, 410, 416, 503),
+}
+
+
+@router.head(
     "/results/{handle:path}/content",
-    methods=["GET", "HEAD"],
+    response_class=Response,
+    summary="Size and ETag of the bytes",
+    responses=_BYTES,
+)
+@router.get(
+    "/results/{handle:path}/content",
     response_class=Response,
     summary="Read bytes",
-    responses={
-        200: {"description": "The bytes.", "content": {"text/plain": {}}},
-        206: {"description": "The range asked for.", "content": {"text/plain": {}}},
-        304: {"description": "Not modified."},
-        **problems(401, 404, 410, 416, 503),
-    },
+    responses=_BYTES,
 )
 async def get_content(request: Request, handle: HandlePath) -> Response:
     rt: Runtime = request.app.state.runtime

@@ -1,0 +1,107 @@
+"""What kind of text a result is, told from its beginning and the tool that made it."""
+
+import re
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    JSON = "json"
+    NDJSON = "ndjson"
+    CSV = "csv"
+    LOG = "log"
+    MARKDOWN = "markdown"
+    HTML = "html"
+    XML = "xml"
+    CODE = "code"
+    GREP = "grep"
+    BINARY = "binary"
+    TEXT = "text"
+
+
+_LOOKED_AT = 8 * 1024
+_LINES = 60
+_ODD_BYTES = bytes(byte for byte in range(32) if byte not in b"\t\n\r\f\x08\x1b") + b"\x7f"
+_REPLACED = "\ufffd".encode()
+
+# `cat -n` and the read tools of agents put line numbers before the text.
+_NUMBERED = re.compile(rb"\s{0,8}\d{1,7}(?:\t|\xe2\x86\x92|\| |:)")
+
+_JSON = re.compile(rb'[\[{]\s*(?:["\[\]{}\d-]|true|false|null|\Z)')
+_RECORD = re.compile(rb'\{\s*".*\}\s*\Z|\[.*\]\s*\Z')
+_HTML = re.compile(
+    rb"<(?:!doctype\s+html|html|head|body|div|p|span|table|ul|script|style|h[1-6])\b", re.IGNORECASE
+)
+_XML = re.compile(rb"<(?:\?xml|!--|!DOCTYPE|[A-Za-z_][\w:.-]*[\s/>])")
+_HIT = re.compile(rb"[\w./@+~-]{1,300}[:-]\d{1,8}[:-](?!\d)")
+_STAMP = re.compile(
+    rb"[\[(]?(?:\d{4}[-/]\d\d[-/]\d\d[T ]\d|(?:\d\d-\d\d )?\d\d:\d\d:\d\d|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d"
+    rb"|\[?(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|FATAL|CRITICAL)\b)"
+    rb"|\S+ \S+ \S+ \[\d\d/[A-Z][a-z]{2}/\d{4}:"
+)
+_MARKDOWN = re.compile(
+    rb"#{1,6} \S|```|[-*] (?:\[[ x]\] )?\S|> |\d{1,3}\. \S|\|.*\|\s*\Z|.*\[[^\]]+\]\([^)\s]+\)"
+)
+_QUOTED = re.compile(rb'"[^"]*"')
+_HEADING = re.compile(rb"#{1,6} \S|```")
+_CODE = re.compile(
+    rb"\s*(?:#!/|#include\b|import [\w.{*\"']|from [\w.]+ import |def \w+\(|class \w+[(:{ ]|async def "
+    rb"|(?:export |public |private |static |async |pub )*(?:function|fn|func|interface|struct|enum|impl) ?\w*"
+    rb"|(?:const|let|var) \w+ ?=|package [\w.]+;?|using [\w.]+;|return\b|if ?\(.*\) ?\{|\}|@\w+|/[/*])"
+)
+
+
+def sniff(head: bytes, tool_name: str = "") -> Kind:
+    """Looks at no more than 8 KiB."""
+    head = head[:_LOOKED_AT]
+    if _is_binary(head):
+        return Kind.BINARY
+    head = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    lines = [line for line in head.split(b"\n")[:_LINES] if line.strip()]
+    if not lines:
+        return Kind.TEXT
+    if _JSON.match(head):
+        records = sum(1 for line in lines[:5] if _RECORD.match(line))
+        return Kind.NDJSON if records >= 2 and records == len(lines[:5]) else Kind.JSON
+    if head.startswith(b"<"):
+        if _HTML.match(head):
+            return Kind.HTML
+        return Kind.XML if _XML.match(head) else Kind.TEXT
+    return _by_lines(lines, tool_name)
+
+
+def _is_binary(head: bytes) -> bool:
+    odd = len(head) - len(head.translate(None, _ODD_BYTES))
+    return b"\0" in head or 20 * odd > len(head) or 10 * head.count(_REPLACED) > len(head)
+
+
+def _by_lines(lines: list[bytes], tool_name: str) -> Kind:
+    if _share(_STAMP, lines) >= 0.5:
+        return Kind.LOG
+    hits, numbered = _share(_HIT, lines), _share(_NUMBERED, lines)
+    if hits >= 0.6 or ("grep" in tool_name and hits + numbered >= 0.2):
+        return Kind.GREP
+    if numbered >= 0.7:
+        lines = [_NUMBERED.sub(b"", line, count=1) for line in lines]
+    if _is_table(lines):
+        return Kind.CSV
+    if _share(_HEADING, lines) and _share(_MARKDOWN, lines) >= 0.15 and _share(_CODE, lines) < 0.3:
+        return Kind.MARKDOWN
+    return Kind.CODE if _share(_CODE, lines) >= 0.2 else Kind.TEXT
+
+
+def _share(pattern: re.Pattern[bytes], lines: list[bytes]) -> float:
+    return sum(1 for line in lines if pattern.match(line)) / len(lines)
+
+
+def _is_table(lines: list[bytes]) -> bool:
+    """As many separators outside quotes in every line; the last line may be cut."""
+    whole = lines[:-1] if len(lines) > 2 else lines
+    if len(whole) < 2:
+        return False
+    return any(_is_separator(mark, whole) for mark in (b"\t", b",", b";"))
+
+
+def _is_separator(mark: bytes, lines: list[bytes]) -> bool:
+    counts = [_QUOTED.sub(b"", line).count(mark) for line in lines]
+    enough = counts[0] >= 2 or (counts[0] == 1 and len(lines) >= 5)
+    return enough and counts.count(counts[0]) >= 0.9 * len(lines) and not _CODE.match(lines[0])

@@ -1,0 +1,52 @@
+"""Everything that is measured of a body, in one pass over its chunks."""
+
+import hashlib
+
+from content.tokens import TokenMeter
+from content.utf8 import Utf8Chunks
+from domain.ports import Tokenizer
+from domain.results import Measure
+
+
+class Meter:
+    """Feed it chunks cut anywhere; those beyond 256 KiB hold the GIL for too long."""
+
+    __slots__ = ("_digest", "_newlines", "_text", "_tokens", "bytes", "chars")
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._digest = hashlib.sha256()
+        self._text = Utf8Chunks()
+        self._tokens = TokenMeter(tokenizer)
+        self._newlines = 0
+        self.bytes = 0
+        self.chars = 0
+
+    def feed(self, chunk: bytes) -> None:
+        """Raises InvalidUtf8."""
+        text = self._text.feed(chunk)
+        self._digest.update(chunk)
+        self._newlines += chunk.count(b"\n")
+        self.bytes += len(chunk)
+        self.chars += len(text)
+        self._tokens.feed(text)
+
+    def estimate_tokens(self) -> None:
+        """From here on the tokens may be sampled: see TokenMeter."""
+        self._tokens.estimate()
+
+    @property
+    def tokens_at_least(self) -> int:
+        """What was counted so far; the rest is still pending or only sampled."""
+        return self._tokens.tokens
+
+    @property
+    def sha256(self) -> str:
+        """Of what was fed so far, in hex."""
+        return self._digest.hexdigest()
+
+    def finish(self) -> Measure:
+        """To be called once. Raises InvalidUtf8 when the last character is incomplete."""
+        self._text.finish()
+        tokens, exact = self._tokens.finish()
+        lines = self._newlines + 1 if self.bytes else 0
+        return Measure(self.bytes, lines, self.chars, tokens, exact)

@@ -1,0 +1,145 @@
+"""Grep over a body that arrives in chunks: whole blocks of lines at once, in constant memory."""
+
+from dataclasses import dataclass
+
+from content.matches import LINE_BYTES, SIDE_BYTES, Match, MatchPage, around
+from content.patterns import Pattern
+
+MAX_CONTEXT = 50
+_SLICE = 256 * 1024
+_BLOCK = 64 * 1024
+
+# A line longer than a piece is searched in pieces; they overlap, so that a match of up to 64 KiB is found.
+_PIECE = 1024 * 1024
+_STEP = _PIECE - 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class GrepPage:
+    """`next_offset` counts matches: the `offset` of the next page; None when this is the last. It equals
+    the offset asked for where `limit` was 0."""
+
+    matches: list[Match]
+    total_matches: int
+    next_offset: int | None
+
+
+class Grep:
+    """Shows matching lines `offset` (from 0) to before `offset + limit` while they and their neighbours
+    fit in `max_bytes`, and counts all. As with grep, a final newline is not followed by a line."""
+
+    __slots__ = (
+        "_buffer", "_head", "_line", "_long", "_long_found", "_offset", "_page", "_pattern", "_searched",
+        "_total",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        pattern: str,
+        *,
+        context: int = 0,
+        ignore_case: bool = False,
+        literal: bool = False,
+        limit: int = 100,
+        offset: int = 0,
+        max_bytes: int = 1_000_000,
+    ) -> None:
+        """Raises BadPattern."""
+        self._pattern = Pattern(pattern, ignore_case, literal)
+        self._page = MatchPage(min(max(0, context), MAX_CONTEXT), limit, max_bytes)
+        self._offset = max(0, offset)
+        self._total = 0
+        self._line = 1
+        self._buffer = bytearray()
+        self._long = self._long_found = False
+        self._head = b""
+        self._searched = 0
+
+    def feed(self, chunk: bytes) -> None:
+        for start in range(0, len(chunk), _SLICE):
+            piece = chunk[start : start + _SLICE]
+            self._buffer += piece
+            if len(self._buffer) > _PIECE or (len(self._buffer) >= _BLOCK and b"\n" in piece):
+                self._drain()
+
+    def finish(self) -> GrepPage:
+        self._drain()
+        if self._long:
+            self._end_long(len(self._buffer))
+        elif self._buffer:
+            self._search(bytes(self._buffer))
+        shown = self._offset + len(self._page)
+        return GrepPage(self._page.matches(), self._total, shown if self._total > shown else None)
+
+    def _drain(self) -> None:
+        while len(self._buffer) > _PIECE and self._buffer.find(b"\n", 0, _PIECE) < 0:
+            self._search_long(_PIECE)
+            del self._buffer[: _STEP - SIDE_BYTES]
+            self._searched = SIDE_BYTES
+        if self._long:
+            end = self._buffer.find(b"\n")
+            if end < 0:
+                return
+            self._end_long(end)
+            del self._buffer[: end + 1]
+        if end := self._buffer.rfind(b"\n") + 1:
+            self._search(bytes(self._buffer[:end]))
+            del self._buffer[:end]
+
+    def _search(self, block: bytes) -> None:
+        """Whole lines, the last one with or without its newline."""
+        end = len(block) - block.endswith(b"\n")
+        start = 0
+        if self._total < self._offset and not self._page.full:
+            matching = self._pattern.count(block, 0, end)
+            if self._total + matching <= self._offset:
+                self._total += matching
+                self._line += block.count(b"\n", 0, end) + 1
+                self._page.pass_by(block, 0, end)
+                return
+        while not self._page.full and start <= end:
+            found = self._pattern.find(block, start, end)
+            if found < 0:
+                break
+            begin = block.rfind(b"\n", start, found) + 1 or start
+            stop = block.find(b"\n", found, end)
+            stop = end if stop < 0 else stop
+            self._page.pass_by(block, start, begin - 1)
+            self._line += block.count(b"\n", start, begin)
+            line = block[begin : min(stop, begin + LINE_BYTES + 1)]
+            whole = stop - begin <= LINE_BYTES
+            self._matched(line if whole else around(block, begin, stop, found), not whole, line)
+            self._line += 1
+            start = stop + 1
+        if self._page.full:
+            self._total += self._pattern.count(block, start, end)
+        if start <= end:
+            self._page.pass_by(block, start, end)
+            self._line += block.count(b"\n", start, end) + 1
+
+    def _matched(self, text: bytes, truncated: bool, line: bytes) -> None:
+        self._total += 1
+        if self._total > self._offset and not self._page.full:
+            self._page.add(self._line, text, truncated, line)
+        else:
+            self._page.pass_by(line, 0, len(line))
+
+    def _search_long(self, end: int) -> None:
+        """The first `end` bytes of the buffer are a part of one line; of them, `_searched` are behind us."""
+        if not self._long:
+            self._long, self._long_found = True, False
+            self._head = bytes(self._buffer[: LINE_BYTES + 1])
+        if self._long_found:
+            return
+        found = self._pattern.find(self._buffer, self._searched, end)
+        if found >= 0:
+            self._long_found = True
+            self._matched(around(self._buffer, 0, end, found), True, self._head)
+
+    def _end_long(self, end: int) -> None:
+        self._search_long(end)
+        if not self._long_found:
+            self._page.pass_by(self._head, 0, len(self._head))
+        self._line += 1
+        self._long = False
+        self._searched = 0

@@ -1,0 +1,38 @@
+"""Cursors: opaque to the caller, and told apart by what they page through."""
+
+import base64
+import binascii
+from typing import Literal
+
+from domain.errors import InvalidField
+
+Kind = Literal["entries", "sessions"]
+
+
+def encode(kind: Kind, position: str) -> str:
+    return base64.urlsafe_b64encode(f"{kind}:{position}".encode()).decode().rstrip("=")
+
+
+def decode(kind: Kind, cursor: str) -> str:
+    """The position. Raises InvalidField for a cursor that `encode` did not make for this kind."""
+    try:
+        padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
+        text = base64.b64decode(padded, altchars=b"-_", validate=True).decode()
+    except (UnicodeError, binascii.Error):
+        text = ""
+    found, _, position = text.partition(":")
+    if found != kind or not position:
+        raise _foreign()
+    return position
+
+
+def decode_number(kind: Kind, cursor: str) -> int:
+    """As `decode`, for a position that is a row number (63 bits)."""
+    position = decode(kind, cursor)
+    if not (position.isascii() and position.isdigit() and len(position) <= 18):
+        raise _foreign()
+    return int(position)
+
+
+def _foreign() -> InvalidField:
+    return InvalidField("cursor is not one of ours. Use next_cursor of the page before, or leave it out.")

@@ -1,0 +1,137 @@
+"""Bodies as plain files under one directory, readable with cat and grep; durable when `publish` returns."""
+
+import itertools
+import os
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from typing import TypeVar, TypeVarTuple
+
+from domain.errors import ResultExpired
+from domain.handles import Handle, SessionKey
+from domain.ports import Clock, Draft
+from domain.results import StoredResult
+from storage.disk_draft import DiskDraft
+from storage.disk_files import translated, unlink
+from storage.disk_root import Root
+from storage.threads import Threads
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+THREADS = 16
+CHUNK = 1 << 19
+_NS = 1_000_000
+
+
+class DiskStore:
+    """Deleting is not synced: after a power cut a result may come back, until it expires again."""
+
+    def __init__(self, root: Root, *, clock: Clock, retention_seconds: float) -> None:
+        self._root = root
+        self._shelf = root.shelf
+        self._clock = clock
+        self._retention_ms = int(retention_seconds * 1000)
+        self._threads = Threads(THREADS, "disk")
+        self._numbers = itertools.count()
+
+    def draft(self) -> AbstractAsyncContextManager[Draft]:
+        return DiskDraft(self._shelf, self._threads, f"draft-{next(self._numbers)}")
+
+    async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
+        found = await self._run(self._shelf.find, tenant, handle)
+        if found is None:
+            return None
+        stored, used_ns = found
+        if used_ns <= self._expired_ns() or (stored.tenant, stored.handle) != (tenant, handle):
+            return None
+        return replace(stored, expires_at=used_ns // _NS + self._retention_ms)
+
+    async def read(
+        self, stored: StoredResult, start: int = 0, end: int | None = None
+    ) -> AsyncIterator[bytes]:
+        fd = await self._run(self._shelf.open_body, stored.tenant, stored.handle)
+        if fd is None:
+            raise ResultExpired("The stored result was deleted or has expired. Call the tool again.")
+        body = _Body(fd)
+        try:
+            position = max(0, start)
+            while end is None or position < end:
+                chunk = await self._run(
+                    body.read, position, CHUNK if end is None else min(CHUNK, end - position)
+                )
+                if not chunk:
+                    return
+                yield chunk
+                position += len(chunk)
+        finally:
+            self._threads.detach(body.close)
+
+    async def touch(self, stored: StoredResult) -> StoredResult:
+        now = self._clock()
+        touched = await self._run(self._shelf.touch, stored.tenant, stored.handle, now * _NS)
+        return replace(stored, expires_at=now + self._retention_ms) if touched else stored
+
+    async def delete(self, tenant: str, handle: Handle) -> bool:
+        return await self._run(self._shelf.delete, tenant, handle, self._expired_ns())
+
+    async def delete_session(self, key: SessionKey) -> int:
+        return await self._run(self._shelf.delete_session, key, self._expired_ns())
+
+    async def holds(self, key: SessionKey) -> int:
+        return await self._run(self._shelf.count, key, self._expired_ns())
+
+    async def sweep(self) -> int:
+        # A job a session, so that a large sweep leaves the processor to others in between.
+        deleted = 0
+        for key in await self._run(self._shelf.dirs.all):
+            deleted += (await self._run(self._shelf.tidy, key, self._expired_ns()))[0]
+        return deleted
+
+    async def stored_bytes(self) -> int:
+        return self._shelf.quota.used
+
+    async def check(self) -> None:
+        self._shelf.quota.check()
+        await self._run(self._probe, f"probe-{next(self._numbers)}")
+
+    def _probe(self, name: str) -> None:
+        files, drafts = self._shelf.files, self._shelf.drafts
+        fd = files.create(name, drafts)
+        try:
+            files.write(fd, memoryview(b"spillgate"))
+            files.sync(fd)
+        finally:
+            os.close(fd)
+            unlink(name, drafts)
+
+    async def close(self) -> None:
+        await self._threads.close()
+        self._root.close()
+
+    def _expired_ns(self) -> int:
+        return (self._clock() - self._retention_ms) * _NS
+
+    async def _run(self, job: Callable[[*Ts], T], *args: *Ts) -> T:
+        try:
+            return await self._threads.run(job, *args)
+        except OSError as error:
+            raise translated(error) from error
+
+
+class _Body:
+    """An open body. Locked, since a cancelled reader may close it while a thread still reads."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd: int | None = fd
+        self._lock = threading.Lock()
+
+    def read(self, offset: int, size: int) -> bytes:
+        with self._lock:
+            return b"" if self._fd is None else os.pread(self._fd, size, offset)
+
+    def close(self) -> None:
+        with self._lock:
+            fd, self._fd = self._fd, None
+            if fd is not None:
+                os.close(fd)

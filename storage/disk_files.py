@@ -1,0 +1,90 @@
+"""The system calls that durability rests on: one seam, so that a test can record them and cut the power."""
+
+import contextlib
+import errno
+import os
+import stat
+
+from domain.errors import StorageError, StoreFull, StoreUnavailable
+
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+# Without O_NONBLOCK a FIFO put in a file's place would block the thread for good.
+_OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_sync_data = getattr(os, "fdatasync", os.fsync)
+
+
+class Files:
+    """Every name is relative to an open directory, and no call follows a symbolic link."""
+
+    def make_dir(self, name: str, parent: int) -> None:
+        os.mkdir(name, 0o700, dir_fd=parent)
+        # Again, since a umask may have taken away more than it should.
+        os.chmod(name, 0o700, dir_fd=parent)
+
+    def create(self, name: str, parent: int) -> int:
+        fd = os.open(name, _NEW, 0o600, dir_fd=parent)
+        os.fchmod(fd, 0o600)
+        return fd
+
+    def write(self, fd: int, data: memoryview) -> int:
+        return os.write(fd, data)
+
+    def sync_data(self, fd: int) -> None:
+        """Contents and size; times may be lost."""
+        _sync_data(fd)
+
+    def sync(self, fd: int) -> None:
+        """A file with its times, or a directory's names."""
+        os.fsync(fd)
+
+    def rename(self, name: str, parent: int, new_name: str, new_parent: int) -> None:
+        os.rename(name, new_name, src_dir_fd=parent, dst_dir_fd=new_parent)
+
+
+def open_dir(name: str, parent: int | None) -> int:
+    return os.open(name, _DIRECTORY, dir_fd=parent)
+
+
+def open_file(name: str, parent: int) -> int:
+    """Raises FileNotFoundError for anything but a regular file."""
+    try:
+        fd = os.open(name, _OLD, dir_fd=parent)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise FileNotFoundError(errno.ENOENT, "a symbolic link") from None
+        raise
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise FileNotFoundError(errno.ENOENT, "not a regular file")
+    return fd
+
+
+def size_of(name: str, parent: int) -> int | None:
+    """None for anything but a regular file."""
+    try:
+        found = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def unlink(name: str, parent: int) -> None:
+    """Harmless when it is gone already."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=parent)
+
+
+def write_all(files: Files, fd: int, data: bytes) -> None:
+    # A full disk first writes less than it was given, and only then raises.
+    view = memoryview(data)
+    while view:
+        view = view[files.write(fd, view) :]
+
+
+def translated(error: OSError) -> StorageError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StoreFull("The store's disk is full. Free space on it, or delete results, and try again.")
+    return StoreUnavailable(
+        "The store's disk refused. Try again; if it lasts, look at the disk and its mount."
+    )

@@ -1,0 +1,35 @@
+"""One process owns a directory or a database: a lock that the kernel frees with the process."""
+
+import fcntl
+import os
+from pathlib import Path
+
+from domain.errors import ConfigError
+
+
+def take_lock(path: Path, owned: Path) -> int:
+    """The open lock file; closing it frees the lock. Raises ConfigError when another process holds it."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    os.fchmod(fd, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise ConfigError(
+            f"{owned} is in use by another Spillgate process. Stop that one, run a single worker, or give "
+            "this one a place of its own."
+        ) from None
+    return fd
+
+
+def make_directories(path: Path) -> None:
+    """Makes what is missing, each 0700 whatever the umask, and durable. Leaves what is there as it is."""
+    missing = [one for one in (path, *path.parents) if not one.exists()]
+    for one in reversed(missing):
+        one.mkdir(0o700)
+        one.chmod(0o700)
+        fd = os.open(one.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

@@ -1,0 +1,233 @@
+"""Sessions and accounting in one SQLite file. A killed process loses nothing that was answered; a power cut
+may lose the last moments of accounting (`synchronous = NORMAL`), never a stored body."""
+
+import os
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, SummaryRow
+from domain.budget import Session, SessionChange, Window
+from domain.handles import Handle, SessionKey
+from domain.ports import Charge, Clock, Entered, Receipt, SessionPage
+from domain.results import UsageReport
+from storage import accounts, cursors
+from storage import sqlite_rows as rows
+from storage import sqlite_sweep as sweeping
+from storage.group_commit import UNKEEPABLE, GroupCommit, translated, unkeepable
+from storage.sqlite_schema import open_database
+from storage.threads import Threads
+
+T = TypeVar("T")
+
+
+class SqliteLedger:
+    """Three connections: the writer on its own thread; one for reads by key, on the event loop's thread (a
+    hop would cost ten times as much); one for long reads, on a thread that holds up nobody."""
+
+    def __init__(
+        self, path: Path, *, clock: Clock, session_retention_seconds: float, entry_retention_seconds: float
+    ) -> None:
+        self._clock = clock
+        self._session_retention_ms = int(session_retention_seconds * 1000)
+        self._entry_retention_ms = int(entry_retention_seconds * 1000)
+        database = open_database(path)
+        self._lock = database.lock
+        self._writer = GroupCommit(database.writer)
+        self._by_key = database.by_key
+        self._long = database.long
+        self._threads = Threads(1, "ledger-read")
+        self._is_closed = False
+
+    async def enter(
+        self,
+        key: SessionKey,
+        call_id: str | None,
+        report: UsageReport | None,
+        fallback: Window,
+        required: bool,
+    ) -> Entered:
+        asked = (key, call_id, self._clock(), fallback, required)
+        entered = self._now(lambda connection: _look(connection, *asked))
+        if report is None or entered.receipt is not None:
+            return entered
+        if entered.session.reported(report) is entered.session:
+            return entered
+
+        def apply(connection: sqlite3.Connection) -> Entered:
+            found = _look(connection, *asked)
+            if found.receipt is not None:
+                return found
+            return Entered(_save(connection, accounts.reported(found.session, report, asked[2])))
+
+        return await self._writer.run(apply)
+
+    async def reserve(self, charge: Charge) -> Receipt | None:
+        return await self._charge(charge, forced=False)
+
+    async def settle(self, charge: Charge) -> Receipt:
+        receipt = await self._charge(charge, forced=True)
+        assert receipt is not None
+        return receipt
+
+    async def _charge(self, charge: Charge, forced: bool) -> Receipt | None:
+        row = _row(charge.entry, charge)
+        return await self._writer.run(lambda connection: _charge(connection, charge, row, forced))
+
+    async def append(self, entry: AccountingEntry) -> None:
+        row = _row(entry)
+
+        def change(connection: sqlite3.Connection) -> None:
+            connection.execute(rows.APPEND, row)
+            connection.execute(rows.USE_SESSION, (entry.timestamp, entry.tenant, entry.session_id))
+
+        await self._writer.run(change)
+
+    async def session(self, key: SessionKey) -> Session | None:
+        return self._now(lambda connection: rows.read_session(connection, key))
+
+    async def put_session(self, key: SessionKey, change: SessionChange) -> Session:
+        now = self._clock()
+
+        def put(connection: sqlite3.Connection) -> Session:
+            before = rows.read_session(connection, key)
+            return _save(connection, accounts.opened(before, key, change, now))
+
+        return await self._writer.run(put)
+
+    async def report(self, key: SessionKey, report: UsageReport) -> Session:
+        now = self._clock()
+
+        def apply(connection: sqlite3.Connection) -> Session:
+            before = rows.read_session(connection, key) or accounts.fresh(key, now)
+            return _save(connection, accounts.reported(before, report, now))
+
+        return await self._writer.run(apply)
+
+    async def end(self, key: SessionKey) -> Session | None:
+        now = self._clock()
+
+        def end(connection: sqlite3.Connection) -> Session | None:
+            before = rows.read_session(connection, key)
+            return None if before is None else _save(connection, accounts.ended(before, now))
+
+        return await self._writer.run(end)
+
+    async def sessions(self, tenant: str, limit: int, cursor: str | None) -> SessionPage:
+        after = "" if cursor is None else cursors.decode("sessions", cursor)
+        found = await self._later(rows.SESSIONS, [tenant, after, limit + 1])
+        page = [rows.session_of(row) for row in found[:limit]]
+        more = len(found) > limit
+        return SessionPage(page, cursors.encode("sessions", page[-1].key.session_id) if more else None)
+
+    async def entries(self, wanted: EntryFilter, limit: int, cursor: str | None) -> EntryPage:
+        after = 0 if cursor is None else cursors.decode_number("entries", cursor)
+        found = await self._later(*rows.entries_query(wanted, after, limit + 1))
+        page = [rows.decode_entry(entry) for _, entry in found[:limit]]
+        more = cursors.encode("entries", str(found[limit - 1][0])) if len(found) > limit else None
+        return EntryPage(page, more)
+
+    async def summary(self, wanted: EntryFilter, group_by: GroupBy) -> list[SummaryRow]:
+        return [SummaryRow(*row) for row in await self._later(*rows.summary_query(wanted, group_by))]
+
+    async def stored_at(self, tenant: str, handle: Handle) -> int | None:
+        row = self._now(
+            lambda connection: connection.execute(rows.STORED_AT, (tenant, str(handle))).fetchone()
+        )
+        found: int | None = row[0]
+        return found
+
+    async def sweep(self) -> list[SessionKey]:
+        now = self._clock()
+        times = sweeping.Times(now - self._session_retention_ms, now - self._entry_retention_ms)
+        for key in await self._later(sweeping.STALE, times.stale):
+            while not await self._writer.run(sweeping.forget_session(SessionKey(*key), times)):
+                pass
+        while await self._writer.run(sweeping.forget_entries(times)):
+            pass
+        return [SessionKey(*key) for key in await self._later(sweeping.ENDED, [])]
+
+    async def check(self) -> None:
+        def beat(connection: sqlite3.Connection) -> None:
+            connection.execute("UPDATE pulse SET beat = beat + 1")
+
+        await self._writer.run(beat)
+
+    async def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        await self._threads.close()
+        self._long.close()
+        self._by_key.close()
+        # The writer last: the last one to close empties the -wal file.
+        await self._writer.close()
+        os.close(self._lock)
+
+    def _now(self, read: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            return read(self._by_key)
+        except UNKEEPABLE:
+            raise unkeepable() from None
+        except sqlite3.Error as error:
+            raise translated(error) from error
+
+    async def _later(self, query: str, values: list[object]) -> list[tuple[Any, ...]]:
+        try:
+            return await self._threads.run(lambda: self._long.execute(query, values).fetchall())
+        except sqlite3.Error as error:
+            raise translated(error) from error
+
+
+def _look(
+    connection: sqlite3.Connection,
+    key: SessionKey,
+    call_id: str | None,
+    now: int,
+    fallback: Window,
+    required: bool,
+) -> Entered:
+    """The session, and the receipt of the call if it was settled before. Raises SessionEnded."""
+    session = accounts.alive(rows.read_session(connection, key) or accounts.fresh(key, now))
+    if call_id is None:
+        return Entered(session)
+    first = connection.execute(rows.CALL, (*key, session.epoch, call_id)).fetchone()
+    if first is None:
+        return Entered(session)
+    entry = rows.decode_entry(first[0])
+    budget = session.budget(fallback, required)
+    return Entered(session, Receipt(entry, budget, first[1], first[2], replayed=True))
+
+
+def _charge(
+    connection: sqlite3.Connection, charge: Charge, row: tuple[object, ...], forced: bool
+) -> Receipt | None:
+    before = rows.read_session(connection, charge.key)
+    if charge.call_id is not None and before is not None:
+        first = connection.execute(rows.CALL, (*charge.key, charge.epoch, charge.call_id)).fetchone()
+        if first is not None:
+            return accounts.replayed(before, charge, rows.decode_entry(first[0]), *first[1:])
+    session = accounts.admitted(before, charge)
+    budget = session.budget(charge.fallback, charge.required)
+    if not forced and not budget.fits(charge.tokens):
+        return None
+    if before is None:
+        _save(connection, accounts.charged(session, charge))
+    else:
+        # The same as `charged`, at a third of its cost.
+        connection.execute(rows.CHARGE_SESSION, (charge.tokens, charge.entry.timestamp, *charge.key))
+    connection.execute(rows.APPEND, row)
+    return accounts.receipt(budget, charge)
+
+
+def _row(entry: AccountingEntry, charge: Charge | None = None) -> tuple[object, ...]:
+    try:
+        return rows.entry_row(entry, charge)
+    except UNKEEPABLE:
+        raise unkeepable() from None
+
+
+def _save(connection: sqlite3.Connection, session: Session) -> Session:
+    connection.execute(rows.SAVE_SESSION, rows.session_row(session))
+    return session

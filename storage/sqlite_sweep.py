@@ -1,0 +1,63 @@
+"""What a ledger forgets, in bounded pieces, so that no request waits long behind one."""
+
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from domain.handles import SessionKey
+
+MOST = 500
+STALE = (
+    "SELECT tenant, session_id FROM sessions WHERE ended_at IS NULL AND last_used_at <= ? OR ended_at <= ?"
+)
+ENDED = "SELECT tenant, session_id FROM sessions WHERE ended_at IS NOT NULL"
+_IS_STALE = (
+    "SELECT 1 FROM sessions WHERE tenant = ? AND session_id = ?"
+    " AND (ended_at IS NULL AND last_used_at <= ? OR ended_at <= ?)"
+)
+_FORGET_SESSION = "DELETE FROM sessions WHERE tenant = ? AND session_id = ?"
+_FORGET_CALLS = (
+    "UPDATE entries SET call_id = NULL, fingerprint = NULL, text = NULL WHERE seq IN"
+    " (SELECT seq FROM entries WHERE tenant = ? AND session_id = ? AND call_id IS NOT NULL LIMIT ?)"
+)
+_OLDEST = "SELECT seq, timestamp FROM entries ORDER BY seq LIMIT ?"
+_FORGET_ENTRY = "DELETE FROM entries WHERE seq = ?"
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Unix ms: sessions last used, and entries written, up to then are forgotten."""
+
+    idle_since: int
+    oldest: int
+
+    @property
+    def stale(self) -> list[object]:
+        return [self.idle_since, self.oldest]
+
+
+def forget_session(key: SessionKey, times: Times) -> Callable[[sqlite3.Connection], bool]:
+    """The change answers True when it is done with the session; else it has more of its calls to forget."""
+
+    def change(connection: sqlite3.Connection) -> bool:
+        if connection.execute(_IS_STALE, (*key, *times.stale)).fetchone() is None:
+            return True
+        # Calls first: were the session gone before them, its next life would take them for its own.
+        if connection.execute(_FORGET_CALLS, (*key, MOST)).rowcount == MOST:
+            return False
+        connection.execute(_FORGET_SESSION, key)
+        return True
+
+    return change
+
+
+def forget_entries(times: Times) -> Callable[[sqlite3.Connection], bool]:
+    """The change answers whether there may be more. Entries lie nearly in the order of their times."""
+
+    def change(connection: sqlite3.Connection) -> bool:
+        oldest = connection.execute(_OLDEST, (MOST,)).fetchall()
+        gone = [(seq,) for seq, timestamp in oldest if timestamp <= times.oldest]
+        connection.executemany(_FORGET_ENTRY, gone)
+        return bool(gone)
+
+    return change

@@ -1,0 +1,32 @@
+"""Worker threads for blocking calls: one hop a job, and a job once begun is never abandoned half-way."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar, TypeVarTuple
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class Threads:
+    def __init__(self, count: int, name: str) -> None:
+        self._executor = ThreadPoolExecutor(count, thread_name_prefix=name)
+        self._is_closed = False
+
+    async def run(self, job: Callable[[*Ts], T], *args: *Ts) -> T:
+        """Shielded: a cancelled caller stops waiting, the job still runs to its end."""
+        loop = asyncio.get_running_loop()
+        return await asyncio.shield(loop.run_in_executor(self._executor, job, *args))
+
+    def detach(self, job: Callable[[], object]) -> None:
+        """Runs it some time soon; nobody waits."""
+        if self._is_closed:
+            job()
+        else:
+            self._executor.submit(job)
+
+    async def close(self) -> None:
+        """Returns when every job has ended."""
+        self._is_closed = True
+        await asyncio.to_thread(self._executor.shutdown)

@@ -1,0 +1,135 @@
+"""The accounting: entries, filters, cursors, exports, net savings."""
+
+import csv
+import io
+import json
+
+import httpx
+import pytest
+
+from tests.conftest import StillClock
+
+pytestmark = pytest.mark.anyio
+
+BIG = "word " * 5000
+
+
+async def fill(client: httpx.AsyncClient, clock: StillClock) -> None:
+    for number, (tool, content) in enumerate(
+        [("a", "x"), ("srv/b", BIG), ("mcp__srv__c", BIG), ("a", "y"), ("a", BIG)]
+    ):
+        sent = {"session_id": f"s{number % 2}", "tool_name": tool, "content": content, "latency_ms": 10}
+        await client.post("/results", json={**sent, "is_error": number == 3, "tool_arguments": "12345"})
+        clock.pass_seconds(60)
+
+
+async def test_an_entry_says_all_that_the_contract_names(
+    client: httpx.AsyncClient, clock: StillClock
+) -> None:
+    await fill(client, clock)
+    entries = (await client.get("/accounting/entries")).json()["entries"]
+    stored = entries[1]
+    assert (stored["mcpServer"], stored["command"]) == ("srv", "b")
+    assert (entries[2]["mcpServer"], entries[2]["command"]) == ("srv", "c")
+    assert stored["type"] == "tool"
+    assert stored["charactersIn"] == 5
+    assert stored["tokens_saved"] == stored["tokens_in"] - stored["tokens_out"] > 0
+    assert stored["latency"] == 10
+    assert stored["details"]["tool_output_handle"].startswith("session-s1/file-")
+    assert stored["details"]["tool_output_reason"] == "size_cap"
+    assert stored["details"]["bytes"] == len(BIG)
+    assert entries[3]["status"] == "failed"
+    assert [entry["timestamp"] for entry in entries] == sorted(entry["timestamp"] for entry in entries)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "count"),
+    [
+        ({}, 5),
+        ({"session_id": "s0"}, 3),
+        ({"tool_name": "a"}, 3),
+        ({"outcome": "store"}, 3),
+        ({"trigger": "size_cap", "tool_name": "a"}, 1),
+        ({"status": "failed"}, 1),
+        ({"type": "extract"}, 0),
+        ({"since": "1763712060000"}, 4),
+        ({"until": "2025-11-21T08:01:00+00:00"}, 1),
+        ({"since": "2025-11-21T08:01:00", "until": "1763712180000"}, 2),
+    ],
+)
+async def test_filters_choose(
+    client: httpx.AsyncClient, clock: StillClock, wanted: dict[str, str], count: int
+) -> None:
+    await fill(client, clock)
+    entries = (await client.get("/accounting/entries", params=wanted)).json()["entries"]
+    assert len(entries) == count
+
+
+async def test_a_cursor_goes_on_where_the_page_ended(client: httpx.AsyncClient, clock: StillClock) -> None:
+    await fill(client, clock)
+    whole = (await client.get("/accounting/entries")).json()["entries"]
+    first = (await client.get("/accounting/entries?limit=3")).json()
+    rest = (await client.get("/accounting/entries", params={"cursor": first["next_cursor"]})).json()
+    assert first["entries"] + rest["entries"] == whole
+    assert rest["next_cursor"] is None
+    assert (await client.get("/accounting/entries?cursor=mine")).status_code == 422
+
+
+async def test_exports_hold_every_entry(client: httpx.AsyncClient, clock: StillClock) -> None:
+    await fill(client, clock)
+    whole = (await client.get("/accounting/entries")).json()["entries"]
+    answer = await client.get("/accounting/entries", headers={"Accept": "application/x-ndjson"})
+    assert [json.loads(line) for line in answer.text.splitlines()] == whole
+    answer = await client.get("/accounting/entries", headers={"Accept": "text/csv"})
+    rows = list(csv.DictReader(io.StringIO(answer.text)))
+    assert [row["id"] for row in rows] == [entry["id"] for entry in whole]
+    assert rows[1]["details.bytes"] == str(len(BIG))
+
+
+async def test_a_csv_cell_is_never_a_formula(client: httpx.AsyncClient) -> None:
+    await client.post("/results", json={"tool_name": "=cmd()", "content": "x"})
+    answer = await client.get("/accounting/entries", headers={"Accept": "text/csv"})
+    assert next(csv.DictReader(io.StringIO(answer.text)))["tool_name"] == "'=cmd()"
+
+
+async def test_savings_are_net_of_extraction_and_reading_back(
+    client: httpx.AsyncClient, clock: StillClock
+) -> None:
+    sent = {"tool_name": "t", "content": BIG}
+    handle = (await client.post("/results", json=sent)).json()["handle"]
+    gross = (await client.get("/accounting/summary")).json()["total"]["tokens_saved"]
+    await client.post("/extract", json={"handle": handle, "extract": "x"})
+    await client.get(f"/results/{handle}/lines?limit=1")
+    await client.get(f"/results/{handle}/content", headers={"Range": "bytes=0-999"})
+    await client.get(f"/results/{handle}/grep?pattern=word&limit=1")
+    summary = (await client.get("/accounting/summary?group_by=type")).json()
+    by_type = {row["group"]: row for row in summary["rows"]}
+    assert by_type["tool"]["tokens_saved"] == gross
+    assert by_type["extract"]["tokens_saved"] < 0
+    assert by_type["read"]["tokens_saved"] < 0
+    assert by_type["read"]["entries"] == 3
+    spent = by_type["extract"]["tokens_saved"] + by_type["read"]["tokens_saved"]
+    assert summary["total"]["tokens_saved"] == gross + spent
+
+
+@pytest.mark.parametrize(
+    ("group_by", "groups"),
+    [
+        ("tool_name", {"a", "srv/b", "mcp__srv__c"}),
+        ("session_id", {"s0", "s1"}),
+        ("trigger", {None, "size_cap"}),
+        ("outcome", {"pass", "store"}),
+        ("type", {"tool"}),
+        ("model", {None}),
+        ("day", {"2025-11-21"}),
+    ],
+)
+async def test_summaries_group(
+    client: httpx.AsyncClient, clock: StillClock, group_by: str, groups: set[str | None]
+) -> None:
+    await fill(client, clock)
+    told = (await client.get("/accounting/summary", params={"group_by": group_by})).json()
+    assert {row["group"] for row in told["rows"]} == groups
+    assert sum(row["entries"] for row in told["rows"]) == told["total"]["entries"] == 5
+    assert told["total"]["bytes"] == 2 + 3 * len(BIG)
+    assert told["total"]["failed"] == 1

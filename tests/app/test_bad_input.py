@@ -1,0 +1,192 @@
+"""Bad input: each kind gets its problem, nothing is echoed, nothing is half-stored."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+pytestmark = pytest.mark.anyio
+
+JSON = {"Content-Type": "application/json"}
+TEXT = {"Content-Type": "text/plain"}
+ROUTES = ("/results", "/check", "/extract", "/sessions/s/usage")
+
+MALFORMED: dict[str, tuple[bytes, int]] = {
+    "empty": (b"", 400),
+    "cut off": (b'{"tool_name": "t", "content": "MARK', 400),
+    "NaN": (b'{"tool_name": "t", "content": "MARK", "latency_ms": NaN}', 400),
+    "deep": (b'{"tool_name": "t", "content": ' + b"[" * 200_000 + b"]" * 200_000 + b"}", 400),
+    "deep objects": (b'{"tool_name": "t", "content": ' + b'{"a":' * 200_000 + b"1" + b"}" * 200_001, 400),
+    "invalid UTF-8": (b'{"tool_name": "t", "content": "MARK\xff"}', 400),
+    "an encoded surrogate": (b'{"tool_name": "t", "content": "MARK\xed\xa0\x80"}', 400),
+    "a raw control character": (b'{"tool_name": "t", "content": "MARK\n"}', 400),
+    "an array": (b'["MARK"]', 422),
+    "a number": (b"7", 422),
+    "an unknown field": (b'{"tool_name": "t", "content": "x", "MARK": 1}', 422),
+    "a wrong type": (b'{"tool_name": 7, "content": "MARK"}', 422),
+    "no tool name": (b'{"content": "MARK"}', 422),
+    "an empty tool name": (b'{"tool_name": "", "content": "MARK"}', 422),
+    "no content": (b'{"tool_name": "t"}', 422),
+    "a number as content": (b'{"tool_name": "t", "content": 7}', 422),
+    "a block without text": (b'{"tool_name": "t", "content": [{"type": "text"}]}', 422),
+    "a block that is none": (b'{"tool_name": "t", "content": ["MARK"]}', 422),
+    "negative usage": (b'{"tool_name": "t", "content": "x", "context": {"used_tokens": -1}}', 422),
+    "unknown usage": (b'{"tool_name": "t", "content": "x", "context": {"MARK": 1}}', 422),
+    "arguments that are a list": (b'{"tool_name": "t", "content": "x", "tool_arguments": []}', 422),
+    "an unknown policy key": (b'{"tool_name": "t", "content": "x", "policy": {"MARK": 1}}', 422),
+    "a policy value": (b'{"tool_name": "t", "content": "x", "policy": {"max_bytes": "MARK"}}', 422),
+    "a deep policy": (
+        b'{"tool_name": "t", "content": "x", "policy": ' + b"[" * 3000 + b"]" * 3000 + b"}",
+        400,
+    ),
+    "a long call id": (b'{"tool_name": "t", "content": "x", "tool_call_id": "%b"}' % (b"MARK" * 300), 422),
+    "a path as session": (b'{"tool_name": "t", "content": "x", "session_id": "../MARK"}', 422),
+}
+
+
+def told(answer: httpx.Response, status: int) -> dict[str, Any]:
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    problem: dict[str, Any] = answer.json()
+    assert problem["status"] == status
+    assert problem["detail"]
+    assert "MARK" not in answer.text
+    return problem
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+async def test_malformed_json_gets_its_problem(client: httpx.AsyncClient, tmp_path: Path, name: str) -> None:
+    body, status = MALFORMED[name]
+    problem = told(await client.post("/results", content=body, headers=JSON), status)
+    assert problem["stored"] is False
+    assert not list((tmp_path / "state").rglob("*file-*"))
+    assert (await client.get("/accounting/entries")).json()["entries"] == []
+
+
+@pytest.mark.parametrize("route", ROUTES[1:])
+@pytest.mark.parametrize("name", ["empty", "cut off", "NaN", "deep", "invalid UTF-8", "an array"])
+async def test_malformed_json_gets_its_problem_on_every_route(
+    client: httpx.AsyncClient, route: str, name: str
+) -> None:
+    answer = await client.post(route, content=MALFORMED[name][0], headers=JSON)
+    assert answer.status_code in (400, 422)
+    told(answer, answer.status_code)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        "tool_name=t&MARK=1",
+        "tool_name=t&tool_name=MARK",
+        "tool_name=t&used_tokens=MARK",
+        "tool_name=t&policy=MARK",
+        "tool_name=t&context=[MARK",
+        "tool_name=t&is_error=MARK",
+        "tool_name=t&session_id=..%2FMARK",
+    ],
+)
+async def test_a_wrong_query_gets_its_problem(client: httpx.AsyncClient, query: str) -> None:
+    answer = await client.post(f"/results?{query}", content=b"x" * 20_000, headers=TEXT)
+    told(answer, 422)
+
+
+@pytest.mark.parametrize("body", [b"MARK\xff" + b"x" * 20_000, b"x" * 2_000_000 + b"\xe2\x82"])
+async def test_text_that_is_not_utf8_leaves_nothing_behind(
+    client: httpx.AsyncClient, tmp_path: Path, body: bytes
+) -> None:
+    answer = await client.post("/results?tool_name=t", content=body, headers=TEXT)
+    assert told(answer, 400)["code"] == "invalid_utf8"
+    assert not list((tmp_path / "state" / "drafts").iterdir())
+    assert (await client.get("/healthz")).json()["stored_bytes"] == 0
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Content-Type": "application/octet-stream"}, 415),
+        ({"Content-Type": "text/plain; charset=latin-1"}, 415),
+        ({"Content-Type": "application/json", "Content-Encoding": "gzip"}, 415),
+        ({"Content-Type": "multipart/form-data"}, 415),
+    ],
+)
+async def test_what_is_not_json_or_text_is_415(
+    client: httpx.AsyncClient, headers: dict[str, str], status: int
+) -> None:
+    told(await client.post("/results?tool_name=t", content=b"MARK", headers=headers), status)
+
+
+async def test_a_body_over_the_cap_is_413_by_length_and_by_stealth(serve) -> None:  # type: ignore[no-untyped-def]
+    async def stealth():  # type: ignore[no-untyped-def]
+        for _ in range(100):
+            yield b"MARK" * 1000
+
+    async with serve(max_body_bytes=100_000) as client:
+        for body in (b"MARK" * 50_000, stealth()):
+            answer = await client.post("/results?tool_name=t", content=body, headers=TEXT)
+            assert told(answer, 413)["stored"] is False
+        assert (await client.get("/healthz")).json()["stored_bytes"] == 0
+
+
+async def test_a_full_store_is_507_and_works_again_when_space_is_freed(serve) -> None:  # type: ignore[no-untyped-def]
+    async with serve(storage_max_bytes=50_000) as client:
+        sent = {"tool_name": "t", "content": "x" * 30_000}
+        handle = (await client.post("/results", json=sent)).json()["handle"]
+        answer = await client.post("/results", json=sent)
+        assert told(answer, 507)["stored"] is False
+        assert (await client.get(f"/results/{handle}/content")).status_code == 200
+        assert (await client.post("/results", json={**sent, "content": "x"})).status_code == 200
+        assert (await client.delete(f"/results/{handle}")).status_code == 204
+        assert (await client.post("/results", json=sent)).status_code == 201
+
+
+async def test_nul_is_kept(client: httpx.AsyncClient) -> None:
+    text = "\x00" * 20_000
+    handle = (await client.post("/results", json={"tool_name": "t", "content": text})).json()["handle"]
+    assert (await client.get(f"/results/{handle}/content")).text == text
+
+
+async def test_an_unknown_route_or_method_is_a_problem_too(client: httpx.AsyncClient) -> None:
+    told(await client.get("/MARK"), 404)
+    told(await client.patch("/results"), 405)
+    told(await client.get("/sessions/..%2FMARK"), 404)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(body=st.binary(max_size=200), route=st.sampled_from(ROUTES), media=st.sampled_from([JSON, TEXT]))
+async def test_no_bytes_whatever_are_answered_by_a_500(
+    client: httpx.AsyncClient, body: bytes, route: str, media: dict[str, str]
+) -> None:
+    answer = await client.post(f"{route}?tool_name=t", content=body, headers=media)
+    assert answer.status_code < 500
+
+
+_JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+_FIELDS = (
+    "tool_name",
+    "content",
+    "session_id",
+    "tool_call_id",
+    "tool_arguments",
+    "context",
+    "policy",
+    "model",
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(fields=st.dictionaries(st.sampled_from(_FIELDS), _JSON_VALUES))
+async def test_no_json_whatever_is_answered_by_a_500(
+    client: httpx.AsyncClient, fields: dict[str, Any]
+) -> None:
+    body = json.dumps({"tool_name": "t", "content": "x", **fields}).encode()
+    answer = await client.post("/results", content=body, headers=JSON)
+    assert answer.status_code < 500

@@ -1,0 +1,120 @@
+"""POST /extract: frames, fallback, coverage, and what the answer costs."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+pytestmark = pytest.mark.anyio
+
+LOG = "\n".join(f"{n:05} nothing to see" for n in range(3000))
+UNKNOWN = "session-default/file-00000000-0000-4000-8000-000000000000"
+
+
+async def keep(client: httpx.AsyncClient, text: str = LOG, session: str = "s") -> str:
+    sent = {"session_id": session, "tool_name": "journal", "content": text}
+    return str((await client.post("/results", json=sent)).json()["handle"])
+
+
+async def ask(client: httpx.AsyncClient, named: str, **fields: Any) -> httpx.Response:
+    return await client.post("/extract", json={"handle": named, "extract": "errors", **fields})
+
+
+async def test_auto_falls_back_to_truncate_and_says_so(client: httpx.AsyncClient) -> None:
+    handle = await keep(client)
+    told = (await ask(client, handle)).json()
+    frame = f"ABSTRACT FROM TOOL OUTPUT journal WITH HANDLE {handle}, STRATEGY:truncate:\n\n"
+    assert told["text"] == frame + told["body"]
+    assert told["body"].startswith(
+        "WARNING: tool_output fallback to truncate (no model is configured).\n00000"
+    )
+    assert told["body"].endswith("02999 nothing to see")
+    assert (told["status"], told["strategy"]) == ("fallback", "truncate")
+    assert len(told["text"].encode()) <= 12_288
+
+
+async def test_truncate_keeps_both_ends_and_names_what_is_missing(client: httpx.AsyncClient) -> None:
+    told = (await ask(client, await keep(client), mode="truncate")).json()
+    head, tail = told["body"].split("... [", 1)
+    gap = told["coverage"]["missing"][0]
+    assert told["status"] == "partial"
+    assert len(head.encode()) - 1 == gap["start"]
+    assert gap["end"] == len(LOG) - len(tail.split("] ...\n", 1)[1].encode())
+    assert f"[{gap['end'] - gap['start']} bytes truncated; head + tail kept]" in told["body"]
+    assert 0 < told["coverage"]["ratio"] < 1
+
+
+async def test_what_fits_is_answered_whole(client: httpx.AsyncClient) -> None:
+    handle = await keep(client, "x" * 20_000)
+    told = (await ask(client, handle, mode="truncate", ranges=[{"start": 5, "end": 105}])).json()
+    assert told["body"] == "x" * 100
+    assert (told["status"], told["coverage"]["missing"]) == ("complete", [])
+
+
+async def test_a_range_that_cuts_characters_still_answers_text(client: httpx.AsyncClient) -> None:
+    handle = await keep(client, "é" * 10_000)
+    told = (await ask(client, handle, mode="truncate", ranges=[{"start": 1, "end": 8}])).json()
+    assert told["body"] == "ééé"
+
+
+async def test_all_or_nothing_is_502(client: httpx.AsyncClient) -> None:
+    answer = await ask(client, await keep(client), require_complete=True)
+    assert answer.status_code == 502
+    assert answer.json()["code"] == "incomplete"
+
+
+async def test_the_answer_is_reserved_and_booked_as_a_cost(client: httpx.AsyncClient) -> None:
+    handle = await keep(client)
+    before = (await client.get("/sessions/s")).json()["budget"]["reserved_tokens"]
+    told = (await ask(client, handle)).json()
+    after = (await client.get("/sessions/s")).json()["budget"]["reserved_tokens"]
+    entry = (await client.get("/accounting/entries?type=extract")).json()["entries"][0]
+    assert entry["id"] == told["entry_id"]
+    assert entry["tokens_out"] == after - before > 0
+    assert entry["tokens_saved"] == -entry["tokens_out"]
+    assert entry["strategy"] == "truncate"
+
+
+async def test_the_answer_shrinks_to_what_the_budget_still_holds(client: httpx.AsyncClient) -> None:
+    handle = await keep(client)
+    window = {"context_window": 1000, "buffer_tokens": 0, "max_output_tokens": 0}
+    await client.put("/sessions/s", json=window)
+    told = (await ask(client, handle, mode="truncate")).json()
+    budget = (await client.get("/sessions/s")).json()["budget"]
+    assert told["text"].startswith("ABSTRACT FROM TOOL OUTPUT")
+    assert len(told["body"]) > 500
+    assert budget["used_tokens"] + budget["reserved_tokens"] <= 1000
+
+
+async def test_an_exhausted_budget_is_said_and_not_passed_over(client: httpx.AsyncClient) -> None:
+    handle = await keep(client)
+    await client.put("/sessions/s", json={"context_window": 50, "buffer_tokens": 0, "max_output_tokens": 0})
+    told = (await ask(client, handle)).json()
+    assert told["text"].startswith("TOOL_OUTPUT FAILED FOR journal WITH HANDLE ")
+    assert "budget" in told["body"]
+
+
+async def test_an_unknown_handle_is_404_also_in_the_models_own_words(client: httpx.AsyncClient) -> None:
+    assert (await ask(client, UNKNOWN)).json()["code"] == "result_not_found"
+    plain = {"Accept": "text/plain"}
+    answer = await client.post("/extract", json={"handle": UNKNOWN, "extract": "x"}, headers=plain)
+    assert answer.status_code == 404
+    assert answer.text.startswith(f"TOOL_OUTPUT FAILED FOR unknown WITH HANDLE {UNKNOWN}, STRATEGY:auto:\n\n")
+    answer = await client.post("/extract", json={"handle": "<evil>", "extract": "x"}, headers=plain)
+    assert "evil" not in answer.text
+
+
+async def test_plain_text_answers_just_the_frame(client: httpx.AsyncClient) -> None:
+    sent = {"handle": await keep(client), "extract": "x"}
+    answer = await client.post("/extract", json=sent, headers={"Accept": "text/plain"})
+    assert answer.status_code == 200
+    assert answer.text.startswith("ABSTRACT FROM TOOL OUTPUT journal")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"extract": ""}, {"mode": "guess"}, {"handle": ""}, {"color": 1}, {"ranges": [{"start": -1}]}]
+)
+async def test_a_wrong_question_is_422(client: httpx.AsyncClient, wrong: dict[str, Any]) -> None:
+    answer = await ask(client, UNKNOWN, **wrong)
+    assert answer.status_code == 422
+    assert answer.json()["stored"] is False

@@ -1,0 +1,361 @@
+"""Slow, greedy and broken clients over real sockets, with shortened deadlines."""
+
+import asyncio
+import contextlib
+import re
+import socket
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from app import serving
+from app.protocol import Protocol
+from tests.app.edge_support import (
+    Served,
+    edge_app,
+    head,
+    problem_of,
+    read_all,
+    read_answer,
+    served,
+    settings_of,
+    wait_for,
+)
+
+pytestmark = pytest.mark.anyio
+
+CAP = 1 << 20
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Served]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(serving, "SWEEP_SECONDS", 0.05)
+        patch.setattr(Protocol, "HEAD_SECONDS", 0.4)
+        patch.setattr(Protocol, "BODY_SECONDS", 0.5)
+        patch.setattr(Protocol, "READER_SECONDS", 0.5)
+        patch.setattr(Protocol, "LINGER_SECONDS", 0.3)
+        settings = settings_of(max_body_bytes=CAP)
+        with served(edge_app(settings), settings) as running:
+            yield running
+
+
+@pytest.fixture
+def host(running: Served) -> Iterator[Served]:
+    state = running.app.state
+    state.events.clear()
+    state.codes.clear()
+    yield running
+    wait_for(lambda: not running.server.server_state.tasks)
+    assert state.gate.in_flight == 0
+
+
+def chunk(body: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(body), body)
+
+
+CHUNKED = "Transfer-Encoding: chunked"
+
+
+def test_headers_that_stop_arriving_get_408(host: Served) -> None:
+    began = time.monotonic()
+    found = problem_of(host.talk(b"GET /hello HTTP/1.1\r\nHost: loc"))
+    assert (found["status"], found["code"], found["retryable"]) == (408, "header_timeout", True)
+    assert 0.3 < time.monotonic() - began < 2
+
+
+def test_headers_that_drip_get_408_all_the_same(host: Served) -> None:
+    with host.connect() as sock:
+        began = time.monotonic()
+        with contextlib.suppress(OSError):
+            for letter in b"GET /hello HTTP/1.1\r\nHost: localhost\r\n" + b"X: " + b"y" * 90:
+                sock.sendall(bytes([letter]))
+                time.sleep(0.01)
+        answer = read_all(sock)
+    assert time.monotonic() - began < 2.5
+    assert not answer or problem_of(answer)["status"] == 408
+
+
+def test_empty_lines_without_end_are_a_slow_head_too(host: Served) -> None:
+    with host.connect() as sock:
+        sock.sendall(head())
+        assert b"200" in read_answer(sock)
+        began = time.monotonic()
+        with contextlib.suppress(OSError):
+            while time.monotonic() - began < 3:
+                sock.sendall(b"\r\n")
+                time.sleep(0.02)
+        assert time.monotonic() - began < 2
+
+
+def test_a_connection_that_asks_nothing_is_closed_without_a_word(host: Served) -> None:
+    began = time.monotonic()
+    assert host.talk() == b""
+    assert time.monotonic() - began < 2
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [head("GET", "/hello", "X: " + "y" * (16 << 10))],
+        [head("GET", "/hello", *[f"X{n}: y" for n in range(3000)])],
+        [head("GET", "/" + "p" * (8 << 10))],
+        [head("GET", "/hello?" + "q" * (8 << 10))],
+        [b"GET /hello HTTP/1.1\r\nX: ", b"y" * (17 << 10)],
+        [b"\r\n" * (9 << 10)],
+    ],
+)
+def test_large_headers_get_431(host: Served, pieces: list[bytes]) -> None:
+    found = problem_of(host.talk(*pieces))
+    assert (found["status"], found["code"]) == (431, "headers_too_large")
+
+
+def test_endless_headers_get_431_long_before_they_are_held(host: Served) -> None:
+    with host.connect() as sock, contextlib.suppress(OSError):
+        sock.sendall(b"GET /hello HTTP/1.1\r\nX: ")
+        for _ in range(300):
+            sock.sendall(b"y" * 65536)
+        assert problem_of(read_all(sock))["status"] == 431
+    host.hello()
+
+
+def test_headers_just_below_the_bounds_pass(host: Served) -> None:
+    line = head("GET", "/hello?" + "q" * 8100, "Connection: close", "X: " + "y" * 8000)
+    assert host.talk(line).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"NONSENSE\r\n\r\n",
+        b"GET /hello HTTP/1.1\nHost: localhost\n\n",
+        b"GET /hello HTTP/1.1\r\nHost: localhost\n\r\n",
+        head("POST", "/results", "Content-Length: 3", CHUNKED) + b"abc",
+        head("POST", "/results", CHUNKED, "Content-Length: 3") + b"0\r\n\r\n",
+        head("POST", "/results", "Content-Length: 3", "Content-Length: 3") + b"abc",
+        head("POST", "/results", "Content-Length: 3", "Content-Length: 4") + b"abcd",
+        head("POST", "/results", "Content-Length: -1"),
+        head("POST", "/results", "Content-Length : 3") + b"abc",
+        head("POST", "/results", CHUNKED) + b"zz\r\nabc",
+        head("CONNECT", "evil.test:80"),
+        b"GET /\xff HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    ],
+)
+def test_what_is_not_http_1_1_gets_400(host: Served, request_: bytes) -> None:
+    found = problem_of(host.talk(request_))
+    assert (found["status"], found["code"]) == (400, "malformed")
+
+
+def test_a_body_that_stops_moving_gets_408(host: Served) -> None:
+    began = time.monotonic()
+    found = problem_of(host.talk(head("POST", "/results", "Content-Length: 9999") + b"some"))
+    assert (found["status"], found["code"], found["stored"]) == (408, "body_timeout", False)
+    assert 0.4 < time.monotonic() - began < 2
+    wait_for(lambda: host.app.state.events == ["ClientDisconnected"])
+
+
+def test_a_dripping_body_gets_408(host: Served) -> None:
+    with host.connect() as sock:
+        sock.sendall(head("POST", "/results", "Content-Length: 9999"))
+        began = time.monotonic()
+        with contextlib.suppress(OSError):
+            while time.monotonic() - began < 5:
+                sock.sendall(b"x")
+                time.sleep(0.02)
+        assert time.monotonic() - began < 2.5
+
+
+def test_a_slow_body_that_moves_is_read_to_its_end(host: Served) -> None:
+    with host.connect() as sock:
+        sock.sendall(head("POST", "/results", "Content-Length: 12288", "Connection: close"))
+        for _ in range(6):
+            time.sleep(0.2)
+            sock.sendall(b"x" * 2048)
+        assert read_all(sock).endswith(b"12288")
+
+
+def test_a_client_that_goes_away_within_its_body_ends_quietly(host: Served) -> None:
+    with host.connect() as sock:
+        sock.sendall(head("POST", "/results", "Content-Length: 9999") + b"half")
+        time.sleep(0.1)
+    wait_for(lambda: host.app.state.events == ["ClientDisconnected"])
+    assert host.app.state.codes == []
+
+
+def test_a_reader_that_stops_reading_is_cut_off(host: Served) -> None:
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.connect((host.host, host.port))
+        sock.sendall(head("GET", "/big"))
+        wait_for(lambda: host.server.server_state.tasks)
+        wait_for(lambda: not host.server.server_state.connections, 5)
+    host.hello()
+
+
+def test_a_reader_that_is_only_slow_gets_all(host: Served) -> None:
+    with host.connect() as sock:
+        sock.sendall(head("GET", "/big", "Connection: close"))
+        size = 0
+        for _ in range(8):
+            time.sleep(0.1)
+            size += len(sock.recv(65536))
+        assert size + len(read_all(sock)) > 1000 * 65536
+
+
+def test_pipelined_requests_are_answered_in_order(host: Served) -> None:
+    posts = b"".join(head("POST", "/results", f"Content-Length: {n}") + b"x" * n for n in range(1, 30))
+    answer = host.talk(head("GET", "/slow?seconds=0.1") + posts + head("GET", "/hello", "Connection: close"))
+    bodies = re.findall(rb"\r\n\r\n(\d+)HTTP", answer)
+    assert [int(body) for body in bodies] == list(range(1, 30))
+    assert answer.endswith(b"default")
+
+
+def test_too_many_pipelined_requests_are_cut_off_after_the_first_answers(host: Served) -> None:
+    answer = host.talk(head("GET", "/slow?seconds=0.1") + head() * 500)
+    assert answer.count(b"HTTP/1.1 200") == 65
+    assert answer.count(b"HTTP/1.1") == 65
+
+
+def test_a_bad_request_behind_a_good_one_does_not_spoil_its_answer(host: Served) -> None:
+    answer = host.talk(head("GET", "/slow?seconds=0.2") + b"NONSENSE\r\n\r\n")
+    assert answer.count(b"HTTP/1.1") == 1
+    assert answer.endswith(b"slow but whole")
+
+
+def test_chunks_past_the_cap_get_413_and_the_answer_arrives(host: Served) -> None:
+    body = chunk(b"x" * 65536) * 40
+    found = problem_of(host.talk(head("POST", "/results", CHUNKED) + body))
+    assert (found["status"], found["code"], found["stored"]) == (413, "body_too_large", False)
+
+
+def test_a_length_past_the_cap_is_answered_before_the_body(host: Served) -> None:
+    with host.connect() as sock:
+        sock.sendall(head("POST", "/results", f"Content-Length: {CAP + 1}", "Expect: 100-continue"))
+        began = time.monotonic()
+        answer = read_answer(sock)
+        assert time.monotonic() - began < 0.2
+    assert problem_of(answer)["status"] == 413
+    assert b"100 Continue" not in answer
+    assert host.app.state.events == []
+
+
+def test_a_client_that_sends_it_all_first_still_reads_its_413(host: Served) -> None:
+    answer = httpx.post(f"{host.url}/results", content=b"x" * (20 * CAP), trust_env=False)
+    assert answer.status_code == 413
+    with host.connect() as sock:
+        sock.sendall(head("POST", "/results", f"Content-Length: {20 * CAP}"))
+        sock.sendall(b"x" * (20 * CAP))
+        assert problem_of(read_all(sock))["status"] == 413
+
+
+def test_an_early_answer_to_an_unread_body_closes(host: Served) -> None:
+    answer = host.talk(head("POST", "/early", "Content-Length: 9"), b"some")
+    assert b"connection: close" in answer
+    assert answer.endswith(b"early")
+
+
+def test_a_body_is_asked_for_where_the_client_waits_for_that(host: Served) -> None:
+    with host.connect() as sock:
+        sock.sendall(
+            head("POST", "/results", "Content-Length: 3", "Expect: 100-continue", "Connection: close")
+        )
+        assert sock.recv(100).startswith(b"HTTP/1.1 100 Continue")
+        sock.sendall(b"abc")
+        assert read_all(sock).endswith(b"\r\n\r\n3")
+
+
+@pytest.mark.parametrize("body", [("Content-Length: 5", b"Hello"), (CHUNKED, b"5\r\nHello\r\n0\r\n\r\n")])
+@pytest.mark.parametrize("split", [False, True])
+def test_an_upgrade_that_is_declined_does_not_lose_the_body(
+    host: Served, body: tuple[str, bytes], split: bool
+) -> None:
+    """Java's client asks for h2c with every first request."""
+    first = head("POST", "/results", "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", body[0])
+    last = head("GET", "/hello", "Connection: close")
+    with host.connect() as sock:
+        if split:
+            sock.sendall(first)
+            time.sleep(0.1)
+            sock.sendall(body[1])
+        else:
+            sock.sendall(first + body[1])
+        assert read_answer(sock).endswith(b"\r\n\r\n5")
+        sock.sendall(last)
+        assert read_all(sock).endswith(b"default")
+
+
+def test_an_upgrade_without_a_body_is_answered_as_if_it_did_not_ask(host: Served) -> None:
+    upgrade = head("GET", "/hello", "Connection: Upgrade", "Upgrade: websocket")
+    assert host.talk(upgrade + upgrade + head("GET", "/hello", "Connection: close")).count(b"default") == 3
+
+
+def test_a_trailer_does_not_become_a_header(host: Served) -> None:
+    sent = head("POST", "/results", CHUNKED, "Connection: close") + b"1\r\nx\r\n0\r\nHost: evil.test\r\n\r\n"
+    assert host.talk(sent).endswith(b"\r\n\r\n1")
+
+
+def test_trailers_without_end_are_refused(host: Served) -> None:
+    with host.connect() as sock:
+        sock.sendall(head("POST", "/results", CHUNKED) + b"1\r\nx\r\n0\r\n")
+        time.sleep(0.1)
+        sock.sendall(b"T: " + b"t" * 30000)
+        assert problem_of(read_all(sock))["status"] == 400
+
+
+def test_one_connection_too_many_gets_503(host: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Protocol.connection_made
+
+    def crowded(self: Protocol, transport: asyncio.Transport) -> None:
+        self.max_connections = 2
+        made(self, transport)
+
+    monkeypatch.setattr(Protocol, "connection_made", crowded)
+    with host.connect(), host.connect():
+        assert problem_of(host.talk())["code"] == "overloaded"
+
+
+async def test_slow_clients_and_endless_uploads_do_not_keep_others_waiting(host: Served) -> None:
+    async def slow() -> None:
+        reader, writer = await asyncio.open_connection(host.host, host.port)
+        writer.write(b"POST /results HTTP/1.1\r\nHost: localhost\r\n")
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+    async def endless() -> None:
+        _, writer = await asyncio.open_connection(host.host, host.port)
+        writer.write(head("POST", "/held", CHUNKED))
+        with contextlib.suppress(ConnectionError):
+            while time.monotonic() < stop:
+                writer.write(chunk(b"x" * 8192))
+                await writer.drain()
+                await asyncio.sleep(0.01)
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+    stop = time.monotonic() + 1.5
+    others = [asyncio.create_task(slow()) for _ in range(300)]
+    others += [asyncio.create_task(endless()) for _ in range(30)]
+    await asyncio.sleep(0.2)
+    waits = []
+    async with httpx.AsyncClient(trust_env=False) as client:
+        for _ in range(20):
+            began = time.monotonic()
+            assert (await client.get(f"{host.url}/hello")).status_code == 200
+            waits.append(time.monotonic() - began)
+            await asyncio.sleep(0.05)
+    await asyncio.gather(*others)
+    assert sorted(waits)[10] < 0.1
+    assert max(waits) < 1

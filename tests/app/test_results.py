@@ -1,0 +1,234 @@
+"""POST /results: what passes, what is stored, both ways in, and the same call twice."""
+
+import json
+import re
+from pathlib import Path
+
+import httpx
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.wire import ResultOut, read_pieces, read_result
+
+pytestmark = pytest.mark.anyio
+
+BIG = "\n".join(f"line {number} of the log" for number in range(1000))
+HANDLE = r"session-[\w-]+/file-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+
+
+async def post(client: httpx.AsyncClient, content: object, **fields: object) -> httpx.Response:
+    return await client.post("/results", json={"tool_name": "execute_shell", "content": content, **fields})
+
+
+async def test_a_small_result_passes_byte_for_byte(client: httpx.AsyncClient) -> None:
+    answer = await post(client, "héllo\r\n\x00\n")
+    told = answer.json()
+    assert answer.status_code == 200
+    assert told["outcome"] == "pass"
+    assert told["content"] == "héllo\r\n\x00\n"
+    assert told["complete"] is True
+    assert told["trigger"] is None
+    assert told["handle"] is None
+    assert told["measure"] == {"bytes": 10, "lines": 3, "chars": 9, "tokens": 5, "tokens_exact": True}
+    assert told["budget"]["enforced"] is False
+
+
+async def test_an_oversized_result_is_stored_and_replaced_by_the_exact_message(
+    client: httpx.AsyncClient,
+) -> None:
+    answer = await post(client, BIG)
+    told = answer.json()
+    measure = told["measure"]
+    assert answer.status_code == 201
+    assert answer.headers["location"] == f"/results/{told['handle']}"
+    assert told["trigger"] == "size_cap"
+    assert told["complete"] is False
+    assert re.fullmatch(HANDLE, told["handle"])
+    assert measure["bytes"] == len(BIG)
+    assert measure["lines"] == 1000
+    assert told["content"] == (
+        f"Tool output is too large ({len(BIG)} bytes, 1000 lines, {measure['tokens']} tokens).\n"
+        f'Call tool_output(handle = "{told["handle"]}", extract = "what to extract").\n'
+        "The handle is a relative path under the tool_output root.\n"
+        "Provide precise and detailed instructions in `extract` about what you are looking for."
+    )
+    body = await client.get(f"/results/{told['handle']}/content")
+    assert body.text == BIG
+
+
+async def test_the_handle_is_the_path_of_the_plain_body_on_disk(
+    client: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    told = (await post(client, BIG, session_id="s1")).json()
+    path = tmp_path / "state" / "tool_output" / "default" / told["handle"]
+    assert path.read_text() == BIG
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+async def test_the_size_cap_is_what_fits_and_not_less(client: httpx.AsyncClient) -> None:
+    assert (await post(client, "x" * 12288)).json()["outcome"] == "pass"
+    assert (await post(client, "x" * 12289)).json()["trigger"] == "size_cap"
+
+
+async def test_any_text_body_works_with_its_fields_in_the_query(client: httpx.AsyncClient) -> None:
+    answer = await client.post(
+        "/results?tool_name=execute_shell&session_id=s2",
+        content=b"some output\n",
+        headers={"Content-Type": "text/plain", "Accept": "text/plain"},
+    )
+    assert answer.status_code == 200
+    assert answer.content == b"some output\n"
+    assert answer.headers["spillgate-outcome"] == "pass"
+    assert answer.headers["spillgate-bytes"] == "12"
+    assert answer.headers["spillgate-lines"] == "2"
+    assert "spillgate-handle" not in answer.headers
+
+
+async def test_a_stored_text_body_answers_the_message_and_its_headers(client: httpx.AsyncClient) -> None:
+    answer = await client.post(
+        "/results?tool_name=execute_shell",
+        content=BIG.encode(),
+        headers={"Content-Type": "text/csv; charset=UTF-8", "Accept": "text/plain"},
+    )
+    assert answer.status_code == 201
+    assert answer.text.startswith("Tool output is too large (")
+    assert re.fullmatch(HANDLE, answer.headers["spillgate-handle"])
+    assert answer.headers["spillgate-trigger"] == "size_cap"
+    assert int(answer.headers["spillgate-budget-remaining"]) > 0
+
+
+@pytest.mark.parametrize("size", [20_000, 300_000, 3_000_000])
+async def test_streamed_and_posted_the_same_text_is_measured_and_kept_the_same(
+    client: httpx.AsyncClient, size: int
+) -> None:
+    text = ("wörd " * size)[:size]
+    posted = (await post(client, text)).json()
+
+    async def chunks():  # type: ignore[no-untyped-def]
+        data = text.encode()
+        for start in range(0, len(data), 70_001):
+            yield data[start : start + 70_001]
+
+    answer = await client.post(
+        "/results?tool_name=execute_shell", content=chunks(), headers={"Content-Type": "text/plain"}
+    )
+    streamed = answer.json()
+    sizes = ("bytes", "lines", "chars")
+    assert [streamed["measure"][name] for name in sizes] == [posted["measure"][name] for name in sizes]
+    for told in (posted, streamed):
+        assert (await client.get(f"/results/{told['handle']}/content")).text == text
+
+
+async def test_a_large_result_may_pass_where_no_cap_is_set(client: httpx.AsyncClient) -> None:
+    text = "all of it\n" * 200_000
+    answer = await client.post(
+        '/results?tool_name=t&policy={"max_bytes":0}',
+        content=text.encode(),
+        headers={"Content-Type": "text/plain", "Accept": "text/plain"},
+    )
+    assert answer.headers["spillgate-outcome"] == "pass"
+    assert answer.text == text
+
+
+async def test_content_blocks_pass_as_they_came(client: httpx.AsyncClient) -> None:
+    blocks = [{"type": "text", "text": "a"}, {"type": "image", "data": "aGk=", "mimeType": "image/png"}]
+    told = (await post(client, blocks)).json()
+    assert told["outcome"] == "pass"
+    assert told["content"] == blocks
+
+
+async def test_stored_content_blocks_keep_every_block(client: httpx.AsyncClient) -> None:
+    image = {"type": "image", "data": "aGk=" * 4000, "mimeType": "image/png"}
+    told = (await post(client, [{"type": "text", "text": "first\nline"}, image])).json()
+    assert told["trigger"] == "size_cap"
+    body = (await client.get(f"/results/{told['handle']}/content")).text
+    first, second, block = body.split("\n")
+    assert [first, second] == ["first", "line"]
+    assert json.loads(block) == image
+
+
+async def test_a_lone_surrogate_becomes_u_fffd_with_a_warning(client: httpx.AsyncClient) -> None:
+    body = rb'{"tool_name": "t", "content": "a\ud83d b \\ud83d \ud83d\ude00"}'
+    answer = await client.post("/results", content=body, headers={"Content-Type": "application/json"})
+    told = answer.json()
+    assert told["content"] == "a\ufffd b \\ud83d \U0001f600"
+    assert told["complete"] is False
+    assert "surrogates" in told["warnings"][0]
+
+
+async def test_the_same_call_again_answers_the_same_and_is_accounted_once(
+    client: httpx.AsyncClient,
+) -> None:
+    first = (await post(client, BIG, tool_call_id="call-1")).json()
+    again = await post(client, BIG, tool_call_id="call-1")
+    assert again.status_code == 201
+    assert again.json() == first
+    entries = (await client.get("/accounting/entries")).json()["entries"]
+    assert [entry["id"] for entry in entries] == [first["entry_id"]]
+
+
+async def test_the_idempotency_key_header_names_the_call_too(client: httpx.AsyncClient) -> None:
+    url, headers = "/results?tool_name=t", {"Content-Type": "text/plain", "Idempotency-Key": "k"}
+    first = await client.post(url, content=BIG.encode(), headers=headers)
+    again = await client.post(url, content=BIG.encode(), headers=headers)
+    assert first.json() == again.json()
+
+
+@pytest.mark.parametrize("other", ["other content", BIG + "!"])
+async def test_the_same_key_with_other_content_is_refused(client: httpx.AsyncClient, other: str) -> None:
+    first = (await post(client, BIG, tool_call_id="call-1")).json()
+    answer = await post(client, other, tool_call_id="call-1")
+    assert answer.status_code == 422
+    assert answer.json()["code"] == "idempotency_key_reused"
+    assert answer.json()["stored"] is False
+    assert (await client.get(f"/results/{first['handle']}/content")).text == BIG
+
+
+async def test_return_minimal_leaves_out_what_passed_and_only_that(client: httpx.AsyncClient) -> None:
+    prefer = {"Prefer": "return=minimal"}
+    passed = await client.post("/results", json={"tool_name": "t", "content": "x"}, headers=prefer)
+    stored = await client.post("/results", json={"tool_name": "t", "content": BIG}, headers=prefer)
+    assert "content" not in passed.json()
+    assert "content" in stored.json()
+
+
+async def test_a_bypassed_tool_always_passes(serve) -> None:  # type: ignore[no-untyped-def]
+    async with serve(bypass_tools=("read_*",)) as client:
+        answer = await client.post("/results", json={"tool_name": "read_file", "content": BIG})
+        assert answer.json()["outcome"] == "pass"
+
+
+@pytest.mark.parametrize(("kind", "held"), [("head", "line 0"), ("head-tail", "line 999")])
+async def test_a_preview_follows_the_message_after_a_blank_line(
+    client: httpx.AsyncClient, kind: str, held: str
+) -> None:
+    told = (await post(client, BIG, policy={"preview": kind, "preview_bytes": 200})).json()
+    message, preview = told["content"].split("\n\n", 1)
+    assert message.endswith("about what you are looking for.")
+    assert held in preview
+    assert len(preview.encode()) <= 200
+
+
+async def test_the_answer_has_the_documented_shape(client: httpx.AsyncClient) -> None:
+    for content in ("small", BIG):
+        msgspec.json.decode((await post(client, content)).content, type=ResultOut, strict=True)
+
+
+async def test_arguments_are_kept_verbatim(client: httpx.AsyncClient) -> None:
+    body = b'{"tool_name":"t","tool_arguments": {"b" : 1,"a":[ ]},"content":"%b"}' % (b"x" * 13_000)
+    answer = await client.post("/results", content=body, headers={"Content-Type": "application/json"})
+    info = (await client.get(f"/results/{answer.json()['handle']}")).json()
+    assert info["tool_arguments"] == '{"b" : 1,"a":[ ]}'
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(alphabet=st.characters(codec="utf-8")), st.integers(1, 40_000))
+async def test_a_large_string_is_unescaped_in_pieces_without_a_trace(text: str, times: int) -> None:
+    content = (text + '\\"\U0001f600\n') * times
+    for ascii_only in (True, False):
+        body = json.dumps({"tool_name": "t", "content": content[:700_000]}, ensure_ascii=ascii_only)
+        sent, _ = read_result(body.encode())
+        assert b"".join(read_pieces(sent.content)).decode() == content[:700_000]

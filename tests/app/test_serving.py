@@ -1,0 +1,252 @@
+"""Sockets, signals and the end of a process."""
+
+import contextlib
+import json
+import os
+import resource
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app import serving
+from domain.errors import ConfigError
+from tests.app.edge_support import head, problem_of, read_all, settings_of, wait_for
+
+ROOT = Path(__file__).parents[2]
+
+SCRIPT = """
+import asyncio, contextlib, sys
+from app import serving
+from app.settings import load_settings
+from domain.errors import ConfigError
+from tests.app.edge_support import edge_app
+
+serving.GRACEFUL_SECONDS = 0.5
+serving.STOP_SECONDS = 1.5
+settings = load_settings()
+app = edge_app(settings, raising=RuntimeError("S3cretMarker"))
+
+@contextlib.asynccontextmanager
+async def lifespan(app):
+    if "fail" in sys.argv:
+        raise ConfigError("Set this to that.")
+    yield
+    if "hang" in sys.argv:
+        await asyncio.sleep(60)
+
+app.router.lifespan_context = lifespan
+try:
+    sys.exit(serving.serve(app, settings))
+except ConfigError as error:
+    sys.exit(f"refused: {error}")
+"""
+
+
+class Process:
+    """A server in a process of its own. Its log is read from a file, so that it never blocks."""
+
+    def __init__(self, log: Path, *arguments: str, **settings: str) -> None:
+        self.log = log
+        given = {f"SPILLGATE_{name.upper()}": value for name, value in settings.items()}
+        given = {"SPILLGATE_PORT": "0", "SPILLGATE_STORAGE_URL": "memory:"} | given
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("SPILLGATE_")}
+        with log.open("wb") as stderr:
+            self.popen = subprocess.Popen(
+                [sys.executable, "-c", SCRIPT, *arguments], cwd=ROOT, env=kept | given, stderr=stderr
+            )
+
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+    def address(self) -> str:
+        wait_for(lambda: '"listening"' in self.log.read_text() or self.popen.poll() is not None)
+        return next(line["address"] for line in self.lines() if line["event"] == "listening")
+
+    def connect(self) -> socket.socket:
+        host, _, port = self.address().removeprefix("http://").rpartition(":")
+        return socket.create_connection((host, int(port)), timeout=10)
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        self.popen.send_signal(number)
+        return self.popen.wait(20)
+
+
+@pytest.fixture
+def spawn(tmp_path: Path) -> Iterator[Any]:
+    with contextlib.ExitStack() as stack:
+
+        def spawned(*arguments: str, **settings: str) -> Process:
+            process = Process(tmp_path / f"log-{time.monotonic_ns()}", *arguments, **settings)
+            stack.callback(process.popen.wait, 20)
+            stack.callback(process.popen.kill)
+            return process
+
+        yield spawned
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_the_request_in_flight_finish_and_exits_0(spawn: Any, number: int) -> None:
+    process = spawn()
+    with process.connect() as sock:
+        sock.sendall(head("GET", "/slow?seconds=0.6"))
+        time.sleep(0.2)
+        process.popen.send_signal(number)
+        time.sleep(0.25)
+        with pytest.raises(ConnectionRefusedError):
+            process.connect()
+        assert read_all(sock).endswith(b"slow but whole")
+    assert process.popen.wait(10) == 0
+
+
+def test_a_request_that_does_not_finish_is_told_so_and_the_process_ends(spawn: Any) -> None:
+    process = spawn()
+    with process.connect() as sock:
+        sock.sendall(head("GET", "/slow?seconds=60"))
+        time.sleep(0.2)
+        process.popen.send_signal(signal.SIGTERM)
+        found = problem_of(read_all(sock))
+        assert (found["status"], found["code"], found["retryable"]) == (503, "draining", True)
+    assert process.popen.wait(10) == 0
+
+
+def test_a_shutdown_that_hangs_is_cut_off(spawn: Any) -> None:
+    process = spawn("hang")
+    process.address()
+    began = time.monotonic()
+    assert process.stop() == 1
+    assert 1 < time.monotonic() - began < 6
+
+
+def test_idle_and_half_said_connections_do_not_hold_up_the_end(spawn: Any) -> None:
+    process = spawn()
+    with process.connect(), process.connect() as half:
+        half.sendall(b"GET /hello HTTP/1.1\r\n")
+        time.sleep(0.1)
+        began = time.monotonic()
+        assert process.stop() == 0
+        assert time.monotonic() - began < 1
+
+
+def test_a_failed_start_exits_with_its_reason_on_one_line(spawn: Any) -> None:
+    process = spawn("fail")
+    assert process.popen.wait(10) == 3
+    assert "domain.errors.ConfigError: Set this to that." in [line["event"] for line in process.lines()]
+
+
+def test_the_log_is_json_and_holds_no_message_of_an_exception(spawn: Any) -> None:
+    process = spawn()
+    answer = httpx.get(f"{process.address()}/results/S3cretMarker/content?S3cretMarker", trust_env=False)
+    assert problem_of(b"HTTP/1.1 500 " + raw(answer))["code"] == "internal_error"
+    assert process.stop() == 0
+    assert "S3cretMarker" not in process.log.read_text()
+    failed = [line for line in process.lines() if "error" in line]
+    assert [line["error"]["type"] for line in failed] == ["RuntimeError"]
+    assert "edge_support.py" in failed[0]["error"]["frames"][-1]
+
+
+def raw(answer: httpx.Response) -> bytes:
+    lines = b"".join(b"%b: %b\r\n" % header for header in answer.headers.raw)
+    return lines + b"\r\n" + answer.content
+
+
+def test_a_unix_socket_is_private_served_and_removed(spawn: Any, tmp_path: Path) -> None:
+    path = tmp_path / "run" / "gate.sock"
+    process = spawn(uds=str(path))
+    assert process.address() == f"unix:{path}"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o660
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://any") as client:
+        assert client.get("/hello").text == "default"
+    second = spawn(uds=str(path))
+    assert second.popen.wait(10) == 1
+    assert "in use by another process" in second.log.read_text()
+    assert process.stop() == 0
+    assert not path.exists()
+
+
+def test_a_killed_servers_socket_is_replaced(spawn: Any, tmp_path: Path) -> None:
+    path = tmp_path / "run" / "gate.sock"
+    first = spawn(uds=str(path))
+    first.address()
+    first.stop(signal.SIGKILL)
+    assert path.exists()
+    assert spawn(uds=str(path)).address() == f"unix:{path}"
+
+
+def refusal_of(**settings: Any) -> str:
+    with pytest.raises(ConfigError) as caught, serving.listener(settings_of(**settings)):
+        pass
+    return str(caught.value)
+
+
+def test_a_directory_that_others_may_enter_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    assert f"chmod 700 {tmp_path}" in refusal_of(uds=tmp_path / "gate.sock")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a directory away")
+def test_a_directory_of_someone_else_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    os.chown(tmp_path, 12345, 12345)
+    assert "directory of your own" in refusal_of(uds=tmp_path / "gate.sock")
+
+
+def test_what_is_not_a_socket_is_left_alone(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    (tmp_path / "gate.sock").write_text("precious")
+    assert "not a socket" in refusal_of(uds=tmp_path / "gate.sock")
+    assert (tmp_path / "gate.sock").read_text() == "precious"
+
+
+def test_a_path_too_long_for_a_socket_is_refused(tmp_path: Path) -> None:
+    assert "shorter path" in refusal_of(uds=tmp_path / ("x" * 120))
+
+
+def test_a_socket_that_is_not_ours_any_more_is_not_removed(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    path = tmp_path / "gate.sock"
+    with serving.listener(settings_of(uds=path)):
+        path.unlink()
+        path.write_text("another's")
+    assert path.exists()
+
+
+def test_a_port_in_use_is_refused_with_what_to_do() -> None:
+    with serving.listener(settings_of()) as (sock, address):
+        port = sock.getsockname()[1]
+        assert address == f"http://127.0.0.1:{port}"
+        assert refusal_of(port=port).endswith("or set SPILLGATE_PORT to another one.")
+
+
+def test_a_host_that_is_not_ours_is_refused() -> None:
+    assert "SPILLGATE_HOST" in refusal_of(host="192.0.2.1")
+    assert "SPILLGATE_HOST" in refusal_of(host="no such host")
+
+
+def test_an_ipv6_address_is_written_in_brackets() -> None:
+    if not socket.has_ipv6:
+        pytest.skip("no IPv6 here")
+    try:
+        with serving.listener(settings_of(host="::1")) as (_, address):
+            assert address.startswith("http://[::1]:")
+    except ConfigError:
+        pytest.skip("no IPv6 here")
+
+
+def test_the_soft_limit_of_open_files_is_raised_to_the_hard_one() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
+        assert serving.raise_open_files() == (sys.maxsize if hard == resource.RLIM_INFINITY else hard)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -1,0 +1,144 @@
+"""Sessions: opened, changed, listed, ended; what happens to their results."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.conftest import StillClock
+
+pytestmark = pytest.mark.anyio
+
+BIG = "x\n" * 10_000
+
+
+async def store(client: httpx.AsyncClient, session: str = "s", **fields: Any) -> httpx.Response:
+    sent = {"session_id": session, "tool_name": "t", "content": BIG, **fields}
+    return await client.post("/results", json=sent)
+
+
+async def test_put_opens_and_changes_only_what_it_is_given(client: httpx.AsyncClient) -> None:
+    await client.put("/sessions/s", json={"context_window": 50_000, "model": "gpt-4o"})
+    told = (await client.put("/sessions/s", json={"buffer_tokens": 0})).json()
+    assert (told["context_window"], told["buffer_tokens"], told["model"]) == (50_000, 0, "gpt-4o")
+    assert told["budget"]["limit_tokens"] == 50_000 - 16_384
+    told = (await client.put("/sessions/s", json={"context_window": None})).json()
+    assert told["context_window"] is None
+    assert told["budget"]["enforced"] is False
+
+
+async def test_a_first_result_opens_its_session(client: httpx.AsyncClient) -> None:
+    assert (await client.get("/sessions/s")).status_code == 404
+    await store(client)
+    told = (await client.get("/sessions/s")).json()
+    assert told["stored_results"] == 1
+    assert told["expires_at"] - told["last_used_at"] == 86_400_000
+
+
+async def test_the_session_policy_holds_for_its_results(client: httpx.AsyncClient) -> None:
+    policy = {"max_bytes": 4, "tools": {"free_*": {"max_bytes": 0}}}
+    await client.put("/sessions/s", json={"policy": policy})
+    assert (await client.get("/sessions/s")).json()["policy"] == policy
+    sent = {"session_id": "s", "content": "12345"}
+    assert (await client.post("/results", json={**sent, "tool_name": "t"})).status_code == 201
+    assert (await client.post("/results", json={**sent, "tool_name": "free_x"})).status_code == 200
+    over = {**sent, "tool_name": "t", "policy": {"max_bytes": 5}}
+    assert (await client.post("/results", json=over)).status_code == 200
+
+
+async def test_ending_deletes_bodies_keeps_accounting_and_refuses_later_use(
+    client: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    handle = (await store(client)).json()["handle"]
+    assert (await client.delete("/sessions/s")).status_code == 204
+    assert not list((tmp_path / "state" / "tool_output").rglob("*file-*"))
+    for answer in (
+        await client.get(f"/results/{handle}"),
+        await client.get(f"/results/{handle}/content"),
+        await client.post("/extract", json={"handle": handle, "extract": "all"}),
+        await store(client),
+        await client.get("/sessions/s"),
+        await client.post("/sessions/s/usage", json={"used_tokens": 1}),
+    ):
+        assert answer.status_code == 410
+        assert answer.json()["code"] == "session_ended"
+    entries = (await client.get("/accounting/entries?session_id=s")).json()["entries"]
+    assert [entry["outcome"] for entry in entries] == ["store"]
+    assert (await client.delete("/sessions/s")).status_code == 204
+
+
+async def test_put_opens_an_ended_session_anew(client: httpx.AsyncClient) -> None:
+    first = (await store(client, tool_call_id="c")).json()
+    await client.delete("/sessions/s")
+    assert (await client.put("/sessions/s", json={})).json()["budget"]["reserved_tokens"] == 0
+    again = (await store(client, tool_call_id="c")).json()
+    assert again["handle"] != first["handle"]
+    assert (await client.get(f"/results/{first['handle']}")).status_code in (404, 410)
+
+
+async def test_the_default_session_is_emptied_and_lives_on(client: httpx.AsyncClient) -> None:
+    handle = (await store(client, "default")).json()["handle"]
+    assert (await client.delete("/sessions/default")).status_code == 204
+    assert (await client.get(f"/results/{handle}")).status_code in (404, 410)
+    assert (await store(client, "default")).status_code == 201
+
+
+async def test_a_write_that_arrives_while_its_session_ends_is_kept_whole_or_refused(
+    client: httpx.AsyncClient,
+) -> None:
+    for number in range(10):
+        session = f"race-{number}"
+        await store(client, session)
+        answers = await asyncio.gather(
+            *(store(client, session) for _ in range(5)), client.delete(f"/sessions/{session}")
+        )
+        assert {answer.status_code for answer in answers[:-1]} <= {201, 409, 410}
+        assert not (await client.get("/tools", params={"session_id": session})).json()["tools"]
+
+
+async def test_sessions_are_listed_page_by_page(client: httpx.AsyncClient) -> None:
+    for number in range(5):
+        await client.put(f"/sessions/s{number}", json={})
+    await client.delete("/sessions/s3")
+    seen: list[str] = []
+    cursor: dict[str, str] = {}
+    while True:
+        page = (await client.get("/sessions", params={"limit": 2, **cursor})).json()
+        seen += [session["session_id"] for session in page["sessions"]]
+        if page["next_cursor"] is None:
+            break
+        cursor = {"cursor": page["next_cursor"]}
+    assert seen == ["s0", "s1", "s2", "s4"]
+
+
+async def test_everything_survives_a_restart(serve) -> None:  # type: ignore[no-untyped-def]
+    async with serve() as client:
+        await client.put("/sessions/s", json={"context_window": 50_000, "policy": {"max_tokens": 9_000}})
+        told = (await store(client, tool_call_id="c")).json()
+        before = (await client.get("/sessions/s")).json()
+    async with serve() as client:
+        assert (await client.get("/sessions/s")).json() == before
+        assert (await client.get(f"/results/{told['handle']}/content")).text == BIG
+        assert (await store(client, tool_call_id="c")).json() == told
+        assert len((await client.get("/accounting/entries")).json()["entries"]) == 2
+
+
+async def test_results_expire_after_their_last_use(client: httpx.AsyncClient, clock: StillClock) -> None:
+    handle = (await store(client)).json()["handle"]
+    clock.pass_seconds(80_000)
+    assert (await client.get(f"/results/{handle}")).status_code == 200
+    clock.pass_seconds(80_000)
+    assert (await client.get(f"/results/{handle}")).status_code == 200
+    clock.pass_seconds(86_401)
+    answer = await client.get(f"/results/{handle}")
+    assert answer.status_code == 410
+    assert answer.json()["code"] == "result_expired"
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", ".hidden", "a b", "é", "x" * 129, "a\x00"])
+async def test_a_session_id_that_is_no_safe_name_is_refused(client: httpx.AsyncClient, name: str) -> None:
+    answer = await client.post("/results", json={"session_id": name, "tool_name": "t", "content": BIG})
+    assert answer.status_code == 422
+    assert name not in answer.text

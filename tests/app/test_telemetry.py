@@ -1,0 +1,187 @@
+"""Log lines and metrics: whole, cheap, and without content."""
+
+import io
+import json
+import logging
+import timeit
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from app.telemetry import Metrics, configure_logging, log_stored
+from domain.budget import Budget
+from domain.decisions import Outcome, OutcomeKind, Trigger
+from domain.extraction import Answer, Coverage, ExtractStatus, Mode
+from domain.handles import Handle, SessionKey
+from domain.results import Measure, ToolResult
+
+MARKER = "S3cretMarker"
+HANDLE = Handle("default", "00000000-0000-4000-8000-000000000000")
+MEASURE = Measure(bytes=1000, lines=3, chars=1000, tokens=300, tokens_exact=True)
+PASSED = Outcome(OutcomeKind.PASS, None, None, None, MEASURE, Budget(1000, 0, 0, True), "entry-1")
+STORED = replace(PASSED, kind=OutcomeKind.STORE, text="read it", trigger=Trigger.SIZE_CAP, handle=HANDLE)
+
+
+@pytest.fixture
+def stream() -> Iterator[io.StringIO]:
+    names = ["", "httpx", "httpcore", "asyncio"]
+    before = [(logging.getLogger(name), logging.getLogger(name).level) for name in names]
+    handlers = logging.getLogger().handlers[:]
+    stream = io.StringIO()
+    configure_logging("info", stream)
+    yield stream
+    logging.getLogger().handlers[:] = handlers
+    for logger, level in before:
+        logger.setLevel(level)
+
+
+def lines_of(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_a_line_is_json_with_its_fields(stream: io.StringIO) -> None:
+    logging.getLogger("app.any").info("began %d", 7, extra={"fields": {"port": 1, "event": "hidden"}})
+    (line,) = lines_of(stream)
+    assert line.pop("ts").endswith("+00:00")
+    assert line == {"level": "info", "logger": "app.any", "event": "began 7", "port": 1}
+
+
+def test_uvicorn_logs_through_it_too(stream: io.StringIO) -> None:
+    logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
+    assert lines_of(stream)[0]["logger"] == "uvicorn.error"
+
+
+def test_an_exception_shows_its_type_and_place_and_not_its_message(stream: io.StringIO) -> None:
+    try:
+        try:
+            raise KeyError(MARKER)
+        except KeyError as cause:
+            raise ValueError(MARKER) from cause
+    except ValueError as error:
+        logging.getLogger("uvicorn.error").error("Exception in ASGI application\n", exc_info=error)
+    (line,) = lines_of(stream)
+    assert MARKER not in stream.getvalue()
+    assert (line["error"]["type"], line["error"]["cause"]) == ("ValueError", "KeyError")
+    assert line["error"]["frames"][-1].endswith("_not_its_message")
+
+
+def test_what_asyncio_says_of_an_exception_is_left_out(stream: io.StringIO) -> None:
+    logging.getLogger("asyncio").error(
+        "Task exception was never retrieved\nfuture: <Task ValueError('%s')>", MARKER
+    )
+    assert lines_of(stream)[0]["event"] == "Task exception was never retrieved"
+    assert MARKER not in stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("last", "event"),
+    [
+        (f"ValueError: {MARKER}", "ValueError"),
+        ("domain.errors.ConfigError: Set this to that.", "domain.errors.ConfigError: Set this to that."),
+    ],
+)
+def test_a_failed_start_shows_a_message_only_if_it_is_ours(
+    stream: io.StringIO, last: str, event: str
+) -> None:
+    trace = f"Traceback (most recent call last):\n  File 'x', line 1\n    x('{MARKER}')\n{last}\n"
+    logging.getLogger("uvicorn.error").error(trace)
+    assert lines_of(stream)[0]["event"] == event
+    assert MARKER not in stream.getvalue()
+
+
+def test_what_cannot_be_encoded_is_logged_all_the_same(stream: io.StringIO) -> None:
+    logging.getLogger("app").warning("lone \ud800", extra={"fields": {"path": object(), "text": "\udfff"}})
+    assert lines_of(stream)[0]["event"] == "lone \ud800"
+
+
+def test_a_line_that_fails_leaves_no_trace_of_what_it_was_given(
+    stream: io.StringIO, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = logging.LogRecord("app", logging.WARNING, "x", 1, "%d", (MARKER,), None)
+    for handler in logging.getLogger().handlers:
+        if getattr(handler, "stream", None) is stream:
+            handler.handle(record)
+    assert MARKER not in capsys.readouterr().err + stream.getvalue()
+
+
+def test_a_stored_result_is_a_warning_without_its_content(stream: io.StringIO) -> None:
+    key = SessionKey("acme", "default")
+    result = ToolResult(key, "mcp__files__read", tool_arguments=MARKER, provider="openai", tool_kind="mcp")
+    log_stored(result, HANDLE, MEASURE, Trigger.SIZE_CAP)
+    (line,) = lines_of(stream)
+    assert MARKER not in stream.getvalue()
+    assert line["level"] == "warning"
+    assert line["event"] == "Tool 'mcp__files__read' output stored for tool_output (size_cap)."
+    assert {name: line[name] for name in ("tool", "tool_namespace", "provider", "tool_kind", "reason")} == {
+        "tool": "mcp__files__read",
+        "tool_namespace": "files",
+        "provider": "openai",
+        "tool_kind": "mcp",
+        "reason": "size_cap",
+    }
+    assert (line["handle"], line["bytes"], line["lines"], line["tokens"]) == (str(HANDLE), 1000, 3, 300)
+    assert line["tool_output"] is True
+
+
+def samples_of(metrics: Metrics) -> dict[tuple[str, tuple[str, ...]], float]:
+    text, kind = metrics.render()
+    assert kind.startswith("text/plain")
+    families = text_string_to_metric_families(text.decode())
+    return {
+        (sample.name, tuple(sample.labels.values())): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+def test_what_was_governed_is_counted_once() -> None:
+    metrics = Metrics("1.2.3")
+    metrics.governed(PASSED, 300, 0.002)
+    metrics.governed(STORED, 60, 0.2)
+    metrics.governed(replace(STORED, replayed=True), 60, 0.2)
+    for _ in range(2):
+        found = samples_of(metrics)
+        assert found["spillgate_results_total", ("pass", "none")] == 1
+        assert found["spillgate_results_total", ("store", "size_cap")] == 1
+        assert found["spillgate_result_bytes_total", ("store",)] == 1000
+        assert found["spillgate_tokens_total", ("in",)] == 600
+        assert found["spillgate_tokens_total", ("out",)] == 360
+        assert found["spillgate_tokens_total", ("saved",)] == 240
+        assert found["spillgate_govern_seconds_count", ("store",)] == 1
+        assert found["spillgate_up_info", ("1.2.3",)] == 1
+
+
+def test_what_answering_costs_is_counted_as_spent() -> None:
+    metrics = Metrics()
+    metrics.governed(replace(STORED, measure=replace(MEASURE, tokens=10)), 60)
+    metrics.spent(5)
+    assert samples_of(metrics)["spillgate_tokens_total", ("spent",)] == 55
+
+
+def test_extractions_errors_and_sizes_are_shown() -> None:
+    metrics = Metrics()
+    metrics.extracted(Answer("body", Mode.RETRIEVE, ExtractStatus.COMPLETE, Coverage(1, 1, 1.0)))
+    metrics.refused("body_too_large")
+    metrics.watch_bodies(lambda: 77)
+    metrics.stored_bytes.set(5)
+    metrics.stored_bytes_cap.set(9)
+    found = samples_of(metrics)
+    assert found["spillgate_extractions_total", ("complete", "retrieve")] == 1
+    assert found["spillgate_errors_total", ("body_too_large",)] == 1
+    assert found["spillgate_body_bytes_in_flight", ()] == 77
+    assert (found["spillgate_stored_bytes", ()], found["spillgate_stored_bytes_cap", ()]) == (5, 9)
+
+
+def test_two_metrics_do_not_share_a_registry() -> None:
+    first, second = Metrics(), Metrics()
+    first.refused("draining")
+    assert ("spillgate_errors_total", ("draining",)) not in samples_of(second)
+
+
+def test_counting_is_cheap() -> None:
+    metrics = Metrics()
+    seconds = min(timeit.repeat(lambda: metrics.governed(STORED, 60, 0.002), number=1000, repeat=5)) / 1000
+    assert seconds < 20e-6

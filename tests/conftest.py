@@ -1,0 +1,64 @@
+"""What the tests share: a clock that stands still until told, the service in this process over HTTP."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.main import Spillgate, create_app
+from app.runtime import open_runtime
+from app.settings import Settings
+
+Serve = Callable[..., AbstractAsyncContextManager[httpx.AsyncClient]]
+
+
+class StillClock:
+    """Unix milliseconds that move only by `pass_seconds`."""
+
+    def __init__(self, now: int = 1_763_712_000_000) -> None:
+        self.now = now
+
+    def __call__(self) -> int:
+        return self.now
+
+    def pass_seconds(self, seconds: float) -> None:
+        self.now += int(seconds * 1000)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def clock() -> StillClock:
+    return StillClock()
+
+
+@pytest.fixture
+def serve(tmp_path: Path, clock: StillClock) -> Serve:
+    """Opens the service on disk and SQLite under `tmp_path`; keyword arguments are settings."""
+
+    @asynccontextmanager
+    async def opened(**settings: Any) -> AsyncIterator[httpx.AsyncClient]:
+        given = Settings(**{"storage_url": f"disk://{tmp_path}/state", **settings})
+        async with open_runtime(given, clock) as runtime:
+            app = create_app(given, runtime)
+            async with app.router.lifespan_context(app), _client(app) as client:
+                yield client
+
+    return opened
+
+
+def _client(app: Spillgate) -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url="http://localhost:8377")
+
+
+@pytest.fixture
+async def client(serve: Serve) -> AsyncIterator[httpx.AsyncClient]:
+    async with serve() as client:
+        yield client

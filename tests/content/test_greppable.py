@@ -1,0 +1,107 @@
+import json
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from content.greppable import LONG_LINE, Greppable, needs_view
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def view(data: bytes, size: int = 65_536) -> bytes:
+    made = Greppable()
+    parts = [made.feed(data[start : start + size]) for start in range(0, len(data), size)]
+    return b"".join([*parts, made.finish()])
+
+
+def longest(data: bytes) -> int:
+    return max(map(len, data.split(b"\n")))
+
+
+def test_json_is_one_member_a_line() -> None:
+    data = b'{"a":[1,"x, y",{}],"b" : null}'
+    assert view(data).decode() == '{\n "a": [\n  1,\n  "x, y",\n  {}\n ],\n "b": null\n}'
+
+
+def test_a_python_literal_is_one_member_a_line() -> None:
+    assert view(repr([("it's", None, 'a, "b"')]).encode()).decode() == (
+        '[\n (\n  "it\'s",\n  None,\n  \'a, "b"\'\n )\n]'
+    )
+
+
+def test_tags_are_on_lines_of_their_own() -> None:
+    assert view(b"<a><b>x</b> <c/></a>") == b"<a>\n<b>x</b>\n <c/>\n</a>"
+
+
+@settings(deadline=None)
+@given(JSON, st.booleans())
+def test_the_view_of_json_is_the_same_json(value: object, compact: bool) -> None:
+    separators = (",", ":") if compact else None
+    text = json.dumps(value, separators=separators, ensure_ascii=compact)
+    made = view(text.encode())
+    assert json.loads(made) == value
+
+
+def test_a_large_array_across_blocks_is_the_same_json() -> None:
+    value = [{"id": i, "text": 'é "quoted" \\ ' * (i % 50), "n": [i / 3, None]} for i in range(3000)]
+    made = view(json.dumps(value, ensure_ascii=False).encode())
+    assert json.loads(made) == value
+    assert longest(made) <= LONG_LINE
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(0, 2**32), st.integers(1, 100_000))
+def test_any_split_gives_the_same_view_of_anything(seed: int, size: int) -> None:
+    chance = random.Random(seed)
+    start = chance.choice(['{"', "['", "<", "", '["'])
+    text = start + "".join(
+        chance.choices(['{"', "}", "[", "],", '"', ":", "\\", "é", " ", "a" * 90, "\n"], k=5000)
+    )
+    data = text.encode()
+    made = view(data)
+    assert view(data, max(size, len(data) // 200)) == made
+    assert len(made) <= 10 * len(data) + 10
+    assert b"".join(made.split()) == b"".join(data.split())
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"[" * 300_000, b'["' + b"\\" * 300_001, b'{"' + b'\\"' * 200_000, b'["' + b"\\n" * 200_000, b"[1" + b" " * 400_000]
+    + [b'["' + "é".encode() * 200_000, b"x" * 300_000, b"<" + b"> " * 200_000, "€".encode() * 100_000, b'["a"' + b"," * 300_000],
+)  # fmt: skip
+def test_hostile_text_loses_nothing_and_grows_at_most_tenfold(data: bytes) -> None:
+    made = view(data)
+    assert len(made) <= 10 * len(data)
+    assert longest(made) <= LONG_LINE
+    made.decode()
+    assert b"".join(made.split()) == b"".join(data.split())
+
+
+def test_a_long_string_is_broken_after_its_escaped_newlines() -> None:
+    code = "def f():\n    return 'a\\nb'\n" * 200
+    made = view(json.dumps({"code": code}).encode())
+    assert made.count(b"    return 'a\\\\nb'\\n\n") >= 199
+
+
+def test_a_long_line_is_broken_at_spaces() -> None:
+    data = b"word " * 5000
+    made = view(data)
+    assert made.replace(b"\n", b"") == data
+    assert all(line.endswith(b"word ") for line in made.split(b"\n")[:-1])
+
+
+def test_ordinary_lines_stay_as_they_are() -> None:
+    data = b"first, second\n{third}\n" * 9000
+    assert view(data) == data
+
+
+def test_one_line_data_needs_the_view() -> None:
+    assert needs_view(5000, 1)
+    assert not needs_view(5000, 100)
+    assert not needs_view(0, 0)

@@ -1,0 +1,131 @@
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from content import cut
+from content.kinds import Kind, sniff
+from content.outline import outline
+from content.preview import PreviewKind, preview
+
+LOG = b"".join(
+    b"2024-05-01T10:00:%02dZ %s request\n" % (i, b"ERROR" if i % 7 == 0 else b"INFO") for i in range(50)
+)
+KINDS = {
+    Kind.JSON: b'{"a": [1, 2]}',
+    Kind.NDJSON: b'{"a": 1}\n{"a": 2}\n{"a": 3}\n',
+    Kind.CSV: b'id,name,city\n1,"Ann, B",Oslo\n2,Bo,Rome\n3,Cy,Bonn\n',
+    Kind.LOG: LOG,
+    Kind.MARKDOWN: b"# Title\n\nText.\n\n## Part\n\n- one\n- two\n",
+    Kind.HTML: b"<!DOCTYPE html><html><body>x</body></html>",
+    Kind.XML: b'<?xml version="1.0"?><a/>',
+    Kind.CODE: b"import os\n\n\ndef main():\n    return os.name\n",
+    Kind.GREP: b"src/a.py:10:def f():\nsrc/a.py:22:    f()\nsrc/b.py:3:import a\n",
+    Kind.BINARY: b"\x7fELF\x02\x01\x00\x00",
+    Kind.TEXT: b"Nothing special here.\nJust two lines.\n",
+}
+ANY = st.binary(max_size=300) | st.text('{}[]",:#<h1>/\n \\-a1', max_size=300).map(str.encode)
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_kinds_are_told_apart(kind: Kind) -> None:
+    assert sniff(KINDS[kind]) is kind
+
+
+def test_the_tool_decides_where_the_text_is_unclear() -> None:
+    assert sniff(b"12:import os\n40:os.name\n", "grep_content") is Kind.GREP
+    assert sniff(b"12:import os\n13:os.name\n", "read_file") is Kind.CODE
+
+
+def test_json_shows_types_keys_and_lengths() -> None:
+    text = outline(json.dumps({"items": [{"id": 1, "name": "x"}] * 3, "next": None}).encode(), 1024)
+    assert text.splitlines() == [
+        "Outline (json):",
+        "object with 2 keys",
+        "  items: array of 3",
+        "    first item: object with 2 keys",
+        "      id: number",
+        "      name: string",
+        "  next: null",
+    ]
+
+
+def test_json_that_is_cut_off_shows_what_there_is_and_says_so() -> None:
+    data = json.dumps([{"id": n, "tags": ["a", "b"]} for n in range(100)]).encode()
+    lines = outline(data[:500], 1024, len(data)).splitlines()
+    assert lines[0] == "Outline (json, of its first 500 bytes):"
+    assert lines[1].startswith("(cut off) array of ")
+
+
+def test_a_table_shows_header_and_rows() -> None:
+    assert outline(KINDS[Kind.CSV], 1024).splitlines()[1:] == ["3 columns: id,name,city", "3 rows"]
+
+
+def test_a_log_shows_levels_and_its_span() -> None:
+    assert outline(LOG, 1024).splitlines()[1:] == [
+        "51 lines",
+        "levels: INFO 42, ERROR 8",
+        "from 2024-05-01T10:00:00 to 2024-05-01T10:00:49",
+    ]
+
+
+def test_headings_have_line_numbers_and_fenced_ones_are_none() -> None:
+    text = outline(b"# One\n\n```\n# no\n```\n\n## Two\n- a\n", 1024)
+    assert text.splitlines()[1:] == ["# One (line 1)", "## Two (line 7)"]
+    text = outline(b"<html><title>T</title>\n<h1 class='x'>A <b>b</b></h1>", 1024)
+    assert text.splitlines()[1:] == ["title: T (line 1)", "h1: A b (line 2)"]
+
+
+@settings(deadline=None)
+@given(ANY, st.sampled_from(["", "{", '{"a":', "[", "<html>", "# a\n", "a,b\n"]), st.integers(0, 200))
+def test_whatever_the_text_there_is_an_outline_within_its_bound(
+    data: bytes, start: str, max_bytes: int
+) -> None:
+    assert len(outline(start.encode() + data, max_bytes).encode()) <= max_bytes
+
+
+@pytest.mark.parametrize(
+    "data", [b"[" * 500_000, b"\n" * 500_000, b"<h1>" * 100_000, b'{"' + b'\\"' * 200_000]
+)
+def test_a_hostile_text_has_an_outline_too(data: bytes) -> None:
+    assert len(outline(data, 1024).encode()) <= 1024
+
+
+@given(st.text(max_size=400), st.integers(0, 400))
+def test_cuts_are_whole_beginnings_and_ends(text: str, size: int) -> None:
+    data = text.encode()
+    head, tail = cut.head(data, size), cut.tail(data, size)
+    assert len(head) <= size
+    assert len(tail) <= size
+    assert text.startswith(head.decode())
+    assert text.endswith(tail.decode())
+    assert min(size, len(data)) - len(head) <= 4
+
+
+def test_a_cut_splits_no_crlf() -> None:
+    assert cut.head(b"a\r\nb", 2) == b"a"
+    assert cut.tail(b"a\r\nb", 2) == b"b"
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from(["none", "head", "head-tail", "outline"]),
+    st.text(max_size=600),
+    st.integers(0, 700),
+    st.integers(0, 700),
+)
+def test_a_preview_keeps_within_its_bound(kind: PreviewKind, text: str, window: int, max_bytes: int) -> None:
+    data = text.encode()
+    shown = preview(kind, data[:window], data[-window:] if window else b"", len(data), max_bytes)
+    assert len(shown.encode()) <= max_bytes
+
+
+def test_head_and_tail_name_what_is_between() -> None:
+    data = b"a" * 500 + b"b" * 500
+    assert preview("head-tail", data, data, 1000, 248) == (
+        "a" * 100 + "\n[... 800 bytes omitted ...]\n" + "b" * 100
+    )
+    assert preview("head-tail", b"short", b"short", 5, 248) == "short"
+    assert preview("none", data, data, 1000, 248) == ""
+    assert preview("head", data, data, 1000, 10) == "a" * 10

@@ -1,0 +1,224 @@
+import base64
+import gzip
+import hashlib
+import json
+import os
+import random
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import tiktoken
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from content.sampling import Sample
+from content.tokens import Encoding, TokenMeter, encoding_for_model, load_encoding
+from domain.errors import ConfigError
+
+RANKS_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
+PATTERN = "|".join(
+    [
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+        r"\p{N}{1,3}",
+        r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
+        r"\s*[\r\n]+",
+        r"\s+(?!\S)",
+        r"\s+",
+    ]
+)
+WORDS = [
+    "word",
+    "Don't",
+    "x1",
+    "1,234.5",
+    " ",
+    "\n",
+    "\r\n",
+    "  ",
+    "_",
+    "é",
+    "漢字",
+    "。",
+    "привет",
+    ".",
+    "'s",
+    "/",
+    "😀",
+    "\u0301",
+]
+
+
+@cache
+def reference() -> tiktoken.Encoding:
+    spec = find_spec("bpe_openai")
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    packed = Path(spec.submodule_search_locations[0], "data", "o200k_base.tiktoken.gz").read_bytes()
+    data = gzip.decompress(packed)
+    assert hashlib.sha256(data).hexdigest() == RANKS_SHA256
+    pairs = (line.split() for line in data.splitlines())
+    ranks = {base64.b64decode(token): int(rank) for token, rank in pairs}
+    return tiktoken.Encoding("o200k", pat_str=PATTERN, mergeable_ranks=ranks, special_tokens={})
+
+
+@pytest.fixture(scope="module")
+def encoding() -> Encoding:
+    return load_encoding("o200k_base")
+
+
+@cache
+def recorded() -> list[str]:
+    folder = Path(os.environ.get("RECORDED_RESULTS", Path(__file__).parents[3] / "shared" / "corpus"))
+    file = folder / "tool_results.jsonl"
+    if not file.exists():
+        pytest.skip(f"no recorded results in {folder}: set RECORDED_RESULTS")
+    with file.open(encoding="utf-8") as lines:
+        return [json.loads(line)["text"] for line in lines]
+
+
+def mixed(seed: int, words: int) -> str:
+    chance = random.Random(seed)
+    return "".join(chance.choice(WORDS) * chance.choice([1, 1, 1, 2, 5]) for _ in range(words))
+
+
+def metered(encoding: Encoding, pieces: list[str]) -> tuple[int, bool]:
+    meter = TokenMeter(encoding)
+    for piece in pieces:
+        meter.feed(piece)
+    return meter.finish()
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.one_of(st.text(), st.lists(st.sampled_from(WORDS)).map("".join)))
+def test_counts_are_those_of_tiktoken(text: str) -> None:
+    assert load_encoding("o200k_base").count(text) == len(reference().encode_ordinary(text))
+
+
+def test_a_lone_surrogate_counts_as_tiktoken_counts_it(encoding: Encoding) -> None:
+    assert encoding.count("a\ud800b") == len(reference().encode_ordinary("a\ud800b"))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_slicing_a_long_text_changes_no_count(encoding: Encoding, seed: int) -> None:
+    text = mixed(seed, 60_000)
+    assert metered(encoding, [text]) == (len(reference().encode_ordinary(text)), True)
+
+
+def test_recorded_results_are_counted_exactly(encoding: Encoding) -> None:
+    for text in [text for text in recorded() if 70_000 < len(text) < 1_500_000][:12]:
+        assert metered(encoding, [text]) == (encoding.count(text), True)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(0, 400_000), max_size=6), st.sampled_from(["words", "run", "words and run"]))
+def test_the_count_does_not_depend_on_how_a_text_is_split(cuts: list[int], kind: str) -> None:
+    encoding = load_encoding("o200k_base")
+    text = {
+        "words": mixed(1, 90_000),
+        "run": "漢" * 300_000,
+        "words and run": mixed(2, 20_000) + "-" * 300_000,
+    }[kind]
+    edges = [0, *sorted(cuts), len(text)]
+    pieces = [text[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    assert metered(encoding, pieces) == metered(encoding, [text])
+
+
+def test_single_characters_may_be_fed(encoding: Encoding) -> None:
+    text = mixed(3, 30_000)
+    assert metered(encoding, list(text)) == (encoding.count(text), True)
+
+
+def test_a_text_without_a_safe_cut_is_counted_nearly_and_says_so(encoding: Encoding) -> None:
+    text = "-" * 600_000
+    tokens, exact = metered(encoding, [text])
+    assert not exact
+    assert abs(tokens - encoding.count(text)) <= 4
+
+
+def test_what_was_counted_before_an_estimate_stays_counted(encoding: Encoding) -> None:
+    text = mixed(4, 60_000)
+    meter = TokenMeter(encoding)
+    meter.feed(text)
+    counted = meter.tokens
+    meter.estimate()
+    assert counted > 0
+    assert meter.tokens == counted
+    meter.feed(" the end")
+    assert meter.finish()[0] > counted
+
+
+def test_a_short_rest_is_exact_although_an_estimate_was_enough(encoding: Encoding) -> None:
+    text = "word, " * 3000
+    meter = TokenMeter(encoding)
+    meter.estimate()
+    meter.feed(text)
+    assert meter.finish() == (encoding.count(text), True)
+
+
+def test_estimates_of_recorded_results_are_within_five_percent_nine_times_in_ten(encoding: Encoding) -> None:
+    errors = []
+    for text in recorded():
+        if len(text.encode()) > 12288:
+            meter = TokenMeter(encoding)
+            meter.estimate()
+            meter.feed(text)
+            tokens, _ = meter.finish()
+            count, _ = metered(encoding, [text])
+            errors.append(abs(tokens - count) / count)
+    assert sorted(errors)[int(0.9 * len(errors))] <= 0.035
+
+
+class Spent:
+    name = "spent"
+    chars = 0
+
+    def count(self, text: str) -> int:
+        self.chars += len(text)
+        return len(text)
+
+
+@pytest.mark.parametrize("length", [30_000, 100_000, 5_000_000])
+def test_an_estimate_tokenises_at_most_24_ki_characters(length: int) -> None:
+    spent = Spent()
+    sample = Sample(spent)
+    for _ in range(0, length, 10_000):
+        sample.feed("some text " * 1000)
+    tokens, exact = sample.finish()
+    assert spent.chars <= 24 * 1024
+    assert not exact
+    assert tokens == length
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(0, 200_000), max_size=8))
+def test_an_estimate_does_not_depend_on_how_a_text_is_split(cuts: list[int]) -> None:
+    text = mixed(5, 60_000)
+    results = []
+    for edges in ([0, len(text)], [0, *sorted(cuts), len(text)]):
+        sample = Sample(load_encoding("o200k_base"))
+        for a, b in zip(edges, edges[1:], strict=False):
+            sample.feed(text[a:b])
+        results.append(sample.finish())
+    assert results[0] == results[1]
+
+
+def test_an_unknown_encoding_names_those_that_exist() -> None:
+    with pytest.raises(ConfigError, match="o200k_base, cl100k_base"):
+        load_encoding("p50k_base")
+
+
+@pytest.mark.parametrize(
+    ("model", "encoding"),
+    [
+        ("gpt-4o-mini", "o200k_base"),
+        ("openai/gpt-4-0613", "cl100k_base"),
+        ("gpt-oss-120b", "o200k_base"),
+        ("claude-opus", "cl100k_base"),
+        ("text-davinci-003", "cl100k_base"),
+    ],
+)
+def test_a_model_has_the_encoding_of_tiktokens_tables_or_the_default(model: str, encoding: str) -> None:
+    assert encoding_for_model(model, "cl100k_base") == encoding

@@ -1,0 +1,84 @@
+"""Every backend of a port, by name: a new one joins its suite with one line."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from samples import ENTRY_RETENTION, RETENTION, FakeClock, OpenLedger, OpenStore
+
+from domain.ports import Ledger, ResultStore
+from storage import open_ledger, open_store
+
+STORES = {"memory": "memory:", "disk": "disk://{path}/store"}
+LEDGERS = {"memory": "memory:", "sqlite": "sqlite://{path}/ledger/ledger.db"}
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+def _lasting(urls: dict[str, str]) -> list[str]:
+    return [url for name, url in urls.items() if name != "memory"]
+
+
+@pytest.fixture(params=STORES.values(), ids=STORES)
+async def store(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock
+) -> AsyncIterator[ResultStore]:
+    url = request.param.format(path=tmp_path)
+    store = await open_store(url, clock=clock, retention_seconds=RETENTION, max_bytes=3_000_000)
+    yield store
+    await store.close()
+
+
+@pytest.fixture(params=_lasting(STORES))
+async def open_lasting_store(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock
+) -> AsyncIterator[OpenStore]:
+    """Opens the same place anew each time; closing is up to the test, and harmless when repeated."""
+    async with AsyncExitStack() as stack:
+
+        async def open_it() -> ResultStore:
+            url = request.param.format(path=tmp_path)
+            store = await open_store(url, clock=clock, retention_seconds=RETENTION, max_bytes=0)
+            stack.push_async_callback(store.close)
+            return store
+
+        yield open_it
+
+
+@pytest.fixture(params=LEDGERS.values(), ids=LEDGERS)
+async def ledger(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Ledger]:
+    ledger = await _open_ledger(request.param, tmp_path, clock)
+    yield ledger
+    await ledger.close()
+
+
+@pytest.fixture(params=_lasting(LEDGERS))
+async def open_lasting_ledger(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock
+) -> AsyncIterator[OpenLedger]:
+    async with AsyncExitStack() as stack:
+
+        async def open_it() -> Ledger:
+            ledger = await _open_ledger(request.param, tmp_path, clock)
+            stack.push_async_callback(ledger.close)
+            return ledger
+
+        yield open_it
+
+
+async def _open_ledger(url: str, path: Path, clock: FakeClock) -> Ledger:
+    return await open_ledger(
+        url.format(path=path),
+        clock=clock,
+        session_retention_seconds=RETENTION,
+        entry_retention_seconds=ENTRY_RETENTION,
+    )

@@ -1,0 +1,368 @@
+"""What every Ledger keeps to: sessions, budgets and calls."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from samples import (
+    KEY,
+    LIMIT,
+    RETENTION,
+    TENANT,
+    WINDOW,
+    FakeClock,
+    OpenLedger,
+    charge,
+    entry,
+    race,
+)
+
+from domain.accounting import EntryFilter
+from domain.budget import Session, SessionChange
+from domain.errors import Conflict, IdempotencyKeyReused, InvalidField, SessionEnded
+from domain.handles import DEFAULT_SESSION, SessionKey
+from domain.ports import Entered, Ledger
+from domain.results import UsageReport
+
+pytestmark = pytest.mark.anyio
+OPEN = SessionChange(frozenset())
+
+
+async def enter(
+    ledger: Ledger, call_id: str | None = None, report: UsageReport | None = None, key: SessionKey = KEY
+) -> Entered:
+    return await ledger.enter(key, call_id, report, WINDOW, True)
+
+
+async def session(ledger: Ledger, key: SessionKey = KEY) -> Session:
+    found = await ledger.session(key)
+    assert found is not None
+    return found
+
+
+async def count(ledger: Ledger, tenant: str = TENANT) -> int:
+    return len((await ledger.entries(EntryFilter(tenant), 1000, None)).entries)
+
+
+async def test_an_unknown_session_is_fresh_and_not_written_down(ledger: Ledger, clock: FakeClock) -> None:
+    assert await ledger.session(KEY) is None
+    assert await enter(ledger) == Entered(Session(KEY, 0, clock(), clock()))
+    assert await ledger.session(KEY) is None
+    assert await ledger.end(KEY) is None
+
+
+async def test_the_first_charge_writes_the_session_down(ledger: Ledger) -> None:
+    receipt = await ledger.reserve(charge(300))
+    assert receipt is not None
+    assert not receipt.replayed
+    assert receipt.budget.remaining_tokens == LIMIT - 300
+    assert (await session(ledger)).reserved_tokens == 300
+    assert await count(ledger) == 1
+
+
+async def test_what_does_not_fit_changes_nothing(ledger: Ledger) -> None:
+    await ledger.reserve(charge(LIMIT - 10))
+    before = await session(ledger)
+    assert await ledger.reserve(charge(11, "call")) is None
+    assert await session(ledger) == before
+    assert await count(ledger) == 1
+    assert (await enter(ledger, "call")).receipt is None
+    assert await ledger.reserve(charge(10)) is not None
+
+
+async def test_a_refused_first_reservation_leaves_no_session(ledger: Ledger) -> None:
+    assert await ledger.reserve(charge(LIMIT + 1)) is None
+    assert await ledger.session(KEY) is None
+
+
+async def test_a_budget_that_is_not_enforced_fits_everything(ledger: Ledger) -> None:
+    receipt = await ledger.reserve(charge(LIMIT * 5, required=False))
+    assert receipt is not None
+    assert not receipt.budget.enforced
+    assert receipt.budget.reserved_tokens == LIMIT * 5
+
+
+async def test_settling_goes_past_the_limit(ledger: Ledger) -> None:
+    await ledger.reserve(charge(LIMIT))
+    receipt = await ledger.settle(charge(50))
+    assert receipt.budget.reserved_tokens == LIMIT + 50
+    assert receipt.budget.remaining_tokens == 0
+    assert receipt.budget.exhausted
+
+
+async def test_a_declared_window_is_the_limit(ledger: Ledger) -> None:
+    change = SessionChange(
+        frozenset({"context_window", "buffer_tokens"}), context_window=500, buffer_tokens=0
+    )
+    await ledger.put_session(KEY, change)
+    receipt = await ledger.reserve(charge(300, required=False))
+    assert receipt is not None
+    assert receipt.budget.limit_tokens == 300
+    assert await ledger.reserve(charge(1, required=False)) is None
+
+
+async def test_concurrent_reservations_never_exceed_the_limit(ledger: Ledger) -> None:
+    receipts = await race(ledger, [charge(10) for _ in range(200)])
+    assert sum(receipt is not None for receipt in receipts) == LIMIT // 10
+    assert (await session(ledger)).reserved_tokens == LIMIT
+    assert await count(ledger) == LIMIT // 10
+
+
+@settings(
+    max_examples=40, deadline=None, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(sizes=st.lists(st.integers(0, LIMIT + 5), min_size=1, max_size=40), used=st.integers(0, LIMIT))
+async def test_whatever_the_sizes_what_is_granted_fits_and_what_is_refused_did_not(
+    ledger: Ledger, sizes: list[int], used: int
+) -> None:
+    opened = await ledger.put_session(KEY, OPEN)
+    await ledger.report(KEY, UsageReport(used))
+    receipts = await race(ledger, [charge(size, epoch=opened.epoch) for size in sizes])
+    granted = [size for size, receipt in zip(sizes, receipts, strict=True) if receipt is not None]
+    refused = [size for size, receipt in zip(sizes, receipts, strict=True) if receipt is None]
+    after = await session(ledger)
+    await ledger.end(KEY)
+    assert after.reserved_tokens == sum(granted)
+    assert used + sum(granted) <= LIMIT
+    # At the end the least room was left, so the smallest refused one did not fit even then or earlier.
+    assert all(size > LIMIT - used - sum(granted) for size in refused)
+
+
+async def test_a_call_made_twice_is_charged_once(ledger: Ledger) -> None:
+    first = await ledger.settle(charge(100, "call", text="stored", fingerprint="f"))
+    again = await ledger.settle(charge(100, "call", text="other words", fingerprint="f"))
+    assert again == replace(first, replayed=True)
+    assert (await session(ledger)).reserved_tokens == 100
+    assert await count(ledger) == 1
+    entered = await enter(ledger, "call")
+    assert entered.receipt == again
+
+
+async def test_a_call_made_by_many_at_once_is_charged_once(ledger: Ledger) -> None:
+    receipts = await race(ledger, [charge(100, "call") for _ in range(30)])
+    assert sum(receipt is not None and not receipt.replayed for receipt in receipts) == 1
+    assert len({receipt.entry.id for receipt in receipts if receipt is not None}) == 1
+    assert (await session(ledger)).reserved_tokens == 100
+
+
+async def test_a_replay_answers_the_budget_of_now(ledger: Ledger) -> None:
+    await ledger.settle(charge(100, "call"))
+    await ledger.settle(charge(200))
+    again = await ledger.reserve(charge(100, "call"))
+    assert again is not None
+    assert again.replayed
+    assert again.budget.reserved_tokens == 300
+
+
+async def test_the_same_call_with_other_content_is_refused(ledger: Ledger) -> None:
+    await ledger.settle(charge(100, "call", fingerprint="one"))
+    with pytest.raises(IdempotencyKeyReused):
+        await ledger.settle(charge(100, "call", fingerprint="two"))
+    assert (await session(ledger)).reserved_tokens == 100
+
+
+async def test_a_replayed_call_ignores_its_report(ledger: Ledger) -> None:
+    await ledger.settle(charge(100, "call"))
+    entered = await enter(ledger, "call", UsageReport(900, 7))
+    assert entered.receipt is not None
+    assert (await session(ledger)).used_tokens is None
+
+
+async def test_the_same_call_id_in_another_session_or_tenant_is_another_call(ledger: Ledger) -> None:
+    await ledger.settle(charge(100, "call"))
+    for key in (SessionKey(TENANT, "run-2"), SessionKey("other", KEY.session_id)):
+        assert not (await ledger.settle(charge(50, "call", key=key))).replayed
+        assert (await session(ledger, key)).reserved_tokens == 50
+    assert (await session(ledger)).reserved_tokens == 100
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "used", "reserved"),
+    [
+        (UsageReport(500), UsageReport(500), 500, 100),
+        (UsageReport(500), UsageReport(600), 600, 0),
+        (UsageReport(500), UsageReport(400), 400, 0),
+        (UsageReport(500, 3), UsageReport(500, 3), 500, 100),
+        (UsageReport(500, 3), UsageReport(600, 3), 500, 100),
+        (UsageReport(500, 3), UsageReport(400, 2), 500, 100),
+        (UsageReport(500, 3), UsageReport(500, 4), 500, 0),
+        (UsageReport(500), UsageReport(500, 1), 500, 0),
+        (UsageReport(500, 3), UsageReport(500), 500, 100),
+        (UsageReport(500, 3), UsageReport(700), 700, 0),
+    ],
+)
+@pytest.mark.parametrize("by_entering", [True, False])
+async def test_a_new_turn_restarts_the_reserved_tokens(
+    ledger: Ledger, first: UsageReport, second: UsageReport, used: int, reserved: int, by_entering: bool
+) -> None:
+    await enter(ledger, report=first)
+    await ledger.settle(charge(100))
+    if by_entering:
+        after = (await enter(ledger, "call", second)).session
+    else:
+        after = await ledger.report(KEY, second)
+    assert after == await session(ledger)
+    assert (after.used_tokens, after.reserved_tokens) == (used, reserved)
+
+
+async def test_parallel_results_of_one_turn_may_all_report_it(ledger: Ledger) -> None:
+    report = UsageReport(200, 5)
+
+    async def one(number: int) -> bool:
+        await enter(ledger, f"call-{number}", report)
+        return await ledger.reserve(charge(100, f"call-{number}")) is not None
+
+    granted = await asyncio.gather(*[one(number) for number in range(20)])
+    assert sum(granted) == (LIMIT - 200) // 100
+
+
+async def test_a_report_opens_an_unknown_session(ledger: Ledger, clock: FakeClock) -> None:
+    opened = await ledger.report(KEY, UsageReport(10, 1))
+    assert opened == Session(KEY, 0, clock(), clock(), used_tokens=10, turn=1)
+    assert await session(ledger) == opened
+    other = SessionKey(TENANT, "run-2")
+    assert (await enter(ledger, None, UsageReport(3), other)).session == await session(ledger, other)
+
+
+async def test_nothing_is_written_to_an_ended_session(ledger: Ledger) -> None:
+    await ledger.settle(charge(100, "call"))
+    ended = await ledger.end(KEY)
+    assert ended is not None
+    assert ended.ended_at is not None
+    for late in (
+        enter(ledger),
+        enter(ledger, report=UsageReport(5)),
+        ledger.reserve(charge(1)),
+        ledger.settle(charge(1)),
+        ledger.settle(charge(1, "late")),
+        ledger.report(KEY, UsageReport(5)),
+    ):
+        with pytest.raises(SessionEnded):
+            await late
+    assert await ledger.end(KEY) == ended
+    assert await session(ledger) == ended
+    assert (await ledger.settle(charge(100, "call"))).replayed
+    await ledger.append(entry())
+    assert await count(ledger) == 2
+
+
+async def test_opened_anew_a_session_starts_from_nothing(ledger: Ledger) -> None:
+    change = SessionChange(frozenset({"context_window", "policy"}), context_window=5000, policy="{}")
+    await ledger.put_session(KEY, change)
+    await ledger.report(KEY, UsageReport(10, 1))
+    await ledger.settle(charge(100, "call"))
+    await ledger.end(KEY)
+    anew = await ledger.put_session(KEY, OPEN)
+    assert anew == Session(KEY, 1, anew.created_at, anew.last_used_at)
+    with pytest.raises(Conflict):
+        await ledger.settle(charge(100, "late"))
+    assert (await enter(ledger, "call")).receipt is None
+    assert not (await ledger.settle(charge(70, "call", epoch=1))).replayed
+    assert (await session(ledger)).reserved_tokens == 70
+
+
+async def test_an_unknown_session_is_not_opened_by_a_charge_of_a_later_life(ledger: Ledger) -> None:
+    with pytest.raises(Conflict):
+        await ledger.settle(charge(1, epoch=3))
+    assert await ledger.session(KEY) is None
+
+
+async def test_the_default_session_is_emptied_and_never_ends(ledger: Ledger) -> None:
+    key = SessionKey(TENANT, DEFAULT_SESSION)
+    await ledger.put_session(key, SessionChange(frozenset({"model"}), model="m"))
+    await ledger.report(key, UsageReport(10, 4))
+    await ledger.settle(charge(100, "call", key))
+    emptied = await ledger.end(key)
+    assert emptied is not None
+    assert emptied == await session(ledger, key)
+    assert (emptied.epoch, emptied.ended_at, emptied.model) == (1, None, "m")
+    assert (emptied.used_tokens, emptied.turn, emptied.reserved_tokens) == (None, None, 0)
+    with pytest.raises(Conflict):
+        await ledger.settle(charge(1, "late", key))
+    assert not (await ledger.settle(charge(1, "call", key, epoch=1))).replayed
+
+
+async def test_a_put_sets_what_is_given_and_nothing_else(ledger: Ledger, clock: FakeClock) -> None:
+    await ledger.put_session(KEY, SessionChange(frozenset({"model", "policy"}), model="m", policy="{}"))
+    await ledger.settle(charge(100))
+    clock.advance(5)
+    changed = await ledger.put_session(KEY, SessionChange(frozenset({"policy", "context_window"})))
+    assert (changed.model, changed.policy, changed.reserved_tokens) == ("m", None, 100)
+    assert changed.last_used_at == clock()
+    assert changed == await session(ledger)
+
+
+async def test_one_bad_change_does_not_spoil_its_neighbours(ledger: Ledger) -> None:
+    await ledger.put_session(SessionKey(TENANT, "over"), OPEN)
+    await ledger.end(SessionKey(TENANT, "over"))
+    await ledger.settle(charge(10, "taken", fingerprint="one"))
+    outcomes = await asyncio.gather(
+        ledger.settle(charge(1)),
+        ledger.settle(charge(1, key=SessionKey(TENANT, "over"))),
+        ledger.settle(charge(1, "taken", fingerprint="two")),
+        ledger.settle(charge(1, epoch=9)),
+        ledger.settle(charge(2)),
+        return_exceptions=True,
+    )
+    kinds = [type(outcome) for outcome in outcomes]
+    assert kinds[1:4] == [SessionEnded, IdempotencyKeyReused, Conflict]
+    assert (await session(ledger)).reserved_tokens == 13
+    assert await count(ledger) == 3
+
+
+async def test_sessions_are_listed_by_id_in_pages_without_the_ended(ledger: Ledger) -> None:
+    for name in ("b", "a", "d", "c", "over"):
+        await ledger.put_session(SessionKey(TENANT, name), OPEN)
+    await ledger.put_session(SessionKey("other", "x"), OPEN)
+    await ledger.end(SessionKey(TENANT, "over"))
+    seen, cursor = [], None
+    for _ in range(2):
+        page = await ledger.sessions(TENANT, 2, cursor)
+        seen += [found.key.session_id for found in page.sessions]
+        cursor = page.next_cursor
+    assert (seen, cursor) == (["a", "b", "c", "d"], None)
+    assert (await ledger.sessions("nobody", 5, None)).sessions == []
+
+
+@pytest.mark.parametrize(
+    "cursor", ["", "x", "%%%", "é", "c2Vzc2lvbnM", "ZW50cmllczo5OTk5OTk5OTk5OTk5OTk5OTk5OQ"]
+)
+async def test_a_cursor_that_is_not_ours_is_refused(ledger: Ledger, cursor: str) -> None:
+    with pytest.raises(InvalidField):
+        await ledger.entries(EntryFilter(TENANT), 5, cursor)
+    with pytest.raises(InvalidField):
+        await ledger.sessions(TENANT, 5, cursor)
+
+
+async def test_an_idle_session_is_forgotten_with_its_calls(ledger: Ledger, clock: FakeClock) -> None:
+    await ledger.settle(charge(100, "call", fingerprint="old"))
+    clock.advance(RETENTION - 1)
+    await ledger.append(entry(at=clock()))
+    clock.advance(RETENTION - 1)
+    await ledger.sweep()
+    assert await ledger.session(KEY) is not None
+    clock.advance(1)
+    await ledger.sweep()
+    assert await ledger.session(KEY) is None
+    assert not (await ledger.settle(charge(70, "call", fingerprint="new"))).replayed
+    assert (await session(ledger)).reserved_tokens == 70
+    assert await count(ledger) == 3
+
+
+async def test_everything_survives_a_restart(open_lasting_ledger: OpenLedger) -> None:
+    ledger = await open_lasting_ledger()
+    await ledger.put_session(KEY, SessionChange(frozenset({"policy"}), policy='{"x": "ü"}'))
+    await ledger.report(KEY, UsageReport(100, 2))
+    first = await ledger.settle(charge(100, "call", text="stored", fingerprint="f"))
+    before = await session(ledger)
+    await ledger.close()
+    ledger = await open_lasting_ledger()
+    assert await session(ledger) == before
+    assert (await enter(ledger, "call")).receipt == replace(first, replayed=True)
+    assert await count(ledger) == 1
+
+
+async def test_a_working_ledger_says_so(ledger: Ledger) -> None:
+    await ledger.check()

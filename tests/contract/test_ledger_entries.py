@@ -1,0 +1,187 @@
+"""What every Ledger keeps to: the accounting."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from samples import (
+    ENTRY_RETENTION,
+    KEY,
+    RETENTION,
+    START,
+    TENANT,
+    FakeClock,
+    charge,
+    entry,
+    handle,
+    stored_entry,
+)
+
+from domain.accounting import AccountingEntry, EntryDetails, EntryFilter, EntryStatus, EntryType, GroupBy
+from domain.budget import SessionChange
+from domain.decisions import OutcomeKind, Trigger
+from domain.handles import SessionKey
+from domain.ports import Ledger
+
+pytestmark = pytest.mark.anyio
+DAY = 86_400_000
+
+
+async def listed(ledger: Ledger, limit: int = 100, **wanted: Any) -> list[AccountingEntry]:
+    return (await ledger.entries(EntryFilter(**{"tenant": TENANT, **wanted}), limit, None)).entries
+
+
+async def test_entries_come_back_as_they_went_in_newest_last(ledger: Ledger) -> None:
+    full = entry(
+        status=EntryStatus.FAILED,
+        latency=12.5,
+        mcpServer="files",
+        command="read",
+        charactersIn=3,
+        charactersOut=4,
+        tokens_in=5,
+        tokens_out=6,
+        tokens_saved=-7,
+        trigger=Trigger.SIZE_CAP,
+        outcome=OutcomeKind.STORE,
+        model="m",
+        provider="p",
+        stop_reason="end",
+        cost_usd=0.25,
+        error="timed out",
+        details=EntryDetails("session-a/file-b", "size_cap", True, 1, 2, 3, 4, 5),
+    )
+    charged = charge(5)
+    await ledger.append(full)
+    await ledger.settle(charged)
+    assert await listed(ledger) == [full, charged.entry]
+
+
+async def test_pages_hold_every_entry_once_even_while_others_arrive(ledger: Ledger) -> None:
+    made = [entry() for _ in range(7)]
+    for one in made:
+        await ledger.append(one)
+    seen: list[AccountingEntry] = []
+    cursor = None
+    for _ in range(4):
+        page = await ledger.entries(EntryFilter(TENANT), 2, cursor)
+        seen += page.entries
+        cursor = page.next_cursor
+        if len(seen) == 4:
+            made.append(entry())
+            await ledger.append(made[-1])
+    assert seen == made
+    assert cursor is None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ({}, [0, 1, 2, 3]),
+        ({"session_id": "run-2"}, [3]),
+        ({"type": EntryType.LLM}, [1]),
+        ({"tool_name": "grep"}, [2]),
+        ({"trigger": Trigger.TOKEN_BUDGET}, [2]),
+        ({"outcome": OutcomeKind.PASS}, [3]),
+        ({"status": EntryStatus.FAILED}, [1]),
+        ({"since": START + 2}, [2, 3]),
+        ({"until": START + 2}, [0, 1]),
+        ({"since": START + 1, "until": START + 3, "type": EntryType.TOOL}, [2]),
+        ({"tenant": "other"}, [4]),
+        ({"tenant": "nobody"}, []),
+    ],
+)
+async def test_a_filter_lets_through_what_it_says(
+    ledger: Ledger, wanted: dict[str, Any], found: list[int]
+) -> None:
+    made = [
+        entry(at=START),
+        entry(at=START + 1, type=EntryType.LLM, status=EntryStatus.FAILED),
+        entry(at=START + 2, tool_name="grep", trigger=Trigger.TOKEN_BUDGET, outcome=OutcomeKind.STORE),
+        entry(SessionKey(TENANT, "run-2"), at=START + 3, outcome=OutcomeKind.PASS),
+        entry(SessionKey("other", "run-1"), at=START + 4),
+    ]
+    for one in made:
+        await ledger.append(one)
+    assert await listed(ledger, **wanted) == [made[number] for number in found]
+
+
+@pytest.mark.parametrize(
+    ("group_by", "groups"),
+    [
+        (GroupBy.TOOL_NAME, [("read_file", 3, 700), ("grep", 1, -50)]),
+        (GroupBy.SESSION_ID, [("run-1", 3, 550), ("run-2", 1, 100)]),
+        (GroupBy.TRIGGER, [("size_cap", 2, 900), (None, 2, -250)]),
+        (GroupBy.OUTCOME, [("store", 2, 900), (None, 1, -50), ("pass", 1, -200)]),
+        (GroupBy.MODEL, [(None, 3, 850), ("m", 1, -200)]),
+        (GroupBy.TYPE, [("tool", 2, 900), ("read", 1, -50), ("extract", 1, -200)]),
+        (GroupBy.DAY, [("2025-06-15", 3, 850), ("2025-06-16", 1, -200)]),
+    ],
+)
+async def test_a_summary_nets_the_savings_of_each_group(
+    ledger: Ledger, group_by: GroupBy, groups: list[tuple[str | None, int, int]]
+) -> None:
+    size_cap = {"trigger": Trigger.SIZE_CAP, "outcome": OutcomeKind.STORE}
+    for one in (
+        entry(tokens_saved=800, **size_cap),
+        entry(SessionKey(TENANT, "run-2"), tokens_saved=100, **size_cap),
+        entry(at=START + DAY, type=EntryType.EXTRACT, tokens_saved=-200, model="m", outcome=OutcomeKind.PASS),
+        entry(type=EntryType.READ, tool_name="grep", tokens_saved=-50),
+        entry(SessionKey("other", "run-1"), tokens_saved=9999),
+    ):
+        await ledger.append(one)
+    rows = await ledger.summary(EntryFilter(TENANT), group_by)
+    assert [(row.group, row.entries, row.tokens_saved) for row in rows] == groups
+
+
+async def test_a_summary_adds_up(ledger: Ledger) -> None:
+    sums = {"tokens_in": 3, "tokens_out": 4, "details": EntryDetails(bytes=50)}
+    await ledger.append(entry(latency=1.0, cost_usd=0.5, status=EntryStatus.FAILED, **sums))
+    await ledger.append(entry(latency=4.0, cost_usd=0.25, **sums))
+    await ledger.append(entry(type=EntryType.LLM, latency=100.0))
+    (row,) = await ledger.summary(EntryFilter(TENANT, type=EntryType.TOOL), GroupBy.TOOL_NAME)
+    assert (row.entries, row.failed, row.bytes, row.tokens_in, row.tokens_out) == (2, 1, 100, 6, 8)
+    assert (row.latency_ms_mean, row.latency_ms_max, row.cost_usd) == (2.5, 4.0, 0.75)
+    assert await ledger.summary(EntryFilter("nobody"), GroupBy.TYPE) == []
+
+
+async def test_the_accounting_remembers_when_a_handle_was_stored(ledger: Ledger) -> None:
+    where = handle()
+    assert await ledger.stored_at(TENANT, where) is None
+    await ledger.append(stored_entry(where, START + 5))
+    reading = EntryDetails(tool_output_handle=str(where))
+    await ledger.append(entry(at=START + 9, type=EntryType.EXTRACT, details=reading))
+    assert await ledger.stored_at(TENANT, where) == START + 5
+    assert await ledger.stored_at("other", where) is None
+    assert await ledger.stored_at(TENANT, handle()) is None
+
+
+async def test_entries_and_ended_sessions_are_forgotten_past_their_retention(
+    ledger: Ledger, clock: FakeClock
+) -> None:
+    where = handle()
+    await ledger.append(stored_entry(where, clock()))
+    await ledger.put_session(KEY, SessionChange(frozenset()))
+    await ledger.put_session(SessionKey(TENANT, "idle"), SessionChange(frozenset()))
+    await ledger.end(KEY)
+    clock.advance(RETENTION)
+    assert await ledger.sweep() == [KEY]
+    assert await ledger.session(SessionKey(TENANT, "idle")) is None
+    young = entry(at=clock())
+    await ledger.append(young)
+    clock.advance(ENTRY_RETENTION - RETENTION)
+    assert await ledger.sweep() == []
+    assert await ledger.session(KEY) is None
+    assert await ledger.stored_at(TENANT, where) is None
+    assert await listed(ledger) == [young]
+
+
+async def test_many_are_forgotten_in_one_sweep(ledger: Ledger, clock: FakeClock) -> None:
+    await asyncio.gather(*[ledger.settle(charge(0, f"call-{number}")) for number in range(1200)])
+    clock.advance(ENTRY_RETENTION)
+    young = entry(at=clock())
+    await ledger.append(young)
+    clock.advance(RETENTION)
+    await ledger.sweep()
+    assert await ledger.session(KEY) is None
+    assert await listed(ledger) == [young]

@@ -1,0 +1,298 @@
+"""What every ResultStore keeps to."""
+
+import asyncio
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from samples import KEY, RETENTION, TENANT, FakeClock, OpenStore, handle, joined, put, stored_result
+
+from domain.errors import ResultExpired, StoreFull
+from domain.handles import SessionKey
+from domain.ports import ResultStore
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_what_is_published_is_found_and_read_back(store: ResultStore, clock: FakeClock) -> None:
+    kept = await put(store, b"first\nsecond", clock())
+    found = await store.find(TENANT, kept.handle)
+    assert found is not None
+    assert found.expires_at == clock() + RETENTION * 1000
+    assert (found.handle, found.tool_arguments, found.measure) == (
+        kept.handle,
+        kept.tool_arguments,
+        kept.measure,
+    )
+    assert await joined(store.read(found)) == b"first\nsecond"
+    assert await store.holds(KEY) == 1
+
+
+async def test_an_empty_body_is_a_body(store: ResultStore, clock: FakeClock) -> None:
+    kept = await put(store, b"", clock())
+    assert await store.find(TENANT, kept.handle) is not None
+    assert await joined(store.read(kept)) == b""
+
+
+async def test_unknown_is_not_found(store: ResultStore, clock: FakeClock) -> None:
+    assert await store.find(TENANT, handle()) is None
+    assert await store.delete(TENANT, handle()) is False
+    assert await store.delete_session(KEY) == 0
+    assert await store.holds(KEY) == 0
+    with pytest.raises(ResultExpired):
+        await joined(store.read(stored_result(b"", clock())))
+
+
+async def test_half_written_is_absent(store: ResultStore, clock: FakeClock) -> None:
+    stored = stored_result(b"whole", clock())
+    async with store.draft() as draft:
+        await draft.write(b"who")
+        assert await store.find(TENANT, stored.handle) is None
+        assert await store.holds(KEY) == 0
+        assert await store.stored_bytes() == 3
+    assert await store.find(TENANT, stored.handle) is None
+    assert await store.stored_bytes() == 0
+
+
+@pytest.mark.parametrize("size", [10, 2_500_000])
+async def test_a_draft_that_fails_leaves_nothing_behind(store: ResultStore, size: int) -> None:
+    async def fail() -> None:
+        async with store.draft() as draft:
+            await draft.write(b"x" * size)
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        await fail()
+    assert await store.stored_bytes() == 0
+
+
+@pytest.mark.parametrize("size", [10, 2_500_000])
+async def test_a_draft_whose_writer_is_cancelled_leaves_nothing_behind(store: ResultStore, size: int) -> None:
+    has_begun = asyncio.Event()
+
+    async def write() -> None:
+        async with store.draft() as draft:
+            await draft.write(b"x" * size)
+            has_begun.set()
+            for _ in range(1000):
+                await draft.write(b"y")
+                await asyncio.sleep(0.001)
+
+    task = asyncio.create_task(write())
+    await has_begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await store.stored_bytes() == 0
+
+
+@pytest.mark.parametrize("after", [0.0, 0.0003, 0.001, 0.003])
+async def test_cancelled_while_publishing_it_is_there_whole_or_not_at_all(
+    store: ResultStore, clock: FakeClock, after: float
+) -> None:
+    body = b"z" * 1_500_000
+    stored = stored_result(body, clock())
+
+    async def publish() -> None:
+        async with store.draft() as draft:
+            await draft.write(body[:700_000])
+            await draft.write(body[700_000:])
+            await draft.publish(stored)
+
+    task = asyncio.create_task(publish())
+    await asyncio.sleep(after)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    found = await store.find(TENANT, stored.handle)
+    assert await store.stored_bytes() == (0 if found is None else len(body))
+    if found is not None:
+        assert await joined(store.read(found)) == body
+
+
+@pytest.mark.parametrize("size", [100, 1_048_576, 2_200_000])
+async def test_a_draft_can_be_read_before_it_is_published(
+    store: ResultStore, clock: FakeClock, size: int
+) -> None:
+    body = bytes(range(256)) * (size // 256 + 1)
+    async with store.draft() as draft:
+        for start in range(0, len(body), 300_000):
+            await draft.write(body[start : start + 300_000])
+        assert await joined(draft.read()) == body
+        stored = stored_result(body, clock())
+        await draft.publish(stored)
+    assert await joined(store.read(stored)) == body
+
+
+@settings(
+    max_examples=30, deadline=None, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(start=st.integers(-5, 2_700_000), length=st.none() | st.integers(-5, 2_700_000))
+async def test_a_range_is_that_slice_of_the_body(
+    store: ResultStore, clock: FakeClock, start: int, length: int | None
+) -> None:
+    body = bytes(range(251)) * 10_000
+    kept = await put(store, body, clock())
+    begin = max(0, start)
+    end = None if length is None else begin + length
+    chunks = [chunk async for chunk in store.read(kept, start, end)]
+    await store.delete_session(KEY)
+    assert b"".join(chunks) == (body[begin:] if end is None else body[begin : max(begin, end)])
+    assert all(0 < len(chunk) <= 1 << 20 for chunk in chunks)
+
+
+async def test_publishing_twice_is_once(store: ResultStore, clock: FakeClock) -> None:
+    kept = await put(store, b"0123456789", clock())
+    await put(store, b"0123456789", clock(), where=kept.handle)
+    assert await store.holds(KEY) == 1
+    assert await store.stored_bytes() == 10
+    assert await joined(store.read(kept)) == b"0123456789"
+
+
+async def test_the_same_handle_published_by_many_at_once_is_one_whole_result(
+    store: ResultStore, clock: FakeClock
+) -> None:
+    where = handle()
+    await asyncio.gather(*[put(store, b"0123456789", clock(), where=where) for _ in range(20)])
+    assert await store.holds(KEY) == 1
+    assert await store.stored_bytes() == 10
+
+
+async def test_tenants_never_see_each_other(store: ResultStore, clock: FakeClock) -> None:
+    mine = await put(store, b"mine", clock())
+    theirs = await put(store, b"not yours", clock(), where=mine.handle, tenant="other")
+    assert await joined(store.read(mine)) == b"mine"
+    assert await joined(store.read(theirs)) == b"not yours"
+    assert await store.find("third", mine.handle) is None
+    assert await store.delete("third", mine.handle) is False
+    assert await store.delete_session(SessionKey("other", KEY.session_id)) == 1
+    assert await store.find("other", mine.handle) is None
+    assert await store.find(TENANT, mine.handle) is not None
+
+
+async def test_deleted_is_gone(store: ResultStore, clock: FakeClock) -> None:
+    kept = await put(store, b"body", clock())
+    other = await put(store, b"other", clock())
+    assert await store.delete(TENANT, kept.handle) is True
+    assert await store.delete(TENANT, kept.handle) is False
+    assert await store.find(TENANT, kept.handle) is None
+    with pytest.raises(ResultExpired):
+        await joined(store.read(kept))
+    assert await store.find(TENANT, other.handle) is not None
+    assert await store.stored_bytes() == 5
+
+
+async def test_a_reader_that_has_begun_finishes_though_it_is_deleted(
+    store: ResultStore, clock: FakeClock
+) -> None:
+    body = b"0123456789" * 250_000
+    kept = await put(store, body, clock())
+    chunks = store.read(kept)
+    first = await anext(chunks)
+    await store.delete(TENANT, kept.handle)
+    assert first + await joined(chunks) == body
+
+
+async def test_deleting_a_session_deletes_all_of_it_and_nothing_else(
+    store: ResultStore, clock: FakeClock
+) -> None:
+    for _ in range(3):
+        await put(store, b"body", clock())
+    other = await put(store, b"other", clock(), where=handle("run-10"))
+    assert await store.holds(KEY) == 3
+    assert await store.delete_session(KEY) == 3
+    assert await store.holds(KEY) == 0
+    assert await store.find(TENANT, other.handle) is not None
+    assert await store.stored_bytes() == 5
+
+
+async def test_it_expires_after_its_last_use(store: ResultStore, clock: FakeClock) -> None:
+    kept = await put(store, b"body", clock())
+    clock.advance(RETENTION - 1)
+    touched = await store.touch(kept)
+    assert touched.expires_at == clock() + RETENTION * 1000
+    clock.advance(RETENTION - 1)
+    found = await store.find(TENANT, kept.handle)
+    assert found is not None
+    assert found.expires_at == touched.expires_at
+    clock.advance(1)
+    assert await store.find(TENANT, kept.handle) is None
+    assert await store.holds(KEY) == 0
+    assert await store.delete(TENANT, kept.handle) is False
+
+
+async def test_touching_what_is_gone_changes_nothing(store: ResultStore, clock: FakeClock) -> None:
+    kept = await put(store, b"body", clock())
+    await store.delete(TENANT, kept.handle)
+    assert await store.touch(kept) == kept
+    assert await store.find(TENANT, kept.handle) is None
+
+
+async def test_a_sweep_deletes_what_has_expired_and_only_that(store: ResultStore, clock: FakeClock) -> None:
+    await put(store, b"old", clock())
+    await put(store, b"old too", clock(), where=handle("run-2"))
+    clock.advance(RETENTION / 2)
+    young = await put(store, b"young", clock())
+    clock.advance(RETENTION / 2)
+    assert await store.sweep() == 2
+    assert await store.sweep() == 0
+    assert await store.find(TENANT, young.handle) is not None
+    assert await store.stored_bytes() == 5
+
+
+async def test_results_arrive_while_their_directory_is_being_swept_away(
+    store: ResultStore, clock: FakeClock
+) -> None:
+    async def come_and_go() -> None:
+        for _ in range(30):
+            kept = await put(store, b"body", clock())
+            assert await store.delete(TENANT, kept.handle)
+
+    async def sweep() -> None:
+        for _ in range(60):
+            await store.sweep()
+            await asyncio.sleep(0)
+
+    await asyncio.gather(come_and_go(), sweep(), come_and_go(), sweep(), come_and_go())
+    assert await store.stored_bytes() == 0
+
+
+async def test_past_the_quota_a_write_is_refused_and_reads_go_on(
+    store: ResultStore, clock: FakeClock
+) -> None:
+    kept = await put(store, b"x" * 2_000_000, clock())
+    await store.check()
+    with pytest.raises(StoreFull):
+        await put(store, b"y" * 1_000_001, clock())
+    assert await store.stored_bytes() == 2_000_000
+    assert len(await joined(store.read(kept))) == 2_000_000
+    await put(store, b"z" * 1_000_000, clock())
+    with pytest.raises(StoreFull):
+        await store.check()
+    assert await store.delete(TENANT, kept.handle)
+    await put(store, b"y" * 1_000_001, clock())
+
+
+async def test_drafts_count_into_the_quota_together(store: ResultStore) -> None:
+    async with store.draft() as one, store.draft() as two:
+        await one.write(b"x" * 2_000_000)
+        with pytest.raises(StoreFull):
+            await two.write(b"x" * 1_000_001)
+        await two.write(b"x" * 1_000_000)
+    assert await store.stored_bytes() == 0
+
+
+async def test_results_survive_a_restart(open_lasting_store: OpenStore, clock: FakeClock) -> None:
+    store = await open_lasting_store()
+    kept = await put(store, b"body", clock())
+    gone = await put(store, b"gone", clock())
+    clock.advance(RETENTION / 2)
+    touched = await store.touch(kept)
+    await store.close()
+    store = await open_lasting_store()
+    assert await store.find(TENANT, kept.handle) == touched
+    assert await joined(store.read(kept)) == b"body"
+    assert await store.stored_bytes() == 8
+    clock.advance(RETENTION / 2)
+    assert await store.find(TENANT, gone.handle) is None
+    assert await store.sweep() == 1
+    assert await store.stored_bytes() == 4

@@ -1,0 +1,243 @@
+"""The disk store's tree: what a person finds there, and what an ill-meaning one can do to it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from samples import KEY, RETENTION, TENANT, FakeClock, handle, joined, put, stored_result
+
+from domain.errors import ConfigError, InvalidField, ResultExpired, StoreUnavailable
+from domain.handles import Handle, SessionKey
+from domain.ports import ResultStore
+from storage import open_store
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "deep" / "root"
+
+
+@pytest.fixture(params=[0o000, 0o022, 0o777], ids=oct)
+def umask(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = os.umask(request.param)
+    yield
+    os.umask(before)
+
+
+async def open_at(root: Path, clock: FakeClock) -> ResultStore:
+    return await open_store(f"disk://{root}", clock=clock, retention_seconds=RETENTION, max_bytes=0)
+
+
+@pytest.fixture
+async def store(root: Path, clock: FakeClock) -> AsyncIterator[ResultStore]:
+    store = await open_at(root, clock)
+    yield store
+    await store.close()
+
+
+def body_path(root: Path, where: Handle) -> Path:
+    return root / "tool_output" / TENANT / str(where)
+
+
+def info_path(root: Path, where: Handle) -> Path:
+    path = body_path(root, where)
+    return path.with_name(f".{path.name}.json")
+
+
+@pytest.mark.parametrize("size", [10, 1_200_000])
+async def test_nobody_else_may_read_whatever_the_umask(
+    umask: None, tmp_path: Path, clock: FakeClock, size: int
+) -> None:
+    root = tmp_path / "new" / "root"
+    store = await open_at(root, clock)
+    await put(store, b"x" * size, clock())
+    await store.check()
+    await store.close()
+    found = {path: path.stat().st_mode & 0o777 for path in (tmp_path / "new").rglob("*")}
+    assert len([path for path in found if path.is_file()]) == 3
+    assert {mode for path, mode in found.items() if path.is_file()} == {0o600}
+    assert {mode for path, mode in found.items() if path.is_dir()} == {0o700}
+
+
+async def test_the_handle_is_the_path_of_the_body(store: ResultStore, root: Path, clock: FakeClock) -> None:
+    kept = await put(store, b"grep me\n", clock())
+    assert body_path(root, kept.handle).read_bytes() == b"grep me\n"
+    shown = [path.name for path in body_path(root, kept.handle).parent.glob("[!.]*")]
+    assert shown == [f"file-{kept.handle.file_id}"]
+    assert list((root / "drafts").iterdir()) == []
+
+
+async def test_a_sweep_removes_directories_that_are_empty(
+    store: ResultStore, root: Path, clock: FakeClock
+) -> None:
+    kept = await put(store, b"body", clock())
+    await put(store, b"body", clock(), tenant="other")
+    await store.delete(TENANT, kept.handle)
+    await store.sweep()
+    assert [path.name for path in (root / "tool_output").iterdir()] == ["other"]
+    again = await put(store, b"body", clock())
+    assert await store.find(TENANT, again.handle) is not None
+
+
+async def test_what_a_crash_left_behind_is_cleared_away_at_the_next_start(
+    root: Path, clock: FakeClock
+) -> None:
+    store = await open_at(root, clock)
+    whole, no_info, no_body = [await put(store, b"body", clock()) for _ in range(3)]
+    await store.close()
+    info_path(root, no_info.handle).unlink()
+    body_path(root, no_body.handle).unlink()
+    (root / "drafts" / "draft-0").write_bytes(b"stray")
+    notes = body_path(root, whole.handle).with_name("notes.txt")
+    notes.write_text("by hand")
+    store = await open_at(root, clock)
+    assert await store.holds(KEY) == 1
+    assert await store.stored_bytes() == 4
+    assert not body_path(root, no_info.handle).exists()
+    assert not info_path(root, no_body.handle).exists()
+    assert list((root / "drafts").iterdir()) == []
+    assert notes.exists()
+    await store.close()
+
+
+async def test_a_torn_or_garbled_result_is_absent(store: ResultStore, root: Path, clock: FakeClock) -> None:
+    torn, garbled, foreign = [await put(store, b"body", clock()) for _ in range(3)]
+    body_path(root, torn.handle).write_bytes(b"bod")
+    info_path(root, garbled.handle).write_bytes(b'{"body_bytes": 4, "stored"')
+    info_path(root, foreign.handle).write_bytes(info_path(root, torn.handle).read_bytes())
+    body_path(root, foreign.handle).write_bytes(b"body")
+    for kept in (torn, garbled, foreign):
+        assert await store.find(TENANT, kept.handle) is None
+
+
+async def test_a_body_removed_by_hand_is_gone(store: ResultStore, root: Path, clock: FakeClock) -> None:
+    kept = await put(store, b"body", clock())
+    body_path(root, kept.handle).unlink()
+    assert await store.find(TENANT, kept.handle) is None
+    with pytest.raises(ResultExpired):
+        await joined(store.read(kept))
+
+
+async def test_a_link_is_never_followed(
+    store: ResultStore, root: Path, tmp_path: Path, clock: FakeClock
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"1234")
+    kept = await put(store, b"body", clock())
+    body_path(root, kept.handle).unlink()
+    body_path(root, kept.handle).symlink_to(secret)
+    assert await store.find(TENANT, kept.handle) is None
+    with pytest.raises(ResultExpired):
+        await joined(store.read(kept))
+    info = await put(store, b"body", clock())
+    info_path(root, info.handle).rename(tmp_path / "info.json")
+    info_path(root, info.handle).symlink_to(tmp_path / "info.json")
+    assert await store.find(TENANT, info.handle) is None
+    await store.sweep()
+    assert secret.read_bytes() == b"1234"
+
+
+async def test_a_link_in_place_of_a_session_is_neither_read_nor_filled_nor_emptied(
+    store: ResultStore, root: Path, tmp_path: Path, clock: FakeClock
+) -> None:
+    kept = await put(store, b"body", clock())
+    session = body_path(root, kept.handle).parent
+    session.rename(tmp_path / "elsewhere")
+    session.symlink_to(tmp_path / "elsewhere")
+    assert await store.find(TENANT, kept.handle) is None
+    assert await store.delete_session(KEY) == 0
+    clock.advance(RETENTION)
+    assert await store.sweep() == 0
+    with pytest.raises(StoreUnavailable):
+        await put(store, b"body", clock())
+    assert len(list((tmp_path / "elsewhere").iterdir())) == 2
+    assert await store.stored_bytes() == 4
+
+
+async def test_a_pipe_in_place_of_a_file_blocks_nobody(
+    store: ResultStore, root: Path, clock: FakeClock
+) -> None:
+    kept = await put(store, b"body", clock())
+    for path in (body_path(root, kept.handle), info_path(root, kept.handle)):
+        path.unlink()
+        os.mkfifo(path)
+        assert await store.find(TENANT, kept.handle) is None
+    with pytest.raises(ResultExpired):
+        await joined(store.read(kept))
+
+
+@pytest.mark.parametrize(
+    ("tenant", "where"),
+    [
+        ("..", handle()),
+        ("a/b", handle()),
+        ("", handle()),
+        (TENANT, Handle("../x", handle().file_id)),
+        (TENANT, Handle("run-1", "../../etc/passwd")),
+        (TENANT, Handle("run-1\n", handle().file_id)),
+    ],
+)
+async def test_names_that_are_not_safe_reach_no_path(
+    store: ResultStore, root: Path, clock: FakeClock, tenant: str, where: Handle
+) -> None:
+    assert await store.find(tenant, where) is None
+    assert await store.delete(tenant, where) is False
+    assert await store.delete_session(SessionKey(tenant, where.session_id)) == 0
+    with pytest.raises(InvalidField):
+        await put(store, b"body", clock(), tenant=tenant, where=where)
+    assert await store.stored_bytes() == 0
+    assert list((root / "drafts").iterdir()) == []
+
+
+async def test_text_that_is_not_unicode_is_refused(store: ResultStore, root: Path, clock: FakeClock) -> None:
+    async def publish() -> None:
+        async with store.draft() as draft:
+            await draft.write(b"body")
+            await draft.publish(replace(stored_result(b"body", clock()), tool_arguments="\ud800"))
+
+    with pytest.raises(InvalidField):
+        await publish()
+    assert await store.stored_bytes() == 0
+    assert list((root / "drafts").iterdir()) == []
+
+
+async def test_a_reader_left_open_does_not_hinder_closing(root: Path, clock: FakeClock) -> None:
+    store = await open_at(root, clock)
+    kept = await put(store, b"x" * 2_000_000, clock())
+    chunks = store.read(kept)
+    await anext(chunks)
+    await store.close()
+    await chunks.aclose()  # type: ignore[attr-defined]
+
+
+async def test_a_root_is_owned_by_one_process(store: ResultStore, root: Path) -> None:
+    code = (
+        "import asyncio, sys\nfrom storage import open_store\n"
+        f"asyncio.run(open_store('disk://{root}', clock=lambda: 0, retention_seconds=1, max_bytes=0))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path.cwd())
+    assert found.returncode == 1
+    assert f"ConfigError: {root} is in use by another Spillgate process" in found.stderr
+
+
+async def test_a_place_that_cannot_be_used_is_named(tmp_path: Path, clock: FakeClock) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="file/root cannot be used"):
+        await open_at(tmp_path / "file" / "root", clock)
+
+
+async def test_a_store_whose_root_went_away_says_that_it_is_unavailable(
+    store: ResultStore, root: Path, clock: FakeClock
+) -> None:
+    (root / "drafts").rmdir()
+    with pytest.raises(StoreUnavailable):
+        await store.check()
+    with pytest.raises(StoreUnavailable):
+        await put(store, b"body", clock())
+    assert await store.stored_bytes() == 0

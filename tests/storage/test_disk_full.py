@@ -1,0 +1,176 @@
+"""A full or failing disk: refused, said so, and nothing left behind."""
+
+import errno
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from samples import KEY, RETENTION, TENANT, FakeClock, joined, put
+
+from domain.errors import StorageError, StoreFull, StoreUnavailable
+from storage.disk import DiskStore
+from storage.disk_files import Files
+from storage.disk_root import Root
+
+pytestmark = pytest.mark.anyio
+
+
+class FailingFiles(Files):
+    """After `room` bytes writes fall short, then fail; `failing` names a call that fails with `code`."""
+
+    def __init__(self) -> None:
+        self.room = 1 << 40
+        self.failing = ""
+        self.code = errno.EIO
+
+    def _maybe(self, call: str) -> None:
+        if self.failing == call:
+            raise OSError(self.code, "made to fail")
+
+    def create(self, name: str, parent: int) -> int:
+        self._maybe("create")
+        return super().create(name, parent)
+
+    def write(self, fd: int, data: memoryview) -> int:
+        if self.room == 0:
+            raise OSError(errno.ENOSPC, "no space")
+        size = super().write(fd, data[: self.room])
+        self.room -= size
+        return size
+
+    def sync_data(self, fd: int) -> None:
+        self._maybe("sync_data")
+        super().sync_data(fd)
+
+    def sync(self, fd: int) -> None:
+        self._maybe("sync")
+        super().sync(fd)
+
+    def make_dir(self, name: str, parent: int) -> None:
+        self._maybe("make_dir")
+        super().make_dir(name, parent)
+
+    def rename(self, name: str, parent: int, new_name: str, new_parent: int) -> None:
+        self._maybe("rename")
+        super().rename(name, parent, new_name, new_parent)
+
+
+@pytest.fixture
+def files() -> FailingFiles:
+    return FailingFiles()
+
+
+def open_at(root: Path, clock: FakeClock, files: Files | None = None) -> DiskStore:
+    return DiskStore(Root(root, 0, files), clock=clock, retention_seconds=RETENTION)
+
+
+def left_in(root: Path) -> list[str]:
+    return [path.name for path in root.rglob("*file-*")] + [path.name for path in (root / "drafts").iterdir()]
+
+
+@pytest.mark.parametrize("room", [0, 3, 200, 1_100_000])
+@pytest.mark.parametrize("size", [100, 3_000_000])
+async def test_a_short_write_and_then_no_space_is_full(
+    tmp_path: Path, clock: FakeClock, files: FailingFiles, room: int, size: int
+) -> None:
+    store = open_at(tmp_path, clock, files)
+    files.room = room
+    if room < size + 400:
+        with pytest.raises(StoreFull):
+            await put(store, b"x" * size, clock())
+        assert left_in(tmp_path) == []
+        assert await store.stored_bytes() == 0
+    files.room = 1 << 40
+    kept = await put(store, b"x" * size, clock())
+    assert len(await joined(store.read(kept))) == size
+    await store.close()
+
+
+@pytest.mark.parametrize("call", ["create", "sync_data", "sync", "make_dir", "rename"])
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [(errno.EIO, StoreUnavailable), (errno.EDQUOT, StoreFull), (errno.EROFS, StoreUnavailable)],
+)
+@pytest.mark.parametrize("size", [100, 2_000_000])
+async def test_whatever_call_fails_the_draft_is_gone_and_the_next_one_works(
+    tmp_path: Path,
+    clock: FakeClock,
+    files: FailingFiles,
+    call: str,
+    code: int,
+    error: type[StorageError],
+    size: int,
+) -> None:
+    store = open_at(tmp_path, clock, files)
+    files.failing, files.code = call, code
+    with pytest.raises(error):
+        await put(store, b"x" * size, clock())
+    assert left_in(tmp_path) == []
+    assert await store.stored_bytes() == 0
+    assert await store.holds(KEY) == 0
+    files.failing = ""
+    await put(store, b"x" * size, clock())
+    assert await store.stored_bytes() == size
+    await store.close()
+
+
+async def test_after_a_failed_directory_sync_the_bytes_still_count(
+    tmp_path: Path, clock: FakeClock, files: FailingFiles
+) -> None:
+    store = open_at(tmp_path, clock, files)
+    first = await put(store, b"first", clock())
+
+    class FailOnce(FailingFiles):
+        def sync(self, fd: int) -> None:
+            if "/session-" in os.readlink(f"/proc/self/fd/{fd}"):
+                raise OSError(errno.EIO, "made to fail")
+            super().sync(fd)
+
+    files.__class__ = FailOnce
+    with pytest.raises(StoreUnavailable):
+        await put(store, b"second", clock())
+    files.__class__ = FailingFiles
+    on_disk = sum(path.stat().st_size for path in (tmp_path / "tool_output" / TENANT).rglob("file-*"))
+    assert await store.stored_bytes() == on_disk
+    assert await store.find(TENANT, first.handle) is not None
+    await store.close()
+
+
+async def test_a_store_that_cannot_write_says_so_when_checked(
+    tmp_path: Path, clock: FakeClock, files: FailingFiles
+) -> None:
+    store = open_at(tmp_path, clock, files)
+    await store.check()
+    files.room = 0
+    with pytest.raises(StoreFull):
+        await store.check()
+    files.room = 1 << 40
+    await store.check()
+    await store.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "small"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)], capture_output=True
+    )
+    if mounted.returncode != 0:
+        pytest.skip("mounting needs more rights than this test run has")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+async def test_a_disk_that_is_really_full(small_disk: Path, clock: FakeClock) -> None:
+    store = open_at(small_disk / "root", clock)
+    kept = await put(store, b"x" * 1_000_000, clock())
+    with pytest.raises(StoreFull):
+        await put(store, b"y" * 1_500_000, clock())
+    assert await store.stored_bytes() == 1_000_000
+    assert await joined(store.read(kept)) == b"x" * 1_000_000
+    assert await store.delete(TENANT, kept.handle)
+    await put(store, b"y" * 1_500_000, clock())
+    await store.close()

@@ -1,0 +1,133 @@
+"""What was answered as kept is there, whole, whenever the power goes; and the check would see it if not."""
+
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from power_cut import RecordingFiles, disks, survive
+from samples import KEY, RETENTION, TENANT, FakeClock, handle, put
+
+from domain.handles import Handle
+from storage.disk import DiskStore
+from storage.disk_root import Root
+
+pytestmark = pytest.mark.anyio
+SMALL, LARGE = b"body", b"0123456789" * 150_000
+
+
+class NoBodySync(RecordingFiles):
+    def sync_data(self, fd: int) -> None:
+        pass
+
+
+class NoInfoSync(RecordingFiles):
+    def sync(self, fd: int) -> None:
+        if os.readlink(f"/proc/self/fd/{fd}").endswith(".json"):
+            return
+        super().sync(fd)
+
+
+class NoInfoTimes(RecordingFiles):
+    def sync(self, fd: int) -> None:
+        if os.readlink(f"/proc/self/fd/{fd}").endswith(".json"):
+            return self.sync_data(fd)
+        super().sync(fd)
+
+
+def without_directory(start: str) -> type[RecordingFiles]:
+    class NoDirectorySync(RecordingFiles):
+        def sync(self, fd: int) -> None:
+            if not os.readlink(f"/proc/self/fd/{fd}").rpartition("/")[2].startswith(start):
+                super().sync(fd)
+
+    return NoDirectorySync
+
+
+class SyncTooLate(RecordingFiles):
+    """The body is synced, but after the names say that it is there."""
+
+    late: int | None = None
+
+    def sync_data(self, fd: int) -> None:
+        self.late = os.dup(fd)
+
+    def sync(self, fd: int) -> None:
+        super().sync(fd)
+        if self.late is not None and "/session-" in os.readlink(f"/proc/self/fd/{fd}"):
+            super().sync_data(self.late)
+            os.close(self.late)
+            self.late = None
+
+
+async def record(files: RecordingFiles, root: Path, clock: FakeClock) -> dict[str, bytes]:
+    """Publishes some results, one of them twice; answers the body of each."""
+    store = DiskStore(Root(root, 0, files), clock=clock, retention_seconds=RETENTION)
+    wanted = [(handle(), SMALL), (handle(), LARGE), (handle("run-2"), SMALL)]
+    for where, body in [*wanted, wanted[0]]:
+        await put(store, body, clock(), where=where)
+        files.answered(str(where))
+    await store.close()
+    return {str(where): body for where, body in wanted}
+
+
+def losses(
+    files: RecordingFiles, root: Path, bodies: dict[str, bytes], scratch: Path
+) -> Iterator[tuple[int, str, str]]:
+    """What a reader would miss, or find torn, after a power cut at each point."""
+    inode = root.stat().st_ino
+    used_at = FakeClock()() * 1_000_000
+    for point, (disk, answered) in enumerate(disks(files.done, inode)):
+        for attempt, luck in enumerate(("none", "names", "mixed", "mixed")):
+            path = scratch / f"{point}-{attempt}"
+            path.mkdir(parents=True)
+            survive(disk, inode, path, luck, used_at, random.Random(path.name))
+            for loss in missing_or_torn(path, answered, bodies):
+                yield point, luck, loss
+
+
+def missing_or_torn(path: Path, answered: list[str], bodies: dict[str, bytes]) -> list[str]:
+    root = Root(path, 0)
+    try:
+        lost = []
+        for name, body in bodies.items():
+            session, _, file = name.partition("/")
+            where = Handle(session.removeprefix("session-"), file.removeprefix("file-"))
+            seen = root.shelf.find(TENANT, where)
+            if seen is None or seen[1] == 0:
+                lost += [f"{name} is missing"] if name in answered else []
+            elif (path / "tool_output" / TENANT / name).read_bytes() != body:
+                lost.append(f"{name} is torn")
+        return lost
+    finally:
+        root.close()
+
+
+async def test_no_power_cut_loses_or_tears_what_was_answered(tmp_path: Path, clock: FakeClock) -> None:
+    files = RecordingFiles()
+    bodies = await record(files, tmp_path / "root", clock)
+    assert list(losses(files, tmp_path / "root", bodies, tmp_path / "after")) == []
+    assert sum(what == "write" for what, *_ in files.done) >= 8
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        NoBodySync,
+        NoInfoSync,
+        NoInfoTimes,
+        SyncTooLate,
+        without_directory(f"session-{KEY.session_id}"),
+        without_directory(TENANT),
+        without_directory("tool_output"),
+        without_directory("root"),
+    ],
+    ids=["body", "info", "info times", "late", "session", "tenant", "tool_output", "root"],
+)
+async def test_the_check_sees_a_sync_that_is_left_out(
+    broken: type[RecordingFiles], tmp_path: Path, clock: FakeClock
+) -> None:
+    files = broken()
+    bodies = await record(files, tmp_path / "root", clock)
+    assert next(losses(files, tmp_path / "root", bodies, tmp_path / "after"), None) is not None

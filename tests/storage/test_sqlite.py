@@ -1,0 +1,195 @@
+"""The SQLite ledger's file, and what one bad neighbour or a full disk does to the others."""
+
+import asyncio
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from samples import KEY, TENANT, WINDOW, FakeClock, charge, entry
+
+from domain.accounting import EntryFilter
+from domain.budget import SessionChange
+from domain.errors import ConfigError, InvalidField, StoreFull, StoreUnavailable
+from domain.handles import SessionKey
+from domain.ports import Ledger
+from domain.results import UsageReport
+from storage import open_ledger
+from storage.sqlite_schema import VERSION
+
+pytestmark = pytest.mark.anyio
+
+
+async def open_at(path: Path, clock: FakeClock) -> Ledger:
+    return await open_ledger(
+        f"sqlite://{path}", clock=clock, session_retention_seconds=60, entry_retention_seconds=600
+    )
+
+
+@pytest.fixture(params=[0o000, 0o777], ids=oct)
+def umask(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = os.umask(request.param)
+    yield
+    os.umask(before)
+
+
+async def test_nobody_else_may_read_whatever_the_umask(umask: None, tmp_path: Path, clock: FakeClock) -> None:
+    ledger = await open_at(tmp_path / "new" / "ledger.db", clock)
+    await ledger.settle(charge(1))
+    found = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "new").iterdir()}
+    assert set(found.values()) == {0o600}
+    assert set(found) == {"ledger.db", "ledger.db-wal", "ledger.db-shm", "ledger.db.lock"}
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+    await ledger.close()
+
+
+async def test_a_directory_that_was_there_keeps_its_mode(tmp_path: Path, clock: FakeClock) -> None:
+    (tmp_path / "shared").mkdir(0o755)
+    await (await open_at(tmp_path / "shared" / "ledger.db", clock)).close()
+    assert (tmp_path / "shared").stat().st_mode & 0o777 == 0o755
+
+
+async def test_a_newer_schema_is_refused(tmp_path: Path, clock: FakeClock) -> None:
+    path = tmp_path / "ledger.db"
+    await (await open_at(path, clock)).close()
+    connection = sqlite3.connect(path)
+    connection.execute(f"PRAGMA user_version = {VERSION + 1}")
+    connection.close()
+    with pytest.raises(ConfigError, match="newer Spillgate"):
+        await open_at(path, clock)
+
+
+async def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path, clock: FakeClock) -> None:
+    path = tmp_path / "ledger.db"
+    path.write_bytes(b"not a database, but somebody's notes" * 100)
+    with pytest.raises(ConfigError, match="cannot be used as a ledger"):
+        await open_at(path, clock)
+    assert path.read_bytes().startswith(b"not a database")
+
+
+async def test_a_place_that_cannot_be_used_is_named(tmp_path: Path, clock: FakeClock) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot be used as a ledger"):
+        await open_at(tmp_path / "file" / "ledger.db", clock)
+    (tmp_path / "directory.db").mkdir()
+    with pytest.raises(ConfigError, match="cannot be used as a ledger"):
+        await open_at(tmp_path / "directory.db", clock)
+
+
+async def test_a_ledger_is_owned_by_one_process(tmp_path: Path, clock: FakeClock) -> None:
+    ledger = await open_at(tmp_path / "ledger.db", clock)
+    code = (
+        "import asyncio\nfrom storage import open_ledger\n"
+        f"asyncio.run(open_ledger('sqlite://{tmp_path}/ledger.db', clock=lambda: 0,"
+        " session_retention_seconds=1, entry_retention_seconds=1))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path.cwd())
+    assert found.returncode == 1
+    assert "ledger.db is in use by another Spillgate process" in found.stderr
+    await ledger.close()
+
+
+@pytest.mark.parametrize("bad", [charge(1 << 63), charge(1, "call", text="\ud800"), charge(1, "\ud800")])
+async def test_what_cannot_be_kept_fails_alone(tmp_path: Path, clock: FakeClock, bad: object) -> None:
+    ledger = await open_at(tmp_path / "ledger.db", clock)
+    outcomes = await asyncio.gather(
+        *[ledger.settle(one) for one in (charge(1), bad, charge(2), charge(3))],  # type: ignore[arg-type]
+        return_exceptions=True,
+    )
+    assert [type(outcome).__name__ for outcome in outcomes] == [
+        "Receipt",
+        "InvalidField",
+        "Receipt",
+        "Receipt",
+    ]
+    found = await ledger.session(KEY)
+    assert found is not None
+    assert found.reserved_tokens == 6
+    assert len((await ledger.entries(EntryFilter(TENANT), 10, None)).entries) == 3
+    await ledger.close()
+
+
+async def test_a_report_past_64_bits_is_refused(tmp_path: Path, clock: FakeClock) -> None:
+    ledger = await open_at(tmp_path / "ledger.db", clock)
+    with pytest.raises(InvalidField):
+        await ledger.report(KEY, UsageReport(1 << 64))
+    await ledger.close()
+
+
+async def test_text_that_is_not_unicode_is_refused(tmp_path: Path, clock: FakeClock) -> None:
+    ledger = await open_at(tmp_path / "ledger.db", clock)
+    with pytest.raises(InvalidField):
+        await ledger.append(entry(tool_name="\udfff"))
+    with pytest.raises(InvalidField):
+        await ledger.enter(KEY, "\udfff", None, WINDOW, False)
+    await ledger.close()
+
+
+async def test_a_cancelled_caller_spoils_nothing(tmp_path: Path, clock: FakeClock) -> None:
+    ledger = await open_at(tmp_path / "ledger.db", clock)
+    tasks = [asyncio.ensure_future(ledger.settle(charge(1))) for _ in range(30)]
+    await asyncio.sleep(0)
+    for task in tasks[::3]:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    found = await ledger.session(KEY)
+    assert found is not None
+    assert found.reserved_tokens == 30
+    await ledger.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "small"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True
+    )
+    if mounted.returncode != 0:
+        pytest.skip("mounting needs more rights than this test run has")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+async def test_a_full_disk_refuses_and_keeps_what_it_had(small_disk: Path, clock: FakeClock) -> None:
+    ledger = await open_at(small_disk / "ledger.db", clock)
+    kept = 0
+
+    async def fill() -> None:
+        nonlocal kept
+        for number in range(10_000):
+            await ledger.settle(charge(1, f"call-{number}", text="x" * 2000))
+            kept += 1
+
+    with pytest.raises(StoreFull):
+        await fill()
+    with pytest.raises(StoreFull):
+        await ledger.settle(charge(1, "call-more", text="x" * 20_000))
+    assert kept > 10
+    found = await ledger.session(KEY)
+    assert found is not None
+    assert found.reserved_tokens == kept
+    assert len((await ledger.entries(EntryFilter(TENANT), 10_000, None)).entries) == kept
+    await ledger.close()
+
+
+async def test_a_database_that_another_program_locks_is_unavailable(tmp_path: Path, clock: FakeClock) -> None:
+    ledger = await open_at(tmp_path / "ledger.db", clock)
+    await ledger.put_session(KEY, SessionChange(frozenset()))
+    intruder = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
+    intruder.execute("BEGIN IMMEDIATE")
+    waiting = asyncio.ensure_future(ledger.append(entry()))
+    assert await ledger.session(KEY) is not None
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    intruder.execute("ROLLBACK")
+    await waiting
+    intruder.execute("DROP TABLE pulse")
+    intruder.close()
+    with pytest.raises(StoreUnavailable):
+        await ledger.check()
+    await ledger.append(entry(SessionKey(TENANT, "run-2")))
+    await ledger.close()
