@@ -28,6 +28,7 @@ _WRITES = frozenset({"POST", "PUT", "DELETE", "PATCH"})
 _ONCE = frozenset(b"host origin authorization content-length content-encoding transfer-encoding".split())
 # Only these are known to hold nothing of the caller's.
 _INSTANCES = frozenset({"/results", "/check", "/extract", "/sessions", "/tools"})
+MET_HOSTS = 64
 SHUTTING_DOWN = "Shutting down. Keep your copy and try again in a moment."
 
 Headers = dict[bytes, bytes]
@@ -48,6 +49,7 @@ class Door:
     ) -> None:
         self._app = app
         self._hosts = settings.hosts
+        self._met: set[bytes | None] = set()  # hosts found to be good
         self._cap = settings.max_body_bytes
         self._keys = keys
         self._draining = draining
@@ -82,6 +84,8 @@ class Door:
             raise
         finally:
             visit.leave()
+            # The visit holds the scope: a circle that only the garbage collector would break.
+            scope.pop("visit", None)
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -102,7 +106,11 @@ class Door:
         visit.has_body = b"transfer-encoding" in found or found.get(b"content-length", b"0") != b"0"
         if repeated:
             raise BadRequest("A header that may be given once was given twice.")
-        self._check_names(found, scope["http_version"])
+        host = found.get(b"host")
+        if host not in self._met:
+            self._check_host(host, scope["http_version"])
+        if b"origin" in found:
+            check_origin(found[b"origin"].decode("latin-1"), self._hosts)
         scope["tenant"] = self._tenant(found.get(b"authorization"), scope["path"])
         scope["visit"] = visit
         if visit.has_body:
@@ -110,13 +118,12 @@ class Door:
         if scope["method"] in _WRITES and self._draining():
             raise Draining(SHUTTING_DOWN)
 
-    def _check_names(self, found: Headers, http_version: str) -> None:
-        host = found.get(b"host")
+    def _check_host(self, host: bytes | None, http_version: str) -> None:
         if host is None and http_version == "1.1":
             raise HostNotAllowed("An HTTP/1.1 request must have a Host header.")
         check_host(None if host is None else host.decode("latin-1"), self._hosts)
-        if (origin := found.get(b"origin")) is not None:
-            check_origin(origin.decode("latin-1"), self._hosts)
+        if host is not None and len(self._met) < MET_HOSTS:
+            self._met.add(host)
 
     def _tenant(self, authorization: bytes | None, path: str) -> str:
         if self._keys is None or path in _OPEN_PATHS or path.startswith(_OPEN_ROOTS):
@@ -130,10 +137,10 @@ class Door:
         return tenant
 
     def _check_body(self, found: Headers) -> None:
-        encoding = found.get(b"content-encoding", b"identity").strip().lower()
-        transfer = found.get(b"transfer-encoding", b"chunked").strip().lower()
-        if encoding not in (b"identity", b"") or transfer != b"chunked":
+        if found.get(b"content-encoding", b"identity").lower() not in (b"identity", b""):
             raise UnsupportedMedia("Send the body uncompressed: without Content-Encoding.")
+        if found.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
+            raise UnsupportedMedia("Send the body chunked, or with a Content-Length, and not compressed.")
         length = found.get(b"content-length", b"0")
         if not length.isdigit() or len(length) > 19:
             raise BadRequest("Content-Length must be a number of bytes.")

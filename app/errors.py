@@ -87,9 +87,18 @@ def stored_of(method: str, path: str) -> bool | None:
     return False if (method, path) in _WRITE_ROUTES else None
 
 
+def _answer_to(kind: type[errors.SpillgateError]) -> tuple[int, str, Mapping[str, str]]:
+    return next(_TABLE[parent] for parent in kind.__mro__ if parent in _TABLE)
+
+
+def answered_with(kind: type[errors.SpillgateError]) -> tuple[int, str]:
+    """Status and title of an error's answer."""
+    return _answer_to(kind)[:2]
+
+
 def problem(error: errors.SpillgateError, instance: str, stored: bool | None = None) -> Response:
     """The answer to an error of ours. `instance` is a path template: never what the caller sent."""
-    status, title, headers = next(_TABLE[kind] for kind in type(error).__mro__ if kind in _TABLE)
+    status, title, headers = _answer_to(type(error))
     if isinstance(error, errors.RangeNotSatisfiable):
         headers = {"Content-Range": f"bytes */{error.size}"}
     body = body_of(status, title, error.code, error.detail, instance, error.retryable, stored)

@@ -10,6 +10,7 @@ from fastapi.openapi.utils import get_openapi
 from starlette.responses import HTMLResponse
 from starlette.staticfiles import StaticFiles
 
+from app import errors_page
 from app.examples import EXAMPLES, PROBLEMS
 from app.wire import ResultIn, ResultOut
 
@@ -108,7 +109,11 @@ def install(app: FastAPI) -> None:
             swagger_favicon_url="/swagger/favicon-32x32.png",
         )
 
+    def errors() -> HTMLResponse:
+        return HTMLResponse(errors_page.page())
+
     app.openapi = document  # type: ignore[method-assign]
+    app.add_api_route("/docs/errors", errors, include_in_schema=False)
     app.add_api_route("/docs", docs, include_in_schema=False)
     app.mount("/swagger", StaticFiles(packages=[("fastapi_swagger", "resources")]))
 

@@ -1,14 +1,11 @@
-"""HTTP/1.1 with deadlines: uvicorn's protocol, and bounds on what a slow or greedy client can hold.
-
-A connection is read in two phases: the head (between requests, and a header block), then its body.
-Deadlines are kept by one sweep over all connections, not by a timer a request.
-"""
+"""HTTP/1.1 with deadlines: uvicorn's protocol, and bounds on what a slow or greedy client can hold."""
 
 import asyncio
 import fcntl
 import sys
 import termios
 from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import Any, ClassVar
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
@@ -38,7 +35,8 @@ class Closer:
 
 
 class Protocol(HttpToolsProtocol):
-    """Timings are in seconds, sizes in bytes."""
+    """A connection is read in two phases: the head (between requests, and a header block), then its body.
+    Deadlines are kept by one sweep over all connections, not by a timer a request."""
 
     HEAD_SECONDS: ClassVar[float] = 10.0
     BODY_SECONDS: ClassVar[float] = 15.0
@@ -63,7 +61,6 @@ class Protocol(HttpToolsProtocol):
         self.in_body = False
         self.since: float | None = self.loop.time()  # when this phase last moved; None: nothing is due
         self.pending = 0  # read, but neither a whole head nor body yet
-        self.head_bytes = 0
         self.body_bytes = 0
         self.body_mark = 0
         self.write_mark = 0
@@ -71,7 +68,7 @@ class Protocol(HttpToolsProtocol):
         self.deaf = False
         self.lingering = False
         self.discarded = 0
-        self.upgrading = False
+        self.framing: list[tuple[bytes, bytes]] = []  # of a body that is still to be read past an upgrade
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -79,6 +76,11 @@ class Protocol(HttpToolsProtocol):
         if len(self.connections) > self.max_connections:
             self._answer(CROWDED, None)
             transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        # Or this connection would be garbage that only the collector frees.
+        self.closer.close = self.transport.close
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
@@ -104,51 +106,42 @@ class Protocol(HttpToolsProtocol):
                 return
             except HttpParserUpgrade as upgrade:
                 data = data[upgrade.args[0] :]
-                if self.upgrading:
+                if self.framing:
                     self._decline_upgrade()
 
     def _decline_upgrade(self) -> None:
         """The parser takes what follows an `Upgrade` (Java's client asks for h2c) for the new protocol.
         A fresh one is told of the body by a head of its own, which goes nowhere."""
-        framing = b"".join(b"%b: %b\r\n" % header for header in self.headers if header[0] in _FRAMING)
+        lines = b"".join(b"%b: %b\r\n" % header for header in self.framing)
         self.parser = HttpRequestParser(self)
-        self.parser.feed_data(b"POST / HTTP/1.1\r\n" + framing + b"\r\n")
-        self.upgrading = False
-
-    # What the parser says
+        self.parser.feed_data(b"POST / HTTP/1.1\r\n" + lines + b"\r\n")
+        self.framing = []
 
     def on_message_begin(self) -> None:
-        if not self.upgrading:
+        if not self.framing:
             self.since = self.loop.time()
-            self.head_bytes = 0
             super().on_message_begin()
 
-    def on_url(self, url: bytes) -> None:
-        if not self.upgrading:
-            super().on_url(url)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        # A trailer must not become a header of a request that was admitted without it.
-        if not self.in_body:
-            self.head_bytes += len(name) + len(value) + 4
-            super().on_header(name, value)
-
     def on_headers_complete(self) -> None:
-        if self.upgrading:
+        if self.framing:
             return
-        target = len(self.url)
-        if target > self.MAX_TARGET or target + self.head_bytes > self.MAX_HEAD:
-            raise HeadTooLarge
-        if len(self.pipeline) >= self.MAX_PIPELINED:
+        headers = self.headers
+        size = len(self.url) + sum(map(len, chain.from_iterable(headers))) + 4 * len(headers)
+        if (
+            size > self.MAX_HEAD
+            or len(self.url) > self.MAX_TARGET
+            or len(self.pipeline) >= self.MAX_PIPELINED
+        ):
             raise HeadTooLarge
         super().on_headers_complete()
         self.cycle.transport = self.closer  # type: ignore[assignment]
+        # Trailers must not become headers of a request that was admitted without them.
+        self.headers = []
         self.in_body = True
         self.since = self.loop.time()
         self.pending = self.body_bytes = self.body_mark = 0
-        self.upgrading = self.parser.should_upgrade() and any(
-            name in _FRAMING and value != b"0" for name, value in self.headers
-        )
+        if self.parser.should_upgrade():
+            self.framing = [(name, value) for name, value in headers if name in _FRAMING and value != b"0"]
 
     def on_body(self, body: bytes) -> None:
         self.pending = 0
@@ -156,13 +149,11 @@ class Protocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        if not self.upgrading:
+        if not self.framing:
             self.in_body = False
             self.pending = 0
             self.since = None
             super().on_message_complete()
-
-    # What goes out
 
     def refuse(self, refusal: Refusal) -> None:
         """Answers and closes. A request that is whole already is answered by the app first."""
@@ -208,8 +199,6 @@ class Protocol(HttpToolsProtocol):
             self.server_state.total_requests += 1
         else:
             super().on_response_complete()
-
-    # What is due
 
     def keep_time(self, now: float) -> None:
         if self._reader_stalled(now):

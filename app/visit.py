@@ -101,10 +101,15 @@ class Visit:
 
     def _add_headers(self, message: Message) -> None:
         headers = list(message.get("headers", ()))
-        names = {name for name, _ in headers}
-        if _NOSNIFF[0] not in names:
+        plain = cached = True
+        for name, _ in headers:
+            if name == b"x-content-type-options":
+                plain = False
+            elif name == b"cache-control":
+                cached = False
+        if plain:
             headers.append(_NOSNIFF)
-        if _NO_STORE[0] not in names:
+        if cached:
             headers.append(_NO_STORE)
         if self.has_body and not self._ended:
             # Kept open, the server would have to read the rest of the body first.

@@ -11,7 +11,7 @@ LONG_LINE = 2000
 _BLOCK = 64 * 1024
 _BACKSLASH = ord("\\")
 
-_JSON = re.compile(rb'(?:\xef\xbb\xbf)?\s*(?:\{\s*["}]|\[\s*(?:["\[\]{}0-9tfn-]|\Z))')
+_JSON = re.compile(rb'(?:\xef\xbb\xbf)?\s*(?:\{\s*["}]|\[\s*(?:["\[\]{}0-9tfnIN-]|\Z))')
 _LITERAL = re.compile(rb"\s*[\[({]\s*[\[({]*\s*['\"]")
 _MARKUP = re.compile(rb"\s*<")
 

@@ -90,13 +90,8 @@ class Grep:
         """Whole lines, the last one with or without its newline."""
         end = len(block) - block.endswith(b"\n")
         start = 0
-        if self._total < self._offset and not self._page.full:
-            matching = self._pattern.count(block, 0, end)
-            if self._total + matching <= self._offset:
-                self._total += matching
-                self._line += block.count(b"\n", 0, end) + 1
-                self._page.pass_by(block, 0, end)
-                return
+        if self._total < self._offset and self._skipped(block, end):
+            return
         while not self._page.full and start <= end:
             found = self._pattern.find(block, start, end)
             if found < 0:
@@ -116,6 +111,16 @@ class Grep:
         if start <= end:
             self._page.pass_by(block, start, end)
             self._line += block.count(b"\n", start, end) + 1
+
+    def _skipped(self, block: bytes, end: int) -> bool:
+        """Counts a block of which no match is on this page; False if one may be."""
+        matching = self._pattern.count(block, 0, end)
+        if self._page.full or self._total + matching > self._offset:
+            return False
+        self._total += matching
+        self._line += block.count(b"\n", 0, end) + 1
+        self._page.pass_by(block, 0, end)
+        return True
 
     def _matched(self, text: bytes, truncated: bool, line: bytes) -> None:
         self._total += 1

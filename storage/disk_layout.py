@@ -33,9 +33,7 @@ def encode_info(info: Info) -> bytes:
     try:
         return _encode_info(info)
     except UnicodeEncodeError:
-        raise InvalidField(
-            "tool_name or tool_arguments is not valid Unicode. Mend it."
-        ) from None
+        raise InvalidField("tool_name or tool_arguments is not valid Unicode. Mend it.") from None
 
 
 def read_info(name: str, directory: int) -> tuple[Info | None, int]:

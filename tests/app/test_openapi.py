@@ -76,3 +76,10 @@ async def test_the_docs_page_loads_nothing_from_elsewhere(client: httpx.AsyncCli
     assert "://" not in page
     for asset in ("swagger-ui-bundle.js", "swagger-ui.css"):
         assert (await client.get(f"/swagger/{asset}")).status_code == 200
+
+
+async def test_a_problems_type_leads_to_its_explanation(client: httpx.AsyncClient) -> None:
+    problem = (await client.get("/results/none")).json()
+    path, anchor = problem["type"].split("#")
+    page = (await client.get(path)).text
+    assert f'id="{anchor}"' in page

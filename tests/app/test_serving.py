@@ -31,7 +31,7 @@ from domain.errors import ConfigError
 from tests.app.edge_support import edge_app
 
 serving.GRACEFUL_SECONDS = 0.5
-serving.STOP_SECONDS = 1.5
+serving.STOP_SECONDS = 1
 settings = load_settings()
 app = edge_app(settings, raising=RuntimeError("S3cretMarker"))
 
@@ -93,13 +93,12 @@ def spawn(tmp_path: Path) -> Iterator[Any]:
         yield spawned
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_lets_the_request_in_flight_finish_and_exits_0(spawn: Any, number: int) -> None:
+def test_sigterm_lets_the_request_in_flight_finish_and_exits_0(spawn: Any) -> None:
     process = spawn()
     with process.connect() as sock:
         sock.sendall(head("GET", "/slow?seconds=0.6"))
         time.sleep(0.2)
-        process.popen.send_signal(number)
+        process.popen.send_signal(signal.SIGTERM)
         time.sleep(0.25)
         with pytest.raises(ConnectionRefusedError):
             process.connect()
@@ -123,7 +122,7 @@ def test_a_shutdown_that_hangs_is_cut_off(spawn: Any) -> None:
     process.address()
     began = time.monotonic()
     assert process.stop() == 1
-    assert 1 < time.monotonic() - began < 6
+    assert 0.9 < time.monotonic() - began < 6
 
 
 def test_idle_and_half_said_connections_do_not_hold_up_the_end(spawn: Any) -> None:
@@ -132,7 +131,7 @@ def test_idle_and_half_said_connections_do_not_hold_up_the_end(spawn: Any) -> No
         half.sendall(b"GET /hello HTTP/1.1\r\n")
         time.sleep(0.1)
         began = time.monotonic()
-        assert process.stop() == 0
+        assert process.stop(signal.SIGINT) == 0
         assert time.monotonic() - began < 1
 
 

@@ -1,4 +1,5 @@
 import hashlib
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -29,7 +30,7 @@ def test_lines_are_newlines_plus_one() -> None:
 def test_any_split_gives_the_same_measure(text: str, cuts: list[int]) -> None:
     data = text.encode()
     edges = [0, *sorted(cuts), max(len(data), *cuts, 0)]
-    chunks = [data[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    chunks = [data[a:b] for a, b in pairwise(edges)]
     measure, sha256 = metered(*chunks)
     lines = text.count("\n") + 1 if text else 0
     tokens = load_encoding("o200k_base").count(text)

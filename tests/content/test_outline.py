@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from content import cut
 from content.kinds import Kind, sniff
 from content.outline import outline
-from content.preview import PreviewKind, preview
+from content.preview import Preview, preview
 
 LOG = b"".join(
     b"2024-05-01T10:00:%02dZ %s request\n" % (i, b"ERROR" if i % 7 == 0 else b"INFO") for i in range(50)
@@ -110,12 +110,12 @@ def test_a_cut_splits_no_crlf() -> None:
 
 @settings(deadline=None)
 @given(
-    st.sampled_from(["none", "head", "head-tail", "outline"]),
+    st.sampled_from(Preview),
     st.text(max_size=600),
     st.integers(0, 700),
     st.integers(0, 700),
 )
-def test_a_preview_keeps_within_its_bound(kind: PreviewKind, text: str, window: int, max_bytes: int) -> None:
+def test_a_preview_keeps_within_its_bound(kind: Preview, text: str, window: int, max_bytes: int) -> None:
     data = text.encode()
     shown = preview(kind, data[:window], data[-window:] if window else b"", len(data), max_bytes)
     assert len(shown.encode()) <= max_bytes
@@ -123,9 +123,9 @@ def test_a_preview_keeps_within_its_bound(kind: PreviewKind, text: str, window: 
 
 def test_head_and_tail_name_what_is_between() -> None:
     data = b"a" * 500 + b"b" * 500
-    assert preview("head-tail", data, data, 1000, 248) == (
+    assert preview(Preview.HEAD_TAIL, data, data, 1000, 248) == (
         "a" * 100 + "\n[... 800 bytes omitted ...]\n" + "b" * 100
     )
-    assert preview("head-tail", b"short", b"short", 5, 248) == "short"
-    assert preview("none", data, data, 1000, 248) == ""
-    assert preview("head", data, data, 1000, 10) == "a" * 10
+    assert preview(Preview.HEAD_TAIL, b"short", b"short", 5, 248) == "short"
+    assert preview(Preview.NONE, data, data, 1000, 248) == ""
+    assert preview(Preview.HEAD, data, data, 1000, 10) == "a" * 10

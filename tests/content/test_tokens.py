@@ -6,6 +6,7 @@ import os
 import random
 from functools import cache
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -112,7 +113,7 @@ def test_recorded_results_are_counted_exactly(encoding: Encoding) -> None:
         assert metered(encoding, [text]) == (encoding.count(text), True)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.lists(st.integers(0, 400_000), max_size=6), st.sampled_from(["words", "run", "words and run"]))
 def test_the_count_does_not_depend_on_how_a_text_is_split(cuts: list[int], kind: str) -> None:
     encoding = load_encoding("o200k_base")
@@ -122,7 +123,7 @@ def test_the_count_does_not_depend_on_how_a_text_is_split(cuts: list[int], kind:
         "words and run": mixed(2, 20_000) + "-" * 300_000,
     }[kind]
     edges = [0, *sorted(cuts), len(text)]
-    pieces = [text[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    pieces = [text[a:b] for a, b in pairwise(edges)]
     assert metered(encoding, pieces) == metered(encoding, [text])
 
 
@@ -175,8 +176,12 @@ class Spent:
     name = "spent"
     chars = 0
 
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
     def count(self, text: str) -> int:
         self.chars += len(text)
+        self.texts.append(text)
         return len(text)
 
 
@@ -192,14 +197,27 @@ def test_an_estimate_tokenises_at_most_24_ki_characters(length: int) -> None:
     assert tokens == length
 
 
-@settings(max_examples=25, deadline=None)
+def test_an_estimate_looks_at_evenly_spread_windows_of_the_whole() -> None:
+    spent = Spent()
+    sample = Sample(spent)
+    for number in range(0, 200_000, 100):
+        sample.feed("".join(f"{n:07} " for n in range(number, number + 100)))
+    sample.finish()
+    starts = [int(text.split()[1]) for text in spent.texts if len(text) > 20]
+    gaps = [b - a for a, b in pairwise(starts)]
+    assert max(gaps) - min(gaps) <= 1
+    assert starts[0] < 10
+    assert starts[-1] > 200_000 - 2 * max(gaps)
+
+
+@settings(max_examples=12, deadline=None)
 @given(st.lists(st.integers(0, 200_000), max_size=8))
 def test_an_estimate_does_not_depend_on_how_a_text_is_split(cuts: list[int]) -> None:
     text = mixed(5, 60_000)
     results = []
     for edges in ([0, len(text)], [0, *sorted(cuts), len(text)]):
         sample = Sample(load_encoding("o200k_base"))
-        for a, b in zip(edges, edges[1:], strict=False):
+        for a, b in pairwise(edges):
             sample.feed(text[a:b])
         results.append(sample.finish())
     assert results[0] == results[1]
