@@ -26,8 +26,12 @@ class _Waiting:
 class GroupCommit:
     """The one writer of a database: its own thread, its own connection."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, committed: Callable[[], None], rolled_back: Callable[[], None]
+    ) -> None:
         self._connection = connection
+        self._committed = committed
+        self._rolled_back = rolled_back
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="ledger-write")
         self._waiting: list[_Waiting] = []
         self._is_running = False
@@ -87,7 +91,9 @@ class GroupCommit:
         try:
             outcomes = [_outcome(change, connection) for change in changes]
             connection.execute("COMMIT")
+            self._committed()
         finally:
+            self._rolled_back()
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
         return outcomes

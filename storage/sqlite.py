@@ -17,6 +17,7 @@ from storage import sqlite_rows as rows
 from storage import sqlite_sweep as sweeping
 from storage.group_commit import UNKEEPABLE, GroupCommit, translated, unkeepable
 from storage.sqlite_schema import open_database
+from storage.sqlite_sessions import SqliteSessions
 from storage.threads import Threads
 
 T = TypeVar("T")
@@ -34,7 +35,8 @@ class SqliteLedger:
         self._entry_retention_ms = int(entry_retention_seconds * 1000)
         database = open_database(path)
         self._lock = database.lock
-        self._writer = GroupCommit(database.writer)
+        self._sessions = SqliteSessions()
+        self._writer = GroupCommit(database.writer, self._sessions.commit, self._sessions.rollback)
         self._by_key = database.by_key
         self._long = database.long
         self._threads = Threads(1, "ledger-read")
@@ -49,17 +51,18 @@ class SqliteLedger:
         required: bool,
     ) -> Entered:
         asked = (key, call_id, self._clock(), fallback, required)
-        entered = self._now(lambda connection: _look(connection, *asked))
+        entered = self._now(lambda connection: _look(connection, self._read_now(connection, key), *asked))
         if report is None or entered.receipt is not None:
             return entered
         if entered.session.reported(report) is entered.session:
             return entered
 
         def apply(connection: sqlite3.Connection) -> Entered:
-            found = _look(connection, *asked)
+            found = _look(connection, self._sessions.read(connection, key), *asked)
             if found.receipt is not None:
                 return found
-            return Entered(_save(connection, accounts.reported(found.session, report, asked[2])))
+            after = accounts.reported(found.session, report, asked[2])
+            return Entered(self._sessions.save(connection, after))
 
         return await self._writer.run(apply)
 
@@ -73,26 +76,31 @@ class SqliteLedger:
 
     async def _charge(self, charge: Charge, forced: bool) -> Receipt | None:
         row = _row(charge.entry, charge)
-        return await self._writer.run(lambda connection: _charge(connection, charge, row, forced))
+        sessions = self._sessions
+        return await self._writer.run(lambda connection: _charge(connection, sessions, charge, row, forced))
 
     async def append(self, entry: AccountingEntry) -> None:
         row = _row(entry)
 
         def change(connection: sqlite3.Connection) -> None:
             connection.execute(rows.APPEND, row)
-            connection.execute(rows.USE_SESSION, (entry.timestamp, entry.tenant, entry.session_id))
+            session = self._sessions.read(connection, SessionKey(entry.tenant, entry.session_id))
+            if session is not None:
+                self._sessions.charged(
+                    connection, accounts.used(session, entry.timestamp), 0, entry.timestamp
+                )
 
         await self._writer.run(change)
 
     async def session(self, key: SessionKey) -> Session | None:
-        return self._now(lambda connection: rows.read_session(connection, key))
+        return self._now(lambda connection: self._read_now(connection, key))
 
     async def put_session(self, key: SessionKey, change: SessionChange) -> Session:
         now = self._clock()
 
         def put(connection: sqlite3.Connection) -> Session:
-            before = rows.read_session(connection, key)
-            return _save(connection, accounts.opened(before, key, change, now))
+            before = self._sessions.read(connection, key)
+            return self._sessions.save(connection, accounts.opened(before, key, change, now))
 
         return await self._writer.run(put)
 
@@ -100,8 +108,8 @@ class SqliteLedger:
         now = self._clock()
 
         def apply(connection: sqlite3.Connection) -> Session:
-            before = rows.read_session(connection, key) or accounts.fresh(key, now)
-            return _save(connection, accounts.reported(before, report, now))
+            before = self._sessions.read(connection, key) or accounts.fresh(key, now)
+            return self._sessions.save(connection, accounts.reported(before, report, now))
 
         return await self._writer.run(apply)
 
@@ -109,8 +117,8 @@ class SqliteLedger:
         now = self._clock()
 
         def end(connection: sqlite3.Connection) -> Session | None:
-            before = rows.read_session(connection, key)
-            return None if before is None else _save(connection, accounts.ended(before, now))
+            before = self._sessions.read(connection, key)
+            return None if before is None else self._sessions.save(connection, accounts.ended(before, now))
 
         return await self._writer.run(end)
 
@@ -142,7 +150,8 @@ class SqliteLedger:
         now = self._clock()
         times = sweeping.Times(now - self._session_retention_ms, now - self._entry_retention_ms)
         for key in await self._later(sweeping.STALE, times.stale):
-            while not await self._writer.run(sweeping.forget_session(SessionKey(*key), times)):
+            forget = sweeping.forget_session(SessionKey(*key), times, self._sessions)
+            while not await self._writer.run(forget):
                 pass
         while await self._writer.run(sweeping.forget_entries(times)):
             pass
@@ -165,6 +174,9 @@ class SqliteLedger:
         await self._writer.close()
         os.close(self._lock)
 
+    def _read_now(self, connection: sqlite3.Connection, key: SessionKey) -> Session | None:
+        return self._sessions.seen(key) or rows.read_session(connection, key)
+
     def _now(self, read: Callable[[sqlite3.Connection], T]) -> T:
         try:
             return read(self._by_key)
@@ -182,6 +194,7 @@ class SqliteLedger:
 
 def _look(
     connection: sqlite3.Connection,
+    session: Session | None,
     key: SessionKey,
     call_id: str | None,
     now: int,
@@ -189,7 +202,7 @@ def _look(
     required: bool,
 ) -> Entered:
     """The session, and the receipt of the call if it was settled before. Raises SessionEnded."""
-    session = accounts.alive(rows.read_session(connection, key) or accounts.fresh(key, now))
+    session = accounts.alive(session or accounts.fresh(key, now))
     if call_id is None:
         return Entered(session)
     first = connection.execute(rows.CALL, (*key, session.epoch, call_id)).fetchone()
@@ -201,9 +214,13 @@ def _look(
 
 
 def _charge(
-    connection: sqlite3.Connection, charge: Charge, row: tuple[object, ...], forced: bool
+    connection: sqlite3.Connection,
+    sessions: SqliteSessions,
+    charge: Charge,
+    row: tuple[object, ...],
+    forced: bool,
 ) -> Receipt | None:
-    before = rows.read_session(connection, charge.key)
+    before = sessions.read(connection, charge.key)
     if charge.call_id is not None and before is not None:
         first = connection.execute(rows.CALL, (*charge.key, charge.epoch, charge.call_id)).fetchone()
         if first is not None:
@@ -212,11 +229,11 @@ def _charge(
     budget = session.budget(charge.fallback, charge.required)
     if not forced and not budget.fits(charge.tokens):
         return None
+    after = accounts.charged(session, charge)
     if before is None:
-        _save(connection, accounts.charged(session, charge))
+        sessions.save(connection, after)
     else:
-        # The same as `charged`, at a third of its cost.
-        connection.execute(rows.CHARGE_SESSION, (charge.tokens, charge.entry.timestamp, *charge.key))
+        sessions.charged(connection, after, charge.tokens, charge.entry.timestamp)
     connection.execute(rows.APPEND, row)
     return accounts.receipt(budget, charge)
 
@@ -226,8 +243,3 @@ def _row(entry: AccountingEntry, charge: Charge | None = None) -> tuple[object, 
         return rows.entry_row(entry, charge)
     except UNKEEPABLE:
         raise unkeepable() from None
-
-
-def _save(connection: sqlite3.Connection, session: Session) -> Session:
-    connection.execute(rows.SAVE_SESSION, rows.session_row(session))
-    return session

@@ -16,7 +16,6 @@ CHARGE_SESSION = (
     "UPDATE sessions SET reserved_tokens = reserved_tokens + ?, last_used_at = max(last_used_at, ?)"
     " WHERE tenant = ? AND session_id = ?"
 )
-USE_SESSION = "UPDATE sessions SET last_used_at = max(last_used_at, ?) WHERE tenant = ? AND session_id = ?"
 SESSIONS = (
     "SELECT * FROM sessions WHERE tenant = ? AND session_id > ? AND ended_at IS NULL"
     " ORDER BY session_id LIMIT ?"

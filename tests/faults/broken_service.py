@@ -1,0 +1,66 @@
+"""The service with one fault put in, to show that the tests would see it: `early` or `in-place`."""
+
+import asyncio
+import os
+import sys
+import time
+from types import TracebackType
+
+from app.cli import main
+from domain.results import StoredResult
+from storage import disk
+from storage.disk_draft import DiskDraft
+from storage.disk_layout import Info, body_name, info_name
+
+PAUSE_SECONDS = 0.3
+
+
+class EarlyDraft(DiskDraft):
+    """Says that it is published before it is."""
+
+    _later: asyncio.Task[None] | None = None
+
+    async def publish(self, stored: StoredResult) -> None:
+        self._later = asyncio.create_task(self._publish_later(stored))
+
+    async def _publish_later(self, stored: StoredResult) -> None:
+        await asyncio.sleep(PAUSE_SECONDS)
+        await super().publish(stored)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._later is None:
+            await super().__aexit__(kind, error, trace)
+
+
+class InPlaceDraft(DiskDraft):
+    """Writes the body where readers look, instead of moving it there when it is whole."""
+
+    def _publish(self, stored: StoredResult) -> None:
+        draft = self._open()
+        self._spill()
+        body = os.pread(draft, self._spilled, 0)
+        self._write_info(Info(len(body), stored))
+        shelf, handle = self._shelf, stored.handle
+        shelf.dirs.make(stored.key)
+        with shelf.dirs.opened(stored.key) as directory:
+            os.rename(
+                f"{self._name}.json", info_name(handle), src_dir_fd=shelf.drafts, dst_dir_fd=directory
+            )
+            fd = os.open(body_name(handle), os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=directory)
+            try:
+                os.write(fd, body[: len(body) // 2])
+                time.sleep(PAUSE_SECONDS)
+                os.write(fd, body[len(body) // 2 :])
+            finally:
+                os.close(fd)
+        self._spilled = 0
+        self._drop()
+
+
+FAULTS: dict[str, type[DiskDraft]] = {"early": EarlyDraft, "in-place": InPlaceDraft}
+
+if __name__ == "__main__":
+    disk.DiskDraft = FAULTS[sys.argv[1]]  # type: ignore[misc]
+    sys.exit(main(["serve", "--port", "0"]))

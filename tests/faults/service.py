@@ -1,0 +1,113 @@
+"""The service in a process of its own: started, spoken to, stopped, killed."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+ROOT = Path(__file__).parents[2]
+START_SECONDS = 30
+SERVE = ("-m", "app.cli", "serve", "--port", "0")
+
+
+class Service:
+    """One process. Its log is a file, so that it never waits for a reader."""
+
+    def __init__(self, state: Path, log: Path, command: tuple[str, ...], settings: dict[str, str]) -> None:
+        self.state = state
+        self.log = log
+        self._address = ""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("SPILLGATE_")}
+        given = {f"SPILLGATE_{name.upper()}": value for name, value in settings.items()}
+        given = {"SPILLGATE_STORAGE_URL": f"disk://{state}", "PYTHONPATH": str(ROOT)} | given
+        with log.open("wb") as stderr:
+            self.popen = subprocess.Popen(
+                [sys.executable, *command], cwd=ROOT, env=kept | given, stderr=stderr, stdout=stderr
+            )
+
+    async def listening(self) -> Self:
+        deadline = time.monotonic() + START_SECONDS
+        while not self._address:
+            assert self.popen.poll() is None, f"it ended with {self.popen.returncode}: {self.tail()}"
+            assert time.monotonic() < deadline, f"it does not listen: {self.tail()}"
+            await asyncio.sleep(0.01)
+            self._address = next(
+                (line["address"] for line in self.lines() if line["event"] == "listening"), ""
+            )
+        return self
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, _, port = self._address.removeprefix("http://").rpartition(":")
+        return host, int(port)
+
+    def client(self, **options: Any) -> httpx.AsyncClient:
+        return httpx.AsyncClient(
+            **{"base_url": self._address, "trust_env": False, "timeout": 30.0, **options}
+        )
+
+    def lines(self) -> list[dict[str, Any]]:
+        """What it logged; the line that it is just writing is left for later."""
+        whole = self.log.read_text().rpartition("\n")[0]
+        return [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
+
+    def tail(self) -> str:
+        return self.log.read_text()[-2000:]
+
+    def failures(self) -> list[dict[str, Any]]:
+        """What it logged as an error: nothing that a client or a disk does may end there."""
+        return [line for line in self.lines() if line["level"] in ("error", "critical")]
+
+    def kill(self) -> None:
+        self.popen.kill()
+        self.popen.wait(10)
+
+    def terminate(self) -> None:
+        self.popen.send_signal(signal.SIGTERM)
+
+    async def ended(self, seconds: float = 30) -> int:
+        """Its exit code."""
+        deadline = time.monotonic() + seconds
+        while (code := self.popen.poll()) is None:
+            assert time.monotonic() < deadline, f"it does not end: {self.tail()}"
+            await asyncio.sleep(0.02)
+        return code
+
+    async def stop(self) -> int:
+        self.terminate()
+        return await self.ended()
+
+
+class Services:
+    """Every service that a test started; those that still run at its end are killed."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        self._started: list[Service] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for service in self._started:
+            service.kill()
+
+    def spawn(self, state: Path, command: tuple[str, ...] = SERVE, **settings: str) -> Service:
+        """Started, and not waited for."""
+        log = self._place / f"log-{len(self._started)}"
+        service = Service(state, log, command, settings)
+        self._started.append(service)
+        return service
+
+    async def start(self, state: Path, command: tuple[str, ...] = SERVE, **settings: str) -> Service:
+        return await self.spawn(state, command, **settings).listening()

@@ -1,0 +1,185 @@
+"""On a disk that is really full the service refuses, says so, and loses nothing that it had kept."""
+
+import asyncio
+import errno
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.faults import audit
+from tests.faults.calls import Call, Kept, read_back, text_of
+from tests.faults.service import Service, Services
+
+pytestmark = pytest.mark.anyio
+
+MEDIUM_BYTES = 3 << 20
+SMALL = b"x" * 2000
+
+
+@pytest.fixture
+def medium(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 3 MB."""
+    place = tmp_path / "medium"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={MEDIUM_BYTES}", "tmpfs", str(place)]
+    mounted = subprocess.run(mount, capture_output=True, text=True)
+    if mounted.returncode != 0:
+        reason = f"a tmpfs cannot be mounted here: {mounted.stderr.strip()}"
+        assert not (os.environ.get("CI") == "true" and os.geteuid() == 0), reason
+        pytest.skip(reason)
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def fill(medium: Path) -> Path:
+    """Takes whatever room is left, to the last byte."""
+    filler = medium / "filler"
+    fd = os.open(filler, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    try:
+        for size in (1 << 16, 4096, 1):
+            try:
+                while True:
+                    os.write(fd, b"\0" * size)
+            except OSError as error:
+                assert error.errno == errno.ENOSPC
+    finally:
+        os.close(fd)
+    return filler
+
+
+def check_refused(answer: httpx.Response) -> None:
+    """507, so that the agent knows that it holds the only copy."""
+    problem = answer.json()
+    assert answer.status_code == 507, problem
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    assert (problem["status"], problem["code"], problem["stored"]) == (507, "store_full", False)
+
+
+async def fill_by_service(client: httpx.AsyncClient, size: int, name: str) -> list[Kept]:
+    """Results of one size until it refuses, four at a time: sent as JSON and streamed."""
+    kept: list[Kept] = []
+    number = 0
+    while True:
+        calls = [
+            Call("full", text_of(f"{name}-{number + one}", size), None, is_streamed=bool(one % 2))
+            for one in range(4)
+        ]
+        answers = await asyncio.gather(*[call.send(client) for call in calls])
+        for call, answer in zip(calls, answers, strict=True):
+            if answer.status_code == 201:
+                kept.append(Kept.of(call, answer))
+            else:
+                check_refused(answer)
+        if any(answer.status_code == 507 for answer in answers):
+            return kept
+        number += 4
+
+
+async def check_whole(client: httpx.AsyncClient, service: Service, kept: list[Kept]) -> None:
+    faults = [fault for one in kept for fault in await read_back(client, one)]
+    assert faults == []
+    assert audit.torn(service.state) == []
+    assert audit.strays(service.state) == []
+
+
+async def test_filled_through_the_service_it_refuses_with_507_and_keeps_the_rest(
+    services: Services, medium: Path
+) -> None:
+    service = await services.start(medium / "state")
+    async with service.client() as client:
+        kept = await fill_by_service(client, 400_000, "large")
+        assert len(kept) >= 2
+        check_refused(await Call("full", text_of("huge", 2_500_000), None, True).send(client))
+        kept += await fill_by_service(client, 20_000, "small")
+        assert audit.stored_bytes(service.state) > MEDIUM_BYTES // 2
+        assert audit.strays(service.state) == []
+        assert audit.lost(service.state, kept) == []
+        named = Call("full", text_of("named", 300_000), "call-1")
+        check_refused(await named.send(client))
+        for one in kept[:2]:
+            assert (await client.delete(f"/results/{one.handle}")).status_code == 204
+        again = Kept.of(named, await named.send(client))
+        assert Kept.of(named, await named.send(client)) == again
+        kept = [*kept[2:], again]
+        await check_whole(client, service, kept)
+        assert audit.misbooked(kept, await audit.tool_entries(client)) == []
+        health = await client.get("/healthz")
+        assert health.json()["stored_bytes"] == audit.stored_bytes(service.state)
+    assert await service.stop() == 0
+    assert service.failures() == []
+
+
+async def test_with_no_byte_left_each_answer_is_a_pass_or_a_clean_problem(
+    services: Services, medium: Path
+) -> None:
+    service = await services.start(medium / "state")
+    async with service.client() as client:
+        calls = [Call("full", text_of(f"before-{number}", 100_000), f"c-{number}") for number in range(3)]
+        kept = [Kept.of(call, await call.send(client)) for call in calls]
+        filler = fill(medium)
+        small = [await Call("full", SMALL, None, bool(number % 2)).send(client) for number in range(40)]
+        for answer in small:
+            # What the accounting's file has room for still passes.
+            if answer.status_code == 200:
+                assert answer.json()["content"] == SMALL.decode()
+            else:
+                check_refused(answer)
+        check_refused(small[-1])
+        check_refused(await Call("full", text_of("after", 13_000), None).send(client))
+        assert (await client.get("/livez")).status_code == 200
+        assert (await client.get("/readyz")).status_code == 507
+        for path in ("/sessions/full", "/accounting/summary", "/metrics", f"/results/{kept[0].handle}"):
+            assert (await client.get(path)).status_code == 200
+        assert Kept.of(calls[0], await calls[0].send(client)) == kept[0]
+        assert audit.lost(service.state, kept) == []
+        assert audit.strays(service.state) == []
+        filler.unlink()
+        assert (await Call("full", SMALL).send(client)).status_code == 200
+        assert (await client.get("/readyz")).status_code == 200
+        later = Call("full", text_of("later", 100_000), "later")
+        kept.append(Kept.of(later, await later.send(client)))
+        await check_whole(client, service, kept)
+        assert audit.misbooked(kept, await audit.tool_entries(client)) == []
+    assert await service.stop() == 0
+    assert service.failures() == []
+
+
+async def test_with_no_byte_left_what_was_kept_can_be_read_and_deleted(
+    services: Services, medium: Path
+) -> None:
+    service = await services.start(medium / "state")
+    async with service.client() as client:
+        calls = [Call("full", text_of(f"before-{number}", 100_000)) for number in range(2)]
+        kept = [Kept.of(call, await call.send(client)) for call in calls]
+        fill(medium)
+        while (await Call("full", SMALL).send(client)).status_code == 200:
+            pass
+        await check_whole(client, service, kept)
+        for view in ("lines", "grep?pattern=result", "content"):
+            assert (await client.get(f"/results/{kept[0].handle}/{view}")).status_code == 200
+        assert (await client.delete(f"/results/{kept[0].handle}")).status_code == 204
+        assert (await Call("full", SMALL).send(client)).status_code == 200
+    assert await service.stop() == 0
+
+
+async def test_it_starts_on_a_full_disk_and_serves_what_was_kept(services: Services, medium: Path) -> None:
+    service = await services.start(medium / "state")
+    call = Call("full", text_of("before", 100_000))
+    async with service.client() as client:
+        kept = Kept.of(call, await call.send(client))
+    assert await service.stop() == 0
+    filler = fill(medium)
+    service = await services.start(medium / "state")
+    async with service.client() as client:
+        assert (await client.get(f"/results/{kept.handle}")).status_code == 200
+        check_refused(await Call("full", text_of("after", 100_000)).send(client))
+        filler.unlink()
+        await check_whole(client, service, [kept])
+        assert (await Call("full", text_of("after", 100_000)).send(client)).status_code == 201
+    assert await service.stop() == 0

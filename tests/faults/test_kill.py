@@ -1,0 +1,175 @@
+"""Killed at any moment, the service has lost nothing that it acknowledged, and shows nothing half-written."""
+
+import asyncio
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.faults import audit
+from tests.faults.calls import Call, Kept, read_back, some_call
+from tests.faults.service import SERVE, Services
+
+pytestmark = pytest.mark.anyio
+
+CAMPAIGNS = 2
+LIVES = 15
+WRITERS = 5
+SAMPLE = 4
+BROKEN = Path(__file__).with_name("broken_service.py")
+
+
+class Campaign:
+    """One state directory and its many lives: what was acknowledged, and what nobody can be sure of."""
+
+    def __init__(self, services: Services, state: Path, seed: int, command: tuple[str, ...] = SERVE) -> None:
+        self.services = services
+        self.state = state
+        self.command = command
+        self.source = random.Random(seed)
+        self.lives = 0
+        self.kept: dict[str, Kept] = {}
+        self.newest: list[Kept] = []
+        self.unsure: list[Call] = []
+        self.retried = 0
+
+    async def live(self, load_seconds: float | None = None) -> None:
+        """Started, checked, loaded for a moment, killed."""
+        service = await self.services.start(self.state, self.command)
+        async with service.client() as client:
+            await self.check(client)
+            self.newest = []
+            async with asyncio.TaskGroup() as tasks:
+                for writer in range(WRITERS):
+                    tasks.create_task(self._write(client, writer))
+                await asyncio.sleep(load_seconds or self.source.uniform(0.05, 0.5))
+                service.kill()
+        assert service.failures() == []
+        assert audit.torn(self.state) == []
+        self.lives += 1
+
+    async def die_young(self) -> None:
+        """Killed while it starts, perhaps amid its tidying."""
+        service = self.services.spawn(self.state)
+        await asyncio.sleep(self.source.uniform(0.3, 1.2))
+        service.kill()
+
+    async def _write(self, client: httpx.AsyncClient, writer: int) -> None:
+        number = 0
+        while True:
+            name = f"{self.state.name}-{self.lives}-{writer}-{number}"
+            call = some_call(self.source, name, f"life-{self.lives}-{writer % 2}")
+            number += 1
+            try:
+                answer = await call.send(client)
+            except httpx.TransportError:
+                self.unsure.append(call)
+                return
+            self._acknowledged(Kept.of(call, answer))
+
+    def _acknowledged(self, kept: Kept) -> None:
+        assert kept.handle not in self.kept
+        self.kept[kept.handle] = kept
+        self.newest.append(kept)
+
+    async def check(self, client: httpx.AsyncClient) -> None:
+        """What every start owes: nothing torn, no strays, the newest and a sample of the rest whole."""
+        assert audit.torn(self.state) == []
+        assert audit.strays(self.state) == []
+        assert await _stored_bytes(client) == audit.stored_bytes(self.state)
+        older = self.source.sample(list(self.kept.values()), min(SAMPLE, len(self.kept)))
+        for kept in {*older, *self.newest}:
+            assert await read_back(client, kept) == []
+        for call in self.unsure:
+            if call.call_id is not None:
+                await self._retry(client, call)
+        self.unsure = []
+
+    async def _retry(self, client: httpx.AsyncClient, call: Call) -> None:
+        """Kept once, whether or not its first try had been: the same handle and the same entry each time."""
+        first = Kept.of(call, await call.send(client))
+        assert Kept.of(call, await call.send(client)) == first
+        assert await read_back(client, first) == []
+        self._acknowledged(first)
+        self.retried += 1
+
+    async def check_all(self) -> None:
+        service = await self.services.start(self.state)
+        async with service.client() as client:
+            await self.check(client)
+            for kept in self.kept.values():
+                assert await read_back(client, kept) == []
+            assert audit.lost(self.state, self.kept.values()) == []
+            entries = await audit.tool_entries(client)
+            assert audit.misbooked(self.kept.values(), entries) == []
+            stored = {f"{body.parent.name}/{body.name}" for body in audit.bodies(self.state)}
+            assert {entry["details"]["tool_output_handle"] for entry in entries} <= stored
+            held = Counter[str]()
+            for entry in entries:
+                held[entry["session_id"]] += entry["tokens_out"]
+            for session_id, tokens in held.items():
+                session = (await client.get(f"/sessions/{session_id}")).json()
+                assert session["budget"]["reserved_tokens"] == tokens
+            assert await _stored_bytes(client) == audit.stored_bytes(self.state)
+        assert await service.stop() == 0
+        assert service.failures() == []
+
+
+async def _stored_bytes(client: httpx.AsyncClient) -> int:
+    found: int = (await client.get("/healthz")).json()["stored_bytes"]
+    return found
+
+
+async def test_killed_thirty_times_under_load_it_keeps_all_that_it_acknowledged(
+    services: Services, tmp_path: Path
+) -> None:
+    # Two directories at once: while one starts the other is under load.
+    campaigns = [Campaign(services, tmp_path / f"state-{number}", number) for number in range(CAMPAIGNS)]
+
+    async def run(campaign: Campaign) -> None:
+        for life in range(LIVES):
+            await campaign.live()
+            if life % 7 == 5:
+                await campaign.die_young()
+        await campaign.check_all()
+
+    async with asyncio.TaskGroup() as tasks:
+        for campaign in campaigns:
+            tasks.create_task(run(campaign))
+    assert sum(campaign.lives for campaign in campaigns) == 30
+    assert sum(len(campaign.kept) for campaign in campaigns) > 100
+    assert sum(campaign.retried for campaign in campaigns) > 5
+    for campaign in campaigns:
+        shutil.rmtree(campaign.state)
+
+
+@pytest.mark.parametrize(
+    ("fault", "seen"),
+    [
+        ("early", lambda campaign: audit.lost(campaign.state, campaign.kept.values())),
+        ("in-place", lambda campaign: audit.torn(campaign.state)),
+    ],
+)
+async def test_a_service_that_answers_too_early_or_writes_in_place_is_found_out(
+    services: Services, tmp_path: Path, fault: str, seen: Callable[[Campaign], list[str]]
+) -> None:
+    campaign = Campaign(services, tmp_path / "state", 7, (str(BROKEN), fault))
+    try:
+        await campaign.live(load_seconds=0.7)
+    except AssertionError as error:
+        # The check after every kill may see it first.
+        assert "torn" in str(error)
+    assert seen(campaign)
+
+
+def test_an_entry_that_is_missing_doubled_or_another_is_found_out() -> None:
+    kept = Kept("session-a/file-1", "", 1, "entry-1")
+    entry = {"id": "entry-1", "details": {"tool_output_handle": kept.handle}}
+    assert audit.misbooked([kept], [entry]) == []
+    assert audit.misbooked([kept], []) == ["0 entries: session-a/file-1"]
+    assert audit.misbooked([kept], [entry, entry | {"id": "entry-2"}]) == ["2 entries: session-a/file-1"]
+    assert audit.misbooked([kept], [entry | {"id": "entry-2"}])
