@@ -1,11 +1,28 @@
 """Domain values as the JSON and headers that callers get."""
 
+from collections.abc import Mapping
+
 from msgspec import Raw, UnsetType
+from starlette.responses import Response
 
 from app.wire import BudgetOut, MeasureOut, ResultOut
 from domain.budget import Budget
 from domain.decisions import Outcome, OutcomeKind
 from domain.results import Measure
+
+
+class JsonAnswer(Response):
+    """JSON bytes, with the headers written out: Starlette's own way costs five times as much."""
+
+    def __init__(self, body: bytes, status: int, headers: Mapping[str, str]) -> None:
+        self.body = body
+        self.status_code = status
+        self.background = None
+        self.raw_headers = [
+            (b"content-length", b"%d" % len(body)),
+            (b"content-type", b"application/json"),
+            *[(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()],
+        ]
 
 
 def result_out(outcome: Outcome, content: Raw | UnsetType, warnings: tuple[str, ...]) -> ResultOut:

@@ -1,7 +1,7 @@
 """A result's content on its way through: measured while it is read, held small, spilled when large."""
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from types import TracebackType
 
@@ -34,7 +34,7 @@ class Body:
         self._held: list[bytes] = []
         self._held_bytes = 0
         self._draft: Draft | None = None
-        self._stack = AsyncExitStack()
+        self._opened: AbstractAsyncContextManager[Draft] | None = None
 
     async def __aenter__(self) -> "Body":
         return self
@@ -42,7 +42,8 @@ class Body:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._stack.__aexit__(kind, error, trace)
+        if self._opened is not None:
+            await self._opened.__aexit__(kind, error, trace)
 
     async def fill(self, chunks: AsyncIterator[bytes]) -> Measure:
         """Reads all of it. Raises InvalidUtf8, and whatever the chunks or the store raise."""
@@ -62,6 +63,8 @@ class Body:
 
     async def content(self) -> bytes:
         """All of it in memory, for an answer that hands it back."""
+        if self._draft is None and len(self._held) == 1:
+            return self._held[0]
         return b"".join([chunk async for chunk in self._read()])
 
     async def ends(self, head_bytes: int, tail_bytes: int) -> tuple[bytes, bytes]:
@@ -100,7 +103,8 @@ class Body:
 
     async def _spill(self) -> None:
         if self._draft is None:
-            self._draft = await self._stack.enter_async_context(self._store.draft())
+            self._opened = self._store.draft()
+            self._draft = await self._opened.__aenter__()
         for chunk in self._held:
             await self._draft.write(chunk)
         self._held.clear()

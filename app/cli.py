@@ -62,7 +62,8 @@ def _serve(options: argparse.Namespace) -> int:
 
     settings = _settings(options)
     load_policies(settings)
-    return serve(create_app(settings), settings)
+    app = create_app(settings)
+    return serve(app, settings, app.refused)
 
 
 def _check_config(options: argparse.Namespace) -> int:

@@ -1,6 +1,5 @@
 """Answers a question about a stored result, within the session's size cap and what its budget still holds."""
 
-import uuid
 from dataclasses import dataclass, replace
 
 from app.lookup import look_up
@@ -112,7 +111,7 @@ class _Asking:
         stored, now = self.stored, self.rt.clock()
         server, tool = split_tool_name(stored.tool_name)
         entry = AccountingEntry(
-            id=f"entry-{uuid.uuid4()}",
+            id=self.rt.new_entry_id(),
             type=EntryType.EXTRACT,
             timestamp=now,
             tenant=stored.tenant,

@@ -1,6 +1,5 @@
 """What happens to one tool result, from measuring it to the line in the accounting."""
 
-import uuid
 from collections.abc import AsyncIterator
 from time import perf_counter
 from typing import NamedTuple
@@ -21,7 +20,7 @@ from policies.book import Terms
 from policies.decide import decide
 from policies.facts import Facts, Policy
 
-_PREVIEWED_BYTES = 1 << 20
+_PREVIEWED_BYTES = 1 << 16
 """How much of the head a preview looks at."""
 
 
@@ -146,7 +145,7 @@ class _Call(NamedTuple):
             tokens = self.rt.tokenizer(result.model or self.session.model).count(text)
         server, tool = split_tool_name(result.tool_name)
         entry = AccountingEntry(
-            id=f"entry-{uuid.uuid4()}",
+            id=self.rt.new_entry_id(),
             type=EntryType.TOOL,
             timestamp=self.rt.clock(),
             tenant=result.key.tenant,

@@ -15,8 +15,7 @@ from app.routes import accounting, check, extract, health, results, sessions, st
 from app.runtime import Runtime, open_runtime
 from app.settings import Settings
 from app.sweeper import sweep_forever
-from app.visit import BodyGate, ClientDisconnected
-from domain.errors import SpillgateError
+from app.visit import BodyGate
 
 ROUTERS = (
     results.router,
@@ -43,6 +42,7 @@ class Spillgate(FastAPI):
             docs_url=None,
             redoc_url=None,
             swagger_ui_oauth2_redirect_url=None,
+            redirect_slashes=False,
             telemetry={"tracing": False, "metrics": False, "logs": False},
         )
         self.state.draining = False
@@ -54,9 +54,9 @@ class Spillgate(FastAPI):
             keys=keys,
             draining=lambda: self.state.draining,
             gate=self.state.gate,
-            refused=self._refused,
+            refused=self.refused,
         )
-        self._handlers = errors.install(self, self._refused)
+        errors.install(self, self.refused)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._door(scope, receive, send)
@@ -64,21 +64,12 @@ class Spillgate(FastAPI):
     async def _inside(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == "/results" and scope["method"] == "POST":
             scope["app"] = self
-            await self._post_result(Request(scope, receive), send)
+            answer = await results.post_result(Request(scope, receive))
+            await answer(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
 
-    async def _post_result(self, request: Request, send: Send) -> None:
-        try:
-            answer = await results.post_result(request)
-        except (SpillgateError, ClientDisconnected):
-            raise
-        except Exception as error:
-            await (await self._handlers.on_failure(request, error))(request.scope, request.receive, send)
-            raise
-        await answer(request.scope, request.receive, send)
-
-    def _refused(self, code: str) -> None:
+    def refused(self, code: str) -> None:
         self.state.runtime.metrics.refused(code)
 
 

@@ -1,6 +1,5 @@
 """Reading back: a stored result through a line or pattern scanner, and what that costs in tokens."""
 
-import uuid
 from functools import partial
 from typing import Protocol
 
@@ -44,7 +43,7 @@ async def account_read(rt: Runtime, stored: StoredResult, size: int) -> None:
     server, tool = split_tool_name(stored.tool_name)
     await rt.ledger.append(
         AccountingEntry(
-            id=f"entry-{uuid.uuid4()}",
+            id=rt.new_entry_id(),
             type=EntryType.READ,
             timestamp=rt.clock(),
             tenant=stored.tenant,

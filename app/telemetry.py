@@ -4,15 +4,19 @@ import json
 import logging
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
+from itertools import accumulate
 from typing import Any
 
 import msgspec
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Info, ProcessCollector
+from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
 
 from domain.accounting import split_tool_name
 from domain.decisions import Outcome, OutcomeKind, Trigger
@@ -22,7 +26,7 @@ from domain.results import Measure, ToolResult
 
 log = logging.getLogger(__name__)
 
-_GOVERN_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_GOVERN_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _FRAMES = 20
 # These log addresses and replies at INFO.
 _CHATTY = ("httpx", "httpcore", "asyncio")
@@ -117,6 +121,29 @@ class _Tally:
     tokens_out: int = 0
 
 
+class GovernSeconds(Collector):
+    """A histogram by outcome whose observation costs a tenth of the client library's."""
+
+    def __init__(self) -> None:
+        self._counts = {kind: [0] * (len(_GOVERN_SECONDS) + 1) for kind in OutcomeKind}
+        self._sums = dict.fromkeys(OutcomeKind, 0.0)
+
+    def observe(self, kind: OutcomeKind, seconds: float) -> None:
+        self._counts[kind][bisect_left(_GOVERN_SECONDS, seconds)] += 1
+        self._sums[kind] += seconds
+
+    def collect(self) -> Iterable[HistogramMetricFamily]:
+        family = HistogramMetricFamily(
+            "spillgate_govern_seconds", "Time to govern one result.", labels=["outcome"]
+        )
+        bounds = [*map(str, _GOVERN_SECONDS), "+Inf"]
+        for kind, counts in self._counts.items():
+            if any(counts):
+                buckets = list(zip(bounds, accumulate(counts), strict=True))
+                family.add_metric([kind.value], buckets, self._sums[kind])
+        yield family
+
+
 class Metrics:
     """One process's metrics in a registry of their own. Written to from the event loop alone. Labels come
     from our own enums and codes, never from a caller."""
@@ -139,14 +166,8 @@ class Metrics:
             "spillgate_extractions", "Extractions.", ["strategy", "status"], registry=registry
         )
         self._errors = Counter("spillgate_errors", "Requests refused.", ["code"], registry=registry)
-        seconds = Histogram(
-            "spillgate_govern_seconds",
-            "Time to govern one result.",
-            ["outcome"],
-            registry=registry,
-            buckets=_GOVERN_SECONDS,
-        )
-        self._seconds = {kind: seconds.labels(kind.value) for kind in OutcomeKind}
+        self._seconds = GovernSeconds()
+        registry.register(self._seconds)
         self._in_flight = Gauge(
             "spillgate_body_bytes_in_flight", "Body bytes held of the common pool.", registry=registry
         )
@@ -171,7 +192,7 @@ class Metrics:
         tally.tokens_in += outcome.measure.tokens
         tally.tokens_out += tokens_out
         if seconds is not None:
-            self._seconds[outcome.kind].observe(seconds)
+            self._seconds.observe(outcome.kind, seconds)
 
     def extracted(self, answer: Answer) -> None:
         self._extractions.labels(answer.strategy.value, answer.status.value).inc()

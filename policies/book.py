@@ -33,6 +33,7 @@ class PolicyBook:
         self._overrides = overrides
         self._look_up = lru_cache(maxsize=_CACHED)(self._resolve)
         self._parsed = lru_cache(maxsize=_CACHED)(from_json)
+        self.terms = lru_cache(maxsize=_CACHED)(self._terms)
 
     def policy(self, tool_name: str, session: str | None = None, request: str | None = None) -> Policy:
         """Request over session over the operator's layers; each layer's tools over its defaults.
@@ -46,7 +47,7 @@ class PolicyBook:
         if self._parsed(text).models:
             raise InvalidPolicy("`policy.models` is the operator's: it goes into the policy file.")
 
-    def terms(self, model: str | None) -> Terms:
+    def _terms(self, model: str | None) -> Terms:
         """What the policy file says of a model; the settings' window where it says nothing."""
         keys: dict[str, Value] = {}
         for layer in self._layers:

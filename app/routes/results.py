@@ -7,16 +7,17 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 from msgspec import UNSET, Raw
 
-from app.answers import result_out, spillgate_headers
+from app.answers import JsonAnswer, result_out, spillgate_headers
 from app.governor import Governed, govern
 from app.openapi import body_of, problems, schema_of
-from app.runtime import Runtime
 from app.wire import MAX_POLICY_BYTES, ResultIn, ResultOut, UsageIn, checked, encode, read_pieces, read_result
 from domain.errors import BadRequest, InvalidField, UnsupportedMedia
 from domain.handles import SessionKey, checked_session_id
 from domain.results import ToolResult, UsageReport
 
 router = APIRouter(tags=["results"])
+
+Headers = dict[bytes, bytes]
 
 COALESCED_BYTES = 1 << 18
 MAX_ARGUMENT_BYTES = 1 << 20
@@ -49,34 +50,34 @@ _SHAPE = {
     openapi_extra=body_of(ResultIn, _SHAPE, "result"),
 )
 async def post_result(request: Request) -> Response:
-    runtime: Runtime = request.app.state.runtime
-    media = request.headers.get("content-type", "application/json").partition(";")
+    headers: Headers = dict(request.scope["headers"])
+    media = headers.get(b"content-type", b"application/json").decode("latin-1").partition(";")
     kind = media[0].strip().lower()
     if kind == "application/json" or kind.endswith("+json"):
-        return await _from_json(request, runtime)
+        return await _from_json(request, headers)
     if kind.startswith("text/"):
         if _charset(media[2]) not in ("", "utf-8", "utf8", "us-ascii"):
             raise UnsupportedMedia("Text must be UTF-8: convert it first, e.g. with iconv -t utf-8.")
-        return await _from_text(request, runtime)
+        return await _from_text(request, headers)
     raise UnsupportedMedia(
         "Send JSON as application/json, or the raw result as text/plain with its fields in the query."
     )
 
 
-async def _from_json(request: Request, runtime: Runtime) -> Response:
+async def _from_json(request: Request, headers: Headers) -> Response:
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
     sent, warnings = read_result(body)
-    result = _tool_result(request, sent)
-    governed = await govern(result, _pieces(sent.content), runtime)
-    return _answer(request, governed, sent.content, warnings)
+    result = _tool_result(request, headers, sent)
+    governed = await govern(result, _pieces(sent.content), request.app.state.runtime)
+    return _answer(headers, governed, sent.content, warnings)
 
 
-async def _from_text(request: Request, runtime: Runtime) -> Response:
-    result = _tool_result(request, _from_query(request))
-    governed = await govern(result, _coalesced(request), runtime)
-    return _answer(request, governed, None, ())
+async def _from_text(request: Request, headers: Headers) -> Response:
+    result = _tool_result(request, headers, _from_query(request))
+    governed = await govern(result, _coalesced(request), request.app.state.runtime)
+    return _answer(headers, governed, None, ())
 
 
 async def _pieces(content: Raw) -> AsyncIterator[bytes]:
@@ -135,7 +136,7 @@ def _from_query(request: Request) -> ResultIn:
         raise InvalidField(f"In the query: {error}.") from None
 
 
-def _tool_result(request: Request, sent: ResultIn) -> ToolResult:
+def _tool_result(request: Request, headers: Headers, sent: ResultIn) -> ToolResult:
     arguments = _text_of(sent.tool_arguments, MAX_ARGUMENT_BYTES, "tool_arguments")
     if arguments is not None and arguments.startswith('"'):
         arguments = msgspec.json.decode(arguments, type=str)
@@ -144,7 +145,7 @@ def _tool_result(request: Request, sent: ResultIn) -> ToolResult:
     return ToolResult(
         key=SessionKey(request.scope["tenant"], checked_session_id(sent.session_id)),
         tool_name=sent.tool_name,
-        call_id=sent.tool_call_id or _idempotency_key(request),
+        call_id=sent.tool_call_id or _idempotency_key(headers),
         tool_arguments=arguments,
         is_error=sent.is_error,
         provider=sent.provider,
@@ -156,11 +157,13 @@ def _tool_result(request: Request, sent: ResultIn) -> ToolResult:
     )
 
 
-def _idempotency_key(request: Request) -> str | None:
-    key = request.headers.get("idempotency-key")
-    if key is not None and not 0 < len(key) <= 1024:
+def _idempotency_key(headers: Headers) -> str | None:
+    key = headers.get(b"idempotency-key")
+    if key is None:
+        return None
+    if not 0 < len(key) <= 1024:
         raise InvalidField("Idempotency-Key must be 1 to 1024 characters.")
-    return key
+    return key.decode("latin-1")
 
 
 def _text_of(raw: Raw | msgspec.UnsetType, most: int, field: str) -> str | None:
@@ -180,24 +183,22 @@ def _text_of(raw: Raw | msgspec.UnsetType, most: int, field: str) -> str | None:
     return text
 
 
-def _answer(request: Request, governed: Governed, sent: Raw | None, warnings: tuple[str, ...]) -> Response:
+def _answer(headers: Headers, governed: Governed, sent: Raw | None, warnings: tuple[str, ...]) -> Response:
     outcome = governed.outcome
     status = 200 if outcome.handle is None else 201
-    headers = {} if outcome.handle is None else {"Location": f"/results/{outcome.handle}"}
-    if "text/plain" in request.headers.get("accept", ""):
-        headers |= spillgate_headers(outcome)
+    more = {} if outcome.handle is None else {"Location": f"/results/{outcome.handle}"}
+    if b"text/plain" in headers.get(b"accept", b""):
+        more |= spillgate_headers(outcome)
         text = outcome.text.encode() if outcome.text is not None else governed.content
-        return Response(text, status, headers, media_type="text/plain; charset=utf-8")
+        return Response(text, status, more, media_type="text/plain; charset=utf-8")
     if outcome.text is not None:
         content: Raw | msgspec.UnsetType = Raw(encode(outcome.text))
-    elif "return=minimal" in request.headers.get("prefer", ""):
+    elif b"return=minimal" in headers.get(b"prefer", b""):
         content = UNSET
-        headers["Preference-Applied"] = "return=minimal"
+        more["Preference-Applied"] = "return=minimal"
     elif sent is not None:
         content = sent
     else:
         assert governed.content is not None
         content = Raw(encode(governed.content.decode()))
-    return Response(
-        encode(result_out(outcome, content, warnings)), status, headers, media_type="application/json"
-    )
+    return JsonAnswer(encode(result_out(outcome, content, warnings)), status, more)
