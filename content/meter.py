@@ -3,9 +3,16 @@
 import hashlib
 
 from content.tokens import TokenMeter
-from content.utf8 import Utf8Chunks
+from content.utf8 import Utf8Chunks, decoded
 from domain.ports import Tokenizer
 from domain.results import Measure
+
+
+def measure(data: bytes, tokenizer: Tokenizer) -> Measure:
+    """Of a small body at hand, all of it, exactly. Raises InvalidUtf8."""
+    text = decoded(data)
+    lines = data.count(b"\n") + 1 if data else 0
+    return Measure(len(data), lines, len(text), tokenizer.count(text), True)
 
 
 class Meter:

@@ -5,6 +5,14 @@ import codecs
 from domain.errors import InvalidUtf8
 
 
+def decoded(data: bytes) -> str:
+    """Raises InvalidUtf8."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise _invalid(error.start) from None
+
+
 class Utf8Chunks:
     """Turns chunks of bytes into text; a character cut by a chunk's end waits for the next chunk."""
 

@@ -5,8 +5,7 @@ import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
-from typing import TypeVar, cast
+from typing import Protocol, TypeVar, cast
 
 from domain.errors import InvalidField, SpillgateError, StorageError, StoreFull, StoreUnavailable
 
@@ -15,6 +14,22 @@ Change = Callable[[sqlite3.Connection], object]
 MOST = 256
 # A number past 64 bits, a lone surrogate, a text past 1 GB: the fault of one change alone.
 UNKEEPABLE = (OverflowError, UnicodeEncodeError, sqlite3.DataError)
+
+
+class State(Protocol):
+    """What changes leave to be written together."""
+
+    def write(self, connection: sqlite3.Connection) -> None:
+        """Before the commit."""
+        ...
+
+    def commit(self) -> None:
+        """After it."""
+        ...
+
+    def reset(self) -> None:
+        """After each transaction, kept or not."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +41,9 @@ class _Waiting:
 class GroupCommit:
     """The one writer of a database: its own thread, its own connection."""
 
-    def __init__(
-        self, connection: sqlite3.Connection, committed: Callable[[], None], rolled_back: Callable[[], None]
-    ) -> None:
+    def __init__(self, connection: sqlite3.Connection, state: State) -> None:
         self._connection = connection
-        self._committed = committed
-        self._rolled_back = rolled_back
+        self._state = state
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="ledger-write")
         self._waiting: list[_Waiting] = []
         self._is_running = False
@@ -52,19 +64,21 @@ class GroupCommit:
         self._executor.shutdown()
 
     def _start(self) -> None:
-        batch, self._waiting = self._waiting[:MOST], self._waiting[MOST:]
         self._is_running = True
-        changes = [waiting.change for waiting in batch]
-        running = asyncio.get_running_loop().run_in_executor(self._executor, self._commit, changes)
-        running.add_done_callback(partial(self._finish, batch))
+        running = asyncio.get_running_loop().run_in_executor(self._executor, self._commit_waiting)
+        running.add_done_callback(self._finish)
 
-    def _finish(self, batch: list[_Waiting], done: asyncio.Future[list[object]]) -> None:
+    def _commit_waiting(self) -> list[tuple[_Waiting, object]]:
+        # Taken here, on the writer's thread: by the time it runs, more have come.
+        batch = self._waiting[:MOST]
+        del self._waiting[: len(batch)]
+        return list(zip(batch, self._commit([waiting.change for waiting in batch]), strict=True))
+
+    def _finish(self, done: asyncio.Future[list[tuple[_Waiting, object]]]) -> None:
         self._is_running = False
         if self._waiting:
             self._start()
-        error = done.exception()
-        outcomes = [error] * len(batch) if error is not None else done.result()
-        for waiting, outcome in zip(batch, outcomes, strict=True):
+        for waiting, outcome in done.result():
             if waiting.answer.done():
                 continue
             if isinstance(outcome, BaseException):
@@ -79,21 +93,20 @@ class GroupCommit:
         except UNKEEPABLE:
             if len(changes) > 1:
                 return [outcome for change in changes for outcome in self._commit([change])]
-            return [
-                InvalidField("A number or a text in it cannot be kept. Use numbers below 2^63 and Unicode.")
-            ]
+            return [unkeepable()]
         except sqlite3.Error as error:
             return [translated(error) for _ in changes]
 
     def _transaction(self, changes: list[Change]) -> list[object]:
         connection = self._connection
-        connection.execute("BEGIN IMMEDIATE")
         try:
+            connection.execute("BEGIN IMMEDIATE")
             outcomes = [_outcome(change, connection) for change in changes]
+            self._state.write(connection)
             connection.execute("COMMIT")
-            self._committed()
+            self._state.commit()
         finally:
-            self._rolled_back()
+            self._state.reset()
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
         return outcomes

@@ -17,7 +17,7 @@ from storage import sqlite_rows as rows
 from storage import sqlite_sweep as sweeping
 from storage.group_commit import UNKEEPABLE, GroupCommit, translated, unkeepable
 from storage.sqlite_schema import open_database
-from storage.sqlite_sessions import SqliteSessions
+from storage.sqlite_state import SqliteState
 from storage.threads import Threads
 
 T = TypeVar("T")
@@ -35,8 +35,8 @@ class SqliteLedger:
         self._entry_retention_ms = int(entry_retention_seconds * 1000)
         database = open_database(path)
         self._lock = database.lock
-        self._sessions = SqliteSessions()
-        self._writer = GroupCommit(database.writer, self._sessions.commit, self._sessions.rollback)
+        self._state = SqliteState()
+        self._writer = GroupCommit(database.writer, self._state)
         self._by_key = database.by_key
         self._long = database.long
         self._threads = Threads(1, "ledger-read")
@@ -58,11 +58,11 @@ class SqliteLedger:
             return entered
 
         def apply(connection: sqlite3.Connection) -> Entered:
-            found = _look(connection, self._sessions.read(connection, key), *asked)
+            found = _look(connection, self._state.read(connection, key), *asked)
             if found.receipt is not None:
                 return found
             after = accounts.reported(found.session, report, asked[2])
-            return Entered(self._sessions.save(connection, after))
+            return Entered(self._state.save(after))
 
         return await self._writer.run(apply)
 
@@ -76,19 +76,17 @@ class SqliteLedger:
 
     async def _charge(self, charge: Charge, forced: bool) -> Receipt | None:
         row = _row(charge.entry, charge)
-        sessions = self._sessions
-        return await self._writer.run(lambda connection: _charge(connection, sessions, charge, row, forced))
+        state = self._state
+        return await self._writer.run(lambda connection: _charge(connection, state, charge, row, forced))
 
     async def append(self, entry: AccountingEntry) -> None:
         row = _row(entry)
 
         def change(connection: sqlite3.Connection) -> None:
-            connection.execute(rows.APPEND, row)
-            session = self._sessions.read(connection, SessionKey(entry.tenant, entry.session_id))
+            self._state.append(row)
+            session = self._state.read(connection, SessionKey(entry.tenant, entry.session_id))
             if session is not None:
-                self._sessions.charged(
-                    connection, accounts.used(session, entry.timestamp), 0, entry.timestamp
-                )
+                self._state.save(accounts.used(session, entry.timestamp))
 
         await self._writer.run(change)
 
@@ -99,8 +97,8 @@ class SqliteLedger:
         now = self._clock()
 
         def put(connection: sqlite3.Connection) -> Session:
-            before = self._sessions.read(connection, key)
-            return self._sessions.save(connection, accounts.opened(before, key, change, now))
+            before = self._state.read(connection, key)
+            return self._state.save(accounts.opened(before, key, change, now))
 
         return await self._writer.run(put)
 
@@ -108,8 +106,8 @@ class SqliteLedger:
         now = self._clock()
 
         def apply(connection: sqlite3.Connection) -> Session:
-            before = self._sessions.read(connection, key) or accounts.fresh(key, now)
-            return self._sessions.save(connection, accounts.reported(before, report, now))
+            before = self._state.read(connection, key) or accounts.fresh(key, now)
+            return self._state.save(accounts.reported(before, report, now))
 
         return await self._writer.run(apply)
 
@@ -117,8 +115,8 @@ class SqliteLedger:
         now = self._clock()
 
         def end(connection: sqlite3.Connection) -> Session | None:
-            before = self._sessions.read(connection, key)
-            return None if before is None else self._sessions.save(connection, accounts.ended(before, now))
+            before = self._state.read(connection, key)
+            return None if before is None else self._state.save(accounts.ended(before, now))
 
         return await self._writer.run(end)
 
@@ -150,7 +148,7 @@ class SqliteLedger:
         now = self._clock()
         times = sweeping.Times(now - self._session_retention_ms, now - self._entry_retention_ms)
         for key in await self._later(sweeping.STALE, times.stale):
-            forget = sweeping.forget_session(SessionKey(*key), times, self._sessions)
+            forget = sweeping.forget_session(SessionKey(*key), times, self._state)
             while not await self._writer.run(forget):
                 pass
         while await self._writer.run(sweeping.forget_entries(times)):
@@ -175,7 +173,7 @@ class SqliteLedger:
         os.close(self._lock)
 
     def _read_now(self, connection: sqlite3.Connection, key: SessionKey) -> Session | None:
-        return self._sessions.seen(key) or rows.read_session(connection, key)
+        return self._state.committed(key) or rows.read_session(connection, key)
 
     def _now(self, read: Callable[[sqlite3.Connection], T]) -> T:
         try:
@@ -215,12 +213,12 @@ def _look(
 
 def _charge(
     connection: sqlite3.Connection,
-    sessions: SqliteSessions,
+    state: SqliteState,
     charge: Charge,
     row: tuple[object, ...],
     forced: bool,
 ) -> Receipt | None:
-    before = sessions.read(connection, charge.key)
+    before = state.read(connection, charge.key)
     if charge.call_id is not None and before is not None:
         first = connection.execute(rows.CALL, (*charge.key, charge.epoch, charge.call_id)).fetchone()
         if first is not None:
@@ -229,12 +227,12 @@ def _charge(
     budget = session.budget(charge.fallback, charge.required)
     if not forced and not budget.fits(charge.tokens):
         return None
-    after = accounts.charged(session, charge)
-    if before is None:
-        sessions.save(connection, after)
+    state.save(accounts.charged(session, charge))
+    if charge.call_id is None:
+        state.append(row)
     else:
-        sessions.charged(connection, after, charge.tokens, charge.entry.timestamp)
-    connection.execute(rows.APPEND, row)
+        # At once, so that the same call within the same transaction finds it.
+        connection.execute(rows.APPEND, row)
     return accounts.receipt(budget, charge)
 
 

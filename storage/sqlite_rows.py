@@ -12,10 +12,6 @@ from domain.ports import Charge
 
 SESSION = "SELECT * FROM sessions WHERE tenant = ? AND session_id = ?"
 SAVE_SESSION = "INSERT OR REPLACE INTO sessions VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
-CHARGE_SESSION = (
-    "UPDATE sessions SET reserved_tokens = reserved_tokens + ?, last_used_at = max(last_used_at, ?)"
-    " WHERE tenant = ? AND session_id = ?"
-)
 SESSIONS = (
     "SELECT * FROM sessions WHERE tenant = ? AND session_id > ? AND ended_at IS NULL"
     " ORDER BY session_id LIMIT ?"

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from domain.handles import SessionKey
-from storage.sqlite_sessions import SqliteSessions
+from storage.sqlite_state import SqliteState
 
 MOST = 500
 STALE = (
@@ -37,9 +37,7 @@ class Times:
         return [self.idle_since, self.oldest]
 
 
-def forget_session(
-    key: SessionKey, times: Times, sessions: SqliteSessions
-) -> Callable[[sqlite3.Connection], bool]:
+def forget_session(key: SessionKey, times: Times, state: SqliteState) -> Callable[[sqlite3.Connection], bool]:
     """The change answers True when it is done with the session; else it has more of its calls to forget."""
 
     def change(connection: sqlite3.Connection) -> bool:
@@ -49,7 +47,7 @@ def forget_session(
         if connection.execute(_FORGET_CALLS, (*key, MOST)).rowcount == MOST:
             return False
         connection.execute(_FORGET_SESSION, key)
-        sessions.forget(key)
+        state.forget(key)
         return True
 
     return change

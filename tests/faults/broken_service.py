@@ -45,9 +45,7 @@ class InPlaceDraft(DiskDraft):
         shelf, handle = self._shelf, stored.handle
         shelf.dirs.make(stored.key)
         with shelf.dirs.opened(stored.key) as directory:
-            os.rename(
-                f"{self._name}.json", info_name(handle), src_dir_fd=shelf.drafts, dst_dir_fd=directory
-            )
+            os.rename(f"{self._name}.json", info_name(handle), src_dir_fd=shelf.drafts, dst_dir_fd=directory)
             fd = os.open(body_name(handle), os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=directory)
             try:
                 os.write(fd, body[: len(body) // 2])
@@ -62,5 +60,5 @@ class InPlaceDraft(DiskDraft):
 FAULTS: dict[str, type[DiskDraft]] = {"early": EarlyDraft, "in-place": InPlaceDraft}
 
 if __name__ == "__main__":
-    disk.DiskDraft = FAULTS[sys.argv[1]]  # type: ignore[misc]
+    setattr(disk, "DiskDraft", FAULTS[sys.argv[1]])  # noqa: B010
     sys.exit(main(["serve", "--port", "0"]))

@@ -72,8 +72,10 @@ def text_of(name: str, size: int) -> bytes:
     """Distinct for each name, and about `size` bytes."""
     page = _page()
     start = hash_of(name) % (len(page) // 2)
-    text = f"{name}\n{page[start : start + size]}".encode()[:size]
-    return text.decode(errors="ignore").encode()
+    text = f"{name}\n{page[start : start + size]}".encode()
+    while len(text) < size:
+        text += page.encode()
+    return text[:size].decode(errors="ignore").encode()
 
 
 def hash_of(name: str) -> int:

@@ -1,4 +1,4 @@
-"""Sessions as the database has them, with the live ones in memory: the ledger is its file's only owner."""
+"""The live sessions in memory, and what the open transaction still has to write: a ledger owns its file."""
 
 import sqlite3
 
@@ -9,16 +9,17 @@ from storage import sqlite_rows as rows
 KEPT = 10_000
 
 
-class SqliteSessions:
-    """Read by the event loop's thread, written by the writer's. What a transaction changes is seen outside
-    it when it is committed, and not before."""
+class SqliteState:
+    """Committed sessions are read on the event loop's thread; all else is the writer thread's. What a
+    transaction changes is seen outside it when it is committed, and not before."""
 
     def __init__(self) -> None:
         self._committed: dict[SessionKey, Session] = {}
         self._changed: dict[SessionKey, Session] = {}
         self._forgotten: set[SessionKey] = set()
+        self._entries: list[tuple[object, ...]] = []
 
-    def seen(self, key: SessionKey) -> Session | None:
+    def committed(self, key: SessionKey) -> Session | None:
         """None when it is not in memory: it may be in the database."""
         return self._committed.get(key)
 
@@ -26,18 +27,22 @@ class SqliteSessions:
         """Within a transaction."""
         return self._changed.get(key) or self._committed.get(key) or rows.read_session(connection, key)
 
-    def save(self, connection: sqlite3.Connection, session: Session) -> Session:
-        connection.execute(rows.SAVE_SESSION, rows.session_row(session))
+    def save(self, session: Session) -> Session:
         self._changed[session.key] = session
         return session
 
-    def charged(self, connection: sqlite3.Connection, session: Session, tokens: int, at: int) -> None:
-        """As `save`, at a third of its cost: `session` differs from what is kept by this charge alone."""
-        connection.execute(rows.CHARGE_SESSION, (tokens, at, *session.key))
-        self._changed[session.key] = session
+    def append(self, row: tuple[object, ...]) -> None:
+        self._entries.append(row)
 
     def forget(self, key: SessionKey) -> None:
         self._forgotten.add(key)
+
+    def write(self, connection: sqlite3.Connection) -> None:
+        """Once a transaction, however many changes it holds: a session that many charged is written once."""
+        if self._entries:
+            connection.executemany(rows.APPEND, self._entries)
+        for session in self._changed.values():
+            connection.execute(rows.SAVE_SESSION, rows.session_row(session))
 
     def commit(self) -> None:
         self._committed.update(self._changed)
@@ -45,8 +50,9 @@ class SqliteSessions:
             self._committed.pop(key, None)
         while len(self._committed) > KEPT:
             del self._committed[next(iter(self._committed))]
-        self.rollback()
 
-    def rollback(self) -> None:
+    def reset(self) -> None:
+        """The transaction is over, kept or not."""
         self._changed.clear()
         self._forgotten.clear()
+        self._entries.clear()

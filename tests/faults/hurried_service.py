@@ -1,0 +1,14 @@
+"""The service with its time bounds shrunk, `NAME=seconds` each, so that a test can wait for them."""
+
+import sys
+
+from app import serving
+from app.cli import main
+from app.protocol import Protocol
+
+if __name__ == "__main__":
+    for name, _, seconds in (argument.partition("=") for argument in sys.argv[1:]):
+        owner = Protocol if hasattr(Protocol, name) else serving
+        assert hasattr(owner, name), name
+        setattr(owner, name, float(seconds))
+    sys.exit(main(["serve", "--port", "0"]))

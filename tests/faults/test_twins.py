@@ -1,0 +1,66 @@
+"""One named call sent twice at once, as after a client's timeout: one result, whatever becomes of either."""
+
+import asyncio
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.main import create_app
+from app.runtime import open_runtime
+from app.settings import Settings
+from domain.errors import StoreFull
+from domain.ports import Charge, Receipt
+from tests.faults.calls import Call, Kept, read_back, text_of
+from tests.faults.service import Services
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_twins_of_a_named_call_are_kept_and_booked_once(services: Services, tmp_path: Path) -> None:
+    service = await services.start(tmp_path / "state")
+    async with service.client() as client:
+        for number in range(10):
+            call = Call("twins", text_of(f"{number}", 30_000 << number % 5), f"call-{number}", number % 2 > 0)
+            answers = await asyncio.gather(*[call.send(client) for _ in range(4)])
+            kept = {Kept.of(call, answer) for answer in answers}
+            assert len(kept) == 1
+            assert await read_back(client, kept.pop()) == []
+        summary = (await client.get("/accounting/summary", params={"type": "tool"})).json()
+        assert summary["total"]["entries"] == 10
+    assert await service.stop() == 0
+    assert service.failures() == []
+
+
+@pytest.mark.xfail(
+    raises=AssertionError,
+    reason="governor.kept deletes the body under a handle that its twin has acknowledged",
+)
+async def test_a_twin_that_the_ledger_refuses_does_not_delete_what_the_other_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(storage_url=f"disk://{tmp_path}/state")
+    call = Call("twins", text_of("twin", 30_000), "call-1")
+    async with open_runtime(settings) as runtime:
+        settle = runtime.ledger.settle
+        both, first = asyncio.Barrier(2), asyncio.Event()
+
+        async def settle_one(charge: Charge) -> Receipt:
+            if await both.wait() == 0:
+                receipt = await settle(charge)
+                first.set()
+                return receipt
+            await first.wait()
+            raise StoreFull("What every change of a transaction is told when the disk is full.")
+
+        monkeypatch.setattr(runtime.ledger, "settle", settle_one)
+        app = create_app(settings, runtime)
+        transport = httpx.ASGITransport(app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
+        ):
+            answers = await asyncio.gather(call.send(client), call.send(client))
+            assert sorted(answer.status_code for answer in answers) == [201, 507]
+            kept = next(Kept.of(call, answer) for answer in answers if answer.status_code == 201)
+            assert await read_back(client, kept) == []
