@@ -1,5 +1,6 @@
 """A result's content on its way through: measured while it is read, held small, spilled when large."""
 
+import hashlib
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -7,7 +8,7 @@ from types import TracebackType
 
 import anyio
 
-from content.meter import Meter
+from content.meter import Meter, measure
 from domain.ports import Draft, ResultStore, Tokenizer
 from domain.results import Measure
 from policies.facts import Policy
@@ -30,9 +31,11 @@ class Body:
         self._store = store
         self._policy = policy
         self._counting = counting
-        self._meter = Meter(tokenizer)
+        self._tokenizer = tokenizer
+        self._meter: Meter | None = None
         self._held: list[bytes] = []
         self._held_bytes = 0
+        self._sha256 = ""
         self._draft: Draft | None = None
         self._opened: AbstractAsyncContextManager[Draft] | None = None
 
@@ -48,18 +51,26 @@ class Body:
     async def fill(self, chunks: AsyncIterator[bytes]) -> Measure:
         """Reads all of it. Raises InvalidUtf8, and whatever the chunks or the store raise."""
         async for chunk in chunks:
-            await self._weigh(chunk)
+            if self._held or len(chunk) > INLINE_BYTES:
+                self._meter = self._meter or await self._opened_meter()
+                await self._weigh(self._meter, chunk)
             self._held.append(chunk)
             self._held_bytes += len(chunk)
             if self._held_bytes > HELD_BYTES:
                 await self._spill()
-        if self._meter.bytes <= INLINE_BYTES:
-            return self._meter.finish()
+        if self._meter is None:
+            return measure(b"".join(self._held), self._tokenizer)
         return await anyio.to_thread.run_sync(self._meter.finish, limiter=self._counting)
 
     @property
     def sha256(self) -> str:
-        return self._meter.sha256
+        """Of all of it, in hex. Worked out when first asked for: what passes without a name needs none."""
+        if not self._sha256:
+            if self._meter is None:
+                self._sha256 = hashlib.sha256(b"".join(self._held)).hexdigest()
+            else:
+                self._sha256 = self._meter.sha256
+        return self._sha256
 
     async def content(self) -> bytes:
         """All of it in memory, for an answer that hands it back."""
@@ -88,18 +99,20 @@ class Body:
         assert self._draft is not None
         return self._draft
 
-    async def _weigh(self, chunk: bytes) -> None:
-        # Past the size cap its fate is decided: from there on an estimate of the tokens is enough.
-        if 0 < self._policy.max_bytes < self._meter.bytes + len(chunk) and not self._policy.bypass:
-            self._meter.estimate_tokens()
-        if len(chunk) <= INLINE_BYTES:
-            self._meter.feed(chunk)
-        else:
-            await anyio.to_thread.run_sync(partial(self._feed, chunk), limiter=self._counting)
+    async def _opened_meter(self) -> Meter:
+        meter = Meter(self._tokenizer)
+        for chunk in self._held:
+            await self._weigh(meter, chunk)
+        return meter
 
-    def _feed(self, chunk: bytes) -> None:
-        for start in range(0, len(chunk), SLICE_BYTES):
-            self._meter.feed(chunk[start : start + SLICE_BYTES])
+    async def _weigh(self, meter: Meter, chunk: bytes) -> None:
+        # Past the size cap its fate is decided: from there on an estimate of the tokens is enough.
+        if 0 < self._policy.max_bytes < meter.bytes + len(chunk) and not self._policy.bypass:
+            meter.estimate_tokens()
+        if len(chunk) <= INLINE_BYTES:
+            meter.feed(chunk)
+        else:
+            await anyio.to_thread.run_sync(partial(_feed, meter, chunk), limiter=self._counting)
 
     async def _spill(self) -> None:
         if self._draft is None:
@@ -109,3 +122,8 @@ class Body:
             await self._draft.write(chunk)
         self._held.clear()
         self._held_bytes = 0
+
+
+def _feed(meter: Meter, chunk: bytes) -> None:
+    for start in range(0, len(chunk), SLICE_BYTES):
+        meter.feed(chunk[start : start + SLICE_BYTES])

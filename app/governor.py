@@ -77,9 +77,10 @@ class _Call(NamedTuple):
     async def kept(self, trigger: Trigger) -> Receipt:
         """Body, then info, then the ledger: a handle is spoken only after its body is durable."""
         result, rt = self.result, self.rt
-        handle = new_handle(result.key, self.session.epoch, result.call_id, self.body.sha256)
+        stored = self._stored()
+        handle = stored.handle
         text = store_text.text(handle, self.measure, await self._preview())
-        await (await self.body.draft()).publish(self._stored(handle))
+        await (await self.body.draft()).publish(stored)
         try:
             receipt = await rt.ledger.settle(self._charge(OutcomeKind.STORE, trigger, handle, text))
         except SpillgateError:
@@ -120,8 +121,9 @@ class _Call(NamedTuple):
         head, tail = await self.body.ends(_PREVIEWED_BYTES, size)
         return preview(self.policy.preview, head, tail, self.measure.bytes, size)
 
-    def _stored(self, handle: Handle) -> StoredResult:
+    def _stored(self) -> StoredResult:
         result, now = self.result, self.rt.clock()
+        handle = new_handle(result.key, self.session.epoch, result.call_id, self.body.sha256)
         return StoredResult(
             tenant=result.key.tenant,
             handle=handle,
@@ -181,6 +183,6 @@ class _Call(NamedTuple):
             fallback=self.terms.window,
             required=self.terms.told,
             call_id=result.call_id,
-            fingerprint=self.body.sha256,
+            fingerprint=self.body.sha256 if result.call_id else "",
             text=text,
         )

@@ -57,7 +57,7 @@ class Campaign:
             async with asyncio.TaskGroup() as tasks:
                 for writer in range(WRITERS):
                     tasks.create_task(self._write(client, writer))
-                await asyncio.sleep(load_seconds or self.source.uniform(0.05, 0.5))
+                await asyncio.sleep(load_seconds or self.source.uniform(0.05, 0.4))
                 service.kill()
         assert service.failures() == []
         assert audit.torn(self.state) == []
