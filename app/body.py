@@ -35,6 +35,7 @@ class Body:
         self._meter: Meter | None = None
         self._held: list[bytes] = []
         self._held_bytes = 0
+        self._text: str | None = None
         self._sha256 = ""
         self._draft: Draft | None = None
         self._opened: AbstractAsyncContextManager[Draft] | None = None
@@ -48,18 +49,24 @@ class Body:
         if self._opened is not None:
             await self._opened.__aexit__(kind, error, trace)
 
-    async def fill(self, chunks: AsyncIterator[bytes]) -> Measure:
+    async def fill(self, chunks: AsyncIterator[bytes | str]) -> Measure:
         """Reads all of it. Raises InvalidUtf8, and whatever the chunks or the store raise."""
-        async for chunk in chunks:
+        async for piece in chunks:
+            text = piece if isinstance(piece, str) else None
+            chunk = piece.encode() if isinstance(piece, str) else piece
             if self._held or len(chunk) > INLINE_BYTES:
                 self._meter = self._meter or await self._opened_meter()
-                await self._weigh(self._meter, chunk)
+                await self._weigh(self._meter, chunk, text)
+            else:
+                self._text = text
             self._held.append(chunk)
             self._held_bytes += len(chunk)
             if self._held_bytes > HELD_BYTES:
                 await self._spill()
         if self._meter is None:
-            return measure(b"".join(self._held), self._tokenizer)
+            return measure(b"".join(self._held), self._tokenizer, self._text)
+        if self._meter.estimates:
+            return self._meter.finish()
         return await anyio.to_thread.run_sync(self._meter.finish, limiter=self._counting)
 
     @property
@@ -105,14 +112,14 @@ class Body:
             await self._weigh(meter, chunk)
         return meter
 
-    async def _weigh(self, meter: Meter, chunk: bytes) -> None:
+    async def _weigh(self, meter: Meter, chunk: bytes, text: str | None = None) -> None:
         # Past the size cap its fate is decided: from there on an estimate of the tokens is enough.
         if 0 < self._policy.max_bytes < meter.bytes + len(chunk) and not self._policy.bypass:
             meter.estimate_tokens()
-        if len(chunk) <= INLINE_BYTES:
-            meter.feed(chunk)
+        if len(chunk) <= (SLICE_BYTES if meter.estimates else INLINE_BYTES):
+            meter.feed(chunk, text)
         else:
-            await anyio.to_thread.run_sync(partial(_feed, meter, chunk), limiter=self._counting)
+            await anyio.to_thread.run_sync(partial(_feed, meter, chunk, text), limiter=self._counting)
 
     async def _spill(self) -> None:
         if self._draft is None:
@@ -124,6 +131,9 @@ class Body:
         self._held_bytes = 0
 
 
-def _feed(meter: Meter, chunk: bytes) -> None:
+def _feed(meter: Meter, chunk: bytes, text: str | None) -> None:
+    if len(chunk) <= SLICE_BYTES:
+        meter.feed(chunk, text)
+        return
     for start in range(0, len(chunk), SLICE_BYTES):
         meter.feed(chunk[start : start + SLICE_BYTES])

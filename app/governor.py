@@ -31,7 +31,7 @@ class Governed(NamedTuple):
     content: bytes | None
 
 
-async def govern(result: ToolResult, chunks: AsyncIterator[bytes], rt: Runtime) -> Governed:
+async def govern(result: ToolResult, chunks: AsyncIterator[bytes | str], rt: Runtime) -> Governed:
     """Measure, judge, reserve, keep, book: each once, in this order."""
     started = perf_counter()
     terms = rt.policies.terms(result.model)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
+from content.utf8 import decoded
 from domain.errors import BadRequest, InvalidField, InvalidUtf8
 from domain.handles import DEFAULT_SESSION
 
@@ -99,6 +100,9 @@ _ESCAPE = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
     re.DOTALL,
 )
+# Up to a byte that can be no part of an escape: no backslash, no letter that follows one, no hex digit.
+_NEAR = 256
+_PLAIN = re.compile(rb".*[ !#-.:-@G-[\]-`g-mo-qsv-~]", re.DOTALL)
 # Whole escapes only; a high surrogate waits for what follows it.
 _WHOLE = re.compile(
     rb"(?:[^\\]++|\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\u[0-9a-fA-F]{4}|(?=[^\\]))"
@@ -141,8 +145,8 @@ def _rule(message: str) -> str:
     return f"{message}."
 
 
-def read_pieces(raw: Raw) -> Iterator[bytes]:
-    """A content's bytes, a piece at a time, so that a large one is never held decoded.
+def read_pieces(raw: Raw) -> Iterator[str]:
+    """A content's text, a piece at a time, so that a large one is never held decoded.
 
     A string is unescaped; of blocks, text is taken as it is and any other block as its JSON, one to a line.
     """
@@ -152,34 +156,41 @@ def read_pieces(raw: Raw) -> Iterator[bytes]:
     elif view[0] == _BRACKET:
         for number, block in enumerate(checked(_decode_list, raw)):
             if number:
-                yield b"\n"
+                yield "\n"
             yield from _block(block)
     else:
         raise InvalidField("`content` must be a string or a list of content blocks.")
 
 
-def _block(raw: Raw) -> Iterator[bytes]:
+def _block(raw: Raw) -> Iterator[str]:
     block = checked(_decode_block, raw)
     if block.type != "text":
-        yield bytes(raw)
+        yield decoded(bytes(raw))
     elif block.text is UNSET or memoryview(block.text)[0] != _QUOTE:
         raise InvalidField("A content block of type text must have its `text`, a string.")
     else:
         yield from _unescaped(memoryview(block.text))
 
 
-def _unescaped(literal: memoryview) -> Iterator[bytes]:
+def _unescaped(literal: memoryview) -> Iterator[str]:
     if len(literal) <= PIECE_BYTES:
-        yield _text(literal)
+        yield checked(_decode_text, literal)
         return
     position, end = 1, len(literal) - 1
     while position < end:
         stop = min(position + PIECE_BYTES, end)
         if stop < end:
-            match = _WHOLE.match(literal, position, stop)
-            stop = _character_end(literal, match.end() if match and match.end() > position else stop)
-        yield _text(b'"%b"' % literal[position:stop].tobytes())
+            stop = _safe_cut(literal, position, stop)
+        yield checked(_decode_text, b'"%b"' % literal[position:stop].tobytes())
         position = stop
+
+
+def _safe_cut(literal: memoryview, position: int, stop: int) -> int:
+    """Where to cut so that neither an escape nor a character is cut in two."""
+    if near := _PLAIN.match(literal, stop - _NEAR, stop):
+        return near.end()
+    match = _WHOLE.match(literal, position, stop)
+    return _character_end(literal, match.end() if match and match.end() > position else stop)
 
 
 def _character_end(literal: memoryview, stop: int) -> int:
@@ -188,7 +199,3 @@ def _character_end(literal: memoryview, stop: int) -> int:
     while start > stop - 4 and literal[start] & 0xC0 == 0x80:
         start -= 1
     return start
-
-
-def _text(literal: Data) -> bytes:
-    return checked(_decode_text, literal).encode()

@@ -8,9 +8,10 @@ from domain.ports import Tokenizer
 from domain.results import Measure
 
 
-def measure(data: bytes, tokenizer: Tokenizer) -> Measure:
-    """Of a small body at hand, all of it, exactly. Raises InvalidUtf8."""
-    text = decoded(data)
+def measure(data: bytes, tokenizer: Tokenizer, text: str | None = None) -> Measure:
+    """Of a small body at hand, all of it, exactly. `text` is `data` decoded, where it is at hand.
+    Raises InvalidUtf8."""
+    text = decoded(data) if text is None else text
     lines = data.count(b"\n") + 1 if data else 0
     return Measure(len(data), lines, len(text), tokenizer.count(text), True)
 
@@ -28,9 +29,9 @@ class Meter:
         self.bytes = 0
         self.chars = 0
 
-    def feed(self, chunk: bytes) -> None:
-        """Raises InvalidUtf8."""
-        text = self._text.feed(chunk)
+    def feed(self, chunk: bytes, text: str | None = None) -> None:
+        """`text` is the chunk decoded, where it is at hand and cut between characters. Raises InvalidUtf8."""
+        text = self._text.feed(chunk) if text is None else text
         self._digest.update(chunk)
         self._newlines += chunk.count(b"\n")
         self.bytes += len(chunk)
@@ -40,6 +41,11 @@ class Meter:
     def estimate_tokens(self) -> None:
         """From here on the tokens may be sampled: see TokenMeter."""
         self._tokens.estimate()
+
+    @property
+    def estimates(self) -> bool:
+        """What is still fed costs little: it is sampled, and not all of it tokenised."""
+        return self._tokens.estimates
 
     @property
     def tokens_at_least(self) -> int:

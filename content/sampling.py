@@ -5,8 +5,8 @@ import re
 from domain.ports import Tokenizer
 
 _WINDOW = 512
-_WINDOWS = 96
-_BUDGET = 24 * 1024
+_WINDOWS = 48
+_BUDGET = 12 * 1024
 
 # Between a letter or digit and ASCII punctuation or space no token is cut in two: see tokens.py.
 _WHOLE = re.compile(
@@ -17,7 +17,7 @@ _WHOLE = re.compile(
 class Sample:
     """Keeps every window until there are too many, then every second one, and so on.
 
-    Whatever the length, at most 48 Ki characters are kept and 24 Ki tokenised, once, at the end.
+    Whatever the length, at most 24 Ki characters are kept and 12 Ki tokenised, once, at the end.
     """
 
     __slots__ = ("_encoding", "_next", "_seen", "_stride", "_windows")

@@ -123,6 +123,10 @@ class TokenMeter:
             self._sample.feed("".join(self._pending))
             self._pending.clear()
 
+    @property
+    def estimates(self) -> bool:
+        return self._sample is not None
+
     def finish(self) -> tuple[int, bool]:
         """Tokens, and whether they are exact. To be called once."""
         if self._sample is not None:

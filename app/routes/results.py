@@ -80,7 +80,7 @@ async def _from_text(request: Request, headers: Headers) -> Response:
     return _answer(headers, governed, None, ())
 
 
-async def _pieces(content: Raw) -> AsyncIterator[bytes]:
+async def _pieces(content: Raw) -> AsyncIterator[str]:
     for piece in read_pieces(content):
         yield piece
 
