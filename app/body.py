@@ -54,7 +54,7 @@ class Body:
         async for piece in chunks:
             text = piece if isinstance(piece, str) else None
             chunk = piece.encode() if isinstance(piece, str) else piece
-            if self._held or len(chunk) > INLINE_BYTES:
+            if self._meter is not None or self._held or len(chunk) > INLINE_BYTES:
                 self._meter = self._meter or await self._opened_meter()
                 await self._weigh(self._meter, chunk, text)
             else:

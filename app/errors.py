@@ -46,7 +46,7 @@ _STATUS_DETAILS = {
 }
 _STATUS_NAMES = {400: "malformed", 500: "internal_error"}
 
-_WRITE_ROUTES = frozenset({("POST", "/results"), ("POST", "/extract")})
+_WRITE_ROUTES = frozenset({("POST", "/results")})
 
 
 class Problem(msgspec.Struct, omit_defaults=True):

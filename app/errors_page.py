@@ -2,8 +2,10 @@
 
 import html
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from app.errors import answered_with
+from app.refusals import REFUSALS
 from domain.errors import SpillgateError
 
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Spillgate: errors</title>
@@ -20,15 +22,30 @@ td,th{{text-align:left;padding:.3rem .8rem;border-bottom:1px solid #ccc}}:target
 
 
 def page() -> str:
-    rows = [
-        f'<tr id="{kind.code}"><td><code>{kind.code}</code><td>{status}<td>{html.escape(title)}'
-        f"<td>{'yes' if kind.retryable else 'no'}</tr>"
-        for kind, status, title in sorted(_errors(), key=lambda row: (row[1], row[0].code))
+    rows = {row.code: row for row in (*_ours(), *_SERVERS)}
+    lines = [
+        f'<tr id="{row.code}"><td><code>{row.code}</code><td>{row.status}<td>{html.escape(row.title)}'
+        f"<td>{'yes' if row.retryable else 'no'}</tr>"
+        for row in sorted(rows.values())
     ]
-    return _PAGE.format(rows="\n".join(rows))
+    return _PAGE.format(rows="\n".join(lines))
 
 
-def _errors(kind: type[SpillgateError] = SpillgateError) -> Iterator[tuple[type[SpillgateError], int, str]]:
+class _Row(NamedTuple):
+    status: int
+    code: str
+    title: str
+    retryable: bool
+
+
+_SERVERS = [_Row(one.status, one.code, one.title, one.retryable) for one in REFUSALS] + [
+    _Row(405, "method_not_allowed", "Method not allowed", False),
+    _Row(500, "internal_error", "Internal error", True),
+]
+
+
+def _ours(kind: type[SpillgateError] = SpillgateError) -> Iterator[_Row]:
     for child in kind.__subclasses__():
-        yield child, *answered_with(child)
-        yield from _errors(child)
+        status, title = answered_with(child)
+        yield _Row(status, child.code, title, child.retryable)
+        yield from _ours(child)

@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass, replace
 
+import anyio
+
 from app.lookup import look_up
 from app.runtime import Runtime
 from domain.accounting import AccountingEntry, EntryDetails, EntryStatus, EntryType, split_tool_name
-from domain.errors import Incomplete
+from domain.errors import Incomplete, StoreUnavailable
 from domain.extraction import Answer, Coverage, ExtractStatus, Mode, Question
 from domain.ports import Charge, Entered, Receipt
 from domain.results import StoredResult
@@ -34,15 +36,22 @@ class Extracted:
     receipt: Receipt
 
 
-async def extract(tenant: str, question: Question, require_complete: bool, rt: Runtime) -> Extracted:
-    """Raises ResultNotFound, ResultExpired, SessionEnded; Incomplete where all was required."""
+async def extract(
+    tenant: str, question: Question, require_complete: bool, deadline_ms: int, rt: Runtime
+) -> Extracted:
+    """Raises ResultNotFound, ResultExpired, SessionEnded; Incomplete where all was required;
+    StoreUnavailable past the deadline."""
     started = rt.clock()
     stored = await look_up(rt, tenant, str(question.handle))
     terms = rt.policies.terms(None)
     entered = await rt.ledger.enter(stored.key, None, None, terms.window, terms.told)
     terms = rt.policies.terms(entered.session.model)
     asking = _Asking(question, require_complete, stored, entered, terms, started, rt)
-    return await asking.answered()
+    try:
+        with anyio.fail_after(deadline_ms / 1000):
+            return await asking.answered()
+    except TimeoutError:
+        raise StoreUnavailable("The deadline passed before the result was read. Allow more time.") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """What happens to one tool result, from measuring it to the line in the accounting."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from time import perf_counter
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ from content.preview import Preview, preview
 from domain.accounting import AccountingEntry, EntryDetails, EntryStatus, EntryType, split_tool_name
 from domain.budget import Session
 from domain.decisions import Outcome, OutcomeKind, Trigger
-from domain.errors import IdempotencyKeyReused, SpillgateError
+from domain.errors import IdempotencyKeyReused, SpillgateError, StorageError
 from domain.handles import Handle, new_handle, parse_handle
 from domain.ports import Charge, Receipt
 from domain.results import Measure, StoredResult, ToolResult
@@ -83,8 +84,10 @@ class _Call(NamedTuple):
         await (await self.body.draft()).publish(stored)
         try:
             receipt = await rt.ledger.settle(self._charge(OutcomeKind.STORE, trigger, handle, text))
-        except SpillgateError:
-            await rt.store.delete(result.key.tenant, handle)
+        except SpillgateError as error:
+            # Two sends of one named call share the body: the other may have been answered with it.
+            if result.call_id is None or not isinstance(error, StorageError):
+                await rt.store.delete(result.key.tenant, handle)
             raise
         log_stored(result, handle, self.measure, trigger)
         return receipt
@@ -96,7 +99,15 @@ class _Call(NamedTuple):
                 "This tool_call_id was used for other content in this session. "
                 "Send each call under an id of its own; retry a call with the same content."
             )
+        named = receipt.entry.details.tool_output_handle
+        if named is not None:
+            await self._ensure_stored(parse_handle(named))
         return await self.outcome(receipt)
+
+    async def _ensure_stored(self, handle: Handle) -> None:
+        """Deleted or expired since, it is kept again: a handle is never spoken without its body."""
+        if await self.rt.store.find(self.result.key.tenant, handle) is None:
+            await (await self.body.draft()).publish(replace(self._stored(), handle=handle))
 
     async def outcome(self, receipt: Receipt) -> Governed:
         entry = receipt.entry

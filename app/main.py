@@ -16,6 +16,7 @@ from app.runtime import Runtime, open_runtime
 from app.settings import Settings
 from app.sweeper import sweep_forever
 from app.visit import BodyGate
+from domain.errors import ConfigError
 
 ROUTERS = (
     results.router,
@@ -46,6 +47,7 @@ class Spillgate(FastAPI):
             telemetry={"tracing": False, "metrics": False, "logs": False},
         )
         self.state.draining = False
+        self.state.config_error = None
         self.state.gate = BodyGate(settings.max_body_bytes)
         keys = None if settings.api_keys_file is None else ApiKeys(settings.api_keys_file)
         self._door = Door(
@@ -82,8 +84,12 @@ def create_app(settings: Settings, runtime: Runtime | None = None) -> Spillgate:
             async with _served(app, runtime):
                 yield
             return
-        async with open_runtime(settings) as opened, _served(app, opened):
-            yield
+        try:
+            async with open_runtime(settings) as opened, _served(app, opened):
+                yield
+        except ConfigError as error:
+            app.state.config_error = error
+            raise
 
     app = Spillgate(settings, lifespan)
     for router in ROUTERS:

@@ -1,5 +1,6 @@
 """Reading back: a stored result through a line or pattern scanner, and what that costs in tokens."""
 
+import logging
 from functools import partial
 from typing import Protocol
 
@@ -8,7 +9,10 @@ import anyio
 from app.runtime import Runtime
 from content.greppable import Greppable
 from domain.accounting import AccountingEntry, EntryDetails, EntryType, split_tool_name
+from domain.errors import StorageError
 from domain.results import StoredResult
+
+log = logging.getLogger(__name__)
 
 _INLINE_BYTES = 1 << 14
 
@@ -34,26 +38,33 @@ def _feed(scanner: Scanner, view: Greppable | None, chunk: bytes) -> None:
 
 
 async def account_read(rt: Runtime, stored: StoredResult, size: int) -> None:
-    """Books what was read back, so that savings are net. Its tokens are its share of the whole's."""
+    """Books what was read back, so that savings are net. Its tokens are its share of the whole's.
+
+    Reads go on while the ledger's disk is full: what cannot be booked is logged instead.
+    """
     if size == 0:
         return
     measure = stored.measure
     tokens = -(-size * measure.tokens // max(measure.bytes, 1))
     rt.metrics.spent(tokens)
     server, tool = split_tool_name(stored.tool_name)
-    await rt.ledger.append(
-        AccountingEntry(
-            id=rt.new_entry_id(),
-            type=EntryType.READ,
-            timestamp=rt.clock(),
-            tenant=stored.tenant,
-            session_id=stored.handle.session_id,
-            tool_name=stored.tool_name,
-            mcpServer=server,
-            command=tool,
-            charactersOut=size,
-            tokens_out=tokens,
-            tokens_saved=-tokens,
-            details=EntryDetails(tool_output_handle=str(stored.handle), bytes=size, tokens=tokens),
-        )
+    entry = AccountingEntry(
+        id=rt.new_entry_id(),
+        type=EntryType.READ,
+        timestamp=rt.clock(),
+        tenant=stored.tenant,
+        session_id=stored.handle.session_id,
+        tool_name=stored.tool_name,
+        mcpServer=server,
+        command=tool,
+        charactersOut=size,
+        tokens_out=tokens,
+        tokens_saved=-tokens,
+        details=EntryDetails(tool_output_handle=str(stored.handle), bytes=size, tokens=tokens),
     )
+    try:
+        await rt.ledger.append(entry)
+    except StorageError as error:
+        rt.metrics.refused(error.code)
+        fields = {"code": error.code, "handle": str(stored.handle), "tokens": tokens}
+        log.warning("A reading back was not accounted.", extra={"fields": fields})

@@ -47,3 +47,5 @@ LARGE_HEAD = Refusal(
 CROWDED = Refusal(
     503, "overloaded", "Overloaded", "Too many connections are open. Try again in a moment.", True
 )
+
+REFUSALS = (INVALID, SLOW_HEAD, SLOW_BODY, LARGE_HEAD, CROWDED)

@@ -83,6 +83,8 @@ def serve(app: FastAPI, settings: Settings, refused: Callable[[str], None] = lam
         try:
             server.run(sockets=[sock])
         except SystemExit as stop:
+            if getattr(app.state, "config_error", None) is not None:
+                raise app.state.config_error from None
             return stop.code if isinstance(stop.code, int) else 1
         finally:
             faulthandler.cancel_dump_traceback_later()

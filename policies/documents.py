@@ -112,7 +112,7 @@ def _checked(path: tuple[str, ...], table: object, keys: Mapping[str, Callable[[
 
 def _unknown(name: str, known: Mapping[str, object]) -> str:
     near = difflib.get_close_matches(name, known, n=1)
-    return f"is not a key; did you mean {near[0]}?" if near else f"is not a key; keys are {', '.join(known)}"
+    return f"is not a key; {near[0]} is" if near else f"is not a key; keys are {', '.join(known)}"
 
 
 def _document(data: dict[str, Any]) -> PolicyDocument:

@@ -58,7 +58,9 @@ def open_database(path: Path) -> Connections:
             failed.callback(by_key.close)
             connections = Connections(lock, writer, by_key, _connect(path, "ro"))
         except (OSError, sqlite3.Error) as error:
-            raise ConfigError(f"{path} cannot be used as a ledger: {error}.") from error
+            raise ConfigError(
+                f"{path} cannot be used as a ledger: {error}. Free space if its disk is full."
+            ) from error
         failed.pop_all()
     return connections
 

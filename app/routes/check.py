@@ -3,11 +3,12 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from app.openapi import example_of, problems
 from app.runtime import Runtime
 from domain.decisions import Trigger
+from domain.errors import InvalidField
 from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
 from domain.results import Measure
 from policies import reject
@@ -30,12 +31,6 @@ class CheckIn(BaseModel):
     tokens: Size | None = None
     paginated: bool = False
 
-    @model_validator(mode="after")
-    def _one_size(self) -> "CheckIn":
-        if self.bytes is None and self.tokens is None:
-            raise ValueError("give bytes or tokens")
-        return self
-
 
 class CheckOut(BaseModel):
     """`content` is what the model reads instead of a result, where it is not allowed."""
@@ -51,6 +46,8 @@ class CheckOut(BaseModel):
     responses={200: example_of("check"), **problems(400, 401, 410, 422, 503)},
 )
 async def post_check(request: Request, body: CheckIn) -> CheckOut:
+    if body.bytes is None and body.tokens is None:
+        raise InvalidField("Give the size: `bytes` or `tokens`.")
     rt: Runtime = request.app.state.runtime
     key = SessionKey(request.scope["tenant"], checked_session_id(body.session_id))
     terms = rt.policies.terms(None)

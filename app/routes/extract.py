@@ -73,7 +73,9 @@ async def post_extract(request: Request, body: ExtractIn) -> Response:
             body.mode,
             tuple(Span(span.start, span.end) for span in body.ranges),
         )
-        extracted = await extract(request.scope["tenant"], question, body.require_complete, rt)
+        deadline = min(body.deadline_ms or rt.settings.extract_deadline_ms, rt.settings.extract_deadline_ms)
+        tenant = request.scope["tenant"]
+        extracted = await extract(tenant, question, body.require_complete, deadline, rt)
     except (NotFound, Gone) as error:
         if not plain:
             raise

@@ -131,7 +131,8 @@ def _from_query(request: Request) -> ResultIn:
         return msgspec.convert(query, ResultIn, strict=False)
     except msgspec.ValidationError as error:
         if str(error).startswith("Object contains unknown field"):
-            known = ", ".join(name for name in ResultIn.__struct_fields__ if name != "content")
+            fields = (*ResultIn.__struct_fields__, *UsageIn.__struct_fields__)
+            known = ", ".join(name for name in fields if name != "content")
             raise InvalidField(f"A query parameter is not known here. Known are: {known}.") from None
         raise InvalidField(f"In the query: {error}.") from None
 

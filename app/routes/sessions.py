@@ -3,7 +3,7 @@
 import json
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.openapi import example_of, problems
@@ -11,7 +11,7 @@ from app.runtime import Runtime
 from app.wire import MAX_POLICY_BYTES
 from domain.budget import Budget, Session, SessionChange
 from domain.errors import InvalidField, SessionEnded, SessionNotFound
-from domain.handles import SessionKey, checked_session_id
+from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
 from domain.results import UsageReport
 
 router = APIRouter(tags=["sessions"])
@@ -109,6 +109,7 @@ async def get_session(request: Request, session_id: SessionId) -> SessionOut:
 @router.delete(
     "/sessions/{session_id}",
     status_code=204,
+    response_class=Response,
     summary="End a session: its results are deleted, its accounting is kept",
     responses=problems(401, 404, 422, 503),
 )
@@ -117,7 +118,7 @@ async def delete_session(request: Request, session_id: SessionId) -> None:
     key = _key(request, session_id)
     ended = await rt.ledger.end(key)
     await rt.store.delete_session(key)
-    if ended is None:
+    if ended is None and session_id != DEFAULT_SESSION:
         raise SessionNotFound("No session has this id.")
 
 

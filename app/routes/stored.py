@@ -210,6 +210,7 @@ async def get_stored(request: Request, handle: HandlePath) -> StoredOut:
 @router.delete(
     "/results/{handle:path}",
     status_code=204,
+    response_class=Response,
     summary="Delete a stored result",
     responses=problems(401, 404, 410, 503),
 )

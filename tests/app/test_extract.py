@@ -117,4 +117,4 @@ async def test_plain_text_answers_just_the_frame(client: httpx.AsyncClient) -> N
 async def test_a_wrong_question_is_422(client: httpx.AsyncClient, wrong: dict[str, Any]) -> None:
     answer = await ask(client, UNKNOWN, **wrong)
     assert answer.status_code == 422
-    assert answer.json()["stored"] is False
+    assert answer.json()["code"] == "invalid_field"

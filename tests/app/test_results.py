@@ -232,3 +232,12 @@ async def test_a_large_string_is_unescaped_in_pieces_without_a_trace(text: str, 
         body = json.dumps({"tool_name": "t", "content": content[:700_000]}, ensure_ascii=ascii_only)
         sent, _ = read_result(body.encode())
         assert "".join(read_pieces(sent.content)) == content[:700_000]
+
+
+async def test_a_retry_of_a_call_whose_result_was_deleted_keeps_it_again(client: httpx.AsyncClient) -> None:
+    first = (await post(client, BIG, tool_call_id="call-1")).json()
+    assert (await client.delete(f"/results/{first['handle']}")).status_code == 204
+    again = (await post(client, BIG, tool_call_id="call-1")).json()
+    assert again["handle"] == first["handle"]
+    assert (await client.get(f"/results/{first['handle']}/content")).text == BIG
+    assert len((await client.get("/accounting/entries?type=tool")).json()["entries"]) == 1

@@ -90,7 +90,7 @@ def test_check_config_shows_what_is_in_force(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[defaults]\n\nmax_byte = 3\n", "line 3: defaults.max_byte is not a key; did you mean max_bytes?"),
+        ("[defaults]\n\nmax_byte = 3\n", "line 3: defaults.max_byte is not a key; max_bytes is"),
         ('[tools."read_*"]\nbypass = 1\n', "line 2: tools.read_*.bypass must be true or false"),
         ("[defaults]\nmax_bytes = \n", "line 2"),
         ('[defaults]\non_oversize = "explode"\n', "line 2: defaults.on_oversize must be one of store"),

@@ -180,10 +180,6 @@ async def test_with_no_byte_left_deleting_makes_room(services: Services, medium:
     assert service.failures() == []
 
 
-@pytest.mark.xfail(
-    raises=AssertionError,
-    reason="reading back answers 507: account_read appends its entry before the bytes go out",
-)
 async def test_with_no_byte_left_what_was_kept_can_be_read(services: Services, medium: Path) -> None:
     service, kept = await full(services, medium)
     async with service.client() as client:

@@ -32,10 +32,6 @@ async def test_twins_of_a_named_call_are_kept_and_booked_once(services: Services
     assert service.failures() == []
 
 
-@pytest.mark.xfail(
-    raises=AssertionError,
-    reason="governor.kept deletes the body under a handle that its twin has acknowledged",
-)
 async def test_a_twin_that_the_ledger_refuses_does_not_delete_what_the_other_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
