@@ -4,9 +4,9 @@ import re
 
 from domain.ports import Tokenizer
 
-_WINDOW = 512
-_WINDOWS = 48
-_BUDGET = 12 * 1024
+_WINDOW = 384
+_WINDOWS = 32
+_BUDGET = 8 * 1024
 
 # Between a letter or digit and ASCII punctuation or space no token is cut in two: see tokens.py.
 _WHOLE = re.compile(
@@ -17,7 +17,7 @@ _WHOLE = re.compile(
 class Sample:
     """Keeps every window until there are too many, then every second one, and so on.
 
-    Whatever the length, at most 24 Ki characters are kept and 12 Ki tokenised, once, at the end.
+    Whatever the length, at most 12 Ki characters are kept and 8 Ki tokenised, once, at the end.
     """
 
     __slots__ = ("_encoding", "_next", "_seen", "_stride", "_windows")
@@ -31,6 +31,10 @@ class Sample:
 
     def feed(self, text: str) -> None:
         end = self._seen + len(text)
+        if self._seen == 0:
+            # The stride that it would come to anyway.
+            while (_WINDOWS - 1) * self._stride + _WINDOW <= end:
+                self._stride *= 2
         while self._next < end:
             at = self._next - self._seen
             missing = _WINDOW - len(self._windows[-1])

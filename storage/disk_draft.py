@@ -110,7 +110,7 @@ class DiskDraft:
             self._shelf.files.sync(directory)
         finally:
             os.close(directory)
-        self._drop()
+        self._close()
 
     def _write_info(self, info: Info) -> None:
         files = self._shelf.files
@@ -125,12 +125,16 @@ class DiskDraft:
 
     def _drop(self) -> None:
         """Leaves nothing of what was not published; harmless when repeated."""
-        self._is_done = True
-        fd, self._fd = self._fd, None
-        if fd is not None:
+        if self._fd is not None:
             unlink(self._name, self._shelf.drafts)
             unlink(f"{self._name}.json", self._shelf.drafts)
-            os.close(fd)
+        self._close()
         self._shelf.quota.give(self._spilled + self._waiting_bytes)
         self._waiting = []
         self._waiting_bytes = self._spilled = 0
+
+    def _close(self) -> None:
+        self._is_done = True
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            os.close(fd)
