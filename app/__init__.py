@@ -1,0 +1,1 @@
+"""HTTP, settings and wiring: the only room that knows them."""
