@@ -37,7 +37,7 @@ def result_out(outcome: Outcome, content: Raw | UnsetType, warnings: tuple[str, 
         truncated_bytes=outcome.truncated_bytes,
         truncated_total=outcome.truncated_total,
         entry_id=outcome.entry_id,
-        warnings=outcome.warnings + warnings,
+        warnings=warnings,
     )
 
 

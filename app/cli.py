@@ -93,7 +93,8 @@ def _healthcheck(options: argparse.Namespace) -> int:
     transport = httpx.HTTPTransport(uds=uds)
     with httpx.Client(transport=transport, timeout=_TIMEOUT_SECONDS, trust_env=False) as client:
         try:
-            answer = client.get(f"http://{'localhost' if uds else host}:{settings.port}/readyz")
+            url = f"http://{'localhost' if uds else host}:{settings.port}/readyz"
+            answer = client.get(url, headers={"Host": settings.hosts[0]} if settings.hosts else {})
         except httpx.HTTPError as error:
             print(f"not ready: {type(error).__name__}", file=sys.stderr)
             return 1

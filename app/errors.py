@@ -23,7 +23,6 @@ _TABLE: dict[type[errors.SpillgateError], tuple[int, str, Mapping[str, str]]] = 
     errors.Unauthorized: (401, "API key needed", {"WWW-Authenticate": "Bearer"}),
     errors.Forbidden: (403, "Not allowed", {}),
     errors.NotFound: (404, "Not found", {}),
-    errors.BodyTimeout: (408, "Body too slow", {}),
     errors.Conflict: (409, "In flight", {}),
     errors.Gone: (410, "Ended or expired", {}),
     errors.BodyTooLarge: (413, "Body too large", {}),

@@ -6,6 +6,7 @@ import anyio
 
 from app.lookup import look_up
 from app.runtime import Runtime
+from content import cut
 from domain.accounting import AccountingEntry, EntryDetails, EntryStatus, EntryType, split_tool_name
 from domain.errors import Incomplete, StoreUnavailable
 from domain.extraction import Answer, Coverage, ExtractStatus, Mode, Question
@@ -67,15 +68,19 @@ class _Asking:
     async def answered(self) -> Extracted:
         """Smaller answers are tried while the budget refuses; the last resort is a failure that says so."""
         source = Source(self.rt.store, self.stored, self.question.ranges)
-        room = self._size_cap() - len(self._framed(Mode.READ_GREP, "").encode())
+        cap = self._size_cap()
+        room = cap - len(self._framed(Mode.FULL_CHUNKED, "").encode())
         for _ in range(_TRIES):
-            answer = await ladder.answer(source, self.question.mode, max(room, 0))
+            answer = await ladder.answer(
+                source, self.question.mode, max(room, 0), Mode(self.rt.settings.extract_fallback)
+            )
             if self.require_complete and answer.status is not ExtractStatus.COMPLETE:
                 raise Incomplete(
                     "The answer would not rest on all of the result. Ask about less of it, or allow it."
                 )
-            text = self._framed(answer.strategy, answer.body)
-            tokens = self._count(text)
+            # Only a cap below the frame's own size cuts here.
+            text = cut.head(self._framed(answer.strategy, answer.body).encode(), cap).decode()
+            tokens = await self._count(text)
             receipt = await self.rt.ledger.reserve(self._charge(answer, text, tokens))
             if receipt is not None:
                 return self._done(text, answer, receipt)
@@ -89,14 +94,14 @@ class _Asking:
         key, terms = self.stored.key, self.terms
         now = await self.rt.ledger.enter(key, None, None, terms.window, terms.told)
         remaining = now.session.budget(terms.window, terms.told).remaining_tokens
-        frame = self._count(self._framed(Mode.READ_GREP, ""))
+        frame = await self._count(self._framed(Mode.FULL_CHUNKED, ""))
         return int((remaining - frame) * (size / max(tokens, 1)) * 0.9)
 
     async def _exhausted(self) -> Extracted:
         nothing = Coverage(1, 0, 0.0)
         answer = Answer(_EXHAUSTED, Mode.TRUNCATE, ExtractStatus.PARTIAL, nothing, warnings=(_EXHAUSTED,))
         text = frames.failed(self.stored.tool_name, str(self.stored.handle), self.question.mode, _EXHAUSTED)
-        charge = self._charge(answer, text, self._count(text))
+        charge = self._charge(answer, text, await self._count(text))
         failed = replace(charge.entry, status=EntryStatus.FAILED, error="budget exhausted")
         receipt = await self.rt.ledger.settle(replace(charge, entry=failed))
         return self._done(text, answer, receipt)
@@ -109,8 +114,8 @@ class _Asking:
     def _framed(self, strategy: Mode, body: str) -> str:
         return frames.abstract(self.stored.tool_name, str(self.stored.handle), strategy, body)
 
-    def _count(self, text: str) -> int:
-        return self.rt.tokenizer(self.entered.session.model).count(text)
+    async def _count(self, text: str) -> int:
+        return await self.rt.count(text, self.entered.session.model)
 
     def _size_cap(self) -> int:
         policy = self.rt.policies.policy(self.stored.tool_name, self.entered.session.policy)

@@ -1,6 +1,6 @@
 """What happens to one tool result, from measuring it to the line in the accounting."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from time import perf_counter
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from content.preview import Preview, preview
 from domain.accounting import AccountingEntry, EntryDetails, EntryStatus, EntryType, split_tool_name
 from domain.budget import Session
 from domain.decisions import Outcome, OutcomeKind, Trigger
-from domain.errors import IdempotencyKeyReused, SpillgateError, StorageError
+from domain.errors import Conflict, IdempotencyKeyReused, SpillgateError, StorageError
 from domain.handles import Handle, new_handle, parse_handle
 from domain.ports import Charge, Receipt
 from domain.results import Measure, StoredResult, ToolResult
@@ -26,14 +26,23 @@ _PREVIEWED_BYTES = 1 << 16
 
 
 class Governed(NamedTuple):
-    """`content` is the whole result where it passed, None where `outcome.text` replaces it."""
+    """`content` is the whole result where it passed and the caller wants it back."""
 
     outcome: Outcome
     content: bytes | None
 
 
-async def govern(result: ToolResult, chunks: AsyncIterator[bytes | str], rt: Runtime) -> Governed:
-    """Measure, judge, reserve, keep, book: each once, in this order."""
+async def govern(
+    result: ToolResult,
+    chunks: AsyncIterator[bytes | str],
+    rt: Runtime,
+    read_back: Callable[[int], None] | None = None,
+) -> Governed:
+    """Measure, judge, reserve, keep, book: each once, in this order.
+
+    `read_back` is for a caller that does not have the content any more: it is told how many bytes come back
+    into memory, and may refuse them.
+    """
     started = perf_counter()
     terms = rt.policies.terms(result.model)
     entered = await rt.ledger.enter(result.key, result.call_id, result.context, terms.window, terms.told)
@@ -44,7 +53,7 @@ async def govern(result: ToolResult, chunks: AsyncIterator[bytes | str], rt: Run
     tokenizer = rt.tokenizer(result.model or session.model)
     async with Body(rt.store, tokenizer, policy, rt.counting) as body:
         measure = await body.fill(chunks)
-        call = _Call(result, session, terms, policy, measure, body, rt, started)
+        call = _Call(result, session, terms, policy, measure, body, rt, started, read_back)
         if entered.receipt is not None:
             return await call.replayed(entered.receipt)
         trigger = decide(Facts(measure, session.budget(terms.window, terms.told)), policy)
@@ -67,6 +76,7 @@ class _Call(NamedTuple):
     body: Body
     rt: Runtime
     started: float
+    read_back: Callable[[int], None] | None
 
     async def passed(self) -> Receipt | None:
         """Charged and booked if it fits; a bypassed tool's result is charged past the limit."""
@@ -89,7 +99,12 @@ class _Call(NamedTuple):
             if result.call_id is None or not isinstance(error, StorageError):
                 await rt.store.delete(result.key.tenant, handle)
             raise
-        log_stored(result, handle, self.measure, trigger)
+        if receipt.replayed and receipt.entry.details.tool_output_handle != str(handle):
+            # Another send of the same call came first, and passed.
+            await rt.store.delete(result.key.tenant, handle)
+            raise Conflict("Another send of this call was answered in the meantime. Send it again.")
+        if not receipt.replayed:
+            log_stored(result, handle, self.measure, trigger)
         return receipt
 
     async def replayed(self, receipt: Receipt) -> Governed:
@@ -102,7 +117,8 @@ class _Call(NamedTuple):
         named = receipt.entry.details.tool_output_handle
         if named is not None:
             await self._ensure_stored(parse_handle(named))
-        return await self.outcome(receipt)
+        budget = self.session.budget(self.terms.window, self.terms.told)
+        return await self.outcome(replace(receipt, budget=budget))
 
     async def _ensure_stored(self, handle: Handle) -> None:
         """Deleted or expired since, it is kept again: a handle is never spoken without its body."""
@@ -123,7 +139,10 @@ class _Call(NamedTuple):
             replayed=receipt.replayed,
         )
         self.rt.metrics.governed(outcome, entry.tokens_out, perf_counter() - self.started)
-        return Governed(outcome, await self.body.content() if receipt.text is None else None)
+        if receipt.text is not None or self.read_back is None:
+            return Governed(outcome, None)
+        self.read_back(self.measure.bytes)
+        return Governed(outcome, await self.body.content())
 
     async def _preview(self) -> str:
         if self.policy.preview is Preview.NONE:

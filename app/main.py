@@ -1,16 +1,17 @@
 """The application: routes, errors and door around one runtime."""
 
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib.metadata import PackageNotFoundError, version
 
 import anyio
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from starlette.types import Lifespan, Receive, Scope, Send
 
-from app import errors, openapi
+from app import __version__, errors, openapi
 from app.access import ApiKeys
 from app.door import Door
+from app.queries import known_only
 from app.routes import accounting, check, extract, health, results, sessions, stored, tools
 from app.runtime import Runtime, open_runtime
 from app.settings import Settings
@@ -38,7 +39,7 @@ class Spillgate(FastAPI):
     def __init__(self, settings: Settings, lifespan: Lifespan["Spillgate"]) -> None:
         super().__init__(
             title="Spillgate",
-            version=_version(),
+            version=__version__,
             lifespan=lifespan,
             docs_url=None,
             redoc_url=None,
@@ -48,6 +49,7 @@ class Spillgate(FastAPI):
         )
         self.state.draining = False
         self.state.config_error = None
+        self.state.ready_at = -math.inf
         self.state.gate = BodyGate(settings.max_body_bytes)
         keys = None if settings.api_keys_file is None else ApiKeys(settings.api_keys_file)
         self._door = Door(
@@ -93,7 +95,7 @@ def create_app(settings: Settings, runtime: Runtime | None = None) -> Spillgate:
 
     app = Spillgate(settings, lifespan)
     for router in ROUTERS:
-        app.include_router(router)
+        app.include_router(router, dependencies=[Depends(known_only)])
     openapi.install(app)
     return app
 
@@ -106,10 +108,3 @@ async def _served(app: FastAPI, runtime: Runtime) -> AsyncIterator[None]:
         tasks.start_soon(sweep_forever, runtime)
         yield
         tasks.cancel_scope.cancel()
-
-
-def _version() -> str:
-    try:
-        return version("spillgate")
-    except PackageNotFoundError:
-        return "0.1.0"

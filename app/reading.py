@@ -1,6 +1,7 @@
 """Reading back: a stored result through a line or pattern scanner, and what that costs in tokens."""
 
 import logging
+from collections.abc import Iterable
 from functools import partial
 from typing import Protocol
 
@@ -37,7 +38,12 @@ def _feed(scanner: Scanner, view: Greppable | None, chunk: bytes) -> None:
     scanner.feed(chunk if view is None else view.feed(chunk))
 
 
-async def account_read(rt: Runtime, stored: StoredResult, size: int) -> None:
+async def account_texts(rt: Runtime, stored: StoredResult, texts: Iterable[str]) -> None:
+    shown = "".join(texts)
+    await account_read(rt, stored, len(shown.encode()), len(shown))
+
+
+async def account_read(rt: Runtime, stored: StoredResult, size: int, chars: int) -> None:
     """Books what was read back, so that savings are net. Its tokens are its share of the whole's.
 
     Reads go on while the ledger's disk is full: what cannot be booked is logged instead.
@@ -57,7 +63,7 @@ async def account_read(rt: Runtime, stored: StoredResult, size: int) -> None:
         tool_name=stored.tool_name,
         mcpServer=server,
         command=tool,
-        charactersOut=size,
+        charactersOut=chars,
         tokens_out=tokens,
         tokens_saved=-tokens,
         details=EntryDetails(tool_output_handle=str(stored.handle), bytes=size, tokens=tokens),

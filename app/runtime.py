@@ -12,7 +12,7 @@ import anyio
 
 from app.settings import Settings
 from app.telemetry import Metrics
-from content.tokens import encoding_for_model, load_encoding
+from content.tokens import TokenMeter, encoding_for_model, load_encoding
 from domain.budget import Window
 from domain.errors import ConfigError
 from domain.ports import Clock, Ledger, ResultStore, Tokenizer
@@ -21,6 +21,7 @@ from policies.documents import PolicyDocument, from_toml
 from storage import open_ledger, open_store
 
 _MS = 1000
+_INLINE_CHARS = 1 << 14
 
 
 def system_clock() -> int:
@@ -60,9 +61,22 @@ class Runtime:
             return load_encoding(default)
         return load_encoding(self.policies.terms(model).encoding or encoding_for_model(model, default))
 
+    async def count(self, text: str, model: str | None) -> int:
+        """Tokens, exactly; a long text's in a thread."""
+        tokenizer = self.tokenizer(model)
+        if len(text) <= _INLINE_CHARS:
+            return tokenizer.count(text)
+        return await anyio.to_thread.run_sync(_sliced, tokenizer, text, limiter=self.counting)
+
     @property
     def retention_ms(self) -> int:
         return self.settings.retention_seconds * _MS
+
+
+def _sliced(tokenizer: Tokenizer, text: str) -> int:
+    meter = TokenMeter(tokenizer)
+    meter.feed(text)
+    return meter.finish()[0]
 
 
 def load_policies(settings: Settings) -> PolicyBook:

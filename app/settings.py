@@ -2,7 +2,6 @@
 
 import difflib
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -111,11 +110,10 @@ class Settings(BaseSettings):
         return None if self.api_keys_file or self.uds else LOOPBACK_NAMES
 
 
-def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
+def load_settings() -> Settings:
     """Reads the environment. Raises ConfigError naming the setting at fault, never its value."""
-    environ = os.environ if environ is None else environ
     known = {f"{PREFIX}{name}".upper() for name in Settings.model_fields}
-    for name in environ:
+    for name in os.environ:
         if name.upper().startswith(PREFIX) and name.upper() not in known:
             near = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.0)
             raise ConfigError(f"Unknown setting {name}. Did you mean {near[0]}? See docs/settings.md.")

@@ -14,17 +14,20 @@ log = logging.getLogger("spillgate.sweeper")
 
 async def sweep_forever(rt: Runtime) -> None:
     pause = max(1, min(_LONGEST_SECONDS, rt.settings.retention_seconds / 4))
+    left_behind = True
     while True:
         try:
-            await sweep(rt)
+            await sweep(rt, left_behind)
+            left_behind = False
         except StorageError as error:
             log.warning("sweep failed, tried again later", extra={"fields": {"code": error.code}})
         await anyio.sleep(pause)
 
 
-async def sweep(rt: Runtime) -> int:
-    """Answers how many results were deleted. Ends what a crash left of ended sessions, too."""
+async def sweep(rt: Runtime, left_behind: bool) -> int:
+    """Answers how many results were deleted. `left_behind`: also what a crash left of ended sessions."""
     deleted = await rt.store.sweep()
-    for key in await rt.ledger.sweep():
+    ended = await rt.ledger.sweep()
+    for key in ended if left_behind else ():
         deleted += await rt.store.delete_session(key)
     return deleted

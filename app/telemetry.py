@@ -8,7 +8,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib import metadata
 from itertools import accumulate
 from typing import Any
 
@@ -18,6 +17,7 @@ from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
+from app import __version__
 from domain.accounting import split_tool_name
 from domain.decisions import Outcome, OutcomeKind, Trigger
 from domain.extraction import Answer
@@ -148,7 +148,7 @@ class Metrics:
     """One process's metrics in a registry of their own. Written to from the event loop alone. Labels come
     from our own enums and codes, never from a caller."""
 
-    def __init__(self, version: str | None = None) -> None:
+    def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         self._results = Counter(
@@ -175,9 +175,7 @@ class Metrics:
         self.stored_bytes_cap = Gauge(
             "spillgate_stored_bytes_cap", "SPILLGATE_STORAGE_MAX_BYTES; 0 = none.", registry=registry
         )
-        Info("spillgate_up", "The version that runs.", registry=registry).info(
-            {"version": version or _version()}
-        )
+        Info("spillgate_up", "The version that runs.", registry=registry).info({"version": __version__})
         self._tallies: dict[tuple[OutcomeKind, Trigger | None], _Tally] = {
             (kind, trigger): _Tally() for kind in OutcomeKind for trigger in (None, *Trigger)
         }
@@ -223,10 +221,3 @@ class Metrics:
         self._tokens.labels("out").inc(tally.tokens_out)
         self._tokens.labels("saved").inc(max(0, tally.tokens_in - tally.tokens_out))
         self._tokens.labels("spent").inc(max(0, tally.tokens_out - tally.tokens_in))
-
-
-def _version() -> str:
-    try:
-        return metadata.version("spillgate")
-    except metadata.PackageNotFoundError:
-        return "unknown"

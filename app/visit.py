@@ -81,10 +81,18 @@ class Visit:
         if self._read > self._cap:
             raise BodyTooLarge(too_large(self._cap))
         self._kept += size
+        self._take()
+
+    def _take(self) -> None:
         wanted = self._kept - FREE_BYTES - self._taken
         if wanted > 0:
             self._gate.take(wanted)
             self._taken += wanted
+
+    def hold(self, size: int) -> None:
+        """That many bytes of it are in memory again. Raises Overloaded."""
+        self._kept += size
+        self._take()
 
     def let_go(self, size: int) -> None:
         """That many bytes of the body are no longer in memory: a streamed one holds little of the pool."""

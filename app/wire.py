@@ -92,13 +92,13 @@ class ResultOut(Struct, frozen=True):
 
 _decode = msgspec.json.Decoder(ResultIn).decode
 _decode_text = msgspec.json.Decoder(str).decode
-_decode_list = msgspec.json.Decoder(list[Raw]).decode
+_decode_list = msgspec.json.Decoder(Annotated[list[Raw], Meta(max_length=10_000)]).decode
 _decode_block = msgspec.json.Decoder(Block).decode
 encode = msgspec.json.Encoder().encode
 
-_ESCAPE = re.compile(
-    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
-    re.DOTALL,
+# Runs of escaped backslashes are taken whole: what follows one is no escape.
+_SURROGATE = re.compile(
+    rb"(?:\\\\)++|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
 # Up to a byte that can be no part of an escape: no backslash, no letter that follows one, no hex digit.
 _NEAR = 256
@@ -118,10 +118,14 @@ def read_result(body: bytes | bytearray) -> tuple[ResultIn, tuple[str, ...]]:
         return checked(_decode, body), ()
     except BadRequest:
         # JavaScript slices strings between surrogates and sends the halves.
-        repaired = _ESCAPE.sub(lambda escape: rb"\ufffd" if escape[1] else escape[0], body)
+        repaired, _ = _SURROGATE.subn(_mended, body)
         if repaired == body:
             raise
         return checked(_decode, repaired), (SURROGATE_WARNING,)
+
+
+def _mended(found: re.Match[bytes]) -> bytes:
+    return rb"\ufffd" if found[1] else found[0]
 
 
 def checked(decode: Callable[[Data], T], data: Data) -> T:
@@ -146,7 +150,7 @@ def _rule(message: str) -> str:
 
 
 def read_pieces(raw: Raw) -> Iterator[str]:
-    """A content's text, a piece at a time, so that a large one is never held decoded.
+    """A content's text, a piece at a time, so that a large one is never held decoded. At most 10,000 blocks.
 
     A string is unescaped; of blocks, text is taken as it is and any other block as its JSON, one to a line.
     """

@@ -48,11 +48,6 @@ class Meter:
         return self._tokens.estimates
 
     @property
-    def tokens_at_least(self) -> int:
-        """What was counted so far; the rest is still pending or only sampled."""
-        return self._tokens.tokens
-
-    @property
     def sha256(self) -> str:
         """Of what was fed so far, in hex."""
         return self._digest.hexdigest()

@@ -36,4 +36,3 @@ class Outcome:
     truncated_bytes: int | None = None
     truncated_total: int | None = None
     replayed: bool = False
-    warnings: tuple[str, ...] = ()

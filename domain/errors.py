@@ -16,7 +16,7 @@ SpillgateError
 │   ├── ResultExpired
 │   └── SessionEnded
 ├── Conflict              the session changed under a result on its way
-├── BodyTooLarge · UnsupportedMedia · RangeNotSatisfiable · BodyTimeout
+├── BodyTooLarge · UnsupportedMedia · RangeNotSatisfiable
 ├── Incomplete            the caller asked for all or nothing
 ├── Overloaded · Draining
 └── StorageError
@@ -118,11 +118,6 @@ class RangeNotSatisfiable(SpillgateError):
     def __init__(self, detail: str, size: int) -> None:
         super().__init__(detail)
         self.size = size
-
-
-class BodyTimeout(SpillgateError):
-    code = "body_timeout"
-    retryable = True
 
 
 class Incomplete(SpillgateError):

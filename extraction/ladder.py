@@ -19,11 +19,11 @@ _MISSING = {
 }
 
 
-async def answer(source: Source, mode: Mode, max_bytes: int) -> Answer:
-    """At most `max_bytes` of body, whatever the strategy."""
+async def answer(source: Source, mode: Mode, max_bytes: int, fallback: Mode = Mode.TRUNCATE) -> Answer:
+    """At most `max_bytes` of body, whatever the strategy; but the warning of a fallback is said whole."""
     strategy = STRATEGIES.get(mode)
     if strategy is not None:
         return await strategy(source, max_bytes)
-    warning = f"WARNING: tool_output fallback to truncate ({_MISSING[mode]})."
-    found = await truncate.answer(source, max(0, max_bytes - len(warning) - 1))
+    warning = f"WARNING: tool_output fallback to {fallback} ({_MISSING[mode]})."
+    found = await STRATEGIES[fallback](source, max(0, max_bytes - len(warning) - 1))
     return replace(found, body=f"{warning}\n{found.body}", status=ExtractStatus.FALLBACK, warnings=(warning,))

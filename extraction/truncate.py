@@ -12,7 +12,8 @@ async def answer(source: Source, max_bytes: int) -> Answer:
     if source.size <= max_bytes:
         body = await source.read(0, source.size)
         return Answer(_text(body), Mode.TRUNCATE, ExtractStatus.COMPLETE, Coverage(1, 1, 1.0))
-    room = max(0, max_bytes - len(_MARKER.format(n=source.size)))
+    marker = len(_MARKER.format(n=source.size))
+    room = max(0, max_bytes - marker)
     head = cut.head(await source.read(0, room - room // 2), room - room // 2)
     tail = cut.tail(await source.read(source.size - room // 2, source.size), room // 2)
     gap_start, gap_end = len(head), source.size - len(tail)

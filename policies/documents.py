@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from content.preview import Preview
+from content.tokens import ENCODINGS
 from domain.decisions import OutcomeKind
 from domain.errors import ConfigError, InvalidPolicy
 
@@ -43,12 +44,6 @@ def _flag(value: object) -> Value:
     return value
 
 
-def _name(value: object) -> Value:
-    if not isinstance(value, str) or not value:
-        raise ValueError("must be a name")
-    return value
-
-
 _TOKENS = _whole(0, 1_000_000_000)
 
 TOOL_KEYS: Mapping[str, Callable[[object], Value]] = {
@@ -63,7 +58,7 @@ TOOL_KEYS: Mapping[str, Callable[[object], Value]] = {
 MODEL_KEYS: Mapping[str, Callable[[object], Value]] = {
     "context_window": _TOKENS,
     "max_output_tokens": _TOKENS,
-    "encoding": _name,
+    "encoding": _one_of(str, ENCODINGS),
 }
 SECTIONS = ("defaults", "tools", "models")
 

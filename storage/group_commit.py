@@ -46,6 +46,7 @@ class GroupCommit:
         self._state = state
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="ledger-write")
         self._waiting: list[_Waiting] = []
+        self._batch: list[_Waiting] = []
         self._is_running = False
 
     async def run(self, change: Callable[[sqlite3.Connection], T]) -> T:
@@ -72,13 +73,18 @@ class GroupCommit:
         # Taken here, on the writer's thread: by the time it runs, more have come.
         batch = self._waiting[:MOST]
         del self._waiting[: len(batch)]
+        self._batch = batch
         return list(zip(batch, self._commit([waiting.change for waiting in batch]), strict=True))
 
     def _finish(self, done: asyncio.Future[list[tuple[_Waiting, object]]]) -> None:
         self._is_running = False
+        batch = self._batch
         if self._waiting:
             self._start()
-        for waiting, outcome in done.result():
+        fault = done.exception()
+        # A fault of ours: every caller of the batch is told, and none waits for ever.
+        outcomes = done.result() if fault is None else [(waiting, fault) for waiting in batch]
+        for waiting, outcome in outcomes:
             if waiting.answer.done():
                 continue
             if isinstance(outcome, BaseException):

@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from domain.budget import Session
 from domain.handles import SessionKey
 from storage.sqlite_state import SqliteState
 
@@ -12,10 +13,6 @@ STALE = (
     "SELECT tenant, session_id FROM sessions WHERE ended_at IS NULL AND last_used_at <= ? OR ended_at <= ?"
 )
 ENDED = "SELECT tenant, session_id FROM sessions WHERE ended_at IS NOT NULL"
-_IS_STALE = (
-    "SELECT 1 FROM sessions WHERE tenant = ? AND session_id = ?"
-    " AND (ended_at IS NULL AND last_used_at <= ? OR ended_at <= ?)"
-)
 _FORGET_SESSION = "DELETE FROM sessions WHERE tenant = ? AND session_id = ?"
 _FORGET_CALLS = (
     "UPDATE entries SET call_id = NULL, fingerprint = NULL, text = NULL WHERE seq IN"
@@ -32,6 +29,11 @@ class Times:
     idle_since: int
     oldest: int
 
+    def forget(self, session: Session) -> bool:
+        if session.ended_at is not None:
+            return session.ended_at <= self.oldest
+        return session.last_used_at <= self.idle_since
+
     @property
     def stale(self) -> list[object]:
         return [self.idle_since, self.oldest]
@@ -41,7 +43,8 @@ def forget_session(key: SessionKey, times: Times, state: SqliteState) -> Callabl
     """The change answers True when it is done with the session; else it has more of its calls to forget."""
 
     def change(connection: sqlite3.Connection) -> bool:
-        if connection.execute(_IS_STALE, (*key, *times.stale)).fetchone() is None:
+        session = state.read(connection, key)
+        if session is None or not times.forget(session):
             return True
         # Calls first: were the session gone before them, its next life would take them for its own.
         if connection.execute(_FORGET_CALLS, (*key, MOST)).rowcount == MOST:

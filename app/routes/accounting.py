@@ -18,6 +18,7 @@ from domain.accounting import (
     AccountingEntry,
     EntryDetails,
     EntryFilter,
+    EntryPage,
     EntryStatus,
     EntryType,
     GroupBy,
@@ -114,7 +115,9 @@ async def get_entries(
     accept = request.headers.get("accept", "")
     for media, lines in ((CSV, _csv), (NDJSON, _ndjson)):
         if media in accept:
-            pages = _pages(rt, wanted, limit, cursor)
+            # The first page before the answer begins: a bad cursor is still a clean error.
+            first = await rt.ledger.entries(wanted, limit or EXPORT_PAGE, cursor)
+            pages = _pages(rt, wanted, limit, first)
             return StreamingResponse(lines(pages), media_type=f"{media}; charset=utf-8")
     page = await rt.ledger.entries(wanted, limit or 100, cursor)
     body = msgspec.json.encode({"entries": page.entries, "next_cursor": page.next_cursor})
@@ -122,15 +125,13 @@ async def get_entries(
 
 
 async def _pages(
-    rt: Runtime, wanted: EntryFilter, limit: int | None, cursor: str | None
+    rt: Runtime, wanted: EntryFilter, limit: int | None, page: EntryPage
 ) -> AsyncIterator[list[AccountingEntry]]:
-    """All that match, or the first `limit`, a page at a time."""
-    while True:
-        page = await rt.ledger.entries(wanted, limit or EXPORT_PAGE, cursor)
+    """All that match, or the first page where there is a `limit`."""
+    yield page.entries
+    while limit is None and page.next_cursor is not None:
+        page = await rt.ledger.entries(wanted, EXPORT_PAGE, page.next_cursor)
         yield page.entries
-        cursor = page.next_cursor
-        if limit is not None or cursor is None:
-            return
 
 
 async def _ndjson(pages: AsyncIterator[list[AccountingEntry]]) -> AsyncIterator[bytes]:

@@ -1,11 +1,15 @@
 """Is it alive, is it ready, how is it doing."""
 
+from time import monotonic
+
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
 from app.openapi import example_of, problems
 from app.runtime import Runtime
 from domain.errors import Draining
+
+_FRESH_SECONDS = 1.0
 
 router = APIRouter(tags=["health"])
 
@@ -73,5 +77,8 @@ async def _ready(request: Request) -> None:
     if request.app.state.draining:
         raise Draining("This instance is stopping. Another one will answer.")
     rt: Runtime = request.app.state.runtime
-    await rt.store.check()
-    await rt.ledger.check()
+    # Each check syncs the disk, and anyone may ask: once a second is enough.
+    if monotonic() - request.app.state.ready_at >= _FRESH_SECONDS:
+        await rt.store.check()
+        await rt.ledger.check()
+        request.app.state.ready_at = monotonic()

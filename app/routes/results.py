@@ -1,8 +1,9 @@
 """POST /results: governs one result, sent as JSON or streamed as text."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import anyio
 import msgspec
 from fastapi import APIRouter, Request, Response
 from msgspec import UNSET, Raw
@@ -10,6 +11,7 @@ from msgspec import UNSET, Raw
 from app.answers import JsonAnswer, result_out, spillgate_headers
 from app.governor import Governed, govern
 from app.openapi import body_of, problems, schema_of
+from app.runtime import Runtime
 from app.wire import MAX_POLICY_BYTES, ResultIn, ResultOut, UsageIn, checked, encode, read_pieces, read_result
 from domain.errors import BadRequest, InvalidField, UnsupportedMedia
 from domain.handles import SessionKey, checked_session_id
@@ -68,21 +70,42 @@ async def _from_json(request: Request, headers: Headers) -> Response:
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
-    sent, warnings = read_result(body)
+    rt: Runtime = request.app.state.runtime
+    if len(body) <= COALESCED_BYTES:
+        sent, warnings = read_result(body)
+    else:
+        sent, warnings = await anyio.to_thread.run_sync(read_result, body, limiter=rt.scanning)
     result = _tool_result(request, headers, sent)
-    governed = await govern(result, _pieces(sent.content), request.app.state.runtime)
+    governed = await govern(result, _pieces(sent.content, rt), rt)
     return _answer(headers, governed, sent.content, warnings)
 
 
 async def _from_text(request: Request, headers: Headers) -> Response:
     result = _tool_result(request, headers, _from_query(request))
-    governed = await govern(result, _coalesced(request), request.app.state.runtime)
+    read_back = None if _is_minimal(headers) else request.scope["visit"].hold
+    governed = await govern(result, _coalesced(request), request.app.state.runtime, read_back)
     return _answer(headers, governed, None, ())
 
 
-async def _pieces(content: Raw) -> AsyncIterator[str]:
-    for piece in read_pieces(content):
-        yield piece
+async def _pieces(content: Raw, rt: Runtime) -> AsyncIterator[str]:
+    pieces = read_pieces(content)
+    if len(memoryview(content)) <= COALESCED_BYTES:
+        yield "".join(pieces)
+        return
+    while pieces_of_one := await anyio.to_thread.run_sync(_next_pieces, pieces, limiter=rt.scanning):
+        yield pieces_of_one
+
+
+def _next_pieces(pieces: Iterator[str]) -> str:
+    """Enough of them to be worth a thread; "" when there are no more."""
+    taken: list[str] = []
+    size = 0
+    for piece in pieces:
+        taken.append(piece)
+        size += len(piece)
+        if size >= COALESCED_BYTES:
+            break
+    return "".join(taken)
 
 
 async def _coalesced(request: Request) -> AsyncIterator[bytes]:
@@ -116,6 +139,8 @@ def _from_query(request: Request) -> ResultIn:
         if name in query:
             raise InvalidField("A query parameter is given twice. Send each once.")
         query[name] = value
+    if "content" in query:
+        raise InvalidField("`content` is the body here, not a query parameter.")
     usage = {name: query.pop(name) for name in ("used_tokens", "turn") if name in query}
     if usage:
         query["context"] = usage
@@ -184,6 +209,11 @@ def _text_of(raw: Raw | msgspec.UnsetType, most: int, field: str) -> str | None:
     return text
 
 
+def _is_minimal(headers: Headers) -> bool:
+    wants_text = b"text/plain" in headers.get(b"accept", b"")
+    return b"return=minimal" in headers.get(b"prefer", b"") and not wants_text
+
+
 def _answer(headers: Headers, governed: Governed, sent: Raw | None, warnings: tuple[str, ...]) -> Response:
     outcome = governed.outcome
     status = 200 if outcome.handle is None else 201
@@ -194,7 +224,7 @@ def _answer(headers: Headers, governed: Governed, sent: Raw | None, warnings: tu
         return Response(text, status, more, media_type="text/plain; charset=utf-8")
     if outcome.text is not None:
         content: Raw | msgspec.UnsetType = Raw(encode(outcome.text))
-    elif b"return=minimal" in headers.get(b"prefer", b""):
+    elif _is_minimal(headers):
         content = UNSET
         more["Preference-Applied"] = "return=minimal"
     elif sent is not None:

@@ -11,7 +11,7 @@ from starlette.responses import StreamingResponse
 
 from app.lookup import look_up
 from app.openapi import example_of, problems
-from app.reading import account_read, scan
+from app.reading import account_read, account_texts, scan
 from app.runtime import Runtime
 from content.greppable import needs_view
 from content.lines import Line, LinePager
@@ -82,7 +82,7 @@ async def get_lines(
     pager = LinePager(offset, limit, ANSWER_BYTES)
     await scan(rt, stored, pager, greppable=view is View.GREPPABLE)
     page = pager.finish()
-    await account_read(rt, stored, sum(len(line.text) for line in page.lines))
+    await account_texts(rt, stored, [line.text for line in page.lines])
     return LinesOut(lines=page.lines, total_lines=page.total_lines, next_offset=page.next_offset)
 
 
@@ -118,8 +118,8 @@ async def get_grep(
         view = View.GREPPABLE if one_line else View.RAW
     await scan(rt, stored, grep, greppable=view is View.GREPPABLE)
     page = grep.finish()
-    shown = sum(len(match.text) + sum(map(len, match.before + match.after)) for match in page.matches)
-    await account_read(rt, stored, shown)
+    shown = [text for match in page.matches for text in (*match.before, match.text, *match.after)]
+    await account_texts(rt, stored, shown)
     return GrepOut(
         matches=page.matches,
         total_matches=page.total_matches,
@@ -153,7 +153,8 @@ async def get_content(request: Request, handle: HandlePath) -> Response:
     stored = await look_up(rt, request.scope["tenant"], handle)
     size, etag = stored.measure.bytes, f'"{stored.sha256}"'
     headers = {"ETag": etag, "Accept-Ranges": "bytes"}
-    if etag in request.headers.get("if-none-match", ""):
+    known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
+    if etag in known or "*" in known:
         return Response(status_code=304, headers=headers)
     span = _range(request, etag, size)
     start, end = span or (0, size)
@@ -163,9 +164,11 @@ async def get_content(request: Request, handle: HandlePath) -> Response:
     status = 206 if span else 200
     if request.method == "HEAD":
         return Response(None, status, headers, media_type="text/plain; charset=utf-8")
-    await account_read(rt, stored, end - start)
-    body = rt.store.read(stored, start, end)
-    return StreamingResponse(await _begun(body), status, headers, media_type="text/plain; charset=utf-8")
+    body = await _begun(rt.store.read(stored, start, end))
+    measure = stored.measure
+    chars = (end - start) * measure.chars // max(measure.bytes, 1)
+    await account_read(rt, stored, end - start, chars)
+    return StreamingResponse(body, status, headers, media_type="text/plain; charset=utf-8")
 
 
 async def _begun(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

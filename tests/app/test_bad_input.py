@@ -190,3 +190,27 @@ async def test_no_json_whatever_is_answered_by_a_500(
     body = json.dumps({"tool_name": "t", "content": "x", **fields}).encode()
     answer = await client.post("/results", content=body, headers=JSON)
     assert answer.status_code < 500
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["/accounting/entries?MARK=1", "/tools?session=MARK", "/sessions?MARK", "/results/x/lines?start=MARK"],
+)
+async def test_a_query_parameter_that_is_not_known_is_refused(client: httpx.AsyncClient, url: str) -> None:
+    told(await client.get(url), 422)
+
+
+async def test_a_lone_surrogate_among_millions_of_escapes_does_not_stop_the_others(
+    client: httpx.AsyncClient,
+) -> None:
+    body = b'{"tool_name": "t", "content": "' + rb"\n\\ " * 400_000 + rb'\ud800"}'
+    answer = await client.post("/results", content=body, headers=JSON)
+    assert answer.status_code == 201
+    assert "surrogates" in answer.json()["warnings"][0]
+    kept = (await client.get(f"/results/{answer.json()['handle']}/content")).text
+    assert kept == "\n\\ " * 400_000 + "\ufffd"
+
+
+async def test_too_many_blocks_are_refused(client: httpx.AsyncClient) -> None:
+    blocks = [{"type": "text", "text": "x"}] * 10_001
+    told(await client.post("/results", json={"tool_name": "t", "content": blocks}), 422)

@@ -38,7 +38,6 @@ STATUSES = {
     errors.BodyTooLarge: 413,
     errors.UnsupportedMedia: 415,
     errors.RangeNotSatisfiable: 416,
-    errors.BodyTimeout: 408,
     errors.Incomplete: 502,
     errors.Overloaded: 503,
     errors.Draining: 503,

@@ -44,7 +44,9 @@ async def test_each_format_holds_the_same_schema(
         ({"tool_name": "read_file", "bytes": 12_288}, None, None),
         ({"tool_name": "read_file", "bytes": 12_289}, "size_cap", "Error: File content (~12289 bytes)"),
         ({"tool_name": "bash", "tokens": 900}, None, None),
-        ({"tool_name": "bash", "tokens": 1001}, "token_budget", "Error: Command output (~1001 tokens)"),
+        ({"tool_name": "bash", "tokens": 5001}, "token_budget", "Error: Command output (~5001 tokens)"),
+        ({"tool_name": "bash", "bytes": 12_000, "tokens": 5001}, "token_budget", "Error: Command output"),
+        ({"tool_name": "bash", "tokens": 1_000_000}, "size_cap", "Error: Command output"),
         ({"tool_name": "grep", "bytes": 99_999}, "size_cap", "Error: Search output"),
         ({"tool_name": "fly", "bytes": 99_999}, "size_cap", "Error: Tool output"),
         ({"tool_name": "read_file", "bytes": 99_999, "paginated": True}, None, None),
@@ -54,7 +56,7 @@ async def test_check_tells_before_the_work_is_done(
     client: httpx.AsyncClient, asked: dict[str, object], trigger: str | None, said: str | None
 ) -> None:
     await client.put(
-        "/sessions/default", json={"context_window": 1000, "buffer_tokens": 0, "max_output_tokens": 0}
+        "/sessions/default", json={"context_window": 5000, "buffer_tokens": 0, "max_output_tokens": 0}
     )
     told = (await client.post("/check", json=asked)).json()
     assert told["allowed"] is (trigger is None)

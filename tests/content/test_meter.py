@@ -56,7 +56,6 @@ def test_an_estimate_leaves_the_other_figures_exact() -> None:
     data = b"one, two\n" * 20_000
     meter = Meter(load_encoding("o200k_base"))
     meter.feed(data[:100_000])
-    assert 0 < meter.tokens_at_least < 100_000
     meter.estimate_tokens()
     meter.feed(data[100_000:])
     assert (meter.bytes, meter.chars) == (len(data), len(data))
