@@ -10,7 +10,8 @@ help: ## Show this list
 # The virtual environment is made anew when a lock file or pyproject.toml changed.
 $(VENV)/.run: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info[:2] < (3, 14) else "Spillgate needs Python 3.11, 3.12 or 3.13. Try: make PYTHON=python3.12 ...")'
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv --clear $(VENV)
+	@echo "Installing the locked dependencies into $(VENV) (half a minute, once) ..."
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@touch $@
 

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -10,11 +11,14 @@ from pathlib import Path
 
 import httpx
 
+from app.access import load_keys
 from app.runtime import load_policies
 from app.settings import PREFIX, Settings, load_settings
+from content.tokens import load_encoding
 from domain.errors import ConfigError
 
 _TIMEOUT_SECONDS = 5
+_PASSWORD = re.compile(r"(://[^/@:]*:|[?&]password=)[^@&/]+")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -68,6 +72,9 @@ def _serve(options: argparse.Namespace) -> int:
 
 def _check_config(options: argparse.Namespace) -> int:
     settings = load_settings()
+    load_encoding(settings.encoding)
+    if settings.api_keys_file is not None:
+        load_keys(settings.api_keys_file)
     shown = {f"{PREFIX}{name.upper()}": value for name, value in settings.model_dump(mode="json").items()}
     shown[f"{PREFIX}LEDGER_URL"] = settings.ledger
     policy = asdict(load_policies(settings).policy(options.tool))
@@ -78,9 +85,7 @@ def _check_config(options: argparse.Namespace) -> int:
 def _masked(shown: dict[str, object]) -> dict[str, object]:
     """URLs without the password that they may carry."""
     return {
-        name: str(httpx.URL(value).copy_with(password="***"))  # noqa: S106
-        if isinstance(value, str) and "@" in value and "://" in value
-        else value
+        name: _PASSWORD.sub(r"\1***", value) if isinstance(value, str) else value
         for name, value in shown.items()
     }
 
@@ -107,7 +112,7 @@ def _healthcheck(options: argparse.Namespace) -> int:
 def _openapi(options: argparse.Namespace) -> int:
     from app.main import create_app
 
-    print(json.dumps(create_app(Settings()).openapi(), indent=2, ensure_ascii=False))
+    print(json.dumps(create_app(load_settings()).openapi(), indent=2, ensure_ascii=False))
     return 0
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -161,7 +162,16 @@ class Handlers:
         if isinstance(cause, ClientDisconnect):
             return await self.on_gone(request, cause)
         assert isinstance(error, HTTPException)
-        return self._of_status(request, error.status_code, error.headers)
+        headers = error.headers
+        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            methods = self._methods(request.scope["path"])
+            headers = {"Allow": ", ".join(sorted(methods))} if methods else headers
+        return self._of_status(request, error.status_code, headers)
+
+    def _methods(self, path: str) -> set[str]:
+        """Of every route that the path matches: Starlette names those of the first alone."""
+        routes: list[APIRoute] = getattr(self._app.state, "routes", [])
+        return {name for route in routes if route.path_regex.match(path) for name in route.methods or ()}
 
     async def on_gone(self, request: Request, error: Exception) -> Response:
         # Nobody is left to read it, and it is no failure of ours.

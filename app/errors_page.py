@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from app.errors import answered_with
 from app.refusals import REFUSALS
-from domain.errors import SpillgateError
+from domain.errors import Gone, SpillgateError, StorageError
 
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Spillgate: errors</title>
 <style>body{{font:16px/1.5 system-ui;max-width:60rem;margin:2rem auto;padding:0 1rem}}
@@ -33,19 +33,22 @@ def page() -> str:
 
 class _Row(NamedTuple):
     status: int
-    code: str
     title: str
+    code: str
     retryable: bool
 
 
-_SERVERS = [_Row(one.status, one.code, one.title, one.retryable) for one in REFUSALS] + [
-    _Row(405, "method_not_allowed", "Method not allowed", False),
-    _Row(500, "internal_error", "Internal error", True),
+_NEVER_ALONE = (Gone, StorageError)
+
+
+_SERVERS = [_Row(one.status, one.title, one.code, one.retryable) for one in REFUSALS] + [
+    _Row(405, "Method not allowed", "method_not_allowed", False),
+    _Row(500, "Internal error", "internal_error", True),
 ]
 
 
 def _ours(kind: type[SpillgateError] = SpillgateError) -> Iterator[_Row]:
     for child in kind.__subclasses__():
-        status, title = answered_with(child)
-        yield _Row(status, child.code, title, child.retryable)
+        if child not in _NEVER_ALONE:
+            yield _Row(*answered_with(child), child.code, child.retryable)
         yield from _ours(child)

@@ -98,6 +98,8 @@ class _Asking:
         return int((remaining - frame) * (size / max(tokens, 1)) * 0.9)
 
     async def _exhausted(self) -> Extracted:
+        if self.require_complete:
+            raise Incomplete("What is left of the context budget does not hold the answer.")
         nothing = Coverage(1, 0, 0.0)
         answer = Answer(_EXHAUSTED, Mode.TRUNCATE, ExtractStatus.PARTIAL, nothing, warnings=(_EXHAUSTED,))
         text = frames.failed(self.stored.tool_name, str(self.stored.handle), self.question.mode, _EXHAUSTED)

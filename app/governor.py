@@ -44,6 +44,8 @@ async def govern(
     into memory, and may refuse them.
     """
     started = perf_counter()
+    if result.policy is not None:
+        rt.policies.check_request(result.policy)
     terms = rt.policies.terms(result.model)
     entered = await rt.ledger.enter(result.key, result.call_id, result.context, terms.window, terms.told)
     session = entered.session

@@ -19,8 +19,10 @@ async def _absence(rt: Runtime, tenant: str, handle: Handle) -> Exception:
     stored_at = await rt.ledger.stored_at(tenant, handle)
     if stored_at is not None:
         session = await rt.ledger.session(SessionKey(tenant, handle.session_id))
-        if session is not None and (session.ended_at is not None or stored_at < session.created_at):
+        if session is not None and session.ended_at is not None:
             return SessionEnded("The session of this result has ended, and its results with it.")
         if rt.clock() - stored_at >= rt.retention_ms:
             return ResultExpired("This result has expired. Run the tool again.")
+        if session is not None and stored_at < session.created_at:
+            return SessionEnded("The session of this result has ended, and its results with it.")
     return ResultNotFound("No stored result has this handle. Use it exactly as the handle message gave it.")

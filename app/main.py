@@ -94,6 +94,7 @@ def create_app(settings: Settings, runtime: Runtime | None = None) -> Spillgate:
             raise
 
     app = Spillgate(settings, lifespan)
+    app.state.routes = [route for router in ROUTERS for route in router.routes]
     for router in ROUTERS:
         app.include_router(router, dependencies=[Depends(known_only)])
     openapi.install(app)

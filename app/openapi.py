@@ -7,7 +7,7 @@ import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.staticfiles import StaticFiles
 
 from app import errors_page
@@ -112,6 +112,10 @@ def install(app: FastAPI) -> None:
     def errors() -> HTMLResponse:
         return HTMLResponse(errors_page.page())
 
+    def root() -> RedirectResponse:
+        return RedirectResponse("/docs")
+
+    app.add_api_route("/", root, include_in_schema=False)
     app.openapi = document  # type: ignore[method-assign]
     app.add_api_route("/docs/errors", errors, include_in_schema=False)
     app.add_api_route("/docs", docs, include_in_schema=False)

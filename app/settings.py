@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -91,7 +92,9 @@ class Settings(BaseSettings):
     @field_validator("storage_url")
     @classmethod
     def _default_directory(cls, value: str) -> str:
-        return f"disk://{_state_directory()}" if value in ("disk:", "disk://") else value
+        if value in ("disk:", "disk://"):
+            return f"disk://{_state_directory()}"
+        return re.sub("^disk:(?=/[^/])", "disk://", value)
 
     @property
     def ledger(self) -> str:

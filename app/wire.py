@@ -21,8 +21,8 @@ _QUOTE, _BRACKET = b'"['
 PIECE_BYTES = 1 << 18
 """How much of a JSON string is unescaped at a time."""
 
-Name = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")]
-Label = Annotated[str, Meta(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Name = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]*(?![\s\S])")]
+Label = Annotated[str, Meta(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*(?![\s\S])")]
 Tokens = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 
 

@@ -38,7 +38,7 @@ class Budget:
         return self.enforced and self.remaining_tokens == 0
 
     def fits(self, tokens: int) -> bool:
-        return not self.enforced or tokens <= self.limit_tokens - self.used_tokens - self.reserved_tokens
+        return not self.enforced or tokens <= self.remaining_tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from domain.errors import InvalidField
 from domain.extraction import Span
 from domain.ports import ResultStore
 from domain.results import StoredResult
@@ -13,7 +14,10 @@ class Source:
     def __init__(self, store: ResultStore, stored: StoredResult, ranges: Iterable[Span] = ()) -> None:
         self._store = store
         self.stored = stored
-        self.spans = _merged(ranges, stored.measure.bytes) or (Span(0, stored.measure.bytes),)
+        wanted = tuple(ranges)
+        self.spans = _merged(wanted or (Span(0, stored.measure.bytes),), stored.measure.bytes)
+        if wanted and not self.spans:
+            raise InvalidField(f"The `ranges` lie outside the result ({stored.measure.bytes} bytes).")
         self.size = sum(span.end - span.start for span in self.spans)
 
     async def read(self, start: int, end: int) -> bytes:

@@ -7,6 +7,9 @@ from extraction.source import Source
 _MARKER = "\n... [{n} bytes truncated; head + tail kept] ...\n"
 
 
+_MORE = 4
+
+
 async def answer(source: Source, max_bytes: int) -> Answer:
     """The whole source if it fits `max_bytes`, else as much of both ends as does."""
     if source.size <= max_bytes:
@@ -14,8 +17,10 @@ async def answer(source: Source, max_bytes: int) -> Answer:
         return Answer(_text(body), Mode.TRUNCATE, ExtractStatus.COMPLETE, Coverage(1, 1, 1.0))
     marker = len(_MARKER.format(n=source.size))
     room = max(0, max_bytes - marker)
-    head = cut.head(await source.read(0, room - room // 2), room - room // 2)
-    tail = cut.tail(await source.read(source.size - room // 2, source.size), room // 2)
+    # A few bytes more than are shown, so that a character at the cut is seen whole and left out whole.
+    first, last = room - room // 2, room // 2
+    head = cut.head(await source.read(0, min(first + _MORE, source.size)), first)
+    tail = cut.tail(await source.read(max(0, source.size - last - _MORE), source.size), last)
     gap_start, gap_end = len(head), source.size - len(tail)
     body = head + _MARKER.format(n=gap_end - gap_start).encode() + tail
     missing = tuple(Gap(span.start, span.end, "truncated") for span in source.located(gap_start, gap_end))

@@ -47,6 +47,14 @@ class PolicyBook:
         if self._parsed(text).models:
             raise InvalidPolicy("`policy.models` is the operator's: it goes into the policy file.")
 
+    def check_request(self, text: str) -> None:
+        """Raises InvalidPolicy unless a request may carry this override."""
+        if not self._overrides:
+            raise InvalidPolicy(
+                "The operator allows no `policy` in a request. Set it on the session, or leave it out."
+            )
+        self.check_override(text)
+
     def _terms(self, model: str | None) -> Terms:
         """What the policy file says of a model; the settings' window where it says nothing."""
         keys: dict[str, Value] = {}
@@ -62,10 +70,8 @@ class PolicyBook:
         return Terms(window, told, encoding if isinstance(encoding, str) else None)
 
     def _resolve(self, tool_name: str, session: str | None, request: str | None) -> Policy:
-        if request is not None and not self._overrides:
-            raise InvalidPolicy(
-                "The operator allows no `policy` in a request. Set it on the session, or leave it out."
-            )
+        if request is not None:
+            self.check_request(request)
         layers = list(self._layers)
         for text in (session, request):
             if text is not None:

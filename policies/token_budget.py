@@ -5,4 +5,4 @@ from policies.facts import Facts, Policy
 
 def fires(facts: Facts, policy: Policy) -> bool:
     budget = facts.budget
-    return budget.enforced and facts.measure.tokens > budget.limit_tokens - budget.used_tokens
+    return budget.enforced and facts.measure.tokens > max(0, budget.limit_tokens - budget.used_tokens)

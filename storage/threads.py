@@ -17,7 +17,10 @@ class Threads:
     async def run(self, job: Callable[[*Ts], T], *args: *Ts) -> T:
         """Shielded: a cancelled caller stops waiting, the job still runs to its end."""
         loop = asyncio.get_running_loop()
-        return await asyncio.shield(loop.run_in_executor(self._executor, job, *args))
+        running = loop.run_in_executor(self._executor, job, *args)
+        # The error of a job that nobody waits for any more is nobody's.
+        running.add_done_callback(_seen)
+        return await asyncio.shield(running)
 
     def detach(self, job: Callable[[], object]) -> None:
         """Runs it some time soon; nobody waits."""
@@ -30,3 +33,8 @@ class Threads:
         """Returns when every job has ended."""
         self._is_closed = True
         await asyncio.to_thread(self._executor.shutdown)
+
+
+def _seen(done: asyncio.Future[T]) -> None:
+    if not done.cancelled():
+        done.exception()

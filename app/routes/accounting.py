@@ -12,6 +12,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel
 from starlette.responses import StreamingResponse
 
+from app.accept import prefers
 from app.openapi import example_of, problems
 from app.runtime import Runtime
 from domain.accounting import (
@@ -114,7 +115,7 @@ async def get_entries(
     rt: Runtime = request.app.state.runtime
     accept = request.headers.get("accept", "")
     for media, lines in ((CSV, _csv), (NDJSON, _ndjson)):
-        if media in accept:
+        if prefers(accept, media):
             # The first page before the answer begins: a bad cursor is still a clean error.
             first = await rt.ledger.entries(wanted, limit or EXPORT_PAGE, cursor)
             pages = _pages(rt, wanted, limit, first)

@@ -6,11 +6,12 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from app.accept import prefers
 from app.errors import problem
 from app.extractor import Extracted, extract
 from app.openapi import example_of, problems
 from app.runtime import Runtime
-from domain.errors import Gone, NotFound
+from domain.errors import Gone, InvalidField, NotFound
 from domain.extraction import Coverage, ExtractStatus, LlmUsage, Mode, Question, Span
 from domain.handles import parse_handle
 from extraction import frames
@@ -65,14 +66,12 @@ class ExtractOut(BaseModel):
 )
 async def post_extract(request: Request, body: ExtractIn) -> Response:
     rt: Runtime = request.app.state.runtime
-    plain = "text/plain" in request.headers.get("accept", "")
+    plain = prefers(request.headers.get("accept", ""), "text/plain")
     try:
-        question = Question(
-            parse_handle(body.handle),
-            body.extract,
-            body.mode,
-            tuple(Span(span.start, span.end) for span in body.ranges),
-        )
+        spans = tuple(Span(span.start, span.end) for span in body.ranges)
+        if any(span.start >= span.end for span in spans):
+            raise InvalidField("Each of `ranges` needs a `start` before its `end`.")
+        question = Question(parse_handle(body.handle), body.extract, body.mode, spans)
         deadline = min(body.deadline_ms or rt.settings.extract_deadline_ms, rt.settings.extract_deadline_ms)
         tenant = request.scope["tenant"]
         extracted = await extract(tenant, question, body.require_complete, deadline, rt)

@@ -8,6 +8,7 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 from msgspec import UNSET, Raw
 
+from app.accept import prefers
 from app.answers import JsonAnswer, result_out, spillgate_headers
 from app.governor import Governed, govern
 from app.openapi import body_of, problems, schema_of
@@ -210,15 +211,18 @@ def _text_of(raw: Raw | msgspec.UnsetType, most: int, field: str) -> str | None:
 
 
 def _is_minimal(headers: Headers) -> bool:
-    wants_text = b"text/plain" in headers.get(b"accept", b"")
-    return b"return=minimal" in headers.get(b"prefer", b"") and not wants_text
+    return b"return=minimal" in headers.get(b"prefer", b"").lower() and not _wants_text(headers)
+
+
+def _wants_text(headers: Headers) -> bool:
+    return prefers(headers.get(b"accept", b"").decode("latin-1"), "text/plain")
 
 
 def _answer(headers: Headers, governed: Governed, sent: Raw | None, warnings: tuple[str, ...]) -> Response:
     outcome = governed.outcome
     status = 200 if outcome.handle is None else 201
     more = {} if outcome.handle is None else {"Location": f"/results/{outcome.handle}"}
-    if b"text/plain" in headers.get(b"accept", b""):
+    if _wants_text(headers):
         more |= spillgate_headers(outcome)
         text = outcome.text.encode() if outcome.text is not None else governed.content
         return Response(text, status, more, media_type="text/plain; charset=utf-8")

@@ -1,6 +1,7 @@
 """Sessions: open, change, read, list, report usage, end."""
 
 import json
+import re
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -13,6 +14,8 @@ from domain.budget import Budget, Session, SessionChange
 from domain.errors import InvalidField, SessionEnded, SessionNotFound
 from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
 from domain.results import UsageReport
+
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 router = APIRouter(tags=["sessions"])
 
@@ -78,8 +81,10 @@ class SessionsOut(BaseModel):
 async def put_session(request: Request, session_id: SessionId, body: SessionIn) -> SessionOut:
     rt: Runtime = request.app.state.runtime
     key = _key(request, session_id)
-    policy = None if body.policy is None else json.dumps(body.policy, sort_keys=True)
+    policy = None if body.policy is None else json.dumps(body.policy, sort_keys=True, ensure_ascii=False)
     if policy is not None:
+        if _LONE_SURROGATE.search(policy):
+            raise InvalidField("`policy` holds a lone surrogate. Send valid Unicode.")
         if len(policy) > MAX_POLICY_BYTES:
             raise InvalidField(f"`policy` must be at most {MAX_POLICY_BYTES} bytes.")
         rt.policies.check_override(policy)

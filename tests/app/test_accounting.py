@@ -133,3 +133,22 @@ async def test_summaries_group(
     assert sum(row["entries"] for row in told["rows"]) == told["total"]["entries"] == 5
     assert told["total"]["bytes"] == 2 + 3 * len(BIG)
     assert told["total"]["failed"] == 1
+
+
+async def test_a_bad_cursor_is_a_clean_error_for_an_export_too(client: httpx.AsyncClient) -> None:
+    for media in ("text/csv", "application/x-ndjson"):
+        answer = await client.get("/accounting/entries?cursor=mine", headers={"Accept": media})
+        assert answer.status_code == 422
+
+
+async def test_what_is_read_back_costs_the_same_by_lines_as_by_bytes(client: httpx.AsyncClient) -> None:
+    text = "日本語" * 5000
+    sent = {"tool_name": "t", "content": text}
+    handle = (await client.post("/results", json=sent)).json()["handle"]
+    await client.get(f"/results/{handle}/lines")
+    await client.get(f"/results/{handle}/content")
+    lines, content = (await client.get("/accounting/entries?type=read")).json()["entries"]
+    for entry in (lines, content):
+        assert entry["details"]["bytes"] == len(text.encode())
+        assert entry["charactersOut"] == len(text)
+    assert lines["tokens_out"] == content["tokens_out"]

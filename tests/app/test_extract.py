@@ -118,3 +118,35 @@ async def test_a_wrong_question_is_422(client: httpx.AsyncClient, wrong: dict[st
     answer = await ask(client, UNKNOWN, **wrong)
     assert answer.status_code == 422
     assert answer.json()["code"] == "invalid_field"
+
+
+SPANS = [{"start": 10**9, "end": 10**9 + 9}, {"start": 9, "end": 2}]
+
+
+@pytest.mark.parametrize("span", SPANS)
+async def test_ranges_that_select_nothing_are_refused(
+    client: httpx.AsyncClient, span: dict[str, int]
+) -> None:
+    answer = await ask(client, await keep(client), ranges=[span])
+    assert answer.status_code == 422
+
+
+async def test_coverage_counts_what_is_left_out_at_a_cut_character(client: httpx.AsyncClient) -> None:
+    text = "日本語" * 5000
+    told = (await ask(client, await keep(client, text), mode="truncate")).json()
+    gap = told["coverage"]["missing"][0]
+    head, tail = told["body"].split("\n... [")[0], told["body"].split("kept] ...\n")[1]
+    assert gap == {
+        "start": len(head.encode()),
+        "end": len(text.encode()) - len(tail.encode()),
+        "reason": "truncated",
+    }
+
+
+@pytest.mark.parametrize("cap", [1, 50, 150, 200, 1000])
+async def test_the_answer_is_never_longer_than_the_size_cap(client: httpx.AsyncClient, cap: int) -> None:
+    handle = await keep(client)
+    await client.put("/sessions/s", json={"policy": {"max_bytes": cap}})
+    for mode in ("auto", "truncate"):
+        told = (await ask(client, handle, mode=mode)).json()
+        assert len(told["text"].encode()) <= cap

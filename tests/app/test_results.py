@@ -1,5 +1,6 @@
 """POST /results: what passes, what is stored, both ways in, and the same call twice."""
 
+import asyncio
 import json
 import re
 from pathlib import Path
@@ -241,3 +242,47 @@ async def test_a_retry_of_a_call_whose_result_was_deleted_keeps_it_again(client:
     assert again["handle"] == first["handle"]
     assert (await client.get(f"/results/{first['handle']}/content")).text == BIG
     assert len((await client.get("/accounting/entries?type=tool")).json()["entries"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("accept", "media"),
+    [
+        ("text/plain", "text/plain; charset=utf-8"),
+        ("Text/Plain", "text/plain; charset=utf-8"),
+        ("text/plain, application/json;q=0.5", "text/plain; charset=utf-8"),
+        ("application/json, text/plain, */*", "application/json"),
+        ("application/json, text/plain;q=0", "application/json"),
+        ("*/*", "application/json"),
+        ("", "application/json"),
+    ],
+)
+async def test_text_is_answered_only_to_who_would_rather_have_it(
+    client: httpx.AsyncClient, accept: str, media: str
+) -> None:
+    sent = {"tool_name": "t", "content": "x"}
+    answer = await client.post("/results", json=sent, headers={"Accept": accept})
+    assert answer.headers["content-type"] == media
+
+
+async def test_a_refused_policy_changes_nothing_of_the_session(client: httpx.AsyncClient) -> None:
+    await post(client, "x", session_id="s", context={"used_tokens": 1, "turn": 1})
+    before = (await client.get("/sessions/s")).json()["budget"]
+    wrong = {"context": {"used_tokens": 9, "turn": 2}, "policy": {"max_bytes": -1}}
+    assert (await post(client, "x", session_id="s", **wrong)).status_code == 422
+    assert (await client.get("/sessions/s")).json()["budget"] == before
+
+
+async def test_sends_of_one_call_under_different_policies_leave_no_body_behind(
+    client: httpx.AsyncClient,
+) -> None:
+    for number in range(5):
+        sends = [
+            post(client, BIG, session_id=f"s{number}", tool_call_id="c", policy={"max_bytes": cap})
+            for cap in (1, 100_000) * 4
+        ]
+        answers = await asyncio.gather(*sends)
+        assert {answer.status_code for answer in answers} <= {200, 201, 409}
+        handles = {answer.json().get("handle") for answer in answers if answer.status_code != 409}
+        assert len(handles) == 1
+        stored = (await client.get(f"/sessions/s{number}")).json()["stored_results"]
+        assert stored == (0 if handles == {None} else 1)

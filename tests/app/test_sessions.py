@@ -142,3 +142,14 @@ async def test_a_session_id_that_is_no_safe_name_is_refused(client: httpx.AsyncC
     answer = await client.post("/results", json={"session_id": name, "tool_name": "t", "content": BIG})
     assert answer.status_code == 422
     assert name not in answer.text
+
+
+async def test_a_policy_that_is_not_unicode_is_refused_and_spoils_no_list(client: httpx.AsyncClient) -> None:
+    body = rb'{"policy": {"tools": {"\ud800": {"max_bytes": 1}}}}'
+    headers = {"Content-Type": "application/json"}
+    assert (await client.put("/sessions/s", content=body, headers=headers)).status_code == 422
+    assert (await client.get("/sessions")).status_code == 200
+
+
+async def test_allow_lists_every_method_of_a_path(client: httpx.AsyncClient) -> None:
+    assert (await client.patch("/sessions/s")).headers["allow"] == "DELETE, GET, PUT"

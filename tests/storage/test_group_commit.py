@@ -1,0 +1,33 @@
+"""The one writer: what a fault of one change does to the others of its transaction."""
+
+import asyncio
+import sqlite3
+
+import pytest
+
+from storage.group_commit import GroupCommit
+from storage.sqlite_state import SqliteState
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_fault_of_ours_reaches_every_caller_and_the_writer_goes_on() -> None:
+    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    connection.execute("CREATE TABLE t (x)")
+    writer = GroupCommit(connection, SqliteState())
+
+    def good(writing: sqlite3.Connection) -> int:
+        return writing.execute("INSERT INTO t VALUES (1)").rowcount
+
+    def bad(writing: sqlite3.Connection) -> None:
+        raise ZeroDivisionError
+
+    async with asyncio.timeout(5):
+        outcomes = await asyncio.gather(
+            writer.run(good), writer.run(bad), writer.run(good), return_exceptions=True
+        )
+        assert any(isinstance(outcome, ZeroDivisionError) for outcome in outcomes)
+        assert await writer.run(good) == 1
+        kept = await writer.run(lambda reading: reading.execute("SELECT count(*) FROM t").fetchone()[0])
+        await writer.close()
+    assert kept == 1 + sum(outcome == 1 for outcome in outcomes)
