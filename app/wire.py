@@ -100,9 +100,14 @@ encode = msgspec.json.Encoder().encode
 _SURROGATE = re.compile(
     rb"(?:\\\\)++|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
-# Up to a byte that can be no part of an escape: no backslash, no letter that follows one, no hex digit.
+# Up to a byte that can be no part of an escape (no backslash, no letter that follows one, no hex digit), or
+# up to the end of an escape whose backslash has none before it.
 _NEAR = 256
-_PLAIN = re.compile(rb".*[ !#-.:-@G-[\]-`g-mo-qsv-~]", re.DOTALL)
+_PLAIN = re.compile(
+    rb".*(?:[ !#-.:-@G-[\]-`g-mo-qsv-~]"
+    rb'|(?<!\\)\\(?:[nrtbf"/]|u(?![dD][89abAB])[0-9a-fA-F]{4}))',
+    re.DOTALL,
+)
 # Whole escapes only; a high surrogate waits for what follows it.
 _WHOLE = re.compile(
     rb"(?:[^\\]++|\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\u[0-9a-fA-F]{4}|(?=[^\\]))"

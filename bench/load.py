@@ -48,9 +48,6 @@ class _Client(asyncio.Protocol):
 
     def _send(self) -> None:
         self._sent = time.perf_counter()
-        if self._sent >= self._until:
-            self._transport.close()
-            return
         self._transport.write(self._requests[self._next % len(self._requests)])
         self._next += 1
 
@@ -68,7 +65,10 @@ class _Client(asyncio.Protocol):
             self._tally.seconds.append(time.perf_counter() - self._sent)
             del self._answer[: self._whole]
             self._whole = 0
-            self._send()
+            if time.perf_counter() < self._until:
+                self._send()
+            else:
+                self._transport.close()
 
     def connection_lost(self, error: Exception | None) -> None:
         if not self.done.done():
@@ -76,7 +76,7 @@ class _Client(asyncio.Protocol):
 
 
 async def run(port: int, requests: Sequence[bytes], seconds: float, clients: int = 16) -> Tally:
-    """Each client sends one request after the other until the time is over."""
+    """Each client sends one request after the other until the time is over, but one at least."""
     tally = Tally()
     started = time.perf_counter()
     loop = asyncio.get_running_loop()
