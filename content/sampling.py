@@ -6,7 +6,7 @@ from domain.ports import Tokenizer
 
 _WINDOW = 384
 _WINDOWS = 32
-_BUDGET = 8 * 1024
+_BUDGET = 6 * 1024
 
 # Between a letter or digit and ASCII punctuation or space no token is cut in two: see tokens.py.
 _WHOLE = re.compile(
@@ -17,7 +17,7 @@ _WHOLE = re.compile(
 class Sample:
     """Keeps every window until there are too many, then every second one, and so on.
 
-    Whatever the length, at most 12 Ki characters are kept and 8 Ki tokenised, once, at the end.
+    Whatever the length, at most 12 Ki characters are kept and 6 Ki tokenised, once, at the end.
     """
 
     __slots__ = ("_encoding", "_next", "_seen", "_stride", "_windows")
