@@ -8,9 +8,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.access import ApiKeys, check_host, check_origin
 from app.errors import problem, problem_of_status, stored_of
 from app.settings import Settings
-from app.visit import BodyGate as BodyGate
-from app.visit import ClientDisconnected as ClientDisconnected
-from app.visit import Visit, too_large
+from app.visit import BodyGate, ClientDisconnected, Visit, too_large
 from domain.errors import (
     BadRequest,
     BodyTooLarge,

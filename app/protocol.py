@@ -13,7 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.errors import stored_of
 from app.refusals import CROWDED, INVALID, LARGE_HEAD, SLOW_BODY, SLOW_HEAD, Refusal
-from app.visit import FREE_BYTES
+from app.visit import Visit
 
 MAX_CONNECTIONS = 4096
 
@@ -42,8 +42,9 @@ class Protocol(HttpToolsProtocol):
     HEAD_SECONDS: ClassVar[float] = 10.0
     BODY_SECONDS: ClassVar[float] = 15.0
     BODY_PROGRESS: ClassVar[int] = 1024
-    # A body that holds bytes of the common pool keeps others out of it: it has to hurry more.
-    LARGE_BODY_PROGRESS: ClassVar[int] = 256 << 10
+    # A body that holds bytes of the common pool keeps others out of it: it has to hurry more. A streamed one
+    # that is let go on the way does not.
+    HOLDER_PROGRESS: ClassVar[int] = 256 << 10
     READER_SECONDS: ClassVar[float] = 30.0
     LINGER_SECONDS: ClassVar[float] = 2.0
     LINGER_BYTES: ClassVar[int] = 128 << 20
@@ -228,8 +229,9 @@ class Protocol(HttpToolsProtocol):
             return True
         if not self.in_body:
             return False
-        large = self.body_bytes > FREE_BYTES
-        wanted = self.LARGE_BODY_PROGRESS if large else self.BODY_PROGRESS
+        visit = self.cycle.scope.get("visit")
+        hurries = isinstance(visit, Visit) and visit.holds_pool
+        wanted = self.HOLDER_PROGRESS if hurries else self.BODY_PROGRESS
         moved = self.body_bytes - self.body_mark >= wanted
         if moved:
             self.body_mark = self.body_bytes

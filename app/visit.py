@@ -94,6 +94,11 @@ class Visit:
         self._kept += size
         self._take()
 
+    @property
+    def holds_pool(self) -> bool:
+        """True while some of its body takes room in the pool that others share."""
+        return self._taken > 0
+
     def let_go(self, size: int) -> None:
         """That many bytes of the body are no longer in memory: a streamed one holds little of the pool."""
         self._kept = max(0, self._kept - size)

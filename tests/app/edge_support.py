@@ -19,9 +19,10 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from app import serving
 from app.access import ApiKeys
-from app.door import BodyGate, Door
+from app.door import Door
 from app.errors import install
 from app.settings import Settings
+from app.visit import BodyGate
 
 KEY = "sk-edge-0123456789"
 
@@ -87,6 +88,7 @@ def _add_routes(app: FastAPI) -> None:
     for path in ("/hello", "/livez", "/metrics"):
         app.add_api_route(path, _hello, methods=["GET"])
     app.add_api_route("/results", _results, methods=["POST"])
+    app.add_api_route("/let_go", _let_go, methods=["POST"])
     app.add_api_route("/held", _held, methods=["POST"])
     app.add_api_route("/early", _early, methods=["POST"])
     app.add_api_route("/items", _items, methods=["POST"])
@@ -109,6 +111,14 @@ async def _results(request: Request) -> Response:
         events.append(type(error).__name__)
         raise
     events.append(f"read {size}")
+    return PlainTextResponse(str(size))
+
+
+async def _let_go(request: Request) -> Response:
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        request.scope["visit"].let_go(len(chunk))
     return PlainTextResponse(str(size))
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from app.access import ApiKeys
-from app.door import BodyGate, ClientDisconnected, Door
-from app.visit import FREE_BYTES
+from app.door import Door
+from app.visit import FREE_BYTES, BodyGate, ClientDisconnected
 from domain.errors import BodyTooLarge, Overloaded
 from tests.app.edge_support import KEY, keys_file, settings_of
 

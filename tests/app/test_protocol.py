@@ -27,6 +27,7 @@ from tests.app.edge_support import (
 pytestmark = pytest.mark.anyio
 
 CAP = 1 << 20
+LARGE = 100_000
 
 
 @pytest.fixture
@@ -181,6 +182,22 @@ def test_a_slow_body_that_moves_is_read_to_its_end(host: Served) -> None:
             time.sleep(0.12)
             sock.sendall(b"x" * 2048)
         assert read_all(sock).endswith(b"12288")
+
+
+@pytest.mark.parametrize(("path", "is_read"), [("/results", False), ("/let_go", True)])
+def test_a_large_body_has_to_hurry_only_while_it_holds_what_others_need(
+    host: Served, path: str, is_read: bool
+) -> None:
+    size = LARGE + 12 * 2048
+    with host.connect() as sock:
+        sock.sendall(head("POST", path, f"Content-Length: {size}", "Connection: close") + b"x" * LARGE)
+        with contextlib.suppress(OSError):
+            for _ in range(12):
+                time.sleep(0.12)
+                sock.sendall(b"x" * 2048)
+        answer = read_all(sock)
+    assert answer.endswith(str(size).encode()) == is_read
+    assert (b" 408 " in answer) != is_read
 
 
 def test_a_client_that_goes_away_within_its_body_ends_quietly(host: Served) -> None:
