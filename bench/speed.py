@@ -19,7 +19,7 @@ SIZES = {"2 KB, passes": 2_000, "100 KB, stored": 100_000, "1 MB, stored": 1_000
 def requests(size: int) -> list[bytes]:
     return [
         load.request("/results", json.dumps({"tool_name": "bench", "content": text}).encode())
-        for text in corpus.texts(size, 64 if size < 500_000 else 16)
+        for text in corpus.texts(size, min(2000, 16_000_000 // size))
     ]
 
 

@@ -55,7 +55,9 @@ class GroupCommit:
         answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(change, answer))
         if not self._is_running:
-            self._start()
+            # Not before whatever else is ready has run: it may have changes too, and they share a transaction.
+            self._is_running = True
+            asyncio.get_running_loop().call_soon(self._start)
         return cast(T, await answer)
 
     async def close(self) -> None:
@@ -65,7 +67,6 @@ class GroupCommit:
         self._executor.shutdown()
 
     def _start(self) -> None:
-        self._is_running = True
         running = asyncio.get_running_loop().run_in_executor(self._executor, self._commit_waiting)
         running.add_done_callback(self._finish)
 
@@ -77,10 +78,11 @@ class GroupCommit:
         return list(zip(batch, self._commit([waiting.change for waiting in batch]), strict=True))
 
     def _finish(self, done: asyncio.Future[list[tuple[_Waiting, object]]]) -> None:
-        self._is_running = False
         batch = self._batch
         if self._waiting:
             self._start()
+        else:
+            self._is_running = False
         fault = done.exception()
         # A fault of ours: every caller of the batch is told, and none waits for ever.
         outcomes = done.result() if fault is None else [(waiting, fault) for waiting in batch]

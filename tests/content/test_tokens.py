@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 
+import psutil
 import pytest
 import tiktoken
 from hypothesis import given, settings
@@ -96,6 +97,26 @@ def metered(encoding: Encoding, pieces: list[str]) -> tuple[int, bool]:
 @given(st.one_of(st.text(), st.lists(st.sampled_from(WORDS)).map("".join)))
 def test_counts_are_those_of_tiktoken(text: str) -> None:
     assert load_encoding("o200k_base").count(text) == len(reference().encode_ordinary(text))
+
+
+@pytest.mark.parametrize("text", ["s'\u017f'Sa", "a'\u017f'\u017f'St", "it'\u017f", "1\u0301's'\u017f'St"])
+def test_a_contraction_with_a_long_s_counts_as_tiktoken_counts_it(encoding: Encoding, text: str) -> None:
+    assert encoding.count(text) == len(reference().encode_ordinary(text))
+
+
+def test_special_tokens_are_counted_as_the_text_that_they_are(encoding: Encoding) -> None:
+    text = "<|endoftext|> and <|fim_prefix|>"
+    assert encoding.count(text) == len(reference().encode_ordinary(text))
+
+
+def test_what_the_tokenizer_remembers_is_bounded_in_bytes(encoding: Encoding) -> None:
+    letters = bytes(97 + number % 26 for number in range(256))
+    process = psutil.Process()
+    encoding.count("warm up")
+    before = process.memory_info().rss
+    for _ in range(1000):
+        encoding.count(os.urandom(60_000).translate(letters).decode())
+    assert process.memory_info().rss - before < 64 << 20
 
 
 def test_a_lone_surrogate_counts_as_tiktoken_counts_it(encoding: Encoding) -> None:
