@@ -54,11 +54,17 @@ class Encoding:
             self._remembered = len(text)
         tokenizer = _folding(self._name) if _LONG_S in text else self._tokenizer
         try:
-            return len(tokenizer.encode_ordinary(text))
+            return _count(tokenizer, text)
         except UnicodeEncodeError:
             # What tiktoken does with a lone surrogate: U+FFFD.
-            replaced = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-            return len(tokenizer.encode_ordinary(replaced))
+            return _count(tokenizer, text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+
+
+def _count(tokenizer: AnyTokenizer, text: str) -> int:
+    # Special tokens start so, and are text here. The flat way, four bytes a token, would not take them as such.
+    if "<|" in text:
+        return len(tokenizer.encode_ordinary(text))
+    return len(tokenizer.encode_flat(text)) // 4
 
 
 @cache

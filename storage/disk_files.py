@@ -17,6 +17,12 @@ _sync_data = getattr(os, "fdatasync", os.fsync)
 class Files:
     """Every name is relative to an open directory, and no call follows a symbolic link."""
 
+    def __init__(self) -> None:
+        # There is no way to read it but to set it.
+        umask = os.umask(0o077)
+        os.umask(umask)
+        self._owner_is_masked = bool(umask & 0o600)
+
     def make_dir(self, name: str, parent: int) -> None:
         os.mkdir(name, 0o700, dir_fd=parent)
         # Again, since a umask may have taken away more than it should.
@@ -24,7 +30,8 @@ class Files:
 
     def create(self, name: str, parent: int) -> int:
         fd = os.open(name, _NEW, 0o600, dir_fd=parent)
-        os.fchmod(fd, 0o600)
+        if self._owner_is_masked:
+            os.fchmod(fd, 0o600)
         return fd
 
     def write(self, fd: int, data: memoryview) -> int:

@@ -27,6 +27,7 @@ class RecordingFiles(Files):
     """Does the real thing and writes down what it did, by inode."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.done: list[tuple[Any, ...]] = []
 
     def answered(self, name: str) -> None:

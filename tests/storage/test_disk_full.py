@@ -21,6 +21,7 @@ class FailingFiles(Files):
     """After `room` bytes writes fall short, then fail; `failing` names a call that fails with `code`."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.room = 1 << 40
         self.failing = ""
         self.code = errno.EIO
