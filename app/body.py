@@ -20,6 +20,8 @@ INLINE_BYTES = 1 << 14
 """Counting more than this takes over half a millisecond: it goes to a thread."""
 
 SLICE_BYTES = 1 << 18
+WHOLE_BYTES = 3 << 20
+"""Text that comes decoded and is only sampled is weighed on the loop: a millisecond and a half a MiB."""
 
 
 class Body:
@@ -116,7 +118,10 @@ class Body:
         # Past the size cap its fate is decided: from there on an estimate of the tokens is enough.
         if 0 < self._policy.max_bytes < meter.bytes + len(chunk) and not self._policy.bypass:
             meter.estimate_tokens()
-        if len(chunk) <= (SLICE_BYTES if meter.estimates else INLINE_BYTES):
+        inline = INLINE_BYTES
+        if meter.estimates:
+            inline = SLICE_BYTES if text is None else WHOLE_BYTES
+        if len(chunk) <= inline:
             meter.feed(chunk, text)
         else:
             await anyio.to_thread.run_sync(partial(_feed, meter, chunk, text), limiter=self._counting)
@@ -132,7 +137,7 @@ class Body:
 
 
 def _feed(meter: Meter, chunk: bytes, text: str | None) -> None:
-    if len(chunk) <= SLICE_BYTES:
+    if text is not None:
         meter.feed(chunk, text)
         return
     for start in range(0, len(chunk), SLICE_BYTES):

@@ -18,11 +18,17 @@ MAX_POLICY_BYTES = 8192
 
 _QUOTE, _BRACKET = b'"['
 
+RAW_BYTES = 1 << 14
+WHOLE_BYTES = 2 << 20
+"""A JSON body up to this size is parsed on the event loop."""
+
 PIECE_BYTES = 1 << 18
 """How much of a JSON string is unescaped at a time."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]*(?![\s\S])")]
 Label = Annotated[str, Meta(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*(?![\s\S])")]
+Blocks = Annotated[list[Raw], Meta(max_length=10_000)]
+Content = Raw | str | list[Raw]
 Tokens = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 
 
@@ -33,11 +39,8 @@ class UsageIn(Struct, forbid_unknown_fields=True, frozen=True):
     turn: Annotated[int, Meta(ge=0, le=1_000_000_000)] | None = None
 
 
-class ResultIn(Struct, forbid_unknown_fields=True, frozen=True):
-    """One tool result. `content` is a string, or a list of MCP content blocks."""
-
+class _Result(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     tool_name: Name
-    content: Raw
     session_id: str = DEFAULT_SESSION
     tool_call_id: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
     tool_arguments: Raw | UnsetType = UNSET
@@ -48,6 +51,18 @@ class ResultIn(Struct, forbid_unknown_fields=True, frozen=True):
     model: Label | None = None
     context: UsageIn | None = None
     policy: Raw | UnsetType = UNSET
+
+
+class ResultIn(_Result, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """One tool result. `content` is a string, or a list of MCP content blocks."""
+
+    content: Raw
+
+
+class WholeResultIn(_Result, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """The same, its content decoded at once."""
+
+    content: str | Blocks
 
 
 class Block(Struct, frozen=True):
@@ -92,7 +107,8 @@ class ResultOut(Struct, frozen=True):
 
 _decode = msgspec.json.Decoder(ResultIn).decode
 _decode_text = msgspec.json.Decoder(str).decode
-_decode_list = msgspec.json.Decoder(Annotated[list[Raw], Meta(max_length=10_000)]).decode
+_decode_whole = msgspec.json.Decoder(WholeResultIn).decode
+_decode_list = msgspec.json.Decoder(Blocks).decode
 _decode_block = msgspec.json.Decoder(Block).decode
 encode = msgspec.json.Encoder().encode
 
@@ -114,19 +130,26 @@ _WHOLE = re.compile(
     rb"|\\u(?![dD][89abAB])[0-9a-fA-F]{4}|\\[^u])*+",
 )
 
+_WRONG_CONTENT = "`content` must be a string or a list of at most 10,000 content blocks."
 SURROGATE_WARNING = "The content held lone surrogates; each was replaced by U+FFFD."
 
 
-def read_result(body: bytes | bytearray) -> tuple[ResultIn, tuple[str, ...]]:
+def read_result(body: bytes) -> tuple[ResultIn | WholeResultIn, tuple[str, ...]]:
     """The request and warnings. Raises BadRequest for what is not JSON, InvalidField for a wrong field."""
+    # A small content may go back as it came; a large one would be held twice; one in between is read once.
+    whole = RAW_BYTES < len(body) <= WHOLE_BYTES
+    decode: Callable[[Data], ResultIn | WholeResultIn] = _decode_whole if whole else _decode
+    sent: ResultIn | WholeResultIn
     try:
-        return checked(_decode, body), ()
+        sent = checked(decode, body)
+        return sent, ()
     except BadRequest:
         # JavaScript slices strings between surrogates and sends the halves.
         repaired, _ = _SURROGATE.subn(_mended, body)
         if repaired == body:
             raise
-        return checked(_decode, repaired), (SURROGATE_WARNING,)
+        sent = checked(decode, repaired)
+        return sent, (SURROGATE_WARNING,)
 
 
 def _mended(found: re.Match[bytes]) -> bytes:
@@ -151,24 +174,31 @@ def _rule(message: str) -> str:
     if message.startswith("Object contains unknown field"):
         known = UsageIn if "`$.context`" in message else ResultIn
         return f"A field is not known here. Known are: {', '.join(known.__struct_fields__)}."
-    return f"{message}."
+    return _WRONG_CONTENT if message.endswith("`$.content`") else f"{message}."
 
 
-def read_pieces(raw: Raw) -> Iterator[str]:
+def read_pieces(content: Content) -> Iterator[str]:
     """A content's text, a piece at a time, so that a large one is never held decoded. At most 10,000 blocks.
 
     A string is unescaped; of blocks, text is taken as it is and any other block as its JSON, one to a line.
     """
-    view = memoryview(raw)
-    if view[0] == _QUOTE:
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, list):
+        yield from _blocks(content)
+    elif (view := memoryview(content))[0] == _QUOTE:
         yield from _unescaped(view)
     elif view[0] == _BRACKET:
-        for number, block in enumerate(checked(_decode_list, raw)):
-            if number:
-                yield "\n"
-            yield from _block(block)
+        yield from _blocks(checked(_decode_list, content))
     else:
-        raise InvalidField("`content` must be a string or a list of content blocks.")
+        raise InvalidField(_WRONG_CONTENT)
+
+
+def _blocks(blocks: list[Raw]) -> Iterator[str]:
+    for number, block in enumerate(blocks):
+        if number:
+            yield "\n"
+        yield from _block(block)
 
 
 def _block(raw: Raw) -> Iterator[str]:

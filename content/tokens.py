@@ -61,7 +61,7 @@ class Encoding:
 
 
 def _count(tokenizer: AnyTokenizer, text: str) -> int:
-    # Special tokens start so, and are text here. The flat way, four bytes a token, would not take them as such.
+    # So begin special tokens, which are text here, and which the flat way, four bytes a token, takes for one.
     if "<|" in text:
         return len(tokenizer.encode_ordinary(text))
     return len(tokenizer.encode_flat(text)) // 4

@@ -81,9 +81,10 @@ class DiskDraft:
                 raise
 
     def _spill(self) -> None:
-        data = self._waiting[0] if len(self._waiting) == 1 else b"".join(self._waiting)
-        write_all(self._shelf.files, self._open(), data)
-        self._spilled += len(data)
+        fd = self._open()
+        for chunk in self._waiting:
+            write_all(self._shelf.files, fd, chunk)
+        self._spilled += self._waiting_bytes
         self._waiting = []
         self._waiting_bytes = 0
 

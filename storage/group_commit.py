@@ -55,7 +55,7 @@ class GroupCommit:
         answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(change, answer))
         if not self._is_running:
-            # Not before whatever else is ready has run: it may have changes too, and they share a transaction.
+            # After whatever else is ready now: it may have changes too, and they share a transaction.
             self._is_running = True
             asyncio.get_running_loop().call_soon(self._start)
         return cast(T, await answer)
