@@ -134,7 +134,7 @@ _WRONG_CONTENT = "`content` must be a string or a list of at most 10,000 content
 SURROGATE_WARNING = "The content held lone surrogates; each was replaced by U+FFFD."
 
 
-def read_result(body: bytes) -> tuple[ResultIn | WholeResultIn, tuple[str, ...]]:
+def read_result(body: bytes | bytearray) -> tuple[ResultIn | WholeResultIn, tuple[str, ...]]:
     """The request and warnings. Raises BadRequest for what is not JSON, InvalidField for a wrong field."""
     # A small content may go back as it came; a large one would be held twice; one in between is read once.
     whole = RAW_BYTES < len(body) <= WHOLE_BYTES

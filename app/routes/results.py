@@ -7,6 +7,7 @@ import anyio
 import msgspec
 from fastapi import APIRouter, Request, Response
 from msgspec import UNSET, Raw
+from starlette.types import Message
 
 from app.accept import prefers
 from app.answers import JsonAnswer, result_out, spillgate_headers
@@ -92,17 +93,25 @@ async def _from_json(request: Request, headers: Headers) -> Response:
     return _answer(headers, governed, sent.content, warnings)
 
 
-async def _read(request: Request) -> bytes:
+async def _read(request: Request) -> bytes | bytearray:
     """All of the body. Starlette's own stream costs a small result three microseconds more."""
-    chunks: list[bytes] = []
-    more = True
-    while more:
-        message = await request.receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnected
-        chunks.append(message.get("body", b""))
-        more = message.get("more_body", False)
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    message = await _more(request)
+    if not message.get("more_body", False):
+        first: bytes = message.get("body", b"")
+        return first
+    # Grown in place: joined at the end, a large body would be held twice.
+    body = bytearray(message.get("body", b""))
+    while message.get("more_body", False):
+        message = await _more(request)
+        body += message.get("body", b"")
+    return body
+
+
+async def _more(request: Request) -> Message:
+    message = await request.receive()
+    if message["type"] == "http.disconnect":
+        raise ClientDisconnected
+    return message
 
 
 async def _from_text(request: Request, headers: Headers) -> Response:
