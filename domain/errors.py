@@ -19,9 +19,14 @@ SpillgateError
 ├── BodyTooLarge · UnsupportedMedia · RangeNotSatisfiable
 ├── Incomplete            the caller asked for all or nothing
 ├── Overloaded · Draining
-└── StorageError
-    ├── StoreUnavailable
-    └── StoreFull
+├── StorageError
+│   ├── StoreUnavailable
+│   └── StoreFull
+└── ModelError            a call to a model failed; extraction falls back, a client never sees it
+    ├── ModelUnavailable  the same call may succeed in a moment
+    ├── ModelRefused      the same call will fail again: another model may do
+    ├── ModelBadReply     an answer came that cannot be used
+    └── ContextExceeded   the prompt was longer than the model's window
 ConfigError               refuses to start; never reaches a client
 """
 
@@ -147,6 +152,35 @@ class StoreUnavailable(StorageError):
 
 class StoreFull(StorageError):
     code = "store_full"
+
+
+class ModelError(SpillgateError):
+    """`detail` is a short reason, said in warnings and in the accounting: never a backend's own words."""
+
+    code = "model_error"
+
+
+class ModelUnavailable(ModelError):
+    """`retry_after` in seconds, where the backend asked for a pause; None where it did not."""
+
+    code = "model_unavailable"
+    retryable = True
+
+    def __init__(self, detail: str, retry_after: float | None = None) -> None:
+        super().__init__(detail)
+        self.retry_after = retry_after
+
+
+class ModelRefused(ModelError):
+    code = "model_refused"
+
+
+class ModelBadReply(ModelError):
+    code = "model_bad_reply"
+
+
+class ContextExceeded(ModelError):
+    code = "context_exceeded"
 
 
 class ConfigError(Exception):

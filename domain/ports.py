@@ -8,6 +8,7 @@ from typing import Protocol
 from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, SummaryRow
 from domain.budget import Budget, Session, SessionChange, Window
 from domain.handles import Handle, SessionKey
+from domain.llm import ModelTerms, Prompt, Reply
 from domain.results import StoredResult, UsageReport
 
 
@@ -24,6 +25,18 @@ class Tokenizer(Protocol):
     def name(self) -> str: ...
 
     def count(self, text: str) -> int: ...
+
+
+class Model(Protocol):
+    """One model behind one backend. One call is one attempt: who retries is not decided here."""
+
+    @property
+    def terms(self) -> ModelTerms: ...
+
+    async def complete(self, prompt: Prompt) -> Reply:
+        """Raises ModelUnavailable, ModelRefused, ModelBadReply, ContextExceeded. Bounds what it reads, but
+        not its time: that is the caller's, by cancelling; a cancelled call leaves nothing open."""
+        ...
 
 
 class Draft(Protocol):

@@ -1,0 +1,85 @@
+"""What a strategy is given, and what it may say on the way."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from domain.extraction import LlmUsage
+from domain.llm import ModelTerms, Prompt, Reply
+from extraction.source import Source
+
+
+class StrategyFailed(Exception):
+    """It cannot answer; `reason` is said to the model that asked, in the warning of the fallback."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Asking(Protocol):
+    """One extraction's way to the models."""
+
+    @property
+    def terms(self) -> ModelTerms:
+        """Of the model that is asked first now."""
+        ...
+
+    @property
+    def seconds_left(self) -> float:
+        """Until this extraction must have answered."""
+        ...
+
+    @property
+    def usage(self) -> LlmUsage:
+        """Spent so far by this extraction."""
+        ...
+
+    def count(self, text: str) -> int:
+        """Tokens, by the encoding of the model asked first."""
+        ...
+
+    async def ask(self, prompt: Prompt, seconds: float | None = None) -> Reply:
+        """The first model that answers within `seconds` (all that is left, by default). Retries what may
+        help. Raises ModelError: ContextExceeded if the prompt is too long for it, otherwise whatever the
+        last attempt failed with."""
+        ...
+
+
+class Findings(Protocol):
+    """What was found out before in this session, kept until it ends."""
+
+    async def find(self, key: str) -> str | None: ...
+
+    async def keep(self, key: str, finding: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One step, for whoever watches: `plan`, `chunk` or `reduce`. `fields` are JSON values."""
+
+    event: str
+    fields: dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The policy keys that extraction goes by."""
+
+    max_chunks: int = 1
+    overlap_percent: int = 10
+    avg_line_bytes: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One question to one stored result. `asking` is None where no model is configured. The body of the
+    answer may have `max_bytes` of UTF-8."""
+
+    source: Source
+    extract: str
+    max_bytes: int
+    terms: Terms
+    asking: Asking | None
+    findings: Findings
+    progress: Callable[[Progress], None] = lambda step: None
