@@ -210,6 +210,15 @@ class Ledger(Protocol):
         """When the accounting last saw this handle stored (Unix ms); tells expired from never known."""
         ...
 
+    async def finding(self, key: SessionKey, epoch: int, name: str) -> str | None:
+        """What was kept under this name in this life of the session."""
+        ...
+
+    async def keep_finding(self, key: SessionKey, epoch: int, name: str, text: str) -> None:
+        """Keeps a text until the session ends, is emptied or is forgotten. Not kept, and no error, where
+        that has happened already."""
+        ...
+
     async def sweep(self) -> list[SessionKey]:
         """Forgets idle sessions and entries past their retention. Answers the ended sessions that it
         still remembers, so that bodies left behind by a crash can be deleted."""

@@ -48,6 +48,11 @@ def ended(session: Session, now: int) -> Session:
     return replace(session, ended_at=now)
 
 
+def keeps(session: Session, epoch: int) -> bool:
+    """True while findings of that life of the session may be kept."""
+    return session.ended_at is None and session.epoch == epoch
+
+
 def admitted(session: Session | None, charge: Charge) -> Session:
     """The session that a charge goes to. Raises SessionEnded, Conflict."""
     if session is None:

@@ -23,10 +23,11 @@ from storage import accounts, cursors
 
 @dataclass(slots=True)
 class _Kept:
-    """One session, with the charges that its named calls made, by epoch and call id."""
+    """One session, with the charges that its named calls made, by epoch and call id, and its findings."""
 
     session: Session
     calls: dict[tuple[int, str], Charge] = field(default_factory=dict)
+    findings: dict[str, str] = field(default_factory=dict)
 
 
 class MemoryLedger:
@@ -116,8 +117,11 @@ class MemoryLedger:
         return self._save(accounts.reported(session, report, self._clock()))
 
     async def end(self, key: SessionKey) -> Session | None:
-        session = await self.session(key)
-        return None if session is None else self._save(accounts.ended(session, self._clock()))
+        kept = self._sessions.get(key)
+        if kept is None:
+            return None
+        kept.findings.clear()
+        return self._save(accounts.ended(kept.session, self._clock()))
 
     async def sessions(self, tenant: str, limit: int, cursor: str | None) -> SessionPage:
         after = "" if cursor is None else cursors.decode("sessions", cursor)
@@ -151,6 +155,15 @@ class MemoryLedger:
 
     async def stored_at(self, tenant: str, handle: Handle) -> int | None:
         return self._stored_at.get((tenant, str(handle)))
+
+    async def finding(self, key: SessionKey, epoch: int, name: str) -> str | None:
+        kept = self._sessions.get(key)
+        return kept.findings.get(name) if kept is not None and kept.session.epoch == epoch else None
+
+    async def keep_finding(self, key: SessionKey, epoch: int, name: str, text: str) -> None:
+        kept = self._sessions.get(key)
+        if kept is not None and accounts.keeps(kept.session, epoch):
+            kept.findings[name] = text
 
     async def sweep(self) -> list[SessionKey]:
         now = self._clock()

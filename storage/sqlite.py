@@ -116,7 +116,10 @@ class SqliteLedger:
 
         def end(connection: sqlite3.Connection) -> Session | None:
             before = self._state.read(connection, key)
-            return None if before is None else self._state.save(accounts.ended(before, now))
+            if before is None:
+                return None
+            connection.execute(rows.FORGET_FINDINGS, key)
+            return self._state.save(accounts.ended(before, now))
 
         return await self._writer.run(end)
 
@@ -143,6 +146,19 @@ class SqliteLedger:
         )
         found: int | None = row[0]
         return found
+
+    async def finding(self, key: SessionKey, epoch: int, name: str) -> str | None:
+        asked = (*key, epoch, name)
+        row = self._now(lambda connection: connection.execute(rows.FINDING, asked).fetchone())
+        return None if row is None else str(row[0])
+
+    async def keep_finding(self, key: SessionKey, epoch: int, name: str, text: str) -> None:
+        def keep(connection: sqlite3.Connection) -> None:
+            session = self._state.read(connection, key)
+            if session is not None and accounts.keeps(session, epoch):
+                connection.execute(rows.KEEP_FINDING, (*key, epoch, name, text))
+
+        await self._writer.run(keep)
 
     async def sweep(self) -> list[SessionKey]:
         now = self._clock()

@@ -25,6 +25,9 @@ APPEND = (
     " model, handle, latency, bytes, tokens_in, tokens_out, tokens_saved, cost_usd, epoch, call_id,"
     " fingerprint, entry, text) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
 )
+FINDING = "SELECT text FROM findings WHERE tenant = ? AND session_id = ? AND epoch = ? AND name = ?"
+KEEP_FINDING = "INSERT OR REPLACE INTO findings VALUES (?,?,?,?,?)"
+FORGET_FINDINGS = "DELETE FROM findings WHERE tenant = ? AND session_id = ?"
 STORED_AT = (
     "SELECT max(timestamp) FROM entries WHERE tenant = ? AND handle = ? AND handle IS NOT NULL"
     " AND type = 'tool'"

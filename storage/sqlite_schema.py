@@ -9,7 +9,13 @@ from pathlib import Path
 from domain.errors import ConfigError
 from storage.locks import make_directories, take_lock
 
-VERSION = 1
+VERSION = 2
+_FINDINGS = """
+CREATE TABLE findings (
+  tenant TEXT NOT NULL, session_id TEXT NOT NULL, epoch INTEGER NOT NULL, name TEXT NOT NULL,
+  text TEXT NOT NULL, PRIMARY KEY (tenant, session_id, epoch, name)
+);
+"""
 _SCHEMA = """
 CREATE TABLE sessions (
   tenant TEXT NOT NULL, session_id TEXT NOT NULL, epoch INTEGER NOT NULL,
@@ -32,6 +38,8 @@ CREATE INDEX entries_of_handle ON entries (tenant, handle) WHERE handle IS NOT N
 CREATE TABLE pulse (one INTEGER PRIMARY KEY, beat INTEGER NOT NULL);
 INSERT INTO pulse VALUES (1, 0);
 """
+# What brings a file of each version to the next.
+_STEPS = (_SCHEMA, _FINDINGS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,5 +103,6 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
             f"{path} was written by a newer Spillgate (schema {version}, this one knows {VERSION}). Run that "
             "version, or name another file."
         )
-    if version == 0:
-        connection.executescript(f"BEGIN IMMEDIATE;{_SCHEMA}PRAGMA user_version = {VERSION};COMMIT;")
+    if version < VERSION:
+        steps = "".join(_STEPS[version:])
+        connection.executescript(f"BEGIN IMMEDIATE;{steps}PRAGMA user_version = {VERSION};COMMIT;")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from domain.budget import Session
 from domain.handles import SessionKey
+from storage.sqlite_rows import FORGET_FINDINGS
 from storage.sqlite_state import SqliteState
 
 MOST = 500
@@ -49,6 +50,7 @@ def forget_session(key: SessionKey, times: Times, state: SqliteState) -> Callabl
         # Calls first: were the session gone before them, its next life would take them for its own.
         if connection.execute(_FORGET_CALLS, (*key, MOST)).rowcount == MOST:
             return False
+        connection.execute(FORGET_FINDINGS, key)
         connection.execute(_FORGET_SESSION, key)
         state.forget(key)
         return True
