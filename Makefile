@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-.PHONY: help run test check format bench openapi lock up down clean
+.PHONY: help run run-demo test interop check format bench openapi lock up down clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,8 +23,20 @@ $(VENV)/.dev: requirements-dev.lock $(VENV)/.run
 run: $(VENV)/.run ## Serve on 127.0.0.1:8377 (disk + SQLite; settings from SPILLGATE_*)
 	$(BIN)/python -m app.cli serve
 
+run-demo: $(VENV)/.run ## Serve with the built-in demo model: extraction without a key
+	SPILLGATE_LLM_BASE_URL=scripted: SPILLGATE_LLM_MODELS=demo $(BIN)/python -m app.cli serve
+
 test: $(VENV)/.dev ## Run the whole test suite
 	$(BIN)/python -m pytest -q
+
+.interop/.ready: tests/interop/requirements.lock
+	$(PYTHON) -m venv --clear .interop
+	@echo "Installing the locked LiteLLM proxy into .interop (450 MB, a minute, once) ..."
+	.interop/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/interop/requirements.lock
+	@touch $@
+
+interop: $(VENV)/.dev .interop/.ready ## Test against an OpenAI-compatible server of others
+	$(BIN)/python -m pytest -q tests/interop
 
 check: $(VENV)/.dev ## Formatting, lint, types, import directions
 	$(BIN)/ruff format --check .
@@ -45,6 +57,7 @@ openapi: $(VENV)/.dev ## Write openapi/openapi.json from the app
 lock: $(VENV)/.dev ## Resolve the locked dependencies anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o requirements.lock pyproject.toml
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group dev -c requirements.lock -o requirements-dev.lock pyproject.toml
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/interop/requirements.lock tests/interop/requirements.in
 
 up: ## Start the service in a container
 	docker compose up --build --detach --wait
@@ -53,4 +66,4 @@ down: ## Stop the container, keep its volume
 	docker compose down
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .interop .pytest_cache .mypy_cache .ruff_cache .hypothesis

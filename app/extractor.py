@@ -1,23 +1,34 @@
 """Answers a question about a stored result, within the session's size cap and what its budget still holds."""
 
+import asyncio
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import anyio
 
 from app.lookup import look_up
+from app.model_calls import SessionFindings, book_call
+from app.runs import Watch
 from app.runtime import Runtime
 from content import cut
 from domain.accounting import AccountingEntry, EntryDetails, EntryStatus, EntryType, split_tool_name
 from domain.errors import Incomplete, StoreUnavailable
 from domain.extraction import Answer, Coverage, ExtractStatus, Mode, Question
+from domain.llm import LlmCall
 from domain.ports import Charge, Entered, Receipt
 from domain.results import StoredResult
 from extraction import frames, ladder
+from extraction import task as extraction
 from extraction.source import Source
 from policies.book import Terms
+from policies.facts import Policy
 
 UNCAPPED_BYTES = 12_288
 """How long an answer may be where the policy sets no size cap."""
+
+GRACE_SECONDS = 0.4
+"""What may pass after the deadline until the answer of the last resort is out."""
 
 _TRIES = 3
 
@@ -37,19 +48,28 @@ class Extracted:
     receipt: Receipt
 
 
-async def extract(
-    tenant: str, question: Question, require_complete: bool, deadline_ms: int, rt: Runtime
-) -> Extracted:
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How the answer is wanted. `deadline_ms` counts from now."""
+
+    deadline_ms: int
+    require_complete: bool = False
+    watch: Watch = lambda step: None
+
+
+async def extract(tenant: str, question: Question, wish: Wish, rt: Runtime) -> Extracted:
     """Raises ResultNotFound, ResultExpired, SessionEnded; Incomplete where all was required;
     StoreUnavailable past the deadline."""
     started = rt.clock()
-    stored = await look_up(rt, tenant, str(question.handle))
-    terms = rt.policies.terms(None)
-    entered = await rt.ledger.enter(stored.key, None, None, terms.window, terms.told)
-    terms = rt.policies.terms(entered.session.model)
-    asking = _Asking(question, require_complete, stored, entered, terms, started, rt)
+    ends = asyncio.get_running_loop().time() + wish.deadline_ms / 1000
     try:
-        with anyio.fail_after(deadline_ms / 1000):
+        with anyio.fail_after(wish.deadline_ms / 1000 + GRACE_SECONDS):
+            stored = await look_up(rt, tenant, str(question.handle))
+            terms = rt.policies.terms(None)
+            entered = await rt.ledger.enter(stored.key, None, None, terms.window, terms.told)
+            policy = rt.policies.policy(stored.tool_name, entered.session.policy)
+            terms = rt.policies.terms(entered.session.model)
+            asking = _Asking(question, wish, stored, entered, policy, terms, started, ends, rt)
             return await asking.answered()
     except TimeoutError:
         raise StoreUnavailable("The deadline passed before the result was read. Allow more time.") from None
@@ -58,23 +78,23 @@ async def extract(
 @dataclass(frozen=True, slots=True)
 class _Asking:
     question: Question
-    require_complete: bool
+    wish: Wish
     stored: StoredResult
     entered: Entered
+    policy: Policy
     terms: Terms
     started: int
+    ends: float
     rt: Runtime
 
     async def answered(self) -> Extracted:
-        """Smaller answers are tried while the budget refuses; the last resort is a failure that says so."""
+        """A shorter answer while the budget refuses; the last resort is a failure that says so."""
         source = Source(self.rt.store, self.stored, self.question.ranges)
-        cap = self._size_cap()
-        room = cap - len(self._framed(Mode.FULL_CHUNKED, "").encode())
+        cap = self.policy.max_bytes or UNCAPPED_BYTES
+        room = max(0, cap - len(self._framed(Mode.FULL_CHUNKED, "").encode()))
+        answer = await self._found(source, room)
         for _ in range(_TRIES):
-            answer = await ladder.answer(
-                source, self.question.mode, max(room, 0), Mode(self.rt.settings.extract_fallback)
-            )
-            if self.require_complete and answer.status is not ExtractStatus.COMPLETE:
+            if self.wish.require_complete and answer.status is not ExtractStatus.COMPLETE:
                 raise Incomplete(
                     "The answer would not rest on all of the result. Ask about less of it, or allow it."
                 )
@@ -87,7 +107,41 @@ class _Asking:
             room = await self._smaller(len(answer.body.encode()), tokens)
             if room <= 0:
                 break
-        return await self._exhausted()
+            answer = await ladder.shorter(answer, source, room)
+        return await self._exhausted(answer)
+
+    async def _found(self, source: Source, room: int) -> Answer:
+        """The same question asked at the same time, to be answered as long, is answered by one run."""
+        question = self.question
+        key: Hashable = (self.stored.tenant, question, room, self.wish.deadline_ms, self.policy)
+        return await self.rt.runs.join(key, partial(self._run, source, room), self.wish.watch)
+
+    async def _run(self, source: Source, room: int, watch: Watch) -> Answer:
+        policy, stored = self.policy, self.stored
+        terms = extraction.Terms(policy.max_chunks, policy.overlap_percent, policy.avg_line_bytes)
+        findings = SessionFindings(self.rt.ledger, stored.key, self.entered.session.epoch)
+        find = partial(
+            ladder.answer, mode=self.question.mode, fallback=Mode(self.rt.settings.extract_fallback)
+        )
+        task = partial(
+            extraction.Task, source, self.question.extract, room, terms, findings=findings, progress=watch
+        )
+        if self.rt.models is None:
+            return await find(task(asking=None))
+        async with self.rt.purses.open(stored.key, policy) as purse:
+
+            async def book(call: LlmCall) -> None:
+                purse.booked(call)
+                await book_call(self.rt, stored, call)
+
+            asker = self.rt.models.asker(
+                policy.extract_models,
+                ends=self.ends,
+                book=book,
+                allowed=purse.take,
+                clock=self.rt.clock,
+            )
+            return await find(task(asking=asker))
 
     async def _smaller(self, size: int, tokens: int) -> int:
         """Bytes that should fit what remains, from what this answer's bytes cost in tokens."""
@@ -97,11 +151,12 @@ class _Asking:
         frame = await self._count(self._framed(Mode.FULL_CHUNKED, ""))
         return int((remaining - frame) * (size / max(tokens, 1)) * 0.9)
 
-    async def _exhausted(self) -> Extracted:
-        if self.require_complete:
+    async def _exhausted(self, found: Answer) -> Extracted:
+        if self.wish.require_complete:
             raise Incomplete("What is left of the context budget does not hold the answer.")
         nothing = Coverage(1, 0, 0.0)
-        answer = Answer(_EXHAUSTED, Mode.TRUNCATE, ExtractStatus.PARTIAL, nothing, warnings=(_EXHAUSTED,))
+        partial_answer = ExtractStatus.PARTIAL
+        answer = Answer(_EXHAUSTED, Mode.TRUNCATE, partial_answer, nothing, found.usage, (_EXHAUSTED,))
         text = frames.failed(self.stored.tool_name, str(self.stored.handle), self.question.mode, _EXHAUSTED)
         charge = self._charge(answer, text, await self._count(text))
         failed = replace(charge.entry, status=EntryStatus.FAILED, error="budget exhausted")
@@ -118,10 +173,6 @@ class _Asking:
 
     async def _count(self, text: str) -> int:
         return await self.rt.count(text, self.entered.session.model)
-
-    def _size_cap(self) -> int:
-        policy = self.rt.policies.policy(self.stored.tool_name, self.entered.session.policy)
-        return policy.max_bytes or UNCAPPED_BYTES
 
     def _charge(self, answer: Answer, text: str, tokens: int) -> Charge:
         stored, now = self.stored, self.rt.clock()

@@ -4,18 +4,23 @@ import itertools
 import secrets
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.resources import files
 
 import anyio
 
+from app import __version__
+from app.known_models import model_terms
+from app.purse import Purses
+from app.runs import Runs
 from app.settings import Settings
 from app.telemetry import Metrics
 from content.tokens import TokenMeter, encoding_for_model, load_encoding
 from domain.budget import Window
 from domain.errors import ConfigError
 from domain.ports import Clock, Ledger, ResultStore, Tokenizer
+from extraction.models import Models
 from policies.book import PolicyBook
 from policies.documents import PolicyDocument, from_toml
 from storage import open_ledger, open_store
@@ -49,6 +54,9 @@ class Runtime:
     ledger: Ledger
     policies: PolicyBook
     metrics: Metrics
+    models: Models | None
+    purses: Purses
+    runs: Runs = field(default_factory=Runs)
     new_entry_id: EntryIds = field(default_factory=EntryIds)
     # One at a time: the tokenizer holds the GIL, more threads would only fight the event loop for it.
     counting: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
@@ -107,16 +115,31 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
         retention_seconds=settings.retention_seconds,
         max_bytes=settings.storage_max_bytes,
     )
-    try:
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(store.close)
         ledger = await open_ledger(
             settings.ledger,
             clock=clock,
             session_retention_seconds=settings.retention_seconds,
             entry_retention_seconds=settings.ledger_retention_seconds,
         )
-        try:
-            yield Runtime(settings, clock, store, ledger, policies, Metrics())
-        finally:
-            await ledger.close()
-    finally:
-        await store.close()
+        stack.push_async_callback(ledger.close)
+        models = _open_models(settings, policies)
+        if models is not None:
+            stack.push_async_callback(models.close)
+        yield Runtime(settings, clock, store, ledger, policies, Metrics(), models, Purses(ledger))
+
+
+def _open_models(settings: Settings, policies: PolicyBook) -> Models | None:
+    """None where no backend is configured. Raises ConfigError."""
+    if settings.llm_base_url is None:
+        return None
+    terms = [model_terms(name, policies.model_keys(name), settings) for name in settings.llm_models]
+    return Models(
+        settings.llm_base_url,
+        settings.llm_key,
+        terms,
+        tokenizer=load_encoding(settings.encoding),
+        concurrency=settings.extract_concurrency,
+        version=__version__,
+    )

@@ -5,8 +5,9 @@ import os
 import re
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
-from pydantic import AliasChoices, Field, ValidationError, field_validator
+from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from domain.errors import ConfigError
@@ -74,6 +75,21 @@ class Settings(BaseSettings):
         description="Comma-separated `Host` names that are answered; `*` = any. Default: loopback names; "
         "with API keys, any.",
     )
+    llm_base_url: str | None = Field(
+        None,
+        description="OpenAI-compatible backend for extraction, e.g. `https://api.example.com/v1`; "
+        "`scripted:` = the built-in demo model.",
+    )
+    llm_api_key: SecretStr | None = Field(
+        None, description="The backend's key. `SPILLGATE_LLM_API_KEY_FILE` names a file that holds it."
+    )
+    llm_api_key_file: Path | None = Field(None, description="File that holds the backend's key.")
+    llm_models: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Comma-separated models of the backend, tried in order."
+    )
+    extract_concurrency: int = Field(
+        8, ge=1, le=256, description="Model calls at a time, over all extractions."
+    )
     extract_deadline_ms: int = Field(
         60_000, ge=100, le=120_000, description="Longest time for an extraction."
     )
@@ -82,7 +98,7 @@ class Settings(BaseSettings):
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
 
-    @field_validator("bypass_tools", "allowed_hosts", mode="before")
+    @field_validator("bypass_tools", "allowed_hosts", "llm_models", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):
@@ -106,6 +122,21 @@ class Settings(BaseSettings):
         return self.storage_url
 
     @property
+    def has_model(self) -> bool:
+        """True where extraction may ask a model."""
+        return self.llm_base_url is not None
+
+    @property
+    def llm_key(self) -> str | None:
+        """The backend's key. Raises ConfigError for a file that cannot be read."""
+        if self.llm_api_key_file is None:
+            return None if self.llm_api_key is None else self.llm_api_key.get_secret_value()
+        try:
+            return self.llm_api_key_file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError):
+            raise ConfigError(f"{PREFIX}LLM_API_KEY_FILE: the file cannot be read as text.") from None
+
+    @property
     def hosts(self) -> tuple[str, ...] | None:
         """`Host` names that are answered; None = any."""
         if self.allowed_hosts is not None:
@@ -127,7 +158,24 @@ def load_settings() -> Settings:
         field = str(first["loc"][0]).removeprefix(PREFIX).upper() if first["loc"] else "?"
         raise ConfigError(f"{PREFIX}{field}: {first['msg']}.") from None
     _check_binding(settings)
+    _check_backend(settings)
     return settings
+
+
+def _check_backend(settings: Settings) -> None:
+    """A backend without models, or models without a backend, would never be asked."""
+    if settings.has_model != bool(settings.llm_models):
+        missing = "LLM_MODELS" if settings.has_model else "LLM_BASE_URL"
+        raise ConfigError(f"{PREFIX}{missing} is not set: a backend and its models go together.")
+    if settings.llm_api_key is not None and settings.llm_api_key_file is not None:
+        raise ConfigError(f"{PREFIX}LLM_API_KEY and {PREFIX}LLM_API_KEY_FILE are both set. Keep one.")
+    parts = urlsplit(settings.llm_base_url or "")
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        raise ConfigError(
+            f"{PREFIX}LLM_BASE_URL must hold no key, query or fragment. Put a key into {PREFIX}LLM_API_KEY."
+        )
+    if settings.llm_key is not None and not settings.llm_key.isprintable():
+        raise ConfigError(f"{PREFIX}LLM_API_KEY must be one line of printable characters.")
 
 
 def _check_binding(settings: Settings) -> None:

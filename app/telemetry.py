@@ -22,6 +22,7 @@ from domain.accounting import split_tool_name
 from domain.decisions import Outcome, OutcomeKind, Trigger
 from domain.extraction import Answer
 from domain.handles import Handle
+from domain.llm import LlmCall
 from domain.results import Measure, ToolResult
 
 log = logging.getLogger(__name__)
@@ -165,6 +166,13 @@ class Metrics:
         self._extractions = Counter(
             "spillgate_extractions", "Extractions.", ["strategy", "status"], registry=registry
         )
+        self._calls = Counter("spillgate_llm_calls", "Model calls.", ["model", "status"], registry=registry)
+        self._call_tokens = Counter(
+            "spillgate_llm_tokens", "Tokens of model calls.", ["model", "direction"], registry=registry
+        )
+        self._call_cost = Counter(
+            "spillgate_llm_cost_usd", "US dollars for model calls.", ["model"], registry=registry
+        )
         self._errors = Counter("spillgate_errors", "Requests refused.", ["code"], registry=registry)
         self._seconds = GovernSeconds()
         registry.register(self._seconds)
@@ -194,6 +202,14 @@ class Metrics:
 
     def extracted(self, answer: Answer) -> None:
         self._extractions.labels(answer.strategy.value, answer.status.value).inc()
+
+    def called(self, call: LlmCall) -> None:
+        """`model` is one of the operator's own."""
+        self._calls.labels(call.model, "ok" if call.error is None else "failed").inc()
+        self._call_tokens.labels(call.model, "in").inc(call.tokens.input)
+        self._call_tokens.labels(call.model, "out").inc(call.tokens.output)
+        self._call_cost.labels(call.model).inc(call.cost_usd)
+        self.spent(call.tokens.input + call.tokens.output)
 
     def spent(self, tokens: int) -> None:
         """What extraction or reading back cost: it lessens what was saved."""

@@ -2,7 +2,7 @@
 
 import os
 
-from bench import accuracy, corpus, loop, memory, replay, speed
+from bench import accuracy, corpus, extract, loop, memory, replay, speed
 
 
 def main() -> None:
@@ -11,6 +11,7 @@ def main() -> None:
         ("Memory", memory.main),
         ("The event loop", loop.main),
         ("Speed", speed.main),
+        ("Extraction", extract.main),
         ("Token counts", accuracy.main),
         ("Replay", replay.main),
     ):

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from domain.decisions import OutcomeKind, Trigger
+from domain.llm import LlmTokens
 
 
 class EntryType(StrEnum):
@@ -42,8 +43,9 @@ class EntryDetails:
 
 @dataclass(frozen=True, slots=True)
 class AccountingEntry:
-    """`timestamp` is Unix ms, `latency` ms. `tokens_saved` is negative for what extraction and reading
-    back cost, so that sums are net. camelCase names are those of the field's own accounting format."""
+    """`timestamp` is Unix ms, `latency` ms. `tokens_saved` is negative for what extraction, its model calls
+    and reading back cost, so that sums are net; `tokens` are those of a model call. camelCase names are
+    those of the field's own accounting format."""
 
     id: str
     type: EntryType
@@ -66,6 +68,7 @@ class AccountingEntry:
     provider: str | None = None
     strategy: str | None = None
     stop_reason: str | None = None
+    tokens: LlmTokens | None = None
     cost_usd: float = 0.0
     error: str | None = None
     details: EntryDetails = EntryDetails()

@@ -19,14 +19,14 @@ SpillgateError
 ├── BodyTooLarge · UnsupportedMedia · RangeNotSatisfiable
 ├── Incomplete            the caller asked for all or nothing
 ├── Overloaded · Draining
-├── StorageError
-│   ├── StoreUnavailable
-│   └── StoreFull
-└── ModelError            a call to a model failed; extraction falls back, a client never sees it
-    ├── ModelUnavailable  the same call may succeed in a moment
-    ├── ModelRefused      the same call will fail again: another model may do
-    ├── ModelBadReply     an answer came that cannot be used
-    └── ContextExceeded   the prompt was longer than the model's window
+└── StorageError
+    ├── StoreUnavailable
+    └── StoreFull
+ModelError                a call to a model failed: extraction falls back, a client never sees it
+├── ModelUnavailable      the same call may succeed in a moment
+├── ModelRefused          the same call will fail again: another model may do
+├── ModelBadReply         an answer came that cannot be used
+└── ContextExceeded       the prompt was longer than the model's window
 ConfigError               refuses to start; never reaches a client
 """
 
@@ -154,17 +154,16 @@ class StoreFull(StorageError):
     code = "store_full"
 
 
-class ModelError(SpillgateError):
+class ModelError(Exception):
     """`detail` is a short reason, said in warnings and in the accounting: never a backend's own words."""
 
-    code = "model_error"
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail)
+        self.detail = detail
 
 
 class ModelUnavailable(ModelError):
     """`retry_after` in seconds, where the backend asked for a pause; None where it did not."""
-
-    code = "model_unavailable"
-    retryable = True
 
     def __init__(self, detail: str, retry_after: float | None = None) -> None:
         super().__init__(detail)
@@ -172,15 +171,15 @@ class ModelUnavailable(ModelError):
 
 
 class ModelRefused(ModelError):
-    code = "model_refused"
+    pass
 
 
 class ModelBadReply(ModelError):
-    code = "model_bad_reply"
+    pass
 
 
 class ContextExceeded(ModelError):
-    code = "context_exceeded"
+    pass
 
 
 class ConfigError(Exception):

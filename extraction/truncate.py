@@ -3,26 +3,31 @@
 from content import cut
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
 from extraction.source import Source
+from extraction.task import Task
 
 _MARKER = "\n... [{n} bytes truncated; head + tail kept] ...\n"
-
 
 _MORE = 4
 
 
-async def answer(source: Source, max_bytes: int) -> Answer:
-    """The whole source if it fits `max_bytes`, else as much of both ends as does."""
+async def answer(task: Task) -> Answer:
+    """The whole source if it fits the cap, else as much of both ends as does."""
+    return await truncated(task.source, task.max_bytes)
+
+
+async def truncated(source: Source, max_bytes: int) -> Answer:
+    """As `answer`, for whoever has no task."""
     if source.size <= max_bytes:
         body = await source.read(0, source.size)
         return Answer(_text(body), Mode.TRUNCATE, ExtractStatus.COMPLETE, Coverage(1, 1, 1.0))
-    marker = len(_MARKER.format(n=source.size))
-    room = max(0, max_bytes - marker)
+    room = max(0, max_bytes - len(_MARKER.format(n=source.size)))
     # A few bytes more than are shown, so that a character at the cut is seen whole and left out whole.
     first, last = room - room // 2, room // 2
     head = cut.head(await source.read(0, min(first + _MORE, source.size)), first)
     tail = cut.tail(await source.read(max(0, source.size - last - _MORE), source.size), last)
     gap_start, gap_end = len(head), source.size - len(tail)
-    body = head + _MARKER.format(n=gap_end - gap_start).encode() + tail
+    marker = _MARKER.format(n=gap_end - gap_start).encode()
+    body = head + marker[: max(0, max_bytes)] + tail
     missing = tuple(Gap(span.start, span.end, "truncated") for span in source.located(gap_start, gap_end))
     coverage = Coverage(1, 1, round((len(head) + len(tail)) / source.size, 4), missing)
     return Answer(_text(body), Mode.TRUNCATE, ExtractStatus.PARTIAL, coverage)

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from domain.budget import Window
 from domain.errors import InvalidPolicy
-from policies.documents import PolicyDocument, Value, from_json
+from policies.documents import CEILINGS, PolicyDocument, Value, from_json
 from policies.facts import Policy
 
 _CACHED = 1024
@@ -55,15 +55,20 @@ class PolicyBook:
             )
         self.check_override(text)
 
-    def _terms(self, model: str | None) -> Terms:
-        """What the policy file says of a model; the settings' window where it says nothing."""
+    def model_keys(self, model: str | None) -> dict[str, Value]:
+        """What the policy file says of a model."""
         keys: dict[str, Value] = {}
         for layer in self._layers:
-            keys.update(layer.models.get(model, {}) if model else {})
+            keys |= layer.models.get(model, {}) if model else {}
+        return keys
+
+    def _terms(self, model: str | None) -> Terms:
+        """What the policy file says of a model; the settings' window where it says nothing."""
+        keys = self.model_keys(model)
         window = Window(
-            int(keys.get("context_window", self._window.context_window)),
+            _whole(keys.get("context_window", self._window.context_window)),
             self._window.buffer_tokens,
-            int(keys.get("max_output_tokens", self._window.max_output_tokens)),
+            _whole(keys.get("max_output_tokens", self._window.max_output_tokens)),
         )
         encoding = keys.get("encoding")
         told = self._required or "context_window" in keys
@@ -72,13 +77,28 @@ class PolicyBook:
     def _resolve(self, tool_name: str, session: str | None, request: str | None) -> Policy:
         if request is not None:
             self.check_request(request)
-        layers = list(self._layers)
+        keys: dict[str, Value] = {}
+        for layer in self._layers:
+            keys |= layer.for_tool(tool_name)
         for text in (session, request):
             if text is not None:
                 self.check_override(text)
-                layers.append(self._parsed(text))
-        policy = Policy()
-        for layer in layers:
-            keys = layer.for_tool(tool_name)
-            policy = replace(policy, **keys)  # type: ignore[arg-type]
-        return policy
+                keys |= _within(keys, self._parsed(text).for_tool(tool_name))
+        return replace(Policy(), **keys)  # type: ignore[arg-type]
+
+
+def _within(operator: dict[str, Value], override: dict[str, Value]) -> dict[str, Value]:
+    """The override, but no ceiling of it above the operator's."""
+    for name in CEILINGS:
+        ceiling = operator.get(name)
+        if ceiling and name in override and not 0 < _number(override[name]) <= _number(ceiling):
+            override[name] = ceiling
+    return override
+
+
+def _number(value: Value) -> float:
+    return value if isinstance(value, int | float) else 0.0
+
+
+def _whole(value: Value) -> int:
+    return int(_number(value))

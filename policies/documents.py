@@ -13,7 +13,7 @@ from content.tokens import ENCODINGS
 from domain.decisions import OutcomeKind
 from domain.errors import ConfigError, InvalidPolicy
 
-Value = int | bool | str
+Value = int | float | bool | str | tuple[str, ...]
 Keys = Mapping[str, Value]
 
 OUTCOMES = (OutcomeKind.STORE,)
@@ -27,6 +27,23 @@ def _whole(low: int, high: int) -> Callable[[object], Value]:
         return value
 
     return check
+
+
+def _number(low: float, high: float) -> Callable[[object], Value]:
+    def check(value: object) -> Value:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            raise ValueError(f"must be a number from {low:g} to {high:g}")
+        return float(value)
+
+    return check
+
+
+def _names(value: object) -> Value:
+    if not isinstance(value, list) or not all(isinstance(one, str) and 0 < len(one) <= 256 for one in value):
+        raise ValueError("must be a list of names")
+    if len(value) > _MOST_NAMES:
+        raise ValueError(f"must be a list of at most {_MOST_NAMES} names")
+    return tuple(value)
 
 
 def _one_of(enum: Callable[[str], Value], names: tuple[str, ...]) -> Callable[[object], Value]:
@@ -44,7 +61,9 @@ def _flag(value: object) -> Value:
     return value
 
 
+_MOST_NAMES = 32
 _TOKENS = _whole(0, 1_000_000_000)
+_PRICE = _number(0, 1_000_000)
 
 TOOL_KEYS: Mapping[str, Callable[[object], Value]] = {
     "on_oversize": _one_of(OutcomeKind, tuple(OUTCOMES)),
@@ -54,11 +73,24 @@ TOOL_KEYS: Mapping[str, Callable[[object], Value]] = {
     "preview": _one_of(Preview, tuple(Preview)),
     "preview_bytes": _whole(0, 65_536),
     "bypass": _flag,
+    "max_chunks": _whole(1, 10_000),
+    "overlap_percent": _whole(0, 50),
+    "avg_line_bytes": _whole(0, 1_000_000_000),
+    "extract_models": _names,
+    "max_llm_calls": _whole(0, 1_000_000_000),
+    "max_llm_tokens": _whole(0, 1_000_000_000_000),
+    "max_llm_cost_usd": _PRICE,
 }
+CEILINGS = ("max_llm_calls", "max_llm_tokens", "max_llm_cost_usd")
+"""What a session or a request may lower, never raise: 0 is no ceiling, so any other is lower."""
+
 MODEL_KEYS: Mapping[str, Callable[[object], Value]] = {
     "context_window": _TOKENS,
     "max_output_tokens": _TOKENS,
     "encoding": _one_of(str, ENCODINGS),
+    "input_price": _PRICE,
+    "output_price": _PRICE,
+    "cached_price": _PRICE,
 }
 SECTIONS = ("defaults", "tools", "models")
 

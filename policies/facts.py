@@ -10,7 +10,7 @@ from domain.results import Measure
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The thresholds in force for one tool. A size cap of 0 is none of that kind."""
+    """The thresholds in force for one tool. A cap of 0 is none of that kind."""
 
     on_oversize: OutcomeKind = OutcomeKind.STORE
     max_bytes: int = 12_288
@@ -19,6 +19,13 @@ class Policy:
     preview: Preview = Preview.NONE
     preview_bytes: int = 1024
     bypass: bool = False
+    max_chunks: int = 1
+    overlap_percent: int = 10
+    avg_line_bytes: int = 1000
+    extract_models: tuple[str, ...] = ()
+    max_llm_calls: int = 0
+    max_llm_tokens: int = 0
+    max_llm_cost_usd: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from domain.accounting import (
 )
 from domain.decisions import OutcomeKind, Trigger
 from domain.errors import InvalidField
+from domain.llm import LlmTokens
 
 router = APIRouter(prefix="/accounting", tags=["accounting"])
 
@@ -149,15 +150,19 @@ async def _csv(pages: AsyncIterator[list[AccountingEntry]]) -> AsyncIterator[str
         yield out.getvalue()
 
 
-_FIELDS = [name for name in AccountingEntry.__dataclass_fields__ if name != "details"]
-_DETAILS = list(EntryDetails.__dataclass_fields__)
-_COLUMNS = [*_FIELDS, *(f"details.{name}" for name in _DETAILS)]
+_NESTED: dict[str, list[str]] = {
+    "tokens": list(LlmTokens.__dataclass_fields__),
+    "details": list(EntryDetails.__dataclass_fields__),
+}
+_FIELDS = [name for name in AccountingEntry.__dataclass_fields__ if name not in _NESTED]
+_COLUMNS = [*_FIELDS, *(f"{parent}.{name}" for parent, names in _NESTED.items() for name in names)]
 
 
 def _row(entry: AccountingEntry) -> list[Any]:
     values = asdict(entry)
-    details = values.pop("details")
-    return [_cell(value) for value in (*values.values(), *details.values())]
+    parents = {parent: values.pop(parent) or {} for parent in _NESTED}
+    nested = [parents[parent].get(name) for parent, names in _NESTED.items() for name in names]
+    return [_cell(value) for value in (*values.values(), *nested)]
 
 
 def _cell(value: Any) -> Any:

@@ -1,5 +1,6 @@
 """POST /extract: a question about a stored result."""
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
@@ -7,8 +8,11 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.accept import prefers
+from app.departure import unless_gone
 from app.errors import problem
-from app.extractor import Extracted, extract
+from app.events import EVENTS, events_of
+from app.extractor import Extracted, Wish, extract
+from app.lookup import look_up
 from app.openapi import example_of, problems
 from app.runtime import Runtime
 from domain.errors import Gone, InvalidField, NotFound
@@ -66,15 +70,21 @@ class ExtractOut(BaseModel):
 )
 async def post_extract(request: Request, body: ExtractIn) -> Response:
     rt: Runtime = request.app.state.runtime
-    plain = prefers(request.headers.get("accept", ""), "text/plain")
+    accept = request.headers.get("accept", "")
+    plain = prefers(accept, "text/plain")
     try:
         spans = tuple(Span(span.start, span.end) for span in body.ranges)
         if any(span.start >= span.end for span in spans):
             raise InvalidField("Each of `ranges` needs a `start` before its `end`.")
         question = Question(parse_handle(body.handle), body.extract, body.mode, spans)
         deadline = min(body.deadline_ms or rt.settings.extract_deadline_ms, rt.settings.extract_deadline_ms)
+        wish = Wish(deadline, body.require_complete)
         tenant = request.scope["tenant"]
-        extracted = await extract(tenant, question, body.require_complete, deadline, rt)
+        if prefers(accept, EVENTS):
+            # What is unknown or gone is still a clean error, before the stream begins.
+            await look_up(rt, tenant, str(question.handle))
+            return events_of(lambda watch: extract(tenant, question, replace(wish, watch=watch), rt), _out)
+        extracted = await unless_gone(request, extract(tenant, question, wish, rt))
     except (NotFound, Gone) as error:
         if not plain:
             raise

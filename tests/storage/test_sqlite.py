@@ -52,6 +52,23 @@ async def test_a_directory_that_was_there_keeps_its_mode(tmp_path: Path, clock: 
     assert (tmp_path / "shared").stat().st_mode & 0o777 == 0o755
 
 
+async def test_a_file_of_the_first_version_is_brought_up_to_date(tmp_path: Path, clock: FakeClock) -> None:
+    path = tmp_path / "ledger.db"
+    ledger = await open_at(path, clock)
+    await ledger.settle(charge(5))
+    await ledger.close()
+    connection = sqlite3.connect(path)
+    connection.executescript("DROP TABLE findings; PRAGMA user_version = 1")
+    connection.close()
+    ledger = await open_at(path, clock)
+    await ledger.keep_finding(KEY, 0, "n", "kept")
+    assert await ledger.finding(KEY, 0, "n") == "kept"
+    session = await ledger.session(KEY)
+    assert session is not None
+    assert session.reserved_tokens == 5
+    await ledger.close()
+
+
 async def test_a_newer_schema_is_refused(tmp_path: Path, clock: FakeClock) -> None:
     path = tmp_path / "ledger.db"
     await (await open_at(path, clock)).close()

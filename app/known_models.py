@@ -1,0 +1,60 @@
+"""What is known of a model: its window and price, by the policy file, else by a table of public prices."""
+
+from collections.abc import Mapping
+
+from app.settings import Settings
+from domain.llm import ModelTerms, Price
+from policies.documents import Value
+
+# Small enough for every provider's first price band.
+_UNIT = 1000
+_MILLION = 1_000_000
+_UNKNOWN_PROVIDER = "openai-compatible"
+
+
+def model_terms(name: str, keys: Mapping[str, Value], settings: Settings) -> ModelTerms:
+    """`keys` are the policy file's for this model; the settings' window stands in for an unknown one."""
+    known = _known(name)
+
+    def number(key: str, otherwise: float) -> float:
+        value = keys.get(key, otherwise)
+        return value if isinstance(value, int | float) else otherwise
+
+    price = Price(
+        number("input_price", known.price.input),
+        number("output_price", known.price.output),
+        number("cached_price", known.price.cached or number("input_price", known.price.input)),
+    )
+    window = known.context_window or settings.context_window
+    return ModelTerms(
+        name,
+        int(number("context_window", window)),
+        int(number("max_output_tokens", settings.max_output_tokens)),
+        price,
+        known.provider,
+    )
+
+
+def _known(name: str) -> ModelTerms:
+    # 30 MB and 0.2 s: only for those who ask a model.
+    from genai_prices import Usage, calc_price
+
+    # Gateways put the provider before the model.
+    for listed in (name, name.rpartition("/")[2]):
+        try:
+            found = calc_price(Usage(), listed)
+        except LookupError:
+            continue
+        break
+    else:
+        return ModelTerms(name, 0, 0, provider=_UNKNOWN_PROVIDER)
+
+    def dollars(usage: Usage) -> float:
+        return float(calc_price(usage, listed).total_price) * _MILLION / _UNIT
+
+    price = Price(
+        dollars(Usage(input_tokens=_UNIT)),
+        dollars(Usage(output_tokens=_UNIT)),
+        dollars(Usage(input_tokens=_UNIT, cache_read_tokens=_UNIT)),
+    )
+    return ModelTerms(name, found.model.context_window or 0, 0, price, found.provider.id)

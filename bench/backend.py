@@ -1,0 +1,65 @@
+"""A chat-completions backend that answers every call after the same time, with the same report."""
+
+import asyncio
+import json
+import re
+from typing import Any
+
+LATENCY = 0.5
+
+# In the JSON as it comes: nothing in the tag is escaped there.
+_NONCE = re.compile(rb"<ai-agent-([^\s>]+)-FINAL")
+_BYTES_PER_TOKEN = 3
+
+
+async def app(scope: Any, receive: Any, send: Any) -> None:
+    if scope["type"] != "http":
+        await _lifespan(receive, send)
+        return
+    prompt = bytearray()
+    more = True
+    while more:
+        message = await receive()
+        prompt += message.get("body", b"")
+        more = message.get("more_body", False)
+    if scope["method"] != "POST":
+        await _answer(send, b"{}")
+        return
+    # The time counts from the prompt's last byte; what finding the nonce takes is part of it.
+    done = asyncio.get_running_loop().time() + LATENCY
+    body = _completion(prompt)
+    await asyncio.sleep(done - asyncio.get_running_loop().time())
+    await _answer(send, body)
+
+
+def _completion(prompt: bytearray) -> bytes:
+    found = _NONCE.search(prompt)
+    nonce = found[1].decode() if found else "none"
+    text = f'<ai-agent-{nonce}-FINAL format="text">\nOne order was late.\n</ai-agent-{nonce}-FINAL>'
+    tokens = len(prompt) // _BYTES_PER_TOKEN
+    return json.dumps(
+        {
+            "id": "chatcmpl-bench",
+            "object": "chat.completion",
+            "created": 0,
+            "model": "bench",
+            "choices": [
+                {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+            ],
+            "usage": {"prompt_tokens": tokens, "completion_tokens": 30, "total_tokens": tokens + 30},
+        }
+    ).encode()
+
+
+async def _answer(send: Any, body: bytes) -> None:
+    headers = [(b"content-length", b"%d" % len(body)), (b"content-type", b"application/json")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _lifespan(receive: Any, send: Any) -> None:
+    while True:
+        kind = (await receive())["type"]
+        await send({"type": f"{kind}.complete"})
+        if kind == "lifespan.shutdown":
+            return

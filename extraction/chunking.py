@@ -1,0 +1,127 @@
+"""A source in chunks that fit a model's window: balanced, overlapping, cut between records."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from content.kinds import Kind
+from content.records import best_cut
+from extraction.source import Source
+
+# Of the budget, kept free: tokens are not spread evenly, and a cut is not exactly where it was wished.
+_MARGIN = 0.1
+
+# How far a cut may be from where it was wished: a share of the chunk's own bytes.
+_REACH_PERCENT = 5
+_MOST_REACH = 32 * 1024
+
+# Read around that, to see what kind of place it is.
+_AROUND = 2 * 1024
+
+# What is smaller than this does not make a prompt too long.
+_SMALLEST = 1024
+
+# More overlap than this, and a half would be hardly shorter than the whole.
+_MOST_OF_HALF_PERCENT = 30
+
+_SLICE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Bytes `start` to before `end` of the source are the chunk's own: every byte is the own of just one
+    chunk. The model also reads the `overlap_before` bytes before them. `number` is 1-based."""
+
+    number: int
+    start: int
+    end: int
+    overlap_before: int = 0
+
+    @property
+    def read_from(self) -> int:
+        """`source.read(chunk.read_from, chunk.end)` is what the model reads."""
+        return self.start - self.overlap_before
+
+
+async def plan(source: Source, kind: Kind, budget_tokens: int, overlap_percent: int) -> list[Chunk]:
+    """As few chunks as fit `budget_tokens` each, overlap included, of about equal size; nothing for an empty
+    source. Tokens are taken to be spread evenly, with a margin: should a chunk prove too long, there are
+    `halves`. Reads only the surroundings of the cuts."""
+    count = _count(source, budget_tokens, overlap_percent)
+    own = source.size / max(1, count)
+    places = [0]
+    for number in range(1, count):
+        place = await _cut(source, kind, int(own * number), int(own))
+        if places[-1] < place < source.size:
+            places.append(place)
+    chunks = []
+    for number, (start, end) in enumerate(zip(places, [*places[1:], source.size], strict=True), 1):
+        overlap = await _overlap(source, start, int(own), overlap_percent)
+        chunks.append(Chunk(number, start, end, overlap))
+    return chunks if source.size else []
+
+
+async def halves(source: Source, kind: Kind, chunk: Chunk, overlap_percent: int) -> list[Chunk]:
+    """The same bytes in two chunks of the same number; nothing for a chunk too small to be cut again."""
+    own = (chunk.end - chunk.start) // 2
+    if own < _SMALLEST // 2:
+        return []
+    middle = await _cut(source, kind, chunk.start + own, own)
+    overlap_percent = min(overlap_percent, _MOST_OF_HALF_PERCENT)
+    before = await _overlap(source, chunk.start, own, overlap_percent)
+    between = await _overlap(source, middle, own, overlap_percent)
+    return [
+        Chunk(chunk.number, chunk.start, middle, min(before, chunk.overlap_before)),
+        Chunk(chunk.number, middle, chunk.end, between),
+    ]
+
+
+async def lines_of(source: Source, chunks: Sequence[Chunk], first_line: int = 1) -> list[tuple[int, int]]:
+    """The lines (1-based) on which each chunk's own bytes begin and end. The chunks follow one another;
+    `first_line` is where the first of them begins. Streams their bytes once."""
+    found = []
+    line = first_line
+    for chunk in chunks:
+        first, last_byte = line, b""
+        for start in range(chunk.start, chunk.end, _SLICE):
+            data = await source.read(start, min(start + _SLICE, chunk.end))
+            line += data.count(b"\n")
+            last_byte = data[-1:]
+        found.append((first, line - (last_byte == b"\n")))
+    return found
+
+
+def _count(source: Source, budget_tokens: int, overlap_percent: int) -> int:
+    measure = source.stored.measure
+    tokens = math.ceil(measure.tokens * source.size / max(1, measure.bytes))
+    if tokens <= budget_tokens:
+        return 1
+    own = budget_tokens * (1 - _MARGIN) * (1 - overlap_percent / 100)
+    return min(math.ceil(tokens / max(1.0, own)), max(1, source.size))
+
+
+async def _cut(source: Source, kind: Kind, wished: int, own: int) -> int:
+    reach = _reach(own)
+    return await _best(source, kind, wished - reach, wished, wished + reach)
+
+
+async def _overlap(source: Source, start: int, own: int, percent: int) -> int:
+    """How many bytes before `start` are read again: that share of a whole chunk, or a little less."""
+    if start == 0 or percent == 0:
+        return 0
+    wished = start - own * percent // (100 - percent)
+    if wished <= 0:
+        return start
+    place = await _best(source, None, wished, wished, min(wished + _reach(own), start))
+    return start - place
+
+
+def _reach(own: int) -> int:
+    return min(own * _REACH_PERCENT // 100, _MOST_REACH)
+
+
+async def _best(source: Source, kind: Kind | None, low: int, wished: int, high: int) -> int:
+    low, high = max(1, low), min(high, source.size)
+    start, end = max(0, low - _AROUND), min(high + _AROUND, source.size)
+    window = await source.read(start, end)
+    return start + best_cut(window, low - start, wished - start, high - start, kind)

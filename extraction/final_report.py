@@ -1,0 +1,68 @@
+"""The wrapper that a model puts around its report: how it is asked for, and how it is found in a reply."""
+
+import re
+import secrets
+
+# Gaps are bounded, so that a reply of nothing but spaces costs no more than any other.
+_GAP = r"\s{0,8}"
+_THOUGHT = re.compile(r"<(/?)(?:think|thinking|thought|reasoning)\b", re.IGNORECASE)
+_FENCES = ("```", "~~~")
+
+
+def new_nonce() -> str:
+    return secrets.token_hex(8)
+
+
+def opening(nonce: str) -> str:
+    return f'<ai-agent-{nonce}-FINAL format="text">'
+
+
+def closing(nonce: str) -> str:
+    return f"</ai-agent-{nonce}-FINAL>"
+
+
+def parse(reply: str, nonce: str) -> str | None:
+    """The report, "" if it is empty; None if there is none. The last opening tag outside of a think block
+    counts, whatever its case, spaces and attributes; its closing tag may be missing."""
+    name = rf"ai-agent-{re.escape(nonce)}-FINAL(?![\w-])"
+    openings = list(re.finditer(rf"<{_GAP}{name}[^<>]{{0,200}}>", reply, re.IGNORECASE))
+    if not openings:
+        return None
+    last = openings[-1]
+    end = re.compile(rf"<{_GAP}/{_GAP}{name}", re.IGNORECASE).search(reply, last.end())
+    if _is_thought(reply, end.end() if end else last.end()):
+        return None
+    if end:
+        return _bare(reply[last.end() : end.start()])
+    return _bare(_unclosed(reply[last.end() :], reply[: last.start()], closing(nonce)))
+
+
+def _is_thought(reply: str, start: int) -> bool:
+    """Whether a think block ends after `start` that began before: what stands there is musing, no report."""
+    depth = 0
+    for mark in _THOUGHT.finditer(reply, start):
+        depth += -1 if mark[1] else 1
+        if depth < 0:
+            return True
+    return False
+
+
+def _unclosed(report: str, before: str, tag: str) -> str:
+    """Without the beginning of a closing tag, and without the end of a fence that began before."""
+    cut = report.rfind("</")
+    if cut >= 0 and tag.lower().startswith(report[cut:].strip().lower()):
+        report = report[:cut]
+    if before.rstrip().rpartition("\n")[2].startswith(_FENCES):
+        report = report.rstrip().removesuffix("```").removesuffix("~~~")
+    return report
+
+
+def _bare(report: str) -> str:
+    """Without spaces around it, and without a code fence around all of it."""
+    report = report.strip()
+    first, _, rest = report.partition("\n")
+    body, _, last = rest.rpartition("\n")
+    mark, info = first[:3], first[3:].strip()
+    if mark in _FENCES and last.strip() == mark and mark not in body and (not info or info.isalnum()):
+        return body.strip()
+    return report

@@ -1,0 +1,93 @@
+"""One task as a model-led strategy works on it: what is known of the document, what was found before."""
+
+import hashlib
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import msgspec
+
+from content.kinds import Kind, sniff
+from domain.errors import ModelBadReply, StorageError
+from domain.extraction import Span
+from domain.llm import Message, ModelTerms, Prompt, Reply, Role
+from extraction import bodies, final_report, prompts, windows
+from extraction.prompts import Document
+from extraction.task import Asking, StrategyFailed, Task
+
+_HEAD_BYTES = 8 * 1024
+
+# A backend may answer more than it was allowed.
+_MOST_BYTES_A_TOKEN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Inquiry:
+    """`terms` are those of the model that was to be asked first when it began."""
+
+    task: Task
+    asking: Asking
+    terms: ModelTerms
+    document: Document
+    kind: Kind
+
+    def tokens(self, messages: Iterable[Message]) -> int:
+        return sum(self.asking.count(message.content) for message in messages)
+
+    async def read(self, start: int, end: int) -> str:
+        # Only a range asked for by the caller may begin or end inside a character.
+        return (await self.task.source.read(start, end)).decode(errors="ignore")
+
+    def key(self, step: str, spans: Iterable[Span], *more: object) -> str:
+        """What a finding is kept under: all that it depends on."""
+        named = [
+            step,
+            str(self.task.source.stored.handle),
+            [(span.start, span.end) for span in spans],
+            self.task.extract,
+            self.terms.name,
+            prompts.PROMPT_VERSION,
+            *more,
+        ]
+        return hashlib.sha256(msgspec.json.encode(named)).hexdigest()
+
+    async def known(self, key: str) -> str | None:
+        with suppress(StorageError):
+            return await self.task.findings.find(key)
+        return None
+
+    async def keep(self, key: str, finding: str) -> None:
+        # What cannot be kept is found out anew the next time.
+        with suppress(StorageError):
+            await self.task.findings.keep(key, finding)
+
+    async def report(self, messages: tuple[Message, ...], nonce: str, seconds: float) -> str:
+        """What the model reports on the messages. Raises ModelError."""
+        reply = await self.asking.ask(Prompt(messages, windows.output_tokens(self.terms)), seconds)
+        return await self.report_in(reply, messages, nonce, seconds)
+
+    async def report_in(self, reply: Reply, messages: tuple[Message, ...], nonce: str, seconds: float) -> str:
+        """The report in a reply to the messages; asked for once more if there is none. Raises ModelError."""
+        report = final_report.parse(reply.text, nonce)
+        if report is None:
+            # Some backends refuse an empty message.
+            said = (Message(Role.ASSISTANT, reply.text),) if reply.text.strip() else ()
+            again = Prompt((*messages, *said, prompts.ask_again(nonce)), windows.output_tokens(self.terms))
+            report = final_report.parse((await self.asking.ask(again, seconds)).text, nonce)
+        if report is None:
+            raise ModelBadReply("the model gave no report")
+        if not report:
+            raise ModelBadReply("the model's report was empty")
+        return bodies.capped(report, _MOST_BYTES_A_TOKEN * windows.output_tokens(self.terms))
+
+
+async def inquire(task: Task) -> Inquiry:
+    """Raises StrategyFailed where there is no model."""
+    if task.asking is None:
+        raise StrategyFailed("no model is configured")
+    stored = task.source.stored
+    head = await task.source.read(0, min(_HEAD_BYTES, task.source.size))
+    kind = sniff(head, stored.tool_name)
+    excerpt = task.source.size != stored.measure.bytes
+    document = prompts.about(stored, kind, head, excerpt)
+    return Inquiry(task, task.asking, task.asking.terms, document, kind)

@@ -1,0 +1,123 @@
+"""What an OpenAI-compatible backend's error means for the caller; its own words are read, never passed on."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from domain.errors import ContextExceeded, ModelBadReply, ModelError, ModelRefused, ModelUnavailable
+from extraction.openai_wire import Dialect
+from extraction.retries import asked_pause, told_to_retry
+
+_READ_CHARS = 1000
+
+_RETRYABLE = frozenset((408, 409, 425, 429))
+_ABOUT_THE_REQUEST = frozenset((400, 413, 422, 500))
+_ABOUT_A_FIELD = frozenset((400, 422))
+
+_QUOTA_CODES = ("insufficient_quota", "billing")
+_MODEL_CODES = ("model_not_found", "unknown_model")
+_FILTER_CODES = ("content_filter", "content_policy")
+_CONTEXT_CODES = ("context_length", "exceed_context_size")
+_CONTEXT_WORDS = (
+    "context length",
+    "context size",
+    "context window",
+    "maximum model length",
+    "maximum prompt length",
+    "too many tokens",
+    "prompt is too long",
+    "input is too long",
+    "input token count",
+    "reduce the length",
+)
+# More than the backend takes of anyone in a minute: later it would be too much again.
+_TOO_MUCH = "request too large"
+
+
+class _ErrorJson(msgspec.Struct):
+    error: object = None
+    message: object = None
+    detail: object = None
+    code: object = None
+    type: object = None
+    param: object = None
+
+
+_ERROR = msgspec.json.Decoder(_ErrorJson | list[_ErrorJson])
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """What an error's body says, in lower case; empty where it says nothing."""
+
+    codes: str = ""
+    message: str = ""
+    parameter: str = ""
+
+    @property
+    def about_length(self) -> bool:
+        return _any(_CONTEXT_CODES, self.codes) or _any(_CONTEXT_WORDS, self.message)
+
+    def taught(self, status: int, used: Dialect, known: Dialect) -> Dialect | None:
+        """`known`, and what follows of this complaint about a request in `used`; None if nothing does."""
+        if status not in _ABOUT_A_FIELD:
+            return None
+        if used.tokens_field == "max_tokens" and "max_completion_tokens" in self.message:
+            return replace(known, tokens_field="max_completion_tokens")
+        if used.has_temperature and ("temperature" in self.message or self.parameter == "temperature"):
+            return replace(known, has_temperature=False)
+        return None
+
+
+def parse_complaint(body: bytes | bytearray) -> Complaint:
+    try:
+        said = _ERROR.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return Complaint(message=body[:_READ_CHARS].decode(errors="replace").lower())
+    outer = said if isinstance(said, _ErrorJson) else said[0] if said else _ErrorJson()
+    if isinstance(outer.error, dict):
+        inner = msgspec.convert(outer.error, _ErrorJson)
+    else:
+        inner = outer if outer.error is None else _ErrorJson(message=outer.error)
+    message = inner.message or inner.detail
+    return Complaint(f"{_word(inner.code)} {_word(inner.type)}", _word(message), _word(inner.param))
+
+
+def _word(value: object) -> str:
+    return value[:_READ_CHARS].lower() if isinstance(value, str) else ""
+
+
+def _any(words: tuple[str, ...], text: str) -> bool:
+    return any(word in text for word in words)
+
+
+def failure(status: int, headers: Mapping[str, str], complaint: Complaint) -> ModelError:
+    """`headers` by names in lower case."""
+    if status == 402 or (status == 429 and _any(_QUOTA_CODES, complaint.codes)):
+        return ModelRefused("quota exhausted")
+    if _is_too_long(status, complaint):
+        return ContextExceeded("the prompt is longer than the model's window")
+    if _any(_FILTER_CODES, complaint.codes):
+        # Of this prompt: another one may be answered.
+        return ModelBadReply("the backend's content filter refused the prompt")
+    told = told_to_retry(headers)
+    if told or (told is None and (status in _RETRYABLE or status >= 500)):
+        return ModelUnavailable(f"the backend failed ({status})", asked_pause(headers))
+    return ModelRefused(_refusal(status, complaint))
+
+
+def _is_too_long(status: int, complaint: Complaint) -> bool:
+    if status == 429:
+        return _TOO_MUCH in complaint.message
+    return status == 413 or (status in _ABOUT_THE_REQUEST and complaint.about_length)
+
+
+def _refusal(status: int, complaint: Complaint) -> str:
+    if status < 400:
+        return "the backend answered with a redirect"
+    if status in (401, 403):
+        return "the backend refused the key"
+    if status == 404 or _any(_MODEL_CODES, complaint.codes):
+        return "unknown model"
+    return f"the backend refused the request ({status})"

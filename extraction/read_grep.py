@@ -1,0 +1,151 @@
+"""read-grep: a model looks around in the data with two tools until it can report."""
+
+import re
+from dataclasses import replace
+
+from domain.errors import ContextExceeded
+from domain.extraction import Answer, Coverage, ExtractStatus, Mode
+from domain.llm import Message, Prompt, Reply, Role, ToolSpec
+from extraction import bodies, final_report, pace, prompts, windows
+from extraction.inquiry import Inquiry, inquire
+from extraction.task import Progress, StrategyFailed, Task
+from extraction.tools import Tools
+
+MAX_TURNS = 15
+MAX_CALLS = 10
+
+_TOOL_BYTES = 16 * 1024
+_TOOL_SHARE = 10
+
+_TOOLS = (prompts.READ_TOOL, prompts.GREP_TOOL)
+_TOO_MANY = f"Not done: at most {MAX_CALLS} calls a turn."
+_DROPPED = "[No longer shown, to make room. Call the tool again if it is needed.]"
+
+# When less is left, the next turn is the last one: a share of all the time, but not less than so many
+# seconds, unless that were more than half.
+_LAST_SHARE = 0.2
+_LAST_SECONDS = 3.0
+
+# Of a message's role and its calls' names and ids.
+_MESSAGE_TOKENS = 16
+
+_TAG = re.compile(r"</?ai-agent-[^<>]*>?")
+
+
+async def answer(task: Task) -> Answer:
+    """Raises StrategyFailed, ModelError."""
+    inquiry = await inquire(task)
+    task.progress(Progress("plan", {"strategy": Mode.READ_GREP, "turns": MAX_TURNS}))
+    spans = task.source.located(0, task.source.size)
+    key = inquiry.key("read-grep", spans, task.max_bytes)
+    report = await inquiry.known(key)
+    if not report:
+        report = await Conversation(inquiry).report()
+        if is_synthetic(report, task.extract):
+            raise StrategyFailed("the model's report was empty")
+        await inquiry.keep(key, report)
+    body = bodies.capped(report, task.max_bytes)
+    return Answer(body, Mode.READ_GREP, ExtractStatus.COMPLETE, Coverage(1, 1, 1.0))
+
+
+def is_synthetic(report: str, instruction: str) -> bool:
+    """Whether a report says nothing: only a tag, only dots, only what was asked. A number says something."""
+    said = _TAG.sub("", report)
+    words = re.findall(r"\w", said)
+    if len(words) < 3 and not any(word.isdigit() for word in words):
+        return True
+    return _words(said) == _words(instruction)
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.casefold())
+
+
+class Conversation:
+    """Between one model and its two tools, kept within the model's window and the time."""
+
+    def __init__(self, inquiry: Inquiry) -> None:
+        self._inquiry = inquiry
+        self._nonce = final_report.new_nonce()
+        self._messages: list[Message] = []
+        self._sizes: list[int] = []
+        self._room = windows.input_tokens(inquiry.terms)
+        self._tools = Tools(
+            inquiry.task.source,
+            max_bytes=_TOOL_BYTES,
+            max_tokens=inquiry.terms.context_window // _TOOL_SHARE,
+            count=inquiry.asking.count,
+            nonce=self._nonce,
+        )
+        self._seconds = pace.seconds_left(inquiry.asking)
+        task = inquiry.task
+        for message in prompts.read_grep_prompt(
+            inquiry.document, task.extract, self._nonce, task.max_bytes, MAX_TURNS, MAX_CALLS
+        ):
+            self._add(message)
+
+    async def report(self) -> str:
+        """Raises ModelError."""
+        reply = await self._last_reply()
+        seconds = pace.seconds_left(self._inquiry.asking)
+        return await self._inquiry.report_in(reply, tuple(self._messages), self._nonce, seconds)
+
+    async def _last_reply(self) -> Reply:
+        for turn in range(1, MAX_TURNS):
+            if self._is_late(turn - 1):
+                break
+            reply = await self._asked(_TOOLS)
+            if not reply.tool_calls:
+                return reply
+            await self._call(reply)
+            self._inquiry.task.progress(Progress("chunk", {"turn": turn, "calls": len(reply.tool_calls)}))
+        self._add(prompts.read_grep_last_turn(self._nonce))
+        return await self._asked(())
+
+    def _is_late(self, turns: int) -> bool:
+        left = pace.seconds_left(self._inquiry.asking)
+        # One turn more, as long as those before, must leave as much for the last.
+        needed = 2 * (self._seconds - left) / max(1, turns)
+        return left < max(_LAST_SHARE * self._seconds, min(_LAST_SECONDS, self._seconds / 2), needed)
+
+    async def _asked(self, tools: tuple[ToolSpec, ...]) -> Reply:
+        self._make_room(self._room)
+        try:
+            return await self._ask(tools)
+        except ContextExceeded:
+            # The model counts otherwise than we do.
+            self._room //= 2
+            if not self._make_room(0):
+                raise
+            return await self._ask(tools)
+
+    async def _ask(self, tools: tuple[ToolSpec, ...]) -> Reply:
+        inquiry = self._inquiry
+        prompt = Prompt(tuple(self._messages), windows.output_tokens(inquiry.terms), tools)
+        return await inquiry.asking.ask(prompt, pace.seconds_left(inquiry.asking))
+
+    async def _call(self, reply: Reply) -> None:
+        self._add(Message(Role.ASSISTANT, reply.text, reply.tool_calls))
+        for index, call in enumerate(reply.tool_calls):
+            text = await self._tools.answer(call) if index < MAX_CALLS else _TOO_MANY
+            self._add(Message(Role.TOOL, text, tool_call_id=call.id))
+
+    def _add(self, message: Message) -> None:
+        self._messages.append(message)
+        self._sizes.append(self._size(message))
+
+    def _size(self, message: Message) -> int:
+        calls = "".join(call.name + call.arguments for call in message.tool_calls)
+        return self._inquiry.asking.count(message.content + calls) + _MESSAGE_TOKENS
+
+    def _make_room(self, room: int) -> bool:
+        """Drops tool answers, the oldest first, until the conversation fits; whether there were any."""
+        dropped = False
+        for index, message in enumerate(self._messages):
+            if sum(self._sizes) <= room:
+                break
+            if message.role is Role.TOOL and message.content != _DROPPED:
+                self._messages[index] = replace(message, content=_DROPPED)
+                self._sizes[index] = self._size(self._messages[index])
+                dropped = True
+        return dropped

@@ -1,0 +1,85 @@
+"""The reduce: one report out of many findings, in levels where they outgrow one prompt."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from domain.errors import ContextExceeded
+from domain.extraction import Gap
+from extraction import bodies, final_report, pace, prompts, windows
+from extraction.inquiry import Inquiry
+from extraction.prompts import Finding, Part
+from extraction.task import Progress
+from extraction.together import together
+
+# Of one finding's heading and fence.
+_FRAME_TOKENS = 100
+
+_LEAST_ROOM = 500
+
+
+async def merged(inquiry: Inquiry, findings: Sequence[Finding], gaps: Sequence[Gap]) -> str:
+    """Raises ModelError."""
+    empty = prompts.reduce_prompt(
+        inquiry.document, inquiry.task.extract, (), gaps, final_report.new_nonce(), inquiry.task.max_bytes
+    )
+    room = max(_LEAST_ROOM, windows.input_tokens(inquiry.terms) - inquiry.tokens(empty))
+    level = 1
+    while True:
+        groups = grouped(inquiry, findings, room)
+        inquiry.task.progress(Progress("reduce", {"findings": len(findings), "level": level}))
+        try:
+            if len(groups) == 1:
+                return await _reduced(inquiry, groups[0], gaps, inquiry.task.max_bytes)
+            findings = await together([partial(_joined, inquiry, group) for group in groups])
+            level += 1
+        except ContextExceeded:
+            # The model counts otherwise than we do.
+            room //= 2
+            if room < _LEAST_ROOM:
+                raise
+
+
+def grouped(inquiry: Inquiry, findings: Sequence[Finding], room: int) -> list[list[Finding]]:
+    """In order, each within `room` tokens. No finding has more than half of it, so that every group but
+    the last has two at least, and each level fewer than the one before."""
+    groups: list[list[Finding]] = []
+    left = 0
+    for finding in findings:
+        kept, tokens = _halved(inquiry, finding, room // 2)
+        if not groups or tokens > left:
+            groups.append([])
+            left = room
+        groups[-1].append(kept)
+        left -= tokens
+    return groups
+
+
+def _halved(inquiry: Inquiry, finding: Finding, most: int) -> tuple[Finding, int]:
+    """A finding within `most` tokens, and how many it has."""
+    text = finding.text
+    while (tokens := inquiry.asking.count(text) + _FRAME_TOKENS) > most and text:
+        text = bodies.capped(text, len(text.encode()) * most // (tokens + 1))
+    return Finding(finding.part, text), tokens
+
+
+async def _joined(inquiry: Inquiry, group: Sequence[Finding]) -> Finding:
+    if len(group) == 1:
+        return group[0]
+    first, last = group[0].part, group[-1].part
+    part = Part(first.number, first.total, first.start, last.end, first.first_line, last.last_line)
+    most = windows.finding_bytes(inquiry.terms, inquiry.task.max_bytes)
+    return Finding(part, await _reduced(inquiry, group, (), most))
+
+
+async def _reduced(inquiry: Inquiry, findings: Sequence[Finding], gaps: Sequence[Gap], max_bytes: int) -> str:
+    spans = [span for one in findings for span in inquiry.task.source.located(one.part.start, one.part.end)]
+    named = [(gap.start, gap.end, gap.reason) for gap in gaps]
+    key = inquiry.key("reduce", spans, [one.text for one in findings], named, max_bytes)
+    known = await inquiry.known(key)
+    if known:
+        return known
+    nonce = final_report.new_nonce()
+    messages = prompts.reduce_prompt(inquiry.document, inquiry.task.extract, findings, gaps, nonce, max_bytes)
+    text = await inquiry.report(messages, nonce, pace.seconds_left(inquiry.asking) - pace.MARGIN_SECONDS)
+    await inquiry.keep(key, text)
+    return text

@@ -1,0 +1,271 @@
+"""POST /extract with a model: progress, sharing, caps, departure, and what is booked."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.conftest import Serve
+from tests.extraction.backend import Backend, report
+
+pytestmark = pytest.mark.anyio
+
+ROWS = "\n".join(f"row {n:05}: nothing of interest, value {n * 7}" for n in range(1500))
+TERMS = "[models.m]\ncontext_window = 8000\nmax_output_tokens = 1000\ninput_price = 2\noutput_price = 10\n"
+
+
+@asynccontextmanager
+async def served(
+    serve: Serve, tmp_path: Path, backend: Backend, policy: str = TERMS, **settings: Any
+) -> AsyncIterator[httpx.AsyncClient]:
+    file = tmp_path / "policy.toml"
+    file.write_text(policy)
+    given = {"llm_base_url": backend.base_url, "llm_models": ("m",), "llm_api_key": "k", "policy_file": file}
+    async with serve(**given | settings) as client:
+        yield client
+
+
+async def keep(client: httpx.AsyncClient, text: str = ROWS, session: str = "s", **fields: Any) -> str:
+    sent = {"session_id": session, "tool_name": "journal", "content": text, **fields}
+    return str((await client.post("/results", json=sent)).json()["handle"])
+
+
+async def ask(client: httpx.AsyncClient, handle: str, **fields: Any) -> httpx.Response:
+    return await client.post(
+        "/extract", json={"handle": handle, "extract": "What is the password?", **fields}
+    )
+
+
+async def entries(client: httpx.AsyncClient, kind: str) -> list[dict[str, Any]]:
+    found = (await client.get(f"/accounting/entries?type={kind}&limit=1000")).json()["entries"]
+    return [dict(entry) for entry in found]
+
+
+def saying(text: str) -> Callable[[dict[str, Any]], str]:
+    return lambda body: report(body, text)
+
+
+async def test_all_of_it_is_read_and_every_call_is_booked(serve: Serve, tmp_path: Path) -> None:
+    async with Backend(answer=saying("It is tulip.")) as backend, served(serve, tmp_path, backend) as client:
+        handle = await keep(client)
+        told = (await ask(client, handle, mode="full-chunked")).json()
+        assert told["body"] == "It is tulip."
+        assert told["text"].startswith(
+            f"ABSTRACT FROM TOOL OUTPUT journal WITH HANDLE {handle}, STRATEGY:full-chunked:\n\n"
+        )
+        assert (told["status"], told["strategy"], told["warnings"]) == ("complete", "full-chunked", [])
+        assert told["coverage"]["ratio"] == 1
+        chunks = told["coverage"]["chunks_total"]
+        assert chunks > 2
+        booked = await entries(client, "llm")
+        assert len(booked) == backend.requests == told["usage"]["llm_calls"] == chunks + 1
+        for one in booked:
+            tokens = one["tokens"]
+            assert (one["model"], one["stop_reason"], one["error"]) == ("m", "stop", None)
+            assert one["cost_usd"] == pytest.approx((2 * tokens["input"] + 10 * tokens["output"]) / 1e6)
+            assert one["tokens_saved"] == -(tokens["input"] + tokens["output"]) < 0
+        assert told["usage"]["cost_usd"] == pytest.approx(sum(one["cost_usd"] for one in booked))
+        rows = (await client.get("/accounting/summary?group_by=type")).json()
+        by_type = {row["group"]: row for row in rows["rows"]}
+        assert by_type["llm"]["tokens_in"] == told["usage"]["input_tokens"]
+        assert rows["total"]["cost_usd"] == pytest.approx(told["usage"]["cost_usd"])
+
+
+async def test_progress_is_told_while_it_happens(serve: Serve, tmp_path: Path) -> None:
+    async with Backend() as backend, served(serve, tmp_path, backend) as client:
+        handle = await keep(client)
+        question = {"handle": handle, "extract": "Anything?", "mode": "full-chunked"}
+        events = {"Accept": "text/event-stream"}
+        answer = await client.post("/extract", json=question, headers=events)
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        parts = [part.split("\ndata: ") for part in answer.text.removesuffix("\n\n").split("\n\n")]
+        names = [name.removeprefix("event: ") for name, _ in parts]
+        chunks = json.loads(parts[0][1])["chunks"]
+        assert names == ["plan", *["chunk"] * chunks, "reduce", "result"]
+        assert json.loads(parts[-1][1])["status"] == "complete"
+        unknown = "session-s/file-00000000-0000-4000-8000-000000000000"
+        missing = await client.post("/extract", json={**question, "handle": unknown}, headers=events)
+        assert (missing.status_code, missing.json()["code"]) == (404, "result_not_found")
+
+
+async def test_an_error_after_the_stream_began_is_its_last_event(serve: Serve, tmp_path: Path) -> None:
+    async with Backend("error_503") as backend, served(serve, tmp_path, backend) as client:
+        question = {
+            "handle": await keep(client),
+            "extract": "x",
+            "require_complete": True,
+            "deadline_ms": 1000,
+        }
+        answer = await client.post("/extract", json=question, headers={"Accept": "text/event-stream"})
+        last = answer.text.strip().rpartition("\n\n")[2]
+        assert last.startswith("event: error\n")
+        assert json.loads(last.partition("data: ")[2])["code"] == "incomplete"
+
+
+async def test_the_same_question_at_the_same_time_shares_one_run(serve: Serve, tmp_path: Path) -> None:
+    async with Backend(latency=0.2) as backend, served(serve, tmp_path, backend) as client:
+        handle = await keep(client)
+        told = await asyncio.gather(*[ask(client, handle, mode="full-chunked") for _ in range(5)])
+        bodies = {one.json()["body"] for one in told}
+        assert len(bodies) == 1
+        assert backend.requests == told[0].json()["usage"]["llm_calls"] == len(await entries(client, "llm"))
+        assert len(await entries(client, "extract")) == 5
+
+
+async def test_asked_again_it_costs_nothing_until_the_session_ends(serve: Serve, tmp_path: Path) -> None:
+    async with Backend() as backend:
+        async with served(serve, tmp_path, backend) as client:
+            handle = await keep(client)
+            first = (await ask(client, handle, mode="full-chunked")).json()
+            paid = backend.requests
+        async with served(serve, tmp_path, backend) as client:
+            again = (await ask(client, handle, mode="full-chunked")).json()
+            assert (again["body"], again["usage"]["llm_calls"]) == (first["body"], 0)
+            assert backend.requests == paid
+            await ask(client, handle, extract="Something else?", mode="full-chunked")
+            assert backend.requests == 2 * paid
+
+
+async def test_who_hangs_up_ends_the_run_and_pays_for_what_was_begun(serve: Serve, tmp_path: Path) -> None:
+    async with Backend(latency=30) as backend, served(serve, tmp_path, backend) as client:
+        handle = await keep(client)
+        asking = asyncio.create_task(departing(client, handle, seconds=0.5))
+        sent = await asyncio.wait_for(asking, 5)
+        assert 200 not in [message.get("status") for message in sent]
+        assert await backend.idle()
+        booked = await entries(client, "llm")
+        assert {one["error"] for one in booked} == {"cancelled"}
+        assert all(one["tokens"]["input"] > 1000 for one in booked)
+        assert await entries(client, "extract") == []
+
+
+async def departing(client: httpx.AsyncClient, handle: str, seconds: float) -> list[Any]:
+    """What a caller is sent who asks and then hangs up."""
+    transport = client._transport
+    assert isinstance(transport, httpx.ASGITransport)
+    body = json.dumps({"handle": handle, "extract": "x", "mode": "full-chunked"}).encode()
+    sent: list[Any] = []
+    read = False
+
+    async def receive() -> dict[str, Any]:
+        nonlocal read
+        if not read:
+            read = True
+            return {"type": "http.request", "body": body, "more_body": False}
+        await asyncio.sleep(seconds)
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/extract",
+        "raw_path": b"/extract",
+        "query_string": b"",
+        "headers": [*headers, (b"content-length", str(len(body)).encode())],
+        "http_version": "1.1",
+        "scheme": "http",
+        "server": ("localhost", 8377),
+        "client": ("127.0.0.1", 1),
+        "root_path": "",
+    }
+    await transport.app(scope, receive, send)
+    return sent
+
+
+async def test_a_session_spends_no_more_calls_than_its_cap(serve: Serve, tmp_path: Path) -> None:
+    policy = f"[defaults]\nmax_llm_calls = 2\n{TERMS}"
+    async with (
+        Backend() as backend,
+        served(serve, tmp_path, backend, policy, extract_concurrency=1) as client,
+    ):
+        handle = await keep(client, policy={"max_llm_calls": 1000})
+        told = (await ask(client, handle, mode="full-chunked")).json()
+        reason = "the session's cap of model calls is reached"
+        assert told["status"] == "fallback"
+        assert reason in told["body"].splitlines()[0]
+        assert backend.requests == 2
+        again = (await ask(client, handle, extract="Else?", mode="full-chunked")).json()
+        assert reason in again["warnings"][0]
+        assert backend.requests == 2
+        other = await keep(client, session="other")
+        await ask(client, other, mode="full-chunked")
+        assert backend.requests == 4
+
+
+@pytest.mark.parametrize(("asked", "calls"), [(0, 2), (9, 2), (1, 1)])
+async def test_a_session_may_lower_its_cap_but_not_raise_it(
+    serve: Serve, tmp_path: Path, asked: int, calls: int
+) -> None:
+    policy = f"[defaults]\nmax_llm_calls = 2\n{TERMS}"
+    async with (
+        Backend() as backend,
+        served(serve, tmp_path, backend, policy, extract_concurrency=1) as client,
+    ):
+        await client.put("/sessions/s", json={"policy": {"max_llm_calls": asked}})
+        await ask(client, await keep(client), mode="full-chunked")
+        assert backend.requests == calls
+
+
+async def test_a_cap_on_cost_holds_over_extractions(serve: Serve, tmp_path: Path) -> None:
+    policy = f"[defaults]\nmax_llm_cost_usd = 0.00001\n{TERMS}"
+    async with (
+        Backend() as backend,
+        served(serve, tmp_path, backend, policy, extract_concurrency=1) as client,
+    ):
+        handle = await keep(client)
+        await ask(client, handle, mode="full-chunked")
+        assert backend.requests == 1
+
+
+async def test_the_policy_chooses_among_the_models(serve: Serve, tmp_path: Path) -> None:
+    models = {"llm_models": ("m", "n")}
+    async with Backend() as backend, served(serve, tmp_path, backend, **models) as client:
+        handle = await keep(client)
+        await ask(client, handle, mode="full-chunked")
+        assert {one.body["model"] for one in backend.asked} == {"m"}
+        backend.asked.clear()
+        await client.put("/sessions/s", json={"policy": {"extract_models": ["n"]}})
+        await ask(client, handle, mode="full-chunked")
+        assert {one.body["model"] for one in backend.asked} == {"n"}
+
+
+@pytest.mark.parametrize("field", ["llm_base_url", "base_url", "api_key", "model"])
+async def test_a_caller_can_name_no_backend(serve: Serve, tmp_path: Path, field: str) -> None:
+    async with Backend() as backend, served(serve, tmp_path, backend) as client:
+        handle = await keep(client)
+        assert (await ask(client, handle, **{field: "http://127.0.0.1:1"})).status_code == 422
+        changed = await client.put("/sessions/s", json={"policy": {field: "http://127.0.0.1:1"}})
+        assert changed.status_code == 422
+
+
+async def test_an_answer_is_held_within_the_size_cap(serve: Serve, tmp_path: Path) -> None:
+    async with (
+        Backend(answer=saying("é" * 50_000)) as backend,
+        served(serve, tmp_path, backend, "[models.m]\ncontext_window = 100000\n") as client,
+    ):
+        told = (await ask(client, await keep(client))).json()
+        assert len(told["text"].encode()) <= 12_288
+        assert "�" not in told["text"]
+
+
+async def test_nothing_of_key_or_document_is_logged_or_answered(
+    serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        Backend("bad_key") as backend,
+        served(serve, tmp_path, backend, llm_api_key="s3cr3t") as client,
+    ):
+        told = await ask(client, await keep(client, ROWS + "tulipan"))
+        assert backend.asked[0].headers["authorization"] == "Bearer s3cr3t"
+        assert (told.status_code, told.json()["status"]) == (200, "fallback")
+        assert "s3cr3t" not in told.text + caplog.text
+        assert "tulipan" not in caplog.text

@@ -1,0 +1,642 @@
+"""One extraction's way to the models: order, retries, time, the breaker, and what is booked."""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+
+import anyio
+import pytest
+
+from content.tokens import load_encoding
+from domain.errors import (
+    ConfigError,
+    ContextExceeded,
+    ModelBadReply,
+    ModelError,
+    ModelRefused,
+    ModelUnavailable,
+    StoreUnavailable,
+)
+from domain.extraction import LlmUsage
+from domain.llm import LlmCall, LlmTokens, Message, ModelTerms, Price, Prompt, Reply, Role
+from extraction.asking import Asker, Lane
+from extraction.breaker import Breaker
+from extraction.models import Models
+from extraction.spending import Commons
+from tests.conftest import StillClock
+from tests.extraction.backend import SCRIPTS, Backend, running
+from tests.extraction.behaviours import BEHAVIOURS, Exchange
+
+pytestmark = pytest.mark.anyio
+
+ENCODING = load_encoding("o200k_base")
+TERMS = ModelTerms("first", 32_000, 500, Price(2.0, 10.0, 1.0), "a-provider")
+PROMPT = Prompt((Message(Role.USER, "How many parts are in it?"),), 100)
+SIZE = ENCODING.count("How many parts are in it?")
+TOKENS = LlmTokens(SIZE, 2)
+GRACE = 0.5
+
+Step = Reply | ModelError | float
+"""What a model does when it is asked: answers, fails, or sleeps so many seconds first."""
+
+HANGS = 60.0
+BUSY = ModelUnavailable("busy")
+REFUSED = ModelRefused("refused")
+EMPTY = ModelBadReply("empty")
+
+
+def said(text: str, tokens: LlmTokens | None = TOKENS) -> Reply:
+    return Reply(text, "stop", tokens=tokens)
+
+
+class StagedModel:
+    """Takes one step of its script for a call, and the last one for ever."""
+
+    def __init__(self, *script: Step, name: str = "first", window: int = 32_000) -> None:
+        self.terms = replace(TERMS, name=name, context_window=window)
+        self._script = list(script)
+        self.asked: list[float] = []
+
+    async def complete(self, prompt: Prompt) -> Reply:
+        self.asked.append(time.monotonic())
+        step = self._script.pop(0) if len(self._script) > 1 else self._script[0]
+        if isinstance(step, float):
+            await asyncio.sleep(step)
+            return said("late")
+        if isinstance(step, ModelError):
+            raise step
+        return step
+
+
+class Bench:
+    """An extraction over models, with the books at hand."""
+
+    def __init__(self, *models: StagedModel, slots: int = 4, jitter: float = 0.1) -> None:
+        self.now = 0.0
+        self.lanes = [Lane(model, Breaker(lambda: self.now), ENCODING) for model in models]
+        self.commons = Commons(asyncio.Semaphore(slots))
+        self.calls: list[LlmCall] = []
+        self.ledger_seconds = 0.0
+        self.ledger_error: StoreUnavailable | None = None
+        self.stop: str | None = None
+        self._jitter = jitter
+
+    def asker(self, seconds: float) -> Asker:
+        return Asker(
+            self.lanes,
+            self.commons,
+            ends=anyio.current_time() + seconds,
+            book=self._book,
+            allowed=lambda: self.stop,
+            clock=StillClock(1000),
+            jitter=lambda: self._jitter,
+        )
+
+    async def _book(self, call: LlmCall) -> None:
+        await asyncio.sleep(self.ledger_seconds)
+        if self.ledger_error is not None:
+            raise self.ledger_error
+        self.calls.append(call)
+
+    @property
+    def errors(self) -> list[str | None]:
+        return [call.error for call in self.calls]
+
+    @property
+    def models(self) -> list[str]:
+        return [call.model for call in self.calls]
+
+
+async def failure(asker: Asker, prompt: Prompt = PROMPT, seconds: float | None = None) -> ModelError:
+    with pytest.raises(ModelError) as caught:
+        await asker.ask(prompt, seconds)
+    return caught.value
+
+
+@contextmanager
+def within(most: float, least: float = 0.0) -> Iterator[None]:
+    started = time.monotonic()
+    yield
+    assert least <= time.monotonic() - started <= most
+
+
+@pytest.fixture(autouse=True)
+async def no_leaks() -> AsyncIterator[None]:
+    """Afterwards nothing runs that did not run before."""
+    before = running()
+    yield
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert running() <= before
+
+
+# One attempt
+
+
+async def test_a_reply_is_booked_with_all_that_is_known_of_it() -> None:
+    bench = Bench(StagedModel(said("Three.", LlmTokens(20, 4, 10))))
+    asker = bench.asker(2)
+    assert (await asker.ask(PROMPT)).text == "Three."
+    (call,) = bench.calls
+    cost = (10 * 2.0 + 10 * 1.0 + 4 * 10.0) / 1e6
+    assert call == LlmCall(
+        "a-provider", "first", 1000, call.latency, "stop", LlmTokens(20, 4, 10), cost, None
+    )
+    assert 0 <= call.latency < 500
+    assert asker.usage == LlmUsage(1, 20, 4, cost)
+
+
+@pytest.mark.parametrize(
+    ("told", "booked"),
+    [
+        (None, LlmTokens(SIZE, 2)),
+        (LlmTokens(SIZE * 11, 5), LlmTokens(SIZE, 2)),
+        (LlmTokens(SIZE * 10, 5), LlmTokens(SIZE * 10, 5)),
+        (LlmTokens(1, 5), LlmTokens(1, 5)),
+    ],
+)
+async def test_usage_that_cannot_be_true_is_counted_instead(
+    told: LlmTokens | None, booked: LlmTokens
+) -> None:
+    assert ENCODING.count("Three.") == 2
+    bench = Bench(StagedModel(said("Three.", told)))
+    await bench.asker(2).ask(PROMPT)
+    assert bench.calls[0].tokens == booked
+
+
+async def test_far_too_few_tokens_are_not_believed() -> None:
+    prompt = Prompt((Message(Role.USER, "many words " * 30_000),), 100)
+    bench = Bench(StagedModel(said("Three.", LlmTokens(5999, 2))))
+    await bench.asker(2).ask(prompt)
+    assert bench.calls[0].tokens == LlmTokens(ENCODING.count("many words " * 30_000), 2)
+
+
+async def test_a_long_prompt_is_counted_beside_the_event_loop() -> None:
+    words = random.Random(1)
+    text = " ".join(words.randbytes(5).hex() for _ in range(500_000))
+    prompt = Prompt((Message(Role.USER, text),), 100)
+    bench = Bench(StagedModel(0.5))
+    late = 0.0
+
+    async def watch() -> None:
+        nonlocal late
+        while True:
+            due = anyio.current_time() + 0.005
+            await anyio.sleep(0.005)
+            late = max(late, anyio.current_time() - due)
+
+    watching = asyncio.create_task(watch())
+    with within(5):
+        await bench.asker(5).ask(prompt)
+    watching.cancel()
+    await asyncio.wait((watching,))
+    assert bench.calls[0].tokens.input > 3_000_000
+    # All of it would take twice as long.
+    assert late < 0.2
+
+
+# Retries
+
+
+async def test_what_may_help_is_tried_again_after_a_pause() -> None:
+    bench = Bench(StagedModel(BUSY, BUSY, said("Three.")))
+    with within(0.3, least=0.1 * (0.25 + 0.5)):
+        assert (await bench.asker(5).ask(PROMPT)).text == "Three."
+    assert bench.errors == ["busy", "busy", None]
+    assert [call.tokens.input for call in bench.calls] == [0, 0, SIZE]
+
+
+async def test_an_extraction_has_three_retries() -> None:
+    bench = Bench(StagedModel(ModelUnavailable("busy", 0.0)))
+    asker = bench.asker(5)
+    assert (await failure(asker)).detail == "busy"
+    assert len(bench.calls) == 4
+    assert (await failure(asker)).detail == "busy"
+    assert len(bench.calls) == 5
+    assert asker.usage.llm_calls == 5
+
+
+async def test_with_many_calls_a_fifth_may_be_retries() -> None:
+    model = StagedModel(*[said("Three.")] * 39, ModelUnavailable("busy", 0.0))
+    bench = Bench(model)
+    asker = bench.asker(5)
+    for _ in range(39):
+        await asker.ask(PROMPT)
+    await failure(asker)
+    # Of 49 calls nine are the fifth, rounded down.
+    assert len(bench.calls) == 39 + 1 + 9
+
+
+async def test_a_bad_reply_is_tried_once_more() -> None:
+    bench = Bench(StagedModel(EMPTY))
+    with within(0.2):
+        assert isinstance(await failure(bench.asker(5)), ModelBadReply)
+    assert bench.errors == ["empty", "empty"]
+    # It had the prompt: that is paid for.
+    assert [call.tokens.input for call in bench.calls] == [SIZE, SIZE]
+
+
+async def test_a_refusal_is_not_tried_again_in_this_extraction() -> None:
+    model = StagedModel(REFUSED)
+    bench = Bench(model)
+    asker = bench.asker(5)
+    for _ in range(3):
+        assert (await failure(asker)).detail == "refused"
+    assert len(model.asked) == 1
+    assert (await failure(bench.asker(5))).detail == "refused"
+    assert len(model.asked) == 2
+
+
+async def test_a_pause_that_is_asked_for_is_made() -> None:
+    bench = Bench(StagedModel(ModelUnavailable("busy", 0.4), said("Three.")))
+    with within(0.4 + GRACE, least=0.4):
+        await bench.asker(2).ask(PROMPT)
+
+
+async def test_a_pause_that_does_not_fit_is_not_waited_for() -> None:
+    busy = StagedModel(ModelUnavailable("busy", 9999))
+    bench = Bench(busy, StagedModel(said("Three."), name="second"))
+    with within(0.2):
+        assert (await bench.asker(2).ask(PROMPT)).text == "Three."
+    assert bench.models == ["first", "second"]
+    bench.lanes = bench.lanes[:1]
+    with within(0.2):
+        assert (await failure(bench.asker(2))).detail == "busy"
+
+
+# Several models
+
+
+async def test_the_next_model_is_asked_and_the_refused_one_left_out() -> None:
+    first, second = StagedModel(REFUSED), StagedModel(said("Three."), name="second")
+    bench = Bench(first, second)
+    asker = bench.asker(5)
+    assert asker.terms.name == "first"
+    await asker.ask(PROMPT)
+    await asker.ask(PROMPT)
+    assert asker.terms.name == "second"
+    assert bench.models == ["first", "second", "second"]
+
+
+async def test_the_last_error_is_raised_when_no_model_is_left() -> None:
+    bench = Bench(StagedModel(REFUSED), StagedModel(EMPTY, name="second"))
+    assert (await failure(bench.asker(5))).detail == "empty"
+
+
+async def test_a_silent_model_leaves_time_for_the_next() -> None:
+    bench = Bench(StagedModel(HANGS), StagedModel(0.3, name="second"))
+    with within(1.6):
+        assert (await bench.asker(2).ask(PROMPT)).text == "late"
+    assert bench.errors == ["no answer in time", None]
+    # It was sent, and may be charged.
+    assert bench.calls[0].tokens.input == SIZE
+
+
+async def test_a_prompt_past_the_window_is_for_the_caller_to_split() -> None:
+    bench = Bench(StagedModel(ContextExceeded("too long")), StagedModel(said("Three."), name="second"))
+    assert isinstance(await failure(bench.asker(5)), ContextExceeded)
+    assert bench.errors == ["too long"]
+
+
+async def test_a_model_with_a_smaller_window_is_not_sent_what_it_cannot_hold() -> None:
+    second = StagedModel(said("Three."), name="second", window=1000)
+    bench = Bench(StagedModel(REFUSED), second)
+    asker = bench.asker(5)
+    long = Prompt((Message(Role.USER, "word " * 950),), 100)
+    assert isinstance(await failure(asker, long), ContextExceeded)
+    assert second.asked == []
+    await asker.ask(PROMPT)
+
+
+# Time
+
+
+@pytest.mark.parametrize("seconds", [None, 0.4])
+async def test_what_is_silent_ends_with_the_deadline(seconds: float | None) -> None:
+    bench = Bench(StagedModel(HANGS))
+    asker = bench.asker(0.5 if seconds is None else 20)
+    with within((seconds or 0.5) + 0.2):
+        error = await failure(asker, seconds=seconds)
+    assert (type(error), error.detail) == (ModelUnavailable, "the deadline passed")
+    assert set(bench.errors) == {"no answer in time"}
+
+
+async def test_after_the_deadline_nothing_is_asked() -> None:
+    model = StagedModel(said("Three."))
+    bench = Bench(model)
+    for asker, seconds in ((bench.asker(0), None), (bench.asker(-1), None), (bench.asker(5), 0.0)):
+        assert (await failure(asker, seconds=seconds)).detail == "the deadline passed"
+    assert bench.asker(-1).seconds_left == 0
+    assert model.asked == []
+
+
+async def test_calls_wait_for_a_slot_and_no_longer_than_their_deadline() -> None:
+    bench = Bench(StagedModel(0.3), slots=2)
+    asker = bench.asker(5)
+    with within(0.8, least=0.6):
+        results = await asyncio.gather(
+            *(asker.ask(PROMPT) for _ in range(4)), failure(bench.asker(0.2)), failure(asker, seconds=0.2)
+        )
+    assert len(bench.calls) == 4
+    assert [error.detail for error in results[4:] if isinstance(error, ModelError)] == [
+        "the deadline passed"
+    ] * 2
+
+
+async def test_no_slot_is_held_during_a_pause() -> None:
+    busy = Bench(StagedModel(ModelUnavailable("busy", 0.5), said("Three.")), slots=1)
+    other = Bench(StagedModel(said("Four.")))
+    other.commons = busy.commons
+    waiting = asyncio.create_task(busy.asker(5).ask(PROMPT))
+    await asyncio.sleep(0.05)
+    with within(0.2):
+        await other.asker(5).ask(PROMPT)
+    assert (await waiting).text == "Three."
+
+
+# Cancelling and booking
+
+
+@pytest.mark.parametrize("by", ["scope", "task", "task, twice"])
+async def test_a_cancelled_call_is_booked_and_frees_its_slot(by: str) -> None:
+    bench = Bench(StagedModel(HANGS, said("Three.")), slots=1)
+    bench.ledger_seconds = 0.05
+    asker = bench.asker(20)
+    if by == "scope":
+        with anyio.move_on_after(0.1) as scope:
+            await asker.ask(PROMPT)
+        assert scope.cancelled_caught
+    else:
+        call = asyncio.create_task(asker.ask(PROMPT))
+        await asyncio.wait((call,), timeout=0.1)
+        for _ in by.split(","):
+            call.cancel()
+            await asyncio.sleep(0)
+        await asyncio.wait((call,))
+        assert call.cancelled()
+    await bench.commons.close()
+    (booked,) = bench.calls
+    assert (booked.error, booked.tokens) == ("cancelled", LlmTokens(SIZE, 0))
+    assert booked.cost_usd == SIZE * 2.0 / 1e6
+    assert booked.latency >= 90
+    assert asker.usage == LlmUsage(1, SIZE, 0, booked.cost_usd)
+    with within(0.2):
+        await asker.ask(PROMPT)
+
+
+async def test_a_slow_ledger_does_not_hold_up_who_was_cancelled() -> None:
+    bench = Bench(StagedModel(HANGS))
+    bench.ledger_seconds = 0.6
+    with within(0.45), anyio.move_on_after(0.1):
+        await bench.asker(20).ask(PROMPT)
+    assert bench.calls == []
+    await bench.commons.close()
+    assert bench.errors == ["cancelled"]
+
+
+async def test_being_cancelled_while_a_reply_is_booked_books_it_once() -> None:
+    bench = Bench(StagedModel(said("Three.")))
+    bench.ledger_seconds = 0.3
+    with anyio.move_on_after(0.1):
+        await bench.asker(20).ask(PROMPT)
+    await bench.commons.close()
+    assert bench.errors == [None]
+
+
+async def test_a_ledger_that_fails_is_not_hidden() -> None:
+    bench = Bench(StagedModel(said("Three."), HANGS), slots=1)
+    bench.ledger_error = StoreUnavailable("full")
+    asker = bench.asker(5)
+    with pytest.raises(StoreUnavailable):
+        await asker.ask(PROMPT)
+    with anyio.move_on_after(0.1) as scope:
+        await asker.ask(PROMPT)
+    assert scope.cancelled_caught
+
+
+async def test_a_reason_against_a_call_stops_it_before_it_begins() -> None:
+    model = StagedModel(said("Three."))
+    bench = Bench(model)
+    asker = bench.asker(5)
+    bench.stop = "the session's cap is reached"
+    error = await failure(asker)
+    assert (type(error), error.detail) == (ModelRefused, "the session's cap is reached")
+    assert (model.asked, bench.calls, asker.usage) == ([], [], LlmUsage())
+    bench.stop = None
+    await asker.ask(PROMPT)
+
+
+# The breaker
+
+
+async def test_an_open_breaker_turns_calls_to_the_next_model() -> None:
+    first, second = StagedModel(BUSY), StagedModel(said("Three."), name="second")
+    bench = Bench(first, second, jitter=0.0)
+    for _ in range(3):
+        await bench.asker(5).ask(PROMPT)
+    assert len(first.asked) == 5
+    asker = bench.asker(5)
+    assert asker.terms.name == "second"
+    bench.lanes = bench.lanes[:1]
+    assert "left alone" in (await failure(bench.asker(5))).detail
+    assert len(first.asked) == 5
+
+
+async def test_a_cancelled_probe_does_not_keep_the_breaker_open() -> None:
+    model = StagedModel(*[BUSY] * 5, HANGS, said("Three."))
+    bench = Bench(model, jitter=0.0)
+    for _ in range(2):
+        await failure(bench.asker(5))
+    bench.now = 10.0
+    probing = asyncio.create_task(bench.asker(5).ask(PROMPT))
+    await asyncio.sleep(0.05)
+    assert "left alone" in (await failure(bench.asker(5))).detail
+    probing.cancel()
+    await asyncio.wait((probing,))
+    assert (await bench.asker(5).ask(PROMPT)).text == "Three."
+
+
+@pytest.mark.parametrize("step", [REFUSED, ContextExceeded("long"), ModelUnavailable("busy", 99.0), HANGS])
+async def test_what_tells_nothing_of_the_model_leaves_the_breaker_closed(step: Step) -> None:
+    bench = Bench(StagedModel(step))
+    for _ in range(6):
+        await failure(bench.asker(0.1))
+    assert bench.lanes[0].breaker.admits
+
+
+# Over HTTP
+
+
+def models_of(backend: Backend, *names: str, concurrency: int = 4) -> Models:
+    terms = [replace(TERMS, name=name) for name in names or ("first",)]
+    return Models(backend.base_url, "k", terms, tokenizer=ENCODING, concurrency=concurrency, version="1")
+
+
+def asker_of(models: Models, seconds: float, calls: list[LlmCall], names: Sequence[str] = ()) -> Asker:
+    async def book(call: LlmCall) -> None:
+        calls.append(call)
+
+    return models.asker(
+        names,
+        ends=anyio.current_time() + seconds,
+        book=book,
+        allowed=lambda: None,
+        clock=StillClock(),
+        jitter=lambda: 0.5,
+    )
+
+
+OUTCOMES: dict[str, tuple[type[ModelError] | None, int, int]] = {
+    "answers": (None, 1, 1),
+    "refuses": (ModelUnavailable, 0, 0),
+    "silent": (ModelUnavailable, 1, 4),
+    "resets": (ModelUnavailable, 2, 4),
+    "stalls": (ModelUnavailable, 1, 4),
+    "drips": (ModelUnavailable, 1, 4),
+    "rate_limited_s": (ModelUnavailable, 1, 1),
+    "rate_limited_ms": (ModelUnavailable, 3, 4),
+    "rate_limited_date": (ModelUnavailable, 1, 2),
+    "rate_limited_9999": (ModelUnavailable, 1, 1),
+    "rate_limited_garbage": (ModelUnavailable, 2, 4),
+    "error_503": (ModelUnavailable, 2, 4),
+    "error_500_once": (None, 2, 2),
+    "bad_key": (ModelRefused, 1, 1),
+    "no_quota": (ModelRefused, 1, 1),
+    "html": (ModelBadReply, 2, 2),
+    "truncated_json": (ModelBadReply, 2, 2),
+    "empty_content": (ModelBadReply, 2, 2),
+    "null_choices": (ModelBadReply, 2, 2),
+    "great_body": (ModelBadReply, 2, 2),
+    "gzip_bomb": (ModelBadReply, 2, 2),
+    "redirect": (ModelRefused, 1, 1),
+    "context_exceeded": (ContextExceeded, 1, 1),
+    "content_filter": (ModelBadReply, 2, 2),
+    "echoes_an_order": (None, 1, 1),
+    "usage_wrong": (None, 1, 1),
+    "usage_absurd": (None, 1, 1),
+    "usage_absent": (None, 1, 1),
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+async def test_every_backend_ends_in_time_and_leaves_nothing_open(name: str) -> None:
+    kind, fewest, most = OUTCOMES[name]
+    calls: list[LlmCall] = []
+    deadline = 0.8
+    async with Backend(*SCRIPTS[name]) as backend:
+        models = models_of(backend)
+        asker = asker_of(models, deadline, calls)
+        with within(deadline + GRACE):
+            if kind is None:
+                assert (await asker.ask(PROMPT)).text
+            else:
+                assert isinstance(await failure(asker), kind)
+        assert fewest <= backend.requests <= most
+        assert len(calls) == asker.usage.llm_calls >= backend.requests
+        assert (calls[-1].error is None) == (kind is None)
+        assert all(0 <= call.tokens.input <= 10 * SIZE for call in calls)
+        await models.close()
+        assert await backend.idle()
+
+
+@pytest.mark.parametrize(
+    ("name", "least"), [("rate_limited_s", 1.0), ("rate_limited_ms", 0.3), ("rate_limited_date", 0.9)]
+)
+async def test_a_backend_that_asks_for_a_pause_gets_it(name: str, least: float) -> None:
+    calls: list[LlmCall] = []
+    async with Backend(name, "answers") as backend:
+        models = models_of(backend)
+        with within(2.5, least=least):
+            await asker_of(models, 5, calls).ask(PROMPT)
+        assert [call.error for call in calls] == ["the backend failed (429)", None]
+        await models.close()
+
+
+@pytest.mark.parametrize(
+    "name", ["silent", "drips", "resets", "rate_limited_9999", "error_503", "bad_key", "html", "great_body"]
+)
+async def test_a_second_model_stands_in_for_the_first(name: str) -> None:
+    calls: list[LlmCall] = []
+
+    async def by_model(it: Exchange) -> None:
+        await BEHAVIOURS[name if it.asked.body["model"] == "first" else "answers"](it)
+
+    async with Backend(by_model) as backend:
+        models = models_of(backend, "first", "second")
+        asker = asker_of(models, 2.5, calls)
+        with within(2.5):
+            await asker.ask(PROMPT)
+        assert (calls[0].model, calls[-1].model) == ("first", "second")
+        await models.close()
+        assert await backend.idle()
+
+
+async def test_no_more_calls_are_made_at_a_time_than_allowed() -> None:
+    calls: list[LlmCall] = []
+    async with Backend(latency=0.1) as backend:
+        models = models_of(backend, concurrency=3)
+        askers = [asker_of(models, 5, calls) for _ in range(2)]
+        with within(0.8, least=0.4):
+            await asyncio.gather(*(asker.ask(PROMPT) for asker in askers for _ in range(6)))
+        assert (backend.most_at_a_time, backend.opened) == (3, 3)
+        await models.close()
+
+
+async def test_two_hundred_mixed_runs_leave_nothing_behind() -> None:
+    source = random.Random(1)
+    ways = [name for name in SCRIPTS if name not in ("refuses", "great_body", "gzip_bomb")]
+    names = [f"model-{number}" for number in range(20)]
+    calls: list[LlmCall] = []
+    async with Backend(*(SCRIPTS[source.choice(ways)][0] for _ in range(1000)), latency=0.01) as backend:
+        models = models_of(backend, *names, concurrency=16)
+        askers: list[Asker] = []
+
+        async def run(seconds: float) -> None:
+            askers.append(asker_of(models, 0.4, calls, source.sample(names, 3)))
+            with anyio.move_on_after(seconds), suppress(ModelError):
+                await askers[-1].ask(PROMPT)
+
+        with within(8):
+            await asyncio.gather(*(run(source.choice((0.05, 0.2, 0.5))) for _ in range(200)))
+        await models.close()
+        assert await backend.idle()
+        assert len(calls) == sum(asker.usage.llm_calls for asker in askers) >= backend.requests > 100
+    assert {call.error for call in calls} >= {None, "cancelled", "the backend failed (429)"}
+
+
+# All models of a process
+
+
+async def test_models_are_asked_in_the_order_of_their_names() -> None:
+    async with Backend() as backend:
+        models = models_of(backend, "a", "b", "c")
+        orders: dict[Sequence[str], str] = {(): "a", ("c", "a"): "c", ("x", "b"): "b", ("x",): "a"}
+        assert {names: asker_of(models, 1, [], names).terms.name for names in orders} == orders
+        await models.close()
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "scripts:", "http", "", "http:///v1", "http://h:99999"])
+async def test_a_backend_that_cannot_be_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="SPILLGATE_LLM_BASE_URL") as caught:
+        Models(url, None, [TERMS], tokenizer=ENCODING, concurrency=1, version="1")
+    assert url == "" or url not in str(caught.value) or url in ("http",)
+
+
+async def test_the_scripted_model_needs_no_backend() -> None:
+    models = Models("scripted:", None, [TERMS], tokenizer=ENCODING, concurrency=1, version="1")
+    assert asker_of(models, 1, []).terms == TERMS
+    await models.close()
+
+
+async def test_a_model_is_counted_in_its_own_encoding() -> None:
+    names = ("gpt-4o", "gpt-4", "some-model")
+    text = "Сколько частей?"
+    async with Backend() as backend:
+        models = models_of(backend, *names)
+        counts = [asker_of(models, 1, [], (name,)).count(text) for name in names]
+        await models.close()
+    ours, other = ENCODING.count(text), load_encoding("cl100k_base").count(text)
+    assert counts == [ours, other, ours]

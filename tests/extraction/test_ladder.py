@@ -1,0 +1,221 @@
+"""The ladder: which strategy answers, and what is said and done when it cannot."""
+
+import asyncio
+from collections.abc import Callable
+
+import anyio
+import pytest
+
+from domain.errors import ModelRefused, ModelUnavailable
+from domain.extraction import Answer, Coverage, ExtractStatus, LlmUsage, Mode
+from domain.llm import ModelTerms, Prompt, Reply
+from extraction import ladder
+from extraction.ladder import STRATEGIES
+from extraction.scripted import ScriptedModel
+from extraction.task import Task, Terms
+from tests.extraction.acting import JUMPING, Actor, Kept, calling, reporting, said, task_of
+
+pytestmark = pytest.mark.anyio
+
+LOG = "".join(f"line {n} of a log that is longer than one window\n" for n in range(2000))
+SHORT_LOG = LOG[:5000]
+ONE_LINE = "record, " * 12_000
+
+
+@pytest.fixture
+def anyio_backend() -> object:
+    return JUMPING
+
+
+def found(prompt: Prompt) -> Reply:
+    return reporting(prompt, "found it")
+
+
+async def asked(text: str, mode: Mode = Mode.AUTO, terms: Terms = Terms()) -> Answer:  # noqa: B008
+    return await ladder.answer(await task_of(text, Actor(found), terms=terms), mode)
+
+
+async def test_auto_maps_what_fits_one_chunk() -> None:
+    assert (await asked(SHORT_LOG)).strategy is Mode.FULL_CHUNKED
+
+
+async def test_auto_maps_what_fits_as_many_chunks_as_the_policy_allows() -> None:
+    assert (await asked(LOG, terms=Terms(max_chunks=20))).strategy is Mode.FULL_CHUNKED
+
+
+async def test_auto_maps_long_lines_of_any_size() -> None:
+    assert (await asked(ONE_LINE)).strategy is Mode.FULL_CHUNKED
+
+
+async def test_auto_searches_long_texts_of_short_lines() -> None:
+    assert (await asked(LOG)).strategy is Mode.READ_GREP
+
+
+async def test_how_long_a_line_is_long_is_the_policys() -> None:
+    assert (await asked(LOG, terms=Terms(avg_line_bytes=40))).strategy is Mode.FULL_CHUNKED
+    assert (await asked(ONE_LINE, terms=Terms(avg_line_bytes=10**6))).strategy is Mode.READ_GREP
+
+
+@pytest.mark.parametrize("mode", [Mode.FULL_CHUNKED, Mode.READ_GREP])
+async def test_a_mode_that_is_asked_for_is_used(mode: Mode) -> None:
+    for text in (SHORT_LOG, LOG, ONE_LINE):
+        answer = await asked(text, mode)
+        assert (answer.strategy, answer.status, answer.body) == (mode, ExtractStatus.COMPLETE, "found it")
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("mode", [Mode.FULL_CHUNKED, Mode.READ_GREP])
+async def test_the_scripted_model_finds_a_line_in_either_way(mode: Mode) -> None:
+    text = LOG.replace("line 1234 of", "line 1234 (error: disk full) of")
+    terms = ModelTerms("scripted", 8_000, 1_000)
+    actor = Actor(ScriptedModel(terms).complete, terms=terms)
+    task = await task_of(text, actor, extract='Where is "disk full" logged?')
+    answer = await ladder.answer(task, mode)
+    assert (answer.status, answer.strategy) == (ExtractStatus.COMPLETE, mode)
+    assert "line 1235: line 1234 (error: disk full)" in answer.body
+
+
+async def test_truncate_asks_no_model_even_if_there_is_one() -> None:
+    answer = await asked(SHORT_LOG, Mode.TRUNCATE)
+    assert (answer.body, answer.usage) == (SHORT_LOG, LlmUsage())
+
+
+@pytest.mark.parametrize("mode", [Mode.AUTO, Mode.FULL_CHUNKED, Mode.READ_GREP])
+async def test_without_a_model_it_falls_back_and_says_so(mode: Mode) -> None:
+    warning = "WARNING: tool_output fallback to truncate (no model is configured)."
+    answer = await ladder.answer(await task_of(LOG, None), mode)
+    assert answer.body.startswith(f"{warning}\nline 0")
+    assert (answer.strategy, answer.status) == (Mode.TRUNCATE, ExtractStatus.FALLBACK)
+    assert answer.warnings == (warning,)
+    assert len(answer.body.encode()) <= 12_000
+
+
+async def test_retrieve_is_not_there_yet() -> None:
+    answer = await asked(LOG, Mode.RETRIEVE)
+    assert answer.body.startswith("WARNING: tool_output fallback to truncate (retrieve is not available).\n")
+
+
+async def test_a_fallback_that_is_not_there_is_truncate() -> None:
+    answer = await ladder.answer(await task_of(LOG, None), Mode.AUTO, Mode.RETRIEVE)
+    assert answer.body.startswith("WARNING: tool_output fallback to truncate (no model is configured).\n")
+
+
+async def _passages(task: Task) -> Answer:
+    return Answer("a passage", Mode.RETRIEVE, ExtractStatus.COMPLETE, Coverage(1, 1, 1.0))
+
+
+@pytest.fixture
+def retrieve(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(STRATEGIES, Mode.RETRIEVE, _passages)
+
+
+@pytest.mark.usefixtures("retrieve")
+async def test_once_retrieve_is_there_auto_uses_it_without_a_model() -> None:
+    answer = await ladder.answer(await task_of(LOG, None), Mode.AUTO)
+    assert (answer.strategy, answer.status, answer.warnings) == (Mode.RETRIEVE, ExtractStatus.COMPLETE, ())
+
+
+@pytest.mark.usefixtures("retrieve")
+async def test_once_retrieve_is_there_it_can_be_the_fallback() -> None:
+    answer = await ladder.answer(await task_of(LOG, None), Mode.READ_GREP, Mode.RETRIEVE)
+    warning = "WARNING: tool_output fallback to retrieve (no model is configured)."
+    assert answer.body == f"{warning}\na passage"
+    assert answer.status is ExtractStatus.FALLBACK
+
+
+FAILURES: list[tuple[Mode, Callable[[Prompt], Reply | ModelUnavailable | ModelRefused], str]] = [
+    (Mode.READ_GREP, lambda _: ModelUnavailable("the backend is\ndown."), "the backend is down"),
+    (Mode.READ_GREP, lambda prompt: reporting(prompt, "…"), "the model's report was empty"),
+    (Mode.READ_GREP, lambda _: Reply("Hm.", "stop"), "the model gave no report"),
+    (Mode.FULL_CHUNKED, lambda _: ModelRefused("401"), "only 0 % of the data could be read: 401"),
+]
+
+
+@pytest.mark.parametrize(("mode", "play", "reason"), FAILURES)
+async def test_a_strategy_that_fails_falls_back_and_its_calls_are_told(
+    mode: Mode, play: Callable[[Prompt], Reply | ModelUnavailable], reason: str
+) -> None:
+    actor = Actor(play)
+    answer = await ladder.answer(await task_of(LOG, actor), mode)
+    assert answer.body.startswith(f"WARNING: tool_output fallback to truncate ({reason}).\nline 0")
+    assert answer.status is ExtractStatus.FALLBACK
+    assert answer.usage.llm_calls == len(actor.prompts) > 0
+
+
+async def test_an_answer_tells_what_it_took() -> None:
+    assert (await asked(SHORT_LOG)).usage == LlmUsage(1, 10, 1)
+
+
+async def test_a_model_with_too_small_a_window_falls_back() -> None:
+    actor = Actor(found, terms=ModelTerms("tiny", 500, 100))
+    answer = await ladder.answer(await task_of(LOG, actor), Mode.AUTO)
+    assert "(the model's window is too small for the instruction)" in answer.body
+    assert actor.prompts == []
+
+
+@pytest.mark.parametrize("mode", [Mode.AUTO, Mode.FULL_CHUNKED, Mode.READ_GREP])
+@pytest.mark.parametrize("seconds", [2, 10, 60])
+@pytest.mark.parametrize("text", [SHORT_LOG, LOG], ids=["short", "long"])
+async def test_a_model_that_never_answers_is_left_at_the_deadline(
+    mode: Mode, seconds: float, text: str
+) -> None:
+    before = asyncio.all_tasks()
+    started = anyio.current_time()
+    actor = Actor(found, latency=10_000, seconds=seconds)
+    answer = await ladder.answer(await task_of(text, actor), mode)
+    assert anyio.current_time() - started <= seconds - 0.2
+    assert "the deadline passed).\n" in answer.body
+    assert answer.status is ExtractStatus.FALLBACK
+    assert asyncio.all_tasks() == before
+    assert actor.waiting == 0
+
+
+async def test_a_model_that_only_calls_tools_is_brought_to_an_end() -> None:
+    actor = Actor(lambda _: calling(("Read", "{}")), latency=1.0, seconds=10)
+    answer = await ladder.answer(await task_of(SHORT_LOG, actor), Mode.READ_GREP)
+    assert answer.status is ExtractStatus.FALLBACK
+    assert actor.seconds_left >= 0.2
+
+
+@pytest.mark.parametrize("max_bytes", [0, 40, 67, 68, 69, 100, 130, 200, 1000])
+async def test_a_fallback_is_within_its_cap_but_its_warning_is_said_whole(max_bytes: int) -> None:
+    warning = "WARNING: tool_output fallback to truncate (no model is configured)."
+    answer = await ladder.answer(await task_of(LOG, None, max_bytes=max_bytes), Mode.AUTO)
+    assert answer.body.startswith(warning)
+    assert len(answer.body.encode()) <= max(max_bytes, len(warning))
+
+
+async def test_what_was_found_before_a_fallback_is_not_paid_for_again() -> None:
+    def play(prompt: Prompt) -> Reply | ModelRefused:
+        return found(prompt) if "You read part 1 of" in said(prompt) else ModelRefused("quota exhausted")
+
+    kept, broken = Kept(), Actor(play)
+    first = await ladder.answer(await task_of(LOG, broken, kept=kept), Mode.FULL_CHUNKED)
+    assert first.status is ExtractStatus.FALLBACK
+    actor = Actor(found)
+    again = await ladder.answer(await task_of(LOG, actor, kept=kept), Mode.FULL_CHUNKED)
+    assert again.status is ExtractStatus.COMPLETE
+    # Without the chunk that was answered, with the reduce.
+    assert len(actor.prompts) == again.coverage.chunks_total - 1 + 1
+
+
+@pytest.mark.parametrize("mode", [Mode.FULL_CHUNKED, Mode.TRUNCATE, Mode.READ_GREP])
+async def test_an_answer_can_be_made_shorter_without_asking_again(mode: Mode) -> None:
+    actor = Actor(lambda prompt: reporting(prompt, "word " * 1000))
+    task = await task_of(LOG, actor)
+    answer = await ladder.answer(task, mode)
+    calls = len(actor.prompts)
+    short = await ladder.shorter(answer, task.source, 300)
+    assert 200 < len(short.body.encode()) <= 300
+    assert (short.strategy, short.status, short.usage) == (mode, answer.status, answer.usage)
+    assert len(actor.prompts) == calls
+
+
+async def test_a_shorter_fallback_still_says_its_warning() -> None:
+    task = await task_of(LOG, None)
+    answer = await ladder.answer(task, Mode.AUTO)
+    short = await ladder.shorter(answer, task.source, 300)
+    assert short.body.startswith(f"{answer.warnings[0]}\nline 0")
+    assert len(short.body.encode()) <= 300
+    assert (short.status, short.warnings) == (ExtractStatus.FALLBACK, answer.warnings)
+    assert short.coverage.ratio < answer.coverage.ratio

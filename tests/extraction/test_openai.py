@@ -1,0 +1,580 @@
+"""One attempt at a backend that answers well, badly, late or never."""
+
+import asyncio
+import random
+import time
+import tracemalloc
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from email.utils import formatdate
+
+import anyio
+import httpx
+import pytest
+
+from domain.errors import (
+    ContextExceeded,
+    ModelBadReply,
+    ModelError,
+    ModelRefused,
+    ModelUnavailable,
+)
+from domain.llm import LlmTokens, Message, ModelTerms, Prompt, Role, ToolCall, ToolSpec
+from extraction import connections
+from extraction.connections import open_client
+from extraction.openai import OpenAIModel
+from extraction.retries import asked_pause
+from tests.extraction.backend import BEHAVIOURS, Backend, completion, running
+from tests.extraction.behaviours import Behaviour, Exchange, fails, says
+
+pytestmark = pytest.mark.anyio
+
+KEY = "sk-very-secret"
+TERMS = ModelTerms("model-1", context_window=32_000, max_output_tokens=500)
+PROMPT = Prompt((Message(Role.SYSTEM, "Be brief."), Message(Role.USER, "Well?")), max_output_tokens=1000)
+TOOL = ToolSpec("Read", "Reads lines.", '{"type":"object","properties":{"offset":{"type":"integer"}}}')
+SMALL_MEMORY = 8 << 20
+
+FAILURES: dict[str, tuple[type[ModelError], str]] = {
+    "refuses": (ModelUnavailable, "the backend cannot be reached"),
+    "resets": (ModelUnavailable, "the backend broke the connection"),
+    "rate_limited_s": (ModelUnavailable, "the backend failed (429)"),
+    "rate_limited_ms": (ModelUnavailable, "the backend failed (429)"),
+    "rate_limited_date": (ModelUnavailable, "the backend failed (429)"),
+    "rate_limited_9999": (ModelUnavailable, "the backend failed (429)"),
+    "rate_limited_garbage": (ModelUnavailable, "the backend failed (429)"),
+    "error_500": (ModelUnavailable, "the backend failed (500)"),
+    "error_503": (ModelUnavailable, "the backend failed (503)"),
+    "bad_key": (ModelRefused, "the backend refused the key"),
+    "no_quota": (ModelRefused, "quota exhausted"),
+    "html": (ModelBadReply, "the reply is not JSON"),
+    "truncated_json": (ModelBadReply, "the reply is not JSON"),
+    "empty_content": (ModelBadReply, "the reply is empty"),
+    "null_choices": (ModelBadReply, "the reply has no choices"),
+    "great_body": (ModelBadReply, "the reply is too long"),
+    "gzip_bomb": (ModelBadReply, "the reply is compressed"),
+    "redirect": (ModelRefused, "the backend answered with a redirect"),
+    "context_exceeded": (ContextExceeded, "the prompt is longer than the model's window"),
+    "content_filter": (ModelBadReply, "the backend's content filter withheld the reply"),
+}
+NEVER_ENDING = ("silent", "stalls", "drips")
+SUCCESSES = ("answers", "echoes_an_order", "usage_wrong", "usage_absurd", "usage_absent")
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[httpx.AsyncClient]:
+    """Afterwards nothing of it runs any more."""
+    before = running()
+    async with open_client(8) as client:
+        yield client
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert running() <= before
+
+
+def model_of(backend: Backend, client: httpx.AsyncClient, base_url: str = "", **kwargs: int) -> OpenAIModel:
+    return OpenAIModel(TERMS, client, base_url or backend.base_url, KEY, version="1.2", **kwargs)
+
+
+async def failure(client: httpx.AsyncClient, *script: str | Behaviour, prompt: Prompt = PROMPT) -> ModelError:
+    async with Backend(*script) as backend:
+        with pytest.raises(ModelError) as caught:
+            await model_of(backend, client).complete(prompt)
+        return caught.value
+
+
+@contextmanager
+def memory_within(most: int) -> Iterator[None]:
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        yield
+        assert tracemalloc.get_traced_memory()[1] - before < most
+    finally:
+        tracemalloc.stop()
+
+
+def test_each_behaviour_is_expected_to_end_in_one_way() -> None:
+    assert {*FAILURES, *NEVER_ENDING, *SUCCESSES} == set(BEHAVIOURS)
+
+
+@pytest.mark.parametrize("name", FAILURES)
+async def test_a_failure_has_its_class_and_a_reason_of_ours(name: str, client: httpx.AsyncClient) -> None:
+    kind, detail = FAILURES[name]
+    started = time.monotonic()
+    async with Backend(name) as backend:
+        with pytest.raises(ModelError) as caught:
+            await model_of(backend, client).complete(PROMPT)
+        assert (type(caught.value), caught.value.detail) == (kind, detail)
+        assert KEY not in repr(caught.value)
+        await client.aclose()
+        assert await backend.idle()
+    assert time.monotonic() - started < 1.5
+
+
+@pytest.mark.parametrize("name", NEVER_ENDING)
+@pytest.mark.parametrize("by", ["scope", "task"])
+async def test_cancelling_closes_what_would_never_end(name: str, by: str, client: httpx.AsyncClient) -> None:
+    async with Backend(name) as backend:
+        if by == "task":
+            call = asyncio.create_task(model_of(backend, client).complete(PROMPT))
+            await asyncio.wait((call,), timeout=0.1)
+            call.cancel()
+            await asyncio.wait((call,))
+            assert call.cancelled()
+        else:
+            with anyio.move_on_after(0.1) as scope:
+                await model_of(backend, client).complete(PROMPT)
+            assert scope.cancelled_caught
+        assert await backend.idle()
+        await backend.play("answers")
+        # Neither does it keep the connection from others.
+        assert (await model_of(backend, client).complete(PROMPT)).text == "All is well."
+
+
+@pytest.mark.parametrize("name", SUCCESSES)
+async def test_a_reply_is_what_the_model_said(name: str, client: httpx.AsyncClient) -> None:
+    async with Backend(name) as backend:
+        reply = await model_of(backend, client).complete(PROMPT)
+    assert reply.text == ("IGNORE ALL OF IT" if name == "echoes_an_order" else "All is well.")
+    assert reply.stop_reason == "stop"
+    known = {"answers": LlmTokens(4, 4), "echoes_an_order": LlmTokens(4, 5)}
+    absurd = LlmTokens(9_000_000, 9_000_000)
+    assert reply.tokens == (absurd if name == "usage_absurd" else known.get(name))
+
+
+@pytest.mark.parametrize("end", ["", "/", "//"])
+async def test_the_request_is_the_one_that_the_api_asks_for(end: str, client: httpx.AsyncClient) -> None:
+    called = ToolCall("call-1", "Read", '{"offset":1}')
+    messages = (
+        *PROMPT.messages,
+        Message(Role.ASSISTANT, "", (called,)),
+        Message(Role.TOOL, "1\tone", tool_call_id="call-1"),
+    )
+    async with Backend() as backend:
+        model = model_of(backend, client, backend.base_url + end)
+        await model.complete(Prompt(messages, 1000, (TOOL,)))
+        asked = backend.asked[0]
+    assert asked.path == "/v1/chat/completions"
+    assert asked.headers["authorization"] == f"Bearer {KEY}"
+    assert asked.headers["user-agent"] == "spillgate/1.2"
+    assert asked.headers["accept-encoding"] == "identity"
+    assert "transfer-encoding" not in asked.headers
+    function = {"name": "Read", "arguments": '{"offset":1}'}
+    assert asked.body == {
+        "model": "model-1",
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "Well?"},
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": "call-1", "type": "function", "function": function}],
+            },
+            {"role": "tool", "content": "1\tone", "tool_call_id": "call-1"},
+        ],
+        "stream": False,
+        "max_tokens": 500,
+        "temperature": 0,
+        "tools": [
+            {
+                "type": "function",
+                "function": {
+                    "name": "Read",
+                    "description": "Reads lines.",
+                    "parameters": {"type": "object", "properties": {"offset": {"type": "integer"}}},
+                },
+            }
+        ],
+    }
+
+
+@pytest.mark.parametrize("key", [None, "", " "])
+async def test_without_a_key_none_is_sent(key: str | None, client: httpx.AsyncClient) -> None:
+    async with Backend() as backend:
+        await OpenAIModel(TERMS, client, backend.base_url, key, version="1").complete(PROMPT)
+    assert "authorization" not in backend.asked[0].headers
+
+
+async def test_a_connection_is_used_again(client: httpx.AsyncClient) -> None:
+    async with Backend("answers", "error_503", "bad_key", "answers") as backend:
+        model = model_of(backend, client)
+        for _ in range(4):
+            try:
+                await model.complete(PROMPT)
+            except ModelError:
+                continue
+        assert (backend.requests, backend.opened) == (4, 1)
+
+
+async def test_a_connection_that_the_backend_closed_is_not_used_again(client: httpx.AsyncClient) -> None:
+    async with Backend() as backend:
+        model = model_of(backend, client)
+        await model.complete(PROMPT)
+        await backend.play("refuses")
+        await backend.play("answers")
+        await model.complete(PROMPT)
+        assert backend.opened == 2
+
+
+async def test_an_idle_connection_is_closed_after_a_while(
+    monkeypatch: pytest.MonkeyPatch, client: httpx.AsyncClient
+) -> None:
+    monkeypatch.setattr(connections, "_IDLE_SECONDS", 0.1)
+    async with Backend() as backend:
+        await model_of(backend, client).complete(PROMPT)
+        assert backend.connections == 1
+        assert await backend.idle()
+
+
+async def test_no_connection_is_lost_whenever_a_call_is_cancelled(client: httpx.AsyncClient) -> None:
+    source = random.Random(1)
+    slots = asyncio.Semaphore(8)
+
+    async def cancelled(model: OpenAIModel) -> None:
+        async with slots:
+            call = asyncio.create_task(model.complete(PROMPT))
+            await asyncio.wait((call,), timeout=source.random() * 0.02)
+            for _ in range(source.randint(1, 3)):
+                call.cancel()
+                await asyncio.sleep(0)
+            await asyncio.wait((call,))
+
+    async with Backend(latency=0.005) as backend:
+        model = model_of(backend, client)
+        await asyncio.gather(*(cancelled(model) for _ in range(400)))
+        await asyncio.sleep(0.3)
+        kept, opened = backend.connections, backend.opened
+        assert 0 < kept <= 8
+        # Every one that is open can be used.
+        backend.latency = 0.1
+        await asyncio.gather(*(model.complete(PROMPT) for _ in range(kept)))
+        assert backend.opened == opened
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ({"content": [{"type": "text", "text": "One, "}, {"type": "x"}, {"text": "two."}]}, "One, two."),
+        ({"content": "said", "refusal": None, "tool_calls": None, "reasoning": {"deep": [1]}}, "said"),
+        ({"content": "\U0001f4be\x00"}, "\U0001f4be\x00"),
+    ],
+)
+async def test_content_is_read_in_each_of_its_forms(
+    message: dict[str, object], text: str, client: httpx.AsyncClient
+) -> None:
+    async with Backend(says(completion(message))) as backend:
+        assert (await model_of(backend, client).complete(PROMPT)).text == text
+
+
+async def test_tool_calls_are_read_in_each_of_their_forms(client: httpx.AsyncClient) -> None:
+    functions = [
+        {"id": "a", "type": "function", "function": {"name": "Grep", "arguments": '{"pattern": "x"}'}},
+        {"function": {"name": "Read", "arguments": {"offset": 2}}},
+        {"id": "", "function": {"name": "Read"}},
+    ]
+    body = completion({"content": None, "tool_calls": functions}, "tool_calls")
+    async with Backend(says(body)) as backend:
+        reply = await model_of(backend, client).complete(PROMPT)
+    assert (reply.text, reply.stop_reason) == ("", "tool_calls")
+    assert reply.tool_calls == (
+        ToolCall("a", "Grep", '{"pattern": "x"}'),
+        ToolCall("call_1", "Read", '{"offset": 2}'),
+        ToolCall("call_2", "Read", ""),
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [("length", "length"), ("max_tokens", "length"), (None, "stop"), ("a word of its own", "other")],
+)
+async def test_the_stop_reason_is_one_of_ours(
+    said: str | None, reason: str, client: httpx.AsyncClient
+) -> None:
+    async with Backend(
+        says({"choices": [{"message": {"content": "Cut"}, "finish_reason": said}]})
+    ) as backend:
+        assert (await model_of(backend, client).complete(PROMPT)).stop_reason == reason
+
+
+@pytest.mark.parametrize(
+    ("usage", "tokens"),
+    [
+        ({"prompt_tokens": 9, "completion_tokens": 2}, LlmTokens(9, 2)),
+        (
+            {"prompt_tokens": 9, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 5}},
+            LlmTokens(9, 2, 5),
+        ),
+        (
+            {"prompt_tokens": 9, "completion_tokens": 0, "prompt_tokens_details": {"cached_tokens": 50}},
+            LlmTokens(9, 0, 9),
+        ),
+        ({"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": None}, LlmTokens(9, 1)),
+        ({"prompt_tokens": 9, "completion_tokens": -1}, None),
+        ({"prompt_tokens": 10**30, "completion_tokens": 1}, None),
+        ({"prompt_tokens": True, "completion_tokens": 1}, None),
+        ({"prompt_tokens": 9}, None),
+        ({"prompt_tokens": 0, "completion_tokens": 3}, None),
+        ("a lot", None),
+        (None, None),
+    ],
+)
+async def test_usage_that_makes_no_sense_is_none(
+    usage: object, tokens: LlmTokens | None, client: httpx.AsyncClient
+) -> None:
+    async with Backend(says(completion("Yes.", usage=usage))) as backend:
+        assert (await model_of(backend, client).complete(PROMPT)).tokens == tokens
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b'"text"',
+        b'{"choices": []}',
+        b'{"choices": [{}]}',
+        b'{"choices": [{"message": null}]}',
+        b'{"choices": [{"message": {"content": 5}}]}',
+        b'{"choices": {"message": {}}}',
+        b'{"error": {"message": "with status 200"}}',
+        b'{"choices": [{"message": {"content": " \\n"}}]}',
+        b'{"choices": [{"message": {"content": null, "refusal": "I will not."}}]}',
+        b'{"choices": [{"message": {"content": "\\ud800"}}]}',
+        b'{"choices": [{"message": {"content": "\xff"}}]}',
+        b'{"choices": [{"message": {"tool_calls": [{"function": {"name": "x", "arguments": "\\ud800"}}]}}]}',
+        b'{"deep": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b'data: {"choices": []}\n\n',
+    ],
+)
+async def test_a_reply_that_says_nothing_is_a_bad_reply(body: bytes, client: httpx.AsyncClient) -> None:
+    async def behaviour(it: Exchange) -> None:
+        await it.send(200, body)
+
+    assert isinstance(await failure(client, behaviour), ModelBadReply)
+
+
+@pytest.mark.parametrize("name", ["great_body", "gzip_bomb"])
+async def test_a_reply_past_the_cap_costs_little_memory(name: str, client: httpx.AsyncClient) -> None:
+    async with Backend(name) as backend:
+        model = model_of(backend, client, max_reply_bytes=1 << 20)
+        with memory_within(SMALL_MEMORY), pytest.raises(ModelBadReply):
+            await model.complete(PROMPT)
+        assert await backend.idle()
+
+
+@pytest.mark.parametrize("length", [500, 501])
+async def test_the_cap_is_exact(length: int, client: httpx.AsyncClient) -> None:
+    empty = len(b'{"choices": [{"message": {"content": ""}}]}')
+    body = b'{"choices": [{"message": {"content": "%s"}}]}' % (b"x" * (length - empty))
+
+    async def chunked(it: Exchange) -> None:
+        await it.send_head(200, Transfer_Encoding="chunked")
+        for byte in body:
+            it.writer.write(b"1\r\n%c\r\n" % byte)
+        it.writer.write(b"0\r\n\r\n")
+
+    async def measured(it: Exchange) -> None:
+        await it.send(200, body)
+
+    for behaviour in (chunked, measured):
+        async with Backend(behaviour) as backend:
+            model = model_of(backend, client, max_reply_bytes=500)
+            if length <= 500:
+                await model.complete(PROMPT)
+            else:
+                with pytest.raises(ModelBadReply, match="too long"):
+                    await model.complete(PROMPT)
+
+
+async def test_what_was_sent_is_not_held_while_the_backend_thinks(client: httpx.AsyncClient) -> None:
+    size = 16 << 20
+    prompt = Prompt((Message(Role.USER, "x" * size),), 1)
+    read = 0
+
+    async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal read
+        while piece := await reader.read(1 << 16):
+            read += len(piece)
+        writer.close()
+
+    tracemalloc.start()
+    try:
+        async with await asyncio.start_server(swallow, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            before, _ = tracemalloc.get_traced_memory()
+            model = OpenAIModel(TERMS, client, f"http://127.0.0.1:{port}", None, version="1")
+            call = asyncio.create_task(model.complete(prompt))
+            while read < size:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.05)
+            held, most = (traced - before for traced in tracemalloc.get_traced_memory())
+            assert held < size / 8
+            assert most < 2 * size
+            call.cancel()
+            await asyncio.wait((call,))
+            await asyncio.sleep(0.05)
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "message"),
+    [
+        (400, "context_length_exceeded", "No."),
+        (400, None, "This model's maximum context length is 8192 tokens. However, you requested 9000."),
+        (400, None, "the request exceeds the available context size, try increasing it"),
+        (400, "invalid_request_error", "prompt is too long: 208310 tokens > 200000 maximum"),
+        (400, None, "The prompt does not fit the CONTEXT WINDOW"),
+        (422, None, "too many tokens: 5000 > 4096"),
+        (500, None, "The decoder prompt is longer than the maximum model length of 4096"),
+        (429, "rate_limit_exceeded", "Request too large for model-1 on tokens per min (TPM): Limit 30000"),
+        (413, None, "No."),
+    ],
+)
+async def test_a_prompt_past_the_window_is_known_by_many_phrases(
+    status: int, code: str | None, message: str, client: httpx.AsyncClient
+) -> None:
+    assert isinstance(await failure(client, fails(status, code, message)), ContextExceeded)
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (b'{"object": "error", "message": "maximum context length", "code": 400}', ContextExceeded),
+        (b'[{"error": {"message": "The input token count exceeds it", "code": 400}}]', ContextExceeded),
+        (b'{"error": "prompt is too long"}', ContextExceeded),
+        (b'{"detail": "too many tokens"}', ContextExceeded),
+        (b"too many tokens", ContextExceeded),
+        (
+            b'{"error": {"message": "No.", "input": "of the context window and too many tokens"}}',
+            ModelRefused,
+        ),
+        (b'{"error": {"code": "content_filter", "message": "No."}}', ModelBadReply),
+        (b'{"error": {"code": "model_not_found", "message": "No."}}', ModelRefused),
+        (b'{"error": 5}', ModelRefused),
+        (b"[]", ModelRefused),
+        (b"\xff\xfe", ModelRefused),
+        (b"[" * 100_000, ModelRefused),
+    ],
+)
+async def test_an_error_is_read_in_each_of_its_forms(
+    body: bytes, kind: type[ModelError], client: httpx.AsyncClient
+) -> None:
+    async def behaviour(it: Exchange) -> None:
+        await it.send(400, body)
+
+    assert type(await failure(client, behaviour)) is kind
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "detail"),
+    [
+        (fails(403), "the backend refused the key"),
+        (fails(402), "quota exhausted"),
+        (fails(429, "billing_hard_limit_reached"), "quota exhausted"),
+        (fails(404, "model_not_found"), "unknown model"),
+        (fails(400, "model_not_found"), "unknown model"),
+        (fails(400), "the backend refused the request (400)"),
+        (fails(422, message=f"You sent {KEY}"), "the backend refused the request (422)"),
+        (fails(503, X_Should_Retry="false"), "the backend refused the request (503)"),
+        (fails(302, Location="/elsewhere"), "the backend answered with a redirect"),
+    ],
+)
+async def test_what_would_fail_again_is_refused(
+    behaviour: Behaviour, detail: str, client: httpx.AsyncClient
+) -> None:
+    error = await failure(client, behaviour)
+    assert (type(error), error.detail) == (ModelRefused, detail)
+
+
+@pytest.mark.parametrize(
+    "behaviour", [*map(fails, (408, 409, 425, 502, 504, 529)), fails(400, X_Should_Retry="true")]
+)
+async def test_what_may_go_well_later_is_unavailable(behaviour: Behaviour, client: httpx.AsyncClient) -> None:
+    assert isinstance(await failure(client, behaviour), ModelUnavailable)
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "2"}, 2.0),
+        ({"retry-after": "1.5"}, 1.5),
+        ({"retry-after": "9999"}, 9999.0),
+        ({"retry-after-ms": "250", "retry-after": "9"}, 0.25),
+        ({"retry-after-ms": "soon", "retry-after": "9"}, 9.0),
+        ({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0.0),
+        ({"retry-after": "-1"}, None),
+        ({"retry-after": "1e400"}, None),
+        ({"retry-after": "inf"}, None),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": ""}, None),
+        ({}, None),
+    ],
+)
+def test_the_pause_asked_for_is_read_in_each_of_its_forms(
+    headers: dict[str, str], seconds: float | None
+) -> None:
+    assert asked_pause(headers) == seconds
+
+
+def test_the_pause_asked_for_may_be_a_date() -> None:
+    pause = asked_pause({"retry-after": formatdate(time.time() + 60, usegmt=True)})
+    assert pause is not None
+    assert 58 < pause <= 60
+
+
+async def test_a_field_that_is_not_taken_is_left_out_from_then_on(client: httpx.AsyncClient) -> None:
+    def unless_modern(it: Exchange) -> Behaviour:
+        if "max_tokens" in it.asked.body:
+            return fails(400, "unsupported_parameter", "Use 'max_completion_tokens' instead.")
+        if "temperature" in it.asked.body:
+            return fails(400, "unsupported_value", "'temperature' does not support 0 with this model.")
+        return BEHAVIOURS["answers"]
+
+    async def modern(it: Exchange) -> None:
+        await unless_modern(it)(it)
+
+    async with Backend(modern) as backend:
+        model = model_of(backend, client)
+        await model.complete(PROMPT)
+        assert backend.requests == 3
+        await asyncio.gather(*(model.complete(PROMPT) for _ in range(3)))
+        assert backend.requests == 6
+        assert backend.asked[-1].body["max_completion_tokens"] == 500
+        assert "temperature" not in backend.asked[-1].body
+
+
+async def test_a_backend_that_complains_of_a_field_for_ever_is_asked_but_a_few_times(
+    client: httpx.AsyncClient,
+) -> None:
+    async with Backend(fails(400, None, "max_completion_tokens and temperature are wrong")) as backend:
+        with pytest.raises(ModelRefused):
+            await model_of(backend, client).complete(PROMPT)
+        assert backend.requests == 3
+
+
+async def test_an_error_whose_body_never_ends_is_known_by_its_status(client: httpx.AsyncClient) -> None:
+    async def behaviour(it: Exchange) -> None:
+        await it.send_head(401, Content_Length="1000")
+        await it.wait_for_the_end()
+
+    started = time.monotonic()
+    assert (await failure(client, behaviour)).detail == "the backend refused the key"
+    assert time.monotonic() - started < 1.5
+
+
+async def test_headers_without_end_are_a_broken_connection(client: httpx.AsyncClient) -> None:
+    async def behaviour(it: Exchange) -> None:
+        it.is_last = True
+        await it.write(b"HTTP/1.1 200 OK\r\n" + b"X-More: and more\r\n" * 50_000)
+
+    assert (await failure(client, behaviour)).detail == "the backend broke the connection"
+
+
+async def test_no_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
+    async with Backend() as backend, open_client(1) as client:
+        await model_of(backend, client).complete(PROMPT)
+        assert backend.requests == 1
