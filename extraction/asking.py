@@ -88,6 +88,10 @@ class Asker:
         return self._first.model.terms
 
     @property
+    def concurrency(self) -> int:
+        return self._commons.concurrency
+
+    @property
     def seconds_left(self) -> float:
         return max(0.0, self._ends - anyio.current_time())
 

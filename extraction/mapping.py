@@ -14,9 +14,6 @@ from extraction.prompts import Part
 from extraction.task import Progress
 from extraction.together import together
 
-# Of the chunks' texts so many are in memory; as many as the default number of calls at a time.
-_IN_FLIGHT = 8
-
 # Of the time, for the reduce.
 _RESERVED_SHARE = 0.25
 _RESERVED_SECONDS = 0.5
@@ -68,7 +65,8 @@ class Mapping:
         self._mapped: list[Mapped] = []
         self._lost_bytes = 0
         self._took: list[float] = []
-        self._slots = anyio.Semaphore(_IN_FLIGHT)
+        # No chunk's text is in memory longer than its call takes.
+        self._slots = anyio.Semaphore(inquiry.asking.concurrency)
         self._scope = anyio.CancelScope()
         self._seconds = pace.seconds_left(inquiry.asking)
 

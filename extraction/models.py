@@ -57,7 +57,7 @@ class Models:
             model.terms.name: Lane(model, Breaker(time.monotonic), _tokenizer(model.terms.name, tokenizer))
             for model in models
         }
-        self._commons = Commons(asyncio.Semaphore(concurrency))
+        self._commons = Commons(concurrency, asyncio.Semaphore(concurrency))
 
     def asker(
         self,

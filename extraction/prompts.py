@@ -222,8 +222,15 @@ def tool_answer(text: str, nonce: str) -> str:
     return fenced("data", text, nonce)
 
 
+DROPPED = "[No longer shown, to make room. Call the tool again if it is needed.]"
+
+
 def read_grep_last_turn(nonce: str) -> Message:
     return _user(_LAST_TURN.format(opening=opening(nonce), closing=closing(nonce)))
+
+
+def too_many(calls: int) -> str:
+    return f"Not done: at most {calls} calls a turn."
 
 
 def ask_again(nonce: str) -> Message:

@@ -18,9 +18,6 @@ _TOOL_BYTES = 16 * 1024
 _TOOL_SHARE = 10
 
 _TOOLS = (prompts.READ_TOOL, prompts.GREP_TOOL)
-_TOO_MANY = f"Not done: at most {MAX_CALLS} calls a turn."
-_DROPPED = "[No longer shown, to make room. Call the tool again if it is needed.]"
-
 # When less is left, the next turn is the last one: a share of all the time, but not less than so many
 # seconds, unless that were more than half.
 _LAST_SHARE = 0.2
@@ -127,7 +124,7 @@ class Conversation:
     async def _call(self, reply: Reply) -> None:
         self._add(Message(Role.ASSISTANT, reply.text, reply.tool_calls))
         for index, call in enumerate(reply.tool_calls):
-            text = await self._tools.answer(call) if index < MAX_CALLS else _TOO_MANY
+            text = await self._tools.answer(call) if index < MAX_CALLS else prompts.too_many(MAX_CALLS)
             self._add(Message(Role.TOOL, text, tool_call_id=call.id))
 
     def _add(self, message: Message) -> None:
@@ -144,8 +141,8 @@ class Conversation:
         for index, message in enumerate(self._messages):
             if sum(self._sizes) <= room:
                 break
-            if message.role is Role.TOOL and message.content != _DROPPED:
-                self._messages[index] = replace(message, content=_DROPPED)
+            if message.role is Role.TOOL and message.content != prompts.DROPPED:
+                self._messages[index] = replace(message, content=prompts.DROPPED)
                 self._sizes[index] = self._size(self._messages[index])
                 dropped = True
         return dropped

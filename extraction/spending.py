@@ -16,6 +16,7 @@ Book = Callable[[LlmCall], Awaitable[None]]
 
 _MS = 1000
 _INLINE_CHARS = 1 << 14
+_CHARS_A_TOKEN = 3
 _PLAUSIBLE = 10
 
 # What a cancelled call waits for its booking, which goes on in any case.
@@ -27,6 +28,7 @@ _CLOSING_SECONDS = 5.0
 class Commons:
     """What all extractions of a process share: calls at a time, a thread that counts, open bookings."""
 
+    concurrency: int
     slots: asyncio.Semaphore
     # The tokenizer holds the GIL: more threads would only fight the event loop for it.
     counting: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
@@ -112,8 +114,7 @@ class Attempt:
         self._tokenizer = tokenizer
         self._started = anyio.current_time()
         self._booking: asyncio.Task[None] | None = None
-        # Counted while the model works, when there is time for it.
-        self._size = asyncio.create_task(spending.commons.count(prompt_texts(prompt), tokenizer))
+        self._prompt = prompt
 
     def answered(self, reply: Reply) -> None:
         self._end(reply, None, was_read=True)
@@ -142,8 +143,10 @@ class Attempt:
         self._booking.add_done_callback(_hear)
 
     async def _settle(self, reply: Reply | None, error: str | None, was_read: bool, latency: float) -> None:
-        size = await self._size
-        tokens = LlmTokens(size if was_read else 0) if reply is None else await self._spent(reply, size)
+        if reply is not None:
+            tokens = await self._spent(reply)
+        else:
+            tokens = LlmTokens(await self._count(prompt_texts(self._prompt)) if was_read else 0)
         cost = self._terms.price.cost(tokens)
         self._spending.add(tokens, cost)
         call = LlmCall(
@@ -158,12 +161,17 @@ class Attempt:
         )
         await self._spending.book(call)
 
-    async def _spent(self, reply: Reply, size: int) -> LlmTokens:
-        """As reported, unless that cannot be true; then as counted."""
+    async def _spent(self, reply: Reply) -> LlmTokens:
+        """As reported, unless that cannot be true; then as counted: a long prompt takes a while to count."""
+        texts = prompt_texts(self._prompt)
+        expected = sum(map(len, texts)) / _CHARS_A_TOKEN
         told = reply.tokens
-        if told is not None and told.input <= size * _PLAUSIBLE and size <= told.input * _PLAUSIBLE:
+        if told is not None and expected / _PLAUSIBLE <= told.input <= expected * _PLAUSIBLE:
             return told
-        return LlmTokens(size, await self._spending.commons.count(_reply_texts(reply), self._tokenizer))
+        return LlmTokens(await self._count(texts), await self._count(_reply_texts(reply)))
+
+    async def _count(self, texts: Sequence[str]) -> int:
+        return await self._spending.commons.count(texts, self._tokenizer)
 
 
 def _hear(booking: asyncio.Task[None]) -> None:

@@ -26,6 +26,11 @@ class Asking(Protocol):
         ...
 
     @property
+    def concurrency(self) -> int:
+        """Calls that all extractions together make at a time."""
+        ...
+
+    @property
     def seconds_left(self) -> float:
         """Until this extraction must have answered."""
         ...

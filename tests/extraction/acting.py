@@ -77,6 +77,10 @@ class Actor:
         self._ends = anyio.current_time() + seconds
 
     @property
+    def concurrency(self) -> int:
+        return 8
+
+    @property
     def seconds_left(self) -> float:
         return max(0.0, self._ends - anyio.current_time())
 

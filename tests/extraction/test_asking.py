@@ -77,7 +77,7 @@ class Bench:
     def __init__(self, *models: StagedModel, slots: int = 4, jitter: float = 0.1) -> None:
         self.now = 0.0
         self.lanes = [Lane(model, Breaker(lambda: self.now), ENCODING) for model in models]
-        self.commons = Commons(asyncio.Semaphore(slots))
+        self.commons = Commons(slots, asyncio.Semaphore(slots))
         self.calls: list[LlmCall] = []
         self.ledger_seconds = 0.0
         self.ledger_error: StoreUnavailable | None = None
@@ -153,7 +153,7 @@ async def test_a_reply_is_booked_with_all_that_is_known_of_it() -> None:
     ("told", "booked"),
     [
         (None, LlmTokens(SIZE, 2)),
-        (LlmTokens(SIZE * 11, 5), LlmTokens(SIZE, 2)),
+        (LlmTokens(SIZE * 20, 5), LlmTokens(SIZE, 2)),
         (LlmTokens(SIZE * 10, 5), LlmTokens(SIZE * 10, 5)),
         (LlmTokens(1, 5), LlmTokens(1, 5)),
     ],
