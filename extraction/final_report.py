@@ -5,6 +5,10 @@ import secrets
 
 # Gaps are bounded, so that a reply of nothing but spaces costs no more than any other.
 _GAP = r"\s{0,8}"
+# For any nonce: a pattern of each call's own would take longer to compile than to use.
+_NAME = r"ai-agent-([A-Za-z0-9]{1,64})-FINAL(?![\w-])"
+_OPENING = re.compile(rf"<{_GAP}{_NAME}[^<>]{{0,200}}>", re.IGNORECASE)
+_CLOSING = re.compile(rf"<{_GAP}/{_GAP}{_NAME}", re.IGNORECASE)
 _THOUGHT = re.compile(r"<(/?)(?:think|thinking|thought|reasoning)\b", re.IGNORECASE)
 _FENCES = ("```", "~~~")
 
@@ -24,17 +28,20 @@ def closing(nonce: str) -> str:
 def parse(reply: str, nonce: str) -> str | None:
     """The report, "" if it is empty; None if there is none. The last opening tag outside of a think block
     counts, whatever its case, spaces and attributes; its closing tag may be missing."""
-    name = rf"ai-agent-{re.escape(nonce)}-FINAL(?![\w-])"
-    openings = list(re.finditer(rf"<{_GAP}{name}[^<>]{{0,200}}>", reply, re.IGNORECASE))
+    openings = _tags(_OPENING, reply, 0, nonce)
     if not openings:
         return None
     last = openings[-1]
-    end = re.compile(rf"<{_GAP}/{_GAP}{name}", re.IGNORECASE).search(reply, last.end())
+    end = next(iter(_tags(_CLOSING, reply, last.end(), nonce)), None)
     if _is_thought(reply, end.end() if end else last.end()):
         return None
     if end:
         return _bare(reply[last.end() : end.start()])
     return _bare(_unclosed(reply[last.end() :], reply[: last.start()], closing(nonce)))
+
+
+def _tags(pattern: re.Pattern[str], reply: str, start: int, nonce: str) -> list[re.Match[str]]:
+    return [tag for tag in pattern.finditer(reply, start) if tag[1].lower() == nonce.lower()]
 
 
 def _is_thought(reply: str, start: int) -> bool:
