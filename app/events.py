@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from starlette.responses import StreamingResponse
 
-from app.errors import problem
+from app.errors import problem, problem_of_status
 from app.runs import Watch
 from domain.errors import SpillgateError
 from extraction.task import Progress
@@ -36,10 +36,15 @@ async def _events(
     try:
         while (step := await _next(steps)) is not None:
             yield ": still working\n\n" if step is _QUIET else _event(step.event, step.fields)
-        try:
+        fault = working.exception()
+        if fault is None:
             yield _event("result", result(working.result()))
-        except SpillgateError as error:
-            yield _event("error", json.loads(bytes(problem(error, "/extract").body)))
+        elif isinstance(fault, SpillgateError):
+            yield _event("error", json.loads(bytes(problem(fault, "/extract").body)))
+        else:
+            yield _event("error", json.loads(bytes(problem_of_status(500, "/extract", None).body)))
+            # For the log.
+            raise fault
     finally:
         working.cancel()
         with suppress(asyncio.CancelledError):

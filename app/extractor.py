@@ -13,8 +13,8 @@ from app.runs import Watch
 from app.runtime import Runtime
 from content import cut
 from domain.accounting import AccountingEntry, EntryDetails, EntryStatus, EntryType, split_tool_name
-from domain.errors import Incomplete, StoreUnavailable
-from domain.extraction import Answer, Coverage, ExtractStatus, Mode, Question
+from domain.errors import Conflict, Incomplete, SessionEnded, SpillgateError, StoreUnavailable
+from domain.extraction import Answer, Coverage, ExtractStatus, LlmUsage, Mode, Question
 from domain.llm import LlmCall
 from domain.ports import Charge, Entered, Receipt
 from domain.results import StoredResult
@@ -70,7 +70,11 @@ async def extract(tenant: str, question: Question, wish: Wish, rt: Runtime) -> E
             policy = rt.policies.policy(stored.tool_name, entered.session.policy)
             terms = rt.policies.terms(entered.session.model)
             asking = _Asking(question, wish, stored, entered, policy, terms, started, ends, rt)
-            return await asking.answered()
+            try:
+                return await asking.answered()
+            except (Incomplete, SessionEnded, Conflict) as error:
+                await asking.book_failure(error)
+                raise
     except TimeoutError:
         raise StoreUnavailable("The deadline passed before the result was read. Allow more time.") from None
 
@@ -90,6 +94,9 @@ class _Asking:
     async def answered(self) -> Extracted:
         """A shorter answer while the budget refuses; the last resort is a failure that says so."""
         source = Source(self.rt.store, self.stored, self.question.ranges)
+        if self.entered.session.budget(self.terms.window, self.terms.told).exhausted:
+            # Nothing that a model could say would fit.
+            return await self._exhausted(LlmUsage())
         cap = self.policy.max_bytes or UNCAPPED_BYTES
         room = max(0, cap - len(self._framed(Mode.FULL_CHUNKED, "").encode()))
         answer = await self._found(source, room)
@@ -108,13 +115,13 @@ class _Asking:
             if room <= 0:
                 break
             answer = await ladder.shorter(answer, source, room)
-        return await self._exhausted(answer)
+        return await self._exhausted(answer.usage)
 
     async def _found(self, source: Source, room: int) -> Answer:
         """The same question asked at the same time, to be answered as long, is answered by one run."""
         question = self.question
-        key: Hashable = (self.stored.tenant, question, room, self.wish.deadline_ms, self.policy)
-        return await self.rt.runs.join(key, partial(self._run, source, room), self.wish.watch)
+        key: Hashable = (self.stored.tenant, question, room, self.policy)
+        return await self.rt.runs.join(key, self.ends, partial(self._run, source, room), self.wish.watch)
 
     async def _run(self, source: Source, room: int, watch: Watch) -> Answer:
         policy, stored = self.policy, self.stored
@@ -151,17 +158,23 @@ class _Asking:
         frame = await self._count(self._framed(Mode.FULL_CHUNKED, ""))
         return int((remaining - frame) * (size / max(tokens, 1)) * 0.9)
 
-    async def _exhausted(self, found: Answer) -> Extracted:
+    async def _exhausted(self, usage: LlmUsage) -> Extracted:
         if self.wish.require_complete:
             raise Incomplete("What is left of the context budget does not hold the answer.")
         nothing = Coverage(1, 0, 0.0)
         partial_answer = ExtractStatus.PARTIAL
-        answer = Answer(_EXHAUSTED, Mode.TRUNCATE, partial_answer, nothing, found.usage, (_EXHAUSTED,))
+        answer = Answer(_EXHAUSTED, Mode.TRUNCATE, partial_answer, nothing, usage, (_EXHAUSTED,))
         text = frames.failed(self.stored.tool_name, str(self.stored.handle), self.question.mode, _EXHAUSTED)
         charge = self._charge(answer, text, await self._count(text))
         failed = replace(charge.entry, status=EntryStatus.FAILED, error="budget exhausted")
         receipt = await self.rt.ledger.settle(replace(charge, entry=failed))
         return self._done(text, answer, receipt)
+
+    async def book_failure(self, error: SpillgateError) -> None:
+        """An extraction that was not answered is a line of the accounting all the same."""
+        answer = Answer("", self.question.mode, ExtractStatus.PARTIAL, Coverage(0, 0, 0.0))
+        entry = self._charge(answer, "", 0).entry
+        await self.rt.ledger.append(replace(entry, status=EntryStatus.FAILED, error=error.code))
 
     def _done(self, text: str, answer: Answer, receipt: Receipt) -> Extracted:
         self.rt.metrics.extracted(answer)

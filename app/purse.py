@@ -56,7 +56,7 @@ class Purses:
 
     @asynccontextmanager
     async def open(self, key: SessionKey, policy: Policy) -> AsyncIterator[Purse]:
-        spent = await self._spent(key, policy)
+        spent = await self._spent(key)
         spent.users += 1
         try:
             yield Purse(spent, policy)
@@ -65,13 +65,13 @@ class Purses:
             if not spent.users:
                 self._open.pop(key, None)
 
-    async def _spent(self, key: SessionKey, policy: Policy) -> _Spent:
+    async def _spent(self, key: SessionKey) -> _Spent:
         if key not in self._open:
             spent = _Spent(0, 0, 0.0)
-            if policy.max_llm_calls or policy.max_llm_tokens or policy.max_llm_cost_usd:
-                wanted = EntryFilter(key.tenant, key.session_id, EntryType.LLM)
-                for row in await self._ledger.summary(wanted, GroupBy.TYPE):
-                    spent = _Spent(row.entries, row.tokens_in + row.tokens_out, row.cost_usd)
+            for row in await self._ledger.summary(
+                EntryFilter(key.tenant, key.session_id, EntryType.LLM), GroupBy.TYPE
+            ):
+                spent = _Spent(row.entries, row.tokens_in + row.tokens_out, row.cost_usd)
             # Another extraction may have opened it while this one waited.
             self._open.setdefault(key, spent)
         return self._open[key]

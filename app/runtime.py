@@ -18,7 +18,7 @@ from app.settings import Settings
 from app.telemetry import Metrics
 from content.tokens import TokenMeter, encoding_for_model, load_encoding
 from domain.budget import Window
-from domain.errors import ConfigError
+from domain.errors import ConfigError, InvalidPolicy
 from domain.ports import Clock, Ledger, ResultStore, Tokenizer
 from extraction.models import Models
 from policies.book import PolicyBook
@@ -99,9 +99,16 @@ def load_policies(settings: Settings) -> PolicyBook:
         layers.append(from_toml(text, settings.policy_file.name))
     layers.append(PolicyDocument(tools={glob: {"bypass": True} for glob in settings.bypass_tools}))
     window = Window(settings.context_window, settings.buffer_tokens, settings.max_output_tokens)
-    return PolicyBook(
-        layers, window, required=settings.require_budget, overrides=settings.allow_request_overrides
-    )
+    try:
+        return PolicyBook(
+            layers,
+            window,
+            required=settings.require_budget,
+            overrides=settings.allow_request_overrides,
+            models=settings.llm_models,
+        )
+    except InvalidPolicy as error:
+        raise ConfigError(f"SPILLGATE_POLICY_FILE: {error.detail}") from None
 
 
 @asynccontextmanager

@@ -91,7 +91,10 @@ class Settings(BaseSettings):
         8, ge=1, le=256, description="Model calls at a time, over all extractions."
     )
     extract_deadline_ms: int = Field(
-        60_000, ge=100, le=120_000, description="Longest time for an extraction."
+        60_000,
+        ge=100,
+        le=120_000,
+        description="Time for an extraction that names no `deadline_ms` of its own.",
     )
     extract_fallback: Literal["truncate"] = Field(
         "truncate", description="What an extraction falls back to when its strategy cannot run."
@@ -169,7 +172,10 @@ def _check_backend(settings: Settings) -> None:
         raise ConfigError(f"{PREFIX}{missing} is not set: a backend and its models go together.")
     if settings.llm_api_key is not None and settings.llm_api_key_file is not None:
         raise ConfigError(f"{PREFIX}LLM_API_KEY and {PREFIX}LLM_API_KEY_FILE are both set. Keep one.")
-    parts = urlsplit(settings.llm_base_url or "")
+    try:
+        parts = urlsplit(settings.llm_base_url or "")
+    except ValueError:
+        raise ConfigError(f"{PREFIX}LLM_BASE_URL is not a URL.") from None
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
         raise ConfigError(
             f"{PREFIX}LLM_BASE_URL must hold no key, query or fragment. Put a key into {PREFIX}LLM_API_KEY."

@@ -25,15 +25,25 @@ class PolicyBook:
     """The operator's layers, lowest first; session and request overrides go on top."""
 
     def __init__(
-        self, layers: Iterable[PolicyDocument], window: Window, *, required: bool, overrides: bool = True
+        self,
+        layers: Iterable[PolicyDocument],
+        window: Window,
+        *,
+        required: bool,
+        overrides: bool = True,
+        models: Iterable[str] = (),
     ) -> None:
+        """`models` are what `extract_models` may name; any name if there are none. Raises InvalidPolicy."""
         self._layers = tuple(layers)
         self._window = window
         self._required = required
         self._overrides = overrides
+        self._models = frozenset(models)
         self._look_up = lru_cache(maxsize=_CACHED)(self._resolve)
         self._parsed = lru_cache(maxsize=_CACHED)(from_json)
         self.terms = lru_cache(maxsize=_CACHED)(self._terms)
+        for layer in self._layers:
+            self._check_models(layer)
 
     def policy(self, tool_name: str, session: str | None = None, request: str | None = None) -> Policy:
         """Request over session over the operator's layers; each layer's tools over its defaults.
@@ -44,8 +54,16 @@ class PolicyBook:
 
     def check_override(self, text: str) -> None:
         """Raises InvalidPolicy unless the JSON text is an override that could be in force."""
-        if self._parsed(text).models:
+        document = self._parsed(text)
+        if document.models:
             raise InvalidPolicy("`policy.models` is the operator's: it goes into the policy file.")
+        self._check_models(document)
+
+    def _check_models(self, document: PolicyDocument) -> None:
+        for keys in (document.defaults, *document.tools.values()):
+            named = keys.get("extract_models", ())
+            if self._models and isinstance(named, tuple) and not self._models.issuperset(named):
+                raise InvalidPolicy("`extract_models` may name none but the models of SPILLGATE_LLM_MODELS.")
 
     def check_request(self, text: str) -> None:
         """Raises InvalidPolicy unless a request may carry this override."""

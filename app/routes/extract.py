@@ -36,7 +36,7 @@ class ExtractIn(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     handle: Annotated[str, Field(min_length=1, max_length=512)]
-    extract: Annotated[str, Field(min_length=1, max_length=65_536)]
+    extract: Annotated[str, Field(min_length=1, max_length=65_536, pattern=r"\S")]
     mode: Mode = Mode.AUTO
     deadline_ms: Annotated[int, Field(ge=100, le=120_000)] | None = None
     require_complete: bool = False
@@ -77,7 +77,7 @@ async def post_extract(request: Request, body: ExtractIn) -> Response:
         if any(span.start >= span.end for span in spans):
             raise InvalidField("Each of `ranges` needs a `start` before its `end`.")
         question = Question(parse_handle(body.handle), body.extract, body.mode, spans)
-        deadline = min(body.deadline_ms or rt.settings.extract_deadline_ms, rt.settings.extract_deadline_ms)
+        deadline = body.deadline_ms or rt.settings.extract_deadline_ms
         wish = Wish(deadline, body.require_complete)
         tenant = request.scope["tenant"]
         if prefers(accept, EVENTS):

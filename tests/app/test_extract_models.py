@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from domain.errors import ConfigError
 from tests.conftest import Serve
 from tests.extraction.backend import Backend, report
 
@@ -269,3 +270,82 @@ async def test_nothing_of_key_or_document_is_logged_or_answered(
         assert (told.status_code, told.json()["status"]) == (200, "fallback")
         assert "s3cr3t" not in told.text + caplog.text
         assert "tulipan" not in caplog.text
+
+
+async def test_who_asks_later_has_all_of_its_own_time(serve: Serve, tmp_path: Path) -> None:
+    async with Backend(latency=1.2) as backend, served(serve, tmp_path, backend) as client:
+        handle = await keep(client, "x" * 13_000)
+        first = asyncio.create_task(ask(client, handle, deadline_ms=900))
+        await asyncio.sleep(0.3)
+        second = (await ask(client, handle, deadline_ms=4000)).json()
+        assert (await first).json()["status"] == "fallback"
+        assert second["status"] == "complete"
+
+
+async def test_an_extraction_that_is_refused_is_booked_as_failed(serve: Serve, tmp_path: Path) -> None:
+    async with Backend("bad_key") as backend, served(serve, tmp_path, backend) as client:
+        refused = await ask(client, await keep(client), require_complete=True)
+        assert refused.status_code == 502
+        (entry,) = await entries(client, "extract")
+        assert (entry["status"], entry["error"], entry["tokens_out"]) == ("failed", "incomplete", 0)
+
+
+async def test_a_session_that_ends_meanwhile_keeps_its_accounting(serve: Serve, tmp_path: Path) -> None:
+    async with Backend(latency=0.4) as backend, served(serve, tmp_path, backend) as client:
+        asking = asyncio.create_task(ask(client, await keep(client), mode="full-chunked"))
+        await asyncio.sleep(0.2)
+        await client.delete("/sessions/s")
+        assert (await asking).status_code == 410
+        (entry,) = await entries(client, "extract")
+        assert (entry["status"], entry["error"]) == ("failed", "session_ended")
+
+
+async def test_a_cap_joined_late_holds_all_the_same(serve: Serve, tmp_path: Path) -> None:
+    policy = f"[tools.capped]\nmax_llm_calls = 1\n{TERMS}"
+    async with (
+        Backend() as backend,
+        served(serve, tmp_path, backend, policy, extract_concurrency=1) as client,
+    ):
+        capped, free = await keep(client, tool_name="capped"), await keep(client)
+        await ask(client, capped, mode="full-chunked")
+        backend.latency = 0.2
+        asking = asyncio.create_task(ask(client, free, mode="full-chunked"))
+        await asyncio.sleep(0.1)
+        late = (await ask(client, capped, extract="Else?", mode="full-chunked")).json()
+        assert (late["status"], late["usage"]["llm_calls"]) == ("fallback", 0)
+        assert (await asking).json()["status"] == "complete"
+
+
+async def test_an_exhausted_session_asks_no_model(serve: Serve, tmp_path: Path) -> None:
+    async with Backend() as backend, served(serve, tmp_path, backend) as client:
+        handle = await keep(client)
+        await client.put(
+            "/sessions/s", json={"context_window": 10, "buffer_tokens": 0, "max_output_tokens": 0}
+        )
+        told = (await ask(client, handle)).json()
+        assert told["text"].startswith("TOOL_OUTPUT FAILED FOR journal")
+        assert backend.requests == 0
+
+
+async def test_a_model_that_is_not_configured_cannot_be_chosen(serve: Serve, tmp_path: Path) -> None:
+    async with Backend() as backend, served(serve, tmp_path, backend) as client:
+        changed = await client.put("/sessions/s", json={"policy": {"extract_models": ["typo"]}})
+        assert (changed.status_code, changed.json()["code"]) == (422, "invalid_policy")
+    with pytest.raises(ConfigError, match="LLM_MODELS"):
+        async with served(serve, tmp_path, backend, '[defaults]\nextract_models = ["typo"]\n'):
+            pass
+
+
+@pytest.mark.parametrize("text", ["", "  \n"])
+async def test_a_blank_instruction_is_refused(serve: Serve, tmp_path: Path, text: str) -> None:
+    async with Backend() as backend, served(serve, tmp_path, backend) as client:
+        assert (await ask(client, await keep(client), extract=text)).status_code == 422
+        assert backend.requests == 0
+
+
+async def test_a_caller_may_allow_up_to_two_minutes(serve: Serve, tmp_path: Path) -> None:
+    async with Backend() as backend, served(serve, tmp_path, backend, extract_deadline_ms=1000) as client:
+        handle = await keep(client)
+        backend.latency = 0.8
+        assert (await ask(client, handle, deadline_ms=120_000)).json()["status"] == "complete"
+        assert (await ask(client, handle, deadline_ms=120_001)).status_code == 422
