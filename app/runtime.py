@@ -64,10 +64,7 @@ class Runtime:
 
     def tokenizer(self, model: str | None) -> Tokenizer:
         """The model's encoding: as the policy file says, else as known of the model, else the setting."""
-        default = self.settings.encoding
-        if model is None:
-            return load_encoding(default)
-        return load_encoding(self.policies.terms(model).encoding or encoding_for_model(model, default))
+        return _tokenizer(model, self.settings, self.policies)
 
     async def count(self, text: str, model: str | None) -> int:
         """Tokens, exactly; a long text's in a thread."""
@@ -79,6 +76,12 @@ class Runtime:
     @property
     def retention_ms(self) -> int:
         return self.settings.retention_seconds * _MS
+
+
+def _tokenizer(model: str | None, settings: Settings, policies: PolicyBook) -> Tokenizer:
+    if model is None:
+        return load_encoding(settings.encoding)
+    return load_encoding(policies.terms(model).encoding or encoding_for_model(model, settings.encoding))
 
 
 def _sliced(tokenizer: Tokenizer, text: str) -> int:
@@ -142,11 +145,12 @@ def _open_models(settings: Settings, policies: PolicyBook) -> Models | None:
     if settings.llm_base_url is None:
         return None
     terms = [model_terms(name, policies.model_keys(name), settings) for name in settings.llm_models]
+
     return Models(
         settings.llm_base_url,
         settings.llm_key,
         terms,
-        tokenizer=load_encoding(settings.encoding),
+        tokenizer_of=lambda name: _tokenizer(name, settings, policies),
         concurrency=settings.extract_concurrency,
         version=__version__,
     )

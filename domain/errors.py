@@ -26,6 +26,7 @@ ModelError                a call to a model failed: extraction falls back, a cli
 ├── ModelUnavailable      the same call may succeed in a moment
 ├── ModelRefused          the same call will fail again: another model may do
 ├── ModelBadReply         an answer came that cannot be used
+│   └── PromptDeclined    for what the prompt says: it tells nothing of the model
 └── ContextExceeded       the prompt was longer than the model's window
 ConfigError               refuses to start; never reaches a client
 """
@@ -175,6 +176,10 @@ class ModelRefused(ModelError):
 
 
 class ModelBadReply(ModelError):
+    pass
+
+
+class PromptDeclined(ModelBadReply):
     pass
 
 

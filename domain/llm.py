@@ -59,12 +59,14 @@ class LlmTokens:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the model said. `tokens` is None where the backend did not report it in earnest."""
+    """What the model said. `tokens` is None where the backend did not report it in earnest; `model` is the
+    name of the one that answered, "" until the asker of several has filled it in."""
 
     text: str
     stop_reason: str
     tool_calls: tuple[ToolCall, ...] = ()
     tokens: LlmTokens | None = None
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)

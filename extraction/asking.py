@@ -3,19 +3,26 @@
 import random
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import anyio
 
-from domain.errors import ContextExceeded, ModelBadReply, ModelError, ModelRefused, ModelUnavailable
+from domain.errors import (
+    ContextExceeded,
+    ModelBadReply,
+    ModelError,
+    ModelRefused,
+    ModelUnavailable,
+    PromptDeclined,
+)
 from domain.extraction import LlmUsage
 from domain.llm import ModelTerms, Prompt, Reply
 from domain.ports import Clock, Model, Tokenizer
 from extraction.breaker import Breaker, Trial
 from extraction.retries import Retries
-from extraction.spending import Attempt, Book, Commons, Spending, count, prompt_texts
+from extraction.spending import Attempt, Book, Commons, Spending, count, has_more_bytes, prompt_texts
 
-# Of what is left, for an attempt after which another one may still help; but so long in any case.
+# Of what is left, for an attempt after which another model may still help; but so long in any case.
 _SHARE = 0.6
 _LEAST_SHARE_SECONDS = 1.0
 
@@ -53,6 +60,8 @@ class _Course:
     failure: ModelError | None = None
     retries: int = 0
     had_bad_reply: bool = False
+    # The prompt's tokens, by the name of the encoding.
+    sizes: dict[str, int] = field(default_factory=dict)
 
     @property
     def seconds_left(self) -> float:
@@ -107,8 +116,7 @@ class Asker:
         course = _Course(prompt, ends)
         while True:
             async with self._slot(course):
-                lane = self._next(course)
-                await self._check_window(lane, prompt)
+                lane = await self._fitting(course)
                 outcome, attempt = await self._attempt(lane, course)
             await attempt.booked()
             if isinstance(outcome, Reply):
@@ -151,15 +159,27 @@ class Asker:
             raise ModelRefused(next(reversed(self._refusals.values())))
         raise ModelUnavailable(_LEFT_ALONE)
 
-    async def _check_window(self, lane: Lane, prompt: Prompt) -> None:
-        """The prompt was made for the first model's window. Some backends read what fits of it, and do not
-        say that it was too long."""
-        terms = lane.model.terms
-        if terms.context_window >= self._lanes[0].model.terms.context_window:
-            return
-        size = await self._commons.count(prompt_texts(prompt), lane.tokenizer)
-        if size + min(prompt.max_output_tokens, terms.max_output_tokens) > terms.context_window:
-            raise ContextExceeded(_LONGER)
+    async def _fitting(self, course: _Course) -> Lane:
+        """The next one. Raises why there is none, and ContextExceeded where the prompt is too long for it:
+        some backends read what fits, and do not say that there was more."""
+        texts = prompt_texts(course.prompt)
+        while True:
+            lane = self._next(course)
+            terms, encoding = lane.model.terms, lane.tokenizer.name
+            room = terms.context_window - min(course.prompt.max_output_tokens, terms.max_output_tokens)
+            if not has_more_bytes(texts, room) or course.sizes.get(encoding, room + 1) <= room:
+                return lane
+            if encoding in course.sizes:
+                raise ContextExceeded(_LONGER)
+            course.sizes[encoding] = await self._size(course, texts, lane.tokenizer)
+            # That took a while: whether this lane is still the next is asked anew.
+
+    async def _size(self, course: _Course, texts: Sequence[str], tokenizer: Tokenizer) -> int:
+        try:
+            with anyio.fail_after(course.seconds_left):
+                return await self._commons.count(texts, tokenizer)
+        except TimeoutError:
+            raise ModelUnavailable(_LATE) from None
 
     async def _attempt(self, lane: Lane, course: _Course) -> tuple[Reply | ModelError, Attempt]:
         """How it ended. Raises ModelError only where no attempt may begin."""
@@ -171,7 +191,7 @@ class Asker:
         trial = lane.breaker.begin()
         try:
             with anyio.fail_after(seconds):
-                outcome = await lane.model.complete(course.prompt)
+                outcome = replace(await lane.model.complete(course.prompt), model=lane.model.terms.name)
         except TimeoutError:
             outcome = _Silence("no answer in time")
         except ModelError as failure:
@@ -185,10 +205,9 @@ class Asker:
         return outcome, attempt
 
     def _seconds(self, lane: Lane, course: _Course) -> float:
+        """Shared only with another model: what is slow but healthy would be cut off, and paid for again."""
         left = course.seconds_left
-        if self._retries.remain(self._spending.calls + 1) or any(
-            one is not lane for one in self._open(course)
-        ):
+        if any(one is not lane for one in self._open(course)):
             return min(left, max(_SHARE * left, _LEAST_SHARE_SECONDS))
         return left
 
@@ -208,6 +227,8 @@ class Asker:
 
     def _pause(self, lane: Lane, course: _Course, failure: ModelError) -> float | None:
         """Until the same model is tried again; None if it is not."""
+        if isinstance(failure, PromptDeclined):
+            return None
         if not lane.breaker.admits or not self._retries.remain(self._spending.calls):
             return None
         pause = self._retries.pause(course.retries)
@@ -246,4 +267,4 @@ def _tells_of_the_model(failure: ModelError, seconds: float) -> bool:
     if isinstance(failure, ModelUnavailable):
         # Who says when it will be back is busy, not broken.
         return failure.retry_after is None
-    return isinstance(failure, ModelBadReply)
+    return isinstance(failure, ModelBadReply) and not isinstance(failure, PromptDeclined)

@@ -1,10 +1,25 @@
 """The body of an answer, held within its cap."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from content import cut
+from domain.extraction import Answer, ExtractStatus
+
+WARNING = "the answer was cut: it was longer than its cap"
 
 _CUT = b"\n[The rest was cut: it was longer than its cap.]"
+_CUT_LINE = _CUT.decode()
+
+
+def within(answer: Answer, max_bytes: int) -> Answer:
+    """With a body that fits. One that is cut, here or when the model said it, is complete no more."""
+    body = capped(answer.body, max_bytes)
+    if body == answer.body and not body.endswith(_CUT_LINE):
+        return answer
+    status = ExtractStatus.PARTIAL if answer.status is ExtractStatus.COMPLETE else answer.status
+    told = answer.warnings if WARNING in answer.warnings else (*answer.warnings, WARNING)
+    return replace(answer, body=body, status=status, warnings=told)
 
 
 def capped(text: str, max_bytes: int) -> str:

@@ -21,9 +21,14 @@ def neutralised(text: str) -> str:
 
 def fenced(role: str, text: str, nonce: str, title: str = "") -> str:
     """`nonce` is the report's: the fence has one of its own, made of it."""
+    return "\n".join(fence(role, text, nonce, title))
+
+
+def fence(role: str, text: str, nonce: str, title: str = "") -> tuple[str, str, str]:
+    """As `fenced`, for whoever joins the lines into something larger: a long text is copied but once."""
     mark = hashlib.sha256(nonce.encode()).hexdigest()[:12]
     tag = f"{_STEM}-{role}-{mark}"
-    return f"<{tag}{title and f' {title}'}>\n{neutralised(text)}\n</{tag}>"
+    return f"<{tag}{title and f' {title}'}>", neutralised(text), f"</{tag}>"
 
 
 def inside(role: str, prompt: str) -> list[str]:

@@ -16,9 +16,6 @@ from extraction.prompts import NOTHING_FOUND, Finding
 from extraction.source import Source
 from extraction.task import Progress, StrategyFailed, Task
 
-# Of data in a chunk: with less, nearly all of every call would be the prompt around it.
-_LEAST_TOKENS = 256
-
 
 async def answer(task: Task) -> Answer:
     """Raises StrategyFailed."""
@@ -48,10 +45,7 @@ async def fits(task: Task) -> bool:
 def chunk_tokens(inquiry: Inquiry) -> int:
     """What is left of the window for data. Raises StrategyFailed where that is nothing."""
     around = inquiry.asking.count(prompts.overhead(inquiry.document, inquiry.task.extract))
-    left = windows.input_tokens(inquiry.terms) - around
-    if left < _LEAST_TOKENS:
-        raise StrategyFailed("the model's window is too small for the instruction")
-    return left
+    return windows.data_tokens(inquiry.terms, around)
 
 
 async def _plan(inquiry: Inquiry, tokens: int) -> list[Chunk]:
@@ -67,7 +61,7 @@ async def _concluded(inquiry: Inquiry, mapped: Sequence[Mapped], coverage: Cover
     if len(mapped) == 1:
         return _answer(task, findings[0].text, coverage)
     if not relevant:
-        return _answer(task, _nothing(findings, coverage.missing), coverage, *warnings)
+        return _answer(task, _nothing(task, findings, coverage.missing), coverage, *warnings)
     try:
         with anyio.fail_after(pace.seconds_left(inquiry.asking) - pace.MARGIN_SECONDS):
             body = await reducing.merged(inquiry, relevant, _lost(mapped))
@@ -83,8 +77,8 @@ async def _concluded(inquiry: Inquiry, mapped: Sequence[Mapped], coverage: Cover
 def _answer(task: Task, body: str, coverage: Coverage, *warnings: str) -> Answer:
     """Complete, unless there is something to warn of."""
     status = ExtractStatus.PARTIAL if warnings else ExtractStatus.COMPLETE
-    body = bodies.capped(body, task.max_bytes)
-    return Answer(body, Mode.FULL_CHUNKED, status, coverage, warnings=warnings)
+    found = Answer(body, Mode.FULL_CHUNKED, status, coverage, warnings=warnings)
+    return bodies.within(found, task.max_bytes)
 
 
 def _coverage(source: Source, mapped: Sequence[Mapped]) -> Coverage:
@@ -126,10 +120,17 @@ def _cause(mapped: Sequence[Mapped]) -> str:
     return causes.most_common(1)[0][0]
 
 
-def _nothing(findings: Sequence[Finding], gaps: Sequence[Gap]) -> str:
-    """What the chunks hold instead, each thing said once."""
+def _nothing(task: Task, findings: Sequence[Finding], gaps: Sequence[Gap]) -> str:
+    """What the chunks hold instead, each thing said once, as far as there is room: none of it was asked."""
     held = dict.fromkeys(one.text.removeprefix(NOTHING_FOUND).strip(" .:\n") for one in findings)
-    return "\n".join((NOTHING_FOUND, *map(_named, gaps), *filter(None, held)))
+    text = "\n".join((NOTHING_FOUND, *map(_named, gaps)))
+    left = task.max_bytes - len(text.encode())
+    for line in filter(None, held):
+        left -= len(line.encode()) + 1
+        if left < 0:
+            break
+        text += f"\n{line}"
+    return text
 
 
 def _unmerged(task: Task, findings: Sequence[Finding], gaps: Sequence[Gap]) -> str:

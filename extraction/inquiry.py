@@ -1,10 +1,11 @@
 """One task as a model-led strategy works on it: what is known of the document, what was found before."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
+import anyio.to_thread
 import msgspec
 
 from content.kinds import Kind, sniff
@@ -17,8 +18,19 @@ from extraction.task import Asking, StrategyFailed, Task
 
 _HEAD_BYTES = 8 * 1024
 
+# Reading for fences through more than this, and joining it, takes longer than others should wait.
+_INLINE_BYTES = 256 * 1024
+
 # A backend may answer more than it was allowed.
 _MOST_BYTES_A_TOKEN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a model reported; `model` is its name, "" where that is not known."""
+
+    text: str
+    model: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,29 +68,48 @@ class Inquiry:
             return await self.task.findings.find(key)
         return None
 
-    async def keep(self, key: str, finding: str) -> None:
+    async def keep(self, key: str, report: Report) -> None:
+        """Not what a stand-in reported: the key names the model that was to be asked first."""
+        if report.model in ("", self.terms.name):
+            await self._keep(key, report.text)
+
+    async def keep_mark(self, key: str, mark: str) -> None:
+        """What became of asking, instead of a report; not where by now another model is asked first."""
+        if self.asking.terms.name == self.terms.name:
+            await self._keep(key, mark)
+
+    async def _keep(self, key: str, finding: str) -> None:
         # What cannot be kept is found out anew the next time.
         with suppress(StorageError):
             await self.task.findings.keep(key, finding)
 
-    async def report(self, messages: tuple[Message, ...], nonce: str, seconds: float) -> str:
+    async def report(self, messages: tuple[Message, ...], nonce: str, seconds: float) -> Report:
         """What the model reports on the messages. Raises ModelError."""
         reply = await self.asking.ask(Prompt(messages, windows.output_tokens(self.terms)), seconds)
         return await self.report_in(reply, messages, nonce, seconds)
 
-    async def report_in(self, reply: Reply, messages: tuple[Message, ...], nonce: str, seconds: float) -> str:
+    async def report_in(
+        self, reply: Reply, messages: tuple[Message, ...], nonce: str, seconds: float
+    ) -> Report:
         """The report in a reply to the messages; asked for once more if there is none. Raises ModelError."""
         report = final_report.parse(reply.text, nonce)
         if report is None:
             # Some backends refuse an empty message.
             said = (Message(Role.ASSISTANT, reply.text),) if reply.text.strip() else ()
             again = Prompt((*messages, *said, prompts.ask_again(nonce)), windows.output_tokens(self.terms))
-            report = final_report.parse((await self.asking.ask(again, seconds)).text, nonce)
+            reply = await self.asking.ask(again, seconds)
+            report = final_report.parse(reply.text, nonce)
         if report is None:
             raise ModelBadReply("the model gave no report")
         if not report:
             raise ModelBadReply("the model's report was empty")
-        return bodies.capped(report, _MOST_BYTES_A_TOKEN * windows.output_tokens(self.terms))
+        most = _MOST_BYTES_A_TOKEN * windows.output_tokens(self.terms)
+        return Report(bodies.capped(report, most), reply.model)
+
+
+async def built(build: Callable[[], tuple[Message, ...]], size: int) -> tuple[Message, ...]:
+    """A prompt with about `size` bytes of text; in a thread if those are many."""
+    return build() if size <= _INLINE_BYTES else await anyio.to_thread.run_sync(build)
 
 
 async def inquire(task: Task) -> Inquiry:

@@ -21,6 +21,8 @@ STRATEGIES: dict[Mode, Strategy] = {
 
 _NO_MODEL = "no model is configured"
 
+_SLICE = 1 << 20
+
 
 async def answer(task: Task, mode: Mode, fallback: Mode = Mode.TRUNCATE) -> Answer:
     """At most `max_bytes` of body, whatever the strategy; but the warning of a fallback is said whole."""
@@ -39,7 +41,7 @@ async def answer(task: Task, mode: Mode, fallback: Mode = Mode.TRUNCATE) -> Answ
 async def shorter(found: Answer, source: Source, max_bytes: int) -> Answer:
     """The same answer in fewer bytes, without asking a model again."""
     if found.strategy is not Mode.TRUNCATE:
-        return replace(found, body=bodies.capped(found.body, max_bytes))
+        return bodies.within(found, max_bytes)
     if found.status is not ExtractStatus.FALLBACK:
         return replace(await truncate.truncated(source, max_bytes), usage=found.usage)
     warning = found.warnings[0]
@@ -64,10 +66,22 @@ async def _chosen(task: Task) -> Mode:
         if Mode.RETRIEVE in STRATEGIES:
             return Mode.RETRIEVE
         raise StrategyFailed(_NO_MODEL)
-    measure = task.source.stored.measure
-    if measure.bytes >= task.terms.avg_line_bytes * max(1, measure.lines) or await full_chunked.fits(task):
+    if await full_chunked.fits(task) or await _has_long_lines(task.source, task.terms.avg_line_bytes):
         return Mode.FULL_CHUNKED
     return Mode.READ_GREP
+
+
+async def _has_long_lines(source: Source, avg_line_bytes: int) -> bool:
+    measure = source.stored.measure
+    if source.size == measure.bytes:
+        return source.size >= avg_line_bytes * max(1, measure.lines)
+    # Nobody has counted the lines of ranges yet. Of short ones, a part tells already.
+    breaks = 0
+    for start in range(0, source.size, _SLICE):
+        breaks += (await source.read(start, min(start + _SLICE, source.size))).count(b"\n")
+        if source.size < avg_line_bytes * max(1, breaks):
+            return False
+    return True
 
 
 async def _fall_back(task: Task, mode: Mode, reason: str) -> Answer:

@@ -7,9 +7,10 @@ from functools import partial
 import anyio
 
 from domain.errors import ContextExceeded, ModelError
+from domain.llm import Message
 from extraction import chunking, final_report, pace, prompts
 from extraction.chunking import Chunk
-from extraction.inquiry import Inquiry
+from extraction.inquiry import Inquiry, Report, built
 from extraction.prompts import Part
 from extraction.task import Progress
 from extraction.together import together
@@ -92,31 +93,40 @@ class Mapping:
         try:
             if known == _TOO_LONG:
                 raise ContextExceeded(_LONGER)
-            text = await self._asked(piece)
+            report = await self._asked(piece)
         except ContextExceeded as error:
             await self._split(piece, key, error.detail)
         except ModelError as error:
             self._finish(Mapped(piece, None, error.detail), "failed")
         else:
-            self._finish(Mapped(piece, text), "ok")
-            await self._inquiry.keep(key, text)
+            self._finish(Mapped(piece, report.text), "ok")
+            await self._inquiry.keep(key, report)
 
-    async def _asked(self, piece: Piece) -> str:
-        inquiry, nonce = self._inquiry, final_report.new_nonce()
+    async def _asked(self, piece: Piece) -> Report:
+        nonce = final_report.new_nonce()
         async with self._slots:
             started = anyio.current_time()
-            messages = prompts.chunk_prompt(
-                inquiry.document,
-                inquiry.task.extract,
-                await inquiry.read(piece.chunk.read_from, piece.chunk.end),
-                piece.part,
-                nonce,
-                self._max_bytes,
-            )
-            text = await inquiry.report(messages, nonce, max(0.0, self._scope.deadline - started))
+            messages = await self._prompt(piece, nonce)
+            seconds = max(0.0, self._scope.deadline - anyio.current_time())
+            report = await self._inquiry.report(messages, nonce, seconds)
             self._took.append(anyio.current_time() - started)
         self._set_deadline()
-        return text
+        return report
+
+    async def _prompt(self, piece: Piece, nonce: str) -> tuple[Message, ...]:
+        """A step of its own, so that while the model thinks the chunk is in memory just once."""
+        inquiry, chunk = self._inquiry, piece.chunk
+        build = partial(
+            prompts.chunk_prompt,
+            inquiry.document,
+            inquiry.task.extract,
+            await inquiry.read(chunk.start, chunk.end),
+            piece.part,
+            nonce,
+            self._max_bytes,
+            await inquiry.read(chunk.read_from, chunk.start),
+        )
+        return await built(build, chunk.end - chunk.read_from)
 
     async def _split(self, piece: Piece, key: str, reason: str) -> None:
         inquiry = self._inquiry
@@ -129,7 +139,7 @@ class Mapping:
         del self._open[piece]
         self._open |= dict.fromkeys(parts)
         self._set_deadline()
-        await inquiry.keep(key, _TOO_LONG)
+        await inquiry.keep_mark(key, _TOO_LONG)
         await self._map_all(parts)
 
     def _finish(self, mapped: Mapped, status: str) -> None:

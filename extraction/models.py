@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import httpx
 
-from content.tokens import encoding_for_model, load_encoding
 from domain.errors import ConfigError
 from domain.llm import ModelTerms
 from domain.ports import Clock, Model, Tokenizer
@@ -43,18 +42,18 @@ class Models:
         api_key: str | None,
         terms: Sequence[ModelTerms],
         *,
-        tokenizer: Tokenizer,
+        tokenizer_of: Callable[[str], Tokenizer],
         concurrency: int,
         version: str,
     ) -> None:
-        """`tokenizer` counts for models whose encoding is not known. Raises ConfigError."""
+        """`tokenizer_of` answers what counts for the model of a name. Raises ConfigError."""
         if not terms:
             raise ConfigError("SPILLGATE_LLM_MODELS: name one model at least.")
         self._stack = AsyncExitStack()
         backend = _Backend(base_url, api_key, concurrency, version, self._stack)
         models = _opener(base_url)(backend, terms)
         self._lanes = {
-            model.terms.name: Lane(model, Breaker(time.monotonic), _tokenizer(model.terms.name, tokenizer))
+            model.terms.name: Lane(model, Breaker(time.monotonic), tokenizer_of(model.terms.name))
             for model in models
         }
         self._commons = Commons(concurrency, asyncio.Semaphore(concurrency))
@@ -116,8 +115,3 @@ def _opener(base_url: str) -> Callable[[_Backend, Sequence[ModelTerms]], list[Mo
         known = ", ".join(f"{name}:" for name in BACKENDS)
         raise ConfigError(f"{_SETTING}: unknown scheme. It starts with one of {known}")
     return BACKENDS[scheme.lower()]
-
-
-def _tokenizer(model: str, otherwise: Tokenizer) -> Tokenizer:
-    name = encoding_for_model(model, otherwise.name)
-    return otherwise if name == otherwise.name else load_encoding(name)

@@ -9,11 +9,15 @@ import httpx
 from domain.errors import ModelBadReply, ModelUnavailable
 from domain.llm import ModelTerms, Prompt, Reply
 from extraction.openai_errors import failure, parse_complaint
-from extraction.openai_wire import Dialect, parse_reply, request_body
+from extraction.openai_wire import Dialect, output_tokens, parse_reply, request_body
+from extraction.spending import note_sent
 
 MAX_REPLY_BYTES = 4 << 20
 
 _SLICE = 1 << 16
+
+# How often one attempt may learn how its backend wants to be asked.
+_MOST_LESSONS = 6
 
 # Of an error's body no more is read, nor waited for: its status has said the most of it already.
 _ERROR_BYTES = 1 << 16
@@ -57,19 +61,23 @@ class OpenAIModel:
 
     async def complete(self, prompt: Prompt) -> Reply:
         """One attempt. Only where the backend does not take a field of the request, which costs nothing, it
-        is sent again without."""
+        is sent again without, or with less in it."""
+        lessons = 0
         while True:
             used = self._dialect
             answer = await self._exchange(request_body(prompt, self.terms, used))
             if answer.status < 300:
                 return parse_reply(answer.body)
             complaint = parse_complaint(answer.body)
-            taught = complaint.taught(answer.status, used, self._dialect)
-            if taught is None:
+            allowed = output_tokens(prompt, self.terms, used)
+            taught = complaint.taught(answer.status, used, self._dialect, allowed)
+            if taught is None or lessons == _MOST_LESSONS:
                 raise failure(answer.status, answer.headers, complaint)
             self._dialect = taught
+            lessons += 1
 
     async def _exchange(self, body: bytes) -> _Answer:
+        note_sent(False)
         headers = self._headers | {b"Content-Length": b"%d" % len(body)}
         request = self._client.build_request("POST", self._url, headers=headers, content=_slices(body))
         # While the backend thinks nothing else would need it: the slices let go of it once it is sent.
@@ -105,6 +113,8 @@ class OpenAIModel:
 async def _slices(body: bytes) -> AsyncIterator[bytes]:
     for start in range(0, len(body), _SLICE):
         yield body[start : start + _SLICE]
+    # Whoever sends asks for more when the last slice is out.
+    note_sent(True)
 
 
 async def _fill(body: bytearray, response: httpx.Response, most: int) -> bool:

@@ -1,11 +1,12 @@
 """What an OpenAI-compatible backend's error means for the caller; its own words are read, never passed on."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import msgspec
 
-from domain.errors import ContextExceeded, ModelBadReply, ModelError, ModelRefused, ModelUnavailable
+from domain.errors import ContextExceeded, ModelError, ModelRefused, ModelUnavailable, PromptDeclined
 from extraction.openai_wire import Dialect
 from extraction.retries import asked_pause, told_to_retry
 
@@ -31,6 +32,28 @@ _CONTEXT_WORDS = (
     "input token count",
     "reduce the length",
 )
+_OUTPUT_WORDS = (
+    "max_tokens",
+    "max_completion_tokens",
+    "max_output_tokens",
+    "maxoutputtokens",
+    "output tokens",
+)
+_TOO_LARGE_WORDS = (
+    "too large",
+    "too high",
+    "at most",
+    "less than",
+    "<=",
+    " > ",
+    "maximum",
+    "range",
+    "exceed",
+)
+# Not one that is part of a name, as in "model-2024-05-13".
+_NUMBER = re.compile(r"(?<![\w.-])(\d{1,3}(?:,\d{3})+|\d{1,9})(?!\w|[.,-]\w)", re.ASCII)
+# No model's cap is below it: a smaller number in a complaint says something else.
+_LEAST_OUTPUT_TOKENS = 256
 # More than the backend takes of anyone in a minute: later it would be too much again.
 _TOO_MUCH = "request too large"
 
@@ -59,21 +82,38 @@ class Complaint:
     def about_length(self) -> bool:
         return _any(_CONTEXT_CODES, self.codes) or _any(_CONTEXT_WORDS, self.message)
 
-    def taught(self, status: int, used: Dialect, known: Dialect) -> Dialect | None:
-        """`known`, and what follows of this complaint about a request in `used`; None if nothing does."""
+    @property
+    def about_output(self) -> bool:
+        """That the answer was allowed more than the model ever gives."""
+        if self.about_length or not _any(_TOO_LARGE_WORDS, self.message):
+            return False
+        return self.parameter in _OUTPUT_WORDS or _any(_OUTPUT_WORDS, self.message)
+
+    def taught(self, status: int, used: Dialect, known: Dialect, allowed: int) -> Dialect | None:
+        """`known`, and what follows of this complaint about a request in `used` that allowed the answer so
+        many tokens; None if nothing does."""
         if status not in _ABOUT_A_FIELD:
             return None
+        if allowed > _LEAST_OUTPUT_TOKENS and self.about_output:
+            most = min(self._most_output_tokens(allowed), known.most_output_tokens or allowed)
+            return replace(known, most_output_tokens=most)
         if used.tokens_field == "max_tokens" and "max_completion_tokens" in self.message:
             return replace(known, tokens_field="max_completion_tokens")
         if used.has_temperature and ("temperature" in self.message or self.parameter == "temperature"):
             return replace(known, has_temperature=False)
         return None
 
+    def _most_output_tokens(self, allowed: int) -> int:
+        """As named, else half of what was too much."""
+        named = (int(number.replace(",", "")) for number in _NUMBER.findall(self.message))
+        halved = max(_LEAST_OUTPUT_TOKENS, allowed // 2)
+        return max((one for one in named if _LEAST_OUTPUT_TOKENS <= one < allowed), default=halved)
+
 
 def parse_complaint(body: bytes | bytearray) -> Complaint:
     try:
         said = _ERROR.decode(body)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return Complaint(message=body[:_READ_CHARS].decode(errors="replace").lower())
     outer = said if isinstance(said, _ErrorJson) else said[0] if said else _ErrorJson()
     if isinstance(outer.error, dict):
@@ -100,7 +140,7 @@ def failure(status: int, headers: Mapping[str, str], complaint: Complaint) -> Mo
         return ContextExceeded("the prompt is longer than the model's window")
     if _any(_FILTER_CODES, complaint.codes):
         # Of this prompt: another one may be answered.
-        return ModelBadReply("the backend's content filter refused the prompt")
+        return PromptDeclined("the backend's content filter refused the prompt")
     told = told_to_retry(headers)
     if told or (told is None and (status in _RETRYABLE or status >= 500)):
         return ModelUnavailable(f"the backend failed ({status})", asked_pause(headers))

@@ -4,8 +4,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from domain.errors import ModelBadReply
+from domain.errors import ModelBadReply, PromptDeclined
 from domain.llm import LlmTokens, Message, ModelTerms, Prompt, Reply, Role, ToolCall, ToolSpec
+
+# More than a model needs at a time; a reply has room for a hundred thousand.
+_MOST_CALLS = 64
 
 # More than any window: a number beyond it is no count.
 _MOST_TOKENS = 100_000_000
@@ -29,10 +32,11 @@ _OTHER_STOP = "other"
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """Where the backends differ in what they take."""
+    """Where the backends differ in what they take. `most_output_tokens` is None until one complains."""
 
     tokens_field: str = "max_tokens"
     has_temperature: bool = True
+    most_output_tokens: int | None = None
 
 
 class _FunctionOut(msgspec.Struct, omit_defaults=True):
@@ -115,8 +119,13 @@ _USAGE = msgspec.json.Decoder(_Usage)
 _TEXT = msgspec.json.Decoder(str)
 
 
-def request_body(prompt: Prompt, terms: ModelTerms, dialect: Dialect) -> bytes:
+def output_tokens(prompt: Prompt, terms: ModelTerms, dialect: Dialect) -> int:
+    """What the request allows the answer to have."""
     most = min(prompt.max_output_tokens, terms.max_output_tokens)
+    return most if dialect.most_output_tokens is None else min(most, dialect.most_output_tokens)
+
+
+def request_body(prompt: Prompt, terms: ModelTerms, dialect: Dialect) -> bytes:
     request = _Request(
         model=terms.name,
         messages=[_message_out(message) for message in prompt.messages],
@@ -124,7 +133,7 @@ def request_body(prompt: Prompt, terms: ModelTerms, dialect: Dialect) -> bytes:
         temperature=0 if dialect.has_temperature else None,
         tools=[_tool_out(tool) for tool in prompt.tools] or None,
     )
-    setattr(request, dialect.tokens_field, most)
+    setattr(request, dialect.tokens_field, output_tokens(prompt, terms, dialect))
     return msgspec.json.encode(request)
 
 
@@ -148,6 +157,8 @@ def parse_reply(body: bytes | bytearray) -> Reply:
         completion = _COMPLETION.decode(body)
         if not completion.choices or (message := completion.choices[0].message) is None:
             raise ModelBadReply("the reply has no choices")
+        if message.tool_calls and len(message.tool_calls) > _MOST_CALLS:
+            raise ModelBadReply("the reply calls too many tools")
         calls = tuple(_call(call, number) for number, call in enumerate(message.tool_calls or ()))
     except msgspec.ValidationError:
         raise ModelBadReply("the reply is not a chat completion") from None
@@ -157,14 +168,14 @@ def parse_reply(body: bytes | bytearray) -> Reply:
     reason = completion.choices[0].finish_reason
     stop = _STOP if reason is None else _STOP_REASONS.get(reason.lower(), _OTHER_STOP)
     if not text.strip() and not calls:
-        raise ModelBadReply(_why_empty(stop, message.refusal))
+        raise _why_empty(stop, message.refusal)
     return Reply(text, stop, calls, _tokens(completion.usage))
 
 
-def _why_empty(stop: str, refusal: str | None) -> str:
+def _why_empty(stop: str, refusal: str | None) -> ModelBadReply:
     if stop == _FILTERED:
-        return "the backend's content filter withheld the reply"
-    return "the model declined to answer" if refusal else "the reply is empty"
+        return PromptDeclined("the backend's content filter withheld the reply")
+    return PromptDeclined("the model declined to answer") if refusal else ModelBadReply("the reply is empty")
 
 
 def _text(content: str | list[_Part] | None) -> str:

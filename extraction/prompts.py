@@ -8,7 +8,7 @@ from content.kinds import Kind
 from domain.extraction import Gap
 from domain.llm import Message, Role, ToolSpec
 from domain.results import StoredResult
-from extraction.fences import fenced, neutralised
+from extraction.fences import fence, fenced, neutralised
 from extraction.final_report import closing, opening
 
 PROMPT_VERSION = 1
@@ -166,22 +166,21 @@ def about(stored: StoredResult, kind: str, head: bytes = b"", excerpt: bool = Fa
 
 
 def chunk_prompt(
-    about: Document, instruction: str, data: str, part: Part, nonce: str, max_bytes: int
+    about: Document, instruction: str, data: str, part: Part, nonce: str, max_bytes: int, before: str = ""
 ) -> tuple[Message, ...]:
-    """`data` begins with the part's overlap."""
-    # So many bytes are at most so many characters, and never the end of one that is cut.
-    repeated = len(data[: part.overlap].encode(errors="replace")[: part.overlap].decode(errors="ignore"))
+    """`before` is the part's overlap, `data` what follows it."""
     pieces = [_position(part, about)]
     if about.header and part.start > 0:
         pieces.append("The names of its columns:\n" + fenced("header", about.header, nonce))
     if part.overlap:
         pieces.append(
             "What comes just before, so that you understand how this part begins. What lies in that alone is "
-            "reported by others: do not report it.\n" + fenced("before", data[:repeated], nonce)
+            "reported by others: do not report it.\n" + fenced("before", before, nonce)
         )
     pieces.append("The data to report on:")
-    pieces.append(fenced("data", data[repeated:], nonce))
-    return _messages(_RULES, about, instruction, pieces, nonce, max_bytes)
+    # The data may be megabytes: the one copy that is made of it is the message.
+    lines = ("\n\n".join(pieces), "", *fence("data", data, nonce))
+    return _messages(_RULES, about, instruction, lines, nonce, max_bytes)
 
 
 def overhead(about: Document, instruction: str) -> str:
@@ -206,7 +205,8 @@ def reduce_prompt(
     if gaps:
         lines = (f"bytes {gap.start:,} to {gap.end:,}: {gap.reason}" for gap in gaps)
         pieces.append(_GAPS.format(gaps="\n".join(map(neutralised, lines))))
-    return _messages(_RULES + "\n" + _ON_REPORTS, about, instruction, pieces, nonce, max_bytes)
+    system = _RULES + "\n" + _ON_REPORTS
+    return _messages(system, about, instruction, ("\n\n".join(pieces),), nonce, max_bytes)
 
 
 def read_grep_prompt(
@@ -247,15 +247,14 @@ def _messages(
     max_bytes: int,
     when: str = "Now",
 ) -> tuple[Message, ...]:
-    """The instruction stands before and after all that may be long."""
+    """The instruction stands before and after all that may be long: the lines in the `middle`."""
     asked = fenced("instruction", instruction, nonce)
     contract = _CONTRACT.format(
         when=when, opening=opening(nonce), closing=closing(nonce), max_bytes=max_bytes
     )
-    described = _described(about, nonce)
-    again = f"The instruction again:\n{asked}"
-    content = "\n\n".join((described, f"The instruction:\n{asked}", *middle, again, contract))
-    return Message(Role.SYSTEM, system), _user(content)
+    before = f"{_described(about, nonce)}\n\nThe instruction:\n{asked}\n"
+    after = f"\nThe instruction again:\n{asked}\n\n{contract}"
+    return Message(Role.SYSTEM, system), _user("\n".join((before, *middle, after)))
 
 
 def _user(content: str) -> Message:

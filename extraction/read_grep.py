@@ -7,12 +7,15 @@ from domain.errors import ContextExceeded
 from domain.extraction import Answer, Coverage, ExtractStatus, Mode
 from domain.llm import Message, Prompt, Reply, Role, ToolSpec
 from extraction import bodies, final_report, pace, prompts, windows
-from extraction.inquiry import Inquiry, inquire
+from extraction.inquiry import Inquiry, Report, inquire
 from extraction.task import Progress, StrategyFailed, Task
 from extraction.tools import Tools
 
 MAX_TURNS = 15
 MAX_CALLS = 10
+
+# Calls beyond those are answered by a refusal; what is beyond these too, nobody hears of.
+_HEARD_CALLS = 2 * MAX_CALLS
 
 _TOOL_BYTES = 16 * 1024
 _TOOL_SHARE = 10
@@ -35,14 +38,15 @@ async def answer(task: Task) -> Answer:
     task.progress(Progress("plan", {"strategy": Mode.READ_GREP, "turns": MAX_TURNS}))
     spans = task.source.located(0, task.source.size)
     key = inquiry.key("read-grep", spans, task.max_bytes)
-    report = await inquiry.known(key)
-    if not report:
+    body = await inquiry.known(key)
+    if not body:
         report = await Conversation(inquiry).report()
-        if is_synthetic(report, task.extract):
+        if is_synthetic(report.text, task.extract):
             raise StrategyFailed("the model's report was empty")
         await inquiry.keep(key, report)
-    body = bodies.capped(report, task.max_bytes)
-    return Answer(body, Mode.READ_GREP, ExtractStatus.COMPLETE, Coverage(1, 1, 1.0))
+        body = report.text
+    found = Answer(body, Mode.READ_GREP, ExtractStatus.COMPLETE, Coverage(1, 1, 1.0))
+    return bodies.within(found, task.max_bytes)
 
 
 def is_synthetic(report: str, instruction: str) -> bool:
@@ -62,10 +66,12 @@ class Conversation:
     """Between one model and its two tools, kept within the model's window and the time."""
 
     def __init__(self, inquiry: Inquiry) -> None:
+        """Raises StrategyFailed where the window is too small for any."""
         self._inquiry = inquiry
         self._nonce = final_report.new_nonce()
         self._messages: list[Message] = []
         self._sizes: list[int] = []
+        self._total = sum(inquiry.asking.count(tool.description + tool.parameters) for tool in _TOOLS)
         self._room = windows.input_tokens(inquiry.terms)
         self._tools = Tools(
             inquiry.task.source,
@@ -80,8 +86,9 @@ class Conversation:
             inquiry.document, task.extract, self._nonce, task.max_bytes, MAX_TURNS, MAX_CALLS
         ):
             self._add(message)
+        windows.data_tokens(inquiry.terms, self._total)
 
-    async def report(self) -> str:
+    async def report(self) -> Report:
         """Raises ModelError."""
         reply = await self._last_reply()
         seconds = pace.seconds_left(self._inquiry.asking)
@@ -122,14 +129,16 @@ class Conversation:
         return await inquiry.asking.ask(prompt, pace.seconds_left(inquiry.asking))
 
     async def _call(self, reply: Reply) -> None:
-        self._add(Message(Role.ASSISTANT, reply.text, reply.tool_calls))
-        for index, call in enumerate(reply.tool_calls):
+        calls = reply.tool_calls[:_HEARD_CALLS]
+        self._add(Message(Role.ASSISTANT, reply.text, calls))
+        for index, call in enumerate(calls):
             text = await self._tools.answer(call) if index < MAX_CALLS else prompts.too_many(MAX_CALLS)
             self._add(Message(Role.TOOL, text, tool_call_id=call.id))
 
     def _add(self, message: Message) -> None:
         self._messages.append(message)
         self._sizes.append(self._size(message))
+        self._total += self._sizes[-1]
 
     def _size(self, message: Message) -> int:
         calls = "".join(call.name + call.arguments for call in message.tool_calls)
@@ -139,10 +148,12 @@ class Conversation:
         """Drops tool answers, the oldest first, until the conversation fits; whether there were any."""
         dropped = False
         for index, message in enumerate(self._messages):
-            if sum(self._sizes) <= room:
+            if self._total <= room:
                 break
             if message.role is Role.TOOL and message.content != prompts.DROPPED:
                 self._messages[index] = replace(message, content=prompts.DROPPED)
+                self._total -= self._sizes[index]
                 self._sizes[index] = self._size(self._messages[index])
+                self._total += self._sizes[index]
                 dropped = True
         return dropped

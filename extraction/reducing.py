@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from functools import partial
 
+import anyio.to_thread
+
 from domain.errors import ContextExceeded
 from domain.extraction import Gap
 from extraction import bodies, final_report, pace, prompts, windows
-from extraction.inquiry import Inquiry
+from extraction.inquiry import Inquiry, built
 from extraction.prompts import Finding, Part
 from extraction.task import Progress
 from extraction.together import together
@@ -15,6 +17,8 @@ from extraction.together import together
 _FRAME_TOKENS = 100
 
 _LEAST_ROOM = 500
+
+_INLINE_CHARS = 1 << 14
 
 
 async def merged(inquiry: Inquiry, findings: Sequence[Finding], gaps: Sequence[Gap]) -> str:
@@ -25,7 +29,7 @@ async def merged(inquiry: Inquiry, findings: Sequence[Finding], gaps: Sequence[G
     room = max(_LEAST_ROOM, windows.input_tokens(inquiry.terms) - inquiry.tokens(empty))
     level = 1
     while True:
-        groups = grouped(inquiry, findings, room)
+        groups = await grouped(inquiry, findings, room)
         inquiry.task.progress(Progress("reduce", {"findings": len(findings), "level": level}))
         try:
             if len(groups) == 1:
@@ -39,13 +43,16 @@ async def merged(inquiry: Inquiry, findings: Sequence[Finding], gaps: Sequence[G
                 raise
 
 
-def grouped(inquiry: Inquiry, findings: Sequence[Finding], room: int) -> list[list[Finding]]:
-    """In order, each within `room` tokens. No finding has more than half of it, so that every group but
-    the last has two at least, and each level fewer than the one before."""
+async def grouped(inquiry: Inquiry, findings: Sequence[Finding], room: int) -> list[list[Finding]]:
+    """In order, each within `room` tokens. Where there is more than one, no finding has more than half of
+    it, so that every group but the last has two at least, and each level fewer than the one before."""
+    # A token has a byte at least.
+    if sum(_bytes(finding) + _FRAME_TOKENS for finding in findings) <= room:
+        return [list(findings)]
     groups: list[list[Finding]] = []
     left = 0
     for finding in findings:
-        kept, tokens = _halved(inquiry, finding, room // 2)
+        kept, tokens = await _halved(inquiry, finding, room // 2)
         if not groups or tokens > left:
             groups.append([])
             left = room
@@ -54,12 +61,22 @@ def grouped(inquiry: Inquiry, findings: Sequence[Finding], room: int) -> list[li
     return groups
 
 
-def _halved(inquiry: Inquiry, finding: Finding, most: int) -> tuple[Finding, int]:
+async def _halved(inquiry: Inquiry, finding: Finding, most: int) -> tuple[Finding, int]:
     """A finding within `most` tokens, and how many it has."""
     text = finding.text
-    while (tokens := inquiry.asking.count(text) + _FRAME_TOKENS) > most and text:
+    while (tokens := await _tokens(inquiry, text) + _FRAME_TOKENS) > most and text:
         text = bodies.capped(text, len(text.encode()) * most // (tokens + 1))
     return Finding(finding.part, text), tokens
+
+
+async def _tokens(inquiry: Inquiry, text: str) -> int:
+    if len(text) <= _INLINE_CHARS:
+        return inquiry.asking.count(text)
+    return await anyio.to_thread.run_sync(inquiry.asking.count, text)
+
+
+def _bytes(finding: Finding) -> int:
+    return len(finding.text.encode())
 
 
 async def _joined(inquiry: Inquiry, group: Sequence[Finding]) -> Finding:
@@ -79,7 +96,10 @@ async def _reduced(inquiry: Inquiry, findings: Sequence[Finding], gaps: Sequence
     if known:
         return known
     nonce = final_report.new_nonce()
-    messages = prompts.reduce_prompt(inquiry.document, inquiry.task.extract, findings, gaps, nonce, max_bytes)
-    text = await inquiry.report(messages, nonce, pace.seconds_left(inquiry.asking) - pace.MARGIN_SECONDS)
-    await inquiry.keep(key, text)
-    return text
+    build = partial(
+        prompts.reduce_prompt, inquiry.document, inquiry.task.extract, findings, gaps, nonce, max_bytes
+    )
+    messages = await built(build, sum(map(_bytes, findings)))
+    report = await inquiry.report(messages, nonce, pace.seconds_left(inquiry.asking) - pace.MARGIN_SECONDS)
+    await inquiry.keep(key, report)
+    return report.text

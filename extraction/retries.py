@@ -45,10 +45,10 @@ def asked_pause(headers: Mapping[str, str]) -> float | None:
         return float(wanted)
     try:
         date = parsedate_to_datetime(wanted)
-    except ValueError:
+        # A header's date without a zone is meant as UTC too.
+        return max(0.0, (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - time.time())
+    except (ValueError, OverflowError):
         return None
-    # A header's date without a zone is meant as UTC too.
-    return max(0.0, (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - time.time())
 
 
 def told_to_retry(headers: Mapping[str, str]) -> bool | None:

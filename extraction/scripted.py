@@ -6,6 +6,9 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import anyio
+import anyio.to_thread
+
 from content import cut
 from domain.errors import ContextExceeded
 from domain.llm import LlmTokens, Message, ModelTerms, Prompt, Reply, Role, ToolCall
@@ -52,9 +55,17 @@ class ScriptedModel:
         self.terms = terms
         self._latency = latency
         self._count = count or (lambda text: (len(text) + 3) // 4)
+        # Pure Python: more threads would only fight the event loop for the interpreter.
+        self._thinking = anyio.CapacityLimiter(1)
 
     async def complete(self, prompt: Prompt) -> Reply:
         await asyncio.sleep(self._latency)
+        # A long prompt takes seconds: nobody else waits for it, nor does a caller whose time is up.
+        return await anyio.to_thread.run_sync(
+            self._replied, prompt, limiter=self._thinking, abandon_on_cancel=True
+        )
+
+    def _replied(self, prompt: Prompt) -> Reply:
         tokens = sum(self._count(message.content) for message in prompt.messages)
         if tokens + prompt.max_output_tokens > self.terms.context_window:
             raise ContextExceeded("the prompt is longer than the model's window")

@@ -1,6 +1,8 @@
 """What a strategy may see: the asked-about bytes of one stored result, and nothing else."""
 
+from bisect import bisect_right
 from collections.abc import Iterable
+from itertools import accumulate
 
 from domain.errors import InvalidField
 from domain.extraction import Span
@@ -18,7 +20,9 @@ class Source:
         self.spans = _merged(wanted or (Span(0, stored.measure.bytes),), stored.measure.bytes)
         if wanted and not self.spans:
             raise InvalidField(f"The `ranges` lie outside the result ({stored.measure.bytes} bytes).")
-        self.size = sum(span.end - span.start for span in self.spans)
+        # Where each span begins in this source, and where the last one ends.
+        self._bases = list(accumulate((span.end - span.start for span in self.spans), initial=0))
+        self.size = self._bases[-1]
 
     async def read(self, start: int, end: int) -> bytes:
         pieces = [
@@ -30,14 +34,15 @@ class Source:
 
     def located(self, start: int, end: int) -> list[Span]:
         """Where in the stored result the bytes `start` to before `end` of this source lie."""
+        start, end = max(0, start), min(end, self.size)
         found = []
-        base = 0
-        for span in self.spans:
-            length = span.end - span.start
-            low, high = max(start - base, 0), min(end - base, length)
-            if low < high:
-                found.append(Span(span.start + low, span.start + high))
-            base += length
+        index = bisect_right(self._bases, start) - 1
+        while start < end:
+            shift = self.spans[index].start - self._bases[index]
+            index += 1
+            until = min(end, self._bases[index])
+            found.append(Span(start + shift, until + shift))
+            start = until
         return found
 
 

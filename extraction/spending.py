@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 import anyio
@@ -18,10 +19,28 @@ _MS = 1000
 _INLINE_CHARS = 1 << 14
 _CHARS_A_TOKEN = 3
 _PLAUSIBLE = 10
+_BYTES_A_CHAR = 4
 
 # What a cancelled call waits for its booking, which goes on in any case.
 _PARTING_SECONDS = 0.2
 _CLOSING_SECONDS = 5.0
+
+
+@dataclass(slots=True)
+class _Sending:
+    """Of the request of one attempt. A model that says nothing of it is taken to have sent it."""
+
+    is_done: bool = True
+
+
+# Of the attempt under way in this task: who is cancelled has no other way to tell.
+_SENDING: ContextVar[_Sending] = ContextVar("sending")
+
+
+def note_sent(is_sent: bool) -> None:
+    """For a model to say whether its backend has all of the request."""
+    if sending := _SENDING.get(None):
+        sending.is_done = is_sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +80,15 @@ def prompt_texts(prompt: Prompt) -> list[str]:
     """All that the model reads of it."""
     tools = [text for tool in prompt.tools for text in (tool.name, tool.description, tool.parameters)]
     return [*tools, *(text for message in prompt.messages for text in _message_texts(message))]
+
+
+def has_more_bytes(texts: Sequence[str], most: int) -> bool:
+    """In UTF-8. No text has more tokens than bytes, and bytes are known at once."""
+    chars = sum(map(len, texts))
+    # Only where the number of characters does not tell they are encoded, and then no more than `most`.
+    if chars > most or all(text.isascii() for text in texts) or chars * _BYTES_A_CHAR <= most:
+        return chars > most
+    return sum(len(text.encode(errors="surrogatepass")) for text in texts) > most
 
 
 def _message_texts(message: Message) -> list[str]:
@@ -115,13 +143,15 @@ class Attempt:
         self._started = anyio.current_time()
         self._booking: asyncio.Task[None] | None = None
         self._prompt = prompt
+        self._sending = _Sending()
+        _SENDING.set(self._sending)
 
     def answered(self, reply: Reply) -> None:
         self._end(reply, None, was_read=True)
 
     def failed(self, error: str, *, was_read: bool) -> None:
-        """`was_read`: the backend had the prompt, so that its tokens are spent."""
-        self._end(None, error, was_read)
+        """`was_read`: the backend had the prompt if all of it was sent, so that its tokens are spent."""
+        self._end(None, error, was_read and self._sending.is_done)
 
     async def booked(self) -> None:
         """Until it is. Being cancelled leaves the booking to itself. Raises StorageError."""

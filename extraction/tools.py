@@ -57,7 +57,7 @@ class Tools:
         self._source = source
         self._nonce = nonce
         self._max_bytes = max_bytes
-        self._max_tokens = max_tokens
+        self._max_tokens = max(1, max_tokens)
         self._count = count
         measure = source.stored.measure
         self._viewed = needs_view(measure.bytes, measure.lines)

@@ -6,10 +6,13 @@ import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 
 import anyio
 import pytest
 
+from app.runtime import open_runtime
+from app.settings import Settings
 from content.tokens import load_encoding
 from domain.errors import (
     ConfigError,
@@ -18,10 +21,12 @@ from domain.errors import (
     ModelError,
     ModelRefused,
     ModelUnavailable,
+    PromptDeclined,
     StoreUnavailable,
 )
 from domain.extraction import LlmUsage
 from domain.llm import LlmCall, LlmTokens, Message, ModelTerms, Price, Prompt, Reply, Role
+from domain.ports import Tokenizer
 from extraction.asking import Asker, Lane
 from extraction.breaker import Breaker
 from extraction.models import Models
@@ -169,7 +174,7 @@ async def test_usage_that_cannot_be_true_is_counted_instead(
 
 async def test_far_too_few_tokens_are_not_believed() -> None:
     prompt = Prompt((Message(Role.USER, "many words " * 30_000),), 100)
-    bench = Bench(StagedModel(said("Three.", LlmTokens(5999, 2))))
+    bench = Bench(StagedModel(said("Three.", LlmTokens(5999, 2)), window=100_000))
     await bench.asker(2).ask(prompt)
     assert bench.calls[0].tokens == LlmTokens(ENCODING.count("many words " * 30_000), 2)
 
@@ -178,7 +183,7 @@ async def test_a_long_prompt_is_counted_beside_the_event_loop() -> None:
     words = random.Random(1)
     text = " ".join(words.randbytes(5).hex() for _ in range(500_000))
     prompt = Prompt((Message(Role.USER, text),), 100)
-    bench = Bench(StagedModel(0.5))
+    bench = Bench(StagedModel(0.5, window=100_000_000))
     late = 0.0
 
     async def watch() -> None:
@@ -239,6 +244,16 @@ async def test_a_bad_reply_is_tried_once_more() -> None:
     assert [call.tokens.input for call in bench.calls] == [SIZE, SIZE]
 
 
+async def test_a_declined_prompt_goes_to_the_next_model_at_once_and_leaves_the_breaker_closed() -> None:
+    bench = Bench(StagedModel(PromptDeclined("declined")), StagedModel(said("Three."), name="second"))
+    for _ in range(6):
+        assert (await bench.asker(5).ask(PROMPT)).text == "Three."
+    assert bench.models == ["first", "second"] * 6
+    assert bench.lanes[0].breaker.admits
+    # It was read before it was declined.
+    assert bench.calls[0].tokens.input == SIZE
+
+
 async def test_a_refusal_is_not_tried_again_in_this_extraction() -> None:
     model = StagedModel(REFUSED)
     bench = Bench(model)
@@ -281,6 +296,12 @@ async def test_the_next_model_is_asked_and_the_refused_one_left_out() -> None:
     assert bench.models == ["first", "second", "second"]
 
 
+async def test_a_reply_bears_the_name_of_the_model_that_answered() -> None:
+    bench = Bench(StagedModel(said("Two."), BUSY), StagedModel(said("Three."), name="second"), jitter=0.0)
+    asker = bench.asker(5)
+    assert [(await asker.ask(PROMPT)).model for _ in range(2)] == ["first", "second"]
+
+
 async def test_the_last_error_is_raised_when_no_model_is_left() -> None:
     bench = Bench(StagedModel(REFUSED), StagedModel(EMPTY, name="second"))
     assert (await failure(bench.asker(5))).detail == "empty"
@@ -311,7 +332,49 @@ async def test_a_model_with_a_smaller_window_is_not_sent_what_it_cannot_hold() -
     await asker.ask(PROMPT)
 
 
+@pytest.mark.parametrize("word", ["word ", "слово ", "\U0001f4be", "\ud800"])
+async def test_no_model_is_sent_more_than_its_window_holds(word: str) -> None:
+    model = StagedModel(said("Three.", None), window=10_000)
+    words = 10_000 * (10_000 - 100) // ENCODING.count(word * 10_000)
+    asker = Bench(model).asker(5)
+    await asker.ask(Prompt((Message(Role.USER, word * (words - 100)),), 100))
+    longer = Prompt((Message(Role.USER, word * (words + 100)),), 100)
+    assert isinstance(await failure(asker, longer), ContextExceeded)
+    assert len(model.asked) == 1
+
+
+async def test_a_prompt_whose_bytes_fit_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def counts(self: Commons, texts: Sequence[str], tokenizer: Tokenizer) -> int:
+        raise AssertionError
+
+    monkeypatch.setattr(Commons, "count", counts)
+    for text in ("x" * 9900, "ж" * 4950, "\U0001f4be" * 2475):
+        bench = Bench(StagedModel(said("Three.", LlmTokens(2500, 2)), window=10_000))
+        await bench.asker(5).ask(Prompt((Message(Role.USER, text),), 100))
+
+
+async def test_a_prompt_is_counted_once_for_all_its_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = 0
+    count = Commons.count
+
+    async def counts(self: Commons, texts: Sequence[str], tokenizer: Tokenizer) -> int:
+        nonlocal counted
+        counted += 1
+        return await count(self, texts, tokenizer)
+
+    monkeypatch.setattr(Commons, "count", counts)
+    bench = Bench(StagedModel(BUSY, BUSY, said("Three.", LlmTokens(9000, 2))), jitter=0.0)
+    await bench.asker(5).ask(Prompt((Message(Role.USER, "word " * 9000),), 100))
+    assert (len(bench.calls), counted) == (3, 1)
+
+
 # Time
+
+
+async def test_a_single_model_has_all_the_time_there_is() -> None:
+    bench = Bench(StagedModel(1.6))
+    assert (await bench.asker(2.0).ask(PROMPT)).text == "late"
+    assert bench.errors == [None]
 
 
 @pytest.mark.parametrize("seconds", [None, 0.4])
@@ -470,9 +533,15 @@ async def test_what_tells_nothing_of_the_model_leaves_the_breaker_closed(step: S
 # Over HTTP
 
 
+def tokenizer_of(model: str) -> Tokenizer:
+    return load_encoding("cl100k_base") if model == "other" else ENCODING
+
+
 def models_of(backend: Backend, *names: str, concurrency: int = 4) -> Models:
     terms = [replace(TERMS, name=name) for name in names or ("first",)]
-    return Models(backend.base_url, "k", terms, tokenizer=ENCODING, concurrency=concurrency, version="1")
+    return Models(
+        backend.base_url, "k", terms, tokenizer_of=tokenizer_of, concurrency=concurrency, version="1"
+    )
 
 
 def asker_of(models: Models, seconds: float, calls: list[LlmCall], names: Sequence[str] = ()) -> Asker:
@@ -513,7 +582,7 @@ OUTCOMES: dict[str, tuple[type[ModelError] | None, int, int]] = {
     "gzip_bomb": (ModelBadReply, 2, 2),
     "redirect": (ModelRefused, 1, 1),
     "context_exceeded": (ContextExceeded, 1, 1),
-    "content_filter": (ModelBadReply, 2, 2),
+    "content_filter": (PromptDeclined, 1, 1),
     "echoes_an_order": (None, 1, 1),
     "usage_wrong": (None, 1, 1),
     "usage_absurd": (None, 1, 1),
@@ -540,6 +609,38 @@ async def test_every_backend_ends_in_time_and_leaves_nothing_open(name: str) -> 
         assert all(0 <= call.tokens.input <= 10 * SIZE for call in calls)
         await models.close()
         assert await backend.idle()
+
+
+async def test_a_request_that_was_sent_is_paid_for_when_it_is_cancelled() -> None:
+    calls: list[LlmCall] = []
+    async with Backend("silent") as backend:
+        models = models_of(backend)
+        with anyio.move_on_after(0.2):
+            await asker_of(models, 5, calls).ask(PROMPT)
+        await models.close()
+    assert [(call.error, call.tokens.input) for call in calls] == [("cancelled", SIZE)]
+
+
+@pytest.mark.parametrize("ends", ["cancelled", "no answer in time"])
+async def test_a_request_that_was_not_sent_is_not_paid_for(ends: str) -> None:
+    """Of 16 MB the system's buffers take a part, and nobody reads them."""
+    calls: list[LlmCall] = []
+    gone = asyncio.Event()
+
+    async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await gone.wait()
+        writer.close()
+
+    async with await asyncio.start_server(deaf, "127.0.0.1", 0, limit=1) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        terms = replace(TERMS, context_window=32 << 20)
+        models = Models(url, None, [terms], tokenizer_of=tokenizer_of, concurrency=1, version="1")
+        asker = asker_of(models, 5 if ends == "cancelled" else 0.5, calls)
+        with anyio.move_on_after(0.5 if ends == "cancelled" else 5), suppress(ModelUnavailable):
+            await asker.ask(Prompt((Message(Role.USER, "word " * (3 << 20)),), 100))
+        await models.close()
+        gone.set()
+    assert [(call.error, call.tokens.input, call.cost_usd) for call in calls] == [(ends, 0, 0)]
 
 
 @pytest.mark.parametrize(
@@ -621,22 +722,35 @@ async def test_models_are_asked_in_the_order_of_their_names() -> None:
 @pytest.mark.parametrize("url", ["ftp://x", "scripts:", "http", "", "http:///v1", "http://h:99999"])
 async def test_a_backend_that_cannot_be_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="SPILLGATE_LLM_BASE_URL") as caught:
-        Models(url, None, [TERMS], tokenizer=ENCODING, concurrency=1, version="1")
+        Models(url, None, [TERMS], tokenizer_of=tokenizer_of, concurrency=1, version="1")
     assert url == "" or url not in str(caught.value) or url in ("http",)
 
 
 async def test_the_scripted_model_needs_no_backend() -> None:
-    models = Models("scripted:", None, [TERMS], tokenizer=ENCODING, concurrency=1, version="1")
+    models = Models("scripted:", None, [TERMS], tokenizer_of=tokenizer_of, concurrency=1, version="1")
     assert asker_of(models, 1, []).terms == TERMS
     await models.close()
 
 
 async def test_a_model_is_counted_in_its_own_encoding() -> None:
-    names = ("gpt-4o", "gpt-4", "some-model")
+    names = ("first", "other")
     text = "Сколько частей?"
     async with Backend() as backend:
         models = models_of(backend, *names)
         counts = [asker_of(models, 1, [], (name,)).count(text) for name in names]
         await models.close()
     ours, other = ENCODING.count(text), load_encoding("cl100k_base").count(text)
-    assert counts == [ours, other, ours]
+    assert counts == [ours, other] != [ours, ours]
+
+
+async def test_the_policy_file_says_how_a_model_counts(tmp_path: Path) -> None:
+    file = tmp_path / "policy.toml"
+    file.write_text('[models."gpt-4o"]\nencoding = "cl100k_base"\n')
+    names = ("gpt-4o", "gpt-4", "m")
+    settings = Settings(storage_url="memory:", llm_base_url="scripted:", llm_models=names, policy_file=file)
+    text = "Сколько частей?"
+    async with open_runtime(settings) as runtime:
+        assert runtime.models is not None
+        counts = [asker_of(runtime.models, 1, [], (name,)).count(text) for name in names]
+    ours, other = ENCODING.count(text), load_encoding("cl100k_base").count(text)
+    assert counts == [other, other, ours]

@@ -2,18 +2,20 @@
 
 import asyncio
 import re
+import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import anyio
 import pytest
 
 from domain.errors import ContextExceeded, ModelError, ModelUnavailable, ResultExpired
 from domain.extraction import ExtractStatus, Span
-from domain.llm import Prompt, Reply
-from extraction import full_chunked
+from domain.llm import ModelTerms, Prompt, Reply
+from extraction import full_chunked, prompts, reducing
 from extraction.inquiry import inquire
 from extraction.pace import LATE
-from extraction.prompts import NOTHING_FOUND
+from extraction.prompts import NOTHING_FOUND, Finding, Part
 from extraction.task import Progress, StrategyFailed
 from tests.extraction.acting import (
     JUMPING,
@@ -28,6 +30,9 @@ from tests.extraction.acting import (
 )
 
 pytestmark = pytest.mark.anyio
+
+CUT = "the answer was cut: it was longer than its cap"
+OTHER = ModelTerms("other", 8_000, 1_000)
 
 
 @pytest.fixture
@@ -199,6 +204,74 @@ async def test_a_chunk_that_is_too_long_is_split_and_a_second_run_knows_it() -> 
     assert again.prompts == []
 
 
+async def test_findings_of_a_stand_in_are_not_kept_but_those_of_the_first_model_are() -> None:
+    def play(prompt: Prompt) -> Reply:
+        return replace(echo(prompt), model="stand-in" if "You read part 2 of" in said(prompt) else "small")
+
+    text, kept = await log_of(3), Kept()
+    await full_chunked.answer(await task_of(text, Actor(play), kept=kept))
+    # Two chunks and the reduce.
+    assert len(kept.texts) == 3
+    again = Actor(echo)
+    await full_chunked.answer(await task_of(text, again, kept=kept))
+    assert ["You read part 2 of" in said(prompt) for prompt in again.prompts] == [True]
+
+
+async def test_that_a_chunk_is_too_long_for_a_stand_in_is_not_kept() -> None:
+    def play(prompt: Prompt) -> Reply | ModelError:
+        actor.terms = OTHER
+        return too_long_beyond(6_000)(prompt)
+
+    kept, actor = Kept(), Actor(play)
+    await full_chunked.answer(await task_of(await log_of(2), actor, kept=kept))
+    assert "" not in kept.texts.values()
+
+
+async def test_findings_that_fit_in_any_case_are_not_counted() -> None:
+    task = await task_of(lines(10), actor := Actor(echo))
+    inquiry = await inquire(task)
+    findings = [Finding(Part(n, 3, n, n + 1, 1, 1), "x" * 500) for n in range(3)]
+    actor.count = None
+    assert await reducing.grouped(inquiry, findings, 1_800) == [findings]
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_long_findings_are_counted_beside_the_loop() -> None:
+    threads: set[int] = set()
+
+    class Watched(Actor):
+        def count(self, text: str) -> int:
+            if len(text) > 20_000:
+                threads.add(threading.get_ident())
+            return super().count(text)
+
+    actor = Watched(echo, terms=ModelTerms("large", 1_000_000, 16_384))
+    inquiry = await inquire(await task_of(lines(10), actor))
+    findings = [Finding(Part(n, 4, n, n + 1, 1, 1), "x" * 131_000) for n in range(4)]
+    assert len(await reducing.grouped(inquiry, findings, 100_000)) == 2
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize(("size", "inline"), [(1_000, True), (300_000, False)])
+async def test_a_long_prompt_is_built_in_a_thread(
+    size: int, inline: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+    build = prompts.chunk_prompt
+
+    def watched(*given: object, **named: object) -> object:
+        threads.append(threading.get_ident())
+        return build(*given, **named)
+
+    actor = Actor(echo, terms=ModelTerms("large", 1_000_000, 16_384))
+    task = await task_of("x" * size, actor)
+    monkeypatch.setattr(prompts, "chunk_prompt", watched)
+    await full_chunked.answer(task)
+    assert (threads[-1] == threading.get_ident()) is inline
+
+
 async def test_a_model_that_takes_nothing_at_all_ends_it() -> None:
     actor = Actor(too_long_beyond(-1))
     with pytest.raises(StrategyFailed, match="too long"):
@@ -252,7 +325,7 @@ async def test_findings_that_cannot_be_merged_are_given_as_they_are() -> None:
     answer = await full_chunked.answer(await task_of(text, Actor(play), max_bytes=2_000))
     starts = [int(start) for start in re.findall(r"\[Bytes (\d+) to", answer.body)]
     assert answer.status is ExtractStatus.PARTIAL
-    assert answer.warnings == ("the findings were not merged (overloaded)",)
+    assert answer.warnings == ("the findings were not merged (overloaded)", CUT)
     assert len(starts) == 5
     assert starts == sorted(starts)
     assert answer.coverage.ratio == 1.0
@@ -350,6 +423,23 @@ async def test_the_body_is_cut_to_its_cap_at_a_character_and_says_so() -> None:
     assert len(answer.body.encode()) in (1_000, 1_001)
     assert answer.body.startswith("éé")
     assert answer.body.endswith("\n[The rest was cut: it was longer than its cap.]")
+    assert (answer.status, answer.warnings) == (ExtractStatus.PARTIAL, (CUT,))
+
+
+async def test_a_report_that_was_longer_than_any_is_known_to_be_cut_also_when_found_again() -> None:
+    kept, actor = Kept(), Actor(lambda prompt: reporting(prompt, "word " * 3_000))
+    for _ in range(2):
+        answer = await full_chunked.answer(await task_of(lines(10), actor, kept=kept))
+        assert len(answer.body.encode()) == 8_000
+        assert (answer.status, answer.warnings) == (ExtractStatus.PARTIAL, (CUT,))
+    assert len(actor.prompts) == 1
+
+
+async def test_what_is_held_instead_is_told_as_far_as_there_is_room() -> None:
+    actor = Actor(lambda prompt: reporting(prompt, f"{NOTHING_FOUND}\n{first_line(prompt) * 50}"))
+    answer = await full_chunked.answer(await task_of(await log_of(5), actor, max_bytes=1_000))
+    assert 600 < len(answer.body.encode()) <= 1_000
+    assert (answer.status, answer.warnings) == (ExtractStatus.COMPLETE, ())
 
 
 HOSTILE = """\

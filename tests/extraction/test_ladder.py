@@ -1,19 +1,21 @@
 """The ladder: which strategy answers, and what is said and done when it cannot."""
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import anyio
 import pytest
 
 from domain.errors import ModelRefused, ModelUnavailable
-from domain.extraction import Answer, Coverage, ExtractStatus, LlmUsage, Mode
+from domain.extraction import Answer, Coverage, ExtractStatus, LlmUsage, Mode, Span
 from domain.llm import ModelTerms, Prompt, Reply
 from extraction import ladder
 from extraction.ladder import STRATEGIES
 from extraction.scripted import ScriptedModel
+from extraction.source import Source
 from extraction.task import Task, Terms
-from tests.extraction.acting import JUMPING, Actor, Kept, calling, reporting, said, task_of
+from tests.extraction.acting import JUMPING, Actor, Kept, calling, reporting, said, stored_text, task_of
 
 pytestmark = pytest.mark.anyio
 
@@ -54,6 +56,16 @@ async def test_auto_searches_long_texts_of_short_lines() -> None:
 async def test_how_long_a_line_is_long_is_the_policys() -> None:
     assert (await asked(LOG, terms=Terms(avg_line_bytes=40))).strategy is Mode.FULL_CHUNKED
     assert (await asked(ONE_LINE, terms=Terms(avg_line_bytes=10**6))).strategy is Mode.READ_GREP
+
+
+@pytest.mark.parametrize(
+    ("wanted", "mode"), [(ONE_LINE, Mode.FULL_CHUNKED), (LOG, Mode.READ_GREP)], ids=["long", "short"]
+)
+async def test_of_ranges_their_own_lines_count_whatever_the_rest_is_like(wanted: str, mode: Mode) -> None:
+    rest = LOG * 3 if wanted is ONE_LINE else ONE_LINE * 30
+    span = Span(len(rest), len(rest) + len(wanted))
+    task = await task_of(rest + wanted, Actor(found), ranges=[span])
+    assert (await ladder.answer(task, Mode.AUTO)).strategy is mode
 
 
 @pytest.mark.parametrize("mode", [Mode.FULL_CHUNKED, Mode.READ_GREP])
@@ -207,7 +219,12 @@ async def test_an_answer_can_be_made_shorter_without_asking_again(mode: Mode) ->
     calls = len(actor.prompts)
     short = await ladder.shorter(answer, task.source, 300)
     assert 200 < len(short.body.encode()) <= 300
-    assert (short.strategy, short.status, short.usage) == (mode, answer.status, answer.usage)
+    assert (short.strategy, short.status, short.usage) == (mode, ExtractStatus.PARTIAL, answer.usage)
+    if mode is not Mode.TRUNCATE:
+        assert answer.status is ExtractStatus.COMPLETE
+        assert short.warnings == ("the answer was cut: it was longer than its cap",)
+        assert (await ladder.shorter(short, task.source, 200)).warnings == short.warnings
+        assert await ladder.shorter(answer, task.source, len(answer.body)) == answer
     assert len(actor.prompts) == calls
 
 
@@ -219,3 +236,21 @@ async def test_a_shorter_fallback_still_says_its_warning() -> None:
     assert len(short.body.encode()) <= 300
     assert (short.status, short.warnings) == (ExtractStatus.FALLBACK, answer.warnings)
     assert short.coverage.ratio < answer.coverage.ratio
+
+
+async def test_a_source_of_many_ranges_knows_where_its_bytes_lie() -> None:
+    store, stored = await stored_text("0123456789" * 1000)
+    source = Source(store, stored, [Span(7 * n, 7 * n + 3) for n in range(1000)])
+    assert source.located(2, 7) == [Span(2, 3), Span(7, 10), Span(14, 15)]
+    assert source.located(-5, 3) == [Span(0, 3)]
+    assert source.located(2999, 9999) == [Span(6995, 6996)]
+    assert source.located(5, 5) == source.located(3000, 3001) == []
+    assert source.located(0, source.size) == list(source.spans)
+    started = time.process_time()
+    for start in range(3000):
+        source.located(start, start + 1)
+    assert time.process_time() - started < 0.1
+
+
+async def test_an_empty_source_lies_nowhere() -> None:
+    assert Source(*await stored_text("")).located(0, 1) == []

@@ -6,6 +6,7 @@ import time
 import tracemalloc
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from email.utils import formatdate
 
 import anyio
@@ -18,6 +19,7 @@ from domain.errors import (
     ModelError,
     ModelRefused,
     ModelUnavailable,
+    PromptDeclined,
 )
 from domain.llm import LlmTokens, Message, ModelTerms, Prompt, Role, ToolCall, ToolSpec
 from extraction import connections
@@ -55,7 +57,7 @@ FAILURES: dict[str, tuple[type[ModelError], str]] = {
     "gzip_bomb": (ModelBadReply, "the reply is compressed"),
     "redirect": (ModelRefused, "the backend answered with a redirect"),
     "context_exceeded": (ContextExceeded, "the prompt is longer than the model's window"),
-    "content_filter": (ModelBadReply, "the backend's content filter withheld the reply"),
+    "content_filter": (PromptDeclined, "the backend's content filter withheld the reply"),
 }
 NEVER_ENDING = ("silent", "stalls", "drips")
 SUCCESSES = ("answers", "echoes_an_order", "usage_wrong", "usage_absurd", "usage_absent")
@@ -284,6 +286,24 @@ async def test_tool_calls_are_read_in_each_of_their_forms(client: httpx.AsyncCli
     )
 
 
+@pytest.mark.parametrize("number", [64, 65])
+async def test_a_reply_has_no_more_than_64_tool_calls(number: int, client: httpx.AsyncClient) -> None:
+    called = {"function": {"name": "Read", "arguments": "{}"}}
+    async with Backend(says(completion({"content": None, "tool_calls": [called] * number}))) as backend:
+        model = model_of(backend, client)
+        if number <= 64:
+            assert len((await model.complete(PROMPT)).tool_calls) == number
+        else:
+            with pytest.raises(ModelBadReply, match="too many tools"):
+                await model.complete(PROMPT)
+
+
+async def test_a_model_that_declines_says_so_of_the_prompt(client: httpx.AsyncClient) -> None:
+    declined = completion({"role": "assistant", "content": None, "refusal": "I will not."})
+    error = await failure(client, says(declined))
+    assert (type(error), error.detail) == (PromptDeclined, "the model declined to answer")
+
+
 @pytest.mark.parametrize(
     ("said", "reason"),
     [("length", "length"), ("max_tokens", "length"), (None, "stop"), ("a word of its own", "other")],
@@ -450,11 +470,13 @@ async def test_a_prompt_past_the_window_is_known_by_many_phrases(
             b'{"error": {"message": "No.", "input": "of the context window and too many tokens"}}',
             ModelRefused,
         ),
-        (b'{"error": {"code": "content_filter", "message": "No."}}', ModelBadReply),
+        (b'{"error": {"code": "content_filter", "message": "No."}}', PromptDeclined),
         (b'{"error": {"code": "model_not_found", "message": "No."}}', ModelRefused),
         (b'{"error": 5}', ModelRefused),
         (b"[]", ModelRefused),
         (b"\xff\xfe", ModelRefused),
+        (b'{"error": "\xff\xfe"}', ModelRefused),
+        (b'{"error": {"message": "\xff too many tokens"}}', ContextExceeded),
         (b"[" * 100_000, ModelRefused),
     ],
 )
@@ -504,6 +526,8 @@ async def test_what_may_go_well_later_is_unavailable(behaviour: Behaviour, clien
         ({"retry-after-ms": "250", "retry-after": "9"}, 0.25),
         ({"retry-after-ms": "soon", "retry-after": "9"}, 9.0),
         ({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0.0),
+        ({"retry-after": "Thu, 1 Jan 999999999999999999999 00:00:00 GMT"}, None),
+        ({"retry-after": "Mon, 1 Jan 0001 00:00:00 +2359"}, 0.0),
         ({"retry-after": "-1"}, None),
         ({"retry-after": "1e400"}, None),
         ({"retry-after": "inf"}, None),
@@ -552,6 +576,80 @@ async def test_a_backend_that_complains_of_a_field_for_ever_is_asked_but_a_few_t
         with pytest.raises(ModelRefused):
             await model_of(backend, client).complete(PROMPT)
         assert backend.requests == 3
+
+
+def capped_at(most: int, message: str, parameter: str | None = None) -> Behaviour:
+    """Takes no request that allows the answer more. In the message `{}` is what it allowed."""
+
+    async def behaviour(it: Exchange) -> None:
+        allowed = it.asked.body["max_tokens"]
+        if allowed <= most:
+            await BEHAVIOURS["answers"](it)
+            return
+        error = {"message": message.format(allowed), "type": "invalid_request_error", "param": parameter}
+        await it.send_json(400, {"error": error})
+
+    return behaviour
+
+
+@pytest.mark.parametrize(
+    ("most", "message", "sent"),
+    [
+        (
+            4096,
+            "max_tokens is too large: {0}. This model supports at most 4096 completion tokens, whereas you "
+            "provided {0}.",
+            [16_384, 4096],
+        ),
+        (
+            8192,
+            "max_tokens: {} > 8,192, which is the maximum allowed number of output tokens for "
+            "model-3-5-2024-10-22",
+            [16_384, 8192],
+        ),
+        (8192, "Invalid max_tokens value, the valid range of max_tokens is [1,8192]", [16_384, 8192]),
+        (8192, "`max_tokens` must be less than or equal to `8192`, the maximum value", [16_384, 8192]),
+        # Named exclusively, and then nothing more can be learnt from it.
+        (
+            8192,
+            "maxOutputTokens is {}, but the range is from 1 (inclusive) to 8193 (exclusive)",
+            [16_384, 8193, 4096],
+        ),
+        (3000, "max_tokens is too large", [16_384, 8192, 4096, 2048]),
+    ],
+)
+async def test_a_smaller_cap_of_the_answer_is_learnt_and_remembered(
+    most: int, message: str, sent: list[int], client: httpx.AsyncClient
+) -> None:
+    prompt = replace(PROMPT, max_output_tokens=16_384)
+    async with Backend(capped_at(most, message)) as backend:
+        terms = replace(TERMS, max_output_tokens=16_384)
+        model = OpenAIModel(terms, client, backend.base_url, None, version="1")
+        await model.complete(prompt)
+        assert [asked.body["max_tokens"] for asked in backend.asked] == sent
+        await model.complete(prompt)
+        await model.complete(PROMPT)
+        assert [asked.body["max_tokens"] for asked in backend.asked[len(sent) :]] == [sent[-1], 1000]
+
+
+async def test_a_backend_that_never_has_enough_of_less_is_asked_but_a_few_times(
+    client: httpx.AsyncClient,
+) -> None:
+    async def haggles(it: Exchange) -> None:
+        less = it.asked.body["max_tokens"] - 1
+        await fails(400, None, f"max_tokens is too large, at most {less}")(it)
+
+    async with Backend(haggles) as backend:
+        with pytest.raises(ModelRefused):
+            await model_of(backend, client).complete(PROMPT)
+        assert backend.requests == 7
+
+
+async def test_an_answer_of_few_tokens_is_not_made_smaller(client: httpx.AsyncClient) -> None:
+    async with Backend(fails(400, None, "max_tokens is too large")) as backend:
+        with pytest.raises(ModelRefused):
+            await model_of(backend, client).complete(replace(PROMPT, max_output_tokens=256))
+        assert backend.requests == 1
 
 
 async def test_an_error_whose_body_never_ends_is_known_by_its_status(client: httpx.AsyncClient) -> None:

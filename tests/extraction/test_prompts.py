@@ -1,6 +1,8 @@
 import json
 import re
+import sys
 import time
+import tracemalloc
 from collections.abc import Callable
 
 import pytest
@@ -73,7 +75,7 @@ def test_every_prompt_says_what_is_asked_of_what_before_and_after_the_data(promp
 
 def test_a_chunk_is_told_its_place_and_what_it_shares_with_the_one_before() -> None:
     part = Part(2, 7, 1000, 2000, 40, 80, overlap=9)
-    text = said(prompts.chunk_prompt(DOCUMENT, ASKED, "vörher\n\nhere\n", part, NONCE, 500))
+    text = said(prompts.chunk_prompt(DOCUMENT, ASKED, "here\n", part, NONCE, 500, "vörher\n\n"))
     assert "part 2 of 7, bytes 1,000 to 2,000, lines 40 to 80" in outside(text)
     assert (inside("before", text), inside("data", text)) == (["vörher\n\n"], ["here\n"])
     assert text.index("</spillgate-data") < text.rindex("<spillgate-instruction")
@@ -83,10 +85,16 @@ def test_a_chunk_is_told_its_place_and_what_it_shares_with_the_one_before() -> N
     assert "does not overlap" in outside(said(ALL["chunk"](DOCUMENT, ASKED)))
 
 
-@given(st.text(max_size=40), st.integers(0, 60))
-def test_no_character_of_the_data_is_lost_between_overlap_and_data(data: str, overlap: int) -> None:
-    text = said(prompts.chunk_prompt(DOCUMENT, ASKED, data, Part(2, 2, 9, 99, 1, 2, overlap), NONCE, 500))
-    assert "".join(inside("before", text) + inside("data", text)) == neutralised(data)
+@pytest.mark.parametrize("line", ["an ordinary line of a log\n", "обычная строка\n", "😀 "])
+def test_building_a_prompt_makes_no_more_than_one_copy_of_the_data(line: str) -> None:
+    data = line * (1_000_000 // len(line))
+    tracemalloc.start()
+    try:
+        messages = prompts.chunk_prompt(DOCUMENT, ASKED, data, PART, NONCE, 500, "before\n")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.2 * sys.getsizeof(said(messages))
 
 
 def test_a_later_part_of_a_table_is_told_the_names_of_its_columns() -> None:

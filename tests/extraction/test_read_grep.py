@@ -2,16 +2,19 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
 from domain.errors import ContextExceeded, ModelError, ModelUnavailable
 from domain.extraction import Coverage, ExtractStatus, Mode, Span
-from domain.llm import ModelTerms, Prompt, Reply
+from domain.llm import ModelTerms, Prompt, Reply, ToolCall
 from extraction import read_grep
 from extraction.prompts import NOTHING_FOUND
 from extraction.task import Progress, StrategyFailed
+from extraction.tools import Tools
 from tests.extraction.acting import (
     JUMPING,
     Actor,
@@ -105,6 +108,33 @@ async def test_the_eleventh_call_of_a_turn_is_not_done() -> None:
     answers = await told(LOG, *[("Read", {"offset": n, "limit": 1}) for n in range(1, 13)])
     assert "10\tline 10" in answers[9]
     assert answers[10:] == ["Not done: at most 10 calls a turn."] * 2
+
+
+async def test_of_a_hundred_thousand_calls_a_few_are_answered_and_the_rest_forgotten() -> None:
+    steps: list[Progress] = []
+    actor = Actor(script(calling(*[("Read", '{"limit": 1}')] * 100_000), "found it"))
+    started = time.process_time()
+    answer = await read_grep.answer(await task_of(LOG, actor, steps=steps))
+    assert time.process_time() - started < 1
+    assert answer.body == "found it"
+    asked, answers = actor.prompts[1].messages[2], tool_messages(actor.prompts[1])
+    assert [call.id for call in asked.tool_calls] == [message.tool_call_id for message in answers]
+    assert len(answers) == 20
+    assert steps[1].fields == {"turn": 1, "calls": 100_000}
+
+
+@pytest.mark.parametrize("window", [0, 1, 9, 500, 1_000])
+async def test_a_window_too_small_for_the_instruction_is_a_failure(window: int) -> None:
+    actor = Actor(script(calling(("Read", "{}")), "found it"), terms=ModelTerms("tiny", window, 100))
+    with pytest.raises(StrategyFailed, match="window is too small for the instruction"):
+        await read_grep.answer(await task_of(LOG, actor))
+    assert actor.prompts == []
+
+
+async def test_a_tool_that_may_show_no_token_shows_as_little_as_it_can() -> None:
+    source = (await task_of(LOG, None)).source
+    tools = Tools(source, max_bytes=16_384, max_tokens=0, count=len, nonce="4be1c07a")
+    assert "line 1 says" in await tools.answer(ToolCall("1", "Read", "{}"))
 
 
 WRONG = [
@@ -278,6 +308,14 @@ async def test_a_second_run_is_free() -> None:
     assert again.prompts == []
 
 
+@pytest.mark.parametrize(("model", "kept_reports"), [("small", 1), ("", 1), ("stand-in", 0)])
+async def test_the_report_of_a_stand_in_is_not_kept(model: str, kept_reports: int) -> None:
+    kept = Kept()
+    actor = Actor(lambda prompt: replace(reporting(prompt, "found it"), model=model))
+    assert (await read_grep.answer(await task_of(LOG, actor, kept=kept))).body == "found it"
+    assert len(kept.texts) == kept_reports
+
+
 async def test_a_failure_is_not_kept() -> None:
     kept = Kept()
     with pytest.raises(StrategyFailed):
@@ -308,6 +346,8 @@ async def test_the_body_is_cut_to_its_cap() -> None:
     answer = await read_grep.answer(await task_of(LOG, Actor(script("word " * 1000)), max_bytes=500))
     assert len(answer.body.encode()) <= 500
     assert answer.body.endswith("cap.]")
+    assert answer.status is ExtractStatus.PARTIAL
+    assert answer.warnings == ("the answer was cut: it was longer than its cap",)
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])

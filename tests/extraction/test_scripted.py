@@ -1,3 +1,4 @@
+import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable
@@ -58,7 +59,7 @@ async def test_what_is_not_there_is_said_to_be_so_and_what_is_there_too() -> Non
 
 async def test_the_overlap_is_not_reported() -> None:
     part = Part(2, 2, 90, 190, 12, 13, overlap=11)
-    messages = prompts.chunk_prompt(DOCUMENT, "errors", "ERROR old\n\nERROR new\n", part, NONCE, 4000)
+    messages = prompts.chunk_prompt(DOCUMENT, "errors", "ERROR new\n", part, NONCE, 4000, "ERROR old\n\n")
     assert await ask(messages) == "line 12: ERROR new"
 
 
@@ -143,3 +144,19 @@ async def test_a_strategy_finds_the_needle_with_it(answer: Callable[[Task], Awai
     task = await task_of("\n".join(lines), actor, extract="Which order did the payment gateway refuse?")
     found = await answer(task)
     assert "line 1235: " + lines[1234] in found.body
+
+
+async def test_others_need_not_wait_for_its_long_thoughts_nor_does_its_caller() -> None:
+    data = "ERROR again and again\n" * 400_000
+    messages = prompts.chunk_prompt(DOCUMENT, "errors", data, PART, NONCE, 4000)
+    model = ScriptedModel(ModelTerms("vast", 10_000_000, 2_000))
+    thinking = asyncio.create_task(model.complete(Prompt(messages, 2000)))
+    ticks, started = 0, time.monotonic()
+    while not thinking.done() and ticks < 20:
+        await asyncio.sleep(0.001)
+        ticks += 1
+    assert ticks == 20
+    thinking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await thinking
+    assert time.monotonic() - started < 2
