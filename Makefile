@@ -26,7 +26,8 @@ run: $(VENV)/.run ## Serve on 127.0.0.1:8377 (disk + SQLite; settings from SPILL
 run-demo: $(VENV)/.run ## Serve with the built-in demo model: extraction without a key
 	SPILLGATE_LLM_BASE_URL=scripted: SPILLGATE_LLM_MODELS=demo $(BIN)/python -m app.cli serve
 
-test: $(VENV)/.dev ## Run the whole test suite
+test: $(VENV)/.dev ## Run the whole test suite, a real redis-server included
+	@sh tests/install_redis.sh
 	$(BIN)/python -m pytest -q
 
 .interop/.ready: tests/interop/requirements.lock
@@ -58,11 +59,15 @@ lock: $(VENV)/.dev ## Resolve the locked dependencies anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o requirements.lock pyproject.toml
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group dev -c requirements.lock -o requirements-dev.lock pyproject.toml
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/interop/requirements.lock tests/interop/requirements.in
+	echo hatchling | uv pip compile --quiet --universal --python-version 3.13 --generate-hashes --no-emit-index-url --no-header --no-annotate -c requirements-dev.lock -o deploy/build.lock -
 
-up: ## Start the service in a container
+deploy/secrets/keys:
+	sh deploy/new-key.sh
+
+up: deploy/secrets/keys ## Start the service and Redis in containers
 	docker compose up --build --detach --wait
 
-down: ## Stop the container, keep its volume
+down: ## Stop the containers, keep their volumes
 	docker compose down
 
 clean: ## Remove the virtual environment and caches

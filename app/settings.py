@@ -32,12 +32,13 @@ class Settings(BaseSettings):
     storage_url: str = Field(
         "disk:",
         validate_default=True,
-        description="Where bodies are kept: `memory:` or `disk:///path`; `disk:` = the state directory.",
+        description="Where bodies are kept: `memory:`, `disk:///path`, `redis://`, `rediss://`, "
+        "`redis+sentinel://` or `redis+cluster://`; `disk:` = the state directory.",
     )
     ledger_url: str | None = Field(
         None,
-        description="Where sessions and accounting are kept: `memory:` or `sqlite:///path`. "
-        "Default: beside the bodies.",
+        description="Where sessions and accounting are kept: `memory:`, `sqlite:///path`, `redis://` and its "
+        "like. Default: beside the bodies.",
     )
     policy_file: Path | None = Field(None, description="TOML file of policies on top of the built-in ones.")
     allow_request_overrides: bool = Field(True, description="Whether a request may carry its own `policy`.")

@@ -11,6 +11,9 @@ from storage.disk import DiskStore
 from storage.disk_root import Root
 from storage.memory import MemoryStore
 from storage.memory_ledger import MemoryLedger
+from storage.redis_client import open_redis
+from storage.redis_ledger import RedisLedger
+from storage.redis_store import RedisStore
 from storage.sqlite import SqliteLedger
 
 Opener = TypeVar("Opener")
@@ -56,6 +59,10 @@ async def _open_disk(url: str, *, clock: Clock, retention_seconds: float, max_by
     return DiskStore(root, clock=clock, retention_seconds=retention_seconds)
 
 
+async def _open_redis(url: str, *, clock: Clock, retention_seconds: float, max_bytes: int) -> ResultStore:
+    return RedisStore(open_redis(url), clock=clock, retention_seconds=retention_seconds, max_bytes=max_bytes)
+
+
 async def _open_memory_ledger(
     url: str, *, clock: Clock, session_retention_seconds: float, entry_retention_seconds: float
 ) -> Ledger:
@@ -78,8 +85,33 @@ async def _open_sqlite(
     )
 
 
-STORES: dict[str, StoreOpener] = {"memory": _open_memory, "disk": _open_disk}
-LEDGERS: dict[str, LedgerOpener] = {"memory": _open_memory_ledger, "sqlite": _open_sqlite}
+async def _open_redis_ledger(
+    url: str, *, clock: Clock, session_retention_seconds: float, entry_retention_seconds: float
+) -> Ledger:
+    return RedisLedger(
+        open_redis(url),
+        clock=clock,
+        session_retention_seconds=session_retention_seconds,
+        entry_retention_seconds=entry_retention_seconds,
+    )
+
+
+STORES: dict[str, StoreOpener] = {
+    "memory": _open_memory,
+    "disk": _open_disk,
+    "redis": _open_redis,
+    "rediss": _open_redis,
+    "redis+sentinel": _open_redis,
+    "redis+cluster": _open_redis,
+}
+LEDGERS: dict[str, LedgerOpener] = {
+    "memory": _open_memory_ledger,
+    "sqlite": _open_sqlite,
+    "redis": _open_redis_ledger,
+    "rediss": _open_redis_ledger,
+    "redis+sentinel": _open_redis_ledger,
+    "redis+cluster": _open_redis_ledger,
+}
 
 
 def _chosen(openers: dict[str, Opener], url: str, setting: str) -> Opener:

@@ -5,13 +5,19 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+from redis_server import redis_cluster, redis_cluster_url, redis_server, redis_url  # noqa: F401
 from samples import ENTRY_RETENTION, RETENTION, FakeClock, OpenLedger, OpenStore
 
 from domain.ports import Ledger, ResultStore
 from storage import open_ledger, open_store
 
-STORES = {"memory": "memory:", "disk": "disk://{path}/store"}
-LEDGERS = {"memory": "memory:", "sqlite": "sqlite://{path}/ledger/ledger.db"}
+STORES = {"memory": "memory:", "disk": "disk://{path}/store", "redis": "{redis}", "cluster": "{cluster}"}
+LEDGERS = {
+    "memory": "memory:",
+    "sqlite": "sqlite://{path}/ledger/ledger.db",
+    "redis": "{redis}",
+    "cluster": "{cluster}",
+}
 
 
 @pytest.fixture
@@ -28,11 +34,21 @@ def _lasting(urls: dict[str, str]) -> list[str]:
     return [url for name, url in urls.items() if name != "memory"]
 
 
+def _url(request: pytest.FixtureRequest, path: Path) -> str:
+    places = {"redis": "redis_url", "cluster": "redis_cluster_url"}
+    opened = {
+        name: request.getfixturevalue(fixture)
+        for name, fixture in places.items()
+        if f"{{{name}}}" in request.param
+    }
+    return str(request.param.format(path=path, **opened))
+
+
 @pytest.fixture(params=STORES.values(), ids=STORES)
 async def store(
     request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock
 ) -> AsyncIterator[ResultStore]:
-    url = request.param.format(path=tmp_path)
+    url = _url(request, tmp_path)
     store = await open_store(url, clock=clock, retention_seconds=RETENTION, max_bytes=3_000_000)
     yield store
     await store.close()
@@ -43,10 +59,10 @@ async def open_lasting_store(
     request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock
 ) -> AsyncIterator[OpenStore]:
     """Opens the same place anew each time; closing is up to the test, and harmless when repeated."""
+    url = _url(request, tmp_path)
     async with AsyncExitStack() as stack:
 
         async def open_it() -> ResultStore:
-            url = request.param.format(path=tmp_path)
             store = await open_store(url, clock=clock, retention_seconds=RETENTION, max_bytes=0)
             stack.push_async_callback(store.close)
             return store
@@ -56,7 +72,7 @@ async def open_lasting_store(
 
 @pytest.fixture(params=LEDGERS.values(), ids=LEDGERS)
 async def ledger(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Ledger]:
-    ledger = await _open_ledger(request.param, tmp_path, clock)
+    ledger = await _open_ledger(_url(request, tmp_path), clock)
     yield ledger
     await ledger.close()
 
@@ -65,19 +81,20 @@ async def ledger(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeCloc
 async def open_lasting_ledger(
     request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock
 ) -> AsyncIterator[OpenLedger]:
+    url = _url(request, tmp_path)
     async with AsyncExitStack() as stack:
 
         async def open_it() -> Ledger:
-            ledger = await _open_ledger(request.param, tmp_path, clock)
+            ledger = await _open_ledger(url, clock)
             stack.push_async_callback(ledger.close)
             return ledger
 
         yield open_it
 
 
-async def _open_ledger(url: str, path: Path, clock: FakeClock) -> Ledger:
+async def _open_ledger(url: str, clock: FakeClock) -> Ledger:
     return await open_ledger(
-        url.format(path=path),
+        url,
         clock=clock,
         session_retention_seconds=RETENTION,
         entry_retention_seconds=ENTRY_RETENTION,

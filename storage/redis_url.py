@@ -1,0 +1,144 @@
+"""Redis URLs: what they may say, and what they mean to redis-py.
+
+redis://[user:password@]host[:6379][/db]                         one server
+rediss://…                                                       the same over TLS
+redis+sentinel://[user:password@]host[:26379],host…/service[/db]  the primary that sentinels name
+redis+cluster://[user:password@]host[:6379],host…                 a cluster, found through any of its nodes
+
+User and password are percent-encoded. After `?`, for all: `max_connections` (64), `allow_eviction=true`,
+`wait_aof=false` (a write does not wait for the append-only file); over TLS (`rediss`, or `tls=true` for
+sentinel and cluster): `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile`, `ssl_cert_reqs` (`required` or `none`),
+`ssl_check_hostname`; for sentinel: `sentinel_username` and `sentinel_password`.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from domain.errors import ConfigError
+
+Kind = Literal["single", "sentinel", "cluster"]
+MAX_CONNECTIONS = 64
+
+_KINDS: dict[str, Kind] = {
+    "redis": "single",
+    "rediss": "single",
+    "redis+sentinel": "sentinel",
+    "redis+cluster": "cluster",
+}
+_PORTS = {"single": 6379, "sentinel": 26379, "cluster": 6379}
+_TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+_TLS = {*_TLS_FILES, "ssl_cert_reqs", "ssl_check_hostname"}
+_OPTIONS = {"max_connections", "allow_eviction", "wait_aof"}
+_OWN = {
+    "single": set[str](),
+    "sentinel": {"tls", "sentinel_username", "sentinel_password"},
+    "cluster": {"tls"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RedisUrl:
+    """`credentials` and `tls` are redis-py's own keyword arguments; `tls` is None for plain connections."""
+
+    kind: Kind
+    hosts: tuple[tuple[str, int], ...]
+    db: int
+    service: str = ""
+    credentials: dict[str, str] = field(default_factory=dict, repr=False)
+    sentinel_credentials: dict[str, str] = field(default_factory=dict, repr=False)
+    tls: dict[str, Any] | None = None
+    max_connections: int = MAX_CONNECTIONS
+    allow_eviction: bool = False
+    wait_aof: bool = True
+
+
+def parse_redis_url(url: str) -> RedisUrl:
+    """Raises ConfigError, which never shows the URL: it may hold a password."""
+    parts = urlsplit(url)
+    kind = _KINDS.get(parts.scheme)
+    if kind is None:
+        raise ConfigError(f"A Redis URL starts with one of {', '.join(f'{name}://' for name in _KINDS)}.")
+    options = _options(parts, kind)
+    login, _, places = parts.netloc.rpartition("@")
+    service, db = _path(parts.path, kind)
+    return RedisUrl(
+        kind,
+        tuple(_host(place, kind) for place in places.split(","))
+        if kind != "single"
+        else (_host(places, kind),),
+        db,
+        service,
+        _credentials(*login.partition(":")[::2]),
+        _credentials(options.get("sentinel_username", ""), options.get("sentinel_password", "")),
+        _tls(options, parts.scheme == "rediss" or _truth(options, "tls")),
+        _count(options),
+        _truth(options, "allow_eviction"),
+        _truth(options, "wait_aof", "true"),
+    )
+
+
+def _options(parts: SplitResult, kind: Kind) -> dict[str, str]:
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    known = _TLS | _OPTIONS | _OWN[kind]
+    unknown = sorted(options.keys() - known)
+    if unknown or parts.fragment:
+        names = ", ".join(unknown) or "#"
+        raise ConfigError(f"{parts.scheme}:// has no option {names}. It has {', '.join(sorted(known))}.")
+    return options
+
+
+def _credentials(user: str, password: str) -> dict[str, str]:
+    given = {"username": unquote(user), "password": unquote(password)}
+    return {name: value for name, value in given.items() if value}
+
+
+def _host(place: str, kind: Kind) -> tuple[str, int]:
+    try:
+        parts = urlsplit(f"//{place}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = port = None
+    if not host:
+        raise ConfigError("A Redis URL needs a host, as in redis://127.0.0.1:6379/0.")
+    return host, port or _PORTS[kind]
+
+
+def _path(path: str, kind: Kind) -> tuple[str, int]:
+    service, _, db = path.strip("/").partition("/") if kind == "sentinel" else ("", "", path.strip("/"))
+    if kind == "sentinel" and not service:
+        raise ConfigError(
+            "redis+sentinel:// needs the service's name, as in redis+sentinel://host:26379/mymaster."
+        )
+    if kind == "cluster" and db not in ("", "0"):
+        raise ConfigError("redis+cluster://: a cluster has only database 0. Leave the number out.")
+    if db and not (db.isascii() and db.isdigit()):
+        raise ConfigError("The database of a Redis URL is a number, as in redis://127.0.0.1:6379/0.")
+    return unquote(service), int(db or 0)
+
+
+def _tls(options: dict[str, str], wanted: bool) -> dict[str, Any] | None:
+    given = {name: value for name, value in options.items() if name in _TLS}
+    if not wanted:
+        if given:
+            raise ConfigError("ssl_ options need TLS: rediss://, or tls=true for sentinel and cluster.")
+        return None
+    if given.get("ssl_cert_reqs", "required") not in ("required", "none"):
+        raise ConfigError("ssl_cert_reqs is required or none.")
+    if "ssl_check_hostname" in given:
+        return {**given, "ssl_check_hostname": _truth(options, "ssl_check_hostname")}
+    return dict(given)
+
+
+def _truth(options: dict[str, str], name: str, default: str = "false") -> bool:
+    text = options.get(name, default).lower()
+    if text not in ("true", "false", "1", "0", "yes", "no"):
+        raise ConfigError(f"{name} of a Redis URL is true or false.")
+    return text in ("true", "1", "yes")
+
+
+def _count(options: dict[str, str]) -> int:
+    text = options.get("max_connections", str(MAX_CONNECTIONS))
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 10_000):
+        raise ConfigError("max_connections of a Redis URL is a number from 1 to 10000.")
+    return int(text)

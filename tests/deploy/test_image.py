@@ -1,0 +1,75 @@
+"""The image: built from what is there and locked; and the keys that it is given."""
+
+import re
+import shutil
+import stat
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+from manifests import DEPLOY, ROOT, containers, dockerfile, redis_server, services, workloads
+
+from app import __version__
+from app.access import load_keys
+
+
+def test_the_image_is_built_from_what_the_build_may_see() -> None:
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    copies = re.findall(r"^COPY (?!--from)(.+) \S+$", dockerfile, re.MULTILINE)
+    copied = {source for line in copies for source in line.split()}
+    assert "*" in ignored
+    assert copied == {line[1:] for line in ignored if line.startswith("!")}
+    assert all((ROOT / source).exists() for source in copied)
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    assert set(build["targets"]["wheel"]["packages"]) <= copied
+
+
+def test_the_image_is_built_with_what_is_locked() -> None:
+    locked = (ROOT / "requirements-dev.lock").read_text()
+    for line in (DEPLOY / "build.lock").read_text().splitlines():
+        assert line.rstrip(" \\") in locked, "deploy/build.lock is made of requirements-dev.lock: make lock"
+
+
+def test_every_image_has_a_tag_and_ours_is_this_version() -> None:
+    images = [one["image"] for one in services.values()]
+    images += [one["image"] for workload in workloads for one in containers(workload)]
+    for image in images:
+        name, _, tag = image.partition(":")
+        assert tag not in ("", "latest")
+        assert name != "spillgate" or tag == __version__
+    assert services["redis"]["image"] == redis_server["image"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where new-key.sh lies."""
+    shutil.copy(DEPLOY / "new-key.sh", tmp_path)
+    return tmp_path
+
+
+def make_key(folder: Path, *tenant: str) -> int:
+    return subprocess.run(["sh", str(folder / "new-key.sh"), *tenant], capture_output=True).returncode
+
+
+def test_new_keys_are_those_of_their_tenants_and_closed_to_others(folder: Path) -> None:
+    assert make_key(folder) == 0
+    assert make_key(folder, "team-a") == 0
+    made = folder / "secrets"
+    assert sorted(load_keys(made / "keys").values()) == ["default", "team-a"]
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in made.iterdir()}
+    assert modes == {"keys": 0o644, "default.key": 0o600, "team-a.key": 0o600}
+    assert stat.S_IMODE(made.stat().st_mode) == 0o700
+
+
+def test_a_key_is_not_overwritten(folder: Path) -> None:
+    assert make_key(folder) == 0
+    before = {path: path.read_bytes() for path in (folder / "secrets").iterdir()}
+    assert make_key(folder) == 1
+    assert {path: path.read_bytes() for path in (folder / "secrets").iterdir()} == before
+
+
+@pytest.mark.parametrize("tenant", ["", "../other", "a/b", ".hidden", "a b", "ö"])
+def test_a_tenant_is_no_path(folder: Path, tenant: str) -> None:
+    assert make_key(folder, tenant) == 2
+    assert not (folder / "secrets").exists()

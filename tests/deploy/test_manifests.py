@@ -1,0 +1,196 @@
+"""What runs Spillgate elsewhere: valid by schema, in agreement with the code and with itself."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from manifests import (
+    COMPOSE,
+    DEPLOY,
+    KUBERNETES,
+    ROOT,
+    Node,
+    by_name,
+    container,
+    containers,
+    dockerfile,
+    documents,
+    each_workload,
+    environment,
+    named,
+    needed,
+    option,
+    pod,
+    redis_server,
+    replica,
+    secrets,
+    services,
+    sidecar,
+    size,
+    workloads,
+)
+
+from app import serving
+from app.cli import COMMANDS
+from app.settings import LOOPBACK_NAMES, PREFIX, Settings
+
+OLDEST_KUBERNETES = "1.29"
+NAMING = [COMPOSE, *KUBERNETES, DEPLOY / "Dockerfile", DEPLOY / "new-key.sh", ROOT / "docs" / "deploy.md"]
+
+
+def test_compose_is_valid_by_the_compose_specification() -> None:
+    needed("check_jsonschema")
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
+    checked = subprocess.run([*command, str(COMPOSE)], capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout
+
+
+@pytest.mark.parametrize("document", documents, ids=named)
+def test_a_manifest_is_valid_in_the_oldest_and_the_newest_kubernetes(document: Node) -> None:
+    schemas = needed("kubernetes_validate")
+    for version in (OLDEST_KUBERNETES, schemas.latest_version()):
+        schemas.validate(document, version, strict=True)
+
+
+@pytest.mark.parametrize("path", NAMING, ids=lambda path: path.name)
+def test_every_setting_that_is_named_exists(path: Path) -> None:
+    known = {f"{PREFIX}{name}".upper() for name in Settings.model_fields}
+    # Named to say what Kubernetes would set.
+    known.add("SPILLGATE_SERVICE_HOST")
+    assert set(re.findall(rf"{PREFIX}[A-Z_]+", path.read_text())) <= known
+
+
+@pytest.mark.parametrize(
+    "given",
+    [services["spillgate"]["environment"], environment(sidecar), environment(replica)],
+    ids=["compose", "sidecar", "shared"],
+)
+def test_what_is_set_can_be_honoured(monkeypatch: pytest.MonkeyPatch, given: dict[str, str]) -> None:
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    settings = Settings()
+    assert settings.uds or settings.host in LOOPBACK_NAMES or settings.api_keys_file
+
+
+def test_one_port_everywhere_and_published_to_this_machine_alone() -> None:
+    port = Settings.model_fields["port"].default
+    service = by_name["Service-spillgate"]["spec"]["ports"][0]
+    annotations = by_name["Deployment-spillgate"]["spec"]["template"]["metadata"]["annotations"]
+    assert services["spillgate"]["ports"] == [f"127.0.0.1:{port}:{port}"]
+    assert "ports" not in services["redis"]
+    assert f"EXPOSE {port}\n" in dockerfile
+    assert replica["ports"] == [{"name": service["targetPort"], "containerPort": port}]
+    assert service["port"] == int(annotations["prometheus.io/port"]) == port
+
+
+def test_keys_are_where_they_are_looked_for() -> None:
+    compose, (mount,) = services["spillgate"], replica["volumeMounts"]
+    (secret,) = compose["secrets"]
+    assert compose["environment"]["SPILLGATE_API_KEYS_FILE"] == f"/run/secrets/{secret}"
+    assert secrets[secret] == {"file": "./deploy/secrets/keys"}
+    assert environment(replica)["SPILLGATE_API_KEYS_FILE"] == f"{mount['mountPath']}/keys"
+
+
+def test_probes_and_health_checks_ask_for_what_there_is() -> None:
+    routes = (ROOT / "openapi" / "openapi.json").read_text()
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert f'"{replica[probe]["httpGet"]["path"]}"' in routes
+        assert replica[probe]["httpGet"]["port"] == replica["ports"][0]["name"]
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    _, program, command = services["spillgate"]["healthcheck"]["test"]
+    assert program in scripts
+    assert command in COMMANDS
+    assert f'CMD ["{program}", "{command}"]' in dockerfile
+
+
+def test_agent_and_sidecar_share_a_user_and_the_socket() -> None:
+    uds = Path(environment(sidecar)["SPILLGATE_UDS"])
+    for one in containers(by_name["Job-agent"]):
+        mounted = {Path(mount["mountPath"]): mount["name"] for mount in one["volumeMounts"]}
+        # Spillgate makes the directory of its socket itself, inside the volume, and closes it to others.
+        assert mounted[uds.parents[1]] == "socket"
+        assert not {"runAsUser", "runAsGroup"} & set(one["securityContext"])
+    assert f"--unix-socket {uds} " in container("Job-agent", "agent")["command"][-1]
+
+
+def test_the_state_directory_is_on_a_volume(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = re.search(r"XDG_STATE_HOME=(\S+)", dockerfile)
+    assert found is not None
+    monkeypatch.setenv("XDG_STATE_HOME", found[1])
+    state = Settings().storage_url.removeprefix("disk://")
+    assert f"--mode 0700 {state}\n" in dockerfile
+    assert services["spillgate"]["volumes"] == [f"state:{state}"]
+    assert {"name": "state", "mountPath": state} in sidecar["volumeMounts"]
+
+
+@each_workload
+def test_a_pod_keeps_to_the_restricted_standard(workload: Node) -> None:
+    user = pod(workload)["securityContext"]
+    assert user["runAsNonRoot"] is True
+    assert user["runAsUser"] > 0
+    assert user["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert pod(workload)["automountServiceAccountToken"] is False
+    for one in containers(workload):
+        assert one["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert one["resources"]["limits"]["memory"]
+
+
+def test_containers_are_closed_and_bounded_alike() -> None:
+    for service in services.values():
+        assert service["read_only"] is True
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert int(service["user"].partition(":")[0]) > 0
+        assert service["mem_limit"]
+        assert service["cpus"]
+        assert service["pids_limit"]
+        assert service["healthcheck"]["test"]
+    assert f"USER {services['spillgate']['user']}\n" in dockerfile
+
+
+@each_workload
+def test_services_put_nothing_into_the_environment(workload: Node) -> None:
+    # A Service spillgate would set SPILLGATE_PORT to an address, and SPILLGATE_SERVICE_HOST is unknown.
+    assert pod(workload)["enableServiceLinks"] is False
+
+
+@each_workload
+def test_what_is_mounted_is_there(workload: Node) -> None:
+    claims = [claim["metadata"]["name"] for claim in workload["spec"].get("volumeClaimTemplates", [])]
+    there = {*claims, *(volume["name"] for volume in pod(workload).get("volumes", []))}
+    assert {mount["name"] for one in containers(workload) for mount in one["volumeMounts"]} == there
+
+
+def test_selectors_find_pods() -> None:
+    pods = [one["spec"]["template"]["metadata"]["labels"] for one in workloads]
+    found = [one["spec"].get("selector") or one["spec"].get("podSelector") for one in documents]
+    selectors = [one.get("matchLabels", one) for one in found if one]
+    assert len(selectors) == len(documents) - 1, "all but the Job"
+    for selector in selectors:
+        assert any(selector.items() <= labels.items() for labels in pods)
+
+
+def test_a_stop_has_the_time_that_it_needs() -> None:
+    assert int(services["spillgate"]["stop_grace_period"].removesuffix("s")) > serving.STOP_SECONDS
+    for name in ("Job-agent", "Deployment-spillgate"):
+        assert pod(by_name[name])["terminationGracePeriodSeconds"] > serving.STOP_SECONDS
+
+
+def test_the_store_is_full_before_its_volume_is() -> None:
+    (state,) = [one["emptyDir"] for one in pod(by_name["Job-agent"])["volumes"] if one["name"] == "state"]
+    volume = size(state["sizeLimit"])
+    assert 2 * int(environment(sidecar)["SPILLGATE_STORAGE_MAX_BYTES"]) <= volume
+    assert size(sidecar["resources"]["limits"]["ephemeral-storage"]) > volume
+
+
+def test_redis_has_room_to_rewrite_its_aof() -> None:
+    compose, there = services["redis"], redis_server["resources"]["limits"]["memory"]
+    assert size(compose["mem_limit"]) >= 2 * size(option(compose["command"], "--maxmemory"))
+    assert size(there) >= 2 * size(option(redis_server["args"], "--maxmemory"))

@@ -1,0 +1,92 @@
+"""The commands that the manifests name, run: the sidecar's probes, and Redis with its options."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from manifests import ROOT, environment, redis_server, services, sidecar
+
+START_SECONDS = 30
+
+
+@pytest.fixture
+def listening() -> Iterator[str]:
+    """The socket of a service that runs as the sidecar does."""
+    folder = Path(tempfile.mkdtemp(prefix="spillgate"))
+    uds = folder / "private" / "s.sock"
+    given = {"SPILLGATE_UDS": str(uds), "XDG_STATE_HOME": str(folder), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "app.cli", "serve"]
+    service = subprocess.Popen(command, env=given, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + START_SECONDS
+        while not uds.exists():
+            assert service.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        yield str(uds)
+    finally:
+        service.send_signal(signal.SIGTERM)
+        service.wait(START_SECONDS)
+        shutil.rmtree(folder)
+
+
+def run_probe(name: str, uds: str) -> int:
+    given = environment(sidecar)["SPILLGATE_UDS"]
+    first, *rest = [part.replace(given, uds) for part in sidecar[name]["exec"]["command"]]
+    start = {"spillgate": [sys.executable, "-m", "app.cli"], "python": [sys.executable]}[first]
+    return subprocess.run([*start, *rest], cwd=ROOT, stderr=subprocess.DEVNULL, timeout=30).returncode
+
+
+@pytest.mark.parametrize("name", ["startupProbe", "readinessProbe", "livenessProbe"])
+def test_a_probe_of_the_sidecar_tells_a_running_one_from_none(listening: str, name: str) -> None:
+    assert run_probe(name, listening) == 0
+    assert run_probe(name, f"{listening}.none") == 1
+
+
+@pytest.mark.parametrize(
+    "command", [services["redis"]["command"], redis_server["args"]], ids=["compose", "kubernetes"]
+)
+def test_redis_takes_its_options_and_keeps_what_it_acknowledged(command: list[str], tmp_path: Path) -> None:
+    binary = shutil.which("redis-server")
+    if binary is None:
+        assert os.environ.get("CI") != "true", "redis-server is missing"
+        pytest.skip("redis-server is not installed")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    given = [part.replace("$(REDISCLI_AUTH)", "secret").replace("/data", str(tmp_path)) for part in command]
+    client = redis.Redis(port=port, password="secret" if "secret" in given else None, decode_responses=True)
+    start = [binary, *given, "--bind", "127.0.0.1", "--port", str(port)]
+    with subprocess.Popen(start, stdout=subprocess.DEVNULL) as server, client:
+        try:
+            wait_for(client)
+            in_force: Any = client.config_get("append*", "maxmemory*", "save", "dir")
+            client.set("kept", "yes")
+        finally:
+            server.kill()
+    assert (in_force["appendonly"], in_force["appendfsync"]) == ("yes", "always")
+    assert (in_force["maxmemory"], in_force["maxmemory-policy"]) == (str(1 << 30), "noeviction")
+    assert (in_force["save"], in_force["dir"]) == ("", str(tmp_path))
+    assert any(b"kept" in path.read_bytes() for path in (tmp_path / "appendonlydir").iterdir())
+
+
+def wait_for(client: "redis.Redis[Any]") -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            client.ping()
+        except redis.ConnectionError:
+            time.sleep(0.05)
+        else:
+            return
+    raise TimeoutError

@@ -1,0 +1,199 @@
+"""A real redis-server of a test's own, on a free loopback port."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+import pytest
+
+HOST = "127.0.0.1"
+_START_SECONDS = 10.0
+
+
+def redis_binary() -> str:
+    """Skips the test where no redis-server is installed; with CI set, that is a failure."""
+    found = shutil.which("redis-server")
+    if found is None:
+        missing = "redis-server is not installed: apt-get install redis-server, or brew install redis."
+        if os.environ.get("CI"):
+            pytest.fail(missing)
+        pytest.skip(missing)
+    return found
+
+
+def free_port() -> int:
+    """Below the ports of outgoing connections, as is that of a cluster's bus, 10000 above; both are free."""
+    for _ in range(100):
+        port = 10_240 + int.from_bytes(os.urandom(2)) % 12_000
+        with socket.socket() as probe, socket.socket() as bus:
+            try:
+                probe.bind((HOST, port))
+                bus.bind((HOST, port + 10_000))
+            except OSError:
+                continue
+        return port
+    raise AssertionError
+
+
+class RedisServer:
+    """Keeps its port and its directory over `kill` and `start`. `options` are redis-server's own, as in
+    `("--maxmemory", "20mb")`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        aof: Literal["no", "everysec", "always"] = "no",
+        options: Sequence[str] = (),
+        config: Path | None = None,
+    ) -> None:
+        self.host = HOST
+        self.port = free_port()
+        self.url = f"redis://{HOST}:{self.port}/0"
+        self._directory = directory
+        self._config = [] if config is None else [str(config)]
+        self._options = ["--appendonly", "no" if aof == "no" else "yes"]
+        self._options += [] if aof == "no" else ["--appendfsync", aof]
+        self._options += options
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Returns when it answers, its AOF loaded."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        place = ["--bind", HOST, "--port", str(self.port), "--dir", str(self._directory), "--save", ""]
+        self._process = subprocess.Popen(
+            [redis_binary(), *self._config, *place, *self._options],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        deadline = time.monotonic() + _START_SECONDS
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise AssertionError("redis-server does not answer")
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """kill -9: what it had not written is gone."""
+        self._end(signal.SIGKILL)
+
+    def pause(self) -> None:
+        """From now on it accepts connections (the kernel does) and answers nothing."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def ask(self, *command: str) -> bytes:
+        """One command on a connection of its own; answers the raw reply."""
+        packed = f"*{len(command)}\r\n" + "".join(f"${len(part.encode())}\r\n{part}\r\n" for part in command)
+        with socket.create_connection((self.host, self.port), timeout=5) as connection:
+            connection.sendall(packed.encode())
+            reply = connection.recv(1 << 16)
+            while not reply.endswith(b"\r\n"):
+                reply += connection.recv(1 << 16)
+            return reply
+
+    def _answers(self) -> bool:
+        try:
+            return self.ask("PING") == b"+PONG\r\n"
+        except OSError:
+            return False
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process is None:
+            return
+        # A paused one would not see the other.
+        self._process.send_signal(signal.SIGCONT)
+        self._process.send_signal(how)
+        self._process.wait(10)
+        self._process = None
+
+
+class RedisCluster:
+    """Three nodes without replicas, a third of the slots each."""
+
+    def __init__(self, directory: Path) -> None:
+        options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"]
+        self.nodes = [RedisServer(directory / f"node-{n}", aof="always", options=options) for n in range(3)]
+        self.url = f"redis+cluster://{','.join(f'{node.host}:{node.port}' for node in self.nodes)}"
+
+    def __enter__(self) -> Self:
+        try:
+            self._form()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def _form(self) -> None:
+        for number, node in enumerate(self.nodes):
+            node.start()
+            first, last = number * 16384 // 3, (number + 1) * 16384 // 3 - 1
+            assert node.ask("CLUSTER", "ADDSLOTSRANGE", str(first), str(last)) == b"+OK\r\n"
+            node.ask("CLUSTER", "MEET", HOST, str(self.nodes[0].port))
+        deadline = time.monotonic() + _START_SECONDS
+        while not all(b"cluster_state:ok" in node.ask("CLUSTER", "INFO") for node in self.nodes):
+            assert time.monotonic() < deadline, "the nodes do not form a cluster"
+            time.sleep(0.05)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for node in self.nodes:
+            node.stop()
+
+    def ask(self, *command: str) -> None:
+        """The same of every node."""
+        for node in self.nodes:
+            assert not node.ask(*command).startswith(b"-")
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path_factory.mktemp("redis"), aof="always") as server:
+        yield server
+
+
+@pytest.fixture
+def redis_url(redis_server: RedisServer) -> str:
+    """Of the server that all tests share, emptied for this one."""
+    assert redis_server.ask("FLUSHALL") == b"+OK\r\n"
+    return redis_server.url
+
+
+@pytest.fixture(scope="session")
+def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+    with RedisCluster(tmp_path_factory.mktemp("redis-cluster")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def redis_cluster_url(redis_cluster: RedisCluster) -> str:
+    """As `redis_url`, of a cluster."""
+    redis_cluster.ask("FLUSHALL")
+    return redis_cluster.url

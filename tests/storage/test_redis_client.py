@@ -1,0 +1,449 @@
+"""The Redis client: deadlines, one retry, the breaker, and what it tells of a server."""
+
+import asyncio
+import socket
+import subprocess
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis_proxy import Proxy
+from redis_server import RedisServer, free_port
+
+from domain.errors import ConfigError, StorageError, StoreFull, StoreUnavailable
+from storage.redis_breaker import FAILURES, Attempt, Breaker
+from storage.redis_client import (
+    BUSY_SECONDS,
+    OPERATION_SECONDS,
+    RedisClient,
+    command,
+    open_redis,
+    script,
+)
+from storage.redis_url import parse_redis_url
+
+pytestmark = pytest.mark.anyio
+Client = Callable[[str], RedisClient]
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    """Opens clients; closes them."""
+    opened: list[RedisClient] = []
+
+    def open_it(url: str) -> RedisClient:
+        opened.append(open_redis(url))
+        return opened[-1]
+
+    yield open_it
+    for one in opened:
+        await one.close()
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[RedisServer]:
+    """A server that a test may stop."""
+    with RedisServer(tmp_path / "own", aof="always") as server:
+        yield server
+
+
+def counting(name: str) -> Any:
+    """A change that shows how often it was made."""
+    return script("result_count", ("spillgate:{t}:due", "spillgate:{t}:sizes"), (60_000, name, 10, 1, ""))
+
+
+async def refused(act: Awaitable[Any]) -> tuple[str, float]:
+    """What StoreUnavailable says, and after how long."""
+    begun = time.monotonic()
+    with pytest.raises(StoreUnavailable) as failure:
+        await act
+    return failure.value.detail, time.monotonic() - begun
+
+
+async def fill(redis: RedisClient) -> None:
+    """Until not even a small value fits."""
+    for size in (100_000, 10_000, 1000, 10):
+        with suppress(StoreFull):
+            for number in range(10_000):
+                await redis.run(command("SET", f"fill:{size}:{number}", b"x" * size))
+
+
+async def recovery(client: RedisClient) -> float:
+    begun = time.monotonic()
+    while True:
+        try:
+            await client.run(command("GET", "k"))
+        except StoreUnavailable:
+            await asyncio.sleep(0.01)
+        else:
+            return time.monotonic() - begun
+
+
+async def test_commands_scripts_and_pipelines_are_answered_in_their_order(
+    client: Client, redis_url: str
+) -> None:
+    redis = client(redis_url)
+    assert await redis.run(command("SET", "k", b"\x00\xff")) == b"OK"
+    assert await redis.pipeline(command("GET", "k"), counting("one"), command("GET", "none")) == [
+        b"\x00\xff",
+        10,
+        None,
+    ]
+    written = await redis.write(command("SET", "k", 7), command("INCR", "k"))
+    assert (written.replies, written.durability) == ([b"OK", 8], "aof")
+    assert not redis.is_cluster
+
+
+async def test_scripts_that_a_server_has_forgotten_are_sent_again(
+    client: Client,
+    redis_server: RedisServer,
+    redis_url: str,
+) -> None:
+    redis = client(redis_url)
+    for _ in range(2):
+        assert (
+            await redis.pipeline(counting("one"), command("GET", "k"), counting("two")) == [10, None, 20] or _
+        )
+        redis_server.ask("SCRIPT", "FLUSH")
+    assert await redis.run(counting("three")) == 30
+
+
+async def test_a_refused_step_fails_the_pipeline_and_the_connection_goes_on(
+    client: Client, redis_url: str
+) -> None:
+    redis = client(f"{redis_url}?max_connections=1")
+    with pytest.raises(StorageError, match=r"6\.2 or newer"):
+        await redis.pipeline(command("SET", "k", "text"), command("INCR", "k"), command("SET", "l", 1))
+    assert await redis.pipeline(command("GET", "k"), command("GET", "l")) == [b"text", b"1"]
+
+
+async def test_a_lost_reply_is_asked_for_once_more(
+    client: Client, redis_server: RedisServer, redis_url: str
+) -> None:
+    async with Proxy(redis_server.port) as proxy:
+        redis = client(proxy.url)
+        await redis.run(counting("warm"))
+        proxy.lose(b"EVALSHA")
+        assert await redis.run(counting("one")) == 20
+        assert proxy.lost == 1
+        proxy.lose(b"EVALSHA", 2)
+        assert (await refused(redis.run(counting("two"))))[0].startswith("Redis cannot be reached")
+        assert await redis.run(counting("two")) == 30
+        await redis.close()
+
+
+async def test_a_server_that_refuses_connections_costs_microseconds(client: Client) -> None:
+    redis = client(f"redis://127.0.0.1:{free_port()}")
+    for _ in range(FAILURES):
+        assert (await refused(redis.run(command("GET", "k"))))[1] < 0.2
+    for _ in range(20):
+        reason, seconds = await refused(redis.run(command("GET", "k")))
+        assert "just now" in reason
+        assert seconds < 0.02
+
+
+async def test_a_silent_server_is_waited_for_two_seconds_at_most(client: Client, own: RedisServer) -> None:
+    redis = client(own.url)
+    await redis.run(command("SET", "k", 1))
+    own.pause()
+    waits = await asyncio.gather(*[refused(redis.run(command("GET", "k"))) for _ in range(100)])
+    assert max(seconds for _, seconds in waits) < OPERATION_SECONDS + 0.2
+    assert (await refused(redis.check()))[1] < 0.1
+    own.resume()
+    assert await recovery(redis) < 5
+
+
+async def test_a_server_that_accepts_and_never_answers_is_bounded_too(client: Client) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        for url in (f"redis://user:secret@127.0.0.1:{port}", f"redis+cluster://127.0.0.1:{port}"):
+            assert (await refused(client(url).run(command("GET", "k"))))[1] < OPERATION_SECONDS + 0.2
+
+
+async def test_it_recovers_within_five_seconds_of_a_restart(client: Client, own: RedisServer) -> None:
+    redis = client(own.url)
+    await asyncio.gather(*[redis.run(command("SET", "k", 1)) for _ in range(20)])
+    own.kill()
+    for _ in range(10):
+        await refused(redis.run(command("GET", "k")))
+    own.start()
+    assert await recovery(redis) < 5
+    assert await redis.run(command("GET", "k")) == b"1"
+
+
+async def test_one_restart_between_two_commands_goes_unnoticed(client: Client, own: RedisServer) -> None:
+    redis = client(own.url)
+    await asyncio.gather(*[redis.run(counting("one")) for _ in range(20)])
+    own.kill()
+    own.start()
+    assert await asyncio.gather(*[redis.run(counting("one")) for _ in range(20)]) == [10] * 20
+
+
+def test_a_breaker_opens_after_failures_in_a_row_and_lets_one_probe_through() -> None:
+    now = 0.0
+    breaker = Breaker(lambda: now)
+    for _ in range(FAILURES):
+        breaker.failed(breaker.enter())
+    with pytest.raises(StoreUnavailable):
+        breaker.enter()
+    # A straggler does not put off the probe.
+    now = 0.9
+    breaker.failed(Attempt.USUAL)
+    now = 1.0
+    probe = breaker.enter()
+    assert probe is Attempt.PROBE
+    with pytest.raises(StoreUnavailable):
+        breaker.enter()
+    breaker.failed(probe)
+    now = 1.9
+    with pytest.raises(StoreUnavailable):
+        breaker.enter()
+    now = 2.0
+    breaker.left(breaker.enter())
+    breaker.succeeded(breaker.enter())
+    assert breaker.enter() is Attempt.USUAL
+
+
+def test_failures_that_are_not_in_a_row_do_not_open_the_breaker() -> None:
+    breaker = Breaker()
+    for _ in range(FAILURES * 2):
+        breaker.failed(breaker.enter())
+        breaker.succeeded(breaker.enter())
+
+
+async def test_when_every_connection_is_busy_a_caller_is_told_soon(client: Client, own: RedisServer) -> None:
+    redis = client(f"{own.url}?max_connections=1")
+    own.pause()
+    slow = asyncio.create_task(refused(redis.run(command("GET", "k"))))
+    await asyncio.sleep(0.05)
+    reason, seconds = await refused(redis.run(command("GET", "k")))
+    assert "busy" in reason
+    assert seconds < BUSY_SECONDS + 0.2
+    await slow
+    own.resume()
+    assert await redis.run(command("GET", "k")) is None
+
+
+async def test_a_cancelled_command_leaves_no_reply_to_the_next(client: Client, redis_url: str) -> None:
+    redis = client(f"{redis_url}?max_connections=2")
+    for number in range(50):
+        tasks = [asyncio.create_task(redis.run(command("SET", f"k{n}", n))) for n in range(4)]
+        await asyncio.sleep(number * 0.00002)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert await redis.run(command("ECHO", f"{number}")) == f"{number}".encode()
+
+
+async def test_full_memory_is_store_full_and_reads_go_on(client: Client, tmp_path: Path) -> None:
+    with RedisServer(tmp_path, options=["--maxmemory", "3mb", "--maxmemory-policy", "noeviction"]) as server:
+        redis = client(server.url)
+        await redis.run(command("SET", "k", 1))
+        await redis.run(counting("warm"))
+        await fill(redis)
+        with pytest.raises(StoreFull):
+            await redis.check()
+        with pytest.raises(StoreFull):
+            await redis.run(
+                script(
+                    "result_publish",
+                    ("r", "i", "d", "g"),
+                    ("id", "file", 1, 1000, 1000, b"{}", "sha", 3, 1 << 20, 0, b"abc"),
+                )
+            )
+        assert await redis.pipeline(command("GET", "k"), command("EXISTS", "r")) == [b"1", 0]
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [
+        (("REPLICAOF", "127.0.0.1", "1"), "read-only replica"),
+        (("CONFIG", "SET", "min-replicas-to-write", "1"), "too few replicas"),
+    ],
+)
+async def test_a_server_that_takes_no_writes_is_unavailable(
+    client: Client, own: RedisServer, setting: tuple[str, ...], reason: str
+) -> None:
+    redis = client(own.url)
+    await redis.run(counting("warm"))
+    own.ask(*setting)
+    for act in (redis.run(counting("one")), redis.run(command("SET", "k", 1)), redis.check()):
+        assert reason in (await refused(act))[0]
+
+
+async def test_a_wrong_password_is_unavailable_and_says_so(client: Client, tmp_path: Path) -> None:
+    with RedisServer(tmp_path) as server:
+        server.ask("ACL", "SETUSER", "spill", "on", ">s3cr#t", "~spillgate:*", "+@all")
+        place = f"127.0.0.1:{server.port}"
+        with pytest.raises(StoreUnavailable, match="user or password") as failure:
+            await client(f"redis://spill:wrong@{place}").check()
+        assert "wrong" not in failure.value.detail
+        redis = client(f"redis://spill:s3cr%23t@{place}")
+        await redis.check()
+        with pytest.raises(StoreUnavailable, match="may not run a command"):
+            await redis.run(command("SET", "elsewhere", 1))
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl", "volatile-random"])
+async def test_a_policy_that_evicts_is_refused_or_warned_of(
+    client: Client, tmp_path: Path, policy: str
+) -> None:
+    with RedisServer(tmp_path, options=["--maxmemory", "50mb", "--maxmemory-policy", policy]) as server:
+        with pytest.raises(StoreUnavailable, match=f"{policy}.*noeviction"):
+            await client(server.url).check()
+        tolerant = client(f"{server.url}?allow_eviction=true")
+        await tolerant.check()
+        assert policy in tolerant.warnings[0]
+        server.ask("CONFIG", "SET", "maxmemory", "0")
+        redis = client(server.url)
+        await redis.check()
+        assert redis.warnings == ()
+
+
+async def test_where_the_policy_may_not_be_asked_for_it_is_unknown(client: Client, tmp_path: Path) -> None:
+    with RedisServer(tmp_path, options=["--maxmemory", "50mb"]) as server:
+        server.ask("ACL", "SETUSER", "spill", "on", ">secret", "~*", "+@all", "-info", "-config")
+        redis = client(f"redis://spill:secret@127.0.0.1:{server.port}")
+        await redis.check()
+        assert "does not say" in redis.warnings[0]
+        assert await redis.durability() == "memory"
+
+
+async def test_where_only_config_is_forbidden_info_tells_the_policy(client: Client, tmp_path: Path) -> None:
+    options = ["--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lfu"]
+    with RedisServer(tmp_path, aof="always", options=options) as server:
+        server.ask("ACL", "SETUSER", "spill", "on", ">secret", "~*", "+@all", "-config")
+        redis = client(f"redis://spill:secret@127.0.0.1:{server.port}")
+        with pytest.raises(StoreUnavailable, match="allkeys-lfu"):
+            await redis.check()
+        # It may be `always`, but nobody says so.
+        assert await redis.durability() == "memory"
+
+
+@pytest.mark.parametrize(("aof", "promise"), [("no", "memory"), ("everysec", "memory"), ("always", "aof")])
+async def test_without_waitaof_only_appendfsync_always_is_durable(
+    client: Client, tmp_path: Path, aof: Any, promise: str
+) -> None:
+    with RedisServer(tmp_path, aof=aof) as server:
+        redis = client(server.url)
+        assert await redis.durability() == promise
+        assert (await redis.write(command("SET", "k", 1))).durability == promise
+
+
+class Newer:
+    """A server that has WAITAOF, so far as the client looks."""
+
+    def __init__(self, answer: bytes) -> None:
+        self._answer = answer
+        self.asked: list[list[bytes]] = []
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        said: list[bytes] = []
+        self.asked.append(said)
+        info = b"redis_version:7.2.4\r\naof_enabled:1\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\n"
+        answers = {
+            b"INFO": b"$%d\r\n%b\r\n" % (len(info), info),
+            b"CONFIG": b"*2\r\n$11\r\nappendfsync\r\n$8\r\neverysec\r\n",
+            b"WAITAOF": self._answer,
+        }
+        while head := await reader.readline():
+            parts = []
+            for _ in range(int(head[1:])):
+                size = int((await reader.readline())[1:])
+                parts.append((await reader.readexactly(size + 2))[:-2])
+            said.append(b" ".join(parts))
+            writer.write(answers.get(parts[0], b"+OK\r\n"))
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "became"),
+    [
+        (b"*2\r\n:1\r\n:0\r\n", "aof"),
+        (b"*2\r\n:0\r\n:0\r\n", "memory"),
+        (b"-ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.\r\n", "memory"),
+        (b"-ERR unknown command 'WAITAOF'\r\n", "memory"),
+    ],
+)
+async def test_waitaof_decides_on_the_connection_that_wrote(
+    client: Client, answer: bytes, became: str
+) -> None:
+    newer = Newer(answer)
+    async with await asyncio.start_server(newer, "127.0.0.1", 0) as server:
+        redis = client(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        assert await redis.durability() == "aof"
+        written = await redis.write(command("SET", "k", 1))
+        assert (written.replies, written.durability) == ([b"OK"], became)
+        await redis.close()
+    assert newer.asked[-1][-2:] == [b"SET k 1", b"WAITAOF 1 0 900"]
+
+
+async def test_a_write_that_is_not_to_wait_promises_what_the_configuration_does(client: Client) -> None:
+    newer = Newer(b"*2\r\n:1\r\n:0\r\n")
+    async with await asyncio.start_server(newer, "127.0.0.1", 0) as server:
+        redis = client(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}?wait_aof=false")
+        assert await redis.durability() == "memory"
+        assert (await redis.write(command("SET", "k", 1))).durability == "memory"
+        await redis.close()
+    assert newer.asked[-1][-1] == b"SET k 1"
+
+
+async def test_over_tls_a_certificate_is_checked(client: Client, tmp_path: Path) -> None:
+    asked = (
+        "req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
+    )
+    files = ["-keyout", tmp_path / "key", "-out", tmp_path / "cert"]
+    subprocess.run(["openssl", *asked.split(), *files], check=True, capture_output=True)
+    port = free_port()
+    options = ["--tls-port", str(port), "--tls-cert-file", str(tmp_path / "cert")]
+    options += ["--tls-key-file", str(tmp_path / "key"), "--tls-auth-clients", "no"]
+    with RedisServer(tmp_path, options=options):
+        redis = client(f"rediss://localhost:{port}?ssl_ca_certs={tmp_path / 'cert'}")
+        await redis.check()
+        assert (await refused(client(f"rediss://localhost:{port}").check()))[1] < 2
+        elsewhere = f"rediss://127.0.0.1:{port}?ssl_ca_certs={tmp_path / 'cert'}"
+        await refused(client(elsewhere).check())
+        await client(f"{elsewhere}&ssl_check_hostname=false").check()
+        await client(f"rediss://127.0.0.1:{port}?ssl_cert_reqs=none").check()
+
+
+def test_urls_name_what_they_mean() -> None:
+    single = parse_redis_url("rediss://me:p%40ss@[::1]/3?ssl_ca_certs=/ca&max_connections=5")
+    assert (single.kind, single.hosts, single.db) == ("single", (("::1", 6379),), 3)
+    assert single.credentials == {"username": "me", "password": "p@ss"}
+    assert (single.tls, single.max_connections) == ({"ssl_ca_certs": "/ca"}, 5)
+    sentinel = parse_redis_url(
+        "redis+sentinel://:pw@a:1,b/mymaster/2?sentinel_password=spw&tls=true&allow_eviction=yes"
+    )
+    assert (sentinel.hosts, sentinel.service, sentinel.db) == ((("a", 1), ("b", 26379)), "mymaster", 2)
+    assert (sentinel.credentials, sentinel.sentinel_credentials) == ({"password": "pw"}, {"password": "spw"})
+    assert (sentinel.tls, sentinel.allow_eviction) == ({}, True)
+    cluster = parse_redis_url("redis+cluster://u@a:7000,b:7001")
+    assert (cluster.kind, cluster.hosts, cluster.tls) == ("cluster", (("a", 7000), ("b", 7001)), None)
+    assert cluster.credentials == {"username": "u"}
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("redis://u:s3cret@/0", "needs a host"),
+        ("redis://u:s3cret@h:port/0", "needs a host"),
+        ("redis://u:s3cret@h/zero", "is a number"),
+        ("redis://u:s3cret@h/0?socket_timeout=5", "no option socket_timeout"),
+        ("redis://u:s3cret@h/0?ssl_ca_certs=/x", "need TLS"),
+        ("rediss://u:s3cret@h/0?ssl_cert_reqs=maybe", "required or none"),
+        ("redis://u:s3cret@h/0?max_connections=0", "from 1"),
+        ("redis://u:s3cret@h/0?allow_eviction=perhaps", "true or false"),
+        ("redis+sentinel://u:s3cret@h:1", "service"),
+        ("redis+cluster://u:s3cret@h:1/2", "database 0"),
+        ("redis+unix://u:s3cret@h", "starts with one of"),
+    ],
+)
+def test_a_url_that_cannot_be_meant_is_refused_without_showing_it(url: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason) as failure:
+        open_redis(url)
+    assert "s3cret" not in str(failure.value)
+    assert "s3cret" not in repr(parse_redis_url("redis://u:s3cret@h"))

@@ -1,0 +1,579 @@
+"""The ledger in Redis: many replicas, lost answers, dead processes, and the same answers as the reference."""
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis_proxy import Proxy
+from redis_server import RedisServer
+from samples import KEY, START, TENANT, WINDOW, FakeClock, charge, entry, handle, stored_entry
+
+from domain.accounting import AccountingEntry, EntryDetails, EntryFilter, EntryStatus, EntryType, GroupBy
+from domain.budget import SessionChange, Window
+from domain.decisions import OutcomeKind, Trigger
+from domain.errors import InvalidField, StoreFull, StoreUnavailable
+from domain.handles import DEFAULT_SESSION, SessionKey
+from domain.ports import Charge, Ledger, Receipt
+from domain.results import UsageReport
+from storage import cursors, open_ledger
+from storage.redis_client import script
+from storage.redis_leases import STALE_MS
+from storage.redis_ledger import RedisLedger
+from storage.redis_ledger_keys import session_keys
+
+pytestmark = pytest.mark.anyio
+RETENTIONS = {"session_retention_seconds": 60, "entry_retention_seconds": 600}
+WIDE = Window(context_window=10_000, buffer_tokens=0, max_output_tokens=0)
+OPEN = SessionChange(frozenset())
+USED = UsageReport(10)
+SCRIPT = b"EVALSHA"
+HOUR = 3_600_000
+
+
+@asynccontextmanager
+async def opened(url: str, clock: Callable[[], int] | None = None) -> AsyncIterator[RedisLedger]:
+    ledger = await open_ledger(url, clock=clock or FakeClock(), **RETENTIONS)
+    assert isinstance(ledger, RedisLedger)
+    try:
+        yield ledger
+    finally:
+        await ledger.close()
+
+
+@asynccontextmanager
+async def replicas(url: str, count: int) -> AsyncIterator[list[RedisLedger]]:
+    """Each with connections of its own."""
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(opened(url)) for _ in range(count)]
+
+
+async def listed(ledger: Ledger, **wanted: Any) -> list[AccountingEntry]:
+    return (await ledger.entries(EntryFilter(**{"tenant": TENANT, **wanted}), 1_000_000, None)).entries
+
+
+async def reserved(ledger: Ledger, key: SessionKey = KEY) -> int:
+    session = await ledger.session(key)
+    return 0 if session is None else session.reserved_tokens
+
+
+# Four replicas, one budget.
+
+
+async def most_held(ledgers: list[RedisLedger], key: SessionKey, reserve: Any, seed: int) -> tuple[int, int]:
+    """How many of 200 charges of 100 tokens were granted, and the most that was ever seen reserved."""
+    order = random.Random(seed)
+    charges = [charge(100, key=key, fallback=WIDE) for _ in range(200)]
+    most = 0
+
+    async def one(number: int) -> Receipt | None:
+        await asyncio.sleep(order.random() / 100)
+        granted: Receipt | None = await reserve(ledgers[number % len(ledgers)], charges[number])
+        return granted
+
+    async def watch() -> None:
+        nonlocal most
+        while True:
+            most = max(most, await reserved(ledgers[0], key))
+
+    watching = asyncio.ensure_future(watch())
+    receipts = await asyncio.gather(*[one(number) for number in range(200)])
+    watching.cancel()
+    return sum(receipt is not None for receipt in receipts), max(most, await reserved(ledgers[0], key))
+
+
+async def test_whatever_four_replicas_grant_at_once_fits(redis_url: str) -> None:
+    async with replicas(redis_url, 4) as ledgers:
+        for seed in range(20):
+            key = SessionKey(TENANT, f"run-{seed}")
+            granted = await most_held(ledgers, key, RedisLedger.reserve, seed)
+            assert granted == (100, WIDE.limit_tokens)
+        assert len(await listed(ledgers[3])) == 20 * 100
+
+
+async def test_looking_first_and_charging_then_would_not_have_passed(redis_url: str) -> None:
+    async def look_and_charge(ledger: RedisLedger, wanted: Charge) -> Receipt | None:
+        session = await ledger.session(wanted.key)
+        if session is not None and not session.budget(wanted.fallback, True).fits(wanted.tokens):
+            return None
+        return await ledger.settle(wanted)
+
+    async with replicas(redis_url, 4) as ledgers:
+        granted, most = await most_held(ledgers, KEY, look_and_charge, 0)
+    assert granted > 100
+    assert most > WIDE.limit_tokens
+
+
+# Answers that are lost on their way.
+
+
+async def insist(act: Callable[[], Awaitable[Any]]) -> Any:
+    """As a caller would: until it is answered."""
+    for _ in range(100):
+        try:
+            return await act()
+        except StoreUnavailable:
+            await asyncio.sleep(0.2)
+    raise AssertionError
+
+
+@pytest.fixture
+async def lossy(redis_url: str, redis_server: RedisServer) -> AsyncIterator[tuple[RedisLedger, Proxy]]:
+    """Every script is known to the server: what is lost is the answer of one that ran."""
+    async with opened(redis_url) as ledger:
+        other = SessionKey(TENANT, "other")
+        await ledger.put_session(other, OPEN)
+        await ledger.settle(charge(1, key=other))
+        await ledger.append(entry(other))
+        await ledger.end(other)
+        await listed(ledger)
+    async with Proxy(redis_server.port) as proxy, opened(proxy.url) as ledger:
+        yield ledger, proxy
+
+
+@pytest.mark.parametrize("losses", [1, 3, 10])
+async def test_a_charge_whose_answers_are_lost_is_made_once(
+    lossy: tuple[RedisLedger, Proxy], losses: int
+) -> None:
+    ledger, proxy = lossy
+    made = [charge(100, "named"), charge(100)]
+    for number, one in enumerate(made, start=1):
+        proxy.lose(SCRIPT, losses)
+        receipt = await insist(lambda one=one: ledger.reserve(one))  # type: ignore[misc]
+        assert proxy.lost == losses * number
+        assert not receipt.replayed
+        assert receipt.entry == one.entry
+        assert receipt.budget.reserved_tokens == 100 * number
+    assert await reserved(ledger) == 200
+    assert await listed(ledger, session_id=KEY.session_id) == [one.entry for one in made]
+
+
+@pytest.mark.parametrize("losses", [1, 3, 10])
+async def test_an_entry_whose_answers_are_lost_is_appended_once(
+    lossy: tuple[RedisLedger, Proxy], losses: int
+) -> None:
+    ledger, proxy = lossy
+    one = entry()
+    proxy.lose(SCRIPT, losses)
+    await insist(lambda: ledger.append(one))
+    assert await listed(ledger, session_id=KEY.session_id) == [one]
+
+
+@pytest.mark.parametrize("losses", [1, 3, 10])
+async def test_an_outbox_whose_collecting_is_interrupted_is_listed_once(
+    lossy: tuple[RedisLedger, Proxy], losses: int
+) -> None:
+    ledger, proxy = lossy
+    made = [entry() for _ in range(250)]
+    for one in made:
+        await ledger.append(one)
+    proxy.lose(SCRIPT, losses)
+    assert await insist(lambda: listed(ledger, session_id=KEY.session_id)) == made
+
+
+async def test_a_session_whose_answer_is_lost_starts_anew_once(
+    lossy: tuple[RedisLedger, Proxy],
+) -> None:
+    ledger, proxy = lossy
+    default = SessionKey(TENANT, DEFAULT_SESSION)
+    await ledger.put_session(default, OPEN)
+    proxy.lose(SCRIPT)
+    emptied = await ledger.end(default)
+    assert emptied is not None
+    assert emptied.epoch == 1
+    await ledger.put_session(KEY, OPEN)
+    await ledger.end(KEY)
+    proxy.lose(SCRIPT)
+    assert (await ledger.put_session(KEY, OPEN)).epoch == 1
+    assert proxy.lost == 2
+    assert await ledger.session(default) == emptied
+
+
+async def test_a_report_whose_answer_is_lost_does_not_undo_what_came_after(
+    redis_url: str,
+) -> None:
+    async with opened(redis_url) as ledger:
+        step = ledger._steps.enter(KEY, None, UsageReport(500), START)
+        first = await ledger._redis.run(step)
+        await ledger.report(KEY, UsageReport(600))
+        await ledger.settle(charge(100))
+        assert await ledger._redis.run(step) == first
+        session = await ledger.session(KEY)
+        assert session is not None
+        assert (session.used_tokens, session.reserved_tokens) == (600, 100)
+
+
+# Processes that die, and many that read at once.
+
+
+def killed_while_writing(url: str, life: int, seconds: float) -> list[list[str]]:
+    """Session and call id of each charge that it had been answered."""
+    command = [sys.executable, str(Path(__file__).with_name("redis_ledger_writer.py")), url, str(life)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        time.sleep(seconds)
+        process.send_signal(signal.SIGKILL)
+        rest = process.stdout.read()
+    whole = (first + rest).decode().rpartition("\n")[0]
+    return [line.split() for line in whole.split("\n")]
+
+
+async def test_what_a_killed_process_charged_is_listed_once(redis_url: str) -> None:
+    answered: list[list[str]] = []
+    for life, seconds in enumerate((0.0, 0.05, 0.11, 0.23, 0.4)):
+        answered += killed_while_writing(redis_url, life, seconds)
+        async with opened(redis_url) as ledger:
+            entries = await listed(ledger)
+            assert len({one.id for one in entries}) == len(entries)
+            charged = sum(
+                [await reserved(ledger, SessionKey(TENANT, f"run-{number}")) for number in range(3)]
+            )
+            assert charged == len(entries) >= len(answered)
+            for session_id, call_id in answered:
+                key = SessionKey(TENANT, session_id)
+                receipt = (await ledger.enter(key, call_id, None, WINDOW, False)).receipt
+                assert receipt is not None
+                assert receipt.entry in entries
+    assert len(answered) > 100
+
+
+async def test_many_readers_and_sweeps_at_once_list_each_entry_once_and_in_order(redis_url: str) -> None:
+    keys = [SessionKey(TENANT, f"run-{number}") for number in range(5)]
+    made: dict[SessionKey, list[AccountingEntry]] = {key: [] for key in keys}
+
+    async def write(ledger: RedisLedger, key: SessionKey) -> None:
+        for _ in range(150):
+            made[key].append(entry(key))
+            await ledger.append(made[key][-1])
+
+    async def read(ledger: RedisLedger) -> None:
+        for _ in range(12):
+            reading = asyncio.ensure_future(ledger.summary(EntryFilter(TENANT), GroupBy.TYPE))
+            await asyncio.sleep(0.01)
+            # Given up wherever it is; another goes on from there.
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+            await ledger.sweep()
+
+    async with replicas(redis_url, 4) as ledgers:
+        await asyncio.gather(
+            *[write(ledgers[number % 4], key) for number, key in enumerate(keys)],
+            *[read(ledger) for ledger in ledgers],
+        )
+        found = await listed(ledgers[0])
+        assert {key: [one for one in found if one.session_id == key.session_id] for key in keys} == made
+        assert await listed(ledgers[1]) == found
+
+
+async def test_what_many_sessions_wrote_is_listed_as_it_was_written(redis_url: str) -> None:
+    order = random.Random(1)
+    keys = [SessionKey(TENANT, f"run-{number}") for number in range(7)]
+    made = [entry(order.choice(keys), START + number) for number in range(700)]
+    async with replicas(redis_url, 2) as ledgers:
+        for one in made:
+            await ledgers[order.randrange(2)].append(one)
+        assert await listed(ledgers[0]) == made
+
+
+async def test_entering_and_charging_are_one_round_trip_each(
+    lossy: tuple[RedisLedger, Proxy],
+) -> None:
+    ledger, proxy = lossy
+    for number in range(3):
+        for act in (
+            ledger.enter(KEY, f"call-{number}", None, WINDOW, True),
+            ledger.enter(KEY, None, UsageReport(number), WINDOW, True),
+            ledger.reserve(charge(1, f"call-{number}")),
+            ledger.settle(charge(1)),
+            ledger.append(entry()),
+        ):
+            before = proxy.conversations
+            await act
+            assert proxy.conversations == before + 1
+
+
+# What a page and a sum look through.
+
+
+async def test_a_latecomer_is_found_by_its_time(redis_url: str) -> None:
+    async with opened(redis_url) as ledger:
+        early, late = entry(at=START + 9000), entry(at=START)
+        for one in (early, late):
+            await ledger.append(one)
+        assert await listed(ledger, until=START + 1) == [late]
+        assert await listed(ledger, since=START + 1) == [early]
+        assert await listed(ledger, since=START, until=START + 9001) == [early, late]
+
+
+async def test_a_clock_far_ahead_does_not_hold_up_what_is_forgotten(redis_url: str) -> None:
+    clock = FakeClock(int(time.time() * 1000))
+    async with opened(redis_url, clock) as ledger:
+        await ledger.append(entry(at=clock() + 10 * 365 * 86_400_000))
+        await ledger.append(entry(at=clock()))
+        clock.advance(86_400 + 601)
+        await ledger.sweep()
+        assert await listed(ledger) == []
+
+
+async def test_a_long_list_is_paged_and_summed_in_pieces(redis_url: str) -> None:
+    async with opened(redis_url) as ledger:
+        made = [
+            entry(SessionKey(TENANT, f"run-{number % 2}"), START + number, tokens_in=1, latency=number / 2)
+            for number in range(1700)
+        ]
+        await asyncio.gather(*[ledger.append(one) for one in made[::2]])
+        await asyncio.gather(*[ledger.append(one) for one in made[1::2]])
+        wanted = EntryFilter(TENANT, "run-1", since=START + 800)
+        assert sorted(await listed(ledger, session_id="run-1", since=START + 800), key=when) == made[801::2]
+        (row,) = await ledger.summary(wanted, GroupBy.TYPE)
+        assert (row.entries, row.tokens_in, row.latency_ms_max) == (450, 450, 849.5)
+        rows = await ledger.summary(EntryFilter(TENANT), GroupBy.SESSION_ID)
+        assert [(row.group, row.entries) for row in rows] == [("run-0", 850), ("run-1", 850)]
+
+
+def when(one: AccountingEntry) -> int:
+    return one.timestamp
+
+
+def over_days(count: int, hours: int) -> list[AccountingEntry]:
+    """Each seventh is a latecomer."""
+    order = random.Random(2)
+    return [
+        entry(
+            SessionKey(TENANT, order.choice(["run-1", "run-2"])),
+            START + (number * 60 * hours - (65 * hours if number % 7 == 0 else 0)) * 60_000,
+            type=order.choice(list(EntryType)),
+            tool_name=order.choice(["read_file", "grep", "ü\0"]),
+            status=order.choice(list(EntryStatus)),
+            trigger=order.choice([None, *Trigger]),
+            outcome=order.choice([None, *OutcomeKind]),
+            model=order.choice([None, "", "m"]),
+            latency=order.choice([0.0, 0.5, 12.25]),
+            cost_usd=order.choice([0.0, 0.125]),
+            tokens_saved=order.randrange(-9, 9),
+            details=EntryDetails(bytes=order.randrange(9)),
+        )
+        for number in range(1, count)
+    ]
+
+
+async def test_a_summary_is_the_same_from_days_that_are_kept(
+    redis_url: str, redis_server: RedisServer, clock: FakeClock
+) -> None:
+    reference = await open_ledger("memory:", clock=clock, **RETENTIONS)
+    async with opened(redis_url, clock) as ledger:
+        made = over_days(400, hours=1)
+        filters: list[dict[str, Any]] = [
+            {},
+            {"since": START + 40 * HOUR, "until": START + 130 * HOUR},
+            {"until": START + 75 * HOUR + 1, "status": EntryStatus.OK},
+            {"since": START + 350 * HOUR, "type": EntryType.LLM},
+            {"tool_name": "ü\0", "trigger": Trigger.SIZE_CAP},
+            {"outcome": OutcomeKind.STORE},
+            {"session_id": "run-1"},
+        ]
+
+        async def compare() -> None:
+            for wanted in filters:
+                for group_by in GroupBy:
+                    asked = EntryFilter(TENANT, **wanted)
+                    assert await ledger.summary(asked, group_by) == await reference.summary(asked, group_by)
+
+        for one in made:
+            await ledger.append(one)
+            await reference.append(one)
+            if one is made[200]:
+                await compare()
+        await compare()
+        kept = redis_server.ask("HLEN", f"spillgate:entries:{{{TENANT}}}:days")
+        assert kept == b":16\r\n"
+        clock.now = START + (100 * 60 - 10) * 60_000 + 600_000
+        for swept in (ledger, reference):
+            await swept.sweep()
+        assert len(await listed(ledger)) == len(await listed(reference)) == 400 - 100
+        await compare()
+
+
+async def test_a_session_that_none_can_be_called_has_no_entries(redis_url: str) -> None:
+    async with opened(redis_url) as ledger:
+        await ledger.append(entry())
+        for name in ("", "a b", "}{", "\ud800"):
+            assert await listed(ledger, session_id=name) == []
+            assert await ledger.summary(EntryFilter(TENANT, name), GroupBy.TYPE) == []
+
+
+async def test_the_last_time_a_handle_was_stored_counts(redis_url: str) -> None:
+    where = handle()
+    async with opened(redis_url) as ledger:
+        for at in (START + 5, START + 9, START + 7):
+            await ledger.append(stored_entry(where, at))
+        assert await ledger.stored_at(TENANT, where) == START + 9
+
+
+# What is forgotten, and what is not.
+
+
+async def test_a_call_of_an_earlier_epoch_is_still_known(redis_url: str, clock: FakeClock) -> None:
+    async with opened(redis_url, clock) as ledger:
+        first = await ledger.settle(charge(5, "call", fingerprint="f"))
+        clock.advance(1)
+        await ledger.end(KEY)
+        await ledger.put_session(KEY, OPEN)
+        await ledger.settle(charge(7, "call", fingerprint="g", epoch=1))
+        again = await ledger.settle(charge(5, "call", fingerprint="f"))
+        assert again.replayed
+        assert again.entry == first.entry
+
+
+async def test_redis_itself_forgets_an_idle_session_with_all_that_is_its(
+    redis_url: str, redis_server: RedisServer
+) -> None:
+    ledger = await open_ledger(
+        redis_url, clock=FakeClock(), session_retention_seconds=0.3, entry_retention_seconds=600
+    )
+    await ledger.settle(charge(1, "call"))
+    await ledger.keep_finding(KEY, 0, "n", "text")
+    await asyncio.sleep(0.2)
+    await ledger.settle(charge(1))
+    await asyncio.sleep(0.2)
+    assert await ledger.finding(KEY, 0, "n") == "text"
+    await asyncio.sleep(0.2)
+    assert await ledger.session(KEY) is None
+    assert await ledger.finding(KEY, 0, "n") is None
+    assert not (await ledger.settle(charge(1, "call"))).replayed
+    assert len(await listed(ledger)) == 3
+    await ledger.close()
+
+
+async def test_no_key_but_the_lists_lives_for_ever(redis_url: str, redis_server: RedisServer) -> None:
+    async with opened(redis_url) as ledger:
+        await ledger.settle(charge(1, "call"))
+        await ledger.append(stored_entry(handle()))
+        await ledger.keep_finding(KEY, 0, "n", "text")
+        await listed(ledger)
+        await ledger.append(entry())
+    keys = redis_server.ask("KEYS", "*").decode().split("\r\n")[2::2]
+    lasting = {key for key in keys if redis_server.ask("TTL", key) == b":-1\r\n"}
+    assert lasting == {
+        "spillgate:tenants",
+        f"spillgate:sessions:{{{TENANT}}}",
+        f"spillgate:sessions:{{{TENANT}}}:listed",
+    }
+
+
+async def test_the_lists_forget_a_session_only_when_nobody_may_write_to_it(
+    redis_url: str, redis_server: RedisServer
+) -> None:
+    sessions, listed_at = f"spillgate:sessions:{{{TENANT}}}", f"spillgate:sessions:{{{TENANT}}}:listed"
+    clock = FakeClock()
+    async with opened(redis_url, clock) as ledger:
+        await ledger.append(entry(SessionKey(TENANT, "a")))
+        await ledger.settle(charge(1, key=SessionKey(TENANT, "b")))
+        clock.advance(61)
+        for _ in range(2):
+            await ledger.sweep()
+            assert redis_server.ask("ZCARD", sessions) == redis_server.ask("ZCARD", listed_at) == b":2\r\n"
+        for name in "ab":
+            redis_server.ask("ZADD", listed_at, str(int(time.time() * 1000) - STALE_MS - 1000), name)
+        await ledger.append(entry(SessionKey(TENANT, "b")))
+        await ledger.sweep()
+        assert redis_server.ask("ZSCORE", listed_at, "a") == b"$-1\r\n"
+        assert redis_server.ask("ZCARD", sessions) == b":1\r\n"
+        await ledger.sweep()
+        assert redis_server.ask("EXISTS", sessions, listed_at) == b":0\r\n"
+        assert len(await listed(ledger, session_id="b")) == 2
+
+
+async def test_an_outbox_that_expired_and_begins_anew_is_not_taken_for_the_one_before(
+    redis_url: str, redis_server: RedisServer
+) -> None:
+    outbox = session_keys(KEY).outbox
+    made = [entry() for _ in range(4)]
+    async with opened(redis_url) as ledger:
+        for one in made[:2]:
+            await ledger.append(one)
+        late = script("entry_drop", [outbox], [made[0].id, 2])
+        assert await listed(ledger) == made[:2]
+        redis_server.ask("DEL", outbox)
+        for one in made[2:]:
+            await ledger.append(one)
+        await ledger._redis.run(late)
+        assert await listed(ledger) == made
+
+
+async def test_after_redis_lost_its_data_entries_are_found_again(
+    redis_url: str, redis_server: RedisServer
+) -> None:
+    async with opened(redis_url) as ledger:
+        await ledger.settle(charge(1))
+        redis_server.ask("FLUSHALL")
+        late = charge(1)
+        await ledger.settle(late)
+        assert await listed(ledger) == [late.entry]
+
+
+# What cannot be kept.
+
+
+async def test_a_full_redis_refuses_a_charge_whole_and_still_ends_sessions(
+    redis_url: str, redis_server: RedisServer
+) -> None:
+    async with opened(redis_url) as ledger:
+        await ledger.settle(charge(5))
+        redis_server.ask("CONFIG", "SET", "maxmemory", "1")
+        try:
+            for refused in (
+                ledger.settle(charge(1, "call")),
+                ledger.append(entry()),
+                ledger.report(KEY, USED),
+            ):
+                with pytest.raises(StoreFull):
+                    await refused
+            assert await reserved(ledger) == 5
+            assert len(await listed(ledger)) == 1
+            ended = await ledger.end(KEY)
+        finally:
+            redis_server.ask("CONFIG", "SET", "maxmemory", "0")
+        assert ended is not None
+        assert ended.ended_at is not None
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda ledger: ledger.settle(charge((1 << 53) + 1)),
+        lambda ledger: ledger.settle(charge(1, "\ud800")),
+        lambda ledger: ledger.settle(charge(1, "call", text="\ud800")),
+        lambda ledger: ledger.append(entry(tool_name="\udfff")),
+        lambda ledger: ledger.append(entry(tokens_in=1 << 64)),
+        lambda ledger: ledger.enter(KEY, "\udfff", None, WINDOW, False),
+        lambda ledger: ledger.report(KEY, UsageReport(1 << 64)),
+        lambda ledger: ledger.keep_finding(KEY, 0, "n", "\ud800"),
+        lambda ledger: ledger.settle(charge(1, key=SessionKey("a}b", "run-1"))),
+    ],
+)
+async def test_what_cannot_be_kept_is_refused(
+    redis_url: str, act: Callable[[Ledger], Awaitable[Any]]
+) -> None:
+    async with opened(redis_url) as ledger:
+        with pytest.raises(InvalidField):
+            await act(ledger)
+        assert await listed(ledger) == []
+        assert await ledger.session(KEY) is None
+
+
+@pytest.mark.parametrize("place", ["5", "1-", "-1", "1-2-3", "9999999999999999-1", "a-b"])
+async def test_a_place_that_is_none_is_refused(redis_url: str, place: str) -> None:
+    async with opened(redis_url) as ledger:
+        with pytest.raises(InvalidField):
+            await ledger.entries(EntryFilter(TENANT), 5, cursors.encode("entries", place))

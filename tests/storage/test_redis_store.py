@@ -1,0 +1,509 @@
+"""The Redis store: lost replies, full memory, TTLs, and what reading and keeping cost."""
+
+import asyncio
+import random
+import time
+import tracemalloc
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis_proxy import Proxy
+from redis_server import RedisCluster, RedisServer
+from samples import KEY, RETENTION, START, TENANT, FakeClock, handle, joined, put, stored_result
+
+from domain.errors import ResultExpired, StorageError, StoreFull, StoreUnavailable
+from domain.handles import Handle, SessionKey
+from domain.results import StoredResult
+from storage.redis_client import command, open_redis
+from storage.redis_draft import RedisDraft
+from storage.redis_keys import SIZES_KEY, draft_key, result_keys
+from storage.redis_segments import SEGMENT
+from storage.redis_shelf import GRACE_MS
+from storage.redis_store import RedisStore
+
+pytestmark = pytest.mark.anyio
+Open = Callable[..., RedisStore]
+TEXT = b"".join(
+    b"2026-05-04 10:%02d:07 INFO request %d served in %d ms\n" % (n % 60, n, n % 97) for n in range(90_000)
+)
+LARGE = TEXT[:3_500_000]
+
+
+@pytest.fixture
+async def replica(clock: FakeClock) -> AsyncIterator[Open]:
+    """Opens stores, each with connections of its own; closes them."""
+    opened: list[RedisStore] = []
+
+    def open_it(url: str, **given: Any) -> RedisStore:
+        options = {"clock": clock, "retention_seconds": RETENTION, "max_bytes": 0, **given}
+        opened.append(RedisStore(open_redis(url), **options))
+        return opened[-1]
+
+    yield open_it
+    for one in opened:
+        await one.close()
+
+
+def lines(server: RedisServer, *asked: str) -> dict[str, str]:
+    """Of an INFO section."""
+    reply = server.ask("INFO", *asked).decode().splitlines()
+    return dict(line.split(":", 1) for line in reply if ":" in line)
+
+
+def calls(server: RedisServer, name: str) -> int:
+    stats = lines(server, "commandstats").get(f"cmdstat_{name}", "calls=0,")
+    return int(stats.removeprefix("calls=").partition(",")[0])
+
+
+def keys(server: RedisServer) -> list[str]:
+    return [line for line in server.ask("KEYS", "*").decode().splitlines() if line.startswith("spillgate:")]
+
+
+async def eventually(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 5
+    while not holds():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+
+
+async def wholly(store: RedisStore, where: Handle, body: bytes) -> bool:
+    """Found, whole, and counted once."""
+    found = await store.find(TENANT, where)
+    assert found is not None
+    assert await joined(store.read(found)) == body
+    return await store.holds(KEY) == 1 and await store.stored_bytes() == len(body)
+
+
+@pytest.mark.parametrize("size", [12_000, SEGMENT, 3_500_000])
+@pytest.mark.parametrize("marker", [b"EVALSHA", b"HSET", b"UNLINK"])
+async def test_what_loses_its_reply_happens_once(
+    replica: Open, redis_server: RedisServer, redis_url: str, size: int, marker: bytes
+) -> None:
+    async with Proxy(redis_server.port) as proxy:
+        store = replica(proxy.url)
+        await store.delete(TENANT, (await put(store, b"warm", START)).handle)
+        proxy.lose(marker)
+        kept = await put(store, LARGE[:size], START)
+        assert await wholly(store, kept.handle, LARGE[:size])
+        proxy.lose(marker)
+        await put(store, LARGE[:size], START, where=kept.handle)
+        assert await wholly(store, kept.handle, LARGE[:size])
+        proxy.lose(marker)
+        await store.touch(kept)
+        assert await store.delete(TENANT, kept.handle) is True
+        assert await store.delete(TENANT, kept.handle) is False
+        assert await store.stored_bytes() == 0
+        for _ in range(3):
+            await put(store, LARGE[:size], START)
+        proxy.lose(marker)
+        assert await store.delete_session(KEY) == 3
+        assert await store.stored_bytes() == 0
+        assert proxy.lost >= 3 * (marker == b"EVALSHA")
+        await store.close()
+
+
+async def test_after_three_lost_replies_the_callers_retry_stores_once(
+    replica: Open, redis_server: RedisServer, redis_url: str
+) -> None:
+    where = handle()
+    async with Proxy(redis_server.port) as proxy:
+        store = replica(proxy.url)
+        await put(store, b"warm", START, where=handle("other"))
+        await store.delete_session(SessionKey(TENANT, "other"))
+        proxy.lose(b"result", 3)
+        for _ in range(3):
+            try:
+                await put(store, LARGE[:50_000], START, where=where)
+            except StoreUnavailable:
+                continue
+            break
+        assert await wholly(store, where, LARGE[:50_000])
+        await store.close()
+
+
+async def filled(store: RedisStore, body: bytes, clock: FakeClock) -> list[StoredResult]:
+    """What was stored until memory was full."""
+    kept: list[StoredResult] = []
+    with suppress(StoreFull):
+        while True:
+            kept.append(await put(store, body, clock()))
+    return kept
+
+
+async def test_full_memory_leaves_nothing_half_visible_and_reading_goes_on(
+    replica: Open, clock: FakeClock, tmp_path: Path
+) -> None:
+    noise = random.Random(1).randbytes(2_500_000)
+    with RedisServer(tmp_path, options=["--maxmemory", "9mb"]) as server:
+        store = replica(server.url)
+        kept = await filled(store, noise, clock)
+        assert len(kept) > 1
+        assert await store.holds(KEY) == len(kept)
+        assert await store.stored_bytes() == len(noise) * len(kept)
+        assert [key for key in keys(server) if "draft" in key] == []
+        for size in (20_000, 1000, 10):
+            kept += await filled(store, noise[:size], clock)
+        total = await store.stored_bytes()
+        clock.advance(RETENTION - 1)
+        touched = await store.touch(kept[0])
+        assert touched.expires_at == clock() + RETENTION * 1000
+        assert await joined(store.read(kept[0])) == noise
+        with pytest.raises(StoreFull):
+            await store.check()
+        clock.advance(1)
+        assert await store.sweep() == len(kept) - 1
+        assert await store.stored_bytes() == len(noise) < total
+        assert await store.delete(TENANT, kept[0].handle)
+        assert await store.stored_bytes() == 0
+        assert await store.holds(KEY) == 0
+
+
+async def abandoned(store: RedisStore, body: bytes) -> RedisDraft:
+    """A draft whose replica died: nobody leaves it."""
+    draft = store.draft()
+    assert isinstance(draft, RedisDraft)
+    await draft.write(body)
+    return draft
+
+
+async def test_a_draft_that_nobody_publishes_expires(
+    replica: Open, clock: FakeClock, redis_server: RedisServer, redis_url: str
+) -> None:
+    store = replica(redis_url, draft_seconds=0.3)
+    await abandoned(store, LARGE)
+    assert len([key for key in keys(redis_server) if "draft" in key]) == 1
+    await eventually(lambda: not [key for key in keys(redis_server) if "draft" in key])
+    other = replica(redis_url)
+    assert await other.stored_bytes() == 3 * SEGMENT
+    clock.advance(1)
+    assert await other.sweep() == 0
+    assert await other.stored_bytes() == 0
+
+
+async def test_a_draft_lives_for_as_long_as_it_is_written_to(
+    replica: Open, clock: FakeClock, redis_url: str
+) -> None:
+    store = replica(redis_url, draft_seconds=0.4)
+    async with store.draft() as draft:
+        await draft.write(LARGE)
+        for _ in range(10):
+            await asyncio.sleep(0.12)
+            await draft.write(b"x")
+        stored = stored_result(LARGE + b"x" * 10, clock())
+        await draft.publish(stored)
+    assert await wholly(store, stored.handle, LARGE + b"x" * 10)
+
+
+async def test_a_draft_that_has_expired_is_not_published(
+    replica: Open, clock: FakeClock, redis_server: RedisServer, redis_url: str
+) -> None:
+    store = replica(redis_url, draft_seconds=0.2)
+    stored = stored_result(LARGE, clock())
+    async with store.draft() as draft:
+        await draft.write(LARGE)
+        await eventually(lambda: not [key for key in keys(redis_server) if "draft" in key])
+        with pytest.raises(StoreUnavailable):
+            await draft.publish(stored)
+    assert await store.find(TENANT, stored.handle) is None
+    assert await store.stored_bytes() == 0
+
+
+async def test_a_small_body_costs_one_conversation(
+    replica: Open, clock: FakeClock, redis_server: RedisServer, redis_url: str
+) -> None:
+    async with Proxy(redis_server.port) as proxy:
+        store = replica(proxy.url)
+        await put(store, TEXT[:100_000], clock())
+        steps: list[tuple[Callable[[], Awaitable[Any]], int]] = [
+            (lambda: put(store, TEXT[:100_000], clock()), 1),
+            (lambda: store.find(TENANT, kept.handle), 1),
+            (lambda: store.touch(kept), 1),
+            (lambda: joined(store.read(kept)), 1),
+            (lambda: store.holds(KEY), 1),
+            (lambda: store.delete(TENANT, kept.handle), 2),
+        ]
+        kept = await put(store, TEXT[:12_000], clock())
+        await store.touch(kept)
+        await store.delete(TENANT, (await put(store, b"", clock())).handle)
+        for act, most in steps:
+            before = proxy.conversations
+            await act()
+            assert proxy.conversations - before == most
+        await store.close()
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "hmget", "evalsha"),
+    [
+        (0, 10, 1, 0),
+        (2 * SEGMENT + 5, 2 * SEGMENT + 9, 1, 0),
+        (SEGMENT - 1, SEGMENT + 1, 1, 1),
+        (SEGMENT, None, 1, 2),
+        (0, None, 1, 3),
+        (3_499_999, None, 1, 0),
+        (3_500_000, None, 1, 0),
+    ],
+)
+async def test_a_range_fetches_only_the_segments_it_needs(
+    replica: Open,
+    clock: FakeClock,
+    redis_server: RedisServer,
+    redis_url: str,
+    start: int,
+    end: int | None,
+    hmget: int,
+    evalsha: int,
+) -> None:
+    store = replica(redis_url)
+    kept = await put(store, LARGE, clock())
+    await joined(store.read(kept))
+    redis_server.ask("CONFIG", "RESETSTAT")
+    assert await joined(store.read(kept, start, end)) == LARGE[start:end]
+    assert (calls(redis_server, "hmget"), calls(redis_server, "evalsha")) == (hmget, evalsha)
+
+
+async def test_text_takes_a_third_of_its_size_in_memory_at_most(
+    replica: Open, clock: FakeClock, tmp_path: Path
+) -> None:
+    with RedisServer(tmp_path) as server:
+        store = replica(server.url)
+        await put(store, b"warm", clock())
+        before = int(lines(server, "memory")["used_memory"])
+        sizes = [12_300, 20_000, 50_000, 100_000, 1_500_000]
+        for number in range(100):
+            await put(store, TEXT[number * 1000 :][: sizes[number % 5]], clock())
+        raw = await store.stored_bytes()
+        assert int(lines(server, "memory")["used_memory"]) - before < 0.35 * raw
+
+
+async def test_large_bodies_pass_in_constant_memory(replica: Open, clock: FakeClock, redis_url: str) -> None:
+    store = replica(redis_url)
+    stored = stored_result(b"", clock())
+    size = 0
+    await put(store, LARGE, clock())
+    tracemalloc.start()
+    async with store.draft() as draft:
+        for _ in range(600):
+            await draft.write(TEXT[:65_536])
+        await draft.publish(stored)
+    async for chunk in store.read(stored):
+        size += len(chunk)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert size == 600 * 65_536
+    assert peak < 8_000_000
+
+
+async def test_everything_expires_by_itself_and_its_bytes_come_back(
+    replica: Open, redis_server: RedisServer, redis_url: str
+) -> None:
+    store = replica(redis_url, clock=lambda: time.time_ns() // 1_000_000, retention_seconds=0.4)
+    kept = [await put(store, body, time.time_ns() // 1_000_000) for body in (b"small", LARGE)]
+    assert all(int(redis_server.ask("PTTL", key)[1:]) > 0 for key in keys(redis_server))
+    await asyncio.sleep(0.25)
+    await store.touch(kept[1])
+    await asyncio.sleep(0.25)
+    assert await store.find(TENANT, kept[0].handle) is None
+    assert await store.find(TENANT, kept[1].handle) is not None
+    await eventually(lambda: not [key for key in keys(redis_server) if "count" not in key])
+    assert await store.sweep() == 2
+    assert await store.stored_bytes() == 0
+    assert await store.holds(KEY) == 0
+
+
+async def test_what_another_replica_uses_is_not_swept(
+    replica: Open, clock: FakeClock, redis_url: str
+) -> None:
+    one, other = replica(redis_url), replica(redis_url)
+    used, unused = await put(one, b"used", clock()), await put(one, b"unused", clock())
+    clock.advance(RETENTION / 8)
+    touched = await other.touch(used)
+    clock.advance(RETENTION * 7 / 8)
+    assert await one.sweep() == 1
+    assert await one.find(TENANT, used.handle) == touched
+    assert await one.find(TENANT, unused.handle) is None
+    assert await other.stored_bytes() == 4
+    clock.advance(RETENTION / 8)
+    assert await other.sweep() == 1
+    assert await one.stored_bytes() == 0
+
+
+async def test_replicas_share_the_quota(replica: Open, clock: FakeClock, redis_url: str) -> None:
+    one, other = (replica(redis_url, max_bytes=3_000_000) for _ in range(2))
+    kept = await put(one, LARGE[:2_000_000], clock())
+    with pytest.raises(StoreFull):
+        await put(other, LARGE[:1_000_001], clock())
+    await put(other, LARGE[:1_000_000], clock())
+    for store in (one, other):
+        with pytest.raises(StoreFull):
+            await store.check()
+        with pytest.raises(StoreFull):
+            await put(store, b"x", clock())
+    await other.delete(TENANT, kept.handle)
+    await put(one, LARGE[:2_000_000], clock())
+
+
+async def test_a_count_that_a_crash_left_is_forgotten_in_time(
+    replica: Open, clock: FakeClock, redis_url: str
+) -> None:
+    store, client = replica(redis_url), open_redis(redis_url)
+    kept = await put(store, b"12345", clock())
+    name = result_keys(TENANT, kept.handle).count_name
+    await client.pipeline(
+        store._count.counting(result_keys(TENANT, handle()).count_name, 1000, clock() + RETENTION * 1000),
+        store._count.forgetting([name]),
+    )
+    assert await store.stored_bytes() == 1000
+    clock.advance(RETENTION / 2)
+    await store.touch(kept)
+    assert await store.stored_bytes() == 1005
+    clock.advance(RETENTION / 2)
+    assert await store.sweep() == 1
+    assert await store.stored_bytes() == 5
+    await client.close()
+
+
+async def test_the_same_content_again_does_not_disturb_a_reader(
+    replica: Open, clock: FakeClock, redis_url: str
+) -> None:
+    store = replica(redis_url)
+    kept = await put(store, LARGE, clock())
+    chunks = store.read(kept)
+    first = await anext(chunks)
+    await put(store, LARGE, clock(), where=kept.handle)
+    assert first + await joined(chunks) == LARGE
+    assert await wholly(store, kept.handle, LARGE)
+
+
+async def test_other_content_under_a_handle_takes_its_place(
+    replica: Open, clock: FakeClock, redis_url: str
+) -> None:
+    store = replica(redis_url)
+    kept = await put(store, LARGE, clock())
+    chunks = store.read(kept)
+    first = await anext(chunks)
+    await put(store, b"other", clock(), where=kept.handle)
+    assert first + await joined(chunks) == LARGE
+    assert await wholly(store, kept.handle, b"other")
+
+
+async def test_what_is_deleted_is_soon_gone_from_redis(
+    replica: Open, clock: FakeClock, redis_server: RedisServer, redis_url: str
+) -> None:
+    store = replica(redis_url)
+    for body in (b"small", LARGE):
+        kept = await put(store, body, clock())
+        assert await store.delete(TENANT, kept.handle)
+    left = [key for key in keys(redis_server) if key != SIZES_KEY]
+    assert all(key.endswith(":deleted") for key in left)
+    assert all(0 < int(redis_server.ask("PTTL", key)[1:]) <= GRACE_MS for key in left)
+    with pytest.raises(ResultExpired):
+        await joined(store.read(kept))
+
+
+async def test_a_body_that_is_damaged_is_not_handed_out(
+    replica: Open, clock: FakeClock, redis_url: str
+) -> None:
+    store, client = replica(redis_url), open_redis(redis_url)
+    for body in (TEXT[:5000], LARGE):
+        kept = await put(store, body, clock())
+        where = result_keys(TENANT, kept.handle).result
+        segment = bytearray(await client.run(command("HGET", where, 0)))
+        segment[len(segment) // 2] ^= 0xFF
+        await client.run(command("HSET", where, 0, bytes(segment)))
+        with pytest.raises(StorageError, match="damaged"):
+            await joined(store.read(kept))
+    await client.close()
+
+
+async def test_nothing_is_asked_for_under_names_that_are_not_safe(replica: Open, redis_url: str) -> None:
+    store = replica(redis_url)
+    for tenant in ("a}b", "", "a/b", "a b"):
+        assert await store.find(tenant, handle()) is None
+        assert await store.delete(tenant, handle()) is False
+        assert await store.holds(SessionKey(tenant, "run-1")) == 0
+        assert await store.delete_session(SessionKey(tenant, "run-1")) == 0
+
+
+async def test_while_redis_is_away_nothing_is_acknowledged_and_then_all_is_back(
+    replica: Open, clock: FakeClock, tmp_path: Path
+) -> None:
+    with RedisServer(tmp_path, aof="always") as server:
+        store = replica(server.url)
+        kept = await put(store, LARGE, clock())
+        async with store.draft() as draft:
+            await draft.write(LARGE)
+            server.kill()
+            with pytest.raises(StoreUnavailable):
+                await draft.publish(stored_result(LARGE, clock()))
+        for act in (store.find(TENANT, kept.handle), store.touch(kept), put(store, b"x", clock())):
+            with pytest.raises(StoreUnavailable):
+                await act
+        server.start()
+        begun = time.monotonic()
+        while True:
+            try:
+                assert await joined(store.read(kept)) == LARGE
+                break
+            except StoreUnavailable:
+                await asyncio.sleep(0.02)
+        assert time.monotonic() - begun < 5
+        assert await store.holds(KEY) == 1
+
+
+async def test_what_was_acknowledged_survives_a_killed_redis(
+    replica: Open, clock: FakeClock, tmp_path: Path
+) -> None:
+    with RedisServer(tmp_path, aof="always") as server:
+        store = replica(server.url)
+        acknowledged: list[StoredResult] = []
+
+        async def write_on() -> None:
+            while True:
+                with suppress(StoreUnavailable):
+                    acknowledged.append(await put(store, LARGE[: 12_000 * len(acknowledged)], clock()))
+                await asyncio.sleep(0.005)
+
+        for _ in range(3):
+            writers = [asyncio.create_task(write_on()) for _ in range(8)]
+            await asyncio.sleep(0.5)
+            server.kill()
+            await asyncio.sleep(0.05)
+            for writer in writers:
+                writer.cancel()
+            await asyncio.gather(*writers, return_exceptions=True)
+            server.start()
+            second = replica(server.url)
+            for stored in acknowledged:
+                assert len(await joined(second.read(stored))) == stored.measure.bytes
+        assert len(acknowledged) > 20
+
+
+async def test_a_draft_says_how_durable_it_became(replica: Open, clock: FakeClock, redis_url: str) -> None:
+    store = replica(redis_url)
+    assert await store.durability() == "aof"
+    draft = store.draft()
+    assert isinstance(draft, RedisDraft)
+    async with draft:
+        await draft.write(b"body")
+        assert draft.durability is None
+        await draft.publish(stored_result(b"body", clock()))
+        assert draft.durability == "aof"
+    await store.check()
+    assert store.warnings == ()
+
+
+async def test_in_a_cluster_a_draft_is_brought_to_its_session(
+    replica: Open, clock: FakeClock, redis_cluster: RedisCluster, redis_cluster_url: str
+) -> None:
+    store = replica(redis_cluster_url)
+    kept = [await put(store, LARGE, clock(), where=handle(f"run-{number}")) for number in range(6)]
+    for one in kept:
+        assert await joined(store.read(one)) == LARGE
+    left = [key for node in redis_cluster.nodes for key in keys(node)]
+    assert len(left) == 2 * 6 + 2
+    assert not [key for key in left if key.startswith(draft_key("").partition("{")[0])]
+    assert SIZES_KEY in left
