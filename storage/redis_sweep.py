@@ -33,12 +33,12 @@ class RedisSweep:
         ended: list[SessionKey] = []
         for name in await self._redis.run(command("SMEMBERS", TENANTS)):
             tenant = name.decode()
-            await self._rest_sessions(tenant)
+            await self._rest_outboxes(tenant)
             ended += await self._forget_sessions(tenant)
             await self._forget_entries(tenant)
         return ended
 
-    async def _rest_sessions(self, tenant: str) -> None:
+    async def _rest_outboxes(self, tenant: str) -> None:
         """Collects every outbox; takes off the list of outboxes what has been empty for long."""
         found = await self._outboxes.collect(tenant)
         await self._unlist(tenant, [(one.session_id, one.listed_at) for one in found])
