@@ -33,8 +33,8 @@ KEEP_ALIVE_SECONDS = 65
 GRACEFUL_SECONDS = 25
 STOP_SECONDS = 29
 SWEEP_SECONDS = 1.0
-# From malloc.h of glibc.
-_M_ARENA_MAX = -8
+# M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of glibc's malloc.h.
+_MALLOC = {-8: 1, -3: 2 << 20, -1: 32 << 20}
 
 SPARE_FILES = 128
 """File descriptors that connections must leave for the stores."""
@@ -80,7 +80,7 @@ class Server(uvicorn.Server):
 def serve(app: FastAPI, settings: Settings, refused: Callable[[str], None] = lambda code: None) -> int:
     """Serves until SIGTERM or SIGINT; answers the exit code. Raises ConfigError for what cannot be bound."""
     configure_logging(settings.log_level)
-    share_memory()
+    tune_memory()
     files = raise_open_files()
     app.state.draining = False
     with listener(settings) as (sock, address):
@@ -96,11 +96,12 @@ def serve(app: FastAPI, settings: Settings, refused: Callable[[str], None] = lam
     return 0 if server.started else 1
 
 
-def share_memory() -> None:
-    """One arena for all threads, where the C library has any: else each keeps what passed through it,
-    twice as much in all. The threads that allocate hold the GIL anyway."""
+def tune_memory() -> None:
+    """Of glibc, where that is the C library. One arena for all threads: else each keeps what passed through
+    it. Large blocks come from the kernel, go back to it, and grow without being copied; the rest is kept."""
     if hasattr(libc := ctypes.CDLL(None), "mallopt"):
-        libc.mallopt(_M_ARENA_MAX, 1)
+        for option, value in _MALLOC.items():
+            libc.mallopt(option, value)
 
 
 def _config(app: FastAPI, files: int, refused: Callable[[str], None]) -> uvicorn.Config:
