@@ -196,9 +196,10 @@ class Asker:
             outcome = _Silence("no answer in time")
         except ModelError as failure:
             outcome = failure
-        except BaseException:
+        except BaseException as fault:
             trial.dropped()
-            attempt.failed("cancelled", was_read=True)
+            is_cancelled = isinstance(fault, anyio.get_cancelled_exc_class())
+            attempt.failed("cancelled" if is_cancelled else "internal error", was_read=True)
             await attempt.booked_in_parting()
             raise
         _end(outcome, trial, attempt, seconds)

@@ -44,7 +44,7 @@ SIZE = ENCODING.count("How many parts are in it?")
 TOKENS = LlmTokens(SIZE, 2)
 GRACE = 0.5
 
-Step = Reply | ModelError | float
+Step = Reply | Exception | float
 """What a model does when it is asked: answers, fails, or sleeps so many seconds first."""
 
 HANGS = 60.0
@@ -71,7 +71,7 @@ class StagedModel:
         if isinstance(step, float):
             await asyncio.sleep(step)
             return said("late")
-        if isinstance(step, ModelError):
+        if isinstance(step, Exception):
             raise step
         return step
 
@@ -448,6 +448,14 @@ async def test_a_cancelled_call_is_booked_and_frees_its_slot(by: str) -> None:
     assert asker.usage == LlmUsage(1, SIZE, 0, booked.cost_usd)
     with within(0.2):
         await asker.ask(PROMPT)
+
+
+async def test_a_fault_of_ours_is_not_booked_as_a_cancelled_call() -> None:
+    bench = Bench(StagedModel(ZeroDivisionError()))
+    with pytest.raises(ZeroDivisionError):
+        await bench.asker(20).ask(PROMPT)
+    await bench.commons.close()
+    assert bench.errors == ["internal error"]
 
 
 async def test_a_slow_ledger_does_not_hold_up_who_was_cancelled() -> None:
