@@ -27,7 +27,7 @@ class FallbackStore:
         self._leaving: set[asyncio.Task[bool | None]] = set()
         self._owed: set[tuple[str, Handle]] = set()
         outage.ends_after(primary.check)
-        outage.ends_after(self._pay)
+        outage.ends_with(self._pay)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -138,9 +138,10 @@ class FallbackStore:
 
     async def _pay(self) -> None:
         """Deletes in Redis what was deleted while it was away."""
-        for tenant, handle in list(self._owed):
-            await self._primary.delete(tenant, handle)
-            self._owed.discard((tenant, handle))
+        while self._owed:
+            one = next(iter(self._owed))
+            await self._primary.delete(*one)
+            self._owed.discard(one)
 
 
 async def _none() -> int:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TypeVar
 
 from domain.errors import StorageError, StoreFull, StoreUnavailable
@@ -19,12 +20,17 @@ class Outage:
     def __init__(self, changed: Callable[[str | None], None] = lambda why: None) -> None:
         self._changed = changed
         self._checks: list[Callable[[], Awaitable[None]]] = []
+        self._last_acts: list[Callable[[], Awaitable[None]]] = []
         self._watching: asyncio.Task[None] | None = None
         self.is_on = False
 
     def ends_after(self, check: Callable[[], Awaitable[None]]) -> None:
         """One more check that has to succeed. It raises StorageError."""
         self._checks.append(check)
+
+    def ends_with(self, act: Callable[[], Awaitable[None]]) -> None:
+        """What is still to be done when the checks have succeeded. It raises StorageError."""
+        self._last_acts.append(act)
 
     def begin(self, error: StoreUnavailable) -> None:
         if not self.is_on:
@@ -50,10 +56,11 @@ class Outage:
         while self.is_on:
             try:
                 for check in self._checks:
-                    await check()
-                self.is_on = False
-            except StoreFull:
-                # It is there, and says so itself to whoever writes.
+                    # Full, it is there, and says so itself to whoever writes.
+                    with suppress(StoreFull):
+                        await check()
+                for act in self._last_acts:
+                    await act()
                 self.is_on = False
             except StorageError:
                 await asyncio.sleep(PAUSE_SECONDS)
