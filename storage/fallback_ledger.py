@@ -1,7 +1,7 @@
 """Redis first; while it is away, a local ledger that knows what it was told since, and each declared session.
 
-What the spool booked stays there until its retention ends. Nothing is carried back, so a session's budget is
-counted apart in each of the two.
+What the spool booked stays there until its retention ends. Only what was declared is carried back: a
+session's budget is counted apart in each of the two.
 """
 
 from contextlib import suppress
@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, SummaryRow
 from domain.budget import Session, SessionChange, Window
-from domain.errors import SessionEnded, StorageError
+from domain.errors import InvalidField, SessionEnded, StorageError
 from domain.handles import Handle, SessionKey
 from domain.ports import Charge, Entered, Ledger, Receipt, SessionPage
 from domain.results import UsageReport
@@ -26,7 +26,9 @@ class FallbackLedger:
         self._spool = spool
         self._outage = outage
         self._entries = FallbackEntries(primary, spool, outage)
+        self._owed: list[tuple[SessionKey, SessionChange]] = []
         outage.ends_after(primary.check)
+        outage.ends_with(self._pay)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -78,7 +80,7 @@ class FallbackLedger:
         return await self._spool.session(key) if found is None else found
 
     async def put_session(self, key: SessionKey, change: SessionChange) -> Session:
-        """In both, so that what was declared holds while Redis is away."""
+        """In both, so that what was declared holds while Redis is away; what is declared then holds later."""
 
         async def first() -> Session:
             session = await self._primary.put_session(key, change)
@@ -86,7 +88,12 @@ class FallbackLedger:
                 await self._spool.put_session(key, change)
             return session
 
-        return await self._outage.first(first, lambda: self._spool.put_session(key, change))
+        async def spooled() -> Session:
+            session = await self._spool.put_session(key, change)
+            self._owed.append((key, change))
+            return session
+
+        return await self._outage.first(first, spooled)
 
     async def report(self, key: SessionKey, report: UsageReport) -> Session:
         return await self._outage.first(
@@ -171,6 +178,15 @@ class FallbackLedger:
         await self._outage.close()
         await self._primary.close()
         await self._spool.close()
+
+    async def _pay(self) -> bool:
+        """Declares in Redis what was declared while it was away."""
+        if not self._owed:
+            return False
+        with suppress(InvalidField):
+            await self._primary.put_session(*self._owed[0])
+        del self._owed[0]
+        return True
 
     async def _at_home(self, charge: Charge) -> Charge:
         """A call may have entered its session in Redis, whose epoch the spool does not know."""

@@ -136,12 +136,14 @@ class FallbackStore:
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 
-    async def _pay(self) -> None:
+    async def _pay(self) -> bool:
         """Deletes in Redis what was deleted while it was away."""
-        while self._owed:
-            one = next(iter(self._owed))
-            await self._primary.delete(*one)
-            self._owed.discard(one)
+        if not self._owed:
+            return False
+        one = next(iter(self._owed))
+        await self._primary.delete(*one)
+        self._owed.discard(one)
+        return True
 
 
 async def _none() -> int:

@@ -9,7 +9,7 @@ from domain.errors import StorageError, StoreFull, StoreUnavailable
 
 T = TypeVar("T")
 PAUSE_SECONDS = 0.5
-"""Between two checks whether it is back."""
+"""Before each check whether it is back."""
 
 
 class Outage:
@@ -20,7 +20,7 @@ class Outage:
     def __init__(self, changed: Callable[[str | None], None] = lambda why: None) -> None:
         self._changed = changed
         self._checks: list[Callable[[], Awaitable[None]]] = []
-        self._last_acts: list[Callable[[], Awaitable[None]]] = []
+        self._debts: list[Callable[[], Awaitable[bool]]] = []
         self._watching: asyncio.Task[None] | None = None
         self.is_on = False
 
@@ -28,9 +28,10 @@ class Outage:
         """One more check that has to succeed. It raises StorageError."""
         self._checks.append(check)
 
-    def ends_with(self, act: Callable[[], Awaitable[None]]) -> None:
-        """What is still to be done when the checks have succeeded. It raises StorageError."""
-        self._last_acts.append(act)
+    def ends_with(self, pay: Callable[[], Awaitable[bool]]) -> None:
+        """What Redis is still owed when the checks have succeeded. `pay` answers False, at once, where it is
+        nothing; it raises StorageError."""
+        self._debts.append(pay)
 
     def begin(self, error: StoreUnavailable) -> None:
         if not self.is_on:
@@ -54,16 +55,17 @@ class Outage:
 
     async def _watch(self) -> None:
         while self.is_on:
-            try:
+            # First a pause: where the check succeeds and the work does not, it would begin anew at once.
+            await asyncio.sleep(PAUSE_SECONDS)
+            with suppress(StorageError):
                 for check in self._checks:
                     # Full, it is there, and says so itself to whoever writes.
                     with suppress(StoreFull):
                         await check()
-                for act in self._last_acts:
-                    await act()
+                # Again, until none of them has waited: meanwhile there may have come more.
+                while any([await pay() for pay in self._debts]):
+                    pass
                 self.is_on = False
-            except StorageError:
-                await asyncio.sleep(PAUSE_SECONDS)
         self._changed(None)
 
 

@@ -209,6 +209,19 @@ async def test_what_was_declared_is_known_in_the_spool_and_what_was_used_is_not(
     assert (session.context_window, session.reserved_tokens) == (5000, LIMIT)
 
 
+async def test_what_is_declared_in_an_outage_holds_after_it(opened: Open, redis: RedisServer) -> None:
+    pair = await opened(redis.url)
+    redis.kill()
+    for window in (4000, 5000):
+        change = SessionChange(frozenset({"context_window"}), context_window=window)
+        await pair.ledger.put_session(KEY, change)
+    redis.start()
+    await pair.back()
+    session = (await pair.ledger.enter(KEY, None, None, WINDOW, False)).session
+    assert session.context_window == 5000
+    assert session.budget(WINDOW, False).enforced
+
+
 async def test_a_call_that_entered_a_later_life_of_its_session_is_settled_in_the_spool(
     opened: Open, redis: RedisServer
 ) -> None:
