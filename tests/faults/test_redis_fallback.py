@@ -176,6 +176,17 @@ async def test_one_line_of_the_log_and_one_figure_say_that_it_is_degraded(
     assert said == [AWAY, BACK]
 
 
+async def test_text_answers_say_it_in_their_headers(redis: RedisServer, client: httpx.AsyncClient) -> None:
+    async def headers(content: str) -> tuple[str | None, str | None]:
+        sent = {"tool_name": "t", "content": content}
+        found = (await client.post("/results", json=sent, headers={"Accept": "text/plain"})).headers
+        return found.get("Spillgate-Durability"), found.get("Spillgate-Degraded")
+
+    assert [await headers(text) for text in ("short", "x" * 20_000)] == [(None, None), ("aof", None)]
+    redis.kill()
+    assert [await headers(text) for text in ("short", "y" * 20_000)] == [(None, "true"), ("disk", "true")]
+
+
 async def test_a_silent_redis_holds_nobody_up_for_long(redis: RedisServer, client: httpx.AsyncClient) -> None:
     await stored(client, "before", degraded=False)
     redis.pause()

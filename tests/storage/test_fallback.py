@@ -120,6 +120,26 @@ async def test_wherever_redis_dies_under_a_body_the_spool_has_all_of_it(
     assert await pair.store.stored_bytes() == 0
 
 
+async def test_what_was_spooled_expires_and_is_swept_after_the_outage(
+    opened: Open, redis: RedisServer, clock: FakeClock
+) -> None:
+    pair = await opened(redis.url)
+    redis.kill()
+    used, unused = [await put(pair.store, b"body", clock()) for _ in range(2)]
+    redis.start()
+    await pair.back()
+    clock.advance(RETENTION / 2)
+    touched = await pair.store.touch(used)
+    assert touched.expires_at == clock() + RETENTION * 1000
+    clock.advance(RETENTION / 2)
+    assert await pair.store.find(TENANT, unused.handle) is None
+    assert await pair.store.sweep() == 1
+    assert await pair.store.find(TENANT, used.handle) == touched
+    assert await pair.store.stored_bytes() == 4
+    assert await pair.store.delete_session(KEY) == 1
+    assert await pair.store.holds(KEY) == 0
+
+
 async def test_a_draft_that_fails_in_an_outage_leaves_nothing_behind(
     opened: Open, redis: RedisServer
 ) -> None:
@@ -223,18 +243,26 @@ async def test_what_is_declared_in_an_outage_holds_after_it(opened: Open, redis:
 
 
 async def test_a_call_that_entered_a_later_life_of_its_session_is_settled_in_the_spool(
-    opened: Open, redis: RedisServer
+    opened: Open, redis: RedisServer, clock: FakeClock
 ) -> None:
+    # Before there was a spool: it does not know how often the session was opened.
+    before = await open_ledger(
+        redis.url, clock=clock, session_retention_seconds=RETENTION, entry_retention_seconds=RETENTION
+    )
+    for _ in range(2):
+        await before.put_session(KEY, SessionChange(frozenset()))
+        await before.end(KEY)
+    await before.close()
     pair = await opened(redis.url)
-    await pair.ledger.settle(charge(1))
-    await pair.ledger.end(KEY)
-    epoch = (await pair.ledger.put_session(KEY, SessionChange(frozenset()))).epoch
-    other = KEY._replace(session_id="default")
-    await pair.ledger.settle(charge(1, key=other))
-    await pair.ledger.end(other)
+    await pair.ledger.put_session(KEY, SessionChange(frozenset()))
+    entered = await pair.ledger.enter(KEY, "call", None, WINDOW, True)
     redis.kill()
-    for key in (KEY, other):
-        assert (await pair.ledger.settle(charge(5, "call", key=key, epoch=epoch))).degraded
+    assert entered.session.epoch == 2
+    one = charge(5, "call", epoch=entered.session.epoch)
+    assert (await pair.ledger.settle(one)).degraded
+    again = await pair.ledger.enter(KEY, "call", None, WINDOW, True)
+    assert again.receipt is not None
+    assert again.receipt.entry == one.entry
 
 
 async def test_sessions_of_both_are_listed_once_in_pages(opened: Open, redis: RedisServer) -> None:
