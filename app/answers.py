@@ -36,6 +36,8 @@ def result_out(outcome: Outcome, content: Raw | UnsetType, warnings: tuple[str, 
         budget=budget_out(outcome.budget),
         truncated_bytes=outcome.truncated_bytes,
         truncated_total=outcome.truncated_total,
+        durability=None if outcome.durability is None else outcome.durability.value,
+        degraded=outcome.degraded,
         entry_id=outcome.entry_id,
         warnings=warnings,
     )
@@ -69,4 +71,8 @@ def spillgate_headers(outcome: Outcome) -> dict[str, str]:
         headers["Spillgate-Trigger"] = outcome.trigger.value
     if outcome.handle is not None:
         headers["Spillgate-Handle"] = str(outcome.handle)
+    if outcome.durability is not None:
+        headers["Spillgate-Durability"] = outcome.durability.value
+    if outcome.degraded:
+        headers["Spillgate-Degraded"] = "true"
     return headers

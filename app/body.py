@@ -10,7 +10,7 @@ import anyio
 
 from content.meter import Meter, measure
 from domain.ports import Draft, ResultStore, Tokenizer
-from domain.results import Measure
+from domain.results import Durability, Measure, StoredResult
 from policies.facts import Policy
 
 HELD_BYTES = 1 << 20
@@ -41,6 +41,8 @@ class Body:
         self._sha256 = ""
         self._draft: Draft | None = None
         self._opened: AbstractAsyncContextManager[Draft] | None = None
+        self.durability: Durability | None = None
+        """Of what was published; None before that."""
 
     async def __aenter__(self) -> "Body":
         return self
@@ -102,11 +104,11 @@ class Body:
         for chunk in self._held:
             yield chunk
 
-    async def draft(self) -> Draft:
-        """The draft that holds all of it, ready to be published."""
+    async def publish(self, stored: StoredResult) -> None:
+        """Keeps all of it in the store."""
         await self._spill()
         assert self._draft is not None
-        return self._draft
+        self.durability = await self._draft.publish(stored)
 
     async def _opened_meter(self) -> Meter:
         meter = Meter(self._tokenizer)

@@ -16,7 +16,8 @@ from app.settings import PREFIX, Settings, load_settings
 from domain.errors import ConfigError
 
 _TIMEOUT_SECONDS = 5
-_PASSWORD = re.compile(r"(://[^/@:]*:|[?&]password=)[^@&/]+")
+# Up to the last @: a password that is not percent-encoded may hold any of :/?#@.
+_PASSWORD = re.compile(r"(://[^@:]*:).*(?=@)|([?&][a-z_]*password=)[^&]+")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -79,7 +80,7 @@ def _check_config(options: argparse.Namespace) -> int:
     if settings.api_keys_file is not None:
         load_keys(settings.api_keys_file)
     shown = {f"{PREFIX}{name.upper()}": value for name, value in settings.model_dump(mode="json").items()}
-    shown[f"{PREFIX}LEDGER_URL"] = settings.ledger
+    shown[f"{PREFIX}STORAGE_URL"], shown[f"{PREFIX}LEDGER_URL"] = settings.store, settings.ledger
     policy = asdict(load_policies(settings).policy(options.tool))
     print(json.dumps({"settings": _masked(shown), "tool": options.tool, "policy": policy}, indent=2))
     return 0
@@ -88,7 +89,7 @@ def _check_config(options: argparse.Namespace) -> int:
 def _masked(shown: dict[str, object]) -> dict[str, object]:
     """URLs without the password that they may carry."""
     return {
-        name: _PASSWORD.sub(r"\1***", value) if isinstance(value, str) else value
+        name: _PASSWORD.sub(r"\1\2***", value) if isinstance(value, str) else value
         for name, value in shown.items()
     }
 

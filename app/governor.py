@@ -15,7 +15,7 @@ from domain.decisions import Outcome, OutcomeKind, Trigger
 from domain.errors import Conflict, IdempotencyKeyReused, SpillgateError, StorageError
 from domain.handles import Handle, new_handle, parse_handle
 from domain.ports import Charge, Receipt
-from domain.results import Measure, StoredResult, ToolResult
+from domain.results import Durability, Measure, StoredResult, ToolResult
 from policies import store as store_text
 from policies.book import Terms
 from policies.decide import decide
@@ -93,7 +93,7 @@ class _Call(NamedTuple):
         stored = self._stored()
         handle = stored.handle
         text = store_text.text(handle, self.measure, await self._preview())
-        await (await self.body.draft()).publish(stored)
+        await self.body.publish(stored)
         try:
             receipt = await rt.ledger.settle(self._charge(OutcomeKind.STORE, trigger, handle, text))
         except SpillgateError as error:
@@ -125,7 +125,7 @@ class _Call(NamedTuple):
     async def _ensure_stored(self, handle: Handle) -> None:
         """Deleted or expired since, it is kept again: a handle is never spoken without its body."""
         if await self.rt.store.find(self.result.key.tenant, handle) is None:
-            await (await self.body.draft()).publish(replace(self._stored(), handle=handle))
+            await self.body.publish(replace(self._stored(), handle=handle))
 
     async def outcome(self, receipt: Receipt) -> Governed:
         entry = receipt.entry
@@ -139,12 +139,18 @@ class _Call(NamedTuple):
             budget=receipt.budget,
             entry_id=entry.id,
             replayed=receipt.replayed,
+            durability=self._durability(handle),
+            degraded=receipt.degraded or self.rt.is_spooled(self.body.durability),
         )
         self.rt.metrics.governed(outcome, entry.tokens_out, perf_counter() - self.started)
         if receipt.text is not None or self.read_back is None:
             return Governed(outcome, None)
         self.read_back(self.measure.bytes)
         return Governed(outcome, await self.body.content())
+
+    def _durability(self, handle: str | None) -> Durability | None:
+        """Of what was stored now, or, where that is the same for all, at the first try of this call."""
+        return self.body.durability or (self.rt.store.constant_durability if handle else None)
 
     async def _preview(self) -> str:
         if self.policy.preview is Preview.NONE:

@@ -1,8 +1,7 @@
 """The application: routes, errors and door around one runtime."""
 
-import math
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import anyio
 from fastapi import Depends, FastAPI, Request
@@ -17,7 +16,7 @@ from app.runtime import Runtime, open_runtime
 from app.settings import Settings
 from app.sweeper import sweep_forever
 from app.visit import BodyGate
-from domain.errors import ConfigError
+from domain.errors import ConfigError, StorageError, StoreFull, StoreUnavailable
 
 ROUTERS = (
     results.router,
@@ -29,6 +28,9 @@ ROUTERS = (
     tools.router,
     accounting.router,
 )
+
+
+NOT_KEPT = frozenset({StorageError.code, StoreUnavailable.code, StoreFull.code})
 
 
 class Spillgate(FastAPI):
@@ -49,7 +51,6 @@ class Spillgate(FastAPI):
         )
         self.state.draining = False
         self.state.config_error = None
-        self.state.ready_at = -math.inf
         self.state.gate = BodyGate(settings.max_body_bytes)
         keys = None if settings.api_keys_file is None else ApiKeys(settings.api_keys_file)
         self._door = Door(
@@ -74,7 +75,10 @@ class Spillgate(FastAPI):
             await super().__call__(scope, receive, send)
 
     def refused(self, code: str) -> None:
-        self.state.runtime.metrics.refused(code)
+        runtime: Runtime = self.state.runtime
+        runtime.metrics.refused(code)
+        if code in NOT_KEPT:
+            runtime.readiness.doubt()
 
 
 def create_app(settings: Settings, runtime: Runtime | None = None) -> Spillgate:
@@ -107,5 +111,12 @@ async def _served(app: FastAPI, runtime: Runtime) -> AsyncIterator[None]:
     runtime.metrics.watch_bodies(lambda: app.state.gate.in_flight)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(sweep_forever, runtime)
+        tasks.start_soon(_first_check, runtime)
         yield
         tasks.cancel_scope.cancel()
+
+
+async def _first_check(runtime: Runtime) -> None:
+    """So that its warnings are in the log from the start."""
+    with suppress(StorageError):
+        await runtime.readiness.check()

@@ -72,5 +72,6 @@ async def account_read(rt: Runtime, stored: StoredResult, size: int, chars: int)
         await rt.ledger.append(entry)
     except StorageError as error:
         rt.metrics.refused(error.code)
+        rt.readiness.doubt()
         fields = {"code": error.code, "handle": str(stored.handle), "tokens": tokens}
         log.warning("A reading back was not accounted.", extra={"fields": fields})

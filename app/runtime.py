@@ -13,17 +13,22 @@ import anyio
 from app import __version__
 from app.known_models import model_terms
 from app.purse import Purses
+from app.readiness import Readiness
 from app.runs import Runs
 from app.settings import Settings
-from app.telemetry import Metrics
+from app.telemetry import Metrics, log_outage
 from content.tokens import TokenMeter, encoding_for_model, load_encoding
 from domain.budget import Window
 from domain.errors import ConfigError, InvalidPolicy
 from domain.ports import Clock, Ledger, ResultStore, Tokenizer
+from domain.results import Durability
 from extraction.models import Models
 from policies.book import PolicyBook
 from policies.documents import PolicyDocument, from_toml
 from storage import open_ledger, open_store
+from storage.fallback_ledger import FallbackLedger
+from storage.fallback_store import FallbackStore
+from storage.outage import Outage
 
 _MS = 1000
 _INLINE_CHARS = 1 << 14
@@ -56,6 +61,7 @@ class Runtime:
     metrics: Metrics
     models: Models | None
     purses: Purses
+    readiness: Readiness
     runs: Runs = field(default_factory=Runs)
     new_entry_id: EntryIds = field(default_factory=EntryIds)
     # One at a time: the tokenizer holds the GIL, more threads would only fight the event loop for it.
@@ -72,6 +78,10 @@ class Runtime:
         if len(text) <= _INLINE_CHARS:
             return tokenizer.count(text)
         return await anyio.to_thread.run_sync(_sliced, tokenizer, text, limiter=self.counting)
+
+    def is_spooled(self, durability: Durability | None) -> bool:
+        """Kept in the local spool: Redis itself never answers `disk`."""
+        return durability is Durability.DISK and self.settings.spool is not None
 
     @property
     def retention_ms(self) -> int:
@@ -119,25 +129,64 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
     """Opens every port; closes them in reverse. Raises ConfigError for what cannot be opened."""
     policies = load_policies(settings)
     load_encoding(settings.encoding)
-    store = await open_store(
-        settings.storage_url,
-        clock=clock,
-        retention_seconds=settings.retention_seconds,
-        max_bytes=settings.storage_max_bytes,
-    )
+    metrics = Metrics()
+    outage = None if settings.spool is None else Outage(log_outage)
     async with AsyncExitStack() as stack:
+        store = await _opened_store(settings, clock, outage, stack)
+        ledger = await _opened_ledger(settings, clock, outage, stack)
+        models = _open_models(settings, policies)
+        if models is not None:
+            stack.push_async_callback(models.close)
+        readiness = Readiness(store, ledger, outage)
+        metrics.watch_outage(lambda: readiness.is_degraded)
+        purses = Purses(ledger)
+        yield Runtime(settings, clock, store, ledger, policies, metrics, models, purses, readiness)
+
+
+async def _opened_store(
+    settings: Settings, clock: Clock, outage: Outage | None, stack: AsyncExitStack
+) -> ResultStore:
+    """Before the spool, where there is one."""
+
+    async def opened(url: str) -> ResultStore:
+        store = await open_store(
+            url,
+            clock=clock,
+            retention_seconds=settings.retention_seconds,
+            max_bytes=settings.storage_max_bytes,
+        )
         stack.push_async_callback(store.close)
+        return store
+
+    store = await opened(settings.store)
+    if outage is None:
+        return store
+    both = FallbackStore(store, await opened(f"disk://{settings.spool}"), outage)
+    stack.push_async_callback(both.close)
+    return both
+
+
+async def _opened_ledger(
+    settings: Settings, clock: Clock, outage: Outage | None, stack: AsyncExitStack
+) -> Ledger:
+    """Before the spool, where there is one and the ledger is in Redis."""
+
+    async def opened(url: str) -> Ledger:
         ledger = await open_ledger(
-            settings.ledger,
+            url,
             clock=clock,
             session_retention_seconds=settings.retention_seconds,
             entry_retention_seconds=settings.ledger_retention_seconds,
         )
         stack.push_async_callback(ledger.close)
-        models = _open_models(settings, policies)
-        if models is not None:
-            stack.push_async_callback(models.close)
-        yield Runtime(settings, clock, store, ledger, policies, Metrics(), models, Purses(ledger))
+        return ledger
+
+    ledger = await opened(settings.ledger)
+    if outage is None or not settings.ledger.startswith("redis"):
+        return ledger
+    both = FallbackLedger(ledger, await opened(f"sqlite://{settings.spool}/ledger.db"), outage)
+    stack.push_async_callback(both.close)
+    return both
 
 
 def _open_models(settings: Settings, policies: PolicyBook) -> Models | None:

@@ -21,6 +21,19 @@ def _state_directory() -> Path:
     return Path(base).expanduser() / "spillgate"
 
 
+def _with_directory(url: str) -> str:
+    if url in ("disk:", "disk://"):
+        return f"disk://{_state_directory()}"
+    return re.sub("^disk:(?=/[^/])", "disk://", url)
+
+
+def _secret(path: Path, setting: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        raise ConfigError(f"{PREFIX}{setting}: the file cannot be read as text.") from None
+
+
 class Settings(BaseSettings):
     """Every `SPILLGATE_*` setting. `docs/settings.md` is checked against these descriptions."""
 
@@ -35,10 +48,19 @@ class Settings(BaseSettings):
         description="Where bodies are kept: `memory:`, `disk:///path`, `redis://`, `rediss://`, "
         "`redis+sentinel://` or `redis+cluster://`; `disk:` = the state directory.",
     )
+    storage_url_file: Path | None = Field(
+        None, description="File that holds the storage URL, where it has a password in it."
+    )
     ledger_url: str | None = Field(
         None,
         description="Where sessions and accounting are kept: `memory:`, `sqlite:///path`, `redis://` and its "
         "like. Default: beside the bodies.",
+    )
+    ledger_url_file: Path | None = Field(None, description="File that holds the ledger URL.")
+    store_fallback: Literal["none", "disk"] = Field(
+        "none",
+        description="`disk`: while Redis is away, results, sessions and accounting are kept in `spool` under "
+        "the state directory. For a single instance.",
     )
     policy_file: Path | None = Field(None, description="TOML file of policies on top of the built-in ones.")
     allow_request_overrides: bool = Field(True, description="Whether a request may carry its own `policy`.")
@@ -112,18 +134,29 @@ class Settings(BaseSettings):
     @field_validator("storage_url")
     @classmethod
     def _default_directory(cls, value: str) -> str:
-        if value in ("disk:", "disk://"):
-            return f"disk://{_state_directory()}"
-        return re.sub("^disk:(?=/[^/])", "disk://", value)
+        return _with_directory(value)
+
+    @property
+    def store(self) -> str:
+        """The store's URL. Raises ConfigError for a file that cannot be read."""
+        if self.storage_url_file is None:
+            return self.storage_url
+        return _with_directory(_secret(self.storage_url_file, "STORAGE_URL_FILE"))
 
     @property
     def ledger(self) -> str:
-        """The ledger's URL, derived from the store's where none is set."""
+        """The ledger's URL, derived from the store's where none is set. Raises ConfigError as `store`."""
+        if self.ledger_url_file is not None:
+            return _secret(self.ledger_url_file, "LEDGER_URL_FILE")
         if self.ledger_url is not None:
             return self.ledger_url
-        if self.storage_url.startswith("disk:"):
-            return f"sqlite://{self.storage_url.removeprefix('disk://')}/ledger.db"
-        return self.storage_url
+        store = self.store
+        return f"sqlite://{store.removeprefix('disk://')}/ledger.db" if store.startswith("disk:") else store
+
+    @property
+    def spool(self) -> Path | None:
+        """Where results go while Redis is away; None where they go nowhere."""
+        return None if self.store_fallback == "none" else _state_directory() / "spool"
 
     @property
     def has_model(self) -> bool:
@@ -135,10 +168,7 @@ class Settings(BaseSettings):
         """The backend's key. Raises ConfigError for a file that cannot be read."""
         if self.llm_api_key_file is None:
             return None if self.llm_api_key is None else self.llm_api_key.get_secret_value()
-        try:
-            return self.llm_api_key_file.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError):
-            raise ConfigError(f"{PREFIX}LLM_API_KEY_FILE: the file cannot be read as text.") from None
+        return _secret(self.llm_api_key_file, "LLM_API_KEY_FILE")
 
     @property
     def hosts(self) -> tuple[str, ...] | None:
@@ -162,8 +192,22 @@ def load_settings() -> Settings:
         field = str(first["loc"][0]).removeprefix(PREFIX).upper() if first["loc"] else "?"
         raise ConfigError(f"{PREFIX}{field}: {first['msg']}.") from None
     _check_binding(settings)
+    _check_storage(settings)
     _check_backend(settings)
     return settings
+
+
+def _check_storage(settings: Settings) -> None:
+    for name in ("storage_url", "ledger_url"):
+        if {name, f"{name}_file"} <= settings.model_fields_set:
+            raise ConfigError(
+                f"{PREFIX}{name.upper()} and {PREFIX}{name.upper()}_FILE are both set. Keep one."
+            )
+    if settings.spool is not None and not settings.store.startswith("redis"):
+        raise ConfigError(
+            f"{PREFIX}STORE_FALLBACK=disk is for results kept in Redis, and {PREFIX}STORAGE_URL names "
+            "another place. Set that to a redis:// URL, or take the fallback out."
+        )
 
 
 def _check_backend(settings: Settings) -> None:

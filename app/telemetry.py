@@ -112,6 +112,14 @@ def log_stored(result: ToolResult, handle: Handle, measure: Measure, trigger: Tr
     log.warning(event, result.tool_name, trigger.value, extra={"fields": fields})
 
 
+def log_outage(why: str | None) -> None:
+    """Redis went away, or (None) is back."""
+    if why is None:
+        log.warning("Redis is back: results are kept there again.")
+    else:
+        log.warning("Redis is away: results are kept in the local spool.", extra={"fields": {"why": why}})
+
+
 @dataclass(slots=True)
 class _Tally:
     """What was governed with one outcome and trigger since the last scrape."""
@@ -179,6 +187,9 @@ class Metrics:
         self._in_flight = Gauge(
             "spillgate_body_bytes_in_flight", "Body bytes held of the common pool.", registry=registry
         )
+        self._degraded = Gauge(
+            "spillgate_degraded", "1 while Redis is away and the local spool serves.", registry=registry
+        )
         self.stored_bytes = Gauge("spillgate_stored_bytes", "Bytes kept.", registry=registry)
         self.stored_bytes_cap = Gauge(
             "spillgate_stored_bytes_cap", "SPILLGATE_STORAGE_MAX_BYTES; 0 = none.", registry=registry
@@ -220,6 +231,9 @@ class Metrics:
 
     def watch_bodies(self, in_flight: Callable[[], float]) -> None:
         self._in_flight.set_function(in_flight)
+
+    def watch_outage(self, is_on: Callable[[], bool]) -> None:
+        self._degraded.set_function(is_on)
 
     def render(self) -> tuple[bytes, str]:
         """The scrape and its content type."""

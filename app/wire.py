@@ -101,6 +101,8 @@ class ResultOut(Struct, frozen=True):
     budget: BudgetOut
     truncated_bytes: int | None
     truncated_total: int | None
+    durability: Literal["disk", "aof", "memory"] | None
+    degraded: bool
     entry_id: str
     warnings: tuple[str, ...]
 

@@ -112,6 +112,23 @@ class SummaryRow:
     latency_ms_max: float
     cost_usd: float
 
+    def plus(self, other: "SummaryRow") -> "SummaryRow":
+        """The sums over both, under the group of this one."""
+        entries = self.entries + other.entries
+        waited = self.latency_ms_mean * self.entries + other.latency_ms_mean * other.entries
+        return SummaryRow(
+            group=self.group,
+            entries=entries,
+            failed=self.failed + other.failed,
+            bytes=self.bytes + other.bytes,
+            tokens_in=self.tokens_in + other.tokens_in,
+            tokens_out=self.tokens_out + other.tokens_out,
+            tokens_saved=self.tokens_saved + other.tokens_saved,
+            latency_ms_mean=waited / max(entries, 1),
+            latency_ms_max=max(self.latency_ms_max, other.latency_ms_max),
+            cost_usd=self.cost_usd + other.cost_usd,
+        )
+
 
 def split_tool_name(tool_name: str) -> tuple[str, str]:
     """Server namespace and tool: `server/tool` and `mcp__server__tool` are told apart, else ("", name)."""

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from domain.budget import Budget
 from domain.handles import Handle
-from domain.results import Measure
+from domain.results import Durability, Measure
 
 
 class Trigger(StrEnum):
@@ -24,7 +24,9 @@ class OutcomeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one result. `text` is what replaces it; None means that it passed as it came."""
+    """What became of one result. `text` is what replaces it; None means that it passed as it came.
+    `durability` is None where nothing is stored, or nobody can say any more. `degraded`: it was kept or
+    booked in the local spool, since Redis was away."""
 
     kind: OutcomeKind
     text: str | None
@@ -36,3 +38,5 @@ class Outcome:
     truncated_bytes: int | None = None
     truncated_total: int | None = None
     replayed: bool = False
+    durability: Durability | None = None
+    degraded: bool = False

@@ -9,7 +9,7 @@ from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, 
 from domain.budget import Budget, Session, SessionChange, Window
 from domain.handles import Handle, SessionKey
 from domain.llm import ModelTerms, Prompt, Reply
-from domain.results import StoredResult, UsageReport
+from domain.results import Durability, StoredResult, UsageReport
 
 
 class Clock(Protocol):
@@ -50,14 +50,24 @@ class Draft(Protocol):
         """What was written so far, from the start."""
         ...
 
-    async def publish(self, stored: StoredResult) -> None:
-        """Makes body, then info durable and visible, in one last atomic step. Publishing the same handle
-        with the same bytes again is harmless."""
+    async def publish(self, stored: StoredResult) -> Durability:
+        """Makes body, then info durable and visible, in one last atomic step; answers how durable. Publishing
+        the same handle with the same bytes again is harmless."""
         ...
 
 
 class ResultStore(Protocol):
     """Keeps the bodies of results and what is known of them. Driver errors arrive as StorageError."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What an operator should know, as of the last `check`."""
+        ...
+
+    @property
+    def constant_durability(self) -> Durability | None:
+        """Of all that is in it. None where each publishing has its own, and is not asked for it later."""
+        ...
 
     def draft(self) -> AbstractAsyncContextManager[Draft]:
         """Leaving it without publishing leaves nothing behind."""
@@ -122,13 +132,15 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What the ledger wrote down, now or (`replayed`) at the first try of the same call."""
+    """What the ledger wrote down, now or (`replayed`) at the first try of the same call; `degraded`: in the
+    local spool."""
 
     entry: AccountingEntry
     budget: Budget
     fingerprint: str = ""
     text: str | None = None
     replayed: bool = False
+    degraded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +160,11 @@ class SessionPage:
 class Ledger(Protocol):
     """Keeps sessions, budgets and the accounting. Every method is one atomic step, and each that changes
     something is durable against a killed process when it returns. Driver errors arrive as StorageError."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What an operator should know, as of the last `check`."""
+        ...
 
     async def enter(
         self,

@@ -1,6 +1,7 @@
 """What a tool returned, how large it is, and what is known of it once it is kept."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from domain.handles import Handle, SessionKey
 
@@ -15,6 +16,15 @@ class Measure:
     chars: int
     tokens: int
     tokens_exact: bool
+
+
+class Durability(StrEnum):
+    """Where a body is when its handle is spoken. `aof`: in Redis, and in the append-only file on its disk.
+    `memory`: a restart of whoever keeps it may lose it."""
+
+    DISK = "disk"
+    AOF = "aof"
+    MEMORY = "memory"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import TypeVar, TypeVarTuple
 from domain.errors import ResultExpired
 from domain.handles import Handle, SessionKey
 from domain.ports import Clock, Draft
-from domain.results import StoredResult
+from domain.results import Durability, StoredResult
 from storage.disk_draft import DiskDraft
 from storage.disk_files import translated, unlink
 from storage.disk_root import Root
@@ -26,6 +26,9 @@ _NS = 1_000_000
 
 class DiskStore:
     """Deleting is not synced: after a power cut a result may come back, until it expires again."""
+
+    constant_durability = Durability.DISK
+    warnings: tuple[str, ...] = ()
 
     def __init__(self, root: Root, *, clock: Clock, retention_seconds: float) -> None:
         self._root = root

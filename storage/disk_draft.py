@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self, TypeVarTuple
 
 from domain.errors import StoreUnavailable
-from domain.results import StoredResult
+from domain.results import Durability, StoredResult
 from storage.disk_files import translated, unlink, write_all
 from storage.disk_layout import Info, encode_info
 from storage.disk_shelf import Shelf
@@ -61,8 +61,9 @@ class DiskDraft:
             for start in range(0, len(waiting), SPILL):
                 yield waiting[start : start + SPILL]
 
-    async def publish(self, stored: StoredResult) -> None:
+    async def publish(self, stored: StoredResult) -> Durability:
         await self._run(self._publish, stored)
+        return Durability.DISK
 
     async def _run(self, job: Callable[[*Ts], None], *args: *Ts) -> None:
         self._in_thread = True

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from domain.errors import ResultExpired
 from domain.handles import Handle, SessionKey
 from domain.ports import Clock, Draft
-from domain.results import StoredResult
+from domain.results import Durability, StoredResult
 from storage.quota import Quota
 
 CHUNK = 1 << 20
@@ -21,6 +21,9 @@ class _Kept:
 
 
 class MemoryStore:
+    constant_durability = Durability.MEMORY
+    warnings = ("Results are kept in the memory of this process: they end with it.",)
+
     def __init__(self, *, clock: Clock, retention_seconds: float, max_bytes: int) -> None:
         self._clock = clock
         self._retention_ms = int(retention_seconds * 1000)
@@ -125,9 +128,10 @@ class _MemoryDraft:
             for offset in range(0, len(chunk), CHUNK):
                 yield chunk[offset : offset + CHUNK]
 
-    async def publish(self, stored: StoredResult) -> None:
+    async def publish(self, stored: StoredResult) -> Durability:
         self._store.keep(stored, b"".join(self._chunks))
         self._chunks = []
+        return Durability.MEMORY
 
     def drop(self) -> None:
         self._quota.give(sum(map(len, self._chunks)))

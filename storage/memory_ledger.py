@@ -33,6 +33,8 @@ class _Kept:
 class MemoryLedger:
     """Each method runs without awaiting, so each is one atomic step."""
 
+    warnings = ("Sessions and accounting are kept in the memory of this process: they end with it.",)
+
     def __init__(
         self, *, clock: Clock, session_retention_seconds: float, entry_retention_seconds: float
     ) -> None:

@@ -11,12 +11,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from redis.exceptions import AskError, MovedError, NoScriptError, ResponseError, TryAgainError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from domain.errors import StoreUnavailable
+from domain.results import Durability
 from storage.redis_breaker import Breaker
 from storage.redis_errors import DRIVER_ERRORS, translated
 from storage.redis_facts import Facts, facts_of, worst_of
@@ -26,7 +27,6 @@ from storage.redis_wire import Arg as Arg
 from storage.redis_wire import Command, converse
 
 T = TypeVar("T")
-Durability = Literal["aof", "memory"]
 
 OPERATION_SECONDS = 2.0
 """The outer bound of everything here: connecting, the one retry and redirections included."""
@@ -181,7 +181,7 @@ class RedisClient:
         for slot, batch in batches[-1:]:
             replies += await self._tried_twice(slot, batch, waits)
         is_on_disk = waits and _is_on_disk(replies.pop())
-        return Written(replies, "aof" if is_on_disk else "memory")
+        return Written(replies, Durability.AOF if is_on_disk else Durability.MEMORY)
 
     async def _tried_twice(self, slot: int, steps: list[Step], waits: bool) -> list[Any]:
         try:

@@ -11,8 +11,8 @@ from typing import Any, Self
 
 from domain.errors import StorageError, StoreUnavailable
 from domain.ports import Clock
-from domain.results import StoredResult
-from storage.redis_client import Durability, command
+from domain.results import Durability, StoredResult
+from storage.redis_client import command
 from storage.redis_keys import draft_key, result_keys
 from storage.redis_segments import SEGMENT, pack, unpack
 from storage.redis_shelf import Shelf, Source
@@ -63,8 +63,7 @@ class RedisDraft:
         self._is_in_redis = False
         self._is_done = False
         self._to_settle: str | None = None
-        self.durability: Durability | None = None
-        """What became of it when it was published."""
+        self._durability = Durability.MEMORY
 
     async def __aenter__(self) -> Self:
         return self
@@ -99,8 +98,9 @@ class RedisDraft:
             for start in range(0, len(piece), SEGMENT):
                 yield bytes(piece[start : start + SEGMENT])
 
-    async def publish(self, stored: StoredResult) -> None:
+    async def publish(self, stored: StoredResult) -> Durability:
         await self._run(partial(self._publish, stored))
+        return self._durability
 
     async def _run(self, job: Callable[[], Awaitable[None]]) -> None:
         async def in_turn() -> None:
@@ -155,7 +155,7 @@ class RedisDraft:
         key = await self._brought(f"{keys.result}:{self._id}") if self._client.is_cluster else self._key
         source = Source(self._id, key, self._sent, last, size, self._uncounted)
         self._is_in_redis, self._to_settle = True, keys.count_name
-        self.durability = await self._shelf.place(keys, stored, source)
+        self._durability = await self._shelf.place(keys, stored, source)
         self._is_in_redis, self._to_settle = self._sent > 0 and self._client.is_cluster, None
         self._is_done, self._uncounted = True, 0
 

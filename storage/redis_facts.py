@@ -3,7 +3,9 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
+
+from domain.results import Durability
 
 _LINE = re.compile(rb"^([a-z_]+):(.*?)\r?$", re.MULTILINE)
 _FIRST_WAITAOF = (7, 2)
@@ -20,9 +22,10 @@ class Facts:
     can_wait: bool
 
     @property
-    def durability(self) -> Literal["aof", "memory"]:
+    def durability(self) -> Durability:
         """`everysec` may lose the last second, so by itself it promises nothing."""
-        return "aof" if self.has_aof and (self.can_wait or self.fsync == "always") else "memory"
+        is_on_disk = self.has_aof and (self.can_wait or self.fsync == "always")
+        return Durability.AOF if is_on_disk else Durability.MEMORY
 
     @property
     def may_evict(self) -> bool:
@@ -34,11 +37,19 @@ class Facts:
 
     @property
     def warnings(self) -> tuple[str, ...]:
+        found = []
         if self.may_evict:
-            return (self.eviction,)
-        if self.policy is None:
-            return ("Redis does not say whether it evicts: see to it that maxmemory-policy is noeviction.",)
-        return ()
+            found.append(self.eviction)
+        elif self.policy is None:
+            found.append(
+                "Redis does not say whether it evicts: see to it that maxmemory-policy is noeviction."
+            )
+        if self.durability is Durability.MEMORY:
+            found.append(
+                "Redis may lose what is stored when it stops. Set appendonly yes and appendfsync always; "
+                "everysec does from version 7.2 on."
+            )
+        return tuple(found)
 
 
 def facts_of(info: Any, config: Any, waits: bool) -> Facts:
@@ -56,6 +67,6 @@ def facts_of(info: Any, config: Any, waits: bool) -> Facts:
 def worst_of(found: Sequence[Facts]) -> Facts:
     """Of the servers of a cluster: what can be said of all of them."""
     careless = [facts for facts in found if facts.may_evict] or [facts for facts in found if not facts.policy]
-    weakest = min(found, key=lambda facts: (facts.durability == "aof", facts.can_wait))
+    weakest = min(found, key=lambda facts: (facts.durability is Durability.AOF, facts.can_wait))
     loosest = (careless or list(found))[0]
     return Facts(weakest.has_aof, weakest.fsync, loosest.policy, loosest.maxmemory, weakest.can_wait)

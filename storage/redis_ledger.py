@@ -52,6 +52,10 @@ class RedisLedger:
         self._sweep = RedisSweep(redis, self._steps, self._outboxes, clock)
         self._is_closed = False
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return self._redis.warnings
+
     async def enter(
         self,
         key: SessionKey,

@@ -8,8 +8,8 @@ import msgspec
 
 from domain.errors import InvalidField, StoreUnavailable
 from domain.handles import Handle, SessionKey
-from domain.results import StoredResult
-from storage.redis_client import Durability, RedisClient, command, script
+from domain.results import Durability, StoredResult
+from storage.redis_client import RedisClient, command, script
 from storage.redis_count import RedisCount
 from storage.redis_keys import ResultKeys, index_key, keys_of_count, result_keys
 from storage.redis_segments import SEGMENT

@@ -7,8 +7,8 @@ from dataclasses import replace
 from domain.errors import InvalidField, ResultExpired
 from domain.handles import Handle, SessionKey
 from domain.ports import Clock, Draft
-from domain.results import StoredResult
-from storage.redis_client import Durability, RedisClient
+from domain.results import Durability, StoredResult
+from storage.redis_client import RedisClient
 from storage.redis_count import RedisCount
 from storage.redis_draft import RedisDraft, Tasks
 from storage.redis_segments import unpack
@@ -21,6 +21,8 @@ DRAFT_SECONDS = 300.0
 class RedisStore:
     """Expiry is judged by `clock`; Redis lets go of it by its own, `retention_seconds` after the last use.
     `max_bytes` bounds raw bytes, all replicas together; 0 means no bound."""
+
+    constant_durability = None
 
     def __init__(
         self,
@@ -41,11 +43,10 @@ class RedisStore:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What an operator should know, as of the last `check`."""
         return self._client.warnings
 
     async def durability(self) -> Durability:
-        """What publishing can promise. A draft's `durability` says what became of it."""
+        """What publishing can promise. It answers what became of it."""
         return await self._client.durability()
 
     def draft(self) -> AbstractAsyncContextManager[Draft]:

@@ -27,6 +27,8 @@ class SqliteLedger:
     """Three connections: the writer on its own thread; one for reads by key, on the event loop's thread (a
     hop would cost ten times as much); one for long reads, on a thread that holds up nobody."""
 
+    warnings: tuple[str, ...] = ()
+
     def __init__(
         self, path: Path, *, clock: Clock, session_retention_seconds: float, entry_retention_seconds: float
     ) -> None:

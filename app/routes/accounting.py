@@ -3,7 +3,7 @@
 import csv
 import io
 from collections.abc import AsyncIterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -186,18 +186,5 @@ async def get_summary(request: Request, wanted: Wanted, group_by: GroupBy = Grou
 def _total(rows: list[SummaryRow]) -> SummaryRow:
     total = SummaryRow(None, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0)
     for row in rows:
-        entries = total.entries + row.entries
-        waited = total.latency_ms_mean * total.entries + row.latency_ms_mean * row.entries
-        total = replace(
-            total,
-            entries=entries,
-            failed=total.failed + row.failed,
-            bytes=total.bytes + row.bytes,
-            tokens_in=total.tokens_in + row.tokens_in,
-            tokens_out=total.tokens_out + row.tokens_out,
-            tokens_saved=total.tokens_saved + row.tokens_saved,
-            latency_ms_mean=waited / max(entries, 1),
-            latency_ms_max=max(total.latency_ms_max, row.latency_ms_max),
-            cost_usd=total.cost_usd + row.cost_usd,
-        )
+        total = total.plus(row)
     return total

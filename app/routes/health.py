@@ -1,15 +1,13 @@
 """Is it alive, is it ready, how is it doing."""
 
-from time import monotonic
+from contextlib import suppress
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
 from app.openapi import example_of, problems
 from app.runtime import Runtime
-from domain.errors import Draining
-
-_FRESH_SECONDS = 1.0
+from domain.errors import Draining, StorageError
 
 router = APIRouter(tags=["health"])
 
@@ -18,10 +16,17 @@ class Status(BaseModel):
     status: str
 
 
-class Health(BaseModel):
-    """`stored_bytes_cap` 0 means none of ours."""
+class Ready(BaseModel):
+    """`degraded`: Redis is away, and the local spool serves. `warnings` are for an operator."""
 
     status: str
+    degraded: bool
+    warnings: list[str]
+
+
+class Health(Ready):
+    """`stored_bytes_cap` 0 means none of ours."""
+
     version: str
     stored_bytes: int
     stored_bytes_cap: int
@@ -35,11 +40,11 @@ async def livez() -> Status:
 @router.get(
     "/readyz",
     summary="Writes are kept",
-    responses={200: example_of("status"), **problems(503, 507)},
+    responses={200: example_of("ready"), **problems(503, 507)},
 )
-async def readyz(request: Request) -> Status:
-    await _ready(request)
-    return Status(status="ok")
+async def readyz(request: Request) -> Ready:
+    rt = await _ready(request)
+    return Ready(status="ok", degraded=rt.readiness.is_degraded, warnings=rt.readiness.warnings)
 
 
 @router.get(
@@ -48,10 +53,11 @@ async def readyz(request: Request) -> Status:
     responses={200: example_of("health"), **problems(503, 507)},
 )
 async def healthz(request: Request) -> Health:
-    await _ready(request)
-    rt: Runtime = request.app.state.runtime
+    rt = await _ready(request)
     return Health(
         status="ok",
+        degraded=rt.readiness.is_degraded,
+        warnings=rt.readiness.warnings,
         version=request.app.version,
         stored_bytes=await rt.store.stored_bytes(),
         stored_bytes_cap=rt.settings.storage_max_bytes,
@@ -66,19 +72,18 @@ async def healthz(request: Request) -> Health:
 )
 async def metrics(request: Request) -> Response:
     rt: Runtime = request.app.state.runtime
-    rt.metrics.stored_bytes.set(await rt.store.stored_bytes())
+    # What it was last, where the store cannot say: the other figures are wanted most while it is away.
+    with suppress(StorageError):
+        rt.metrics.stored_bytes.set(await rt.store.stored_bytes())
     rt.metrics.stored_bytes_cap.set(rt.settings.storage_max_bytes)
     body, media_type = rt.metrics.render()
     return Response(body, media_type=media_type)
 
 
-async def _ready(request: Request) -> None:
+async def _ready(request: Request) -> Runtime:
     """Raises Draining, or what the store or the ledger raises."""
     if request.app.state.draining:
         raise Draining("This instance is stopping. Another one will answer.")
     rt: Runtime = request.app.state.runtime
-    # Each check syncs the disk, and anyone may ask: once a second is enough.
-    if monotonic() - request.app.state.ready_at >= _FRESH_SECONDS:
-        await rt.store.check()
-        await rt.ledger.check()
-        request.app.state.ready_at = monotonic()
+    await rt.readiness.check()
+    return rt

@@ -11,7 +11,7 @@ from app.openapi import example_of, problems
 from app.runtime import Runtime
 from app.wire import MAX_POLICY_BYTES
 from domain.budget import Budget, Session, SessionChange
-from domain.errors import InvalidField, SessionEnded, SessionNotFound
+from domain.errors import InvalidField, SessionEnded, SessionNotFound, StoreUnavailable
 from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
 from domain.results import UsageReport
 
@@ -105,6 +105,8 @@ async def get_session(request: Request, session_id: SessionId) -> SessionOut:
     rt: Runtime = request.app.state.runtime
     session = await rt.ledger.session(_key(request, session_id))
     if session is None:
+        if rt.readiness.is_degraded:
+            raise StoreUnavailable("Redis is away, and may know this session. Try again in a moment.")
         raise SessionNotFound("No session has this id. PUT opens one; a first result does too.")
     if session.ended_at is not None:
         raise SessionEnded("This session has ended. PUT it to open it anew.")

@@ -86,6 +86,7 @@ async def test_any_text_body_works_with_its_fields_in_the_query(client: httpx.As
     assert answer.headers["spillgate-bytes"] == "12"
     assert answer.headers["spillgate-lines"] == "2"
     assert "spillgate-handle" not in answer.headers
+    assert "spillgate-durability" not in answer.headers
 
 
 async def test_a_stored_text_body_answers_the_message_and_its_headers(client: httpx.AsyncClient) -> None:
@@ -97,6 +98,7 @@ async def test_a_stored_text_body_answers_the_message_and_its_headers(client: ht
     assert answer.status_code == 201
     assert answer.text.startswith("Tool output is too large (")
     assert re.fullmatch(HANDLE, answer.headers["spillgate-handle"])
+    assert answer.headers["spillgate-durability"] == "disk"
     assert answer.headers["spillgate-trigger"] == "size_cap"
     assert int(answer.headers["spillgate-budget-remaining"]) > 0
 

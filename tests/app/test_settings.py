@@ -88,6 +88,80 @@ def test_check_config_shows_what_is_in_force(
 
 
 @pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://:pass@host:6379/0", "redis://:***@host:6379/0"),
+        ("redis://user:pass@host", "redis://user:***@host"),
+        ("rediss://user:p:a/s?s@@host:1/0", "rediss://user:***@host:1/0"),
+        ("redis+cluster://user:pass@one:1,two:2", "redis+cluster://user:***@one:1,two:2"),
+        (
+            "redis+sentinel://:pass@one:1,two/main/0?sentinel_password=pass&max_connections=5",
+            "redis+sentinel://:***@one:1,two/main/0?sentinel_password=***&max_connections=5",
+        ),
+        ("redis://host:6379/0", "redis://host:6379/0"),
+        ("disk:///var/lib/x", "disk:///var/lib/x"),
+    ],
+)
+def test_check_config_masks_passwords_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    url: str,
+    shown: str,
+) -> None:
+    file = tmp_path / "url"
+    file.write_text(f"{url}\n")
+    monkeypatch.setenv("SPILLGATE_STORAGE_URL_FILE", str(file))
+    monkeypatch.setenv("SPILLGATE_LEDGER_URL", url)
+    assert main(["check-config"]) == 0
+    settings = json.loads(capsys.readouterr().out)["settings"]
+    assert (settings["SPILLGATE_STORAGE_URL"], settings["SPILLGATE_LEDGER_URL"]) == (shown, shown)
+
+
+def test_urls_are_read_from_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    for name, text in (("STORAGE", "disk:\n"), ("LEDGER", " redis://:pass@host\n")):
+        (tmp_path / name).write_text(text)
+        monkeypatch.setenv(f"SPILLGATE_{name}_URL_FILE", str(tmp_path / name))
+    settings = load_settings()
+    assert (settings.store, settings.ledger) == (f"disk://{tmp_path}/spillgate", "redis://:pass@host")
+    monkeypatch.delenv("SPILLGATE_LEDGER_URL_FILE")
+    assert load_settings().ledger == f"sqlite://{tmp_path}/spillgate/ledger.db"
+
+
+@pytest.mark.parametrize("name", ["STORAGE_URL", "LEDGER_URL"])
+def test_a_url_and_its_file_are_not_both_set(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "url").write_text("memory:")
+    monkeypatch.setenv(f"SPILLGATE_{name}_FILE", str(tmp_path / "url"))
+    monkeypatch.setenv(f"SPILLGATE_{name}", "memory:")
+    with pytest.raises(ConfigError, match=f"{name} and SPILLGATE_{name}_FILE are both set"):
+        load_settings()
+
+
+@pytest.mark.parametrize("name", ["STORAGE_URL", "LEDGER_URL"])
+def test_a_url_file_that_cannot_be_read_refuses_to_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    monkeypatch.setenv(f"SPILLGATE_{name}_FILE", str(tmp_path / "missing"))
+    assert main(["check-config"]) == 2
+    assert f"SPILLGATE_{name}_FILE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("url", ["disk:", "memory:"])
+def test_a_fallback_is_for_redis_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], url: str
+) -> None:
+    monkeypatch.setenv("SPILLGATE_STORE_FALLBACK", "disk")
+    monkeypatch.setenv("SPILLGATE_STORAGE_URL", url)
+    assert main(["check-config"]) == 2
+    assert "Set that to a redis:// URL" in capsys.readouterr().err
+    monkeypatch.setenv("SPILLGATE_STORAGE_URL", "redis://host")
+    assert main(["check-config"]) == 0
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         ("[defaults]\n\nmax_byte = 3\n", "line 3: defaults.max_byte is not a key; max_bytes is"),

@@ -9,14 +9,33 @@ from redis_server import redis_cluster, redis_cluster_url, redis_server, redis_u
 from samples import ENTRY_RETENTION, RETENTION, FakeClock, OpenLedger, OpenStore
 
 from domain.ports import Ledger, ResultStore
+from domain.results import Durability
 from storage import open_ledger, open_store
+from storage.fallback_ledger import FallbackLedger
+from storage.fallback_store import FallbackStore
+from storage.outage import Outage
 
-STORES = {"memory": "memory:", "disk": "disk://{path}/store", "redis": "{redis}", "cluster": "{cluster}"}
+# Before a space: what stands first, in front of a spool.
+STORES = {
+    "memory": "memory:",
+    "disk": "disk://{path}/store",
+    "redis": "{redis}",
+    "cluster": "{cluster}",
+    "fallback": "{redis} disk://{path}/spool",
+}
+DURABILITY = {
+    "memory": Durability.MEMORY,
+    "disk": Durability.DISK,
+    "redis": Durability.AOF,
+    "cluster": Durability.AOF,
+    "fallback": Durability.AOF,
+}
 LEDGERS = {
     "memory": "memory:",
     "sqlite": "sqlite://{path}/ledger/ledger.db",
     "redis": "{redis}",
     "cluster": "{cluster}",
+    "fallback": "{redis} sqlite://{path}/spool/ledger.db",
 }
 
 
@@ -48,10 +67,16 @@ def _url(request: pytest.FixtureRequest, path: Path) -> str:
 async def store(
     request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock
 ) -> AsyncIterator[ResultStore]:
-    url = _url(request, tmp_path)
-    store = await open_store(url, clock=clock, retention_seconds=RETENTION, max_bytes=3_000_000)
+    store = await _open_store(_url(request, tmp_path), clock, 3_000_000)
     yield store
     await store.close()
+
+
+@pytest.fixture
+def durability(request: pytest.FixtureRequest) -> Durability:
+    """What the store of this test promises."""
+    names = {url: name for name, url in STORES.items()}
+    return DURABILITY[names[request.node.callspec.params["store"]]]
 
 
 @pytest.fixture(params=_lasting(STORES))
@@ -63,7 +88,7 @@ async def open_lasting_store(
     async with AsyncExitStack() as stack:
 
         async def open_it() -> ResultStore:
-            store = await open_store(url, clock=clock, retention_seconds=RETENTION, max_bytes=0)
+            store = await _open_store(url, clock, 0)
             stack.push_async_callback(store.close)
             return store
 
@@ -92,7 +117,20 @@ async def open_lasting_ledger(
         yield open_it
 
 
+async def _open_store(url: str, clock: FakeClock, max_bytes: int) -> ResultStore:
+    first, *spools = [
+        await open_store(one, clock=clock, retention_seconds=RETENTION, max_bytes=max_bytes)
+        for one in url.split()
+    ]
+    return FallbackStore(first, *spools, Outage()) if spools else first
+
+
 async def _open_ledger(url: str, clock: FakeClock) -> Ledger:
+    first, *spools = [await _open_one_ledger(one, clock) for one in url.split()]
+    return FallbackLedger(first, *spools, Outage()) if spools else first
+
+
+async def _open_one_ledger(url: str, clock: FakeClock) -> Ledger:
     return await open_ledger(
         url,
         clock=clock,

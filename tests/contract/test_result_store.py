@@ -10,6 +10,7 @@ from samples import KEY, RETENTION, TENANT, FakeClock, OpenStore, handle, joined
 from domain.errors import ResultExpired, StoreFull
 from domain.handles import SessionKey
 from domain.ports import ResultStore
+from domain.results import Durability
 
 pytestmark = pytest.mark.anyio
 
@@ -26,6 +27,16 @@ async def test_what_is_published_is_found_and_read_back(store: ResultStore, cloc
     )
     assert await joined(store.read(found)) == b"first\nsecond"
     assert await store.holds(KEY) == 1
+
+
+async def test_publishing_says_how_durable_it_is(
+    store: ResultStore, clock: FakeClock, durability: Durability
+) -> None:
+    body = b"x" * 1_500_000
+    for size in (0, 10, len(body)):
+        async with store.draft() as draft:
+            await draft.write(body[:size])
+            assert await draft.publish(stored_result(body[:size], clock())) is durability
 
 
 async def test_an_empty_body_is_a_body(store: ResultStore, clock: FakeClock) -> None:

@@ -87,11 +87,26 @@ def test_one_port_everywhere_and_published_to_this_machine_alone() -> None:
 
 
 def test_keys_are_where_they_are_looked_for() -> None:
-    compose, (mount,) = services["spillgate"], replica["volumeMounts"]
+    compose = services["spillgate"]
+    (mount,) = [one for one in replica["volumeMounts"] if one["name"] == "keys"]
     (secret,) = compose["secrets"]
     assert compose["environment"]["SPILLGATE_API_KEYS_FILE"] == f"/run/secrets/{secret}"
     assert secrets[secret] == {"file": "./deploy/secrets/keys"}
     assert environment(replica)["SPILLGATE_API_KEYS_FILE"] == f"{mount['mountPath']}/keys"
+
+
+def test_the_url_with_the_password_is_a_file_and_no_part_of_the_environment() -> None:
+    (mount,) = [one for one in replica["volumeMounts"] if one["name"] == "redis"]
+    (volume,) = [one for one in pod(by_name["Deployment-spillgate"])["volumes"] if one["name"] == "redis"]
+    (item,) = volume["secret"]["items"]
+    assert environment(replica)["SPILLGATE_STORAGE_URL_FILE"] == f"{mount['mountPath']}/{item['path']}"
+    assert f"--from-literal={item['key']}=" in (ROOT / "docs" / "deploy.md").read_text()
+    assert all("value" in each for each in replica["env"])
+
+
+def test_only_what_is_alone_spools_on_its_disk() -> None:
+    assert services["spillgate"]["environment"]["SPILLGATE_STORE_FALLBACK"] == "disk"
+    assert "SPILLGATE_STORE_FALLBACK" not in environment(replica)
 
 
 def test_probes_and_health_checks_ask_for_what_there_is() -> None:

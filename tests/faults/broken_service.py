@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 
 from app.cli import main
-from domain.results import StoredResult
+from domain.results import Durability, StoredResult
 from storage import disk
 from storage.disk_draft import DiskDraft
 from storage.disk_layout import Info, body_name, info_name
@@ -20,8 +20,9 @@ class EarlyDraft(DiskDraft):
 
     _later: asyncio.Task[None] | None = None
 
-    async def publish(self, stored: StoredResult) -> None:
+    async def publish(self, stored: StoredResult) -> Durability:
         self._later = asyncio.create_task(self._publish_later(stored))
+        return Durability.DISK
 
     async def _publish_later(self, stored: StoredResult) -> None:
         await asyncio.sleep(PAUSE_SECONDS)

@@ -291,7 +291,8 @@ async def test_a_wrong_password_is_unavailable_and_says_so(client: Client, tmp_p
 async def test_a_policy_that_evicts_is_refused_or_warned_of(
     client: Client, tmp_path: Path, policy: str
 ) -> None:
-    with RedisServer(tmp_path, options=["--maxmemory", "50mb", "--maxmemory-policy", policy]) as server:
+    options = ["--maxmemory", "50mb", "--maxmemory-policy", policy]
+    with RedisServer(tmp_path, aof="always", options=options) as server:
         with pytest.raises(StoreUnavailable, match=f"{policy}.*noeviction"):
             await client(server.url).check()
         tolerant = client(f"{server.url}?allow_eviction=true")

@@ -485,13 +485,9 @@ async def test_what_was_acknowledged_survives_a_killed_redis(
 async def test_a_draft_says_how_durable_it_became(replica: Open, clock: FakeClock, redis_url: str) -> None:
     store = replica(redis_url)
     assert await store.durability() == "aof"
-    draft = store.draft()
-    assert isinstance(draft, RedisDraft)
-    async with draft:
+    async with store.draft() as draft:
         await draft.write(b"body")
-        assert draft.durability is None
-        await draft.publish(stored_result(b"body", clock()))
-        assert draft.durability == "aof"
+        assert await draft.publish(stored_result(b"body", clock())) == "aof"
     await store.check()
     assert store.warnings == ()
 

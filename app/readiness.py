@@ -1,0 +1,52 @@
+"""Is it ready: asked of store and ledger at most once a second, and at once after anything failed."""
+
+import logging
+import math
+from time import monotonic
+
+from domain.ports import Ledger, ResultStore
+from storage.outage import Outage
+
+FRESH_SECONDS = 1.0
+DEGRADED = "degraded: Redis is away, and the local spool keeps what comes. It holds what it was told since."
+
+log = logging.getLogger("spillgate.readiness")
+
+
+class Readiness:
+    def __init__(self, store: ResultStore, ledger: Ledger, outage: Outage | None = None) -> None:
+        self._store = store
+        self._ledger = ledger
+        self._outage = outage
+        self._checked_at = self._doubted_at = -math.inf
+        self._logged: set[str] = set()
+
+    @property
+    def is_degraded(self) -> bool:
+        """Redis is away, and the spool serves."""
+        return self._outage is not None and self._outage.is_on
+
+    @property
+    def warnings(self) -> list[str]:
+        """What stands, as of the last check."""
+        standing = dict.fromkeys((*self._store.warnings, *self._ledger.warnings))
+        return [DEGRADED, *standing] if self.is_degraded else list(standing)
+
+    def doubt(self) -> None:
+        """Something was not kept: what was found before says nothing any more."""
+        self._doubted_at = monotonic()
+
+    async def check(self) -> None:
+        """Raises what the store or the ledger raises."""
+        began = monotonic()
+        # Each check syncs the disk, and anyone may ask: once a second is enough.
+        if self._checked_at > self._doubted_at and began - self._checked_at < FRESH_SECONDS:
+            return
+        await self._store.check()
+        await self._ledger.check()
+        # As of its beginning: what failed meanwhile is the younger news.
+        self._checked_at = began
+        for warning in (*self._store.warnings, *self._ledger.warnings):
+            if warning not in self._logged:
+                self._logged.add(warning)
+                log.warning(warning)

@@ -1,0 +1,138 @@
+"""Readiness: off as soon as anything failed, on again soon after; and the warnings that stand."""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.readiness import Readiness
+from domain.errors import StoreUnavailable
+from storage.memory import MemoryStore
+from storage.memory_ledger import MemoryLedger
+from tests.conftest import Serve, StillClock
+from tests.redis_server import RedisServer
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path / "redis", aof="always") as server:
+        yield server
+
+
+async def status(client: httpx.AsyncClient) -> int:
+    return (await client.get("/readyz")).status_code
+
+
+async def store(client: httpx.AsyncClient) -> httpx.Response:
+    return await client.post("/results", json={"tool_name": "t", "content": "x" * 20_000})
+
+
+async def test_on_disk_it_is_ready_and_has_nothing_to_say(client: httpx.AsyncClient) -> None:
+    expected = {"status": "ok", "degraded": False, "warnings": []}
+    assert (await client.get("/readyz")).json() == expected
+    assert expected.items() <= (await client.get("/healthz")).json().items()
+
+
+async def test_a_failed_write_takes_it_back_at_once_and_it_returns(serve: Serve, redis: RedisServer) -> None:
+    async with serve(storage_url=redis.url) as client:
+        for _ in range(5):
+            assert await status(client) == 200
+            redis.kill()
+            assert (await store(client)).status_code == 503
+            # Within the second for which a good answer is remembered.
+            assert await status(client) == 503
+            redis.start()
+            async with asyncio.timeout(30):
+                while await status(client) != 200:
+                    await asyncio.sleep(0.05)
+            assert (await store(client)).status_code == 201
+
+
+class Slow(MemoryStore):
+    """Its first check takes until it is told; the next ones fail."""
+
+    def __init__(self) -> None:
+        super().__init__(clock=StillClock(), retention_seconds=60, max_bytes=0)
+        self.began, self.may_end = asyncio.Event(), asyncio.Event()
+
+    async def check(self) -> None:
+        if self.may_end.is_set():
+            raise StoreUnavailable("It went away.")
+        self.began.set()
+        await self.may_end.wait()
+
+
+async def test_a_check_that_began_before_a_failure_is_not_remembered() -> None:
+    store = Slow()
+    ledger = MemoryLedger(clock=StillClock(), session_retention_seconds=60, entry_retention_seconds=60)
+    readiness = Readiness(store, ledger)
+    checking = asyncio.create_task(readiness.check())
+    await store.began.wait()
+    readiness.doubt()
+    store.may_end.set()
+    await checking
+    with pytest.raises(StoreUnavailable):
+        await readiness.check()
+
+
+async def test_metrics_are_there_while_the_store_is_away(serve: Serve, redis: RedisServer) -> None:
+    async with serve(storage_url=redis.url) as client:
+        assert (await store(client)).status_code == 201
+        assert "spillgate_stored_bytes 20000.0" in (await client.get("/metrics")).text
+        redis.kill()
+        assert (await store(client)).status_code == 503
+        answer = await client.get("/metrics")
+        assert answer.status_code == 200
+        assert "spillgate_stored_bytes 20000.0" in answer.text
+        assert 'spillgate_errors_total{code="store_unavailable"}' in answer.text
+
+
+@pytest.mark.parametrize(
+    ("aof", "options", "said"),
+    [
+        ("no", (), "Redis may lose what is stored when it stops."),
+        (
+            "always",
+            ("--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lru"),
+            "Redis may evict what is stored: its maxmemory-policy is allkeys-lru.",
+        ),
+    ],
+    ids=["no-aof", "evicting"],
+)
+async def test_a_standing_warning_is_in_every_answer_and_once_in_the_log(
+    serve: Serve,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    aof: Any,
+    options: tuple[str, ...],
+    said: str,
+) -> None:
+    caplog.set_level(logging.WARNING)
+    with RedisServer(tmp_path / "redis", aof=aof, options=options) as redis:
+        async with serve(storage_url=f"{redis.url}?allow_eviction=true") as client:
+            for path in ("/readyz", "/healthz", "/readyz"):
+                warnings = (await client.get(path)).json()["warnings"]
+                assert len(warnings) == 1
+                assert warnings[0].startswith(said)
+    logged = [record.message for record in caplog.records if record.name == "spillgate.readiness"]
+    assert logged == warnings
+
+
+async def test_in_memory_it_says_that_it_keeps_nothing(serve: Serve) -> None:
+    async with serve(storage_url="memory:") as client:
+        warnings = (await client.get("/readyz")).json()["warnings"]
+        assert ["memory" in warning for warning in warnings] == [True, True]
+        assert (await store(client)).json()["durability"] == "memory"
+
+
+async def test_a_policy_that_evicts_is_not_ready_without_leave(serve: Serve, tmp_path: Path) -> None:
+    options = ("--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lru")
+    with RedisServer(tmp_path / "redis", aof="always", options=options) as redis:
+        async with serve(storage_url=redis.url) as client:
+            assert await status(client) == 503
