@@ -45,7 +45,7 @@ class Question:
     def expression(self, keys: RecordKeys) -> str | None:
         """In JMESPath; None where a noun or a key is not plainly one of these."""
         noun = self.words.groupdict().get("noun")
-        if noun is not None and _singular(noun) not in _GENERIC | {_singular(keys.noun)}:
+        if noun is not None and not _means_records(noun, keys):
             return None
         return self.form(self.words, keys)
 
@@ -57,7 +57,7 @@ def structured_question(instruction: str, keys: RecordKeys) -> str | None:
 
 
 def read_question(instruction: str) -> Question | None:
-    """None for anything but one plain question; costs microseconds."""
+    """None for anything but one plain question; takes a millisecond or two at the worst."""
     if len(instruction) > MAX_CHARS:
         return None
     text = " ".join(instruction.split()).rstrip(" .?!").removeprefix("Please ").removeprefix("please ")
@@ -70,6 +70,12 @@ def read_question(instruction: str) -> Question | None:
 def _singular(noun: str) -> str:
     name = plain_name(noun)
     return f"{name[:-3]}y" if name.endswith("ies") else name.removesuffix("s")
+
+
+def _means_records(noun: str, keys: RecordKeys) -> bool:
+    """True for the records' own name; for "items" and its like unless a record has items itself."""
+    name = _singular(noun)
+    return name == _singular(keys.noun) or (name in _GENERIC and _named(noun, keys) is None)
 
 
 def _named(name: str, keys: RecordKeys) -> tuple[str, ...] | None:

@@ -90,14 +90,20 @@ def _columns(rows: Iterator[list[str]]) -> _Columns:
 
 def _is_header(first: Sequence[str], sample: Sequence[Sequence[str]]) -> bool:
     """False where the first row is data: it has numbers, and nothing that is text above numbers."""
-    numbers = [cell for cell in first if _NUMBER.fullmatch(cell)]
-    if not numbers or all(_YEAR.fullmatch(cell.strip()) for cell in numbers):
+    numbers = [column for column, cell in enumerate(first) if _NUMBER.fullmatch(cell)]
+    if all(_is_year_above(first, column, sample) for column in numbers):
         return True
     numeric = _numeric(sample, len(first))
     return any(
         is_number and cell.strip() and not _NUMBER.fullmatch(cell)
         for cell, is_number in zip(first, numeric, strict=True)
     )
+
+
+def _is_year_above(first: Sequence[str], column: int, sample: Sequence[Sequence[str]]) -> bool:
+    """A year as a column's name: below it stands something else."""
+    below = [cells[column] for cells in sample if column < len(cells)]
+    return bool(_YEAR.fullmatch(first[column].strip())) and any(not _YEAR.fullmatch(cell) for cell in below)
 
 
 def _names(header: Sequence[str]) -> list[str]:

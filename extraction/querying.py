@@ -125,6 +125,6 @@ def _found(told: Told) -> Found | None:
 
 def _too_slow() -> QueryTooCostly:
     return QueryTooCostly(
-        "The query takes more time than it has: the data is large, or the expression does much with each item. "
-        "Filter first, and leave out functions within functions."
+        "The query takes more time than it has: the data is large, or the expression does much with each "
+        "item. Filter first, and leave out functions within functions."
     )

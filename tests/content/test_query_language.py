@@ -6,7 +6,7 @@ from typing import Any
 import jmespath
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from content.query import Query
@@ -86,6 +86,7 @@ def test_what_is_wrong_is_said_and_nothing_is_repeated(expression: str, says: st
 
 
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
+@settings(deadline=None)
 @given(st.lists(PARTS, max_size=8), JSON)
 def test_any_expression_over_any_value_answers_json_or_is_refused(parts: list[str], value: object) -> None:
     try:
@@ -95,11 +96,13 @@ def test_any_expression_over_any_value_answers_json_or_is_refused(parts: list[st
     msgspec.json.decode(shown.result)
 
 
+@settings(deadline=None)
 @given(WORKING, JSON)
 def test_the_language_is_that_of_the_library(expression: str, value: object) -> None:
     assert Query(expression).evaluate(value) == jmespath.search(expression, value)
 
 
+@settings(deadline=None)
 @given(st.lists(JSON, max_size=12), st.integers(1, 5), st.integers(30, 400))
 def test_pages_joined_are_the_array(array: list[Any], limit: int, max_bytes: int) -> None:
     seen: list[Any] = []
@@ -117,6 +120,7 @@ def test_pages_joined_are_the_array(array: list[Any], limit: int, max_bytes: int
     assert seen == json.loads(msgspec.json.encode(array))
 
 
+@settings(deadline=None)
 @given(st.text(min_size=20), st.integers(2, 60))
 def test_a_long_string_is_cut_between_characters(text: str, max_bytes: int) -> None:
     shown = slice_of(text, 100, 0, max_bytes)
