@@ -184,7 +184,7 @@ _FORMS: tuple[tuple[re.Pattern[str], Form], ...] = tuple(
         (rf"{_COUNT} {_DISTINCT}{_PLACE}", _count_distinct),
         (rf"{_COUNT} {_NOUN}(?: are there)? (?:by|per|for each|grouped by) {_KEY}", _count_by),
         (rf"{_COUNT} {_NOUN}{_PLACE}{_WHERE}", _count),
-        (rf"{_ASK}(?:all )?(?:of )?(?:the )?{_DISTINCT}{_PLACE}", _distinct),
+        (rf"(?:(?:{_SHOW}|what are) )?(?:all )?(?:of )?(?:the )?{_DISTINCT}{_PLACE}", _distinct),
         (rf"(?:which|what) {_NOUN} (?:has|have) the {_SIZE} {_KEY}", _having_most),
         (rf"(?:{_SHOW} )?the {_NOUN} with the {_SIZE} {_KEY}", _having_most),
         (rf"{_ASK}(?:the )?(?P<number>\d{{1,3}}) {_NOUN} with the {_SIZE} {_KEY}", _top),

@@ -112,6 +112,7 @@ def test_a_plain_question_selects_records(question: str, answer: list[int]) -> N
         "which customer has the most orders",
         "what is the highest unit price in Rome",
         "what is the latest order",
+        "what is the unique id",
         "average status",
         "average unit price by city",
         "list the names of all orders",
