@@ -26,7 +26,7 @@ from domain.errors import InvalidField, QueryTooCostly
 MEMORY_BYTES = 320 << 20
 READ_SECONDS = 6
 EVALUATE_SECONDS = 2
-_NICER = 5
+_NICER = 10
 
 TOO_LARGE = "The query takes more memory than it has: the data, or what the expression makes, is too large."
 
