@@ -30,6 +30,8 @@ _TABLE: dict[type[errors.SpillgateError], tuple[int, str, Mapping[str, str]]] = 
     errors.UnsupportedMedia: (415, "Unsupported media type", {}),
     errors.RangeNotSatisfiable: (416, "Range not satisfiable", {}),
     errors.InvalidField: (422, "Invalid field", {}),
+    errors.NotQueryable: (422, "Not queryable", {}),
+    errors.QueryTooCostly: (422, "Query too costly", {}),
     errors.SpillgateError: (500, "Internal error", {}),
     errors.Incomplete: (502, "Incomplete", {}),
     errors.Overloaded: (503, "Overloaded", RETRY_AFTER),

@@ -175,6 +175,14 @@ EXAMPLES: dict[str, Any] = {
         "next_offset": None,
         "view": "raw",
     },
+    "query": {
+        "result": [{"value": "ok", "count": 4117}, {"value": "failed", "count": 89}],
+        "type": "array",
+        "kind": "ndjson",
+        "total": 2,
+        "next_offset": None,
+        "truncated": False,
+    },
     "extract": {
         "text": f"ABSTRACT FROM TOOL OUTPUT execute_shell WITH HANDLE {_HANDLE}, STRATEGY:truncate:\n\n…",
         "body": "…",

@@ -11,7 +11,7 @@ from app import __version__, errors, openapi
 from app.access import ApiKeys
 from app.door import Door
 from app.queries import known_only
-from app.routes import accounting, check, extract, health, results, sessions, stored, tools
+from app.routes import accounting, check, extract, health, query, results, sessions, stored, tools
 from app.runtime import Runtime, open_runtime
 from app.settings import Settings
 from app.sweeper import sweep_forever
@@ -22,6 +22,7 @@ ROUTERS = (
     results.router,
     health.router,
     extract.router,
+    query.router,
     stored.router,
     check.router,
     sessions.router,

@@ -23,6 +23,7 @@ from domain.errors import ConfigError, InvalidPolicy
 from domain.ports import Clock, Ledger, ResultStore, Tokenizer
 from domain.results import Durability
 from extraction.models import Models
+from extraction.querying import Queries
 from policies.book import PolicyBook
 from policies.documents import PolicyDocument, from_toml
 from storage import open_ledger, open_store
@@ -63,6 +64,7 @@ class Runtime:
     purses: Purses
     readiness: Readiness
     runs: Runs = field(default_factory=Runs)
+    queries: Queries = field(default_factory=Queries)
     new_entry_id: EntryIds = field(default_factory=EntryIds)
     # One at a time: the tokenizer holds the GIL, more threads would only fight the event loop for it.
     counting: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))

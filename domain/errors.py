@@ -7,7 +7,9 @@ SpillgateError
 │   └── BadPattern
 ├── InvalidField          well-formed, but a value is wrong
 │   ├── IdempotencyKeyReused
-│   └── InvalidPolicy
+│   ├── InvalidPolicy
+│   ├── NotQueryable      the result is no data that can be queried
+│   └── QueryTooCostly    it takes more time, memory or room than a query has
 ├── Unauthorized · Forbidden
 ├── NotFound
 │   ├── ResultNotFound
@@ -71,6 +73,14 @@ class IdempotencyKeyReused(InvalidField):
 
 class InvalidPolicy(InvalidField):
     code = "invalid_policy"
+
+
+class NotQueryable(InvalidField):
+    code = "not_queryable"
+
+
+class QueryTooCostly(InvalidField):
+    code = "query_too_costly"
 
 
 class Unauthorized(SpillgateError):

@@ -26,6 +26,8 @@ STATUSES = {
     errors.InvalidField: 422,
     errors.IdempotencyKeyReused: 422,
     errors.InvalidPolicy: 422,
+    errors.NotQueryable: 422,
+    errors.QueryTooCostly: 422,
     errors.Unauthorized: 401,
     errors.Forbidden: 403,
     errors.NotFound: 404,

@@ -55,6 +55,7 @@ def test_every_route_of_the_contract_is_there(document: dict[str, Any]) -> None:
         "HEAD /results/{handle}/content",
         "GET /results/{handle}/lines",
         "GET /results/{handle}/grep",
+        "GET /results/{handle}/query",
         "PUT /sessions/{session_id}",
         "GET /sessions/{session_id}",
         "DELETE /sessions/{session_id}",

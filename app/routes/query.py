@@ -1,0 +1,64 @@
+"""A query over stored data."""
+
+from functools import partial
+from typing import Annotated, Any, Literal
+
+import msgspec
+from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import BaseModel
+
+from app.lookup import look_up
+from app.openapi import example_of, problems
+from app.reading import account_texts
+from app.runtime import Runtime
+from content.query import MAX_EXPRESSION_CHARS
+from domain.results import StoredResult
+from extraction.query_process import Asked
+
+router = APIRouter(tags=["results"])
+
+UNCAPPED_BYTES = 1 << 18
+"""How long an answer may be where the policy sets no size cap."""
+
+
+class QueryOut(BaseModel):
+    """`total` and `next_offset` are those of an array; `truncated`: `result` is not all of the value."""
+
+    result: Any
+    type: Literal["array", "object", "string", "number", "boolean", "null"]
+    kind: Literal["json", "ndjson", "csv"]
+    total: int | None
+    next_offset: int | None
+    truncated: bool
+
+
+@router.get(
+    "/results/{handle:path}/query",
+    summary="Query JSON, NDJSON, CSV or TSV",
+    response_model=QueryOut,
+    responses={200: example_of("query"), **problems(401, 404, 410, 422, 503)},
+)
+async def get_query(
+    request: Request,
+    handle: Annotated[str, Path(description="As the handle message gives it.")],
+    expression: Annotated[
+        str,
+        Query(min_length=1, max_length=MAX_EXPRESSION_CHARS, description="JMESPath, over all of the data."),
+    ],
+    limit: Annotated[int, Query(ge=1, le=10_000, description="Items of an array.")] = 100,
+    offset: Annotated[int, Query(ge=0, description="Items to skip: the `next_offset` of a page.")] = 0,
+) -> Response:
+    rt: Runtime = request.app.state.runtime
+    stored = await look_up(rt, request.scope["tenant"], handle)
+    asked = Asked(await _cap(rt, stored), expression, "", stored.tool_name, limit, offset)
+    found = await rt.queries.ask(asked, stored.measure.bytes, partial(rt.store.read, stored))
+    await account_texts(rt, stored, [bytes(found.slice.result).decode()])
+    answer = {**msgspec.structs.asdict(found.slice), "kind": found.kind}
+    return Response(msgspec.json.encode(answer), media_type="application/json")
+
+
+async def _cap(rt: Runtime, stored: StoredResult) -> int:
+    """In bytes: an answer is held to what a result of this tool is held to."""
+    session = await rt.ledger.session(stored.key)
+    policy = rt.policies.policy(stored.tool_name, session.policy if session else None)
+    return min(policy.max_bytes or UNCAPPED_BYTES, UNCAPPED_BYTES)

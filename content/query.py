@@ -1,0 +1,140 @@
+"""JMESPath over a value: the language as specified, a few functions besides, and errors of ours."""
+
+import json
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from jmespath import exceptions, functions, parser, visitor
+
+from domain.errors import InvalidField
+
+MAX_EXPRESSION_CHARS = 4096
+
+_HELP = "The language is explained at https://jmespath.org."
+
+
+class _Functions(functions.Functions):
+    @functions.signature({"types": ["array"]}, {"types": ["expref"]})
+    def _func_count_by(self, array: list[object], expref: Any) -> list[dict[str, object]]:
+        """How often each value occurs, the most frequent first."""
+        values: dict[object, object] = {}
+        counts: dict[object, int] = {}
+        for item in array:
+            value = expref.visit(expref.expression, item)
+            key = _identity(value)
+            values.setdefault(key, value)
+            counts[key] = counts.get(key, 0) + 1
+        ordered = sorted(counts, key=lambda key: -counts[key])
+        return [{"value": values[key], "count": counts[key]} for key in ordered]
+
+    @functions.signature({"types": ["array"]})
+    def _func_unique(self, array: list[object]) -> list[object]:
+        """Each value once, in the order of their first."""
+        values: dict[object, object] = {}
+        for value in array:
+            values.setdefault(_identity(value), value)
+        return list(values.values())
+
+    @functions.signature({"types": ["array"]}, {"types": ["expref"]})
+    def _func_all_max_by(self, array: list[object], expref: Any) -> list[object]:
+        """Every item with the greatest key, in order; items whose key is null are passed over."""
+        return _all_at(max, "all_max_by", array, expref)
+
+    @functions.signature({"types": ["array"]}, {"types": ["expref"]})
+    def _func_all_min_by(self, array: list[object], expref: Any) -> list[object]:
+        return _all_at(min, "all_min_by", array, expref)
+
+
+def _all_at(
+    extreme: Callable[[list[Any]], object], name: str, array: list[object], expref: Any
+) -> list[object]:
+    keys = [expref.visit(expref.expression, item) for item in array]
+    known = [key for key in keys if key is not None]
+    for key in known:
+        if isinstance(key, bool) or not isinstance(key, int | float | str):
+            raise exceptions.JMESPathTypeError(name, None, type(key).__name__, ["number", "string"])
+    best = extreme(known) if known else None
+    return [item for item, key in zip(array, keys, strict=True) if key is not None and key == best]
+
+
+def _identity(value: object) -> object:
+    """Equal for values that JSON takes for equal: true is not 1."""
+    if isinstance(value, bool | list | dict):
+        return (json.dumps(value, sort_keys=True),)
+    return value
+
+
+def _ordered(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A number is neither less nor greater than a string."""
+
+    def compared(left: Any, right: Any) -> Any:
+        return compare(left, right) if isinstance(left, str) == isinstance(right, str) else None
+
+    return compared
+
+
+class _Interpreter(visitor.TreeInterpreter):
+    COMPARATOR_FUNC = visitor.TreeInterpreter.COMPARATOR_FUNC | {
+        "lt": _ordered(operator.lt),
+        "gt": _ordered(operator.gt),
+        "lte": _ordered(operator.le),
+        "gte": _ordered(operator.ge),
+    }
+
+
+class Query:
+    """An expression, ready to be evaluated. It is not bounded: that is for the process to see to."""
+
+    __slots__ = ("_tree",)
+
+    def __init__(self, expression: str) -> None:
+        """Raises InvalidField, which says where the expression is wrong and repeats nothing of it."""
+        if len(expression) > MAX_EXPRESSION_CHARS:
+            raise InvalidField(f"The expression has more than {MAX_EXPRESSION_CHARS:,} characters.")
+        try:
+            self._tree = parser.Parser().parse(expression).parsed
+        except exceptions.ParseError as error:
+            raise InvalidField(f"{_place(error, expression)} {_HELP}") from None
+        except exceptions.JMESPathError:
+            raise InvalidField(f"The expression is empty. {_HELP}") from None
+        except RecursionError:
+            raise InvalidField("The expression is nested too deeply.") from None
+
+    def evaluate(self, value: object) -> object:
+        """Raises InvalidField for what this value does not allow."""
+        options = visitor.Options(custom_functions=_Functions())
+        try:
+            return _Interpreter(options).visit(self._tree, value)
+        except exceptions.ArityError as error:
+            raise InvalidField(
+                f"{error.function_name}() takes {error.expected_arity} arguments, not {error.actual_arity}."
+            ) from None
+        except exceptions.JMESPathTypeError as error:
+            raise InvalidField(_wrong_type(error)) from None
+        except exceptions.UnknownFunctionError:
+            known = ", ".join(sorted(_Functions.FUNCTION_TABLE))
+            raise InvalidField(f"A function is not known. Known are: {known}.") from None
+        except RecursionError:
+            raise InvalidField("The expression, or what it makes, is nested too deeply.") from None
+        except (TypeError, ValueError, ArithmeticError):
+            raise InvalidField(
+                "A function or a slice cannot take a value that it gets here: numbers and strings cannot be "
+                "ordered together, a slice's step cannot be 0."
+            ) from None
+
+
+def _place(error: exceptions.ParseError, expression: str) -> str:
+    if isinstance(error, exceptions.IncompleteExpressionError):
+        return "The expression is not JMESPath: something is missing at its end."
+    column = min(error.lex_position, len(expression)) + 1
+    return f"The expression is not JMESPath: it cannot be read on from character {column}."
+
+
+def _wrong_type(error: exceptions.JMESPathTypeError) -> str:
+    expected = " or ".join(error.expected_types)
+    actual = functions.TYPES_MAP.get(error.actual_type, error.actual_type)
+    advice = ""
+    if actual == "null":
+        advice = " Leave such values out first: [?field != `null`]."
+    return f"{error.function_name}() takes {expected}, and gets {actual} here.{advice}"

@@ -1,0 +1,154 @@
+"""Delimited text as rows: objects keyed by the header, with numbers where a whole column is numeric."""
+
+import csv
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Literal
+
+from domain.errors import NotQueryable
+
+Cell = str | int | float | None
+Quoting = Literal[0, 3]
+Row = dict[str, Cell | list[str]]
+
+MORE = "_more"
+"""The key of the cells that a row has beyond the header."""
+
+_MARKS = "\t,;"
+_SAMPLED = 60
+_QUOTED = re.compile(r'"[^"]*"')
+# Leading zeros belong to codes, not to numbers; a float holds no more than 308 digits.
+_NUMBER = re.compile(r"\s*-?(?:0|[1-9]\d{0,300})(?:\.\d{1,300})?(?:[eE][+-]?\d{1,3})?\s*")
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+_LINE_NUMBER = re.compile(r"^(?: +\d{1,7}\t| *\d{1,7}→)", re.MULTILINE)
+_YEAR = re.compile(r"(?:19|20)\d\d")
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    names: list[str]
+    numeric: list[bool]
+    has_header: bool
+
+
+def read_table(text: str) -> list[Row]:
+    """Read twice, so that no more is held than the rows it answers. Raises NotQueryable for quotes that never
+    close: the rows behind them would be lost in one cell."""
+    if _is_numbered(text):
+        text = _LINE_NUMBER.sub("", text)
+    mark = _mark_of(text)
+    quoting: Quoting = csv.QUOTE_MINIMAL
+    csv.field_size_limit(max(len(text), 1))
+    try:
+        columns = _columns(_split(text, mark, quoting))
+    except csv.Error:
+        if mark != "\t":
+            raise NotQueryable(
+                "The result looks like CSV, but a quote in it is not closed, or text follows one that is. "
+                "Read it by lines or grep."
+            ) from None
+        # Databases print tabs between cells and leave quotes as they are.
+        quoting = csv.QUOTE_NONE
+        columns = _columns(_split(text, mark, quoting))
+    rows = islice(_split(text, mark, quoting), int(columns.has_header), None)
+    return [_row(columns, cells) for cells in rows]
+
+
+def _is_numbered(text: str) -> bool:
+    """True where a tool such as `cat -n` put a number before every line."""
+    lines = text[: 1 << 14].split("\n")[:_SAMPLED]
+    return all(_LINE_NUMBER.match(line) for line in lines[:-1] or lines)
+
+
+def _mark_of(text: str) -> str:
+    """The separator that stands equally often in the most of the first lines."""
+    lines = [_QUOTED.sub("", line) for line in text[: 1 << 14].split("\n")[:_SAMPLED] if line.strip()]
+
+    def agreeing(mark: str) -> int:
+        first = lines[0].count(mark) if lines else 0
+        return sum(1 for line in lines if first and line.count(mark) == first)
+
+    return max(_MARKS, key=agreeing)
+
+
+def _split(text: str, mark: str, quoting: Quoting) -> Iterator[list[str]]:
+    """Rows of cells. Raises csv.Error."""
+    lines = (line[0] for line in _LINE.finditer(text))
+    return filter(None, csv.reader(lines, delimiter=mark, quoting=quoting, strict=True))
+
+
+def _columns(rows: Iterator[list[str]]) -> _Columns:
+    first = next(rows, [])
+    sample = list(islice(rows, _SAMPLED))
+    has_header = _is_header(first, sample)
+    names = _names(first if has_header else [""] * len(first))
+    body = chain([] if has_header else [first], sample, rows)
+    return _Columns(names, _numeric(body, len(first)), has_header)
+
+
+def _is_header(first: Sequence[str], sample: Sequence[Sequence[str]]) -> bool:
+    """False where the first row is data: it has numbers, and nothing that is text above numbers."""
+    numbers = [column for column, cell in enumerate(first) if _NUMBER.fullmatch(cell)]
+    if all(_is_year_above(first, column, sample) for column in numbers):
+        return True
+    numeric = _numeric(sample, len(first))
+    return any(
+        is_number and cell.strip() and not _NUMBER.fullmatch(cell)
+        for cell, is_number in zip(first, numeric, strict=True)
+    )
+
+
+def _is_year_above(first: Sequence[str], column: int, sample: Sequence[Sequence[str]]) -> bool:
+    """A year as a column's name: below it stands something else."""
+    below = [cells[column] for cells in sample if column < len(cells)]
+    return bool(_YEAR.fullmatch(first[column].strip())) and any(not _YEAR.fullmatch(cell) for cell in below)
+
+
+def _names(header: Sequence[str]) -> list[str]:
+    """A name for each column; of equal ones, the later carry their column's number."""
+    names: list[str] = []
+    taken = {MORE}
+    for number, cell in enumerate(header, 1):
+        name = cell.strip() or f"column_{number}"
+        while name in taken:
+            name = f"{name}_{number}"
+        taken.add(name)
+        names.append(name)
+    return names
+
+
+def _numeric(rows: Iterable[Sequence[str]], width: int) -> list[bool]:
+    """Of each column, whether every cell is a number or empty, and not every one is empty."""
+    possible, seen = set(range(width)), set[int]()
+    for cells in rows:
+        for column in tuple(possible):
+            if column < len(cells) and cells[column]:
+                if _NUMBER.fullmatch(cells[column]):
+                    seen.add(column)
+                else:
+                    possible.remove(column)
+    return [column in possible & seen for column in range(width)]
+
+
+def _row(columns: _Columns, cells: Sequence[str]) -> Row:
+    names = columns.names
+    row: Row = {
+        name: _number(cell) if is_number else cell
+        for name, is_number, cell in zip(names, columns.numeric, cells, strict=False)
+    }
+    if len(cells) > len(names):
+        row[MORE] = list(cells[len(names) :])
+    for name in names[len(cells) :]:
+        row[name] = None
+    return row
+
+
+def _number(cell: str) -> int | float | None:
+    if not cell:
+        return None
+    try:
+        return int(cell)
+    except ValueError:
+        return float(cell)

@@ -1,0 +1,244 @@
+"""Queries over stored data, over HTTP."""
+
+import json
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+
+from extraction import querying
+from tests.conftest import StillClock
+
+pytestmark = pytest.mark.anyio
+
+ROWS = [
+    {"id": n, "level": "ERROR" if n % 50 == 0 else "ok", "ms": n * 1.5, "host": f"web-{n % 3}"}
+    for n in range(2000)
+]
+NDJSON = "\n".join(map(json.dumps, ROWS))
+CSV = "id,level,ms,host\r\n" + "".join(
+    f'{row["id"]},{row["level"]},{row["ms"]},"{row["host"]}"\r\n' for row in ROWS
+)
+HOSTILE = {
+    "exponential": "[@, @]" + " | [@, @]" * 60,
+    "nested": "map(&map(&length(to_string(@)), values(@)), @)" + " | [@, @, @, @, @, @] | []" * 12,
+    "strings": "[].to_string(@)" + " | [join('', @), join('', @)]" * 40,
+    "sorted": "[@, @, @, @] | []" + " | [@, @, @, @] | []" * 6 + " | sort_by(@, &to_string(@))",
+    "objects": "{a: @, b: @}" + " | {a: @, b: @}" * 60,
+}
+
+
+async def keep(client: httpx.AsyncClient, text: str, **fields: Any) -> str:
+    answer = await client.post("/results", json={"tool_name": "t", "content": text, **fields})
+    return str(answer.json()["handle"])
+
+
+async def asked(client: httpx.AsyncClient, handle: str, expression: str, **more: Any) -> dict[str, Any]:
+    answer = await client.get(f"/results/{handle}/query", params={"expression": expression, **more})
+    assert answer.status_code == 200, answer.text
+    told: dict[str, Any] = answer.json()
+    return told
+
+
+@pytest.mark.parametrize(("text", "kind"), [(json.dumps(ROWS), "json"), (NDJSON, "ndjson"), (CSV, "csv")])
+async def test_counts_lists_extremes_and_filters_are_answered(
+    client: httpx.AsyncClient, text: str, kind: str
+) -> None:
+    handle = await keep(client, text)
+    counted = await asked(client, handle, "length([?level == 'ERROR'])")
+    assert counted == {
+        "result": 40,
+        "type": "number",
+        "kind": kind,
+        "total": None,
+        "next_offset": None,
+        "truncated": False,
+    }
+    assert (await asked(client, handle, "max_by(@, &ms)"))["result"] == ROWS[-1]
+    assert (await asked(client, handle, "[?ms > `2995`].id"))["result"] == [1997, 1998, 1999]
+    by_host = await asked(client, handle, "count_by(@, &host)")
+    assert by_host["result"][0] == {"value": "web-0", "count": 667}
+
+
+async def test_an_array_is_paged_by_items(client: httpx.AsyncClient) -> None:
+    handle = await keep(client, NDJSON)
+    seen: list[int] = []
+    offset: int | None = 0
+    while offset is not None:
+        page = await asked(client, handle, "[?level == 'ERROR'].id", limit=17, offset=offset)
+        assert page["total"] == 40
+        assert page["truncated"]
+        seen += page["result"]
+        offset = page["next_offset"]
+    assert seen == list(range(0, 2000, 50))
+
+
+async def test_an_answer_keeps_to_the_sessions_size_cap(client: httpx.AsyncClient) -> None:
+    await client.put("/sessions/s", json={"policy": {"max_bytes": 1000}})
+    handle = await keep(client, json.dumps(ROWS), session_id="s")
+    page = await asked(client, handle, "@", limit=500)
+    assert len(json.dumps(page["result"], separators=(",", ":"))) <= 1000
+    assert page["next_offset"] == len(page["result"]) > 5
+    string = await asked(client, handle, "to_string(@)")
+    assert string["truncated"]
+    assert 900 < len(json.dumps(string["result"])) <= 1000
+    wide = await client.get(f"/results/{handle}/query", params={"expression": "{all: @}"})
+    assert wide.status_code == 422
+    assert wide.json()["code"] == "query_too_costly"
+    assert "an answer holds 1,000" in wide.json()["detail"]
+
+
+async def test_what_is_read_is_accounted(client: httpx.AsyncClient) -> None:
+    handle = await keep(client, json.dumps(ROWS))
+    page = await asked(client, handle, "[].host", limit=3)
+    entries = (await client.get("/accounting/entries", params={"type": "read"})).json()["entries"]
+    assert [entry["details"]["tool_output_handle"] for entry in entries] == [handle]
+    assert entries[0]["charactersOut"] == len(json.dumps(page["result"], separators=(",", ":")))
+    assert entries[0]["tokens_saved"] == -entries[0]["tokens_out"] < 0
+
+
+@pytest.mark.parametrize(
+    ("expression", "says"),
+    [
+        ("S3cret[?", "at its end"),
+        ("S3cret]x", "character 7"),
+        ("S3cret(@)", "Known are: abs"),
+        ("sum([].host)", "sum() takes array-number, and gets string here."),
+        ("&S3cret", "give it to a function"),
+        ("(" * 3000, "too deeply"),
+    ],
+)
+async def test_a_wrong_expression_is_422_and_says_what_to_do(
+    client: httpx.AsyncClient, expression: str, says: str
+) -> None:
+    handle = await keep(client, json.dumps(ROWS))
+    answer = await client.get(f"/results/{handle}/query", params={"expression": expression})
+    assert answer.status_code == 422
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["code"] == "invalid_field"
+    assert says in answer.json()["detail"]
+    assert "S3cret" not in answer.text
+    assert "web-" not in answer.text
+
+
+@pytest.mark.parametrize("parameters", [{}, {"expression": ""}, {"expression": "x" * 5000}, {"expr": "@"}])
+async def test_without_a_usable_expression_it_is_422(
+    client: httpx.AsyncClient, parameters: dict[str, str]
+) -> None:
+    handle = await keep(client, json.dumps(ROWS))
+    answer = await client.get(f"/results/{handle}/query", params=parameters)
+    assert answer.status_code == 422
+    assert answer.json()["code"] == "invalid_field"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("some words S3cret\n" * 2000, "plain text"),
+        ("<html><body>S3cret</body></html>\n" * 1000, "HTML"),
+        ('{"S3cret": 1,\n' + '"a": [1, 2],\n' * 2000, "line 2002, column 1"),
+        ("[" * 20_000, "too deeply"),
+        ('a,b,c\n1,2,3\n1,"S3cret,3\n' + "1,2,3\n" * 3000, "not closed"),
+    ],
+)
+async def test_what_is_no_data_is_named_and_another_way_is_told(
+    client: httpx.AsyncClient, text: str, says: str
+) -> None:
+    answer = await client.get(f"/results/{await keep(client, text)}/query", params={"expression": "@"})
+    assert answer.status_code == 422
+    assert answer.json()["code"] == "not_queryable"
+    assert says in answer.json()["detail"]
+    assert "grep" in answer.json()["detail"]
+    assert "S3cret" not in answer.text
+
+
+async def test_data_beyond_the_cap_is_not_queried(client: httpx.AsyncClient) -> None:
+    async def chunks() -> Any:
+        for _ in range(33):
+            yield b" " * (1 << 20)
+        yield b"[]"
+
+    sent = await client.post(
+        "/results", params={"tool_name": "t"}, content=chunks(), headers={"Content-Type": "text/plain"}
+    )
+    answer = await client.get(sent.headers["location"] + "/query", params={"expression": "@"})
+    assert answer.status_code == 422
+    assert answer.json()["code"] == "not_queryable"
+    assert "33,554,432" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "text", ["[" + "[]," * 9_000_000 + "[]]", "a,b,c\n" + "10,21,32\n" * 3_400_000], ids=["json", "csv"]
+)
+async def test_data_that_unpacks_to_far_more_is_refused(client: httpx.AsyncClient, text: str) -> None:
+    sent = await client.post(
+        "/results", params={"tool_name": "t"}, content=text, headers={"Content-Type": "text/plain"}
+    )
+    answer = await client.get(sent.headers["location"] + "/query", params={"expression": "@"})
+    assert answer.status_code == 422
+    assert answer.json()["code"] == "query_too_costly"
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_an_expression_without_end_is_stopped(client: httpx.AsyncClient, name: str) -> None:
+    handle = await keep(client, json.dumps(ROWS))
+    answer = await client.get(f"/results/{handle}/query", params={"expression": HOSTILE[name]})
+    assert answer.status_code == 422
+    assert answer.json()["code"] == "query_too_costly"
+    assert answer.json()["retryable"] is False
+
+
+async def test_the_service_answers_while_hostile_queries_run(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # However slow the machine: it is not the waiting that is tested here.
+    monkeypatch.setattr(querying, "WAIT_SECONDS", 600)
+    handle = await keep(client, json.dumps(ROWS))
+    refused: list[int] = []
+    answered = 0
+
+    async def attack(expression: str) -> None:
+        answer = await client.get(f"/results/{handle}/query", params={"expression": expression})
+        refused.append(answer.status_code)
+
+    async with anyio.create_task_group() as tasks:
+        for expression in list(HOSTILE.values())[:4]:
+            tasks.start_soon(attack, expression)
+        while len(refused) < 4:
+            assert (await client.get("/livez")).status_code == 200
+            answered += 1
+            await anyio.sleep(0.01)
+    assert refused == [422] * 4
+    assert answered > 50
+
+
+async def test_hostile_text_in_the_data_is_answered_as_json(client: httpx.AsyncClient) -> None:
+    text = '\ufeff{"a": "\\ud83d", "n": 12345678901234567890123, "x": NaN, "y": 1e999, "a b": 1, "a b": 2}'
+    handle = await keep(client, text, policy={"max_bytes": 50})
+    told = await asked(client, handle, '{s: a, n: n, x: x, y: y, d: "a b"}')
+    assert told["result"] == {
+        "s": "\ufffd",
+        "n": 12345678901234567890123,
+        "x": None,
+        "y": None,
+        "d": 2,
+    }
+
+
+async def test_an_unknown_handle_is_404(client: httpx.AsyncClient) -> None:
+    for handle in ("nonsense", "session-default/file-00000000-0000-4000-8000-000000000000"):
+        answer = await client.get(f"/results/{handle}/query", params={"expression": "@"})
+        assert answer.status_code == 404
+        assert answer.json()["code"] == "result_not_found"
+
+
+async def test_an_expired_or_ended_one_is_410(client: httpx.AsyncClient, clock: StillClock) -> None:
+    handle = await keep(client, NDJSON, session_id="s")
+    clock.pass_seconds(100_000)
+    answer = await client.get(f"/results/{handle}/query", params={"expression": "@"})
+    assert (answer.status_code, answer.json()["code"]) == (410, "result_expired")
+    other = await keep(client, NDJSON, session_id="r")
+    await client.delete("/sessions/r")
+    answer = await client.get(f"/results/{other}/query", params={"expression": "@"})
+    assert (answer.status_code, answer.json()["code"]) == (410, "session_ended")
