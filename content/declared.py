@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 _DECLARED = re.compile(
-    rb"^(?P<indent>[ \t]{0,8})"
+    rb"^[ \t]{0,8}"
     rb"(?:(?:export|default|public|private|protected|internal|static|abstract|final|sealed|async|open|data|local|"
     rb"declare|inline|unsafe|override|suspend|partial|pub(?:\([a-z]{1,9}\))?) )*+"
     rb"(?P<word>class|def|function|fn|func|fun|interface|struct|enum|trait|impl|type|module|mod|namespace|object|"

@@ -58,10 +58,11 @@ def _structure(path: str | None, data: bytes) -> tuple[str, list[str]]:
 
 
 def _told_apart(path: str | None, data: bytes) -> tuple[Numbered, Kind, Language | None]:
-    """What is not binary is code if its path says so; by itself only what looks like code or prose tells."""
+    """A file is code if its path says so; by itself only what looks like code or prose tells. A search in a
+    file is not the file."""
     source = unnumbered(data)
     kind = sniff(source.text)
-    if kind == Kind.BINARY:
+    if kind in (Kind.BINARY, Kind.GREP):
         return source, kind, None
     language = language_of(path, source.text if kind in (Kind.CODE, Kind.TEXT) else b"")
     return source, Kind.CODE if language else kind, language

@@ -2,8 +2,7 @@
 
 A script of its own that imports nothing of ours: it starts fast and stays small. A frame on either pipe is
 a length of four bytes, then that many. Asked in two: JSON of module, function, query and names, and the
-source text. Answered in one: JSON, whether the text breaks the
-grammar, and a list of `Found`.
+source text. Answered in one: JSON, whether the text breaks the grammar, and a list of `Found`.
 """
 
 import contextlib

@@ -183,6 +183,15 @@ def test_numbered_lines_are_read_without_their_numbers() -> None:
     ]
 
 
+def test_matches_in_a_source_file_are_no_source() -> None:
+    assert outline(KINDS[Kind.GREP], 1024, path="src/a.py").splitlines() == [
+        "Outline (grep):",
+        "3 lines in 2 files",
+        "src/a.py: 2",
+        "src/b.py: 1",
+    ]
+
+
 def test_structure_lists_what_is_no_source_too() -> None:
     assert structure("a.json", b'{"items": [{"id": 1}], "next": null}') == [
         "  - object with 2 keys",
