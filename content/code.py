@@ -1,6 +1,7 @@
 """What a source file defines, and on which lines."""
 
 from dataclasses import dataclass
+from itertools import islice
 from operator import attrgetter
 
 from content import declared
@@ -13,6 +14,8 @@ _LOOKED_AT = 1024 * 1024
 # About 2,500 lines. Grammars read 5 to 10 MB a second, patterns 50.
 _PARSED = 96 * 1024
 _NAME_CHARS = 120
+# A megabyte of source has about 3,000.
+_MOST_DECLARED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,8 @@ def _spans(text: bytes, language: Language | None) -> list[_Span]:
 
 
 def _declared(text: bytes, start: int) -> list[_Span]:
-    return [_Span(word, name, at, at, row, row) for word, name, at, row in declared.declarations(text, start)]
+    found = islice(declared.declarations(text, start), _MOST_DECLARED)
+    return [_Span(word, name, at, at, row, row) for word, name, at, row in found]
 
 
 def _placed(found: list[_Span], source: Numbered) -> list[Definition]:
