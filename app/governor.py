@@ -2,12 +2,16 @@
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import NamedTuple
+
+import anyio
 
 from app.body import Body
 from app.runtime import Runtime
 from app.telemetry import log_stored
+from content.paths import path_of
 from content.preview import Preview, preview
 from domain.accounting import AccountingEntry, EntryDetails, EntryStatus, EntryType, split_tool_name
 from domain.budget import Session
@@ -157,7 +161,8 @@ class _Call(NamedTuple):
             return ""
         size = self.policy.preview_bytes
         head, tail = await self.body.ends(_PREVIEWED_BYTES, size)
-        return preview(self.policy.preview, head, tail, self.measure.bytes, size)
+        shown = partial(preview, self.policy.preview, head, tail, self.measure.bytes, size)
+        return await anyio.to_thread.run_sync(shown, path_of(self.result.tool_arguments))
 
     def _stored(self) -> StoredResult:
         result, now = self.result, self.rt.clock()

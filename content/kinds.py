@@ -3,6 +3,8 @@
 import re
 from enum import StrEnum
 
+from content.numbering import unnumbered
+
 
 class Kind(StrEnum):
     JSON = "json"
@@ -34,7 +36,8 @@ _HTML = re.compile(
 _XML = re.compile(rb"<(?:\?xml|!--|!DOCTYPE|[A-Za-z_][\w:.-]*[\s/>])")
 _HIT = re.compile(rb"[\w./@+~-]{1,300}[:-]\d{1,8}[:-](?!\d)")
 _STAMP = re.compile(
-    rb"[\[(]?(?:\d{4}[-/]\d\d[-/]\d\d[T ]\d|(?:\d\d-\d\d )?\d\d:\d\d:\d\d|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d"
+    rb"[\[(]?(?:\d{4}[-/]\d\d[-/]\d\d[T ]\d|(?:\d\d-\d\d )?\d\d:\d\d:\d\d"
+    rb"|(?:[A-Z][a-z]{2} )?[A-Z][a-z]{2} [ \d]\d \d\d:\d\d"
     rb"|\[?(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|FATAL|CRITICAL)\b)"
     rb"|\S+ \S+ \S+ \[\d\d/[A-Z][a-z]{2}/\d{4}:"
 )
@@ -43,6 +46,8 @@ _MARKDOWN = re.compile(
 )
 _QUOTED = re.compile(rb'"[^"]*"')
 _HEADING = re.compile(rb"#{1,6} \S|```")
+# Messages of compilers and lines of code have commas too.
+_UNLIKE_A_HEADER = re.compile(rb"[{}=]|:\s|:\Z|\(\d+,")
 _CODE = re.compile(
     rb"\s*(?:#!/|#include\b|import [\w.{*\"']|from [\w.]+ import |def \w+\(|class \w+[(:{ ]|async def "
     rb"|(?:export |public |private |static |async |pub )*(?:function|fn|func|interface|struct|enum|impl) ?\w*"
@@ -59,7 +64,7 @@ def sniff(head: bytes, tool_name: str = "") -> Kind:
     lines = [line for line in head.split(b"\n")[:_LINES] if line.strip()]
     if not lines:
         return Kind.TEXT
-    if _JSON.match(head):
+    if _JSON.match(head) and not _STAMP.match(head):
         records = sum(1 for line in lines[:5] if _RECORD.match(line))
         return Kind.NDJSON if records >= 2 and records == len(lines[:5]) else Kind.JSON
     if head.startswith(b"<"):
@@ -81,7 +86,7 @@ def _by_lines(lines: list[bytes], tool_name: str) -> Kind:
     if hits >= 0.6 or ("grep" in tool_name and hits + numbered >= 0.2):
         return Kind.GREP
     if numbered >= 0.7:
-        lines = [_NUMBERED.sub(b"", line, count=1) for line in lines]
+        lines = unnumbered(b"\n".join(lines)).text.split(b"\n")
     if _is_table(lines):
         return Kind.CSV
     if _share(_HEADING, lines) and _share(_MARKDOWN, lines) >= 0.15 and _share(_CODE, lines) < 0.3:
@@ -94,14 +99,17 @@ def _share(pattern: re.Pattern[bytes], lines: list[bytes]) -> float:
 
 
 def _is_table(lines: list[bytes]) -> bool:
-    """As many separators outside quotes in every line; the last line may be cut."""
+    """As many separators outside quotes in every line; the last may be cut, and quoted cells have lines."""
     whole = lines[:-1] if len(lines) > 2 else lines
-    if len(whole) < 2:
+    if len(whole) < 2 or _CODE.match(lines[0]):
         return False
-    return any(_is_separator(mark, whole) for mark in (b"\t", b",", b";"))
+    bare = [_QUOTED.sub(b"", line) for line in whole]
+    joined = _QUOTED.sub(b"", b"\n".join(whole)).split(b"\n")
+    return any(_is_separator(mark, rows) for rows in (bare, joined) for mark in (b"\t", b",", b";"))
 
 
 def _is_separator(mark: bytes, lines: list[bytes]) -> bool:
-    counts = [_QUOTED.sub(b"", line).count(mark) for line in lines]
+    counts = [line.count(mark) for line in lines]
     enough = counts[0] >= 2 or (counts[0] == 1 and len(lines) >= 5)
-    return enough and counts.count(counts[0]) >= 0.9 * len(lines) and not _CODE.match(lines[0])
+    unlike = _UNLIKE_A_HEADER.search(lines[0])
+    return enough and not unlike and counts.count(counts[0]) >= 0.9 * len(lines)

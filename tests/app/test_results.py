@@ -215,6 +215,21 @@ async def test_a_preview_follows_the_message_after_a_blank_line(
     assert len(preview.encode()) <= 200
 
 
+async def test_the_outline_of_a_source_file_follows_the_ending_of_its_path(client: httpx.AsyncClient) -> None:
+    source = "".join(
+        f"    {n}\tfunc Get{n}() int {{\n" if n % 3 == 0 else f"    {n}\t}}\n" for n in range(3, 2000)
+    )
+    told = await post(
+        client,
+        source,
+        tool_arguments={"path": "src/get.go"},
+        policy={"preview": "outline", "preview_bytes": 200},
+    )
+    lines = told.json()["content"].split("\n\n", 1)[1].splitlines()
+    assert lines[0].startswith("Outline (go")
+    assert lines[1:3] == ["func Get3 (line 3)", "func Get6 (line 6)"]
+
+
 async def test_the_answer_has_the_documented_shape(client: httpx.AsyncClient) -> None:
     for content in ("small", BIG):
         msgspec.json.decode((await post(client, content)).content, type=ResultOut, strict=True)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from content import cut
 from content.kinds import Kind, sniff
-from content.outline import outline
+from content.outline import outline, structure
 from content.preview import Preview, preview
 
 LOG = b"".join(
@@ -129,3 +129,76 @@ def test_head_and_tail_name_what_is_between() -> None:
     assert preview(Preview.HEAD_TAIL, b"short", b"short", 5, 248) == "short"
     assert preview(Preview.NONE, data, data, 1000, 248) == ""
     assert preview(Preview.HEAD, data, data, 1000, 10) == "a" * 10
+
+
+def test_source_shows_what_it_defines_nested_and_under_its_language() -> None:
+    data = b"class A {\n  f() {\n    return 1;\n  }\n}\n"
+    assert outline(data, 1024, path="a.js").splitlines() == [
+        "Outline (javascript):",
+        "class A (line 1)",
+        "  method f (line 2)",
+    ]
+    assert preview(Preview.OUTLINE, data, b"", len(data), 1024, "a.js") == outline(data, 1024, path="a.js")
+
+
+def test_a_log_that_begins_with_brackets_is_no_json() -> None:
+    data = b"[2016-12-19 21:00:06,509] INFO Rolled (kafka.log.Log)\n" * 5
+    assert outline(data, 1024).splitlines()[:3] == ["Outline (log):", "6 lines", "levels: INFO 5"]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (b"03-17 16:13:38.811  1702  2395 D WindowManager: ERROR in words\n", "levels: DEBUG 3"),
+        (b"[Thu Jun 09 06:07:04 2005] [notice] LDAP: Built\n", "levels: NOTICE 3"),
+        (b'2024-05-01T10:00:00Z level=warn msg="INFO"\n', "levels: WARN 3"),
+        (b'1.2.3.4 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 404 12 "-"\n', "status: 404 3"),
+    ],
+)
+def test_levels_and_status_are_counted_once_a_line(line: bytes, told: str) -> None:
+    assert told in outline(line * 3, 1024).splitlines()
+
+
+def test_messages_of_a_compiler_are_no_table() -> None:
+    data = b"src/a.ts(227,28): error TS2663: Cannot find name 'x'.\n" * 6
+    assert sniff(data) is Kind.TEXT
+
+
+def test_a_quoted_cell_may_have_separators_and_line_ends() -> None:
+    data = b'id,"name, first",note\n1,Ann,"two\nlines"\n2,Bo,x\n3,Cy,y\n4,Di,z\n\n'
+    assert outline(data, 1024).splitlines()[1:] == ['3 columns: id,"name, first",note', "4 rows"]
+
+
+def test_elements_are_counted_outside_of_comments() -> None:
+    data = b'<?xml version="1.0"?>\n<!-- <N/A> --><rules>' + b"<rule/>" * 3 + b"<!-- <left"
+    assert outline(data, 1024).splitlines()[1:] == ["root element: rules", "  rule: 3"]
+
+
+def test_numbered_lines_are_read_without_their_numbers() -> None:
+    data = b"   10\t# One\n   11\t\n   12\t## Two\n   13\t- a\n"
+    assert outline(data, 1024).splitlines() == ["Outline (markdown):", "# One (line 10)", "## Two (line 12)"]
+    assert outline(b"id\tname\n1\tAnn\n2\tBo\n3\tCy\n4\tDi\n5\tEd\n", 1024).splitlines()[1:] == [
+        "2 columns: id name",
+        "5 rows",
+    ]
+
+
+def test_matches_in_a_source_file_are_no_source() -> None:
+    assert outline(KINDS[Kind.GREP], 1024, path="src/a.py").splitlines() == [
+        "Outline (grep):",
+        "3 lines in 2 files",
+        "src/a.py: 2",
+        "src/b.py: 1",
+    ]
+
+
+def test_structure_lists_what_is_no_source_too() -> None:
+    assert structure("a.json", b'{"items": [{"id": 1}], "next": null}') == [
+        "  - object with 2 keys",
+        "    - items: array of 1",
+        "      - first item: object with 1 keys",
+        "        - id: number",
+        "    - next: null",
+    ]
+    assert structure(None, KINDS[Kind.CSV]) == ["  - 3 columns: id,name,city", "  - 3 rows"]
+    assert structure(None, KINDS[Kind.TEXT]) == structure(None, KINDS[Kind.BINARY]) == []

@@ -1,0 +1,48 @@
+"""Line numbers that a read tool puts before each line: taken off, and kept as the numbers of the lines."""
+
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+
+_NUMBER = re.compile(rb"[ ]{0,8}(\d{1,7})(?:\t|\xe2\x86\x92|\||:)")
+_LOOKED_AT = 60
+_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """`text` without numbers, in as many rows as before; rows that had none are empty. `numbers` are theirs,
+    None where no row had one."""
+
+    text: bytes
+    numbers: list[int] | None = None
+
+    def line(self, row: int) -> int:
+        """The number of a row that is counted from 0."""
+        return row + 1 if self.numbers is None else self.numbers[min(row, len(self.numbers) - 1)]
+
+
+def unnumbered(data: bytes) -> Numbered:
+    """As it is, unless half of the first lines begin with numbers that grow."""
+    first = [line for line in data.split(b"\n", _LOOKED_AT)[:_LOOKED_AT] if line.strip()]
+    found = [match for match in map(_NUMBER.match, first) if match]
+    numbers = [int(match[1]) for match in found]
+    if len(numbers) < max(2, _SHARE * len(first)) or any(b <= a for a, b in pairwise(numbers)):
+        return Numbered(data)
+    # A table with a header, whose first column counts its rows.
+    if found[0][0].endswith(b"\t") and found[0].string is not first[0]:
+        return Numbered(data)
+    return _taken_off(data.split(b"\n"))
+
+
+def _taken_off(lines: list[bytes]) -> Numbered:
+    texts: list[bytes] = []
+    numbers: list[int] = []
+    for line in lines:
+        match = _NUMBER.match(line)
+        texts.append(line[match.end() :] if match else b"")
+        numbers.append(int(match[1]) if match else (numbers[-1] if numbers else 0))
+    # Some put a space after the mark, some only the text's own.
+    if all(text.startswith(b" ") for text in texts if text.strip()):
+        texts = [text[1:] for text in texts]
+    return Numbered(b"\n".join(texts), numbers)
