@@ -7,12 +7,17 @@ from typing import Any
 
 import httpx
 import pytest
+from hypothesis import settings as hypothesis_settings
 
 from app.main import Spillgate, create_app
 from app.runtime import open_runtime
 from app.settings import Settings
 
 Serve = Callable[..., AbstractAsyncContextManager[httpx.AsyncClient]]
+
+# How long an example takes says more of the machine than of the code: that is measured in bench/.
+hypothesis_settings.register_profile("untimed", deadline=None)
+hypothesis_settings.load_profile("untimed")
 
 
 class StillClock:
