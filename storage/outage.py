@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from domain.errors import StorageError, StoreFull, StoreUnavailable
+from storage.redis_errors import Busy
 
 T = TypeVar("T")
 PAUSE_SECONDS = 0.5
@@ -34,7 +35,10 @@ class Outage:
         self._debts.append(pay)
 
     def begin(self, error: StoreUnavailable) -> None:
+        """Raises the error where it is no reason: a flood must not divide the budgets of its sessions."""
         if not self.is_on:
+            if isinstance(error, Busy):
+                raise error
             self.is_on = True
             self._changed(error.detail)
             self._watching = asyncio.create_task(self._watch())

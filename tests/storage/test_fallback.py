@@ -338,6 +338,20 @@ async def test_a_page_that_begins_while_redis_is_there_ends_while_it_is_away(
     assert (await pair.ledger.entries(EVERYTHING, 2, page.next_cursor)).entries == kept[2:]
 
 
+async def test_a_flood_is_no_outage(opened: Open, redis: RedisServer) -> None:
+    pair = await opened(f"{redis.url}?max_connections=1")
+    await pair.ledger.append(entry())
+    redis.pause()
+    waiting = asyncio.create_task(pair.ledger.append(entry()))
+    await asyncio.sleep(0.1)
+    with pytest.raises(StoreUnavailable, match="busy"):
+        await pair.ledger.append(entry())
+    assert pair.said == []
+    redis.resume()
+    await waiting
+    assert len((await pair.ledger.entries(EVERYTHING, 10, None)).entries) == 2
+
+
 async def test_an_outage_is_told_once_and_ends_by_itself(opened: Open, redis: RedisServer) -> None:
     pair = await opened(redis.url)
     redis.kill()
