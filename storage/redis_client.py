@@ -7,6 +7,7 @@ import asyncio
 import hashlib
 import itertools
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -21,6 +22,7 @@ from domain.results import Durability
 from storage.redis_breaker import Breaker
 from storage.redis_errors import DRIVER_ERRORS, Busy, translated
 from storage.redis_facts import Facts, facts_of, worst_of
+from storage.redis_patience import patience_of_caller
 from storage.redis_topology import Topology, open_topology
 from storage.redis_url import RedisUrl, parse_redis_url
 from storage.redis_wire import Arg as Arg
@@ -29,7 +31,8 @@ from storage.redis_wire import Command, converse
 T = TypeVar("T")
 
 OPERATION_SECONDS = 2.0
-"""The outer bound of everything here: connecting, the one retry and redirections included."""
+"""The outer bound of everything here: connecting, the one retry and redirections included. A caller who has
+waited for slow answers before waits less: redis_patience.py."""
 
 COMMAND_SECONDS = 1.0
 AOF_SECONDS = 0.9
@@ -153,9 +156,11 @@ class RedisClient:
         return worst_of(found)
 
     async def _in_time(self, act: Callable[[], Awaitable[T]]) -> T:
+        begun, patience = time.monotonic(), patience_of_caller()
+        seconds = min(OPERATION_SECONDS, patience.left(begun))
         attempt = self._breaker.enter()
         try:
-            async with asyncio.timeout(OPERATION_SECONDS):
+            async with asyncio.timeout(seconds):
                 done = await act()
         except DRIVER_ERRORS as error:
             failure = translated(error)
@@ -167,6 +172,8 @@ class RedisClient:
         except BaseException:
             self._breaker.left(attempt)
             raise
+        finally:
+            patience.waited(begun, time.monotonic())
         self._breaker.succeeded(attempt)
         return done
 

@@ -3,14 +3,16 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from domain.accounting import AccountingEntry, EntryDetails
 from domain.budget import Session
-from domain.errors import InvalidField
+from domain.errors import InvalidField, StoreUnavailable
 from domain.handles import SessionKey
+
+T = TypeVar("T")
 
 # Lua counts in doubles: up to here they are exact.
 _LARGEST = 1 << 53
@@ -69,12 +71,26 @@ class Sums(msgspec.Struct, array_like=True):
     latest: int
 
 
+def _decoder(kind: type[T]) -> Callable[[bytes], T]:
+    decode = msgspec.msgpack.Decoder(kind).decode
+
+    def decoded(packed: bytes) -> T:
+        try:
+            return decode(packed)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise StoreUnavailable(
+                "What Redis answered is not one of our records: it was damaged, there or on its way."
+            ) from None
+
+    return decoded
+
+
 _encoder = msgspec.msgpack.Encoder()
-_decode_session = msgspec.msgpack.Decoder(_Session).decode
-decode_entry = msgspec.msgpack.Decoder(AccountingEntry).decode
-decode_charged = msgspec.msgpack.Decoder(Charged).decode
-decode_kept = msgspec.msgpack.Decoder(Kept).decode
-decode_sums = msgspec.msgpack.Decoder(list[Sums]).decode
+_decode_session = _decoder(_Session)
+decode_entry = _decoder(AccountingEntry)
+decode_charged = _decoder(Charged)
+decode_kept = _decoder(Kept)
+decode_sums = _decoder(list[Sums])
 
 
 def session_of(key: SessionKey, packed: bytes) -> Session:

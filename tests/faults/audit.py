@@ -57,9 +57,9 @@ def lost(state: Path, acknowledged: Iterable[Kept]) -> list[str]:
     return faults
 
 
-async def tool_entries(client: httpx.AsyncClient) -> list[dict[str, Any]]:
+async def tool_entries(client: httpx.AsyncClient, **wanted: str) -> list[dict[str, Any]]:
     headers = {"Accept": "application/x-ndjson"}
-    answer = await client.get("/accounting/entries", params={"type": "tool"}, headers=headers)
+    answer = await client.get("/accounting/entries", params={"type": "tool", **wanted}, headers=headers)
     assert answer.status_code == 200
     return [json.loads(line) for line in answer.text.splitlines()]
 

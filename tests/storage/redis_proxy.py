@@ -42,14 +42,16 @@ class Proxy:
             nonlocal is_marked
             while data := await reader.read(1 << 16):
                 self.conversations += data.startswith(b"*")
-                is_marked = is_marked or bool(self._times and self._marker in data)
+                if not is_marked and self._times and self._marker in data:
+                    # Counted now: others may be on their way at the same time.
+                    self._times -= 1
+                    is_marked = True
                 redis_writer.write(data)
             redis_writer.close()
 
         async def back() -> None:
             while data := await redis_reader.read(1 << 16):
                 if is_marked:
-                    self._times -= 1
                     self.lost += 1
                     break
                 writer.write(data)

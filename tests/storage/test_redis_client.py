@@ -1,6 +1,7 @@
 """The Redis client: deadlines, one retry, the breaker, and what it tells of a server."""
 
 import asyncio
+import contextvars
 import socket
 import subprocess
 import time
@@ -23,6 +24,7 @@ from storage.redis_client import (
     open_redis,
     script,
 )
+from storage.redis_patience import PATIENCE_SECONDS, Patience
 from storage.redis_url import parse_redis_url
 
 pytestmark = pytest.mark.anyio
@@ -212,6 +214,35 @@ def test_failures_that_are_not_in_a_row_do_not_open_the_breaker() -> None:
     for _ in range(FAILURES * 2):
         breaker.failed(breaker.enter())
         breaker.succeeded(breaker.enter())
+
+
+async def test_a_caller_who_asks_again_and_again_waits_no_longer_in_all(
+    client: Client, own: RedisServer
+) -> None:
+    redis = client(own.url)
+    await redis.run(command("SET", "k", 1))
+    own.pause()
+    begun = time.monotonic()
+    reasons = [(await refused(redis.run(command("GET", "k"))))[0] for _ in range(5)]
+    assert time.monotonic() - begun < PATIENCE_SECONDS + 0.2
+    assert "too slow" in reasons[-1]
+    own.resume()
+    other = asyncio.create_task(redis.run(command("GET", "k")), context=contextvars.Context())
+    assert await other == b"1"
+
+
+def test_patience_is_spent_by_slow_answers_each_moment_once_and_comes_back() -> None:
+    patience = Patience()
+    for begun in range(10):
+        patience.waited(begun / 10, begun / 10 + 0.1)
+    assert patience.left(1.0) == PATIENCE_SECONDS
+    patience.waited(1.0, 2.0)
+    patience.waited(1.2, 2.2)
+    assert patience.left(2.2) == pytest.approx(PATIENCE_SECONDS - 1.2)
+    patience.waited(2.2, 3.0)
+    with pytest.raises(StoreUnavailable, match="too slow"):
+        patience.left(3.0)
+    assert patience.left(8.1) == PATIENCE_SECONDS
 
 
 async def test_when_every_connection_is_busy_a_caller_is_told_soon(client: Client, own: RedisServer) -> None:

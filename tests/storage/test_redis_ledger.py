@@ -548,6 +548,15 @@ async def test_a_full_redis_refuses_a_charge_whole_and_still_ends_sessions(
         assert ended.ended_at is not None
 
 
+async def test_a_record_that_is_damaged_is_not_taken_for_a_session(
+    redis_url: str, redis_server: RedisServer
+) -> None:
+    async with opened(redis_url) as ledger:
+        redis_server.ask("SET", session_keys(KEY).session, "no record")
+        with pytest.raises(StoreUnavailable, match="not one of our records"):
+            await ledger.session(KEY)
+
+
 @pytest.mark.parametrize(
     "act",
     [

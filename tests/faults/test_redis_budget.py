@@ -1,0 +1,116 @@
+"""Four replicas over one Redis share each session's budget exactly, whatever arrives at once."""
+
+import asyncio
+import json
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.faults import audit
+from tests.faults.service import SERVE, Services
+from tests.faults.uploads import Connections, Streams
+
+pytestmark = pytest.mark.anyio
+
+SEEDS = 20
+REPLICAS = 4
+CALLS = 200
+TOKENS = 100
+LIMIT = 10_000
+WINDOW = {"context_window": LIMIT, "buffer_tokens": 0, "max_output_tokens": 0}
+BROKEN = str(Path(__file__).with_name("broken_redis_service.py"))
+
+
+@dataclass
+class Race:
+    """What came of one session's calls, and what was seen meanwhile."""
+
+    outcomes: Counter[tuple[int, str | None]] = field(default_factory=Counter)
+    passed: list[int] = field(default_factory=list)
+    """At each sample, the tokens of all that had passed."""
+    held: list[int] = field(default_factory=list)
+    """At each sample, what the session held beside handle messages; or less."""
+
+
+async def race(lines: Sequence[Streams], clients: Sequence[httpx.AsyncClient], run: str, seed: int) -> Race:
+    """A call on each of some lines, all at once, while every replica is looked at."""
+    found = Race()
+    assert (await clients[0].put(f"/sessions/{run}", json=WINDOW)).status_code == 200
+    chosen = random.Random(seed).sample(lines, CALLS)
+    calling = asyncio.gather(*[_call(line, run, found) for line in chosen])
+
+    async def watch(client: httpx.AsyncClient) -> None:
+        while not calling.done():
+            await _look(client, run, found)
+
+    await asyncio.gather(calling, *[watch(client) for client in clients])
+    await _look(clients[0], run, found)
+    return found
+
+
+async def _call(line: Streams, run: str, found: Race) -> None:
+    reader, writer = line
+    content = " a" * TOKENS
+    body = json.dumps({"session_id": run, "tool_name": "read_file", "content": content}).encode()
+    head = f"POST /results HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+    writer.write(head.encode() + body)
+    top = await reader.readuntil(b"\r\n\r\n")
+    size = int(top.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
+    answer = json.loads(await reader.readexactly(size))
+    assert answer["measure"]["tokens"] == TOKENS
+    found.outcomes[TOKENS if answer["content"] == content else 0, answer["trigger"]] += 1
+
+
+async def _look(client: httpx.AsyncClient, session_id: str, found: Race) -> None:
+    session = (await client.get(f"/sessions/{session_id}")).json()
+    # Read later, they hold at least the handle messages that the session held just now.
+    entries = await audit.tool_entries(client, session_id=session_id)
+    messages = sum(entry["tokens_out"] for entry in entries if entry["outcome"] == "store")
+    found.passed.append(sum(entry["tokens_out"] for entry in entries if entry["outcome"] == "pass"))
+    found.held.append(session["budget"]["reserved_tokens"] - messages)
+
+
+@asynccontextmanager
+async def replicas(
+    services: Services, place: Path, url: str, command: tuple[str, ...]
+) -> AsyncIterator[tuple[list[Streams], list[httpx.AsyncClient]]]:
+    """Half as many lines again as there are calls: which of them are used differs from run to run."""
+    spawned = [services.spawn(place, command, storage_url=url) for _ in range(REPLICAS)]
+    started = [await service.listening() for service in spawned]
+    async with AsyncExitStack() as stack:
+        connections = await stack.enter_async_context(Connections())
+        lines = [await connections.open(started[number % REPLICAS]) for number in range(CALLS * 3 // 2)]
+        yield lines, [await stack.enter_async_context(one.client()) for one in started]
+    for service in started:
+        assert service.failures() == []
+
+
+async def test_of_200_results_at_once_exactly_those_pass_that_fit(
+    services: Services, tmp_path: Path, redis_url: str
+) -> None:
+    fitting, samples = LIMIT // TOKENS, 0
+    async with replicas(services, tmp_path, redis_url, SERVE) as (lines, clients):
+        for seed in range(SEEDS):
+            found = await race(lines, clients, f"run-{seed}", seed)
+            assert found.outcomes == {(TOKENS, None): fitting, (0, "reserve_failed"): CALLS - fitting}
+            assert max(found.passed) == LIMIT
+            assert max(found.held) == LIMIT == found.held[-1]
+            session = (await clients[seed % REPLICAS].get(f"/sessions/run-{seed}")).json()
+            assert session["stored_results"] == CALLS - fitting
+            samples += len(found.held)
+    assert samples > 5 * SEEDS
+
+
+async def test_looking_first_and_charging_then_would_be_found_out(
+    services: Services, tmp_path: Path, redis_url: str
+) -> None:
+    async with replicas(services, tmp_path, redis_url, (BROKEN, "look-first")) as (lines, clients):
+        found = await race(lines, clients, "run", 0)
+    assert found.outcomes[TOKENS, None] > LIMIT // TOKENS
+    assert max(found.passed) > LIMIT

@@ -1,0 +1,43 @@
+"""When Redis holds all that its maxmemory allows, the service refuses, says so, and goes on reading."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.faults import audit
+from tests.faults.calls import Call, Kept, read_back, text_of
+from tests.faults.service import Services
+from tests.faults.test_full_disk import SMALL, check_refused, fill_by_service
+from tests.redis_server import RedisServer
+
+pytestmark = pytest.mark.anyio
+
+OPTIONS = ("--maxmemory", "6mb", "--maxmemory-policy", "noeviction")
+
+
+async def test_a_full_redis_is_507_and_reads_and_deletes_go_on(services: Services, tmp_path: Path) -> None:
+    with RedisServer(tmp_path / "redis", aof="always", options=OPTIONS) as server:
+        service = await services.start(tmp_path, storage_url=server.url)
+        async with service.client() as client:
+            kept = await fill_by_service(client, 400_000, "large")
+            kept += await fill_by_service(client, 13_000, "small")
+            assert len(kept) > 20
+            check_refused(await Call("full", text_of("huge", 2_500_000), None, True).send(client))
+            while (answer := await Call("full", SMALL).send(client)).status_code == 200:
+                pass
+            check_refused(answer)
+            assert (await client.get("/readyz")).status_code == 507
+            assert [fault for one in kept for fault in await read_back(client, one)] == []
+            for view in ("lines", "grep?pattern=result", "content"):
+                assert (await client.get(f"/results/{kept[0].handle}/{view}")).status_code == 200
+            for path in ("/sessions/full", "/sessions", "/tools?session_id=full", "/accounting/summary"):
+                assert (await client.get(path)).status_code == 200
+            for one in kept[:10]:
+                assert (await client.delete(f"/results/{one.handle}")).status_code == 204
+            after = Call("full", text_of("after", 13_000))
+            kept = [*kept[10:], Kept.of(after, await after.send(client))]
+            assert (await client.get("/readyz")).status_code == 200
+            assert [fault for one in kept for fault in await read_back(client, one)] == []
+            assert audit.misbooked(kept, await audit.tool_entries(client)) == []
+            assert (await client.delete("/sessions/full")).status_code == 204
+        assert service.failures() == []

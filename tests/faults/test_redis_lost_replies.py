@@ -1,0 +1,120 @@
+"""Redis did it, and nobody was told: each call is reserved, stored and accounted once all the same."""
+
+import asyncio
+import hashlib
+from collections import Counter
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.faults import audit
+from tests.faults.calls import Call, Kept, read_back, text_of
+from tests.faults.service import Services
+from tests.redis_server import RedisServer
+from tests.storage.redis_proxy import Proxy
+
+pytestmark = pytest.mark.anyio
+
+LUA = Path(__file__).parents[2] / "storage" / "lua"
+
+
+def sha1(*names: str) -> bytes:
+    """As a script is called on the wire."""
+    source = b"".join((LUA / f"{name}.lua").read_bytes() for name in names)
+    return hashlib.sha1(source, usedforsecurity=False).hexdigest().encode()
+
+
+STEPS = {
+    "enter": sha1("session_state", "session_enter"),
+    "publish": sha1("result_publish"),
+    "charge": sha1("session_state", "session_charge"),
+}
+
+
+def some_calls(run: str, *, are_named: bool) -> list[Call]:
+    """Two that pass and two that are stored."""
+    names = [f"{run}-{number}" for number in range(4)]
+    sizes = (2_000, 3_000, 20_000, 1_300_000)
+    return [
+        Call(run, text_of(name, size), name if are_named else None, is_streamed=size > 1_000_000)
+        for name, size in zip(names, sizes, strict=True)
+    ]
+
+
+async def insist(client: httpx.AsyncClient, call: Call) -> httpx.Response:
+    """As an agent that holds the only copy."""
+    while (answer := await call.send(client)).status_code == 503:
+        assert answer.json()["stored"] is False
+        await asyncio.sleep(0.1)
+    return answer
+
+
+async def check_once(client: httpx.AsyncClient, calls: list[Call], answers: list[httpx.Response]) -> None:
+    """Each answer has its entry, each handle its body; what is charged is the sum of the entries."""
+    kept = []
+    for call, answer in zip(calls, answers, strict=True):
+        if answer.status_code == 201:
+            kept.append(Kept.of(call, answer))
+            assert await read_back(client, kept[-1]) == []
+        else:
+            assert answer.json()["content"].encode() == call.content
+    entries = await audit.tool_entries(client, session_id=calls[0].session_id)
+    assert audit.misbooked(kept, entries) == []
+    booked = Counter(entry["id"] for entry in entries)
+    assert set(booked.values()) == {1}
+    assert {answer.json()["entry_id"] for answer in answers} <= set(booked)
+    session = (await client.get(f"/sessions/{calls[0].session_id}")).json()
+    assert session["budget"]["reserved_tokens"] == sum(entry["tokens_out"] for entry in entries)
+    if calls[0].call_id is not None:
+        assert (len(entries), session["stored_results"]) == (len(calls), len(kept))
+
+
+async def test_calls_whose_replies_are_lost_are_reserved_stored_and_accounted_once(
+    services: Services, tmp_path: Path, redis_url: str, redis_server: RedisServer
+) -> None:
+    async with Proxy(redis_server.port) as proxy:
+        service = await services.start(tmp_path, storage_url=proxy.url)
+        async with service.client() as client:
+            warm = some_calls("warm", are_named=True)
+            await check_once(client, warm, [await insist(client, call) for call in warm])
+            for step, marker in STEPS.items():
+                for losses in (1, 3, 10):
+                    run = f"{step}-{losses}"
+                    calls = some_calls(run, are_named=True)
+                    proxy.lost = 0
+                    proxy.lose(marker, losses)
+                    answers = await asyncio.gather(*[insist(client, call) for call in calls])
+                    # A call that was charged finds its receipt when it is sent again: no third try.
+                    assert proxy.lost == min(losses, 2 * len(calls) if step == "charge" else losses)
+                    await check_once(client, calls, list(answers))
+        assert service.failures() == []
+
+
+async def test_of_calls_without_a_name_those_that_were_answered_are_accounted_once(
+    services: Services, tmp_path: Path, redis_url: str, redis_server: RedisServer
+) -> None:
+    async with Proxy(redis_server.port) as proxy:
+        service = await services.start(tmp_path, storage_url=proxy.url)
+        async with service.client() as client:
+            warm = some_calls("warm", are_named=False)
+            await check_once(client, warm, [await insist(client, call) for call in warm])
+            for losses in (1, 3, 10):
+                proxy.lost = 0
+                proxy.lose(STEPS["charge"], losses)
+                for number in range(4):
+                    calls = some_calls(f"{losses}-{number}", are_named=False)
+                    await check_answered(client, calls)
+                assert proxy.lost == losses
+        assert service.failures() == []
+
+
+async def check_answered(client: httpx.AsyncClient, calls: list[Call]) -> None:
+    """Of the others nobody can say whether they are accounted, and nobody was told so."""
+    answers = [await call.send(client) for call in calls]
+    answered = [number for number, answer in enumerate(answers) if answer.status_code != 503]
+    if len(answered) < len(calls):
+        # The breaker may be open.
+        await asyncio.sleep(1.1)
+    if answered:
+        await check_once(client, [calls[n] for n in answered], [answers[n] for n in answered])

@@ -1,0 +1,266 @@
+"""Whatever the network to Redis does, each route answers in time, and what was acknowledged is there."""
+
+import asyncio
+import hashlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.faults import audit, network
+from tests.faults.calls import Call, Kept, read_back, text_of
+from tests.faults.network import Fault, Network
+from tests.faults.service import Services
+from tests.redis_server import RedisServer
+
+pytestmark = pytest.mark.anyio
+
+ANSWER_SECONDS = 2.5
+RECOVERY_SECONDS = 5.0
+SMALL, LARGE, HUGE = 2_000, 20_000, 1_300_000
+NEVER = 1_000_000
+
+
+@dataclass
+class Run:
+    """One route's session, with a result that was stored while all was well."""
+
+    name: str
+    kept: Kept
+    acknowledged: list[Kept] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    """Named; sent again when all is well."""
+    may_be_gone: bool = False
+    is_emptied: bool = False
+    """Its budget begins anew."""
+
+
+Route = Callable[[httpx.AsyncClient, Run], Awaitable[httpx.Response]]
+
+
+def sending(size: int, *, is_named: bool, is_streamed: bool = False) -> Route:
+    async def send(client: httpx.AsyncClient, run: Run) -> httpx.Response:
+        name = f"{run.name}-sent"
+        call = Call(run.name, text_of(name, size), name if is_named else None, is_streamed)
+        if is_named:
+            run.calls.append(call)
+        answer = await call.send(client)
+        if answer.status_code == 201:
+            run.acknowledged.append(Kept.of(call, answer))
+        elif answer.status_code == 200:
+            assert answer.json()["content"].encode() == call.content
+        return answer
+
+    return send
+
+
+def reading(view: str) -> Route:
+    async def read(client: httpx.AsyncClient, run: Run) -> httpx.Response:
+        answer = await client.get(f"/results/{run.kept.handle}{view}")
+        if view == "/content" and answer.status_code == 200:
+            assert hashlib.sha256(answer.content).hexdigest() == run.kept.sha256
+        return answer
+
+    return read
+
+
+def asking(path: str) -> Route:
+    """`{run}` in it is the session."""
+
+    async def ask(client: httpx.AsyncClient, run: Run) -> httpx.Response:
+        return await client.get(path.replace("{run}", run.name))
+
+    return ask
+
+
+async def extract(client: httpx.AsyncClient, run: Run) -> httpx.Response:
+    asked = {"handle": run.kept.handle, "extract": "what failed", "mode": "truncate"}
+    return await client.post("/extract", json=asked)
+
+
+async def delete(client: httpx.AsyncClient, run: Run) -> httpx.Response:
+    run.may_be_gone = True
+    return await client.delete(f"/results/{run.kept.handle}")
+
+
+async def end(client: httpx.AsyncClient, run: Run) -> httpx.Response:
+    run.may_be_gone = run.is_emptied = True
+    return await client.delete(f"/sessions/{run.name}")
+
+
+async def report(client: httpx.AsyncClient, run: Run) -> httpx.Response:
+    run.is_emptied = True
+    return await client.post(f"/sessions/{run.name}/usage", json={"used_tokens": 10})
+
+
+async def check(client: httpx.AsyncClient, run: Run) -> httpx.Response:
+    asked = {"session_id": run.name, "tool_name": "read_file", "bytes": 10}
+    return await client.post("/check", json=asked)
+
+
+async def put(client: httpx.AsyncClient, run: Run) -> httpx.Response:
+    return await client.put(f"/sessions/{run.name}", json={"context_window": 1_000_000})
+
+
+SENDING: dict[str, Route] = {
+    "pass": sending(SMALL, is_named=False),
+    "pass-named": sending(SMALL, is_named=True),
+    "store": sending(LARGE, is_named=False),
+    "store-named": sending(LARGE, is_named=True),
+    "store-huge": sending(HUGE, is_named=False, is_streamed=True),
+    "store-huge-named": sending(HUGE, is_named=True, is_streamed=True),
+}
+ROUTES: dict[str, Route] = {
+    **SENDING,
+    "info": reading(""),
+    "content": reading("/content"),
+    "lines": reading("/lines"),
+    "grep": reading("/grep?pattern=result"),
+    "extract": extract,
+    "delete": delete,
+    "check": check,
+    "put": put,
+    "session": asking("/sessions/{run}"),
+    "end": end,
+    "usage": report,
+    "sessions": asking("/sessions"),
+    "tools": asking("/tools?session_id={run}"),
+    "entries": asking("/accounting/entries?session_id={run}"),
+    "list": asking("/accounting/entries"),
+    "summary": asking("/accounting/summary"),
+    "readyz": asking("/readyz"),
+    "healthz": asking("/healthz"),
+    "metrics": asking("/metrics"),
+}
+
+
+class Trial:
+    """A service behind a network of its own."""
+
+    def __init__(self, name: str, net: Network, client: httpx.AsyncClient) -> None:
+        self.name = name
+        self.net = net
+        self.client = client
+
+    async def round(self, fault: Fault | None, spared: int, routes: Iterable[str]) -> dict[str, int]:
+        """All these at once while the fault lasts; None is a network that refuses. Answers each status."""
+        title = f"run-{self.name}-{fault.__name__ if fault else 'refuse'}-{spared}"
+        runs = {name: await self._prepared(f"{title}-{name}") for name in routes}
+        if fault is None:
+            await self.net.refuse()
+        else:
+            self.net.spoil(fault, spared)
+        statuses = await asyncio.gather(*[self._status(name, run) for name, run in runs.items()])
+        await self.net.heal()
+        await self._recovered(f"{title}-after")
+        for run in runs.values():
+            await self._retry(run)
+        entries = await audit.tool_entries(self.client)
+        entries += await audit.tool_entries(self.client, type="extract")
+        for run in runs.values():
+            await self._check(run, [entry for entry in entries if entry["session_id"] == run.name])
+        return dict(zip(runs, statuses, strict=True))
+
+    async def _prepared(self, name: str) -> Run:
+        call = Call(name, text_of(name, LARGE))
+        return Run(name, Kept.of(call, await call.send(self.client)))
+
+    async def _status(self, name: str, run: Run) -> int:
+        begun = time.monotonic()
+        answer = await ROUTES[name](self.client, run)
+        seconds = time.monotonic() - begun
+        assert seconds < ANSWER_SECONDS, f"{run.name} took {seconds:.2f} s"
+        if answer.status_code >= 400:
+            problem = answer.json()
+            assert (answer.status_code, problem["code"]) == (503, "store_unavailable"), (run.name, problem)
+            assert answer.headers["Content-Type"] == "application/problem+json"
+            assert problem.get("stored") is (False if name in SENDING else None)
+        return answer.status_code
+
+    async def _recovered(self, name: str) -> None:
+        begun = time.monotonic()
+        call = Call(name, text_of(name, LARGE))
+        while (answer := await call.send(self.client)).status_code == 503:
+            assert time.monotonic() - begun < RECOVERY_SECONDS
+            await asyncio.sleep(0.05)
+        assert await read_back(self.client, Kept.of(call, answer)) == []
+        while (await self.client.get("/healthz")).status_code == 503:
+            assert time.monotonic() - begun < RECOVERY_SECONDS
+            await asyncio.sleep(0.05)
+
+    async def _retry(self, run: Run) -> None:
+        """Of a named call, acknowledged or not, there is one entry and one handle."""
+        for call in run.calls:
+            again = [await call.send(self.client) for _ in range(2)]
+            assert {answer.status_code for answer in again} <= {200, 201}
+            assert len({answer.json()["entry_id"] for answer in again}) == 1
+            run.acknowledged += [Kept.of(call, one) for one in again[:1] if one.status_code == 201]
+
+    async def _check(self, run: Run, entries: list[dict[str, Any]]) -> None:
+        if not run.may_be_gone:
+            run.acknowledged.append(run.kept)
+        faults = [fault for kept in run.acknowledged for fault in await read_back(self.client, kept)]
+        assert faults == []
+        stored = [entry for entry in entries if entry["type"] == "tool"]
+        assert audit.misbooked([*run.acknowledged, run.kept], stored) == []
+        if not run.is_emptied:
+            session = (await self.client.get(f"/sessions/{run.name}")).json()
+            assert session["budget"]["reserved_tokens"] == sum(entry["tokens_out"] for entry in entries)
+
+
+@asynccontextmanager
+async def trial(services: Services, place: Path, name: str) -> AsyncIterator[Trial]:
+    with RedisServer(place / name, aof="always") as server:
+        async with Network(server.port) as net:
+            service = await services.start(place, storage_url=net.url)
+            async with service.client() as client:
+                tried = Trial(name, net, client)
+                # Every script is known from here on, and every connection open.
+                assert 503 not in (await tried.round(network.lose, NEVER, ROUTES)).values()
+                yield tried
+            assert service.failures() == []
+
+
+Round = tuple[Fault | None, int, Iterable[str]]
+
+
+def rounds(fault: Fault, *spared: int) -> list[Round]:
+    return [(fault, number, ROUTES) for number in spared]
+
+
+TRIALS: dict[str, list[Round]] = {
+    "quick": [(None, 0, ROUTES), *rounds(network.lose, 0, 1, 2, 3)],
+    "noise": [*rounds(network.garble, 0, 1, 2), *rounds(network.reset, 0, 1)],
+    "silence": rounds(network.silence, 0, 1, 2),
+    "drip": rounds(network.drip, 0, 1, 2),
+    # One at a time, so that no breaker ends it sooner: what a request waits for in all.
+    "alone": [
+        (network.delay, 0, ["sessions"]),
+        (network.delay, 1, ["lines"]),
+        (network.drip, 1, ["summary"]),
+        (network.drip, 1, ["store-huge"]),
+        (network.silence, 2, ["store"]),
+    ],
+}
+
+
+async def test_whatever_the_network_does_each_route_answers_in_time_and_keeps_its_word(
+    services: Services, tmp_path: Path
+) -> None:
+    async def run(name: str) -> None:
+        async with trial(services, tmp_path, name) as tried:
+            for fault, spared, routes in TRIALS[name]:
+                statuses = await tried.round(fault, spared, routes)
+                assert fault is None or tried.net.spoilt
+                # What is only late arrives now and then; readiness is looked at once a second.
+                if spared == 0 and fault not in (network.drip, network.delay):
+                    assert {statuses[name] for name in statuses if name != "readyz"} == {503}
+
+    async with asyncio.TaskGroup() as tasks:
+        for name in TRIALS:
+            tasks.create_task(run(name))
