@@ -45,14 +45,16 @@ class _Span:
     last: int
 
 
-def definitions(data: bytes, language: Language | None, most: int = 200) -> list[Definition]:
+def definitions(
+    data: bytes, language: Language | None, most: int = 200, first_line: int = 1
+) -> list[Definition]:
     """In the order of their lines; of more than `most` the outermost. Of the data, 1 MiB is looked at; it may
     be cut anywhere, or be anything else than source. Line numbers that a tool put before the lines are taken
-    off, and are the ones given.
+    off, and are the ones given; without them the lines count from `first_line`.
 
     The first 96 KiB go through the language's grammar, in a process apart: call it in a thread, the
     interpreter is free meanwhile. The rest, and what no grammar can read, is read by patterns."""
-    source = unnumbered(data[:_LOOKED_AT])
+    source = unnumbered(data[:_LOOKED_AT], first_line)
     found = sorted(_spans(source.text, language), key=attrgetter("start"))
     placed = _placed(found, source)
     outermost = sorted(placed, key=attrgetter("depth"))[:most]

@@ -12,26 +12,28 @@ _SHARE = 0.5
 @dataclass(frozen=True, slots=True)
 class Numbered:
     """`text` without numbers, in as many rows as before; rows that had none are empty. `numbers` are theirs,
-    None where no row had one."""
+    None where no row had one: then they count from `first`."""
 
     text: bytes
     numbers: list[int] | None = None
+    first: int = 1
 
     def line(self, row: int) -> int:
         """The number of a row that is counted from 0."""
-        return row + 1 if self.numbers is None else self.numbers[min(row, len(self.numbers) - 1)]
+        return row + self.first if self.numbers is None else self.numbers[min(row, len(self.numbers) - 1)]
 
 
-def unnumbered(data: bytes) -> Numbered:
-    """As it is, unless half of the first lines begin with numbers that grow."""
+def unnumbered(data: bytes, first_line: int = 1) -> Numbered:
+    """As it is, unless half of the first lines begin with numbers that grow. `first_line` is the number of
+    its first line in its file, where nothing in the text says it."""
     first = [line for line in data.split(b"\n", _LOOKED_AT)[:_LOOKED_AT] if line.strip()]
     found = [match for match in map(_NUMBER.match, first) if match]
     numbers = [int(match[1]) for match in found]
     if len(numbers) < max(2, _SHARE * len(first)) or any(b <= a for a, b in pairwise(numbers)):
-        return Numbered(data)
+        return Numbered(data, first=first_line)
     # A table with a header, whose first column counts its rows.
     if found[0][0].endswith(b"\t") and found[0].string is not first[0]:
-        return Numbered(data)
+        return Numbered(data, first=first_line)
     return _taken_off(data.split(b"\n"))
 
 

@@ -15,13 +15,20 @@ _LOOKED_AT = 1024 * 1024
 _MOST = 200
 
 
-def outline(data: bytes, max_bytes: int, total_bytes: int | None = None, path: str | None = None) -> str:
+def outline(
+    data: bytes,
+    max_bytes: int,
+    total_bytes: int | None = None,
+    path: str | None = None,
+    first_line: int = 1,
+) -> str:
     """At most `max_bytes` of UTF-8; "" where there is nothing to say. `data` may be a beginning only, of
-    `total_bytes`; of that, 1 MiB is looked at. `path` is the file's own, if it has one. Whatever the data,
-    it raises nothing. Source code is parsed in a process apart: call it in a thread."""
+    `total_bytes`; of that, 1 MiB is looked at. `path` is the file's own, if it has one; `first_line` is the
+    number of its first line there. Whatever the data, it raises nothing. Source code is parsed in a process
+    apart: call it in a thread."""
     total = len(data) if total_bytes is None else total_bytes
     data = data[:_LOOKED_AT]
-    name, lines = _structure(path, data)
+    name, lines = _structure(path, data, first_line)
     if not lines:
         return ""
     part = f", of its first {len(data)} bytes" if len(data) < total else ""
@@ -29,13 +36,13 @@ def outline(data: bytes, max_bytes: int, total_bytes: int | None = None, path: s
     return cut.head(text.encode("utf-8", "replace"), max_bytes).decode()
 
 
-def structure(path: str | None, data: bytes, most: int = _MOST) -> list[str]:
+def structure(path: str | None, data: bytes, most: int = _MOST, first_line: int = 1) -> list[str]:
     """Lines to stand below `Structure:`, no more than `most`; none for plain text and what is not text. Its
     bounds, and where to call it, are those of `outline`."""
     data = data[:_LOOKED_AT]
-    source, kind, language = _told_apart(path, data)
+    source, kind, language = _told_apart(path, data, first_line)
     if kind == Kind.CODE:
-        return [f"  - {definition}" for definition in definitions(data, language, most)]
+        return [f"  - {definition}" for definition in definitions(data, language, most, first_line)]
     if kind in (Kind.TEXT, Kind.BINARY):
         return []
     return [_item(line) for line in _FORMS[kind](source)][:most]
@@ -46,21 +53,21 @@ def _item(line: str) -> str:
     return f"{' ' * (len(line) - len(text))}  - {text}"
 
 
-def _structure(path: str | None, data: bytes) -> tuple[str, list[str]]:
+def _structure(path: str | None, data: bytes, first_line: int) -> tuple[str, list[str]]:
     """What the text is called, and its lines, indented by their depth."""
-    source, kind, language = _told_apart(path, data)
+    source, kind, language = _told_apart(path, data, first_line)
     if kind != Kind.CODE:
         lines = list(_FORMS.get(kind, paragraphs)(source))
     else:
-        found = definitions(data, language, _MOST)
+        found = definitions(data, language, _MOST, first_line)
         lines = [f"{'  ' * definition.depth}{definition}" for definition in found]
     return language or kind, lines or list(paragraphs(source))
 
 
-def _told_apart(path: str | None, data: bytes) -> tuple[Numbered, Kind, Language | None]:
+def _told_apart(path: str | None, data: bytes, first_line: int) -> tuple[Numbered, Kind, Language | None]:
     """A file is code if its path says so; by itself only what looks like code or prose tells. A search in a
     file is not the file."""
-    source = unnumbered(data)
+    source = unnumbered(data, first_line)
     kind = sniff(source.text)
     if kind in (Kind.BINARY, Kind.GREP):
         return source, kind, None

@@ -3,7 +3,6 @@
 from enum import StrEnum
 
 from content import cut
-from content.outline import outline
 
 
 class Preview(StrEnum):
@@ -17,15 +16,12 @@ class Preview(StrEnum):
 _MARKER_BYTES = 48
 
 
-def preview(
-    kind: Preview, head: bytes, tail: bytes, total_bytes: int, max_bytes: int, path: str | None = None
-) -> str:
-    """At most `max_bytes` of UTF-8. `head` and `tail` are the result's first and last bytes, as many as are
-    at hand; they may overlap, and be cut within a character. `path` is that of the file, if it was one."""
-    if kind == Preview.NONE or max_bytes <= 0:
+def preview(kind: Preview, head: bytes, tail: bytes, total_bytes: int, max_bytes: int) -> str:
+    """At most `max_bytes` of UTF-8; "" for an outline, which content/outline.py makes. `head` and `tail` are
+    the result's first and last bytes, as many as are at hand; they may overlap, and be cut within a
+    character."""
+    if kind in (Preview.NONE, Preview.OUTLINE) or max_bytes <= 0:
         return ""
-    if kind == Preview.OUTLINE:
-        return outline(head, max_bytes, total_bytes, path)
     if kind == Preview.HEAD or total_bytes <= min(max_bytes, len(head)) or max_bytes < 2 * _MARKER_BYTES:
         return _text(cut.head(head, max_bytes))
     return _head_tail(head, tail, total_bytes, max_bytes)

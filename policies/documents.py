@@ -12,12 +12,11 @@ from content.preview import Preview
 from content.tokens import ENCODINGS
 from domain.decisions import OutcomeKind
 from domain.errors import ConfigError, InvalidPolicy
+from policies.decide import OUTCOMES
+from policies.facts import PolicyMode
 
 Value = int | float | bool | str | tuple[str, ...]
 Keys = Mapping[str, Value]
-
-OUTCOMES = (OutcomeKind.STORE,)
-"""The outcomes that a fired trigger can lead to."""
 
 
 def _whole(low: int, high: int) -> Callable[[object], Value]:
@@ -70,8 +69,12 @@ TOOL_KEYS: Mapping[str, Callable[[object], Value]] = {
     "max_bytes": _whole(0, 1_000_000),
     "max_chars": _whole(0, 1_000_000),
     "max_tokens": _whole(0, 1_000_000),
+    "head_chars": _whole(0, 250_000),
+    "keep": _flag,
     "preview": _one_of(Preview, tuple(Preview)),
     "preview_bytes": _whole(0, 65_536),
+    "max_rows": _whole(0, 1_000_000),
+    "max_line_chars": _whole(0, 1_000_000),
     "bypass": _flag,
     "max_chunks": _whole(1, 10_000),
     "overlap_percent": _whole(0, 50),
@@ -81,6 +84,9 @@ TOOL_KEYS: Mapping[str, Callable[[object], Value]] = {
     "max_llm_tokens": _whole(0, 1_000_000_000_000),
     "max_llm_cost_usd": _PRICE,
 }
+DOCUMENT_KEYS: Mapping[str, Callable[[object], Value]] = {"mode": _one_of(PolicyMode, tuple(PolicyMode))}
+"""What a document sets for every tool alike."""
+
 CEILINGS = ("max_llm_calls", "max_llm_tokens", "max_llm_cost_usd")
 """What a session or a request may lower, never raise: 0 is no ceiling, so any other is lower."""
 
@@ -93,6 +99,7 @@ MODEL_KEYS: Mapping[str, Callable[[object], Value]] = {
     "cached_price": _PRICE,
 }
 SECTIONS = ("defaults", "tools", "models")
+_KNOWN = {*DOCUMENT_KEYS, *TOOL_KEYS, *MODEL_KEYS, *SECTIONS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +153,7 @@ def _document(data: dict[str, Any]) -> PolicyDocument:
     """Keys outside a section are defaults: the short form of an override."""
     short = {name: value for name, value in data.items() if name not in SECTIONS}
     defaults = {
-        **_checked((), short, TOOL_KEYS),
+        **_checked((), short, {**DOCUMENT_KEYS, **TOOL_KEYS}),
         **_checked(("defaults",), data.get("defaults", {}), TOOL_KEYS),
     }
     groups: dict[str, dict[str, Keys]] = {"tools": {}, "models": {}}
@@ -181,7 +188,7 @@ def from_json(text: str) -> PolicyDocument:
     try:
         return _document(data)
     except _Fault as fault:
-        known = [part for part in fault.path if part in TOOL_KEYS or part in MODEL_KEYS or part in SECTIONS]
+        known = [part for part in fault.path if part in _KNOWN]
         where = ".".join(("policy", *known))
         raise InvalidPolicy(f"`{where}`: {fault.rule}.") from None
 

@@ -46,7 +46,8 @@ class EntriesOut(BaseModel):
 
 
 class SummaryOut(BaseModel):
-    """`tokens_saved` is net: what extraction and reading back cost is subtracted."""
+    """`tokens_saved` is net: what extraction and reading back cost is subtracted. `tokens_saved_observed` is
+    what policies that only observe would have saved."""
 
     group_by: GroupBy
     rows: list[SummaryRow]
