@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 CAMPAIGNS = 2
 CYCLES = 15
 REPLICAS = 2
-WRITERS = 4
+WRITERS = 3
 LEAST = 4
 """Stored and acknowledged in a cycle before anything is killed."""
 
@@ -129,6 +129,7 @@ class Campaign:
                 tries += 1
                 await asyncio.sleep(0.05)
             self.retried += tries > 1 and call.call_id is not None
+            await asyncio.sleep(0.02)
 
     async def _acknowledged(self, call: Call) -> bool:
         try:
