@@ -143,12 +143,6 @@ async def reset(reply: bytes, writer: asyncio.StreamWriter, healed: asyncio.Even
     return False
 
 
-async def cut(reply: bytes, writer: asyncio.StreamWriter, healed: asyncio.Event) -> bool:
-    """All of the reply but its end, then FIN."""
-    writer.write(reply[:-3])
-    return False
-
-
 async def garble(reply: bytes, writer: asyncio.StreamWriter, healed: asyncio.Event) -> bool:
     """Noise of the same length."""
     writer.write(random.Random(len(reply)).randbytes(len(reply)))

@@ -115,6 +115,6 @@ async def check_answered(client: httpx.AsyncClient, calls: list[Call]) -> None:
     answered = [number for number, answer in enumerate(answers) if answer.status_code != 503]
     if len(answered) < len(calls):
         # The breaker may be open.
-        await asyncio.sleep(1.1)
+        await asyncio.sleep(1.0)
     if answered:
         await check_once(client, [calls[n] for n in answered], [answers[n] for n in answered])
