@@ -107,6 +107,11 @@ class RedisClient:
         """Where it is not, keys of different tags may meet in one script."""
         return self._topology.is_cluster
 
+    @property
+    def is_lingering(self) -> bool:
+        """Whether a `write` may hold its connection for most of a second."""
+        return self._facts is not None and self._facts.lingers
+
     async def run(self, step: Step) -> Any:
         return (await self.pipeline(step))[0]
 

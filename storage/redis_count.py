@@ -9,9 +9,10 @@ from collections.abc import Sequence
 
 from domain.errors import StoreFull
 from storage.quota import Quota
-from storage.redis_client import RedisClient, Step, command, script
+from storage.redis_client import Arg, RedisClient, Step, command, script
 from storage.redis_keys import DUE_KEY, SIZES_KEY
 
+COUNT_KEYS = (DUE_KEY, SIZES_KEY)
 _FRESH_SECONDS = 1.0
 _SPARE_MS = 3_600_000
 
@@ -52,15 +53,15 @@ class RedisCount:
 
     def counting(self, name: str, size: int | None, due_at: int, former: str = "") -> Step:
         """Replies the total. `size` None: as before; `former` is the name that it had before."""
-        return script(
-            "result_count",
-            (DUE_KEY, SIZES_KEY),
-            (self._keep_ms, name, "" if size is None else size, due_at, former),
-        )
+        return script("result_count", COUNT_KEYS, self.terms(name, size, due_at, former))
+
+    def terms(self, name: str, size: int | None, due_at: int, former: str) -> tuple[Arg, ...]:
+        """What `counting` says."""
+        return (self._keep_ms, name, "" if size is None else size, due_at, former)
 
     def forgetting(self, names: Sequence[str], due_by: int | None = None) -> Step:
         """Replies how many were counted, and the total. `due_by`: only those that expire by then."""
-        return script("result_forget", (DUE_KEY, SIZES_KEY), ("inf" if due_by is None else due_by, *names))
+        return script("result_forget", COUNT_KEYS, ("inf" if due_by is None else due_by, *names))
 
     async def forget(self, names: Sequence[str], due_by: int | None = None) -> int:
         forgotten, total = await self._client.run(self.forgetting(names, due_by))

@@ -151,9 +151,8 @@ class RedisDraft:
             raise _lost()
         keys = result_keys(stored.tenant, stored.handle)
         size = self._sent * SEGMENT + self._waiting_bytes
-        last = await pack(self._cut()) if self._waiting_bytes else None
         key = await self._brought(f"{keys.result}:{self._id}") if self._client.is_cluster else self._key
-        source = Source(self._id, key, self._sent, last, size, self._uncounted)
+        source = Source(self._id, key, self._sent, self._cut(), size, self._uncounted)
         self._is_in_redis, self._to_settle = True, keys.count_name
         self.durability = await self._shelf.place(keys, stored, source)
         self._is_in_redis, self._to_settle = self._sent > 0 and self._client.is_cluster, None

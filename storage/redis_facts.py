@@ -25,6 +25,11 @@ class Facts:
         return "aof" if self.has_aof and (self.can_wait or self.fsync == "always") else "memory"
 
     @property
+    def lingers(self) -> bool:
+        """A write may wait for the next sync, which comes once a second."""
+        return self.can_wait and self.fsync != "always"
+
+    @property
     def may_evict(self) -> bool:
         return self.maxmemory > 0 and self.policy not in (None, "noeviction")
 

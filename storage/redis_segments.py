@@ -2,22 +2,23 @@
 
 import asyncio
 import threading
+from collections.abc import Sequence
 
 import zstandard
 
 from domain.errors import StorageError
 
 SEGMENT = 1 << 20
-_INLINE = 1 << 17
+INLINE = 1 << 17
 """Packing more than this takes a quarter of a millisecond and up: it goes to a thread."""
 
 
 _own = threading.local()
 
 
-async def pack(pieces: list[memoryview]) -> bytes:
-    """They are one segment together."""
-    if sum(map(len, pieces)) <= _INLINE:
+async def pack(pieces: Sequence[memoryview]) -> bytes:
+    """They are one segment together; none of them, nothing."""
+    if sum(map(len, pieces)) <= INLINE:
         return _pack(pieces)
     return await asyncio.to_thread(_pack, pieces)
 
@@ -25,7 +26,7 @@ async def pack(pieces: list[memoryview]) -> bytes:
 async def unpack(segment: bytes, size: int) -> bytes:
     """`size` is what must come out. Raises StorageError where it is not whole."""
     try:
-        body = _unpack(segment) if size <= _INLINE else await asyncio.to_thread(_unpack, segment)
+        body = _unpack(segment) if size <= INLINE else await asyncio.to_thread(_unpack, segment)
     except zstandard.ZstdError as error:
         raise _damaged() from error
     if len(body) != size:
@@ -33,7 +34,9 @@ async def unpack(segment: bytes, size: int) -> bytes:
     return body
 
 
-def _pack(pieces: list[memoryview]) -> bytes:
+def _pack(pieces: Sequence[memoryview]) -> bytes:
+    if not pieces:
+        return b""
     body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     compressor = getattr(_own, "compressor", None)
     if compressor is None:

@@ -1,18 +1,22 @@
 """The shelf: published results in Redis, one hash each. A method is one round trip, but where it says so."""
 
+import hashlib
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 
 import msgspec
 
 from domain.errors import InvalidField, StoreUnavailable
 from domain.handles import Handle, SessionKey
 from domain.results import StoredResult
-from storage.redis_client import Durability, RedisClient, command, script
-from storage.redis_count import RedisCount
+from storage.redis_batches import Batches
+from storage.redis_client import Arg, Durability, RedisClient, Script, Step, command, script
+from storage.redis_count import COUNT_KEYS, RedisCount
 from storage.redis_keys import ResultKeys, index_key, keys_of_count, result_keys
-from storage.redis_segments import SEGMENT
+from storage.redis_segments import SEGMENT, pack
 
 GRACE_MS = 60_000
 """How long the rest of a body waits for a reader that has begun."""
@@ -24,13 +28,13 @@ _decode = msgspec.json.Decoder(StoredResult).decode
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A draft as it is published: `sent` segments stand under `key`, `last` comes along. `size` is that of
-    the whole body, `uncounted` how much of it waited to be counted."""
+    """A draft as it is published: `sent` segments stand under `key`, `last`, not packed yet and maybe empty,
+    comes along. `size` is that of the whole body, `uncounted` how much of it waited to be counted."""
 
     draft: str
     key: str
     sent: int
-    last: bytes | None
+    last: Sequence[memoryview]
     size: int
     uncounted: int
 
@@ -53,31 +57,27 @@ class Shelf:
         self.client = client
         self.count = count
         self._retention_ms = retention_ms
+        self._batches = Batches(client)
 
     async def place(self, keys: ResultKeys, stored: StoredResult, source: Source) -> Durability:
-        """Two round trips in a cluster. Raises StoreUnavailable when segments have expired on their way."""
-        counting = self.count.counting(
-            keys.count_name, source.size, stored.stored_at + self._retention_ms, source.draft
-        )
-        publishing = script(
-            "result_publish",
-            (keys.result, keys.index, source.key, keys.grave),
-            (
-                source.draft,
-                keys.file_id,
-                stored.stored_at,
-                self._retention_ms,
-                GRACE_MS,
-                _encoded(stored),
-                stored.sha256,
-                source.size,
-                SEGMENT,
-                source.sent,
-                *(() if source.last is None else (source.last,)),
-            ),
-        )
-        written = await self.client.write(counting, publishing)
-        total, is_placed = written.replies
+        """Raises StoreUnavailable when segments have expired on their way."""
+        retention_ms = self._retention_ms
+        due_at = stored.stored_at + retention_ms
+        counted = self.count.terms(keys.count_name, source.size, due_at, source.draft)
+        where = (keys.result, keys.index, source.key, keys.grave)
+        info = (stored.stored_at, retention_ms, GRACE_MS, _encoded(stored), stored.sha256, source.size)
+        published = (source.draft, keys.file_id, *info, SEGMENT, source.sent)
+        if self.client.is_cluster:
+            counting = script("result_count", COUNT_KEYS, counted)
+            publishing = script("result_publish", where, (*published, await pack(source.last)))
+            written = await self.client.write(counting, publishing)
+            total, is_placed = written.replies
+        else:
+            both = (*where, *COUNT_KEYS)
+            written = await self._batches.write(
+                source.last, lambda last: _placing(both, (*counted, *published, last))
+            )
+            ((total, is_placed),) = written.replies
         self.count.learn(total, source.uncounted if is_placed else 0)
         if not is_placed:
             raise StoreUnavailable("This result was too long on its way and is not kept. Send it again.")
@@ -186,6 +186,26 @@ class Shelf:
             for keys in batch
         ]
         return await self.client.pipeline(*steps)
+
+
+def _placing(keys: tuple[str, ...], args: tuple[Arg, ...]) -> Step:
+    found = _placing_script()
+    return Step(keys[0], ("EVALSHA", found.sha1, len(keys), *keys, *args), found)
+
+
+@cache
+def _placing_script() -> Script:
+    """`result_place.lua`, and before it the two that it is made of."""
+    folder = files("storage") / "lua"
+    publish, count, place = (
+        (folder / f"result_{name}.lua").read_text(encoding="utf-8") for name in ("publish", "count", "place")
+    )
+    source = f"{_function('publish', publish)}{_function('count', count)}{place}"
+    return Script(source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
+
+
+def _function(name: str, script: str) -> str:
+    return f"local function {name}(KEYS, ARGV)\n{script}end\n"
 
 
 def _encoded(stored: StoredResult) -> bytes:

@@ -42,7 +42,7 @@ class Proxy:
             nonlocal is_marked
             while data := await reader.read(1 << 16):
                 self.conversations += data.startswith(b"*")
-                is_marked = is_marked or bool(self._times and self._marker in data)
+                is_marked = is_marked or (self._times > 0 and self._marker in data)
                 redis_writer.write(data)
             redis_writer.close()
 
