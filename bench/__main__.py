@@ -2,7 +2,7 @@
 
 import os
 
-from bench import accuracy, corpus, extract, loop, memory, replay, speed
+from bench import accuracy, corpus, extract, loop, memory, redis, replay, speed
 
 
 def main() -> None:
@@ -12,6 +12,7 @@ def main() -> None:
         ("The event loop", loop.main),
         ("Speed", speed.main),
         ("Extraction", extract.main),
+        ("Redis", redis.main),
         ("Token counts", accuracy.main),
         ("Replay", replay.main),
     ):
