@@ -2,7 +2,7 @@
 
 import os
 
-from bench import accuracy, corpus, extract, loop, memory, outline, replay, speed
+from bench import accuracy, corpus, extract, loop, memory, outline, redis, replay, speed
 
 
 def main() -> None:
@@ -13,6 +13,7 @@ def main() -> None:
         ("Speed", speed.main),
         ("Extraction", extract.main),
         ("Structure of source", outline.main),
+        ("Redis", redis.main),
         ("Token counts", accuracy.main),
         ("Replay", replay.main),
     ):

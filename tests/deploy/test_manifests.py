@@ -36,6 +36,7 @@ from manifests import (
 from app import serving
 from app.cli import COMMANDS
 from app.settings import LOOPBACK_NAMES, PREFIX, Settings
+from storage import LEDGERS, STORES
 
 OLDEST_KUBERNETES = "1.29"
 NAMING = [COMPOSE, *KUBERNETES, DEPLOY / "Dockerfile", DEPLOY / "new-key.sh", ROOT / "docs" / "deploy.md"]
@@ -73,6 +74,22 @@ def test_what_is_set_can_be_honoured(monkeypatch: pytest.MonkeyPatch, given: dic
         monkeypatch.setenv(name, value)
     settings = Settings()
     assert settings.uds or settings.host in LOOPBACK_NAMES or settings.api_keys_file
+
+
+def test_what_results_and_sessions_are_kept_in_is_known() -> None:
+    given = [services["spillgate"]["environment"]]
+    for one in [one for workload in workloads for one in containers(workload)]:
+        given.append({each["name"]: each["value"] for each in one.get("env", []) if "value" in each})
+    stores = [each["SPILLGATE_STORAGE_URL"] for each in given if "SPILLGATE_STORAGE_URL" in each]
+    ledgers = [each["SPILLGATE_LEDGER_URL"] for each in given if "SPILLGATE_LEDGER_URL" in each]
+    # The replicas find theirs in a Secret, made by a command in the docs.
+    command = (ROOT / "docs" / "deploy.md").read_text()
+    secret = re.findall(r'--from-literal=storage-url="([^"]+)"', command)
+    assert stores
+    assert ledgers
+    assert secret
+    assert {url.partition(":")[0] for url in stores + secret} <= STORES.keys()
+    assert {url.partition(":")[0] for url in ledgers + secret} <= LEDGERS.keys()
 
 
 def test_one_port_everywhere_and_published_to_this_machine_alone() -> None:

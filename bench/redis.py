@@ -1,0 +1,252 @@
+"""Redis: storing against a bare SET of the same bytes, memory against raw bytes, passing against SQLite."""
+
+import argparse
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import uvloop
+from tqdm import tqdm
+
+from app.serving import tune_memory
+from bench import corpus, load
+from bench.servers import LOAD_CORE, pin, running
+from domain.handles import Handle
+from domain.results import Measure, StoredResult
+from storage.redis_client import RedisClient, command, open_redis
+from storage.redis_segments import pack
+from storage.redis_store import RedisStore
+
+SIZE = 100_000
+TEXTS = 500
+CLIENTS = (1, 16)
+PASSING = 2_000
+CAP = 12_288
+MB = 1_000_000
+
+# As in docker-compose.yml; and never rewritten meanwhile.
+AOF = ("--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0", "--save", "")
+
+Act = Callable[[int], Awaitable[None]]
+
+
+@contextlib.contextmanager
+def redis_server() -> Iterator[str]:
+    """A redis-server of our own on a free loopback port; answers its URL. It is ended, its data removed."""
+    folder = tempfile.mkdtemp(prefix="bench-redis-")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    place = ("--bind", "127.0.0.1", "--port", str(port), "--dir", folder)
+    process = subprocess.Popen(["redis-server", *place, *AOF], stdout=subprocess.DEVNULL)
+    try:
+        _wait(port, process)
+        yield f"redis://127.0.0.1:{port}/0"
+    finally:
+        process.terminate()
+        process.wait(30)
+        shutil.rmtree(folder)
+
+
+def _wait(port: int, process: "subprocess.Popen[bytes]") -> None:
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline and process.poll() is None:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1) as asking:
+            asking.sendall(b"PING\r\n")
+            if asking.recv(64).startswith(b"+PONG"):
+                return
+        time.sleep(0.02)
+    raise RuntimeError("redis-server did not start")
+
+
+def unpin() -> None:
+    """What ran before may have left this process on one core."""
+    with contextlib.suppress(OSError, AttributeError):
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
+
+
+def now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def open_store(client: RedisClient) -> RedisStore:
+    return RedisStore(client, clock=now, retention_seconds=86_400, max_bytes=1 << 40)
+
+
+def known_of(body: bytes, tool_name: str = "execute_shell") -> StoredResult:
+    measure = Measure(len(body), body.count(b"\n") + 1, len(body), len(body) // 4, False)
+    return StoredResult(
+        tenant="default",
+        handle=Handle("bench", str(uuid.uuid4())),
+        tool_name=tool_name,
+        tool_arguments='{"command": "journalctl --since today"}',
+        tool_kind=None,
+        provider="bench",
+        is_error=False,
+        measure=measure,
+        sha256=hashlib.sha256(body).hexdigest(),
+        stored_at=now(),
+        expires_at=0,
+    )
+
+
+async def put(store: RedisStore, stored: StoredResult, body: bytes) -> None:
+    async with store.draft() as draft:
+        await draft.write(body)
+        await draft.publish(stored)
+
+
+async def rate(act: Act, clients: int, seconds: float) -> float:
+    """A second; each client does one after the other."""
+    done, started = 0, time.perf_counter()
+
+    async def work() -> None:
+        nonlocal done
+        while time.perf_counter() < started + seconds:
+            done += 1
+            await act(done)
+
+    await asyncio.gather(*(work() for _ in range(clients)))
+    return done / (time.perf_counter() - started)
+
+
+@dataclass(frozen=True)
+class Texts:
+    """All different; each packed as the store packs it."""
+
+    bodies: list[bytes]
+    packed: list[bytes]
+    known: list[StoredResult]
+
+    @property
+    def share(self) -> float:
+        return sum(map(len, self.packed)) / sum(map(len, self.bodies))
+
+
+async def ordinary_texts() -> Texts:
+    bodies = [text.encode() for text in corpus.texts(SIZE, TEXTS)]
+    packed = [await pack([memoryview(body)]) for body in bodies]
+    return Texts(bodies, packed, [known_of(body) for body in bodies])
+
+
+async def storing(url: str, clients: int, rounds: int, seconds: float, bar: "tqdm[None]") -> str:
+    """A row: medians, and the shares round by round."""
+    client = open_redis(url)
+    store = open_store(client)
+    texts = await ordinary_texts()
+
+    async def bare(number: int) -> None:
+        await client.run(command("SET", f"bench:{uuid.uuid4()}", texts.packed[number % TEXTS]))
+
+    async def packing(number: int) -> None:
+        body = await pack([memoryview(texts.bodies[number % TEXTS])])
+        await client.run(command("SET", f"bench:{uuid.uuid4()}", body))
+
+    async def stored(number: int) -> None:
+        known = replace(texts.known[number % TEXTS], handle=Handle("bench", str(uuid.uuid4())))
+        await put(store, known, texts.bodies[number % TEXTS])
+
+    rates: dict[Act, list[float]] = {bare: [], packing: [], stored: []}
+    for number in range(rounds + 1):
+        for act, found in rates.items():
+            await client.run(command("FLUSHALL", "SYNC"))
+            one = await rate(act, clients, seconds)
+            # The first round warms up.
+            found += [one] if number else []
+            bar.update()
+    await store.close()
+    medians = " | ".join(f"{statistics.median(found):,.0f}" for found in rates.values())
+    shares = " | ".join(share_of(rates[stored], rates[other]) for other in (bare, packing))
+    return f"| {clients} | {texts.share:.0%} | {medians} | {shares} |"
+
+
+def share_of(ours: list[float], theirs: list[float]) -> str:
+    """Round by round: the median, and from the lowest to the highest."""
+    shares = [one / other for one, other in zip(ours, theirs, strict=True)]
+    return f"{statistics.median(shares):.0%} ({min(shares):.0%} to {max(shares):.0%})"
+
+
+async def used_memory(client: RedisClient) -> int:
+    info = await client.run(command("INFO", "memory"))
+    found = re.search(rb"used_memory:(\d+)", info)
+    assert found is not None
+    return int(found[1])
+
+
+async def holding(url: str, label: str, bodies: Sequence[bytes]) -> str:
+    """A row: what Redis grows by, all of its own keeping included."""
+    client = open_redis(url)
+    store = open_store(client)
+    await client.run(command("FLUSHALL", "SYNC"))
+    await put(store, known_of(b"warm"), b"warm")
+    before = await used_memory(client)
+    for body in bodies:
+        await put(store, known_of(body), body)
+    grown, raw = await used_memory(client) - before, sum(map(len, bodies))
+    await store.close()
+    return f"| {label} | {len(bodies)} | {raw / MB:.2f} | {grown / MB:.2f} | {grown / raw:.1%} |"
+
+
+def passing(url: str, rounds: int, seconds: float, bar: "tqdm[None]") -> str:
+    """A row: two services take turns, one with its ledger in Redis, one in SQLite."""
+    sent = [
+        load.request("/results", json.dumps({"tool_name": "bench", "content": text}).encode())
+        for text in corpus.texts(PASSING, 2_000)
+    ]
+    rates: dict[str, list[float]] = {"redis": [], "sqlite": []}
+    with running("spillgate", SPILLGATE_STORAGE_URL=url) as redis, running("spillgate") as sqlite:
+        pin(os.getpid(), LOAD_CORE)
+        for number in range(rounds + 1):
+            for server, found in zip((redis, sqlite), rates.values(), strict=True):
+                tally = asyncio.run(load.run(server.port, sent, seconds))
+                assert set(tally.statuses) == {200}, tally.statuses
+                found += [tally.rate] if number else []
+                bar.update()
+    medians = " | ".join(f"{statistics.median(found):,.0f}" for found in rates.values())
+    return f"| {medians} | {share_of(rates['redis'], rates['sqlite'])} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=0.5)
+    options = parser.parse_args()
+    if shutil.which("redis-server") is None:
+        sys.exit("redis-server is not installed: apt-get install redis-server, or brew install redis.")
+    unpin()
+    tune_memory()
+    bodies = [record["text"].encode() for record in corpus.records()]
+    large = [body for body in bodies if len(body) > CAP]
+    with redis_server() as url, tqdm(total=8 * (options.rounds + 1), unit="run", desc="redis") as bar:
+        stored = [
+            uvloop.run(storing(url, clients, options.rounds, options.seconds, bar)) for clients in CLIENTS
+        ]
+        kept = [("all", bodies), ("past the size cap", large)] if bodies else []
+        held = [uvloop.run(holding(url, label, found)) for label, found in kept]
+        passed = passing(url, options.rounds, max(1.0, options.seconds), bar)
+    print(
+        "\n| clients | packed to | bare SET /s | packed and SET /s | stored /s | of SET | of packed and SET |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    print("\n".join(stored))
+    print("\n| recorded results | number | raw MB | in Redis MB | share |\n|---|---|---|---|---|")
+    print("\n".join(held) or "| none: set RECORDED_RESULTS | | | | |")
+    print("\n| 2 KB passes, ledger in Redis /s | in SQLite /s | share |\n|---|---|---|")
+    print(passed)
+
+
+if __name__ == "__main__":
+    main()
