@@ -12,6 +12,7 @@ from app import __version__, errors, openapi
 from app.access import ApiKeys
 from app.door import Door
 from app.queries import known_only
+from app.reload import follow_policies
 from app.routes import accounting, check, extract, health, results, sessions, stored, tools
 from app.runtime import Runtime, open_runtime
 from app.settings import Settings
@@ -107,5 +108,6 @@ async def _served(app: FastAPI, runtime: Runtime) -> AsyncIterator[None]:
     runtime.metrics.watch_bodies(lambda: app.state.gate.in_flight)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(sweep_forever, runtime)
+        tasks.start_soon(follow_policies, app.state)
         yield
         tasks.cancel_scope.cancel()

@@ -1,6 +1,7 @@
 """What a rule may look at, and the thresholds that it holds against it."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from content.preview import Preview
 from domain.budget import Budget
@@ -8,14 +9,26 @@ from domain.decisions import OutcomeKind
 from domain.results import Measure
 
 
+class PolicyMode(StrEnum):
+    """`observe`: decide and account, but pass everything."""
+
+    ENFORCE = "enforce"
+    OBSERVE = "observe"
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """The thresholds in force for one tool. A cap of 0 is none of that kind."""
 
+    mode: PolicyMode = PolicyMode.ENFORCE
     on_oversize: OutcomeKind = OutcomeKind.STORE
     max_bytes: int = 12_288
     max_chars: int = 0
     max_tokens: int = 0
+    head_chars: int = 2000
+    keep: bool = True
+    max_rows: int = 0
+    max_line_chars: int = 0
     preview: Preview = Preview.NONE
     preview_bytes: int = 1024
     bypass: bool = False

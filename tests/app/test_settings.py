@@ -81,7 +81,7 @@ def test_check_config_shows_what_is_in_force(
     policy.write_text("[tools.read_file]\nmax_bytes = 99\n")
     monkeypatch.setenv("SPILLGATE_POLICY_FILE", str(policy))
     monkeypatch.setenv("SPILLGATE_STORAGE_URL", "redis://user:secret@host/0")
-    assert main(["check-config", "--tool", "read_file"]) == 0
+    assert main(["check-config", "--tool", "read_file", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["policy"]["max_bytes"] == 99
     assert "secret" not in json.dumps(shown)
@@ -107,7 +107,7 @@ def test_a_bad_policy_file_refuses_to_start_and_names_the_line(
     policy = tmp_path / "policy.toml"
     policy.write_text(text)
     monkeypatch.setenv("SPILLGATE_POLICY_FILE", str(policy))
-    assert main(["check-config"]) == 2
+    assert main(["check-config"]) == 1
     assert said in capsys.readouterr().err
 
 
