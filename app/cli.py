@@ -1,5 +1,5 @@
-"""The command line: serve, check-config, healthcheck, openapi. Each imports what it needs: a healthcheck runs
-every few seconds, and the whole service would cost it half a second of processor time."""
+"""The command line: a function for each command. Each imports what it needs: a healthcheck runs every few
+seconds, and the whole service would cost it half a second of processor time."""
 
 import argparse
 import json
@@ -44,8 +44,20 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--model", help="show what is known of this model")
     check.add_argument("--policy", dest="policy_file", type=Path, help="as SPILLGATE_POLICY_FILE")
     check.add_argument("--json", action="store_true", help="all of it as JSON")
+    _add_try(commands)
     commands.add_parser("openapi", help="print the OpenAPI document")
     return parser
+
+
+def _add_try(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    trial = commands.add_parser("try", help="show what each outcome would hand to the model for a result")
+    trial.add_argument("file", help="the result; - for stdin")
+    trial.add_argument("--tool", help="the tool that returned it (read_file; for stdin execute_shell)")
+    trial.add_argument("--arguments", help="what the tool was given, as JSON (the file's path)")
+    trial.add_argument("--model", help="count tokens as this model does")
+    trial.add_argument("--policy", dest="policy_file", type=Path, help="as SPILLGATE_POLICY_FILE")
+    trial.add_argument("--profile", help="under this profile instead of the policy in force")
+    trial.add_argument("--show", metavar="OUTCOME", help="print the text too: of this outcome, or of `all`")
 
 
 def _settings(options: argparse.Namespace) -> Settings:
@@ -97,6 +109,12 @@ def _healthcheck(options: argparse.Namespace) -> int:
     return 0
 
 
+def _try(options: argparse.Namespace) -> int:
+    from app.trial import run
+
+    return run(_settings(options), options)
+
+
 def _openapi(options: argparse.Namespace) -> int:
     from app.main import create_app
 
@@ -108,6 +126,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "serve": _serve,
     "healthcheck": _healthcheck,
     "check-config": _check_config,
+    "try": _try,
     "openapi": _openapi,
 }
 

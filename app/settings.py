@@ -40,7 +40,9 @@ class Settings(BaseSettings):
         description="Where sessions and accounting are kept: `memory:`, `sqlite:///path`, `redis://` and its "
         "like. Default: beside the bodies.",
     )
-    policy_file: Path | None = Field(None, description="TOML file of policies on top of the built-in ones.")
+    policy_file: Path | None = Field(
+        None, description="TOML file of policies on top of the built-in ones, reloaded on change."
+    )
     allow_request_overrides: bool = Field(True, description="Whether a request may carry its own `policy`.")
     max_bytes: int = Field(12288, ge=0, le=1_000_000, description="Size cap in bytes; 0 = none.")
     context_window: int = Field(

@@ -2,7 +2,7 @@
 
 import os
 
-from bench import accuracy, corpus, extract, loop, memory, replay, speed
+from bench import accuracy, corpus, extract, loop, memory, outcomes, replay, speed
 
 
 def main() -> None:
@@ -13,9 +13,10 @@ def main() -> None:
         ("Speed", speed.main),
         ("Extraction", extract.main),
         ("Token counts", accuracy.main),
+        ("Outcomes", outcomes.main),
         ("Replay", replay.main),
     ):
-        if run in (accuracy.main, replay.main) and not corpus.records():
+        if run in (accuracy.main, outcomes.main, replay.main) and not corpus.records():
             print(f"\n## {title}\nskipped: no recorded results (RECORDED_RESULTS)")
             continue
         print(f"\n## {title} ({cores} cores)\n", flush=True)
