@@ -12,7 +12,8 @@ from app.settings import PREFIX, Settings
 from content.tokens import encoding_for_model, load_encoding
 from policies.book import PolicyBook, Reason
 
-_PASSWORD = re.compile(r"(://[^/@:]*:|[?&]password=)[^@&/]+")
+# Up to the last @: a password that is not percent-encoded may hold any of :/?#@.
+_PASSWORD = re.compile(r"(://[^@:]*:).*(?=@)|([?&][a-z_]*password=)[^&]+")
 _HEADS = ("key", "value", "set by")
 
 
@@ -84,7 +85,7 @@ def table(rows: Iterable[Sequence[str]], heads: Sequence[str] = _HEADS) -> str:
 def _setting(name: str, value: object, settings: Settings) -> Reason:
     """URLs without the password that they may carry."""
     shown = settings.ledger if name == "ledger_url" else value
-    text = _PASSWORD.sub(r"\1***", shown) if isinstance(shown, str) else shown
+    text = _PASSWORD.sub(r"\1\2***", shown) if isinstance(shown, str) else shown
     place = "given" if name in settings.model_fields_set else "default"
     return Reason(f"{PREFIX}{name.upper()}", text, place)
 

@@ -101,12 +101,11 @@ def _opened(path: str) -> IO[bytes]:
 async def try_out(settings: Settings, source: IO[bytes], result: ToolResult) -> list[Trial]:
     """Of every outcome, under the policy of the settings and the result. `source` holds the content, and is
     read once for each. Raises ConfigError, SpillgateError."""
+    elsewhere = ("storage_", "store_", "ledger_", "llm_")
     here = {
-        "storage_url": "memory:",
-        "ledger_url": None,
-        "llm_base_url": None,
-        "allow_request_overrides": True,
+        name: field.default for name, field in Settings.model_fields.items() if name.startswith(elsewhere)
     }
+    here |= {"storage_url": "memory:", "allow_request_overrides": True}
     async with open_runtime(settings.model_copy(update=here)) as rt:
         return [await _tried(kind, source, result, rt) for kind in OUTCOMES]
 

@@ -233,13 +233,13 @@ def from_toml(text: str, source: str) -> PolicyDocument:
     """Raises ConfigError: a line for each fault, naming the source and the line."""
     try:
         data = tomllib.loads(text)
+        lines = line_numbers(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(_syntax(str(error), text, source)) from None
     except (ValueError, RecursionError):
         raise ConfigError(f"{source}: a number or a nesting in it is beyond all measure.") from None
     reader = _Reader()
     document = reader.document(data)
-    lines = line_numbers(text)
     if reader.faults:
         said = sorted((_line(lines, fault.path), fault) for fault in reader.faults)
         told = [f"{source}, line {line}: {'.'.join(one.path)} {one.rule}." for line, one in said]

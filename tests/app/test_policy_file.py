@@ -11,7 +11,11 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.datastructures import State
 
+from app.reload import reload_policies
+from app.runtime import open_runtime
+from app.settings import Settings
 from tests.conftest import Serve
 from tests.faults.service import Service, Services
 
@@ -217,3 +221,22 @@ async def test_an_unknown_profile_is_refused_and_the_nearest_named(serve: Serve)
         answer = await client.put("/sessions/s", json={"policy": {"profile": "oxide"}})
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid_policy")
         assert "ai-agent, ouro, claude-code, oxide-code" in answer.json()["detail"]
+
+
+async def test_a_stale_policy_is_a_warning_until_the_file_is_mended(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text("[defaults]\nmax_bytes = 1\n")
+    async with open_runtime(Settings(storage_url="memory:", policy_file=policy)) as runtime:
+        state = State({"runtime": runtime})
+        assert state.runtime.warnings == ()
+        policy.write_text("[defaults]\nmax_byte = 1\n")
+        await reload_policies(state)
+        (warning,) = state.runtime.warnings
+        assert warning.startswith("SPILLGATE_POLICY_FILE has changed and cannot be honoured")
+        assert "max_byte" not in warning
+        assert state.runtime.policies is runtime.policies
+        policy.write_text("[defaults]\nmax_bytes = 2\n")
+        await reload_policies(state)
+        assert state.runtime.warnings == ()
+        assert state.runtime.policies.policy("t").max_bytes == 2
+        assert runtime.policies.policy("t").max_bytes == 1

@@ -54,6 +54,7 @@ def book(*layers: str, models: tuple[str, ...] = ()) -> PolicyBook:
         ("[defaults]\nextract_models = [\n 'a',\n 3]\n", "line 2: defaults.extract_models must be a list"),
         ("[models.m]\nencoding = 'o200k'\n", "line 2: models.m.encoding must be one of o200k_base"),
         ("x = " + "9" * 5000, "p.toml: a number or a nesting in it is beyond all measure"),
+        ("a." * 5000 + "a = 1", "p.toml: a number or a nesting in it is beyond all measure"),
         ("x = " + "[" * 5000 + "]" * 5000, "p.toml: a number or a nesting in it is beyond all measure"),
     ],
 )

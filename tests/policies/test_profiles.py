@@ -1,5 +1,7 @@
 """Profiles: a whole design each, with the numbers of the systems they come from."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,9 +10,10 @@ from app.policy_files import load_policies
 from app.settings import Settings
 from domain.decisions import OutcomeKind
 from policies.book import PolicyBook
-from policies.documents import PROFILES
+from policies.documents import PROFILES, from_toml
 from policies.facts import Policy
 
+ROOT = Path(__file__).resolve().parents[2]
 DESIGN = {
     "on_oversize",
     "max_bytes",
@@ -121,3 +124,12 @@ def test_the_size_cap_setting_is_the_built_in_profiles(operator: Any) -> None:
     assert operator('profile = "ouro"\n', max_bytes=99).policy("t", '{"profile": "ai-agent"}').max_bytes == 99
     reasons = {one.key: one.place for one in operator(max_bytes=99).reasons("t")}
     assert reasons["max_bytes"] == "SPILLGATE_MAX_BYTES"
+
+
+@pytest.mark.parametrize("page", ["policies.md", "settings.md"])
+def test_every_policy_in_the_docs_can_be_honoured(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text()
+    documents = re.findall(r"^```toml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert documents
+    for document in documents:
+        from_toml(document, page)
