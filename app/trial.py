@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import IO
 
@@ -84,11 +84,14 @@ def _result(options: argparse.Namespace) -> ToolResult:
 
 @contextmanager
 def _content(path: str) -> Iterator[IO[bytes]]:
-    """It can be read more than once. Raises ConfigError."""
-    with tempfile.TemporaryFile() if path == "-" else _opened(path) as source:
-        if path == "-":
-            shutil.copyfileobj(sys.stdin.buffer, source)
-        yield source
+    """It can be read more than once: a pipe is read into a file first. Raises ConfigError."""
+    with nullcontext(sys.stdin.buffer) if path == "-" else _opened(path) as given:
+        if given.seekable():
+            yield given
+            return
+        with tempfile.TemporaryFile() as spooled:
+            shutil.copyfileobj(given, spooled)
+            yield spooled
 
 
 def _opened(path: str) -> IO[bytes]:

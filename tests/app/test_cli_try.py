@@ -1,7 +1,9 @@
 """try: what each outcome would hand to the model, without a server and with nothing kept."""
 
 import io
+import os
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -56,6 +58,18 @@ def test_what_fits_passes_whatever_is_tried(
     assert printed.startswith("execute_shell: 18 bytes")
     assert all(row[:2] == ["pass", "none"] and row[-1] == "0.0%" for row in rows(printed).values())
     assert printed.endswith("──── reject ────\nOn branch main é\n\n")
+
+
+def test_a_pipe_can_be_tried_though_it_is_read_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=(LOG,))
+    writer.start()
+    assert main(["try", str(pipe)]) == 0
+    writer.join()
+    assert all(row[1] == "size_cap" for row in rows(capsys.readouterr().out).values())
 
 
 def test_it_is_tried_under_the_policy_in_force(
