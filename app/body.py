@@ -1,17 +1,21 @@
 """A result's content on its way through: measured while it is read, held small, spilled when large."""
 
 import hashlib
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AbstractAsyncContextManager, aclosing
 from functools import partial
 from types import TracebackType
+from typing import NamedTuple
 
 import anyio
 
 from content.meter import Meter, measure
 from domain.ports import Draft, ResultStore, Tokenizer
-from domain.results import Measure
-from policies.facts import Policy
+from domain.results import Measure, StoredResult, ToolResult
+from policies import size_cap, view
+from policies.facts import Policy, PolicyMode
+from policies.oversized import Ends
+from policies.view import View
 
 HELD_BYTES = 1 << 20
 """What is held in memory before a body is spilled to a draft."""
@@ -24,15 +28,29 @@ WHOLE_BYTES = 3 << 20
 """Text that comes decoded and is only sampled is weighed on the loop: a millisecond and a half a MiB."""
 
 
+class Viewed(NamedTuple):
+    """What the view caps leave of a content that had `rows` rows."""
+
+    measure: Measure
+    rows: int
+
+
 class Body:
     """Reads a content once. A context manager: leaving it drops a draft that was not published."""
 
     def __init__(
-        self, store: ResultStore, tokenizer: Tokenizer, policy: Policy, counting: anyio.CapacityLimiter
+        self,
+        store: ResultStore,
+        tokenizer: Tokenizer,
+        policy: Policy,
+        counting: anyio.CapacityLimiter,
+        result: ToolResult,
     ) -> None:
         self._store = store
         self._policy = policy
         self._counting = counting
+        self._result = result
+        self._view = View(policy, result) if view.is_set(policy) else None
         self._tokenizer = tokenizer
         self._meter: Meter | None = None
         self._held: list[bytes] = []
@@ -41,6 +59,7 @@ class Body:
         self._sha256 = ""
         self._draft: Draft | None = None
         self._opened: AbstractAsyncContextManager[Draft] | None = None
+        self._kept: StoredResult | None = None
 
     async def __aenter__(self) -> "Body":
         return self
@@ -61,15 +80,30 @@ class Body:
                 await self._weigh(self._meter, chunk, text)
             else:
                 self._text = text
+            if self._view is not None:
+                await self._look(self._view, chunk if text is None else text)
             self._held.append(chunk)
             self._held_bytes += len(chunk)
             if self._held_bytes > HELD_BYTES:
                 await self._spill()
+        if self._view is not None:
+            self._view.finish()
         if self._meter is None:
             return measure(b"".join(self._held), self._tokenizer, self._text)
-        if self._meter.estimates:
-            return self._meter.finish()
-        return await anyio.to_thread.run_sync(self._meter.finish, limiter=self._counting)
+        return await self._finished(self._meter)
+
+    @property
+    def is_viewed(self) -> bool:
+        """True where the view caps leave something out."""
+        return self._view is not None and self._view.cuts
+
+    async def viewed(self) -> Viewed:
+        """What they leave, measured by reading it all again."""
+        meter = Meter(self._tokenizer)
+        async for chunk in self._shown():
+            await self._weigh(meter, chunk)
+        assert self._view is not None
+        return Viewed(await self._finished(meter), self._view.rows)
 
     @property
     def sha256(self) -> str:
@@ -87,26 +121,58 @@ class Body:
             return self._held[0]
         return b"".join([chunk async for chunk in self._read()])
 
-    async def ends(self, head_bytes: int, tail_bytes: int) -> tuple[bytes, bytes]:
-        """The first and the last bytes of it."""
+    async def ends(self, wanted: Ends, *, viewed: bool) -> tuple[bytes, bytes]:
+        """The first and the last bytes of it, or of what its view caps leave."""
         head, tail = bytearray(), b""
-        async for chunk in self._read():
-            head += chunk[: head_bytes - len(head)]
-            tail = (tail + chunk[-tail_bytes:])[-tail_bytes:] if tail_bytes else b""
+        async with aclosing(self._shown() if viewed else self._read()) as chunks:
+            while wanted.tail or len(head) < wanted.head:
+                chunk = await anext(chunks, None)
+                if chunk is None:
+                    break
+                head += chunk[: wanted.head - len(head)]
+                tail = (tail + chunk[-wanted.tail :])[-wanted.tail :] if wanted.tail else b""
         return bytes(head), tail
 
-    async def _read(self) -> AsyncIterator[bytes]:
-        if self._draft is not None:
+    async def _shown(self) -> AsyncGenerator[bytes]:
+        again = View(self._policy, self._result)
+        async for chunk in self._read():
+            for start in range(0, len(chunk), SLICE_BYTES):
+                if shown := await self._look(again, chunk[start : start + SLICE_BYTES]):
+                    yield shown.encode()
+        yield again.finish().encode()
+
+    async def _look(self, through: View, piece: str | bytes) -> str:
+        if len(piece) <= INLINE_BYTES:
+            return through.feed(piece)
+        return await anyio.to_thread.run_sync(through.feed, piece, limiter=self._counting)
+
+    async def _read(self) -> AsyncGenerator[bytes]:
+        if self._kept is not None:
+            async for chunk in self._store.read(self._kept):
+                yield chunk
+        elif self._draft is not None:
             async for chunk in self._draft.read():
                 yield chunk
         for chunk in self._held:
             yield chunk
 
-    async def draft(self) -> Draft:
-        """The draft that holds all of it, ready to be published."""
+    async def publish(self, stored: StoredResult) -> None:
+        """Keeps all of it; only once."""
+        if self._kept is not None:
+            return
         await self._spill()
         assert self._draft is not None
-        return self._draft
+        await self._draft.publish(stored)
+        self._kept = stored
+
+    @property
+    def is_published(self) -> bool:
+        return self._kept is not None
+
+    @property
+    def _is_capped(self) -> bool:
+        policy = self._policy
+        return policy.max_bytes > 0 and not policy.bypass and policy.mode is PolicyMode.ENFORCE
 
     async def _opened_meter(self) -> Meter:
         meter = Meter(self._tokenizer)
@@ -114,9 +180,14 @@ class Body:
             await self._weigh(meter, chunk)
         return meter
 
+    async def _finished(self, meter: Meter) -> Measure:
+        if meter.estimates:
+            return meter.finish()
+        return await anyio.to_thread.run_sync(meter.finish, limiter=self._counting)
+
     async def _weigh(self, meter: Meter, chunk: bytes, text: str | None = None) -> None:
         # Past the size cap its fate is decided: from there on an estimate of the tokens is enough.
-        if 0 < self._policy.max_bytes < meter.bytes + len(chunk) and not self._policy.bypass:
+        if self._is_capped and meter.bytes + len(chunk) > size_cap.most_bytes(self._policy):
             meter.estimate_tokens()
         inline = INLINE_BYTES
         if meter.estimates:

@@ -70,6 +70,8 @@ _ENTRY = {
         "tokens": 172904,
         "truncated_bytes": None,
         "truncated_total": None,
+        "observed_outcome": None,
+        "observed_tokens_saved": 0,
     },
 }
 
@@ -83,6 +85,7 @@ _TOTAL = {
     "latency_ms_mean": 210.5,
     "latency_ms_max": 1890.0,
     "cost_usd": 0.0,
+    "tokens_saved_observed": 0,
 }
 
 EXAMPLES: dict[str, Any] = {

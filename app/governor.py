@@ -5,24 +5,19 @@ from dataclasses import replace
 from time import perf_counter
 from typing import NamedTuple
 
-from app.body import Body
+from app.body import Body, Viewed
+from app.charges import PASSED, Decision, Governing, charge_of
+from app.replacement import Replacing, tries
 from app.runtime import Runtime
 from app.telemetry import log_stored
-from content.preview import Preview, preview
-from domain.accounting import AccountingEntry, EntryDetails, EntryStatus, EntryType, split_tool_name
-from domain.budget import Session
 from domain.decisions import Outcome, OutcomeKind, Trigger
 from domain.errors import Conflict, IdempotencyKeyReused, SpillgateError, StorageError
 from domain.handles import Handle, new_handle, parse_handle
 from domain.ports import Charge, Receipt
-from domain.results import Measure, StoredResult, ToolResult
-from policies import store as store_text
-from policies.book import Terms
+from domain.results import StoredResult, ToolResult
+from policies import view
 from policies.decide import decide
-from policies.facts import Facts, Policy
-
-_PREVIEWED_BYTES = 1 << 16
-"""How much of the head a preview looks at."""
+from policies.facts import Facts, Policy, PolicyMode
 
 
 class Governed(NamedTuple):
@@ -53,61 +48,102 @@ async def govern(
         terms = rt.policies.terms(session.model)
     policy = rt.policies.policy(result.tool_name, session.policy, result.policy)
     tokenizer = rt.tokenizer(result.model or session.model)
-    async with Body(rt.store, tokenizer, policy, rt.counting) as body:
+    async with Body(rt.store, tokenizer, policy, rt.counting, result) as body:
         measure = await body.fill(chunks)
-        call = _Call(result, session, terms, policy, measure, body, rt, started, read_back)
+        governing = Governing(result, session, terms, measure)
+        viewed = None
+        if body.is_viewed and entered.receipt is None:
+            viewed, policy = await body.viewed(), view.bounded(policy)
+        call = _Call(governing, policy, body, viewed, rt, started, read_back)
         if entered.receipt is not None:
             return await call.replayed(entered.receipt)
-        trigger = decide(Facts(measure, session.budget(terms.window, terms.told)), policy)
-        if trigger is None:
+        shown = measure if viewed is None else viewed.measure
+        trigger = decide(Facts(shown, session.budget(terms.window, terms.told)), policy)
+        receipt = None
+        if trigger is None and viewed is None:
             receipt = await call.passed()
-            if receipt is not None:
-                return await call.outcome(receipt)
             trigger = Trigger.RESERVE_FAILED
-        return await call.outcome(await call.kept(trigger))
+        if receipt is None:
+            observes = policy.mode is PolicyMode.OBSERVE
+            receipt = await (call.observed(trigger) if observes else call.replaced(trigger))
+        return await call.outcome(receipt)
 
 
 class _Call(NamedTuple):
     """One result with all that is known of it once it is measured."""
 
-    result: ToolResult
-    session: Session
-    terms: Terms
+    governing: Governing
     policy: Policy
-    measure: Measure
     body: Body
+    viewed: Viewed | None
     rt: Runtime
     started: float
     read_back: Callable[[int], None] | None
 
     async def passed(self) -> Receipt | None:
         """Charged and booked if it fits; a bypassed tool's result is charged past the limit."""
-        charge = self._charge(OutcomeKind.PASS, None, None, None)
+        charge = self._charge(PASSED)
         if self.policy.bypass:
             return await self.rt.ledger.settle(charge)
         return await self.rt.ledger.reserve(charge)
 
-    async def kept(self, trigger: Trigger) -> Receipt:
-        """Body, then info, then the ledger: a handle is spoken only after its body is durable."""
-        result, rt = self.result, self.rt
+    async def replaced(self, trigger: Trigger | None) -> Receipt:
+        """The first replacement that fits what remains; the handle message always goes out."""
+        rt, call_id = self.rt, self.governing.result.call_id
         stored = self._stored()
-        handle = stored.handle
-        text = store_text.text(handle, self.measure, await self._preview())
-        await (await self.body.draft()).publish(stored)
         try:
-            receipt = await rt.ledger.settle(self._charge(OutcomeKind.STORE, trigger, handle, text))
+            receipt = await self._first_fitting(trigger, stored)
         except SpillgateError as error:
             # Two sends of one named call share the body: the other may have been answered with it.
-            if result.call_id is None or not isinstance(error, StorageError):
-                await rt.store.delete(result.key.tenant, handle)
+            if self.body.is_published and (call_id is None or not isinstance(error, StorageError)):
+                await rt.store.delete(stored.tenant, stored.handle)
             raise
-        if receipt.replayed and receipt.entry.details.tool_output_handle != str(handle):
-            # Another send of the same call came first, and passed.
-            await rt.store.delete(result.key.tenant, handle)
+        if not self.body.is_published:
+            return receipt
+        if receipt.replayed and receipt.entry.details.tool_output_handle != str(stored.handle):
+            # Another send of the same call came first, and kept nothing.
+            await rt.store.delete(stored.tenant, stored.handle)
             raise Conflict("Another send of this call was answered in the meantime. Send it again.")
         if not receipt.replayed:
-            log_stored(result, handle, self.measure, trigger)
+            entry = receipt.entry
+            kind = entry.outcome or OutcomeKind.STORE
+            log_stored(self.governing.result, stored.handle, stored.measure, entry.trigger, kind)
         return receipt
+
+    async def _first_fitting(self, trigger: Trigger | None, stored: StoredResult) -> Receipt:
+        """Body, then info, then the ledger: a handle is spoken only after its body is durable."""
+        replacing, ledger = self._replacing(), self.rt.ledger
+        receipt = None
+        for kind, fired in tries(trigger, self.policy):
+            decision = await replacing.decision(kind, fired, stored.handle)
+            if decision is None:
+                continue
+            if decision.handle is not None:
+                await self.body.publish(stored)
+            charge = self._charge(decision)
+            receipt = await (ledger.settle if kind is OutcomeKind.STORE else ledger.reserve)(charge)
+            if receipt is not None:
+                break
+        assert receipt is not None
+        return receipt
+
+    async def observed(self, trigger: Trigger | None) -> Receipt:
+        """It passes whatever fired, charged past the limit; its entry says what would have become of it."""
+        session, terms, measure = self.governing[1:]
+        budget = session.budget(terms.window, terms.told)
+        replacing, handle = self._replacing(), self._stored().handle
+        would_be = None
+        for kind, fired in tries(trigger, self.policy):
+            would_be = await replacing.decision(kind, fired, handle)
+            if would_be is not None and (kind is OutcomeKind.STORE or budget.fits(would_be.tokens)):
+                break
+        assert would_be is not None
+        passed = PASSED._replace(
+            trigger=would_be.trigger,
+            observed_outcome=would_be.kind,
+            observed_tokens_saved=measure.tokens - would_be.tokens,
+        )
+        return await self.rt.ledger.settle(self._charge(passed))
 
     async def replayed(self, receipt: Receipt) -> Governed:
         """The same call again answers what it answered first."""
@@ -119,13 +155,14 @@ class _Call(NamedTuple):
         named = receipt.entry.details.tool_output_handle
         if named is not None:
             await self._ensure_stored(parse_handle(named))
-        budget = self.session.budget(self.terms.window, self.terms.told)
+        _, session, terms, _ = self.governing
+        budget = session.budget(terms.window, terms.told)
         return await self.outcome(replace(receipt, budget=budget))
 
     async def _ensure_stored(self, handle: Handle) -> None:
         """Deleted or expired since, it is kept again: a handle is never spoken without its body."""
-        if await self.rt.store.find(self.result.key.tenant, handle) is None:
-            await (await self.body.draft()).publish(replace(self._stored(), handle=handle))
+        if await self.rt.store.find(self.governing.result.key.tenant, handle) is None:
+            await self.body.publish(replace(self._stored(), handle=handle))
 
     async def outcome(self, receipt: Receipt) -> Governed:
         entry = receipt.entry
@@ -135,27 +172,30 @@ class _Call(NamedTuple):
             text=receipt.text,
             trigger=entry.trigger,
             handle=parse_handle(handle) if handle else None,
-            measure=self.measure,
+            measure=self.governing.measure,
             budget=receipt.budget,
             entry_id=entry.id,
+            truncated_bytes=entry.details.truncated_bytes,
+            truncated_total=entry.details.truncated_total,
             replayed=receipt.replayed,
         )
         self.rt.metrics.governed(outcome, entry.tokens_out, perf_counter() - self.started)
         if receipt.text is not None or self.read_back is None:
             return Governed(outcome, None)
-        self.read_back(self.measure.bytes)
+        self.read_back(self.governing.measure.bytes)
         return Governed(outcome, await self.body.content())
 
-    async def _preview(self) -> str:
-        if self.policy.preview is Preview.NONE:
-            return ""
-        size = self.policy.preview_bytes
-        head, tail = await self.body.ends(_PREVIEWED_BYTES, size)
-        return preview(self.policy.preview, head, tail, self.measure.bytes, size)
+    def _replacing(self) -> Replacing:
+        return Replacing(self.governing, self.policy, self.body, self.viewed, self.rt)
+
+    def _charge(self, decision: Decision) -> Charge:
+        fingerprint = self.body.sha256 if self.governing.result.call_id else ""
+        return charge_of(self.governing, decision, fingerprint, self.rt)
 
     def _stored(self) -> StoredResult:
-        result, now = self.result, self.rt.clock()
-        handle = new_handle(result.key, self.session.epoch, result.call_id, self.body.sha256)
+        result, session, _, measure = self.governing
+        now = self.rt.clock()
+        handle = new_handle(result.key, session.epoch, result.call_id, self.body.sha256)
         return StoredResult(
             tenant=result.key.tenant,
             handle=handle,
@@ -164,57 +204,8 @@ class _Call(NamedTuple):
             tool_kind=result.tool_kind,
             provider=result.provider,
             is_error=result.is_error,
-            measure=self.measure,
+            measure=measure,
             sha256=self.body.sha256,
             stored_at=now,
             expires_at=now + self.rt.retention_ms,
-        )
-
-    def _charge(
-        self, kind: OutcomeKind, trigger: Trigger | None, handle: Handle | None, text: str | None
-    ) -> Charge:
-        result, measure = self.result, self.measure
-        tokens = measure.tokens
-        if text is not None:
-            tokens = self.rt.tokenizer(result.model or self.session.model).count(text)
-        server, tool = split_tool_name(result.tool_name)
-        entry = AccountingEntry(
-            id=self.rt.new_entry_id(),
-            type=EntryType.TOOL,
-            timestamp=self.rt.clock(),
-            tenant=result.key.tenant,
-            session_id=result.key.session_id,
-            tool_name=result.tool_name,
-            status=EntryStatus.FAILED if result.is_error else EntryStatus.OK,
-            latency=result.latency_ms or 0,
-            mcpServer=server,
-            command=tool,
-            charactersIn=len(result.tool_arguments or ""),
-            charactersOut=measure.chars if text is None else len(text),
-            tokens_in=measure.tokens,
-            tokens_out=tokens,
-            tokens_saved=measure.tokens - tokens,
-            trigger=trigger,
-            outcome=kind,
-            model=result.model or self.session.model,
-            provider=result.provider,
-            details=EntryDetails(
-                tool_output_handle=str(handle) if handle else None,
-                tool_output_reason=trigger,
-                truncated=False,
-                bytes=measure.bytes,
-                lines=measure.lines,
-                tokens=measure.tokens,
-            ),
-        )
-        return Charge(
-            key=result.key,
-            epoch=self.session.epoch,
-            tokens=tokens,
-            entry=entry,
-            fallback=self.terms.window,
-            required=self.terms.told,
-            call_id=result.call_id,
-            fingerprint=self.body.sha256 if result.call_id else "",
-            text=text,
         )

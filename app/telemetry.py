@@ -93,23 +93,32 @@ def configure_logging(level: str, stream: Any = None) -> None:
         logging.getLogger(name).setLevel(max(root.level, logging.WARNING))
 
 
-def log_stored(result: ToolResult, handle: Handle, measure: Measure, trigger: Trigger) -> None:
-    """A result was kept instead of shown: the operator's cue that a tool is too chatty."""
+def log_stored(
+    result: ToolResult,
+    handle: Handle,
+    measure: Measure,
+    trigger: Trigger | None,
+    outcome: OutcomeKind = OutcomeKind.STORE,
+) -> None:
+    """A result was kept and not shown whole: the operator's cue that a tool is too chatty. Without a trigger
+    its view caps left something out."""
     namespace, _ = split_tool_name(result.tool_name)
+    reason = "view_caps" if trigger is None else trigger.value
     fields = {
         "tool": result.tool_name,
         "tool_namespace": namespace,
         "provider": result.provider,
         "tool_kind": result.tool_kind,
         "handle": str(handle),
-        "reason": trigger.value,
+        "reason": reason,
+        "outcome": outcome.value,
         "bytes": measure.bytes,
         "lines": measure.lines,
         "tokens": measure.tokens,
         "tool_output": True,
     }
     event = "Tool '%s' output stored for tool_output (%s)."
-    log.warning(event, result.tool_name, trigger.value, extra={"fields": fields})
+    log.warning(event, result.tool_name, reason, extra={"fields": fields})
 
 
 @dataclass(slots=True)

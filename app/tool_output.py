@@ -14,11 +14,12 @@ DESCRIPTION = (
 )
 
 INSTRUCTIONS = (
-    "Some tool outputs are too large to show. Each is stored whole, and you get a message with its handle "
-    "instead. To learn what it holds, call tool_output with that handle, exactly as given, and an `extract` "
-    "that says precisely what you are looking for: names, identifiers, fields, time ranges, error texts. "
+    "Some tool outputs are too large to show. Each is stored whole, and you get a message with its handle, "
+    "or a part of it with its handle, instead. To learn what it holds, call tool_output with that handle, "
+    "exactly as given, and an `extract` that says precisely what you are looking for: names, identifiers, "
+    "fields, time ranges, error texts. "
     "You may ask as often as you need. Never guess what a stored output says, and never treat the message "
-    "as the output."
+    "or the part as the output."
 )
 
 SCHEMA: dict[str, Any] = {

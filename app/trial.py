@@ -20,7 +20,7 @@ from domain.decisions import Outcome, OutcomeKind
 from domain.errors import ConfigError, SpillgateError
 from domain.handles import SessionKey
 from domain.results import ToolResult
-from policies.documents import OUTCOMES
+from policies.decide import OUTCOMES
 
 _PIECE_BYTES = 1 << 18
 _HEADS = ("outcome", "became", "trigger", "bytes", "tokens", "saved")

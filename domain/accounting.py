@@ -31,6 +31,10 @@ class GroupBy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EntryDetails:
+    """`truncated_bytes` is the size of the text that was cut, `truncated_total` the rows that it had. Under a
+    policy that only observes, `observed_outcome` is what would have become of the result, and
+    `observed_tokens_saved` what that would have saved."""
+
     tool_output_handle: str | None = None
     tool_output_reason: str | None = None
     truncated: bool = False
@@ -39,6 +43,8 @@ class EntryDetails:
     tokens: int = 0
     truncated_bytes: int | None = None
     truncated_total: int | None = None
+    observed_outcome: OutcomeKind | None = None
+    observed_tokens_saved: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +105,8 @@ class EntryPage:
 
 @dataclass(frozen=True, slots=True)
 class SummaryRow:
-    """Sums over the entries of one group. `group` is None for entries without that property."""
+    """Sums over the entries of one group. `group` is None for entries without that property.
+    `tokens_saved_observed` is what policies that only observe would have saved; no part of `tokens_saved`."""
 
     group: str | None
     entries: int
@@ -111,6 +118,7 @@ class SummaryRow:
     latency_ms_mean: float
     latency_ms_max: float
     cost_usd: float
+    tokens_saved_observed: int = 0
 
 
 def split_tool_name(tool_name: str) -> tuple[str, str]:

@@ -13,15 +13,13 @@ from content.preview import Preview
 from content.tokens import ENCODINGS
 from domain.decisions import OutcomeKind
 from domain.errors import ConfigError, InvalidPolicy
+from policies.decide import OUTCOMES
 from policies.facts import PolicyMode
 from policies.positions import Path, line_numbers
 
 Value = int | float | bool | str | tuple[str, ...]
 Keys = Mapping[str, Value]
 Checks = Mapping[str, Callable[[object], Value]]
-
-OUTCOMES = (OutcomeKind.STORE, OutcomeKind.TRUNCATE, OutcomeKind.CAP, OutcomeKind.REJECT)
-"""The outcomes that a fired trigger can lead to."""
 
 
 def _whole(low: int, high: int) -> Callable[[object], Value]:
@@ -76,7 +74,7 @@ TOOL_KEYS: Checks = {
     "max_bytes": _whole(0, 1_000_000),
     "max_chars": _whole(0, 1_000_000),
     "max_tokens": _whole(0, 1_000_000),
-    "head_chars": _whole(0, 1_000_000),
+    "head_chars": _whole(0, 250_000),
     "keep": _flag,
     "max_rows": _whole(0, 1_000_000),
     "max_line_chars": _whole(0, 1_000_000),

@@ -27,10 +27,10 @@ class Policy:
     max_tokens: int = 0
     head_chars: int = 2000
     keep: bool = True
-    max_rows: int = 0
-    max_line_chars: int = 0
     preview: Preview = Preview.NONE
     preview_bytes: int = 1024
+    max_rows: int = 0
+    max_line_chars: int = 0
     bypass: bool = False
     max_chunks: int = 1
     overlap_percent: int = 10

@@ -1,6 +1,8 @@
 """size_cap: too big to be read inline by anyone, whatever the budget."""
 
+from domain.decisions import OutcomeKind
 from domain.results import Measure
+from policies import cap
 from policies.facts import Facts, Policy
 
 
@@ -10,7 +12,12 @@ def fires(facts: Facts, policy: Policy) -> bool:
 
 def exceeds(measure: Measure, policy: Policy) -> bool:
     return (
-        0 < policy.max_bytes < measure.bytes
+        (0 < policy.max_bytes < measure.bytes and measure.bytes > most_bytes(policy))
         or 0 < policy.max_chars < measure.chars
         or 0 < policy.max_tokens < measure.tokens
     )
+
+
+def most_bytes(policy: Policy) -> int:
+    """What may pass under `max_bytes`: a cut that would take too little to be worth it is not made."""
+    return policy.max_bytes + cap.SPARED_BYTES if policy.on_oversize is OutcomeKind.CAP else policy.max_bytes

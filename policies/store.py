@@ -1,7 +1,13 @@
 """store: the result is kept whole, and the model reads the handle message instead."""
 
+from content.preview import Preview, preview
 from domain.handles import Handle
 from domain.results import Measure
+from policies.facts import Policy
+from policies.oversized import Ends, Oversized
+
+_PREVIEWED_BYTES = 1 << 16
+"""How much of the head a preview looks at."""
 
 _MESSAGE = (
     "Tool output is too large ({bytes} bytes, {lines} lines, {tokens} tokens).\n"
@@ -11,7 +17,20 @@ _MESSAGE = (
 )
 
 
-def text(handle: Handle, measure: Measure, preview: str = "") -> str:
+def ends(measure: Measure, policy: Policy) -> Ends:
+    if policy.preview is Preview.NONE:
+        return Ends(0, 0)
+    return Ends(_PREVIEWED_BYTES, policy.preview_bytes)
+
+
+def text(oversized: Oversized) -> str | None:
     """The handle message, exact; a preview follows after a blank line."""
-    message = _MESSAGE.format(bytes=measure.bytes, lines=measure.lines, tokens=measure.tokens, handle=handle)
-    return f"{message}\n\n{preview}" if preview else message
+    assert oversized.handle is not None
+    message = handle_message(oversized.handle, oversized.measure)
+    policy, size = oversized.policy, oversized.measure.bytes
+    shown = preview(policy.preview, oversized.head, oversized.tail, size, policy.preview_bytes)
+    return f"{message}\n\n{shown}" if shown else message
+
+
+def handle_message(handle: Handle, measure: Measure) -> str:
+    return _MESSAGE.format(bytes=measure.bytes, lines=measure.lines, tokens=measure.tokens, handle=handle)

@@ -217,4 +217,5 @@ def _row(group: str | None, entries: list[AccountingEntry]) -> SummaryRow:
         latency_ms_mean=sum(entry.latency for entry in entries) / len(entries),
         latency_ms_max=max(entry.latency for entry in entries),
         cost_usd=sum(entry.cost_usd for entry in entries),
+        tokens_saved_observed=sum(entry.details.observed_tokens_saved for entry in entries),
     )

@@ -53,7 +53,8 @@ class Charged(msgspec.Struct, array_like=True):
 
 
 class Sums(msgspec.Struct, array_like=True):
-    """One row of entry_scan.lua. `earliest` and `latest` are times in ms."""
+    """One row of entry_scan.lua. `earliest` and `latest` are times in ms; days that an earlier version kept
+    do not have what comes after them."""
 
     group: list[str]
     entries: int
@@ -67,6 +68,7 @@ class Sums(msgspec.Struct, array_like=True):
     latency_max: float
     earliest: int
     latest: int
+    tokens_saved_observed: int = 0
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -103,6 +105,7 @@ def _added(one: Sums, other: Sums) -> Sums:
         latency_max=max(one.latency_max, other.latency_max),
         earliest=min(one.earliest, other.earliest),
         latest=max(one.latest, other.latest),
+        tokens_saved_observed=one.tokens_saved_observed + other.tokens_saved_observed,
     )
 
 

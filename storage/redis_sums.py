@@ -143,4 +143,5 @@ def _row(group_by: GroupBy, sums: Sums) -> SummaryRow:
         latency_ms_mean=sums.latency / sums.entries,
         latency_ms_max=sums.latency_max,
         cost_usd=sums.cost_usd,
+        tokens_saved_observed=sums.tokens_saved_observed,
     )

@@ -23,7 +23,7 @@ CALL = (
 APPEND = (
     "INSERT INTO entries (id, tenant, session_id, type, timestamp, status, tool_name, trigger, outcome,"
     " model, handle, latency, bytes, tokens_in, tokens_out, tokens_saved, cost_usd, epoch, call_id,"
-    " fingerprint, entry, text) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+    " fingerprint, entry, text, observed_tokens_saved) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
 )
 FINDING = "SELECT text FROM findings WHERE tenant = ? AND session_id = ? AND epoch = ? AND name = ?"
 KEEP_FINDING = "INSERT OR REPLACE INTO findings VALUES (?,?,?,?,?)"
@@ -36,7 +36,8 @@ _ENTRIES = "SELECT seq, entry FROM entries WHERE "
 _DAY = "strftime('%Y-%m-%d', timestamp / 1000, 'unixepoch')"
 _SUMS = (
     " AS grouped, count(*), sum(status = 'failed'), sum(bytes), sum(tokens_in), sum(tokens_out),"
-    " sum(tokens_saved), avg(latency), max(latency), total(cost_usd) FROM entries WHERE "
+    " sum(tokens_saved), avg(latency), max(latency), total(cost_usd), sum(observed_tokens_saved)"
+    " FROM entries WHERE "
 )
 _COLUMNS = {group: _DAY if group is GroupBy.DAY else group.value for group in GroupBy}
 
@@ -97,6 +98,7 @@ def entry_row(entry: AccountingEntry, charge: Charge | None = None) -> tuple[obj
         None if call_id is None or charge is None else charge.fingerprint,
         _encode(entry),
         None if call_id is None or charge is None else charge.text,
+        entry.details.observed_tokens_saved,
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from domain.errors import ConfigError
 from storage.locks import make_directories, take_lock
 
-VERSION = 2
+VERSION = 3
 _FINDINGS = """
 CREATE TABLE findings (
   tenant TEXT NOT NULL, session_id TEXT NOT NULL, epoch INTEGER NOT NULL, name TEXT NOT NULL,
@@ -38,8 +38,9 @@ CREATE INDEX entries_of_handle ON entries (tenant, handle) WHERE handle IS NOT N
 CREATE TABLE pulse (one INTEGER PRIMARY KEY, beat INTEGER NOT NULL);
 INSERT INTO pulse VALUES (1, 0);
 """
+_OBSERVED = "ALTER TABLE entries ADD COLUMN observed_tokens_saved INTEGER NOT NULL DEFAULT 0;"
 # What brings a file of each version to the next.
-_STEPS = (_SCHEMA, _FINDINGS)
+_STEPS = (_SCHEMA, _FINDINGS, _OBSERVED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,8 @@ class EntriesOut(BaseModel):
 
 
 class SummaryOut(BaseModel):
-    """`tokens_saved` is net: what extraction and reading back cost is subtracted."""
+    """`tokens_saved` is net: what extraction and reading back cost is subtracted. `tokens_saved_observed` is
+    what policies that only observe would have saved."""
 
     group_by: GroupBy
     rows: list[SummaryRow]
@@ -199,5 +200,6 @@ def _total(rows: list[SummaryRow]) -> SummaryRow:
             latency_ms_mean=waited / max(entries, 1),
             latency_ms_max=max(total.latency_ms_max, row.latency_ms_max),
             cost_usd=total.cost_usd + row.cost_usd,
+            tokens_saved_observed=total.tokens_saved_observed + row.tokens_saved_observed,
         )
     return total

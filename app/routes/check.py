@@ -13,7 +13,8 @@ from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
 from domain.results import Measure
 from policies import reject
 from policies.decide import decide
-from policies.facts import Facts, Policy
+from policies.facts import Facts, PolicyMode
+from policies.oversized import breach_of
 
 router = APIRouter(tags=["results"])
 
@@ -36,7 +37,8 @@ class CheckIn(BaseModel):
 
 
 class CheckOut(BaseModel):
-    """`content` is what the model reads instead of a result, where it is not allowed."""
+    """`content` is what the model reads instead of a result, where it is not allowed. A policy that only
+    observes allows all, and `trigger` says what would have fired."""
 
     allowed: bool
     trigger: Trigger | None
@@ -61,19 +63,9 @@ async def post_check(request: Request, body: CheckIn) -> CheckOut:
     size = max(body.bytes or 0, body.tokens or 0)  # a token is at least a byte
     tokens = body.tokens if body.tokens is not None else size // _BYTES_PER_TOKEN
     measure = Measure(size, 0, size, tokens, False)
-    trigger = None if body.paginated else decide(Facts(measure, budget), policy)
-    if trigger is None:
-        return CheckOut(allowed=True, trigger=None, content=None)
-    room = budget.limit_tokens - budget.used_tokens
-    return CheckOut(
-        allowed=False, trigger=trigger, content=_text(body.tool_name, trigger, measure, policy, room)
-    )
-
-
-def _text(tool_name: str, trigger: Trigger, measure: Measure, policy: Policy, room: int) -> str:
-    """In the unit that decided."""
-    if trigger is Trigger.TOKEN_BUDGET:
-        return reject.text(tool_name, measure.tokens, max(room, 0))
-    if 0 < policy.max_tokens < measure.tokens:
-        return reject.text(tool_name, measure.tokens, policy.max_tokens)
-    return reject.text(tool_name, measure.bytes, policy.max_bytes, "bytes")
+    facts = Facts(measure, budget)
+    trigger = None if body.paginated else decide(facts, policy)
+    if trigger is None or policy.mode is PolicyMode.OBSERVE:
+        return CheckOut(allowed=True, trigger=trigger, content=None)
+    text = reject.refusal(body.tool_name, breach_of(trigger, facts, policy))
+    return CheckOut(allowed=False, trigger=trigger, content=text)

@@ -60,7 +60,11 @@ _SHAPE = {
     response_class=Response,
     summary="Govern one tool result",
     responses={
-        200: schema_of(ResultOut, "It passed: `content` is the result, byte for byte.", "pass"),
+        200: schema_of(
+            ResultOut,
+            "Nothing was stored: `content` is the result, byte for byte (`pass`), or what replaces it.",
+            "pass",
+        ),
         201: schema_of(ResultOut, "It was stored: `content` is what the model reads instead.", "store"),
         **problems(400, 401, 403, 408, 409, 410, 413, 415, 422, 503, 507),
     },

@@ -5,8 +5,9 @@
 -- find), wanted (fields and values), since, until (ms), group_by (fields, or 'day': asks for sums)
 -- Answers the place up to which it looked and 1 if there may be more, else 0; then either place and entry of
 -- each that was found, or one msgpack list of rows: the group, entries, failed, bytes, tokens_in, tokens_out,
--- tokens_saved, cost_usd, the sum of latency, its maximum, the earliest time and the latest. A group is a list:
--- for each field '=' and its value, or '' where there is none; a day is its number.
+-- tokens_saved, cost_usd, the sum of latency, its maximum, the earliest time and the latest, the
+-- sum of details.observed_tokens_saved. A group is a list: for each field '=' and its value, or '' where there
+-- is none; a day is its number.
 
 local asked = cmsgpack.unpack(ARGV[1])
 local since, till = asked.since, asked['until']
@@ -81,6 +82,7 @@ local function add(row, entry)
   row[10] = math.max(row[10], latency)
   row[11] = math.min(row[11], entry.timestamp)
   row[12] = math.max(row[12], entry.timestamp)
+  row[13] = row[13] + (entry.details and entry.details.observed_tokens_saved or 0)
 end
 
 local function rows_of(entries)
@@ -92,7 +94,7 @@ local function rows_of(entries)
       name = name .. #group[place] .. group[place]
     end
     if not row_of[name] then
-      row_of[name] = { group, 0, 0, 0, 0, 0, 0, 0, 0, 0, entry.timestamp, entry.timestamp }
+      row_of[name] = { group, 0, 0, 0, 0, 0, 0, 0, 0, 0, entry.timestamp, entry.timestamp, 0 }
       rows[#rows + 1] = row_of[name]
     end
     add(row_of[name], entry)

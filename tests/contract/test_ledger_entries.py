@@ -49,7 +49,7 @@ async def test_entries_come_back_as_they_went_in_newest_last(ledger: Ledger) -> 
         stop_reason="end",
         cost_usd=0.25,
         error="timed out",
-        details=EntryDetails("session-a/file-b", "size_cap", True, 1, 2, 3, 4, 5),
+        details=EntryDetails("session-a/file-b", "size_cap", True, 1, 2, 3, 4, 5, OutcomeKind.CAP, 6),
     )
     charged = charge(5)
     await ledger.append(full)
@@ -143,6 +143,20 @@ async def test_a_summary_adds_up(ledger: Ledger) -> None:
     assert (row.entries, row.failed, row.bytes, row.tokens_in, row.tokens_out) == (2, 1, 100, 6, 8)
     assert (row.latency_ms_mean, row.latency_ms_max, row.cost_usd) == (2.5, 4.0, 0.75)
     assert await ledger.summary(EntryFilter("nobody"), GroupBy.TYPE) == []
+
+
+async def test_a_summary_adds_up_what_observing_policies_would_have_saved(ledger: Ledger) -> None:
+    for saved, tool in ((700, "a"), (-20, "a"), (5, "b")):
+        observed = EntryDetails(observed_outcome=OutcomeKind.STORE, observed_tokens_saved=saved)
+        await ledger.append(entry(tool_name=tool, details=observed))
+    await ledger.append(entry(tool_name="a", tokens_saved=3))
+    rows = await ledger.summary(EntryFilter(TENANT), GroupBy.TOOL_NAME)
+    assert [(row.group, row.tokens_saved, row.tokens_saved_observed) for row in rows] == [
+        ("a", 3, 680),
+        ("b", 0, 5),
+    ]
+    (later,) = await ledger.summary(EntryFilter(TENANT, tool_name="b"), GroupBy.DAY)
+    assert later.tokens_saved_observed == 5
 
 
 async def test_the_accounting_remembers_when_a_handle_was_stored(ledger: Ledger) -> None:

@@ -14,6 +14,7 @@ from policies.book import PolicyBook
 from policies.decide import decide
 from policies.documents import from_json, from_toml
 from policies.facts import Facts, Policy
+from policies.oversized import Breach, Unit
 
 WINDOW = Window(1000, 0, 0)
 NAME = Handle("s", "00000000-0000-4000-8000-000000000000")
@@ -107,7 +108,7 @@ def test_a_models_facts_come_from_the_highest_layer() -> None:
 
 
 def test_the_handle_message_is_exact() -> None:
-    assert store.text(NAME, Measure(5, 4, 3, 2, True)) == (
+    assert store.handle_message(NAME, Measure(5, 4, 3, 2, True)) == (
         "Tool output is too large (5 bytes, 4 lines, 2 tokens).\n"
         f'Call tool_output(handle = "{NAME}", extract = "what to extract").\n'
         "The handle is a relative path under the tool_output root.\n"
@@ -127,6 +128,6 @@ def test_the_handle_message_is_exact() -> None:
     ],
 )
 def test_a_rejection_names_the_kind_of_output(tool: str, noun: str) -> None:
-    first, suggestion = reject.text(tool, 30_000, 25_000).split("\n")
+    first, suggestion = reject.refusal(tool, Breach(30_000, 25_000, Unit.TOKENS)).split("\n")
     assert first == f"Error: {noun} (~30000 tokens) exceeds maximum allowed tokens (25000)."
     assert suggestion

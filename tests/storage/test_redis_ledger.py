@@ -361,7 +361,7 @@ def over_days(count: int, hours: int) -> list[AccountingEntry]:
             latency=order.choice([0.0, 0.5, 12.25]),
             cost_usd=order.choice([0.0, 0.125]),
             tokens_saved=order.randrange(-9, 9),
-            details=EntryDetails(bytes=order.randrange(9)),
+            details=EntryDetails(bytes=order.randrange(9), observed_tokens_saved=order.randrange(3)),
         )
         for number in range(1, count)
     ]

@@ -64,7 +64,9 @@ def some_entry(draw: Draw, now: int) -> AccountingEntry:
         model="m" if type is EntryType.LLM else None,
         outcome=OutcomeKind.STORE if is_stored else None,
         trigger=Trigger.SIZE_CAP if is_stored else None,
-        details=EntryDetails(str(stored) if is_stored else None, bytes=abs(saved)),
+        details=EntryDetails(
+            str(stored) if is_stored else None, bytes=abs(saved), observed_tokens_saved=2 * saved
+        ),
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from samples import KEY, TENANT, WINDOW, FakeClock, charge, entry
 
-from domain.accounting import EntryFilter
+from domain.accounting import EntryFilter, GroupBy
 from domain.budget import SessionChange
 from domain.errors import ConfigError, InvalidField, StoreFull, StoreUnavailable
 from domain.handles import SessionKey
@@ -58,7 +58,9 @@ async def test_a_file_of_the_first_version_is_brought_up_to_date(tmp_path: Path,
     await ledger.settle(charge(5))
     await ledger.close()
     connection = sqlite3.connect(path)
-    connection.executescript("DROP TABLE findings; PRAGMA user_version = 1")
+    connection.executescript(
+        "DROP TABLE findings; ALTER TABLE entries DROP COLUMN observed_tokens_saved; PRAGMA user_version = 1"
+    )
     connection.close()
     ledger = await open_at(path, clock)
     await ledger.keep_finding(KEY, 0, "n", "kept")
@@ -66,6 +68,8 @@ async def test_a_file_of_the_first_version_is_brought_up_to_date(tmp_path: Path,
     session = await ledger.session(KEY)
     assert session is not None
     assert session.reserved_tokens == 5
+    (row,) = await ledger.summary(EntryFilter(KEY.tenant), GroupBy.TYPE)
+    assert (row.entries, row.tokens_saved_observed) == (1, 0)
     await ledger.close()
 
 

@@ -1,0 +1,94 @@
+"""What was decided about one result, as the entry and the charge that the ledger writes down."""
+
+from typing import NamedTuple
+
+from app.runtime import Runtime
+from domain.accounting import AccountingEntry, EntryDetails, EntryStatus, EntryType, split_tool_name
+from domain.budget import Session
+from domain.decisions import OutcomeKind, Trigger
+from domain.handles import Handle
+from domain.ports import Charge
+from domain.results import Measure, ToolResult
+from policies.book import Terms
+
+
+class Decision(NamedTuple):
+    """`text` is what the model reads instead of the result and `tokens` are its own; where it passes, the
+    result's. `handle` names the whole where it was kept."""
+
+    kind: OutcomeKind
+    trigger: Trigger | None = None
+    text: str | None = None
+    tokens: int = 0
+    handle: Handle | None = None
+    truncated_bytes: int | None = None
+    truncated_total: int | None = None
+    observed_outcome: OutcomeKind | None = None
+    observed_tokens_saved: int = 0
+
+
+PASSED = Decision(OutcomeKind.PASS)
+
+
+class Governing(NamedTuple):
+    """One result, and what it is held against."""
+
+    result: ToolResult
+    session: Session
+    terms: Terms
+    measure: Measure
+
+
+def charge_of(governing: Governing, decision: Decision, fingerprint: str, rt: Runtime) -> Charge:
+    result, session, terms, measure = governing
+    text, handle = decision.text, decision.handle
+    tokens = measure.tokens if text is None else decision.tokens
+    server, tool = split_tool_name(result.tool_name)
+    entry = AccountingEntry(
+        id=rt.new_entry_id(),
+        type=EntryType.TOOL,
+        timestamp=rt.clock(),
+        tenant=result.key.tenant,
+        session_id=result.key.session_id,
+        tool_name=result.tool_name,
+        status=EntryStatus.FAILED if result.is_error else EntryStatus.OK,
+        latency=result.latency_ms or 0,
+        mcpServer=server,
+        command=tool,
+        charactersIn=len(result.tool_arguments or ""),
+        charactersOut=measure.chars if text is None else len(text),
+        tokens_in=measure.tokens,
+        tokens_out=tokens,
+        tokens_saved=measure.tokens - tokens,
+        trigger=decision.trigger,
+        outcome=decision.kind,
+        model=result.model or session.model,
+        provider=result.provider,
+        details=_details(decision, measure, handle),
+    )
+    return Charge(
+        key=result.key,
+        epoch=session.epoch,
+        tokens=tokens,
+        entry=entry,
+        fallback=terms.window,
+        required=terms.told,
+        call_id=result.call_id,
+        fingerprint=fingerprint,
+        text=text,
+    )
+
+
+def _details(decision: Decision, measure: Measure, handle: Handle | None) -> EntryDetails:
+    return EntryDetails(
+        tool_output_handle=str(handle) if handle else None,
+        tool_output_reason=None if decision.text is None else decision.trigger,
+        truncated=decision.kind in (OutcomeKind.TRUNCATE, OutcomeKind.CAP),
+        bytes=measure.bytes,
+        lines=measure.lines,
+        tokens=measure.tokens,
+        truncated_bytes=decision.truncated_bytes,
+        truncated_total=decision.truncated_total,
+        observed_outcome=decision.observed_outcome,
+        observed_tokens_saved=decision.observed_tokens_saved,
+    )

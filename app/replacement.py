@@ -1,0 +1,96 @@
+"""What the model reads instead of a result, made by the outcome that is to take its place."""
+
+from functools import partial
+
+import anyio
+
+from app.body import INLINE_BYTES, Body, Viewed
+from app.charges import Decision, Governing
+from app.runtime import Runtime
+from domain.budget import Budget
+from domain.decisions import OutcomeKind, Trigger
+from domain.handles import Handle
+from domain.results import Measure
+from policies import size_cap, view
+from policies.decide import OUTCOMES, Replacement
+from policies.facts import Facts, Policy
+from policies.oversized import Oversized, breach_of
+
+
+def tries(trigger: Trigger | None, policy: Policy) -> list[tuple[OutcomeKind, Trigger | None]]:
+    """What may take a result's place, one after the other; the last always can. Without a trigger its view
+    caps left something out, and that is all."""
+    fired = trigger or Trigger.RESERVE_FAILED
+    named = [(policy.on_oversize, fired), (OutcomeKind.STORE, fired)]
+    return [(OutcomeKind.CAP, None), *named] if trigger is None else list(named)
+
+
+class Replacing:
+    """Makes the texts for one result. `viewed` is what its view caps leave, None where they leave all."""
+
+    def __init__(
+        self, governing: Governing, policy: Policy, body: Body, viewed: Viewed | None, rt: Runtime
+    ) -> None:
+        self._governing = governing
+        self._policy = policy
+        self._body = body
+        self._viewed = viewed
+        self._rt = rt
+
+    async def decision(self, kind: OutcomeKind, trigger: Trigger | None, handle: Handle) -> Decision | None:
+        """None where the outcome has nothing to leave out, or no room."""
+        stores = kind is OutcomeKind.STORE
+        where = handle if stores or self._policy.keep else None
+        made = OUTCOMES[kind] if trigger is not None else view
+        text = await self._text(made, trigger, where, viewed=not stores)
+        if text is None:
+            return None
+        result, session, _, measure = self._governing
+        tokens = await self._rt.count(text, result.model or session.model)
+        if made is OUTCOMES[OutcomeKind.CAP] and self._breaks(text, tokens):
+            return None
+        cuts = kind in (OutcomeKind.TRUNCATE, OutcomeKind.CAP)
+        shown = measure if self._viewed is None else self._viewed.measure
+        return Decision(
+            kind=kind,
+            trigger=trigger,
+            text=text,
+            tokens=tokens,
+            handle=where,
+            truncated_bytes=shown.bytes if cuts and trigger is not None else None,
+            truncated_total=self._viewed.rows if cuts and self._viewed is not None else None,
+        )
+
+    async def _text(
+        self, made: Replacement, trigger: Trigger | None, handle: Handle | None, *, viewed: bool
+    ) -> str | None:
+        result, _, _, measure = self._governing
+        shown = self._viewed.measure if viewed and self._viewed is not None else measure
+        facts = Facts(shown, await self._budget(made, trigger))
+        head, tail = await self._body.ends(made.ends(shown, self._policy), viewed=shown is not measure)
+        oversized = Oversized(
+            result=result,
+            measure=measure,
+            shown=shown,
+            head=head,
+            tail=tail,
+            policy=self._policy,
+            breach=breach_of(trigger or Trigger.SIZE_CAP, facts, self._policy),
+            handle=handle,
+        )
+        if len(head) + len(tail) <= INLINE_BYTES:
+            return made.text(oversized)
+        return await anyio.to_thread.run_sync(partial(made.text, oversized), limiter=self._rt.scanning)
+
+    async def _budget(self, made: Replacement, trigger: Trigger | None) -> Budget:
+        """As the call found it; where an error is to name what others left of it since, as it is now."""
+        result, session, terms, _ = self._governing
+        if trigger is Trigger.RESERVE_FAILED and made is OUTCOMES[OutcomeKind.REJECT]:
+            entered = await self._rt.ledger.enter(result.key, None, None, terms.window, terms.told)
+            session = entered.session
+        return session.budget(terms.window, terms.told)
+
+    def _breaks(self, text: str, tokens: int) -> bool:
+        """A cap in tokens is turned into bytes by the average: where that went wrong, the text breaks it."""
+        size = Measure(len(text.encode()), text.count("\n") + 1, len(text), tokens, True)
+        return size_cap.exceeds(size, self._policy)

@@ -1,0 +1,615 @@
+"""The other designs over HTTP: truncate, cap, reject, view caps, kept or not; policies that observe."""
+
+import asyncio
+import json
+import re
+import tracemalloc
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+pytestmark = pytest.mark.anyio
+
+PLAIN = {"Content-Type": "text/plain"}
+LINES = "".join(f"line {number} of the log\n" for number in range(1, 1001))
+CODE = "import os\n\n\nclass DataProcessor:\n    def load(self):\n        return 1\n" + "x = 1\n" * 1000
+MARKER = r"\n\.\.\. \[(\d+) bytes truncated; head \+ tail kept\] \.\.\.\n"
+
+OURO = """
+[defaults]
+on_oversize = "truncate"
+max_bytes = 0
+max_chars = 3500
+keep = false
+[tools.web_fetch]
+max_chars = 5000
+[tools.web_search]
+max_chars = 4000
+"""
+OXIDE = """
+[defaults]
+on_oversize = "cap"
+max_bytes = 131072
+keep = false
+[tools.read_file]
+max_rows = 2000
+max_line_chars = 500
+[tools.grep_content]
+max_rows = 250
+max_line_chars = 500
+[tools.glob_files]
+max_rows = 100
+"""
+CLAUDE = """
+[defaults]
+on_oversize = "reject"
+max_bytes = 0
+max_tokens = 25000
+keep = false
+"""
+
+
+async def post(client: httpx.AsyncClient, content: str, tool: str = "read_file", **fields: Any) -> Any:
+    answer = await client.post("/results", json={"tool_name": tool, "content": content, **fields})
+    told = answer.json()
+    assert answer.status_code == (201 if told.get("handle") else 200), told
+    return told
+
+
+async def entries(client: httpx.AsyncClient) -> list[Any]:
+    found: list[Any] = (await client.get("/accounting/entries?type=tool")).json()["entries"]
+    return found
+
+
+def where(told: Any) -> str:
+    handle = told["handle"]
+    return f'\n\nThe whole result is kept: tool_output(handle = "{handle}", extract = "what to extract").'
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Any:
+    def written(text: str) -> Path:
+        path = tmp_path / "policy.toml"
+        path.write_text(text)
+        return path
+
+    return written
+
+
+# ouro: truncate
+
+
+@pytest.mark.parametrize(
+    ("tool", "threshold"),
+    [
+        ("read_file", 3500),
+        ("grep_content", 3500),
+        ("execute_shell", 3500),
+        ("glob_files", 3500),
+        ("any_other", 3500),
+        ("web_search", 4000),
+        ("web_fetch", 5000),
+    ],
+)
+async def test_each_tool_is_truncated_past_its_own_threshold(
+    serve: Any, policy: Any, tool: str, threshold: int
+) -> None:
+    async with serve(policy_file=policy(OURO)) as client:
+        passed = await post(client, "é" * threshold, tool)
+        assert passed["outcome"] == "pass"
+        told = await post(client, "é" * (threshold + 1), tool)
+        assert (told["outcome"], told["trigger"]) == ("truncate", "size_cap")
+        assert (told["complete"], told["handle"]) == (False, None)
+        cut = f"[... {threshold - 1999} characters truncated ...]"
+        assert told["content"].startswith(
+            f"{'é' * 2000}\n\n{cut}\n\n--- Recovery Options ---\nFile: {tool} | 1 "
+        )
+        assert told["truncated_bytes"] == 2 * (threshold + 1)
+        assert told["truncated_total"] is None
+        assert told["measure"]["chars"] == threshold + 1
+
+
+async def test_truncated_code_shows_its_structure_and_commands(serve: Any, policy: Any) -> None:
+    async with serve(policy_file=policy(OURO)) as client:
+        told = await post(client, CODE, tool_arguments={"path": "src/data.py"})
+    below = told["content"].split("\n--- Recovery Options ---\n")[1]
+    assert below.startswith(f"File: src/data.py | {CODE.count(chr(10)) + 1} lines, {len(CODE):,} chars\n")
+    structure, commands = below.split("\nStructure:\n")[1].split("\n\nCommands:\n")
+    assert "  - class DataProcessor (line 4)" in structure
+    assert "load (line 5)" in structure
+    assert '  • grep_content(pattern="DataProcessor", path="src/data.py")' in commands
+    assert "sed -n '1,50p' src/data.py" in commands
+
+
+async def test_bypassed_tools_are_never_truncated(serve: Any, policy: Any) -> None:
+    async with serve(policy_file=policy(OURO), bypass_tools=("read_*",)) as client:
+        assert (await post(client, CODE))["outcome"] == "pass"
+        assert (await post(client, CODE, "execute_shell"))["outcome"] == "truncate"
+
+
+async def test_a_head_that_is_all_of_it_gives_way_to_the_handle_message(client: httpx.AsyncClient) -> None:
+    told = await post(client, "x" * 100, policy={"on_oversize": "truncate", "max_chars": 50})
+    assert (told["outcome"], told["trigger"]) == ("store", "size_cap")
+    assert told["content"].startswith("Tool output is too large (")
+
+
+# oxide-code: cap and view caps
+
+
+async def test_a_capped_result_keeps_head_and_tail_within_the_cap(serve: Any, policy: Any) -> None:
+    text = LINES * 10
+    async with serve(policy_file=policy(OXIDE)) as client:
+        assert (await post(client, "y" * 131_072, "execute_shell"))["outcome"] == "pass"
+        told = await post(client, text, "execute_shell")
+    assert (told["outcome"], told["trigger"], told["handle"]) == ("cap", "size_cap", None)
+    assert len(told["content"].encode()) <= 131_072
+    head, gone, tail = re.split(MARKER, told["content"])
+    assert text.startswith(head)
+    assert text.endswith(tail)
+    assert len(head) == len(tail)
+    assert len(head) + int(gone) + len(tail) == len(text)
+    assert (told["truncated_bytes"], told["truncated_total"]) == (len(text), None)
+
+
+async def test_a_capped_result_is_cut_between_characters(client: httpx.AsyncClient) -> None:
+    told = await post(client, "😀" * 9000, policy={"on_oversize": "cap", "max_bytes": 1000, "keep": False})
+    head, gone, tail = re.split(MARKER, told["content"])
+    assert set(head) == set(tail) == {"😀"}
+    assert 4 * len(head) + int(gone) + 4 * len(tail) == 36_000
+
+
+async def test_a_cut_of_fewer_than_80_bytes_is_not_made(client: httpx.AsyncClient) -> None:
+    cap = {"on_oversize": "cap", "max_bytes": 1000, "keep": False}
+    told = await post(client, "x" * 1010, policy=cap)
+    assert (told["outcome"], told["content"], told["complete"]) == ("pass", "x" * 1010, True)
+    assert (told["trigger"], told["truncated_bytes"]) == (None, None)
+    assert (await post(client, "x" * 1100, policy=cap))["outcome"] == "cap"
+
+
+@pytest.mark.parametrize(
+    ("tool", "rows", "footer"),
+    [
+        ("read_file", 2000, "(Showing lines 1–2000 of 3000 total)"),
+        ("grep_content", 250, "(Showing 250 of 3000 matches.)"),
+        ("glob_files", 100, "(Showing 100 of 3000 matches.)"),
+    ],
+)
+async def test_rows_are_capped_before_size_is_judged(
+    serve: Any, policy: Any, tool: str, rows: int, footer: str
+) -> None:
+    text = "".join(f"{number}: {'x' * 50}\n" for number in range(3000))
+    assert len(text) > 131_072
+    async with serve(policy_file=policy(OXIDE)) as client:
+        told = await post(client, text, tool)
+        (entry,) = await entries(client)
+    assert (told["outcome"], told["trigger"], told["complete"]) == ("cap", None, False)
+    assert told["content"] == "".join(text.splitlines(keepends=True)[:rows]) + f"\n{footer}"
+    assert (told["truncated_total"], told["truncated_bytes"]) == (3000, None)
+    assert told["measure"]["bytes"] == len(text)
+    assert (entry["details"]["truncated"], entry["details"]["truncated_total"]) == (True, 3000)
+    assert entry["tokens_saved"] == entry["tokens_in"] - entry["tokens_out"] > 0
+
+
+async def test_lines_are_capped_by_their_characters(serve: Any, policy: Any) -> None:
+    async with serve(policy_file=policy(OXIDE)) as client:
+        told = await post(client, f"short\n{'é' * 700}\r\nend", tool_arguments={"path": "a", "offset": 7})
+        other = await post(client, "é" * 700, "execute_shell")
+    assert told["content"] == f"short\n{'é' * 500}… [+200 chars]\r\nend"
+    assert (told["outcome"], told["truncated_total"], told["truncated_bytes"]) == ("cap", 3, None)
+    assert other["outcome"] == "pass"
+
+
+async def test_the_two_layers_count_in_two_fields(client: httpx.AsyncClient) -> None:
+    rules = {"on_oversize": "cap", "max_bytes": 2000, "max_rows": 500, "keep": False}
+    told = await post(client, LINES, policy=rules)
+    view = "".join(LINES.splitlines(keepends=True)[:500]) + "\n(Showing lines 1–500 of 1000 total)"
+    head, gone, tail = re.split(MARKER, told["content"])
+    assert (told["outcome"], told["trigger"]) == ("cap", "size_cap")
+    assert view.startswith(head)
+    assert view.endswith(tail)
+    assert len(head.encode()) + int(gone) + len(tail.encode()) == len(view.encode())
+    assert (told["truncated_bytes"], told["truncated_total"]) == (len(view.encode()), 1000)
+
+
+@pytest.mark.parametrize("outcome", ["truncate", "cap", "reject", "store"])
+async def test_a_view_that_is_still_too_large_gets_what_the_policy_names(
+    client: httpx.AsyncClient, outcome: str
+) -> None:
+    rules = {"on_oversize": outcome, "max_bytes": 3000, "max_rows": 500}
+    told = await post(client, LINES, policy=rules)
+    assert (told["outcome"], told["trigger"]) == (outcome, "size_cap")
+    assert told["measure"]["lines"] == 1001
+    assert (told["truncated_total"] == 1000) == (outcome in ("truncate", "cap"))
+
+
+@pytest.mark.parametrize("outcome", ["truncate", "cap", "reject", "store"])
+async def test_a_view_has_a_size_cap_in_any_case(client: httpx.AsyncClient, outcome: str) -> None:
+    text = ("x" * 90 + "\n") * 20_000
+    rules = {"on_oversize": outcome, "max_bytes": 0, "max_rows": 19_000}
+    told = await post(client, text, policy=rules)
+    assert (told["outcome"], told["trigger"]) == (outcome, "size_cap")
+    assert len(told["content"].encode()) <= 1_000_000
+    fits = await post(client, text, policy=rules | {"max_rows": 10_000})
+    assert (fits["outcome"], fits["trigger"]) == ("cap", None)
+    assert fits["content"].startswith(text[:910_000])
+
+
+async def test_a_view_that_leaves_all_changes_nothing(client: httpx.AsyncClient) -> None:
+    told = await post(client, "a\nb\n", policy={"max_rows": 2, "max_line_chars": 1})
+    assert (told["outcome"], told["content"], told["complete"]) == ("pass", "a\nb\n", True)
+    assert told["truncated_total"] is None
+
+
+# RFC 002: reject, and the question before
+
+
+@pytest.mark.parametrize(
+    ("tool", "noun", "suggestion"),
+    [
+        ("read_file", "File content", "offset and limit"),
+        ("execute_shell", "Command output", "head, tail or grep"),
+        ("grep_content", "Search output", "more specific pattern"),
+        ("glob_files", "Search output", "narrower pattern"),
+        ("web_search", "Search output", "more specific query"),
+        ("web_fetch", "Tool output", "save_to"),
+        ("get_weather", "Tool output", "narrow the request"),
+    ],
+)
+async def test_a_rejection_names_tokens_limit_and_a_way_out_and_shows_nothing(
+    serve: Any, policy: Any, tool: str, noun: str, suggestion: str
+) -> None:
+    text = "alpha beta gamma delta\n" * 6000
+    async with serve(policy_file=policy(CLAUDE)) as client:
+        told = await post(client, text, tool)
+        (entry,) = await entries(client)
+        asked = {"tool_name": tool, "tokens": told["measure"]["tokens"]}
+        before = (await client.post("/check", json=asked)).json()
+        paged = (await client.post("/check", json=asked | {"paginated": True})).json()
+        health = (await client.get("/healthz")).json()
+    first, second = told["content"].split("\n")
+    tokens = told["measure"]["tokens"]
+    assert first == f"Error: {noun} (~{tokens} tokens) exceeds maximum allowed tokens (25000)."
+    assert suggestion in second
+    assert "alpha" not in told["content"]
+    assert (told["outcome"], told["trigger"], told["complete"]) == ("reject", "size_cap", False)
+    assert (told["truncated_bytes"], told["truncated_total"]) == (None, None)
+    assert before == {"allowed": False, "trigger": "size_cap", "content": told["content"]}
+    assert paged == {"allowed": True, "trigger": None, "content": None}
+    assert (entry["outcome"], entry["status"], entry["details"]["truncated"]) == ("reject", "ok", False)
+    assert health["stored_bytes"] == 0
+
+
+async def test_a_rejection_speaks_in_the_unit_that_decided(client: httpx.AsyncClient) -> None:
+    rules = {"on_oversize": "reject", "keep": False, "max_bytes": 0}
+    by_bytes = await post(client, "é" * 100, policy=rules | {"max_bytes": 150})
+    by_chars = await post(client, "é" * 100, policy=rules | {"max_chars": 50})
+    assert "(~200 bytes) exceeds maximum allowed bytes (150)." in by_bytes["content"]
+    assert "(~100 characters) exceeds maximum allowed characters (50)." in by_chars["content"]
+
+
+async def test_a_check_knows_a_cap_in_characters(client: httpx.AsyncClient) -> None:
+    rules = {"tools": {"t": {"max_bytes": 0, "max_chars": 50}}}
+    await client.put("/sessions/s", json={"policy": rules})
+    told = (await client.post("/check", json={"session_id": "s", "tool_name": "t", "bytes": 60})).json()
+    assert "(~60 characters) exceeds maximum allowed characters (50)." in told["content"]
+
+
+async def test_a_rejection_for_want_of_room_names_what_is_left_now(client: httpx.AsyncClient) -> None:
+    window = {"context_window": 1000, "buffer_tokens": 0, "max_output_tokens": 0}
+    await client.put("/sessions/s", json=window | {"policy": {"on_oversize": "reject", "keep": False}})
+    first = await post(client, "word " * 600, session_id="s")
+    told = await post(client, "word " * 600, session_id="s")
+    left = first["budget"]["remaining_tokens"]
+    assert (told["outcome"], told["trigger"]) == ("reject", "reserve_failed")
+    assert f"tokens) exceeds maximum allowed tokens ({left})." in told["content"]
+    large = await post(client, "word " * 2000, session_id="s")
+    assert (large["outcome"], large["trigger"]) == ("reject", "token_budget")
+    assert "exceeds maximum allowed tokens (1000)." in large["content"]
+
+
+# keep
+
+
+@pytest.mark.parametrize("outcome", ["truncate", "cap", "reject"])
+async def test_what_is_kept_is_whole_and_the_text_ends_with_where(
+    client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture, outcome: str
+) -> None:
+    told = await post(client, LINES, "execute_shell", policy={"on_oversize": outcome})
+    assert told["outcome"] == outcome
+    assert told["content"].endswith(where(told))
+    assert (await client.get(f"/results/{told['handle']}/content")).text == LINES
+    assert len((await client.get("/tools")).json()["tools"]) == 1
+    (entry,) = await entries(client)
+    assert entry["details"]["tool_output_handle"] == told["handle"]
+    assert (entry["outcome"], entry["tokens_out"]) == (outcome, told["budget"]["reserved_tokens"])
+    (line,) = [record for record in caplog.records if "stored for tool_output" in record.getMessage()]
+    assert line.fields["outcome"] == outcome  # type: ignore[attr-defined]
+    if outcome == "cap":
+        assert len(told["content"].encode()) <= 12_288
+
+
+@pytest.mark.parametrize("outcome", ["truncate", "cap", "reject"])
+async def test_what_is_not_kept_leaves_nothing(
+    client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture, outcome: str
+) -> None:
+    told = await post(client, LINES * 60, policy={"on_oversize": outcome, "keep": False})
+    assert (told["outcome"], told["handle"]) == (outcome, None)
+    assert "tool_output" not in told["content"]
+    assert (await client.get("/tools")).json()["tools"] == []
+    assert (await client.get("/healthz")).json()["stored_bytes"] == 0
+    assert [one["details"]["tool_output_handle"] for one in await entries(client)] == [None]
+    assert "stored for tool_output" not in caplog.text
+
+
+async def test_a_view_that_is_kept_says_where_after_its_footer(
+    client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = await post(client, LINES, "grep_content", policy={"max_rows": 2})
+    assert told["content"] == (
+        f"line 1 of the log\nline 2 of the log\n\n(Showing 2 of 1000 matches.){where(told)}"
+    )
+    assert (told["outcome"], told["trigger"]) == ("cap", None)
+    assert (await client.get(f"/results/{told['handle']}/content")).text == LINES
+    assert "stored for tool_output (view_caps)." in caplog.text
+
+
+# the same over every way in, and twice
+
+
+@pytest.mark.parametrize("outcome", ["truncate", "cap", "reject", "store"])
+@pytest.mark.parametrize("keep", [True, False])
+async def test_the_same_call_again_answers_the_same(
+    client: httpx.AsyncClient, outcome: str, keep: bool
+) -> None:
+    rules = {"on_oversize": outcome, "keep": keep, "max_rows": 900}
+    first = await post(client, LINES, tool_call_id="c", policy=rules)
+    again = await post(client, LINES, tool_call_id="c", policy={"on_oversize": "store"})
+    assert again == first
+    assert len(await entries(client)) == 1
+    refused = await client.post(
+        "/results", json={"tool_name": "t", "content": LINES + "!", "tool_call_id": "c", "policy": rules}
+    )
+    assert refused.json()["code"] == "idempotency_key_reused"
+
+
+async def test_a_view_answers_a_retry_the_same_and_keeps_again_what_was_deleted(
+    client: httpx.AsyncClient,
+) -> None:
+    first = await post(client, LINES, tool_call_id="c", policy={"max_rows": 2})
+    await client.delete(f"/results/{first['handle']}")
+    assert await post(client, LINES, tool_call_id="c", policy={"max_rows": 2}) == first
+    assert (await client.get(f"/results/{first['handle']}/content")).text == LINES
+
+
+@pytest.mark.parametrize("outcome", ["truncate", "cap", "reject", "store"])
+async def test_sends_of_one_call_at_once_are_answered_alike(client: httpx.AsyncClient, outcome: str) -> None:
+    sends = [
+        client.post(
+            "/results",
+            json={
+                "tool_name": "t",
+                "content": LINES,
+                "tool_call_id": "c",
+                "policy": {"on_oversize": outcome, "keep": number % 2 == 0},
+            },
+        )
+        for number in range(8)
+    ]
+    answers = await asyncio.gather(*sends)
+    assert {answer.status_code for answer in answers} <= {200, 201, 409}
+    told = {answer.text for answer in answers if answer.status_code != 409}
+    handles = {json.loads(text)["handle"] for text in told}
+    assert len(handles) == 1
+    assert len({json.loads(text)["content"] for text in told}) == 1
+    stored = (await client.get("/sessions/default")).json()["stored_results"]
+    assert stored == (0 if handles == {None} else 1)
+    assert len(await entries(client)) == 1
+
+
+async def streamed(size: int) -> AsyncIterator[bytes]:
+    """Lines of 22 bytes with a character that chunks cut in two."""
+    piece = "an ordinary liné 123\n".encode() * 5000
+    for _ in range(size // len(piece)):
+        yield piece[:69_998]
+        yield piece[69_998:]
+
+
+@pytest.mark.parametrize("outcome", ["truncate", "cap", "reject", "store"])
+@pytest.mark.parametrize("keep", ["true", "false"])
+@pytest.mark.parametrize("rows", [0, 30_000])
+async def test_a_long_stream_is_answered_in_constant_memory(
+    client: httpx.AsyncClient, outcome: str, keep: str, rows: int
+) -> None:
+    await post(client, LINES, policy={"on_oversize": outcome})
+    rules = f'{{"on_oversize":"{outcome}","keep":{keep},"max_rows":{rows},"max_line_chars":500}}'
+    query = {"tool_name": "read_file", "policy": rules}
+    tracemalloc.start()
+    answer = await client.post("/results", params=query, content=streamed(20_000_000), headers=PLAIN)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    told = answer.json()
+    assert (told["outcome"], told["trigger"]) == (outcome, "size_cap")
+    assert told["measure"]["lines"] == 905_001
+    assert peak < 12_000_000
+    if told["handle"] is not None:
+        info = (await client.get(f"/results/{told['handle']}")).json()
+        assert info["measure"]["bytes"] == told["measure"]["bytes"]
+    if rows and outcome in ("truncate", "cap"):
+        assert told["truncated_total"] == told["measure"]["lines"] - 1
+        assert told["truncated_bytes"] < told["measure"]["bytes"]
+
+
+@pytest.mark.parametrize("caps", [{"max_rows": 3}, {"max_rows": 3, "max_line_chars": 12}])
+@pytest.mark.parametrize("size", [1, 7, 20_001])
+async def test_a_view_is_the_same_however_its_text_arrives(
+    client: httpx.AsyncClient, caps: dict[str, int], size: int
+) -> None:
+    text = "a línë that is longer than twelve characters\r\n" * 2000
+
+    async def chunks() -> AsyncIterator[bytes]:
+        data = text.encode()
+        for start in range(0, len(data), max(size, len(data) // 50)):
+            yield data[start : start + max(size, len(data) // 50)]
+
+    rules = caps | {"keep": False}
+    whole = await post(client, text, policy=rules)
+    query = {"tool_name": "read_file", "policy": json.dumps(rules)}
+    answer = await client.post(
+        "/results", params=query, content=chunks(), headers=PLAIN | {"Accept": "text/plain"}
+    )
+    assert answer.text == whole["content"]
+    assert answer.headers["spillgate-outcome"] == "cap"
+    assert "spillgate-trigger" not in answer.headers
+
+
+# budgets
+
+
+async def test_a_replacement_is_charged_and_gives_way_to_store_where_it_does_not_fit(
+    client: httpx.AsyncClient,
+) -> None:
+    window = {"context_window": 1000, "buffer_tokens": 0, "max_output_tokens": 0}
+    for outcome in ("truncate", "cap"):
+        await client.put(f"/sessions/{outcome}", json=window | {"policy": {"on_oversize": outcome}})
+        told = await post(
+            client, "word " * 5000, session_id=outcome, policy={"head_chars": 500, "max_bytes": 600}
+        )
+        assert told["outcome"] == outcome
+        (entry,) = [one for one in await entries(client) if one["session_id"] == outcome]
+        assert told["budget"]["reserved_tokens"] == entry["tokens_out"] > 0
+        assert entry["tokens_saved"] == entry["tokens_in"] - entry["tokens_out"]
+        big = await post(
+            client, "word " * 5000, session_id=outcome, policy={"head_chars": 4900, "max_bytes": 9999}
+        )
+        assert (big["outcome"], big["trigger"]) == ("store", "size_cap")
+        assert big["content"].startswith("Tool output is too large (")
+        assert (await client.get(f"/results/{big['handle']}/content")).text == "word " * 5000
+
+
+@pytest.mark.parametrize("keep", [True, False])
+async def test_what_gives_way_is_stored_once_and_named_once(client: httpx.AsyncClient, keep: bool) -> None:
+    window = {"context_window": 60, "buffer_tokens": 0, "max_output_tokens": 0}
+    await client.put("/sessions/s", json=window)
+    rules = {"on_oversize": "truncate", "keep": keep, "preview": "head", "preview_bytes": 20}
+    told = await post(client, LINES, session_id="s", tool_call_id="c", policy=rules)
+    assert told["outcome"] == "store"
+    assert told["content"].endswith("\n\nline 1 of the log\nli")
+    assert told["budget"]["exhausted"] is True
+    assert (await client.get("/sessions/s")).json()["stored_results"] == 1
+    (entry,) = await entries(client)
+    assert (entry["outcome"], entry["details"]["truncated_bytes"]) == ("store", None)
+
+
+async def test_a_view_that_does_not_fit_what_remains_gives_way_as_well(client: httpx.AsyncClient) -> None:
+    window = {"context_window": 1000, "buffer_tokens": 0, "max_output_tokens": 0}
+    await client.put("/sessions/s", json=window)
+    await post(client, "word " * 700, session_id="s")
+    rules = {"max_rows": 80, "on_oversize": "truncate", "head_chars": 100}
+    told = await post(client, LINES, session_id="s", policy=rules)
+    assert (told["outcome"], told["trigger"]) == ("truncate", "reserve_failed")
+    assert told["truncated_total"] == 1000
+
+
+@pytest.mark.parametrize("outcome", ["truncate", "cap"])
+async def test_replacements_at_once_never_hold_more_than_the_limit_together(
+    client: httpx.AsyncClient, outcome: str
+) -> None:
+    window = {"context_window": 3000, "buffer_tokens": 0, "max_output_tokens": 0}
+    rules = {"on_oversize": outcome, "max_bytes": 2000}
+    await client.put("/sessions/s", json=window | {"policy": rules})
+    told = await asyncio.gather(*[post(client, LINES, session_id="s") for _ in range(20)])
+    held = [one for one in await entries(client) if one["outcome"] == outcome]
+    assert 2 <= len(held) < 20
+    assert sum(one["tokens_out"] for one in held) <= 3000
+    assert {one["outcome"] for one in told} == {outcome, "store"}
+    for one in told:
+        assert (await client.get(f"/results/{one['handle']}/content")).text == LINES
+
+
+# observe
+
+
+async def test_an_observing_policy_passes_all_and_counts_what_it_would_have_saved(
+    serve: Any, policy: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serve(
+        policy_file=policy('mode = "observe"\n[tools.read_file]\non_oversize = "cap"\n')
+    ) as client:
+        small = await post(client, "small")
+        told = await post(client, LINES)
+        other = await post(client, LINES, "execute_shell")
+        found = await entries(client)
+        health = (await client.get("/healthz")).json()
+        summary = (await client.get("/accounting/summary?group_by=tool_name")).json()
+        check = (await client.post("/check", json={"tool_name": "t", "bytes": 99_999})).json()
+        exported = (await client.get("/accounting/entries", headers={"Accept": "text/csv"})).text
+    assert small["trigger"] is None
+    for one in (told, other):
+        assert (one["outcome"], one["trigger"], one["complete"]) == ("pass", "size_cap", True)
+        assert (one["content"], one["handle"], one["measure"]["tokens_exact"]) == (LINES, None, True)
+    assert [one["details"]["observed_outcome"] for one in found] == [None, "cap", "store"]
+    assert [one["trigger"] for one in found] == [None, "size_cap", "size_cap"]
+    assert all(one["tokens_saved"] == 0 for one in found)
+    saved = [one["details"]["observed_tokens_saved"] for one in found]
+    assert saved[0] == 0 < saved[1] < saved[2] < told["measure"]["tokens"]
+    by_tool = {row["group"]: row["tokens_saved_observed"] for row in summary["rows"]}
+    assert by_tool == {"read_file": saved[1], "execute_shell": saved[2]}
+    assert summary["total"]["tokens_saved_observed"] == saved[1] + saved[2]
+    assert summary["total"]["tokens_saved"] == 0
+    assert check == {"allowed": True, "trigger": "size_cap", "content": None}
+    assert health["stored_bytes"] == 0
+    assert "stored for tool_output" not in caplog.text
+    assert "details.observed_tokens_saved" in exported.splitlines()[0]
+
+
+async def test_an_observed_result_is_charged_past_the_limit(client: httpx.AsyncClient) -> None:
+    window = {"context_window": 1000, "buffer_tokens": 0, "max_output_tokens": 0}
+    rules = {"mode": "observe", "on_oversize": "truncate", "head_chars": 50, "max_rows": 990}
+    await client.put("/sessions/s", json=window | {"policy": rules})
+    first = await post(client, "word " * 600, session_id="s")
+    told = await post(client, "word " * 600, session_id="s")
+    large = await post(client, LINES, session_id="s", policy={"max_bytes": 0})
+    assert (first["trigger"], told["trigger"], large["trigger"]) == (None, "reserve_failed", "token_budget")
+    for one in (told, large):
+        assert (one["outcome"], one["complete"]) == ("pass", True)
+    total = sum(one["measure"]["tokens"] for one in (first, told, large))
+    assert large["budget"]["reserved_tokens"] == total > 1000
+    assert large["budget"]["exhausted"] is True
+    outcomes = [one["details"]["observed_outcome"] for one in await entries(client)]
+    assert outcomes == [None, "truncate", "store"]
+
+
+async def test_an_observed_view_and_a_long_stream_pass_whole(client: httpx.AsyncClient) -> None:
+    rules = '{"mode":"observe","max_rows":5,"max_bytes":0}'
+    answer = await client.post(
+        "/results",
+        params={"tool_name": "t", "policy": rules, "tool_call_id": "c"},
+        content=LINES.encode() * 100,
+        headers=PLAIN | {"Accept": "text/plain"},
+    )
+    assert answer.text == LINES * 100
+    assert answer.headers["spillgate-outcome"] == "pass"
+    (entry,) = await entries(client)
+    assert entry["details"]["observed_outcome"] == "cap"
+    assert entry["details"]["observed_tokens_saved"] > 100_000
+    assert entry["trigger"] is None
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"mode": "watch"},
+        {"defaults": {"mode": "observe"}},
+        {"on_oversize": "pass"},
+        {"keep": "yes"},
+        {"max_rows": -1},
+        {"head_chars": 1.5},
+        {"max_line_chars": True},
+    ],
+)
+async def test_a_wrong_key_or_value_is_refused(client: httpx.AsyncClient, rules: dict[str, Any]) -> None:
+    answer = await client.post("/results", json={"tool_name": "t", "content": "x", "policy": rules})
+    assert answer.json()["code"] == "invalid_policy"
