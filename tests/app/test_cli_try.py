@@ -35,7 +35,10 @@ def test_each_outcome_has_its_row_and_the_one_in_force_its_mark(
     assert printed.startswith(f"read_file: {len(LOG):,} bytes, 2,001 lines, {len(LOG):,} characters, ")
     assert tuple(rows(printed)) == OUTCOMES
     assert "store *" in printed
-    assert rows(printed)["store"][:2] == ["store", "size_cap"]
+    assert [row[:2] for row in rows(printed).values()] == [[name, "size_cap"] for name in OUTCOMES]
+    sizes = {name: int(row[2].replace(",", "")) for name, row in rows(printed).items()}
+    assert sizes["store"] < 500 > sizes["reject"]
+    assert sizes["truncate"] < sizes["cap"] <= 12_288
 
 
 def test_the_texts_are_those_of_the_service(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,6 +47,10 @@ def test_the_texts_are_those_of_the_service(log: Path, capsys: pytest.CaptureFix
     assert f"Tool output is too large ({len(LOG)} bytes, 2001 lines, " in printed
     assert 'Call tool_output(handle = "session-' in printed
     assert "──── truncate ────" not in printed
+    assert main(["try", str(log), "--show", "truncate", "--arguments", '{"path": "made.py"}']) == 0
+    printed = capsys.readouterr().out
+    assert f"{LOG[:2000]}\n\n[... {len(LOG) - 2000} characters truncated ...]" in printed
+    assert "File: made.py | 2001 lines" in printed
     assert main(["try", str(log), "--show", "all"]) == 0
     printed = capsys.readouterr().out
     assert [f"──── {name} ────" in printed for name in OUTCOMES] == [True] * 4
@@ -70,6 +77,22 @@ def test_a_pipe_can_be_tried_though_it_is_read_once(
     assert main(["try", str(pipe)]) == 0
     writer.join()
     assert all(row[1] == "size_cap" for row in rows(capsys.readouterr().out).values())
+
+
+def test_an_outcome_that_gives_way_says_what_it_became(
+    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text("[defaults]\nmax_bytes = 100\n")
+    assert main(["try", str(log), "--policy", str(policy)]) == 0
+    assert rows(capsys.readouterr().out)["cap"][0] == "store"
+
+
+def test_view_caps_are_no_trigger(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["try", str(log), "--tool", "glob_files", "--profile", "oxide-code", "--show", "cap"]) == 0
+    printed = capsys.readouterr().out
+    assert "(Showing 100 of 2000 matches.)" in printed
+    assert rows(printed)["cap"][:3] == ["cap", "view", "caps"]
 
 
 def test_it_is_tried_under_the_policy_in_force(

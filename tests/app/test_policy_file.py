@@ -208,12 +208,82 @@ async def test_a_models_window_and_price_are_taken_up_too(services: Services, tm
     assert await service.stop() == 0
 
 
-@pytest.mark.parametrize("profile", ["ai-agent", "ouro", "claude-code", "oxide-code"])
-async def test_a_session_and_a_request_may_name_a_profile(serve: Serve, profile: str) -> None:
+# What each system makes of a text: tool, characters, outcome, and what the model reads of it.
+DESIGNS = [
+    ("ai-agent", "t", 12_288, "pass", ""),
+    ("ai-agent", "t", 12_289, "store", "Tool output is too large (12289 bytes, 1 lines, "),
+    ("ouro", "read_file", 3500, "pass", ""),
+    (
+        "ouro",
+        "read_file",
+        3501,
+        "truncate",
+        "x" * 2000 + "\n\n[... 1501 characters truncated ...]\n\n--- Rec",
+    ),
+    ("ouro", "web_search", 4000, "pass", ""),
+    ("ouro", "web_search", 4001, "truncate", "x" * 2000 + "\n\n[... 2001 characters truncated ...]\n\n"),
+    ("ouro", "web_fetch", 5000, "pass", ""),
+    ("ouro", "web_fetch", 5001, "truncate", "x" * 2000 + "\n\n[... 3001 characters truncated ...]\n\n"),
+    ("oxide-code", "t", 131_072, "pass", ""),
+    ("oxide-code", "t", 200_000, "cap", " bytes truncated; head + tail kept] ...\nxxx"),
+]
+
+
+@pytest.mark.parametrize("layer", ["file", "session", "request"])
+@pytest.mark.parametrize(("profile", "tool", "chars", "kind", "said"), DESIGNS)
+async def test_a_profile_governs_as_its_system_does_in_whichever_layer_it_is_named(
+    serve: Serve, tmp_path: Path, layer: str, profile: str, tool: str, chars: int, kind: str, said: str
+) -> None:
+    named = {"policy": {"profile": profile}}
+    policy = tmp_path / "policy.toml"
+    policy.write_text(f'profile = "{profile}"\n' if layer == "file" else "[defaults]\nmax_bytes = 7\n")
+    async with serve(policy_file=policy) as client:
+        if layer == "session":
+            assert (await client.put("/sessions/s", json=named)).status_code == 200
+        result = {"session_id": "s", "tool_name": tool, "content": "x" * chars}
+        answer = (await client.post("/results", json=result | (named if layer == "request" else {}))).json()
+        assert (answer["outcome"], answer["complete"]) == (kind, kind == "pass")
+        assert said in answer["content"]
+        assert (answer["handle"] is None) == (kind == "pass")
+
+
+async def test_claude_codes_profile_rejects_by_tokens_and_says_so_before_the_work_is_done(
+    serve: Serve,
+) -> None:
     async with serve() as client:
-        assert (await client.put("/sessions/s", json={"policy": {"profile": profile}})).status_code == 200
-        result = {"tool_name": "t", "content": "x", "policy": {"profile": profile}}
-        assert (await client.post("/results", json=result)).status_code == 200
+        await client.put("/sessions/s", json={"policy": {"profile": "claude-code"}})
+        result = {"session_id": "s", "tool_name": "read_file", "content": " word" * 25_001}
+        answer = (await client.post("/results", json=result)).json()
+        assert answer["outcome"] == "reject"
+        error = "Error: File content (~25001 tokens) exceeds maximum allowed tokens (25000).\n"
+        assert answer["content"].startswith(error)
+        asked = {"session_id": "s", "tool_name": "read_file", "tokens": 25_001}
+        checked = (await client.post("/check", json=asked)).json()
+        assert (checked["allowed"], checked["trigger"]) == (False, "size_cap")
+        assert checked["content"].startswith(error)
+        result["content"] = " word" * 25_000
+        assert (await client.post("/results", json=result)).json()["outcome"] == "pass"
+
+
+async def test_oxide_codes_profile_caps_rows_before_bytes(serve: Serve) -> None:
+    async with serve() as client:
+        named = {"policy": {"profile": "oxide-code"}}
+        rows = "".join(f"src/file{number}.py:1: match\n" for number in range(300))
+        result = {"tool_name": "grep_content", "content": rows, **named}
+        answer = (await client.post("/results", json=result)).json()
+        assert "(Showing 250 of 300 matches.)" in answer["content"]
+        assert (answer["truncated_total"], answer["truncated_bytes"]) == (300, None)
+        passed = (await client.post("/results", json=result | {"tool_name": "execute_shell"})).json()
+        assert passed["outcome"] == "pass"
+
+
+async def test_a_profile_without_keep_is_the_plain_form_of_its_system(serve: Serve) -> None:
+    async with serve() as client:
+        plain = {"policy": {"profile": "ouro", "keep": False}}
+        result = {"tool_name": "execute_shell", "content": "x" * 9000, **plain}
+        answer = (await client.post("/results", json=result)).json()
+        assert (answer["outcome"], answer["handle"]) == ("truncate", None)
+        assert "tool_output" not in answer["content"]
 
 
 async def test_an_unknown_profile_is_refused_and_the_nearest_named(serve: Serve) -> None:
