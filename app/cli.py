@@ -3,6 +3,7 @@ seconds, and the whole service would cost it half a second of processor time."""
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,10 +21,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     try:
-        return COMMANDS[options.command](options)
+        status = COMMANDS[options.command](options)
+        sys.stdout.flush()
     except ConfigError as error:
         print(f"spillgate: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:
+        # Whoever reads it, `head` say, has seen enough; nor may the interpreter flush the rest at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return status
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,12 +1,15 @@
 """check-config: what is in force for a tool and a model, and who set it."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from app.cli import main
 
+ROOT = Path(__file__).resolve().parents[2]
 POLICY = """\
 profile = "ouro"
 
@@ -99,3 +102,13 @@ def test_a_bad_file_is_told_whole_and_fails(tmp_path: Path, capsys: pytest.Captu
     assert "policy.toml, line 3: defaults.keep must be true or false." in said
     assert main(["check-config", "--policy", str(tmp_path / "none")]) == 1
     assert "cannot be read" in capsys.readouterr().err
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    command = [sys.executable, "-m", "app.cli", "check-config"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stdout.close()
+        assert running.stderr.read() == b""
+    assert running.returncode == 0
