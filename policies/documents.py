@@ -201,7 +201,7 @@ class _Reader:
             return {}
         keys: dict[str, Value] = {}
         for name, value in table.items():
-            if len(self.faults) == _MOST_FAULTS:
+            if len(self.faults) >= _MOST_FAULTS:
                 break
             if name in checks:
                 keys[name] = self._value((*path, name), value, checks[name])
