@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
+from app.stamps import stamp_of
 from domain.errors import ConfigError, Forbidden, HostNotAllowed
 from domain.handles import is_name
 
@@ -17,8 +18,6 @@ _SETTING = "SPILLGATE_API_KEYS_FILE"
 _DIGEST = re.compile(r"[0-9a-fA-F]{64}")
 _AUTHORITY = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[^\s:/?#@\[\]]+))(?::[0-9]{0,5})?")
 _STAT_SECONDS = 1.0
-
-Stamp = tuple[int, int, int]
 
 
 class ApiKeys:
@@ -30,7 +29,7 @@ class ApiKeys:
         self._path = path
         self._monotonic = monotonic
         self._looked_at = monotonic()
-        self._stamp = _stamp(path)
+        self._stamp = stamp_of(path)
         self._tenants = load_keys(path)
 
     def tenant_of(self, token: str) -> str | None:
@@ -42,7 +41,7 @@ class ApiKeys:
         return self._tenants.get(hashlib.sha256(token.encode()).hexdigest())
 
     def _reload(self) -> None:
-        stamp = _stamp(self._path)
+        stamp = stamp_of(self._path)
         if stamp == self._stamp:
             return
         self._stamp = stamp
@@ -101,11 +100,3 @@ def _name(authority: str) -> str:
 @lru_cache(maxsize=8)
 def _names(allowed: tuple[str, ...]) -> frozenset[str]:
     return frozenset(_name(entry) or entry.lower() for entry in allowed if entry)
-
-
-def _stamp(path: Path) -> Stamp | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino

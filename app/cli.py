@@ -1,34 +1,36 @@
-"""The command line: serve, check-config, healthcheck, openapi. Each imports what it needs: a healthcheck runs
-every few seconds, and the whole service would cost it half a second of processor time."""
+"""The command line: a function for each command. Each imports what it needs: a healthcheck runs every few
+seconds, and the whole service would cost it half a second of processor time."""
 
 import argparse
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import httpx
 
-from app.settings import PREFIX, Settings, load_settings
+from app.settings import Settings, load_settings
 from domain.errors import ConfigError
 
 _TIMEOUT_SECONDS = 5
-# Up to the last @: a password that is not percent-encoded may hold any of :/?#@.
-_PASSWORD = re.compile(r"(://[^@:]*:).*(?=@)|([?&][a-z_]*password=)[^&]+")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status: 0 done, 1 not healthy, 2 a setting or argument that cannot be honoured."""
+    """Exit status: 0 done, 1 not healthy or not in order, 2 a setting or argument that cannot be honoured."""
     parser = _parser()
     options = parser.parse_args(arguments)
     try:
-        return COMMANDS[options.command](options)
+        status = COMMANDS[options.command](options)
+        sys.stdout.flush()
     except ConfigError as error:
         print(f"spillgate: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:
+        # Whoever reads it, `head` say, has seen enough; nor may the interpreter flush the rest at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return status
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -45,23 +47,35 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--port", type=int, help="as SPILLGATE_PORT")
         command.add_argument("--uds", type=Path, help="as SPILLGATE_UDS")
     check = commands.add_parser("check-config", help="show the settings and policy in force")
-    check.add_argument("--tool", default="*", help="show the policy for this tool")
+    check.add_argument("--tool", help="show the policy for this tool, and who set each key")
+    check.add_argument("--model", help="show what is known of this model")
+    check.add_argument("--policy", dest="policy_file", type=Path, help="as SPILLGATE_POLICY_FILE")
+    check.add_argument("--json", action="store_true", help="all of it as JSON")
+    _add_try(commands)
     commands.add_parser("openapi", help="print the OpenAPI document")
     return parser
 
 
+def _add_try(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    trial = commands.add_parser("try", help="show what each outcome would hand to the model for a result")
+    trial.add_argument("file", help="the result; - for stdin")
+    trial.add_argument("--tool", help="the tool that returned it (read_file; for stdin execute_shell)")
+    trial.add_argument("--arguments", help="what the tool was given, as JSON (the file's path)")
+    trial.add_argument("--model", help="count tokens as this model does")
+    trial.add_argument("--policy", dest="policy_file", type=Path, help="as SPILLGATE_POLICY_FILE")
+    trial.add_argument("--profile", help="under this profile instead of the policy in force")
+    trial.add_argument("--show", metavar="OUTCOME", help="print the text too: of this outcome, or of `all`")
+
+
 def _settings(options: argparse.Namespace) -> Settings:
     """The environment's settings, with the command line's on top."""
-    given = {name: getattr(options, name) for name in ("host", "port", "uds")}
-    for name, value in given.items():
-        if value is not None:
-            os.environ[f"{PREFIX}{name.upper()}"] = str(value)
-    return load_settings()
+    given = {name: getattr(options, name, None) for name in ("host", "port", "uds", "policy_file")}
+    return load_settings(**{name: value for name, value in given.items() if value is not None})
 
 
 def _serve(options: argparse.Namespace) -> int:
     from app.main import create_app
-    from app.runtime import load_policies
+    from app.policy_files import load_policies
     from app.serving import serve
 
     settings = _settings(options)
@@ -71,27 +85,16 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _check_config(options: argparse.Namespace) -> int:
-    from app.access import load_keys
-    from app.runtime import load_policies
-    from content.tokens import load_encoding
+    from app.config_report import report
 
-    settings = load_settings()
-    load_encoding(settings.encoding)
-    if settings.api_keys_file is not None:
-        load_keys(settings.api_keys_file)
-    shown = {f"{PREFIX}{name.upper()}": value for name, value in settings.model_dump(mode="json").items()}
-    shown[f"{PREFIX}STORAGE_URL"], shown[f"{PREFIX}LEDGER_URL"] = settings.store, settings.ledger
-    policy = asdict(load_policies(settings).policy(options.tool))
-    print(json.dumps({"settings": _masked(shown), "tool": options.tool, "policy": policy}, indent=2))
+    try:
+        found = report(_settings(options), options.tool or "*", options.model)
+    except ConfigError as error:
+        print(f"spillgate: {error}", file=sys.stderr)
+        return 1
+    asked = options.tool is not None or options.model is not None
+    print(found.as_json() if options.json else found.as_text(with_settings=not asked))
     return 0
-
-
-def _masked(shown: dict[str, object]) -> dict[str, object]:
-    """URLs without the password that they may carry."""
-    return {
-        name: _PASSWORD.sub(r"\1\2***", value) if isinstance(value, str) else value
-        for name, value in shown.items()
-    }
 
 
 def _healthcheck(options: argparse.Namespace) -> int:
@@ -113,6 +116,12 @@ def _healthcheck(options: argparse.Namespace) -> int:
     return 0
 
 
+def _try(options: argparse.Namespace) -> int:
+    from app.trial import run
+
+    return run(_settings(options), options)
+
+
 def _openapi(options: argparse.Namespace) -> int:
     from app.main import create_app
 
@@ -124,6 +133,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "serve": _serve,
     "healthcheck": _healthcheck,
     "check-config": _check_config,
+    "try": _try,
     "openapi": _openapi,
 }
 

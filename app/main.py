@@ -11,6 +11,7 @@ from app import __version__, errors, openapi
 from app.access import ApiKeys
 from app.door import Door
 from app.queries import known_only
+from app.reload import follow_policies
 from app.routes import accounting, check, extract, health, query, results, sessions, stored, tools
 from app.runtime import Runtime, open_runtime
 from app.settings import Settings
@@ -113,6 +114,7 @@ async def _served(app: FastAPI, runtime: Runtime) -> AsyncIterator[None]:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(sweep_forever, runtime)
         tasks.start_soon(_first_check, runtime)
+        tasks.start_soon(follow_policies, app.state)
         yield
         tasks.cancel_scope.cancel()
 

@@ -3,29 +3,28 @@
 import itertools
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
-from importlib.resources import files
+from dataclasses import dataclass, field, replace
 
 import anyio
 
 from app import __version__
 from app.known_models import model_terms
+from app.policy_files import load_policies
 from app.purse import Purses
 from app.readiness import Readiness
 from app.runs import Runs
 from app.settings import Settings
+from app.stamps import Stamp, stamp_of
 from app.telemetry import Metrics, log_outage
 from content.tokens import TokenMeter, encoding_for_model, load_encoding
-from domain.budget import Window
-from domain.errors import ConfigError, InvalidPolicy
+from domain.llm import ModelTerms
 from domain.ports import Clock, Ledger, ResultStore, Tokenizer
 from domain.results import Durability
 from extraction.models import Models
 from extraction.querying import Queries
 from policies.book import PolicyBook
-from policies.documents import PolicyDocument, from_toml
 from storage import open_ledger, open_store
 from storage.fallback_ledger import FallbackLedger
 from storage.fallback_store import FallbackStore
@@ -33,6 +32,10 @@ from storage.outage import Outage
 
 _MS = 1000
 _INLINE_CHARS = 1 << 14
+_STALE_POLICY = (
+    "SPILLGATE_POLICY_FILE has changed and cannot be honoured; the policy before stays in force. "
+    "The log says why, and so does `spillgate check-config`."
+)
 
 
 def system_clock() -> int:
@@ -69,6 +72,8 @@ class Runtime:
     # One at a time: the tokenizer holds the GIL, more threads would only fight the event loop for it.
     counting: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
     scanning: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(2))
+    policy_stamp: Stamp | None = None
+    policy_stale: bool = False
 
     def tokenizer(self, model: str | None) -> Tokenizer:
         """The model's encoding: as the policy file says, else as known of the model, else the setting."""
@@ -84,6 +89,11 @@ class Runtime:
     def is_spooled(self, durability: Durability | None) -> bool:
         """Kept in the local spool: Redis itself never answers `disk`."""
         return durability is Durability.DISK and self.settings.spool is not None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What an operator should look at, though every request is served."""
+        return (*self.readiness.warnings, *((_STALE_POLICY,) if self.policy_stale else ()))
 
     @property
     def retention_ms(self) -> int:
@@ -102,33 +112,19 @@ def _sliced(tokenizer: Tokenizer, text: str) -> int:
     return meter.finish()[0]
 
 
-def load_policies(settings: Settings) -> PolicyBook:
-    """The operator's layers: built-in, size cap setting, policy file, bypassed tools. Raises ConfigError."""
-    builtin = files("policies").joinpath("default.toml").read_text(encoding="utf-8")
-    layers = [from_toml(builtin, "default.toml"), PolicyDocument({"max_bytes": settings.max_bytes})]
-    if settings.policy_file is not None:
-        try:
-            text = settings.policy_file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError):
-            raise ConfigError("SPILLGATE_POLICY_FILE: the file cannot be read as UTF-8 text.") from None
-        layers.append(from_toml(text, settings.policy_file.name))
-    layers.append(PolicyDocument(tools={glob: {"bypass": True} for glob in settings.bypass_tools}))
-    window = Window(settings.context_window, settings.buffer_tokens, settings.max_output_tokens)
-    try:
-        return PolicyBook(
-            layers,
-            window,
-            required=settings.require_budget,
-            overrides=settings.allow_request_overrides,
-            models=settings.llm_models,
-        )
-    except InvalidPolicy as error:
-        raise ConfigError(f"SPILLGATE_POLICY_FILE: {error.detail}") from None
+def revised(rt: Runtime) -> Runtime:
+    """The same ports under the policies as their files are now. Raises ConfigError."""
+    policies, models = load_policies(rt.settings), rt.models
+    if models is not None:
+        models = models.revised(_model_terms(rt.settings, policies), _tokenizers(rt.settings, policies))
+    return replace(rt, policies=policies, models=models)
 
 
 @asynccontextmanager
 async def open_runtime(settings: Settings, clock: Clock = system_clock) -> AsyncIterator[Runtime]:
     """Opens every port; closes them in reverse. Raises ConfigError for what cannot be opened."""
+    # Before the file is read: a change from here on is seen as one.
+    stamp = None if settings.policy_file is None else stamp_of(settings.policy_file)
     policies = load_policies(settings)
     load_encoding(settings.encoding)
     metrics = Metrics()
@@ -142,7 +138,9 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
         readiness = Readiness(store, ledger, outage)
         metrics.watch_outage(lambda: readiness.is_degraded)
         purses = Purses(ledger)
-        yield Runtime(settings, clock, store, ledger, policies, metrics, models, purses, readiness)
+        yield Runtime(
+            settings, clock, store, ledger, policies, metrics, models, purses, readiness, policy_stamp=stamp
+        )
 
 
 async def _opened_store(
@@ -195,13 +193,19 @@ def _open_models(settings: Settings, policies: PolicyBook) -> Models | None:
     """None where no backend is configured. Raises ConfigError."""
     if settings.llm_base_url is None:
         return None
-    terms = [model_terms(name, policies.model_keys(name), settings) for name in settings.llm_models]
-
     return Models(
         settings.llm_base_url,
         settings.llm_key,
-        terms,
-        tokenizer_of=lambda name: _tokenizer(name, settings, policies),
+        _model_terms(settings, policies),
+        tokenizer_of=_tokenizers(settings, policies),
         concurrency=settings.extract_concurrency,
         version=__version__,
     )
+
+
+def _model_terms(settings: Settings, policies: PolicyBook) -> list[ModelTerms]:
+    return [model_terms(name, policies.model_keys(name), settings) for name in settings.llm_models]
+
+
+def _tokenizers(settings: Settings, policies: PolicyBook) -> Callable[[str], Tokenizer]:
+    return lambda name: _tokenizer(name, settings, policies)

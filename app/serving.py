@@ -22,6 +22,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from app.protocol import MAX_CONNECTIONS, Protocol, sweep
+from app.reload import reload_policies
 from app.settings import Settings
 from app.telemetry import configure_logging
 from domain.errors import ConfigError
@@ -50,10 +51,14 @@ class Server(uvicorn.Server):
         self._app = app
         self._address = address
         self._sweeper: asyncio.Task[None] | None = None
+        self._reloading: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._sweeper = asyncio.create_task(self._sweep())
+        # A terminal that is closed sends SIGHUP too: that still ends a service that was started there.
+        if not os.isatty(0):
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload)
         if self.started:
             log.info("listening", extra={"fields": {"address": self._address}})
 
@@ -69,6 +74,9 @@ class Server(uvicorn.Server):
         if not self.should_exit:
             faulthandler.dump_traceback_later(STOP_SECONDS, exit=True, file=sys.__stderr__ or sys.stderr)
         self.should_exit = True
+
+    def _reload(self) -> None:
+        self._reloading = asyncio.create_task(reload_policies(self._app.state))
 
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()

@@ -4,7 +4,7 @@ import difflib
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator
@@ -62,7 +62,9 @@ class Settings(BaseSettings):
         description="`disk`: while Redis is away, results, sessions and accounting are kept in `spool` under "
         "the state directory. For a single instance.",
     )
-    policy_file: Path | None = Field(None, description="TOML file of policies on top of the built-in ones.")
+    policy_file: Path | None = Field(
+        None, description="TOML file of policies on top of the built-in ones, reloaded on change."
+    )
     allow_request_overrides: bool = Field(True, description="Whether a request may carry its own `policy`.")
     max_bytes: int = Field(12288, ge=0, le=1_000_000, description="Size cap in bytes; 0 = none.")
     context_window: int = Field(
@@ -178,15 +180,16 @@ class Settings(BaseSettings):
         return None if self.api_keys_file or self.uds else LOOPBACK_NAMES
 
 
-def load_settings() -> Settings:
-    """Reads the environment. Raises ConfigError naming the setting at fault, never its value."""
+def load_settings(**given: Any) -> Settings:
+    """Reads the environment; what is given goes over it. Raises ConfigError, which names the setting at fault
+    and never its value."""
     known = {f"{PREFIX}{name}".upper() for name in Settings.model_fields}
     for name in os.environ:
         if name.upper().startswith(PREFIX) and name.upper() not in known:
             near = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.0)
             raise ConfigError(f"Unknown setting {name}. Did you mean {near[0]}? See docs/settings.md.")
     try:
-        settings = Settings()
+        settings = Settings(**given)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         field = str(first["loc"][0]).removeprefix(PREFIX).upper() if first["loc"] else "?"

@@ -191,6 +191,14 @@ class Metrics:
             "spillgate_llm_cost_usd", "US dollars for model calls.", ["model"], registry=registry
         )
         self._errors = Counter("spillgate_errors", "Requests refused.", ["code"], registry=registry)
+        self._reloads = Counter(
+            "spillgate_policy_reloads", "Changes of the policy file.", ["status"], registry=registry
+        )
+        self._policy_stale = Gauge(
+            "spillgate_policy_stale",
+            "1 while the policy file cannot be honoured and the one before stays in force.",
+            registry=registry,
+        )
         self._seconds = GovernSeconds()
         registry.register(self._seconds)
         self._in_flight = Gauge(
@@ -237,6 +245,11 @@ class Metrics:
 
     def refused(self, code: str) -> None:
         self._errors.labels(code).inc()
+
+    def reloaded(self, ok: bool) -> None:
+        """The policy file changed; not ok: the one before stays in force."""
+        self._reloads.labels("ok" if ok else "failed").inc()
+        self._policy_stale.set(not ok)
 
     def watch_bodies(self, in_flight: Callable[[], float]) -> None:
         self._in_flight.set_function(in_flight)

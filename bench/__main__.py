@@ -2,7 +2,7 @@
 
 import os
 
-from bench import accuracy, corpus, extract, loop, memory, outline, redis, replay, speed
+from bench import accuracy, corpus, extract, loop, memory, outcomes, outline, redis, replay, speed
 
 
 def main() -> None:
@@ -15,9 +15,10 @@ def main() -> None:
         ("Structure of source", outline.main),
         ("Redis", redis.main),
         ("Token counts", accuracy.main),
+        ("Outcomes", outcomes.main),
         ("Replay", replay.main),
     ):
-        if run in (accuracy.main, replay.main) and not corpus.records():
+        if run in (accuracy.main, outcomes.main, replay.main) and not corpus.records():
             print(f"\n## {title}\nskipped: no recorded results (RECORDED_RESULTS)")
             continue
         print(f"\n## {title} ({cores} cores)\n", flush=True)

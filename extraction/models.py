@@ -5,6 +5,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from copy import copy
 from dataclasses import dataclass
 
 import httpx
@@ -50,11 +51,9 @@ class Models:
         if not terms:
             raise ConfigError("SPILLGATE_LLM_MODELS: name one model at least.")
         self._stack = AsyncExitStack()
-        backend = _Backend(base_url, api_key, concurrency, version, self._stack)
-        models = _opener(base_url)(backend, terms)
+        self._model = _opener(base_url)(_Backend(base_url, api_key, concurrency, version, self._stack))
         self._lanes = {
-            model.terms.name: Lane(model, Breaker(time.monotonic), tokenizer_of(model.terms.name))
-            for model in models
+            one.name: Lane(self._model(one), Breaker(time.monotonic), tokenizer_of(one.name)) for one in terms
         }
         self._commons = Commons(concurrency, asyncio.Semaphore(concurrency))
 
@@ -74,20 +73,35 @@ class Models:
         lanes = named or list(self._lanes.values())
         return Asker(lanes, self._commons, ends=ends, book=book, allowed=allowed, clock=clock, jitter=jitter)
 
+    def revised(self, terms: Sequence[ModelTerms], tokenizer_of: Callable[[str], Tokenizer]) -> "Models":
+        """The same models under other terms. What is on its way goes on under the old ones; both share
+        connections, calls at a time and what is known of each model's health."""
+        revised = copy(self)
+        revised._lanes = {one.name: self._lane(one, tokenizer_of(one.name)) for one in terms}
+        return revised
+
+    def _lane(self, terms: ModelTerms, tokenizer: Tokenizer) -> Lane:
+        old = self._lanes[terms.name]
+        model = old.model if old.model.terms == terms else self._model(terms)
+        return Lane(model, old.breaker, tokenizer)
+
     async def close(self) -> None:
         """Calls that were cancelled are booked before."""
         await self._commons.close()
         await self._stack.aclose()
 
 
-def _open_http(backend: _Backend, terms: Sequence[ModelTerms]) -> list[Model]:
+_Maker = Callable[[ModelTerms], Model]
+
+
+def _open_http(backend: _Backend) -> _Maker:
     if not _has_address(backend.base_url):
         raise ConfigError(f"{_SETTING}: is not a URL. It looks like https://api.example.com/v1")
     client = open_client(backend.concurrency)
     backend.stack.push_async_callback(client.aclose)
-    return [
-        OpenAIModel(one, client, backend.base_url, backend.api_key, version=backend.version) for one in terms
-    ]
+    return lambda terms: OpenAIModel(
+        terms, client, backend.base_url, backend.api_key, version=backend.version
+    )
 
 
 def _has_address(base_url: str) -> bool:
@@ -98,18 +112,18 @@ def _has_address(base_url: str) -> bool:
     return bool(url.host) and 0 < (url.port or 443) < 1 << 16
 
 
-def _open_scripted(backend: _Backend, terms: Sequence[ModelTerms]) -> list[Model]:
-    return [ScriptedModel(one) for one in terms]
+def _open_scripted(backend: _Backend) -> _Maker:
+    return ScriptedModel
 
 
-BACKENDS: dict[str, Callable[[_Backend, Sequence[ModelTerms]], list[Model]]] = {
+BACKENDS: dict[str, Callable[[_Backend], _Maker]] = {
     "http": _open_http,
     "https": _open_http,
     "scripted": _open_scripted,
 }
 
 
-def _opener(base_url: str) -> Callable[[_Backend, Sequence[ModelTerms]], list[Model]]:
+def _opener(base_url: str) -> Callable[[_Backend], _Maker]:
     scheme, colon, _ = base_url.partition(":")
     if not colon or scheme.lower() not in BACKENDS:
         known = ", ".join(f"{name}:" for name in BACKENDS)

@@ -1,15 +1,20 @@
 """The policies in force: layers over one another, looked up by tool."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from domain.budget import Window
-from domain.errors import InvalidPolicy
-from policies.documents import CEILINGS, PolicyDocument, Value, from_json
+from domain.errors import ConfigError, InvalidPolicy
+from policies.documents import CEILINGS, Keys, PolicyDocument, Value, from_json
 from policies.facts import Policy
+from policies.positions import Path
 
 _CACHED = 1024
+_STRAY = "`extract_models` may name none but the models of SPILLGATE_LLM_MODELS."
+
+Profiles = Mapping[str, Sequence[PolicyDocument]]
+"""The layers of each profile, lowest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +26,18 @@ class Terms:
     encoding: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A key in force, and where it was set."""
+
+    key: str
+    value: object
+    place: str
+
+
 class PolicyBook:
-    """The operator's layers, lowest first; session and request overrides go on top."""
+    """The operator's layers, lowest first; session and request overrides go on top. A layer that names a
+    profile stands on all of that profile's keys, so that none of a lower layer shows through."""
 
     def __init__(
         self,
@@ -32,9 +47,11 @@ class PolicyBook:
         required: bool,
         overrides: bool = True,
         models: Iterable[str] = (),
+        profiles: Profiles | None = None,
     ) -> None:
-        """`models` are what `extract_models` may name; any name if there are none. Raises InvalidPolicy."""
-        self._layers = tuple(layers)
+        """`models` are what `extract_models` may name; any name if there are none. Raises ConfigError."""
+        self._profiles = profiles or {}
+        self._layers = tuple(part for layer in layers for part in self._based(layer))
         self._window = window
         self._required = required
         self._overrides = overrides
@@ -42,8 +59,9 @@ class PolicyBook:
         self._look_up = lru_cache(maxsize=_CACHED)(self._resolve)
         self._parsed = lru_cache(maxsize=_CACHED)(from_json)
         self.terms = lru_cache(maxsize=_CACHED)(self._terms)
-        for layer in self._layers:
-            self._check_models(layer)
+        strays = [layer.place(path) for layer in self._layers for path in self._strays(layer)]
+        if strays:
+            raise ConfigError("\n".join(f"{place}: {_STRAY}" for place in strays))
 
     def policy(self, tool_name: str, session: str | None = None, request: str | None = None) -> Policy:
         """Request over session over the operator's layers; each layer's tools over its defaults.
@@ -57,13 +75,8 @@ class PolicyBook:
         document = self._parsed(text)
         if document.models:
             raise InvalidPolicy("`policy.models` is the operator's: it goes into the policy file.")
-        self._check_models(document)
-
-    def _check_models(self, document: PolicyDocument) -> None:
-        for keys in (document.defaults, *document.tools.values()):
-            named = keys.get("extract_models", ())
-            if self._models and isinstance(named, tuple) and not self._models.issuperset(named):
-                raise InvalidPolicy("`extract_models` may name none but the models of SPILLGATE_LLM_MODELS.")
+        if any(self._strays(document)):
+            raise InvalidPolicy(_STRAY)
 
     def check_request(self, text: str) -> None:
         """Raises InvalidPolicy unless a request may carry this override."""
@@ -73,12 +86,47 @@ class PolicyBook:
             )
         self.check_override(text)
 
+    def reasons(self, tool_name: str) -> list[Reason]:
+        """The profile and each key that the operator's layers set for a tool: where the value in force comes
+        from."""
+        named = [
+            Reason("profile", one.profile, one.place(("profile",))) for one in self._layers if one.profile
+        ]
+        found = {one.key: one for one in named}
+        for layer in self._layers:
+            for table, keys in layer.tables(tool_name):
+                for name, value in keys.items():
+                    found[name] = Reason(name, value, layer.place((*table, name)))
+        return list(found.values())
+
+    def model_reasons(self, model: str) -> list[Reason]:
+        """The same of what the policy file says of a model."""
+        found = {
+            name: Reason(name, value, layer.place(("models", model, name)))
+            for layer in self._layers
+            for name, value in layer.models.get(model, {}).items()
+        }
+        return list(found.values())
+
     def model_keys(self, model: str | None) -> dict[str, Value]:
         """What the policy file says of a model."""
         keys: dict[str, Value] = {}
         for layer in self._layers:
             keys |= layer.models.get(model, {}) if model else {}
         return keys
+
+    def _based(self, document: PolicyDocument) -> list[PolicyDocument]:
+        """The document on top of its profile."""
+        return [*(self._profiles[document.profile] if document.profile else ()), document]
+
+    def _strays(self, document: PolicyDocument) -> Iterator[Path]:
+        """Where it names models that extraction does not have."""
+        tables: dict[Path, Keys] = {("defaults",): document.defaults}
+        tables |= {("tools", glob): keys for glob, keys in document.tools.items()}
+        for path, keys in tables.items():
+            named = keys.get("extract_models", ())
+            if self._models and isinstance(named, tuple) and not self._models.issuperset(named):
+                yield (*path, "extract_models")
 
     def _terms(self, model: str | None) -> Terms:
         """What the policy file says of a model; the settings' window where it says nothing."""
@@ -101,7 +149,8 @@ class PolicyBook:
         for text in (session, request):
             if text is not None:
                 self.check_override(text)
-                keys |= _within(keys, self._parsed(text).for_tool(tool_name))
+                for document in self._based(self._parsed(text)):
+                    keys |= _within(keys, document.for_tool(tool_name))
         return replace(Policy(), **keys)  # type: ignore[arg-type]
 
 

@@ -44,7 +44,7 @@ async def livez() -> Status:
 )
 async def readyz(request: Request) -> Ready:
     rt = await _ready(request)
-    return Ready(status="ok", degraded=rt.readiness.is_degraded, warnings=rt.readiness.warnings)
+    return Ready(status="ok", degraded=rt.readiness.is_degraded, warnings=list(rt.warnings))
 
 
 @router.get(
@@ -57,7 +57,7 @@ async def healthz(request: Request) -> Health:
     return Health(
         status="ok",
         degraded=rt.readiness.is_degraded,
-        warnings=rt.readiness.warnings,
+        warnings=list(rt.warnings),
         version=request.app.version,
         stored_bytes=await rt.store.stored_bytes(),
         stored_bytes_cap=rt.settings.storage_max_bytes,

@@ -81,7 +81,7 @@ def test_check_config_shows_what_is_in_force(
     policy.write_text("[tools.read_file]\nmax_bytes = 99\n")
     monkeypatch.setenv("SPILLGATE_POLICY_FILE", str(policy))
     monkeypatch.setenv("SPILLGATE_STORAGE_URL", "redis://user:secret@host/0")
-    assert main(["check-config", "--tool", "read_file"]) == 0
+    assert main(["check-config", "--tool", "read_file", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["policy"]["max_bytes"] == 99
     assert "secret" not in json.dumps(shown)
@@ -113,7 +113,7 @@ def test_check_config_masks_passwords_and_nothing_else(
     file.write_text(f"{url}\n")
     monkeypatch.setenv("SPILLGATE_STORAGE_URL_FILE", str(file))
     monkeypatch.setenv("SPILLGATE_LEDGER_URL", url)
-    assert main(["check-config"]) == 0
+    assert main(["check-config", "--json"]) == 0
     settings = json.loads(capsys.readouterr().out)["settings"]
     assert (settings["SPILLGATE_STORAGE_URL"], settings["SPILLGATE_LEDGER_URL"]) == (shown, shown)
 
@@ -145,7 +145,7 @@ def test_a_url_file_that_cannot_be_read_refuses_to_start(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     monkeypatch.setenv(f"SPILLGATE_{name}_FILE", str(tmp_path / "missing"))
-    assert main(["check-config"]) == 2
+    assert main(["check-config"]) == 1
     assert f"SPILLGATE_{name}_FILE" in capsys.readouterr().err
 
 
@@ -155,7 +155,7 @@ def test_a_fallback_is_for_redis_alone(
 ) -> None:
     monkeypatch.setenv("SPILLGATE_STORE_FALLBACK", "disk")
     monkeypatch.setenv("SPILLGATE_STORAGE_URL", url)
-    assert main(["check-config"]) == 2
+    assert main(["check-config"]) == 1
     assert "Set that to a redis:// URL" in capsys.readouterr().err
     monkeypatch.setenv("SPILLGATE_STORAGE_URL", "redis://host")
     assert main(["check-config"]) == 0
@@ -181,7 +181,7 @@ def test_a_bad_policy_file_refuses_to_start_and_names_the_line(
     policy = tmp_path / "policy.toml"
     policy.write_text(text)
     monkeypatch.setenv("SPILLGATE_POLICY_FILE", str(policy))
-    assert main(["check-config"]) == 2
+    assert main(["check-config"]) == 1
     assert said in capsys.readouterr().err
 
 

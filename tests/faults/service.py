@@ -30,7 +30,12 @@ class Service:
         given = {"SPILLGATE_STORAGE_URL": f"disk://{state}", "PYTHONPATH": str(ROOT)} | given
         with log.open("wb") as stderr:
             self.popen = subprocess.Popen(
-                [sys.executable, *command], cwd=ROOT, env=kept | given, stderr=stderr, stdout=stderr
+                [sys.executable, *command],
+                cwd=ROOT,
+                env=kept | given,
+                stdin=subprocess.DEVNULL,
+                stderr=stderr,
+                stdout=stderr,
             )
 
     async def listening(self) -> Self:

@@ -1,0 +1,48 @@
+"""The operator's policies: their files read into one book."""
+
+from importlib.resources import files
+from pathlib import Path
+
+from app.settings import PREFIX, Settings
+from domain.budget import Window
+from domain.errors import ConfigError
+from policies.book import PolicyBook, Profiles
+from policies.documents import PROFILES, PolicyDocument, from_toml
+
+
+def load_policies(settings: Settings) -> PolicyBook:
+    """Built-in, policy file, bypassed tools, each over the one before. Raises ConfigError, with a line for
+    each fault."""
+    layers = [_packaged("default.toml", "built-in")]
+    if settings.policy_file is not None:
+        layers.append(from_toml(_read(settings.policy_file), settings.policy_file.name))
+    bypassed = {glob: {"bypass": True} for glob in settings.bypass_tools}
+    layers.append(PolicyDocument(tools=bypassed, source=f"{PREFIX}BYPASS_TOOLS"))
+    return PolicyBook(
+        layers,
+        Window(settings.context_window, settings.buffer_tokens, settings.max_output_tokens),
+        required=settings.require_budget,
+        overrides=settings.allow_request_overrides,
+        models=settings.llm_models,
+        profiles=_profiles(settings),
+    )
+
+
+def _profiles(settings: Settings) -> Profiles:
+    """The size cap of the settings is the built-in profile's; the others have caps of their own."""
+    profiles = {name: [_packaged(f"profiles/{name}.toml", f"profile {name}")] for name in PROFILES}
+    if "max_bytes" in settings.model_fields_set:
+        cap = PolicyDocument({"max_bytes": settings.max_bytes}, source=f"{PREFIX}MAX_BYTES")
+        profiles["ai-agent"].append(cap)
+    return profiles
+
+
+def _packaged(path: str, name: str) -> PolicyDocument:
+    return from_toml(files("policies").joinpath(path).read_text(encoding="utf-8"), name)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError):
+        raise ConfigError(f"{PREFIX}POLICY_FILE: the file cannot be read as UTF-8 text.") from None

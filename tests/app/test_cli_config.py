@@ -1,0 +1,114 @@
+"""check-config: what is in force for a tool and a model, and who set it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from app.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
+POLICY = """\
+profile = "ouro"
+
+[defaults]
+keep = false
+
+[tools."web_*"]
+max_chars = 9000
+
+[models.big]
+context_window = 500
+"""
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    path = tmp_path / "policy.toml"
+    path.write_text(POLICY)
+    return path
+
+
+def rows(printed: str) -> dict[str, tuple[str, str]]:
+    """Value and place by key, of every table."""
+    cells = (line.split(None, 2) for line in printed.splitlines() if line.startswith("  "))
+    return {key: (value, place) for key, value, place in cells}
+
+
+def test_each_key_of_a_tool_has_its_value_and_who_set_it(
+    policy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SPILLGATE_BYPASS_TOOLS", "web_search")
+    monkeypatch.setenv("SPILLGATE_POLICY_FILE", str(policy))
+    assert main(["check-config", "--tool", "web_search"]) == 0
+    shown = rows(capsys.readouterr().out)
+    assert shown["profile"] == ('"ouro"', "policy.toml, line 1")
+    assert shown["keep"] == ("false", "policy.toml, [defaults], line 4")
+    assert shown["max_chars"] == ("9000", 'policy.toml, [tools."web_*"], line 7')
+    assert shown["on_oversize"][0] == '"truncate"'
+    assert shown["on_oversize"][1].startswith("profile ouro, [defaults]")
+    assert shown["max_chunks"][1].startswith("built-in, [defaults]")
+    assert shown["bypass"] == ("true", "SPILLGATE_BYPASS_TOOLS")
+    assert "SPILLGATE_HOST" not in shown
+
+
+def test_without_a_tool_the_settings_are_shown_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SPILLGATE_MAX_BYTES", "777")
+    monkeypatch.setenv("SPILLGATE_STORAGE_URL", "redis://user:secret@host/0")
+    assert main(["check-config"]) == 0
+    printed = capsys.readouterr().out
+    shown = rows(printed)
+    assert shown["SPILLGATE_MAX_BYTES"] == ("777", "given")
+    assert shown["SPILLGATE_PORT"] == ("8377", "default")
+    assert shown["max_bytes"] == ("777", "SPILLGATE_MAX_BYTES")
+    assert "secret" not in printed
+
+
+def test_a_models_terms_come_from_the_file_or_from_what_is_known(
+    policy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check-config", "--policy", str(policy), "--model", "big"]) == 0
+    shown = rows(capsys.readouterr().out)
+    assert shown["context_window"] == ("500", "policy.toml, [models.big], line 10")
+    assert shown["max_output_tokens"] == ("16384", "SPILLGATE_MAX_OUTPUT_TOKENS")
+    assert shown["encoding"] == ('"o200k_base"', "SPILLGATE_ENCODING")
+    assert main(["check-config", "--model", "gpt-4"]) == 0
+    assert rows(capsys.readouterr().out)["encoding"] == ('"cl100k_base"', "known of the model")
+
+
+def test_as_json_it_says_the_same(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["check-config", "--policy", str(policy), "--tool", "web_fetch", "--model", "big"]
+    assert main(arguments) == 0
+    shown = rows(capsys.readouterr().out)
+    assert main([*arguments, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    for part in ("policy", "terms"):
+        for key, value in told[part].items():
+            assert shown[key] == (json.dumps(value), told["set_by"][part][key])
+    assert told["settings"]["SPILLGATE_MAX_BYTES"] == 12288
+
+
+def test_a_bad_file_is_told_whole_and_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text('profile = "uoro"\n[defaults]\nkeep = 1\n')
+    assert main(["check-config", "--policy", str(path)]) == 1
+    said = capsys.readouterr().err
+    assert "policy.toml, line 1: profile must be one of" in said
+    assert "the nearest is ouro" in said
+    assert "policy.toml, line 3: defaults.keep must be true or false." in said
+    assert main(["check-config", "--policy", str(tmp_path / "none")]) == 1
+    assert "cannot be read" in capsys.readouterr().err
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    command = [sys.executable, "-m", "app.cli", "check-config"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stdout.close()
+        assert running.stderr.read() == b""
+    assert running.returncode == 0

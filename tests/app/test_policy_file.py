@@ -1,0 +1,313 @@
+"""The policy file of a running service: taken up on change, whole, and never a bad one."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from starlette.datastructures import State
+
+from app.reload import reload_policies
+from app.runtime import open_runtime
+from app.settings import Settings
+from tests.conftest import Serve
+from tests.faults.service import Service, Services
+
+pytestmark = pytest.mark.anyio
+
+PATIENCE_SECONDS = 20
+
+
+@pytest.fixture
+def services(tmp_path: Path) -> Iterator[Services]:
+    with Services(tmp_path) as started:
+        yield started
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    services: Services, place: Path, policy: Path
+) -> AsyncIterator[tuple[Service, httpx.AsyncClient]]:
+    service = await services.start(place / "state", policy_file=str(policy))
+    async with service.client() as client:
+        yield service, client
+    assert await service.stop() == 0
+
+
+async def eventually(holds: Callable[[], Awaitable[Any]]) -> None:
+    """Asks until it does; the service looks at the file every now and then."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not await holds():
+        assert time.monotonic() < deadline, "it never came true"
+        await asyncio.sleep(0.05)
+
+
+async def outcome(client: httpx.AsyncClient, size: int) -> str:
+    answer = await client.post("/results", json={"tool_name": "t", "content": "x" * size})
+    answer.raise_for_status()
+    return str(answer.json()["outcome"])
+
+
+async def metric(client: httpx.AsyncClient, line: str) -> bool:
+    return line in (await client.get("/metrics")).text.splitlines()
+
+
+async def test_a_changed_file_is_taken_up(services: Services, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text("[defaults]\nmax_bytes = 100\n")
+    async with serving(services, tmp_path, policy) as (service, client):
+        assert await outcome(client, 101) == "store"
+        policy.write_text("[defaults]\nmax_bytes = 1000\n")
+        await eventually(lambda: metric(client, 'spillgate_policy_reloads_total{status="ok"} 1.0'))
+        assert await outcome(client, 101) == "pass"
+        assert await outcome(client, 1001) == "store"
+        assert [line["level"] for line in service.lines() if line["event"] == "policy file reloaded"] == [
+            "info"
+        ]
+
+
+async def test_a_file_renamed_over_it_and_a_link_that_leads_elsewhere_are_changes(
+    services: Services, tmp_path: Path
+) -> None:
+    """As editors do, and as Kubernetes does with a ConfigMap: policy.toml -> ..data/policy.toml."""
+    for number, cap in enumerate((100, 200)):
+        (tmp_path / f"v{number}").mkdir()
+        (tmp_path / f"v{number}" / "policy.toml").write_text(f"[defaults]\nmax_bytes = {cap}\n")
+    (tmp_path / "..data").symlink_to("v0")
+    (tmp_path / "policy.toml").symlink_to("..data/policy.toml")
+    async with serving(services, tmp_path, tmp_path / "policy.toml") as (_, client):
+        assert await outcome(client, 150) == "store"
+        (tmp_path / "new").symlink_to("v1")
+        (tmp_path / "new").rename(tmp_path / "..data")
+        await eventually(lambda: metric(client, 'spillgate_policy_reloads_total{status="ok"} 1.0'))
+        assert await outcome(client, 150) == "pass"
+        edited = tmp_path / "v1" / ".policy.toml.swp"
+        edited.write_text("[defaults]\nmax_bytes = 120\n")
+        edited.rename(tmp_path / "v1" / "policy.toml")
+        await eventually(lambda: metric(client, 'spillgate_policy_reloads_total{status="ok"} 2.0'))
+        assert await outcome(client, 150) == "store"
+
+
+async def test_a_bad_file_keeps_the_old_one_and_says_so_until_it_is_mended(
+    services: Services, tmp_path: Path
+) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text("[defaults]\nmax_bytes = 100\n")
+    async with serving(services, tmp_path, policy) as (service, client):
+        policy.write_text("[defaults]\n\nmax_byte = 1\n[tools.t]\nbypass = 1\n")
+        await eventually(lambda: metric(client, "spillgate_policy_stale 1.0"))
+        assert [await outcome(client, size) for size in (100, 101)] == ["pass", "store"]
+        assert (await client.get("/readyz")).status_code == 200
+        (said,) = service.failures()
+        assert said["event"] == "policy file not reloaded, the one before stays in force"
+        assert said["errors"] == [
+            "policy.toml, line 3: defaults.max_byte is not a key; max_bytes is.",
+            "policy.toml, line 5: tools.t.bypass must be true or false.",
+        ]
+        policy.unlink()
+        await eventually(lambda: metric(client, 'spillgate_policy_reloads_total{status="failed"} 2.0'))
+        assert [await outcome(client, size) for size in (100, 101)] == ["pass", "store"]
+        policy.write_text("[defaults]\nmax_bytes = 1000\n")
+        await eventually(lambda: metric(client, "spillgate_policy_stale 0.0"))
+        assert await outcome(client, 101) == "pass"
+
+
+async def test_no_request_is_dropped_and_each_sees_one_policy_whole(
+    services: Services, tmp_path: Path
+) -> None:
+    """Two policies take turns; under the one a result of 150 bytes passes, under the other its handle message
+    carries a preview. A mixture would store without one."""
+    policy = tmp_path / "policy.toml"
+    versions = ("[defaults]\nmax_bytes = 200\n", '[defaults]\nmax_bytes = 100\npreview = "head"\n')
+    policy.write_text(versions[0])
+    stop = asyncio.Event()
+    seen: list[str] = []
+
+    async def ask(client: httpx.AsyncClient) -> None:
+        while not stop.is_set():
+            answer = await client.post("/results", json={"tool_name": "t", "content": "x" * 150})
+            assert answer.status_code in (200, 201)
+            told = answer.json()
+            previewed = told["content"].count("\n") > 4
+            seen.append("pass" if told["outcome"] == "pass" else f"store, previewed: {previewed}")
+
+    async with serving(services, tmp_path, policy) as (service, client), asyncio.TaskGroup() as tasks:
+        for _ in range(4):
+            tasks.create_task(ask(client))
+        for turn in range(1, 5):
+            fresh = tmp_path / "fresh"
+            fresh.write_text(versions[turn % 2])
+            fresh.rename(policy)
+            line = f'spillgate_policy_reloads_total{{status="ok"}} {turn}.0'
+            await eventually(lambda line=line: metric(client, line))  # type: ignore[misc]
+        stop.set()
+        assert service.failures() == []
+    assert set(seen) == {"pass", "store, previewed: True"}
+
+
+async def test_a_result_on_its_way_is_judged_by_the_policy_that_it_came_under(
+    services: Services, tmp_path: Path
+) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text("[defaults]\nmax_bytes = 100\n")
+    arrived, go_on = asyncio.Event(), asyncio.Event()
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b"x" * 120
+        arrived.set()
+        await go_on.wait()
+        yield b"y" * 30
+
+    async with serving(services, tmp_path, policy) as (_, client):
+        query = {"tool_name": "t"}
+        headers = {"Content-Type": "text/plain"}
+        sending = asyncio.create_task(client.post("/results", params=query, content=body(), headers=headers))
+        await arrived.wait()
+        policy.write_text("[defaults]\nmax_bytes = 1000\n")
+        await eventually(lambda: metric(client, 'spillgate_policy_reloads_total{status="ok"} 1.0'))
+        go_on.set()
+        assert (await sending).json()["outcome"] == "store"
+        assert await outcome(client, 150) == "pass"
+
+
+async def test_a_hangup_reloads_at_once(services: Services, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text("[defaults]\nmax_bytes = 100\n")
+    async with serving(services, tmp_path, policy) as (service, client):
+        os.kill(service.popen.pid, signal.SIGHUP)
+        await eventually(lambda: metric(client, 'spillgate_policy_reloads_total{status="ok"} 1.0'))
+        assert await outcome(client, 101) == "store"
+
+
+async def test_a_models_window_and_price_are_taken_up_too(services: Services, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text("[models.demo]\ninput_price = 0\n")
+    service = await services.start(
+        tmp_path / "state",
+        policy_file=str(policy),
+        llm_base_url="scripted:",
+        llm_models="demo",
+        max_bytes="100",
+    )
+    async with service.client() as client:
+        handle = (
+            await client.post("/results", json={"tool_name": "t", "content": "code 4711\n" * 20})
+        ).json()["handle"]
+        asked = {"handle": handle, "extract": "Which code is it?", "mode": "full-chunked"}
+        assert (await client.post("/extract", json=asked)).json()["usage"]["cost_usd"] == 0
+        policy.write_text("[models.demo]\ninput_price = 1000\ncontext_window = 20000\n")
+        await eventually(lambda: metric(client, 'spillgate_policy_reloads_total{status="ok"} 1.0'))
+        asked["extract"] = "And what is the code?"
+        assert (await client.post("/extract", json=asked)).json()["usage"]["cost_usd"] > 0
+    assert await service.stop() == 0
+
+
+# What each system makes of a text: tool, characters, outcome, and what the model reads of it.
+DESIGNS = [
+    ("ai-agent", "t", 12_288, "pass", ""),
+    ("ai-agent", "t", 12_289, "store", "Tool output is too large (12289 bytes, 1 lines, "),
+    ("ouro", "read_file", 3500, "pass", ""),
+    (
+        "ouro",
+        "read_file",
+        3501,
+        "truncate",
+        "x" * 2000 + "\n\n[... 1501 characters truncated ...]\n\n--- Rec",
+    ),
+    ("ouro", "web_search", 4000, "pass", ""),
+    ("ouro", "web_search", 4001, "truncate", "x" * 2000 + "\n\n[... 2001 characters truncated ...]\n\n"),
+    ("ouro", "web_fetch", 5000, "pass", ""),
+    ("ouro", "web_fetch", 5001, "truncate", "x" * 2000 + "\n\n[... 3001 characters truncated ...]\n\n"),
+    ("oxide-code", "t", 131_072, "pass", ""),
+    ("oxide-code", "t", 200_000, "cap", " bytes truncated; head + tail kept] ...\nxxx"),
+]
+
+
+@pytest.mark.parametrize("layer", ["file", "session", "request"])
+@pytest.mark.parametrize(("profile", "tool", "chars", "kind", "said"), DESIGNS)
+async def test_a_profile_governs_as_its_system_does_in_whichever_layer_it_is_named(
+    serve: Serve, tmp_path: Path, layer: str, profile: str, tool: str, chars: int, kind: str, said: str
+) -> None:
+    named = {"policy": {"profile": profile}}
+    policy = tmp_path / "policy.toml"
+    policy.write_text(f'profile = "{profile}"\n' if layer == "file" else "[defaults]\nmax_bytes = 7\n")
+    async with serve(policy_file=policy) as client:
+        if layer == "session":
+            assert (await client.put("/sessions/s", json=named)).status_code == 200
+        result = {"session_id": "s", "tool_name": tool, "content": "x" * chars}
+        answer = (await client.post("/results", json=result | (named if layer == "request" else {}))).json()
+        assert (answer["outcome"], answer["complete"]) == (kind, kind == "pass")
+        assert said in answer["content"]
+        assert (answer["handle"] is None) == (kind == "pass")
+
+
+async def test_claude_codes_profile_rejects_by_tokens_and_says_so_before_the_work_is_done(
+    serve: Serve,
+) -> None:
+    async with serve() as client:
+        await client.put("/sessions/s", json={"policy": {"profile": "claude-code"}})
+        result = {"session_id": "s", "tool_name": "read_file", "content": " word" * 25_001}
+        answer = (await client.post("/results", json=result)).json()
+        assert answer["outcome"] == "reject"
+        error = "Error: File content (~25001 tokens) exceeds maximum allowed tokens (25000).\n"
+        assert answer["content"].startswith(error)
+        asked = {"session_id": "s", "tool_name": "read_file", "tokens": 25_001}
+        checked = (await client.post("/check", json=asked)).json()
+        assert (checked["allowed"], checked["trigger"]) == (False, "size_cap")
+        assert checked["content"].startswith(error)
+        result["content"] = " word" * 25_000
+        assert (await client.post("/results", json=result)).json()["outcome"] == "pass"
+
+
+async def test_oxide_codes_profile_caps_rows_before_bytes(serve: Serve) -> None:
+    async with serve() as client:
+        named = {"policy": {"profile": "oxide-code"}}
+        rows = "".join(f"src/file{number}.py:1: match\n" for number in range(300))
+        result = {"tool_name": "grep_content", "content": rows, **named}
+        answer = (await client.post("/results", json=result)).json()
+        assert "(Showing 250 of 300 matches.)" in answer["content"]
+        assert (answer["truncated_total"], answer["truncated_bytes"]) == (300, None)
+        passed = (await client.post("/results", json=result | {"tool_name": "execute_shell"})).json()
+        assert passed["outcome"] == "pass"
+
+
+async def test_a_profile_without_keep_is_the_plain_form_of_its_system(serve: Serve) -> None:
+    async with serve() as client:
+        plain = {"policy": {"profile": "ouro", "keep": False}}
+        result = {"tool_name": "execute_shell", "content": "x" * 9000, **plain}
+        answer = (await client.post("/results", json=result)).json()
+        assert (answer["outcome"], answer["handle"]) == ("truncate", None)
+        assert "tool_output" not in answer["content"]
+
+
+async def test_an_unknown_profile_is_refused_and_the_nearest_named(serve: Serve) -> None:
+    async with serve() as client:
+        answer = await client.put("/sessions/s", json={"policy": {"profile": "oxide"}})
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_policy")
+        assert "ai-agent, ouro, claude-code, oxide-code" in answer.json()["detail"]
+
+
+async def test_a_stale_policy_is_a_warning_until_the_file_is_mended(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text("[defaults]\nmax_bytes = 1\n")
+    async with open_runtime(Settings(storage_url="memory:", policy_file=policy)) as runtime:
+        state = State({"runtime": runtime})
+        standing = state.runtime.warnings
+        policy.write_text("[defaults]\nmax_byte = 1\n")
+        await reload_policies(state)
+        *others, warning = state.runtime.warnings
+        assert tuple(others) == standing
+        assert warning.startswith("SPILLGATE_POLICY_FILE has changed and cannot be honoured")
+        assert "max_byte" not in warning
+        assert state.runtime.policies is runtime.policies
+        policy.write_text("[defaults]\nmax_bytes = 2\n")
+        await reload_policies(state)
+        assert state.runtime.warnings == standing
+        assert state.runtime.policies.policy("t").max_bytes == 2
+        assert runtime.policies.policy("t").max_bytes == 1
