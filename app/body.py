@@ -169,10 +169,16 @@ class Body:
     def is_published(self) -> bool:
         return self._kept is not None
 
-    @property
-    def _is_capped(self) -> bool:
+    def _is_decided(self, meter: Meter, more_bytes: int) -> bool:
+        """Past a size cap its fate is decided: from there on an estimate of the tokens is enough."""
         policy = self._policy
-        return policy.max_bytes > 0 and not policy.bypass and policy.mode is PolicyMode.ENFORCE
+        if policy.bypass or policy.mode is PolicyMode.OBSERVE:
+            return False
+        return (
+            0 < policy.max_bytes < meter.bytes + more_bytes - size_cap.spared_bytes(policy)
+            or 0 < policy.max_chars < meter.chars
+            or 0 < policy.max_tokens < meter.tokens
+        )
 
     async def _opened_meter(self) -> Meter:
         meter = Meter(self._tokenizer)
@@ -186,8 +192,7 @@ class Body:
         return await anyio.to_thread.run_sync(meter.finish, limiter=self._counting)
 
     async def _weigh(self, meter: Meter, chunk: bytes, text: str | None = None) -> None:
-        # Past the size cap its fate is decided: from there on an estimate of the tokens is enough.
-        if self._is_capped and meter.bytes + len(chunk) > size_cap.most_bytes(self._policy):
+        if self._is_decided(meter, len(chunk)):
             meter.estimate_tokens()
         inline = INLINE_BYTES
         if meter.estimates:

@@ -43,6 +43,11 @@ class Meter:
         self._tokens.estimate()
 
     @property
+    def tokens(self) -> int:
+        """Those counted exactly so far: no more than there are."""
+        return self._tokens.tokens
+
+    @property
     def estimates(self) -> bool:
         """What is still fed costs little: it is sampled, and not all of it tokenised."""
         return self._tokens.estimates

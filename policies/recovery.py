@@ -19,12 +19,13 @@ _NAMED = re.compile(r"([^\W\d]\w*) \(line \d+\)$")
 
 
 class _Seen(NamedTuple):
-    """`name` is that of the file or page, None if the arguments do not say; `next_line` is the first that is
-    not shown whole, `symbol` something that the text defines."""
+    """`name` is that of the file or page, None if the arguments do not say; `first_line` is where the result
+    begins in it, `next_line` the first that is not shown whole; `symbol` is something that it defines."""
 
     tool: str
     name: str | None
     measure: Measure
+    first_line: int
     next_line: int
     shown_bytes: int
     symbol: str
@@ -42,6 +43,7 @@ def recovery(oversized: Oversized, head: str, room: int) -> str:
         tool=result.tool_name,
         name=name,
         measure=measure,
+        first_line=first,
         next_line=first + head.count("\n"),
         shown_bytes=len(head.encode()),
         symbol=_symbol(lines),
@@ -91,9 +93,10 @@ def _file(seen: _Seen) -> Iterator[str]:
     quoted = shlex.quote(seen.name) if seen.name else name
     following = seen.next_line
     if seen.measure.lines < _LINES:
-        # Few, and so long ones: ranges of lines would not help.
-        after = seen.shown_bytes + 1
-        yield _call("shell", command=f"tail -c +{after} {quoted} | head -c 2000") + "  # Next 2000 bytes"
+        # Few, and so long ones: ranges of lines alone would not help.
+        span = f"{seen.first_line},{seen.first_line + _LINES - 1}p"
+        following_bytes = f"sed -n '{span}' {quoted} | tail -c +{seen.shown_bytes + 1} | head -c 2000"
+        yield _call("shell", command=following_bytes) + "  # Next 2000 bytes"
         yield _call("shell", command=f"tail -c 2000 {quoted}") + "  # Last 2000 bytes"
         return
     yield _call("shell", command=f"sed -n '1,{_LINES}p' {quoted}") + f"  # First {_LINES} lines"

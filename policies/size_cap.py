@@ -12,12 +12,12 @@ def fires(facts: Facts, policy: Policy) -> bool:
 
 def exceeds(measure: Measure, policy: Policy) -> bool:
     return (
-        (0 < policy.max_bytes < measure.bytes and measure.bytes > most_bytes(policy))
+        0 < policy.max_bytes < measure.bytes - spared_bytes(policy)
         or 0 < policy.max_chars < measure.chars
         or 0 < policy.max_tokens < measure.tokens
     )
 
 
-def most_bytes(policy: Policy) -> int:
-    """What may pass under `max_bytes`: a cut that would take too little to be worth it is not made."""
-    return policy.max_bytes + cap.SPARED_BYTES if policy.on_oversize is OutcomeKind.CAP else policy.max_bytes
+def spared_bytes(policy: Policy) -> int:
+    """What may pass beyond `max_bytes`: a cut that would take too little to be worth it is not made."""
+    return cap.SPARED_BYTES if policy.on_oversize is OutcomeKind.CAP else 0

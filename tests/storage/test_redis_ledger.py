@@ -29,6 +29,7 @@ from storage.redis_client import script
 from storage.redis_leases import STALE_MS
 from storage.redis_ledger import RedisLedger
 from storage.redis_ledger_keys import session_keys
+from storage.redis_rows import decode_sums, pack
 
 pytestmark = pytest.mark.anyio
 RETENTIONS = {"session_retention_seconds": 60, "entry_retention_seconds": 600}
@@ -402,6 +403,11 @@ async def test_a_summary_is_the_same_from_days_that_are_kept(
             await swept.sweep()
         assert len(await listed(ledger)) == len(await listed(reference)) == 400 - 100
         await compare()
+
+
+def test_a_day_that_an_earlier_version_kept_has_nothing_observed() -> None:
+    (row,) = decode_sums(pack([[["=read_file"], 2, 0, 50, 6, 8, 3, 0.5, 2.0, 1.5, START, START + 1]]))
+    assert (row.entries, row.latest, row.tokens_saved_observed) == (2, START + 1, 0)
 
 
 async def test_a_session_that_none_can_be_called_has_no_entries(redis_url: str) -> None:
