@@ -12,6 +12,7 @@ import signal
 import socket
 import stat
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -57,7 +58,7 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         self._sweeper = asyncio.create_task(self._sweep())
         # A terminal that is closed sends SIGHUP too: that still ends a service that was started there.
-        if not os.isatty(0):
+        if threading.current_thread() is threading.main_thread() and not os.isatty(0):
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload)
         if self.started:
             log.info("listening", extra={"fields": {"address": self._address}})
