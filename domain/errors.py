@@ -161,6 +161,10 @@ class StoreUnavailable(StorageError):
     code = "store_unavailable"
 
 
+class StoreBusy(StoreUnavailable):
+    """There is more to do than there are connections: that says nothing of the server behind them."""
+
+
 class StoreFull(StorageError):
     code = "store_full"
 

@@ -6,7 +6,6 @@ from contextlib import suppress
 from typing import TypeVar
 
 from domain.errors import StorageError, StoreFull, StoreUnavailable
-from storage.redis_errors import Busy
 
 T = TypeVar("T")
 PAUSE_SECONDS = 0.5
@@ -37,7 +36,7 @@ class Outage:
     def begin(self, error: StoreUnavailable) -> None:
         """Raises the error where it is no reason: a flood must not divide the budgets of its sessions."""
         if not self.is_on:
-            if isinstance(error, Busy):
+            if isinstance(error, StoreBusy):
                 raise error
             self.is_on = True
             self._changed(error.detail)

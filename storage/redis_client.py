@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 from redis.exceptions import AskError, MovedError, NoScriptError, ResponseError, TryAgainError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from domain.errors import StoreUnavailable
+from domain.errors import StoreBusy, StoreUnavailable
 from domain.results import Durability
 from storage.redis_breaker import Breaker
-from storage.redis_errors import DRIVER_ERRORS, Busy, translated
+from storage.redis_errors import DRIVER_ERRORS, translated
 from storage.redis_facts import Facts, facts_of, worst_of
 from storage.redis_patience import patience_of_caller
 from storage.redis_topology import Topology, open_topology
@@ -241,7 +241,7 @@ class RedisClient:
 
 
 class _Place:
-    """One of the connections that may be open at a time. Raises Busy when none gets free soon."""
+    """One of the connections that may be open at a time. Raises StoreBusy when none gets free soon."""
 
     def __init__(self, free: asyncio.Semaphore) -> None:
         self._free = free
@@ -254,7 +254,7 @@ class _Place:
             async with asyncio.timeout(BUSY_SECONDS):
                 await self._free.acquire()
         except TimeoutError:
-            raise Busy("Every connection to Redis is busy. Try again.") from None
+            raise StoreBusy("Every connection to Redis is busy. Try again.") from None
 
     async def __aexit__(self, *_: object) -> None:
         self._free.release()

@@ -36,10 +36,6 @@ _FOR_NOW = {
 }
 
 
-class Busy(StoreUnavailable):
-    """There is more to do than there are connections: that says nothing of Redis."""
-
-
 def translated(error: BaseException) -> StorageError:
     """`error` is one of DRIVER_ERRORS. Never carries its text: that may hold keys and addresses."""
     if isinstance(error, AuthenticationError | AuthorizationError | NoPermissionError):

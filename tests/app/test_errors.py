@@ -45,6 +45,7 @@ STATUSES = {
     errors.Draining: 503,
     errors.StorageError: 503,
     errors.StoreUnavailable: 503,
+    errors.StoreBusy: 503,
     errors.StoreFull: 507,
 }
 
