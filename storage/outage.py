@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from domain.errors import StorageError, StoreFull, StoreUnavailable
+from domain.errors import StorageError, StoreBusy, StoreFull, StoreUnavailable
 
 T = TypeVar("T")
 PAUSE_SECONDS = 0.5
