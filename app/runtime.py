@@ -20,6 +20,7 @@ from content.tokens import TokenMeter, encoding_for_model, load_encoding
 from domain.budget import Window
 from domain.errors import ConfigError, InvalidPolicy
 from domain.ports import Clock, Ledger, ResultStore, Tokenizer
+from extraction.indexes import Indexes
 from extraction.models import Models
 from policies.book import PolicyBook
 from policies.documents import PolicyDocument, from_toml
@@ -57,6 +58,7 @@ class Runtime:
     models: Models | None
     purses: Purses
     runs: Runs = field(default_factory=Runs)
+    indexes: Indexes = field(default_factory=Indexes)
     new_entry_id: EntryIds = field(default_factory=EntryIds)
     # One at a time: the tokenizer holds the GIL, more threads would only fight the event loop for it.
     counting: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
