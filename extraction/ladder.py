@@ -53,7 +53,9 @@ def _seconds_left(task: Task) -> float:
     """Less what is kept for the fallback."""
     if task.asking is not None:
         return pace.seconds_left(task.asking)
-    return max(0.0, task.ends - anyio.current_time() - pace.FALLBACK_SECONDS)
+    left = max(0.0, task.ends - anyio.current_time())
+    # Without a model little is needed: a short deadline is enough for a short text.
+    return left - min(pace.FALLBACK_SECONDS, left / 2)
 
 
 async def _within(task: Task, mode: Mode, seconds: float) -> Answer:

@@ -20,12 +20,12 @@ _ONE_LINE, _VALUE = 1.0, 0.3
 _SAME_AGAIN = 0.85
 
 _POOL = 600
-_LOOKED_AT = 300
+_LOOKED_AT = 200
 _LINE_BYTES = 200
 _SHORT = 4
 
 _SUFFIX = re.compile(r"(?:ing|ed|es|s|ly|ions?|ments?)\Z")
-_NO_LETTERS = re.compile(rb"[^A-Za-z]+")
+_NO_LETTERS = bytes(byte for byte in range(128) if not chr(byte).isalpha())
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def rank(index: PassageIndex, wanted: Wanted, data: bytes) -> Ranked:
     counts = {word: count for word in wanted.words if (count := index.count(word))}
     absent = [word for word in wanted.words if word not in counts]
     near = {word: alike(index, word) for word in absent}
-    counts |= {found: index.count(found) for founds in near.values() for found in founds}
+    counts |= {found: max(1, index.count(found)) for founds in near.values() for found in founds}
     scores: defaultdict[int, float] = defaultdict(float)
     for phrases, weight in (
         ([word for word in wanted.words if word in counts], 1.0),
@@ -74,7 +74,8 @@ def rank(index: PassageIndex, wanted: Wanted, data: bytes) -> Ranked:
 
 
 def _matching(index: PassageIndex, wanted: Wanted, data: bytes) -> Iterator[tuple[int, float]]:
-    """The passages that hold a match of a pattern; the rarer, the more it counts."""
+    """The passages that hold a match of a pattern; the rarer, the more it counts. What half of them hold
+    says nothing."""
     for pattern in wanted.patterns:
         numbers = []
         at = pattern.find(data, 0, len(data))
@@ -82,6 +83,8 @@ def _matching(index: PassageIndex, wanted: Wanted, data: bytes) -> Iterator[tupl
             numbers.append(index.at(at))
             after = index.passages[numbers[-1]].end
             at = pattern.find(data, after, len(data)) if after < len(data) else -1
+        if 2 * len(numbers) > len(index.passages):
+            continue
         weight = _PATTERN * math.log(1 + len(index.passages) / max(1, len(numbers)))
         yield from ((number, weight) for number in numbers)
 
@@ -105,8 +108,7 @@ class _Look:
         self._data = data
         self._value = wanted.value
         self._words = [
-            (*_forms(word), math.log(1 + len(index.passages) / max(1, count)))
-            for word, count in counts.items()
+            (*_forms(word), math.log(1 + len(index.passages) / count)) for word, count in counts.items()
         ]
         self._all = sum(weight for *_, weight in self._words) or 1.0
 
@@ -152,7 +154,7 @@ def _varied(hits: list[Hit], data: bytes) -> list[Hit]:
     seen: Counter[bytes] = Counter()
     varied = []
     for hit in sorted(hits, key=lambda hit: -hit.score):
-        letters = _NO_LETTERS.sub(b"", data[hit.passage.start : hit.passage.end])
+        letters = data[hit.passage.start : hit.passage.end].translate(None, _NO_LETTERS)
         varied.append(Hit(hit.passage, hit.score * _SAME_AGAIN ** seen[letters]))
         seen[letters] += 1
     return sorted(varied, key=lambda hit: -hit.score)

@@ -14,7 +14,7 @@ from extraction import bodies, excerpts
 from extraction.passage_index import PassageIndex
 from extraction.prompts import NOTHING_FOUND
 from extraction.ranking import Ranked, rank
-from extraction.task import StrategyFailed, Task
+from extraction.task import Progress, StrategyFailed, Task
 from extraction.wanted import wanted
 
 MOST_BYTES = 64 << 20
@@ -29,6 +29,7 @@ _NO_TEXT = "Much of the data is no text: control characters, or characters lost 
 async def answer(task: Task) -> Answer:
     """What fits is shown whole. Raises StrategyFailed for what is too large."""
     source = task.source
+    task.progress(Progress("plan", {"strategy": Mode.RETRIEVE, "bytes": source.size}))
     if source.size > MOST_BYTES:
         raise StrategyFailed(
             f"{source.size} bytes are too many to search at once; ask about `ranges` of them"

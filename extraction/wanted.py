@@ -17,6 +17,7 @@ _QUOTED = re.compile(
 )
 _WORD = re.compile(r"[\w$@#%/\\^.(\[-][^\s\"'`“”,;]*")
 _TRIM = "?.:,;!()[]{}<>=&*^$\\-\"'"
+_AROUND = ",;:!?\"'`“”"
 _IDENTIFIER = re.compile(r"\w[./:@+_-]+\w|[a-z][A-Z]|[A-Z]{2}[a-z]")
 _PARTS = re.compile(r"[^\w]+|_+")
 _PATTERN = re.compile(r"\S\|\S|\\[dwsbDWS.]|\.[*+]|\[[^\]\s]+\][*+?]|\(\?[:i]")
@@ -42,22 +43,10 @@ _TROUBLE = re.compile(
     r"\b(?:wrong|errors?|fail\w*|problems?|issues?|bugs?|crash\w*|broke\w*|trouble\w*|incidents?)\b",
     re.IGNORECASE,
 )
-_SAID_OF_TROUBLE = (
-    "error",
-    "fail",
-    "failure",
-    "exception",
-    "fatal",
-    "critical",
-    "panic",
-    "traceback",
-    "denied",
-    "refused",
-    "abort",
-    "unable",
-    "timeout",
-    "warning",
-)
+_TROUBLE_WORDS = """
+error fail failure exception fatal critical panic traceback denied refused abort unable timeout warning
+"""
+_SAID_OF_TROUBLE = tuple(_TROUBLE_WORDS.split())
 
 # What a question of that kind is answered by.
 _VALUES = (
@@ -68,7 +57,7 @@ _VALUES = (
     (r"ip|address|host|peer|client", r"\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}"),
     (r"e-?mail|who|author|contact", r"[\w.]@[\w-]"),
     (r"where|path|file|directory|folder", r"\w/\w"),
-    (r"price|cost|fee|amount", r"[$€£¥]|\d+\.\d\d\b|\b[A-Z]{3}\b"),
+    (r"price|cost|fee|amount", r"[$€£¥]|\d+\.\d\d\b"),
 )
 
 
@@ -89,7 +78,7 @@ class Wanted:
 def wanted(instruction: str) -> Wanted:
     text = instruction[:_MOST_CHARS]
     exact = [next(filter(None, found.groups())) for found in _QUOTED.finditer(text)]
-    patterns = [one for one in dict.fromkeys([*exact, *text.split()]) if _PATTERN.search(one)]
+    patterns = [one for one in (text.strip(), *exact, *_bare(text.split())) if _PATTERN.search(one)]
     runs = _runs(text)
     words = [word for run in runs for word in run]
     exact += [word for word in words if _IDENTIFIER.search(word)]
@@ -110,6 +99,10 @@ def wanted(instruction: str) -> Wanted:
     )
 
 
+def _bare(parts: list[str]) -> list[str]:
+    return [part.strip(_AROUND) for part in parts]
+
+
 def _runs(text: str) -> list[list[str]]:
     """Words in order, parted where a word of asking stands between."""
     runs: list[list[str]] = [[]]
@@ -125,7 +118,7 @@ def _runs(text: str) -> list[list[str]]:
 
 def _compiled(patterns: list[str]) -> list[Pattern]:
     found = []
-    for one in patterns[:_MOST_PATTERNS]:
+    for one in dict.fromkeys(patterns[:_MOST_PATTERNS]):
         try:
             found.append(Pattern(one, ignore_case=True))
         except BadPattern:

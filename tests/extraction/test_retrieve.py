@@ -53,6 +53,8 @@ FOUND = [
     ("test-2 in 122 ms", "partition test-2"),
     ("exit code 137", r"exit code \d+"),
     ("exit code 137", r"oomkill|code\s1\d7|segv"),
+    ("connection timed out", "connection refused|connection timed out|broken pipe"),
+    ("E4711 here", "Where are E\\d{4}, and why?"),
     ("Apr  6 17:20 login", "on April 6th"),
     ("disk full: FATAL", "What went wrong?"),
     ("price: 12.50", "the price"),
@@ -154,7 +156,8 @@ async def test_garbage_is_named_and_not_shown(data: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a" * 9000, "-" * 9000, "supercalifragilistic", FILLER, json.dumps(ITEMS)]
+    "text",
+    ["", "a" * 9000, "-" * 9000, "supercalifragilistic", "aB3" * 2700 + "!", FILLER, json.dumps(ITEMS)],
 )
 def test_text_is_no_garbage(text: str) -> None:
     assert opaque(text.encode()) == ""
