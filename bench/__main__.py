@@ -2,7 +2,7 @@
 
 import os
 
-from bench import accuracy, corpus, extract, loop, memory, replay, speed
+from bench import accuracy, corpus, extract, loop, memory, recall, replay, retrieve, speed
 
 
 def main() -> None:
@@ -12,10 +12,12 @@ def main() -> None:
         ("The event loop", loop.main),
         ("Speed", speed.main),
         ("Extraction", extract.main),
+        ("Retrieval", retrieve.main),
+        ("Recall", recall.main),
         ("Token counts", accuracy.main),
         ("Replay", replay.main),
     ):
-        if run in (accuracy.main, replay.main) and not corpus.records():
+        if run in (accuracy.main, recall.main, replay.main) and not corpus.records():
             print(f"\n## {title}\nskipped: no recorded results (RECORDED_RESULTS)")
             continue
         print(f"\n## {title} ({cores} cores)\n", flush=True)

@@ -47,11 +47,11 @@ def _runs(passages: Iterable[Passage]) -> list[list[Passage]]:
 
 
 def _head(source: Source, data: bytes, run: Sequence[Passage]) -> str:
-    place, path = _place(source, data, run[0], run[-1]), run[0].path
-    return f"[{place} · {path}]\n" if path else f"[{place}]\n"
+    at, path = place(source, data, run[0], run[-1]), run[0].path
+    return f"[{at} · {path}]\n" if path else f"[{at}]\n"
 
 
-def _place(source: Source, data: bytes, first: Passage, last: Passage) -> str:
+def place(source: Source, data: bytes, first: Passage, last: Passage) -> str:
     """Lines where they are known and whole, else bytes: of the stored result, as `ranges` take them."""
     spans = source.located(first.start, last.end)
     in_bytes = f"bytes {spans[0].start}-{spans[-1].end}"

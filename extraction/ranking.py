@@ -18,6 +18,7 @@ _PHRASE, _EXACT, _ALIKE, _KIN, _PATTERN = 0.5, 1.0, 0.5, 0.5, 2.0
 _NEIGHBOURS = ((1, 0.3), (2, 0.15))
 _ONE_LINE, _VALUE = 1.0, 0.3
 _SAME_AGAIN = 0.85
+_LEAST_SHARE = 0.1
 
 _POOL = 600
 _LOOKED_AT = 200
@@ -110,14 +111,13 @@ class _Look:
         self._words = [
             (*_forms(word), math.log(1 + len(index.passages) / count)) for word, count in counts.items()
         ]
-        self._all = sum(weight for *_, weight in self._words) or 1.0
 
     def hit(self, number: int, score: float) -> Hit:
         passage = self._index.passages[number]
         text = self._data[passage.start : passage.end].decode("utf-8", "replace").lower()
         present = [word for word in self._words if word[0] in text]
         best = max(_worth(line, present) for line in text.split("\n"))
-        score *= 1 + _ONE_LINE * best / self._all
+        score += _ONE_LINE * best
         if self._value is not None and self._value.search(text):
             score *= 1 + _VALUE
         return Hit(passage, score)
@@ -150,11 +150,13 @@ def _forms(word: str) -> tuple[str, re.Pattern[str], re.Pattern[str]]:
 
 
 def _varied(hits: list[Hit], data: bytes) -> list[Hit]:
-    """Best first, where what differs from better ones in digits and signs alone counts less and less."""
+    """Best first. What differs from better ones in digits and signs alone counts less and less; what is far
+    below the best is left out."""
     seen: Counter[bytes] = Counter()
     varied = []
     for hit in sorted(hits, key=lambda hit: -hit.score):
         letters = data[hit.passage.start : hit.passage.end].translate(None, _NO_LETTERS)
         varied.append(Hit(hit.passage, hit.score * _SAME_AGAIN ** seen[letters]))
         seen[letters] += 1
-    return sorted(varied, key=lambda hit: -hit.score)
+    least = _LEAST_SHARE * max((hit.score for hit in varied), default=0.0)
+    return sorted((hit for hit in varied if hit.score >= least), key=lambda hit: -hit.score)

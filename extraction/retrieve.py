@@ -14,6 +14,7 @@ from extraction import bodies, excerpts
 from extraction.passage_index import PassageIndex
 from extraction.prompts import NOTHING_FOUND
 from extraction.ranking import Ranked, rank
+from extraction.source import Source
 from extraction.task import Progress, StrategyFailed, Task
 from extraction.wanted import wanted
 
@@ -22,6 +23,7 @@ MOST_BYTES = 64 << 20
 
 _MOST_ABSENT = 12
 _OUTLINE_BYTES = 2000
+_OUTLINED = 256 * 1024
 _SAMPLE_BYTES = 1000
 _NO_TEXT = "Much of the data is no text: control characters, or characters lost in decoding."
 
@@ -52,7 +54,7 @@ def _found(task: Task, data: bytes, index: PassageIndex) -> Answer:
     if not ranked.hits:
         return _nothing(_said_of_nothing(data, ranked, max_bytes), 0.0, max_bytes)
     note = f"[{_NO_TEXT}]\n" if is_binary(data) else ""
-    tail = _tail(index, ranked)
+    tail = _tail(task.source, data, index, ranked)
     room = max_bytes - len(note.encode()) - len(tail.encode()) - len(excerpts.GAP)
     best = excerpts.chosen(task.source, data, _in_turn(index, ranked, room), room)
     if not best:
@@ -70,9 +72,11 @@ def _in_turn(index: PassageIndex, ranked: Ranked, room: int) -> Iterable[Passage
     return dict.fromkeys([first, *passages] if 8 * (first.end - first.start) <= room else passages)
 
 
-def _tail(index: PassageIndex, ranked: Ranked) -> str:
+def _tail(source: Source, data: bytes, index: PassageIndex, ranked: Ranked) -> str:
+    first = ranked.hits[0].passage
+    place = excerpts.place(source, data, first, first)
     absent = f" Nowhere in it: {_listed(ranked.absent)}." if ranked.absent else ""
-    return f"[The best of {len(index.passages)} passages, in their order.{absent}]"
+    return f"[The best of {len(index.passages)} passages, in their order; first of all: {place}.{absent}]"
 
 
 def _listed(words: tuple[str, ...]) -> str:
@@ -95,7 +99,7 @@ def _said_of_nothing(data: bytes, ranked: Ranked, max_bytes: int) -> str:
         said.insert(1, f"Nowhere in the data: {_listed(ranked.absent)}.")
     if is_binary(data):
         return "\n".join((*said, _NO_TEXT))
-    said += filter(None, [outline(data, min(_OUTLINE_BYTES, max_bytes // 2))])
+    said += filter(None, [outline(data[:_OUTLINED], min(_OUTLINE_BYTES, max_bytes // 2), len(data))])
     said.append("It begins:\n")
     text = "\n".join(said)
     room = max_bytes - len(text.encode())

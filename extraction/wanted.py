@@ -30,11 +30,11 @@ _MONTH = re.compile(
 # Words of asking rather than of what is asked for.
 _ASKING_WORDS = """
 a about all also am an and any are as at be been being both but by can could did do does each else exact
-exactly extract find for from gave get give had has have her here him his how i if in into is it its itself
-just list located look made many me more most much must my no nor not of on one only or other our out please
-provide quote report return say says shall she should show shows so some such tell than that the their them
-then there these they this those to too under up upon us was we were what when where whether which while who
-whom whose why will with within would you your
+exactly extract find for from gave get give had happen happened happens has have her here him his how i if
+in into is it its itself just list located look made many me more most much must my no nor not of on one
+only or other our out please provide quote report return say says shall she should show shows since so some
+such tell than that the their them then there these they this those to too under up upon us was we went were
+what when where whether which while who whom whose why will with within would wrong you your
 """
 _ASKING = frozenset(_ASKING_WORDS.split())
 

@@ -61,7 +61,7 @@ async def test_all_that_is_shown_stands_in_the_result(client: httpx.AsyncClient)
     heads = re.findall(
         r"^\[line 1, bytes (\d+)-(\d+)(?: · (\$[^\]]*\]?[^\]]*))?\]\n", told["body"], re.MULTILINE
     )
-    assert len(heads) > 5
+    assert len(heads) >= 3
     for start, end, _ in heads:
         span = {"Range": f"bytes={start}-{int(end) - 1}"}
         piece = (await client.get(f"/results/{handle}/content", headers=span)).text

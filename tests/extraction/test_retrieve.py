@@ -89,7 +89,11 @@ async def test_passages_stand_in_order_under_their_lines_with_gaps_marked() -> N
     for first, last, shown in heads:
         assert shown == "".join(f"{line}\n" for line in lines[int(first) - 1 : int(last or first)])
     assert body.count("[...]\n") >= len(heads) - 1
-    assert re.search(r"\[The best of \d+ passages, in their order\.\]\Z", body)
+    best = re.search(
+        r"\[The best of \d+ passages, in their order; first of all: lines (\d+)-(\d+)\.\]\Z", body
+    )
+    assert best
+    assert "needle" in "".join(lines[int(best[1]) - 1 : int(best[2])])
 
 
 ITEMS = [{"name": f"item {n}", "price": n * 7, "note": "nothing of note " * 5} for n in range(300)]
