@@ -22,6 +22,7 @@ _MESSAGE = (
     "Provide precise and detailed instructions in `extract` about what you are looking for."
 )
 
+_FRAME = f"ABSTRACT FROM TOOL OUTPUT execute_shell WITH HANDLE {_HANDLE}, STRATEGY:retrieve:"
 _PASSAGES = (
     "[...]\n[lines 4711-4712]\nNov 21 06:44:07 web failed: disk /dev/sdb1 is full\n"
     "Nov 21 06:44:08 web restarted\n[...]\n"
@@ -178,7 +179,7 @@ EXAMPLES: dict[str, Any] = {
         "view": "raw",
     },
     "extract": {
-        "text": f"ABSTRACT FROM TOOL OUTPUT execute_shell WITH HANDLE {_HANDLE}, STRATEGY:retrieve:\n\n{_PASSAGES}",
+        "text": f"{_FRAME}\n\n{_PASSAGES}",
         "body": _PASSAGES,
         "status": "complete",
         "strategy": "retrieve",

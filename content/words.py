@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|[nrtbf\"'/\\])")
+_CODE = re.compile(r"\\u([0-9a-fA-F]{4})")
+_ESCAPE = re.compile(r"\\[nrtbf\"'/\\]")
 _SHORT = 100
 _LEAST_CHARS_A_HUMP = 6
 
@@ -23,10 +24,11 @@ _RUN = re.compile(f"({_CHARACTER}+)")
 def searchable(text: str) -> str:
     """The same words, with spaces between whatever should be found by itself."""
     if "\\" in text:
-        text = _ESCAPE.sub(_unescaped, text)
-    parted, humps = _HUMP.subn(_parted, text)
+        text = _ESCAPE.sub(" ", _CODE.sub(_character, text))
     # In a longer text, more of them are in no identifiers, but in base64 and its like.
-    if len(text) < _SHORT or humps * _LEAST_CHARS_A_HUMP < len(text):
+    most = len(text) if len(text) < _SHORT else len(text) // _LEAST_CHARS_A_HUMP
+    parted, humps = _HUMP.subn(_parted, text, most + 1)
+    if humps <= most:
         text = parted
     return text if text.isascii() else _UNSPACED.sub(r" \1 ", text)
 
@@ -44,6 +46,6 @@ def _parted(hump: re.Match[str]) -> str:
     return " " + hump[0]
 
 
-def _unescaped(escape: re.Match[str]) -> str:
-    code = int(escape[1], 16) if escape[1] else 0x20
+def _character(escape: re.Match[str]) -> str:
+    code = int(escape[1], 16)
     return " " if 0xD800 <= code < 0xE000 or not code else chr(code)

@@ -2,6 +2,8 @@
 none built."""
 
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 
 import anyio
@@ -15,8 +17,9 @@ from extraction.source import Source
 
 MAX_BYTES = 128 << 20
 
-# Each holds a text and what is made of it; more at a time would not be faster.
+# More at a time would not be faster. Of large ones each holds its text, and what is made of it meanwhile.
 _AT_A_TIME = 2
+_LARGE = 8 << 20
 
 _Key = tuple[str, str, str, tuple[Span, ...]]
 
@@ -26,6 +29,7 @@ class Indexes:
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self.threads = anyio.CapacityLimiter(_AT_A_TIME)
+        self._large = anyio.Semaphore(1)
         self._max_bytes = max_bytes
         self._kept: dict[_Key, tuple[StoredResult, PassageIndex]] = {}
         self._building: dict[_Key, anyio.Lock] = {}
@@ -34,6 +38,15 @@ class Indexes:
     def size(self) -> int:
         """Bytes of memory, about."""
         return sum(index.size for _, index in self._kept.values())
+
+    @asynccontextmanager
+    async def turn(self, size: int) -> AsyncIterator[None]:
+        """For a text of `size` bytes to be held: large ones one after the other."""
+        if size <= _LARGE:
+            yield
+            return
+        async with self._large:
+            yield
 
     async def of(self, source: Source, data: bytes) -> PassageIndex:
         """`data` are the source's bytes. Whoever comes while it is built waits for it; whoever goes away

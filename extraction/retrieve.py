@@ -36,14 +36,18 @@ async def answer(task: Task) -> Answer:
         raise StrategyFailed(
             f"{source.size} bytes are too many to search at once; ask about `ranges` of them"
         )
-    data = await source.read(0, source.size)
+    async with task.indexes.turn(source.size):
+        return await _answered(task, await source.read(0, source.size))
+
+
+async def _answered(task: Task, data: bytes) -> Answer:
     if not data:
         return _nothing(f"{NOTHING_FOUND}\nThe data is empty.", 1.0, task.max_bytes)
     if name := opaque(data):
         return _nothing(f"{NOTHING_FOUND}\n{_garbage(name, len(data))}", 0.0, task.max_bytes)
     if len(data) <= task.max_bytes:
         return Answer(_text(data), Mode.RETRIEVE, ExtractStatus.COMPLETE, Coverage(1, 1, 1.0))
-    index = await task.indexes.of(source, data)
+    index = await task.indexes.of(task.source, data)
     find = partial(_found, task, data, index)
     return await run_sync(find, abandon_on_cancel=True, limiter=task.indexes.threads)
 
