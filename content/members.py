@@ -11,6 +11,7 @@ _LITERAL = re.compile(rb"\s*(?:[\[({]\s*[\[({]*\s*['\"]|[\[(]\s*[\[(]\s*-?\d)")
 _HEAD = 256
 _DEEPEST = 64
 _LONGEST_KEY = 200
+_LONGEST_PATH = 200
 
 # With more of them it is noise, or numbers that nobody asks for by their path, and would take too long.
 _MOST_OPENINGS = 300_000
@@ -64,13 +65,14 @@ class _Open:
     """A list or an object whose end has not come yet; the member it is of its parent, by index or by where
     its key ends."""
 
-    __slots__ = ("index", "is_list", "member", "parent")
+    __slots__ = ("index", "is_list", "member", "parent", "path")
 
     def __init__(self, parent: "_Open | None", member: "int | tuple[int, int]", is_list: bool) -> None:
         self.parent = parent
         self.member = member
         self.is_list = is_list
         self.index = 0
+        self.path: str | None = None
 
 
 class _Member(NamedTuple):
@@ -164,13 +166,19 @@ class _Walk:
         return at, self._path(passed[-1]) if passed else path
 
     def _path(self, member: _Member) -> str:
-        steps = [f"[{member.number}]"] if member.around.is_list else []
-        around: _Open | None = member.around
-        while around is not None and around.parent is not None:
+        path = self._around(member.around)
+        if member.around.is_list:
+            path += f"[{member.number}]"
+        if len(path) > _LONGEST_PATH:
+            path = "…" + path[-_LONGEST_PATH:]
+        return "$" + path if path else ""
+
+    def _around(self, around: _Open) -> str:
+        if around.path is None:
             place = around.member
-            steps.append(f"[{place}]" if isinstance(place, int) else self._key(*place))
-            around = around.parent
-        return "$" + "".join(reversed(steps)) if steps else ""
+            step = f"[{place}]" if isinstance(place, int) else self._key(*place)
+            around.path = self._around(around.parent) + step if around.parent else ""
+        return around.path
 
     def _key(self, start: int, end: int) -> str:
         """The key before the colon that ends at `end`."""
@@ -178,5 +186,5 @@ class _Walk:
         if tail[-1:] != b":":
             return ""
         tail = tail[:-1].rstrip()
-        key = tail[tail.rfind(tail[-1:], 0, -1) + 1 : -1].decode("utf-8", "replace")
+        key = " ".join(tail[tail.rfind(tail[-1:], 0, -1) + 1 : -1].decode("utf-8", "replace").split())
         return f".{key}" if _PLAIN_KEY.match(key) else f'["{key}"]'

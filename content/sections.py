@@ -44,7 +44,7 @@ def places(data: bytes, kind: Kind) -> Iterator[Place]:
     cut = _CUTS.get(kind, cut_between)
     marks = _MARKS[kind](data) if kind in _MARKS else iter(())
     at, trail = 0, _Trail()
-    for mark, level, title in chain(islice(marks, _MOST_MARKS), ((len(data), 0, ""),)):
+    for mark, level, title in chain(marks, ((len(data), 0, ""),)):
         # What is too short to stand alone goes with what follows it.
         while at < mark and (mark - at >= LEAST // 2 or mark == len(data)):
             yield Place(at, str(trail))
@@ -108,10 +108,12 @@ def _same_file(data: bytes, start: int) -> int:
 
 def _found(pattern: re.Pattern[bytes], data: bytes) -> Iterator[re.Match[bytes]]:
     """As finditer, but never long in one step: nobody else could run meanwhile."""
-    start = 0
-    while start < len(data):
+    start, left = 0, _MOST_MARKS
+    while start < len(data) and left > 0:
         end = data.rfind(b"\n", start, start + _SLICE) + 1 or start + _SLICE
-        yield from pattern.finditer(data, start, end)
+        for found in islice(pattern.finditer(data, start, end), left):
+            left -= 1
+            yield found
         start = end
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-_CODE = re.compile(r"\\u([0-9a-fA-F]{4})")
+_CODES = re.compile(r"(?:\\u[0-9a-fA-F]{4})+")
 _ESCAPE = re.compile(r"\\[nrtbf\"'/\\]")
 _SHORT = 100
 _LEAST_CHARS_A_HUMP = 6
@@ -17,20 +17,19 @@ _CHARACTER = (
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
     "\U00020000-\U0003ffff]"
 )
-_UNSPACED = re.compile(f"({_CHARACTER})")
 _RUN = re.compile(f"({_CHARACTER}+)")
 
 
 def searchable(text: str) -> str:
     """The same words, with spaces between whatever should be found by itself."""
     if "\\" in text:
-        text = _ESCAPE.sub(" ", _CODE.sub(_character, text))
+        text = _ESCAPE.sub(" ", _CODES.sub(_decoded, text))
     # In a longer text, more of them are in no identifiers, but in base64 and its like.
     most = len(text) if len(text) < _SHORT else len(text) // _LEAST_CHARS_A_HUMP
     parted, humps = _HUMP.subn(_parted, text, most + 1)
     if humps <= most:
         text = parted
-    return text if text.isascii() else _UNSPACED.sub(r" \1 ", text)
+    return text if text.isascii() else _RUN.sub(_spaced, text)
 
 
 def pieces(word: str) -> Iterator[str]:
@@ -46,6 +45,10 @@ def _parted(hump: re.Match[str]) -> str:
     return " " + hump[0]
 
 
-def _character(escape: re.Match[str]) -> str:
-    code = int(escape[1], 16)
-    return " " if 0xD800 <= code < 0xE000 or not code else chr(code)
+def _spaced(run: re.Match[str]) -> str:
+    return f" {' '.join(run[0])} "
+
+
+def _decoded(codes: re.Match[str]) -> str:
+    """UTF-16, as JSON writes it; a half of a pair alone is lost."""
+    return bytes.fromhex(codes[0].replace("\\u", "")).decode("utf-16-be", "replace")

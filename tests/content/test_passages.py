@@ -1,6 +1,7 @@
 """Passages: all of the text, in pieces that follow its structure, each with its lines and its path."""
 
 import json
+import re
 from collections.abc import Callable
 
 import pytest
@@ -149,6 +150,13 @@ def test_lines_of_a_string_inside_json_are_where_it_is_cut() -> None:
 def test_deep_json_keeps_its_outer_paths() -> None:
     data = '{"a":' * 5000 + "1" + "}" * 5000 + ', "end": ' + json.dumps(ITEMS)
     assert len(list(split(data.encode()))) > 50
+
+
+def test_a_path_has_an_end() -> None:
+    data = "".join(f'{{"{"k" * 150}{n}":' for n in range(60)) + json.dumps(ITEMS)
+    paths = [one.path for one in split(data.encode())]
+    assert max(map(len, paths)) <= 210
+    assert any(path.startswith("$…") and re.search(r"k59\[\d+\]\Z", path) for path in paths)
 
 
 def test_a_log_event_keeps_its_trace() -> None:

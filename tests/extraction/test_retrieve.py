@@ -3,8 +3,10 @@
 import asyncio
 import json
 import re
+import threading
 from dataclasses import replace
 
+import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +16,7 @@ from content.passages import split
 from domain.extraction import Answer, ExtractStatus, Mode, Span
 from extraction import excerpts, retrieve
 from extraction.indexes import Indexes
+from extraction.passage_index import PassageIndex, Stopped
 from extraction.source import Source
 from extraction.task import StrategyFailed
 from tests.extraction.acting import stored_text, task_of
@@ -254,6 +257,24 @@ async def test_a_second_question_needs_no_second_index() -> None:
     other = await retrieve.answer(replace(task, extract="the word kappa"))
     assert "kappa" in other.body
     assert task.indexes.size == size
+
+
+async def test_questions_at_the_same_time_share_one_index() -> None:
+    task = await task_of(FILLER, None)
+    built = await asyncio.gather(*(task.indexes.of(task.source, FILLER.encode()) for _ in range(5)))
+    assert all(index is built[0] for index in built)
+
+
+async def test_an_index_that_nobody_waits_for_is_not_built_to_its_end() -> None:
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(Stopped):
+        PassageIndex(FILLER.encode(), "", stop)
+    task = await task_of(FILLER * 50, None)
+    with anyio.move_on_after(0.01):
+        await task.indexes.of(task.source, (FILLER * 50).encode())
+    assert task.indexes.size == 0
+    assert "kappa" in (await retrieve.answer(replace(task, extract="kappa"))).body
 
 
 async def test_indexes_are_kept_as_far_as_there_is_room_and_while_their_result_lives() -> None:
