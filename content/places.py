@@ -17,12 +17,12 @@ class Place(NamedTuple):
 _INSIDE_LINE = (b"\\n", b"}, ", b"},", b"><", b". ", b"; ", "。".encode(), b", ", b",", b" ", b"\t")
 
 
-def cut_between(data: bytes, start: int, most: int = MOST) -> int:
+def cut_between(data: bytes, start: int) -> int:
     """A place to cut after `start`, as near to AIM as what it cuts between allows: lines, then whatever a
     long line has."""
-    if len(data) - start <= most:
+    if len(data) - start <= MOST:
         return len(data)
-    low, wished, high = start + LEAST, start + AIM, start + most
+    low, wished, high = start + LEAST, start + AIM, start + MOST
     newline = data.rfind(b"\n", low, wished) + 1 or data.find(b"\n", wished, high) + 1
     if newline:
         return newline
@@ -31,10 +31,10 @@ def cut_between(data: bytes, start: int, most: int = MOST) -> int:
         if place >= 0:
             # Of a tag only what closes the one before.
             return place + (1 if mark == b"><" else len(mark))
-    return data.find(b" ", wished, high) + 1 or between_characters(data, high)
+    return data.find(b" ", wished, high) + 1 or _between_characters(data, high)
 
 
-def between_characters(data: bytes, place: int) -> int:
+def _between_characters(data: bytes, place: int) -> int:
     """The place itself, or a byte or more before it."""
     first = max(0, place - 3)
     while first < place < len(data) and data[place] & 0xC0 == 0x80:

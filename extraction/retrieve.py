@@ -1,5 +1,6 @@
 """retrieve: the passages that answer the instruction best, verbatim, without a model."""
 
+import sqlite3
 from collections.abc import Iterable
 from functools import partial
 
@@ -47,9 +48,13 @@ async def _answered(task: Task, data: bytes) -> Answer:
         return _nothing(f"{NOTHING_FOUND}\n{_garbage(name, len(data))}", 0.0, task.max_bytes)
     if len(data) <= task.max_bytes:
         return Answer(_text(data), Mode.RETRIEVE, ExtractStatus.COMPLETE, Coverage(1, 1, 1.0))
-    index = await task.indexes.of(task.source, data)
-    find = partial(_found, task, data, index)
-    return await run_sync(find, abandon_on_cancel=True, limiter=task.indexes.threads)
+    try:
+        index = await task.indexes.of(task.source, data)
+        find = partial(_found, task, data, index)
+        return await run_sync(find, abandon_on_cancel=True, limiter=task.indexes.threads)
+    except sqlite3.Error:
+        # A Python of one's own may come with an SQLite that has no FTS5.
+        raise StrategyFailed("the full-text search of this machine's SQLite failed") from None
 
 
 def _found(task: Task, data: bytes, index: PassageIndex) -> Answer:

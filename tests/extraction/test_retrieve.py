@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from content.opaque import opaque
 from content.passages import split
 from domain.extraction import Answer, ExtractStatus, Mode, Span
-from extraction import excerpts, retrieve
+from extraction import excerpts, ladder, passage_index, retrieve
 from extraction.indexes import Indexes
 from extraction.passage_index import PassageIndex, Stopped
 from extraction.source import Source
@@ -197,6 +197,15 @@ async def test_what_is_too_large_to_hold_is_left_to_the_fallback(monkeypatch: py
     monkeypatch.setattr(retrieve, "MOST_BYTES", 1000)
     with pytest.raises(StrategyFailed, match="too many to search at once; ask about `ranges`"):
         await asked(FILLER, "needle")
+
+
+async def test_without_full_text_search_the_fallback_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passage_index, "_SCHEMA", "CREATE VIRTUAL TABLE passages USING fts99(body);")
+    answer = await ladder.answer(await task_of(FILLER, None), Mode.AUTO)
+    warning = (
+        "WARNING: tool_output fallback to truncate (the full-text search of this machine's SQLite failed)."
+    )
+    assert answer.body.startswith(f"{warning}\n00000")
 
 
 @pytest.mark.parametrize("max_bytes", [0, 1, 20, 60, 100, 150, 300, 1000, 12_000])
