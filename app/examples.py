@@ -22,6 +22,13 @@ _MESSAGE = (
     "Provide precise and detailed instructions in `extract` about what you are looking for."
 )
 
+_FRAME = f"ABSTRACT FROM TOOL OUTPUT execute_shell WITH HANDLE {_HANDLE}, STRATEGY:retrieve:"
+_PASSAGES = (
+    "[...]\n[lines 4711-4712]\nNov 21 06:44:07 web failed: disk /dev/sdb1 is full\n"
+    "Nov 21 06:44:08 web restarted\n[...]\n"
+    "[The best of 1712 passages, in their order; first of all: lines 4711-4712.]"
+)
+
 _SESSION = {
     "session_id": "demo",
     "context_window": 131072,
@@ -187,17 +194,17 @@ EXAMPLES: dict[str, Any] = {
         "truncated": False,
     },
     "extract": {
-        "text": f"ABSTRACT FROM TOOL OUTPUT execute_shell WITH HANDLE {_HANDLE}, STRATEGY:truncate:\n\n…",
-        "body": "…",
-        "status": "partial",
-        "strategy": "truncate",
+        "text": f"{_FRAME}\n\n{_PASSAGES}",
+        "body": _PASSAGES,
+        "status": "complete",
+        "strategy": "retrieve",
         "handle": _HANDLE,
         "tool_name": "execute_shell",
         "coverage": {
-            "chunks_total": 1,
+            "chunks_total": 1712,
             "chunks_ok": 1,
-            "ratio": 0.0253,
-            "missing": [{"start": 6080, "end": 475133, "reason": "truncated"}],
+            "ratio": 0.0006,
+            "missing": [],
         },
         "usage": {"llm_calls": 0, "input_tokens": 0, "output_tokens": 0, "cost_usd": 0.0},
         "latency_ms": 3.1,

@@ -114,7 +114,7 @@ class _Asking:
             room = await self._smaller(len(answer.body.encode()), tokens)
             if room <= 0:
                 break
-            answer = await ladder.shorter(answer, source, room)
+            answer = await ladder.shorter(answer, self._task(source, room), room)
         return await self._exhausted(answer.usage)
 
     async def _found(self, source: Source, room: int) -> Answer:
@@ -124,31 +124,39 @@ class _Asking:
         return await self.rt.runs.join(key, self.ends, partial(self._run, source, room), self.wish.watch)
 
     async def _run(self, source: Source, room: int, watch: Watch) -> Answer:
-        policy, stored = self.policy, self.stored
-        terms = extraction.Terms(policy.max_chunks, policy.overlap_percent, policy.avg_line_bytes)
-        findings = SessionFindings(self.rt.ledger, stored.key, self.entered.session.epoch)
+        task = replace(self._task(source, room), progress=watch)
         find = partial(
             ladder.answer, mode=self.question.mode, fallback=Mode(self.rt.settings.extract_fallback)
         )
-        task = partial(
-            extraction.Task, source, self.question.extract, room, terms, findings=findings, progress=watch
-        )
         if self.rt.models is None:
-            return await find(task(asking=None))
-        async with self.rt.purses.open(stored.key, policy) as purse:
+            return await find(task)
+        async with self.rt.purses.open(self.stored.key, self.policy) as purse:
 
             async def book(call: LlmCall) -> None:
                 purse.booked(call)
-                await book_call(self.rt, stored, call)
+                await book_call(self.rt, self.stored, call)
 
             asker = self.rt.models.asker(
-                policy.extract_models,
+                self.policy.extract_models,
                 ends=self.ends,
                 book=book,
                 allowed=purse.take,
                 clock=self.rt.clock,
             )
-            return await find(task(asking=asker))
+            return await find(replace(task, asking=asker))
+
+    def _task(self, source: Source, room: int) -> extraction.Task:
+        policy = self.policy
+        return extraction.Task(
+            source,
+            self.question.extract,
+            room,
+            extraction.Terms(policy.max_chunks, policy.overlap_percent, policy.avg_line_bytes),
+            asking=None,
+            findings=SessionFindings(self.rt.ledger, self.stored.key, self.entered.session.epoch),
+            indexes=self.rt.indexes,
+            ends=self.ends,
+        )
 
     async def _smaller(self, size: int, tokens: int) -> int:
         """Bytes that should fit what remains, from what this answer's bytes cost in tokens."""

@@ -121,8 +121,10 @@ class Settings(BaseSettings):
         le=120_000,
         description="Time for an extraction that names no `deadline_ms` of its own.",
     )
-    extract_fallback: Literal["truncate"] = Field(
-        "truncate", description="What an extraction falls back to when its strategy cannot run."
+    extract_fallback: Literal["truncate", "retrieve"] = Field(
+        "truncate",
+        description="What an extraction falls back to when its strategy cannot run: "
+        "`truncate` or `retrieve`.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
 

@@ -31,4 +31,5 @@ async def sweep(rt: Runtime, left_behind: bool) -> int:
     ended = await rt.ledger.sweep()
     for key in ended if left_behind else ():
         deleted += await rt.store.delete_session(key)
+    await rt.indexes.sweep(rt.store)
     return deleted

@@ -2,7 +2,20 @@
 
 import os
 
-from bench import accuracy, corpus, extract, loop, memory, outcomes, outline, redis, replay, speed
+from bench import (
+    accuracy,
+    corpus,
+    extract,
+    loop,
+    memory,
+    outcomes,
+    outline,
+    recall,
+    redis,
+    replay,
+    retrieve,
+    speed,
+)
 
 
 def main() -> None:
@@ -12,13 +25,15 @@ def main() -> None:
         ("The event loop", loop.main),
         ("Speed", speed.main),
         ("Extraction", extract.main),
+        ("Retrieval", retrieve.main),
+        ("Recall", recall.main),
         ("Structure of source", outline.main),
         ("Redis", redis.main),
         ("Token counts", accuracy.main),
         ("Outcomes", outcomes.main),
         ("Replay", replay.main),
     ):
-        if run in (accuracy.main, outcomes.main, replay.main) and not corpus.records():
+        if run in (accuracy.main, outcomes.main, recall.main, replay.main) and not corpus.records():
             print(f"\n## {title}\nskipped: no recorded results (RECORDED_RESULTS)")
             continue
         print(f"\n## {title} ({cores} cores)\n", flush=True)

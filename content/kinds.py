@@ -64,6 +64,7 @@ def sniff(head: bytes, tool_name: str = "") -> Kind:
     lines = [line for line in head.split(b"\n")[:_LINES] if line.strip()]
     if not lines:
         return Kind.TEXT
+    # A log may begin with a bracket and a date too.
     if _JSON.match(head) and not _STAMP.match(head):
         records = sum(1 for line in lines[:5] if _RECORD.match(line))
         return Kind.NDJSON if records >= 2 and records == len(lines[:5]) else Kind.JSON

@@ -1,13 +1,14 @@
 """Which strategy answers, and what it falls back to when it cannot."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import anyio
 
 from domain.errors import ModelError
 from domain.extraction import Answer, ExtractStatus, Mode
-from extraction import bodies, full_chunked, pace, read_grep, truncate
+from extraction import bodies, full_chunked, pace, read_grep, retrieve, truncate
 from extraction.source import Source
 from extraction.task import StrategyFailed, Task
 
@@ -17,55 +18,59 @@ STRATEGIES: dict[Mode, Strategy] = {
     Mode.FULL_CHUNKED: full_chunked.answer,
     Mode.READ_GREP: read_grep.answer,
     Mode.TRUNCATE: truncate.answer,
+    Mode.RETRIEVE: retrieve.answer,
 }
 
-_NO_MODEL = "no model is configured"
+_WITHOUT_MODEL = {mode: STRATEGIES[mode] for mode in (Mode.TRUNCATE, Mode.RETRIEVE)}
 
 _SLICE = 1 << 20
 
 
 async def answer(task: Task, mode: Mode, fallback: Mode = Mode.TRUNCATE) -> Answer:
     """At most `max_bytes` of body, whatever the strategy; but the warning of a fallback is said whole."""
-    fallback = fallback if fallback in STRATEGIES else Mode.TRUNCATE
     try:
-        # The fallback itself needs no model; cutting it short for its own sake would help nobody.
-        seconds = pace.seconds_left(task.asking) if task.asking and mode is not fallback else None
-        found = await _within(seconds, task, mode)
+        found = await _within(task, mode, _seconds_left(task))
     except StrategyFailed as failed:
-        found = await _fall_back(task, fallback, failed.reason)
+        found = await _fall_back(task, mode, fallback, failed.reason)
     except ModelError as error:
-        found = await _fall_back(task, fallback, error.detail)
+        found = await _fall_back(task, mode, fallback, error.detail)
     return found if task.asking is None else replace(found, usage=task.asking.usage)
 
 
-async def shorter(found: Answer, source: Source, max_bytes: int) -> Answer:
+async def shorter(found: Answer, task: Task, max_bytes: int) -> Answer:
     """The same answer in fewer bytes, without asking a model again."""
-    if found.strategy is not Mode.TRUNCATE:
+    strategy = _WITHOUT_MODEL.get(found.strategy)
+    if strategy is None:
         return bodies.within(found, max_bytes)
     if found.status is not ExtractStatus.FALLBACK:
-        return replace(await truncate.truncated(source, max_bytes), usage=found.usage)
+        return replace(await strategy(replace(task, max_bytes=max_bytes)), usage=found.usage)
     warning = found.warnings[0]
-    cut = await truncate.truncated(source, _room_after(warning, max_bytes))
+    cut = await strategy(replace(task, max_bytes=_room_after(warning, max_bytes)))
     return replace(_warned(cut, warning), usage=found.usage)
 
 
-async def _within(seconds: float | None, task: Task, mode: Mode) -> Answer:
+def _seconds_left(task: Task) -> float:
+    """Less what is kept for the fallback."""
+    if task.asking is not None:
+        return pace.seconds_left(task.asking)
+    left = max(0.0, task.ends - anyio.current_time())
+    # Without a model little is needed: a short deadline is enough for a short text.
+    return left - min(pace.FALLBACK_SECONDS, left / 2)
+
+
+async def _within(task: Task, mode: Mode, seconds: float) -> Answer:
     """Raises StrategyFailed, ModelError."""
-    with anyio.move_on_after(seconds):
+    # Cutting truncate short would help nobody.
+    with anyio.move_on_after(None if mode is Mode.TRUNCATE else seconds):
         mode = await _chosen(task) if mode is Mode.AUTO else mode
-        strategy = STRATEGIES.get(mode)
-        if strategy is None:
-            raise StrategyFailed(f"{mode} is not available")
-        return await strategy(task)
+        return await STRATEGIES[mode](task)
     raise StrategyFailed(pace.LATE)
 
 
 async def _chosen(task: Task) -> Mode:
     """Raises StrategyFailed."""
     if task.asking is None:
-        if Mode.RETRIEVE in STRATEGIES:
-            return Mode.RETRIEVE
-        raise StrategyFailed(_NO_MODEL)
+        return Mode.RETRIEVE
     if await full_chunked.fits(task) or await _has_long_lines(task.source, task.terms.avg_line_bytes):
         return Mode.FULL_CHUNKED
     return Mode.READ_GREP
@@ -84,10 +89,21 @@ async def _has_long_lines(source: Source, avg_line_bytes: int) -> bool:
     return True
 
 
-async def _fall_back(task: Task, mode: Mode, reason: str) -> Answer:
+async def _fall_back(task: Task, failed: Mode, fallback: Mode, reason: str) -> Answer:
+    """What failed is not tried again; the last resort is truncate."""
+    if fallback not in (failed, Mode.TRUNCATE):
+        with suppress(StrategyFailed):
+            return await _warned_by(task, fallback, reason)
+    return await _warned_by(task, Mode.TRUNCATE, reason)
+
+
+async def _warned_by(task: Task, mode: Mode, reason: str) -> Answer:
+    """Raises StrategyFailed."""
     warning = f"WARNING: tool_output fallback to {mode} ({' '.join(reason.split()).removesuffix('.')})."
-    found = await STRATEGIES[mode](replace(task, max_bytes=_room_after(warning, task.max_bytes)))
-    return _warned(found, warning)
+    task = replace(task, max_bytes=_room_after(warning, task.max_bytes))
+    # It has half of what was kept for it, should it have to be given up for truncate.
+    seconds = _seconds_left(task) + pace.FALLBACK_SECONDS / 2
+    return _warned(await _within(task, mode, seconds), warning)
 
 
 def _room_after(warning: str, max_bytes: int) -> int:

@@ -1,11 +1,13 @@
 """What a strategy is given, and what it may say on the way."""
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from domain.extraction import LlmUsage
 from domain.llm import ModelTerms, Prompt, Reply
+from extraction.indexes import Indexes
 from extraction.source import Source
 
 
@@ -79,7 +81,7 @@ class Terms:
 @dataclass(frozen=True, slots=True)
 class Task:
     """One question to one stored result. `asking` is None where no model is configured. The body of the
-    answer may have `max_bytes` of UTF-8."""
+    answer may have `max_bytes` of UTF-8, and must be there at `ends`, by the event loop's clock."""
 
     source: Source
     extract: str
@@ -88,3 +90,5 @@ class Task:
     asking: Asking | None
     findings: Findings
     progress: Callable[[Progress], None] = lambda step: None
+    indexes: Indexes = field(default_factory=Indexes)
+    ends: float = math.inf

@@ -20,9 +20,11 @@ async def ask(client: httpx.AsyncClient, named: str, **fields: Any) -> httpx.Res
     return await client.post("/extract", json={"handle": named, "extract": "errors", **fields})
 
 
-async def test_auto_falls_back_to_truncate_and_says_so(client: httpx.AsyncClient) -> None:
+async def test_a_mode_that_needs_a_model_falls_back_to_truncate_and_says_so(
+    client: httpx.AsyncClient,
+) -> None:
     handle = await keep(client)
-    told = (await ask(client, handle)).json()
+    told = (await ask(client, handle, mode="read-grep")).json()
     frame = f"ABSTRACT FROM TOOL OUTPUT journal WITH HANDLE {handle}, STRATEGY:truncate:\n\n"
     assert told["text"] == frame + told["body"]
     assert told["body"].startswith(
@@ -58,7 +60,7 @@ async def test_a_range_that_cuts_characters_still_answers_text(client: httpx.Asy
 
 
 async def test_all_or_nothing_is_502(client: httpx.AsyncClient) -> None:
-    answer = await ask(client, await keep(client), require_complete=True)
+    answer = await ask(client, await keep(client), mode="truncate", require_complete=True)
     assert answer.status_code == 502
     assert answer.json()["code"] == "incomplete"
 
@@ -72,7 +74,7 @@ async def test_the_answer_is_reserved_and_booked_as_a_cost(client: httpx.AsyncCl
     assert entry["id"] == told["entry_id"]
     assert entry["tokens_out"] == after - before > 0
     assert entry["tokens_saved"] == -entry["tokens_out"]
-    assert entry["strategy"] == "truncate"
+    assert entry["strategy"] == "retrieve"
 
 
 async def test_the_answer_shrinks_to_what_the_budget_still_holds(client: httpx.AsyncClient) -> None:
@@ -147,6 +149,6 @@ async def test_coverage_counts_what_is_left_out_at_a_cut_character(client: httpx
 async def test_the_answer_is_never_longer_than_the_size_cap(client: httpx.AsyncClient, cap: int) -> None:
     handle = await keep(client)
     await client.put("/sessions/s", json={"policy": {"max_bytes": cap}})
-    for mode in ("auto", "truncate"):
+    for mode in ("auto", "read-grep", "truncate"):
         told = (await ask(client, handle, mode=mode)).json()
         assert len(told["text"].encode()) <= cap

@@ -3,18 +3,18 @@
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import anyio
 import pytest
 
 from domain.errors import ModelRefused, ModelUnavailable
-from domain.extraction import Answer, Coverage, ExtractStatus, LlmUsage, Mode, Span
+from domain.extraction import Answer, ExtractStatus, LlmUsage, Mode, Span
 from domain.llm import ModelTerms, Prompt, Reply
 from extraction import ladder
-from extraction.ladder import STRATEGIES
 from extraction.scripted import ScriptedModel
 from extraction.source import Source
-from extraction.task import Task, Terms
+from extraction.task import Terms
 from tests.extraction.acting import JUMPING, Actor, Kept, calling, reporting, said, stored_text, task_of
 
 pytestmark = pytest.mark.anyio
@@ -22,6 +22,9 @@ pytestmark = pytest.mark.anyio
 LOG = "".join(f"line {n} of a log that is longer than one window\n" for n in range(2000))
 SHORT_LOG = LOG[:5000]
 ONE_LINE = "record, " * 12_000
+
+# For work in threads: real time.
+THREADS = pytest.mark.parametrize("anyio_backend", ["asyncio"])
 
 
 @pytest.fixture
@@ -92,7 +95,7 @@ async def test_truncate_asks_no_model_even_if_there_is_one() -> None:
     assert (answer.body, answer.usage) == (SHORT_LOG, LlmUsage())
 
 
-@pytest.mark.parametrize("mode", [Mode.AUTO, Mode.FULL_CHUNKED, Mode.READ_GREP])
+@pytest.mark.parametrize("mode", [Mode.FULL_CHUNKED, Mode.READ_GREP])
 async def test_without_a_model_it_falls_back_and_says_so(mode: Mode) -> None:
     warning = "WARNING: tool_output fallback to truncate (no model is configured)."
     answer = await ladder.answer(await task_of(LOG, None), mode)
@@ -102,37 +105,46 @@ async def test_without_a_model_it_falls_back_and_says_so(mode: Mode) -> None:
     assert len(answer.body.encode()) <= 12_000
 
 
-async def test_retrieve_is_not_there_yet() -> None:
-    answer = await asked(LOG, Mode.RETRIEVE)
-    assert answer.body.startswith("WARNING: tool_output fallback to truncate (retrieve is not available).\n")
+FAULTY = LOG.replace("line 1234 of", "line 1234 (disk full) of")
 
 
-async def test_a_fallback_that_is_not_there_is_truncate() -> None:
-    answer = await ladder.answer(await task_of(LOG, None), Mode.AUTO, Mode.RETRIEVE)
-    assert answer.body.startswith("WARNING: tool_output fallback to truncate (no model is configured).\n")
-
-
-async def _passages(task: Task) -> Answer:
-    return Answer("a passage", Mode.RETRIEVE, ExtractStatus.COMPLETE, Coverage(1, 1, 1.0))
-
-
-@pytest.fixture
-def retrieve(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(STRATEGIES, Mode.RETRIEVE, _passages)
-
-
-@pytest.mark.usefixtures("retrieve")
-async def test_once_retrieve_is_there_auto_uses_it_without_a_model() -> None:
-    answer = await ladder.answer(await task_of(LOG, None), Mode.AUTO)
+@THREADS
+async def test_auto_without_a_model_retrieves() -> None:
+    answer = await ladder.answer(await task_of(FAULTY, None, extract="Where was the disk full?"), Mode.AUTO)
     assert (answer.strategy, answer.status, answer.warnings) == (Mode.RETRIEVE, ExtractStatus.COMPLETE, ())
+    assert "line 1234 (disk full) of a log" in answer.body
 
 
-@pytest.mark.usefixtures("retrieve")
-async def test_once_retrieve_is_there_it_can_be_the_fallback() -> None:
-    answer = await ladder.answer(await task_of(LOG, None), Mode.READ_GREP, Mode.RETRIEVE)
+@THREADS
+async def test_retrieve_asks_no_model_even_if_there_is_one() -> None:
+    actor = Actor(found)
+    answer = await ladder.answer(await task_of(FAULTY, actor, extract="disk full"), Mode.RETRIEVE)
+    assert (answer.strategy, answer.usage, actor.prompts) == (Mode.RETRIEVE, LlmUsage(), [])
+
+
+@THREADS
+async def test_retrieve_can_be_the_fallback() -> None:
+    task = await task_of(FAULTY, None, extract="disk full")
+    answer = await ladder.answer(task, Mode.READ_GREP, Mode.RETRIEVE)
     warning = "WARNING: tool_output fallback to retrieve (no model is configured)."
-    assert answer.body == f"{warning}\na passage"
-    assert answer.status is ExtractStatus.FALLBACK
+    assert answer.body.startswith(f"{warning}\n[")
+    assert "line 1234 (disk full) of a log" in answer.body
+    assert (answer.status, answer.warnings) == (ExtractStatus.FALLBACK, (warning,))
+    short = await ladder.shorter(answer, task, 400)
+    assert short.body.startswith(warning)
+    assert "line 1234 (disk full) of a log" in short.body
+    assert len(short.body.encode()) <= 400
+
+
+@THREADS
+async def test_retrieve_that_is_late_gives_way_to_truncate() -> None:
+    task = replace(await task_of(FAULTY, None), ends=asyncio.get_running_loop().time())
+    for fallback in (Mode.TRUNCATE, Mode.RETRIEVE):
+        answer = await ladder.answer(task, Mode.RETRIEVE, fallback)
+        assert answer.body.startswith(
+            "WARNING: tool_output fallback to truncate (the deadline passed).\nline 0"
+        )
+        assert answer.status is ExtractStatus.FALLBACK
 
 
 FAILURES: list[tuple[Mode, Callable[[Prompt], Reply | ModelUnavailable | ModelRefused], str]] = [
@@ -192,7 +204,7 @@ async def test_a_model_that_only_calls_tools_is_brought_to_an_end() -> None:
 @pytest.mark.parametrize("max_bytes", [0, 40, 67, 68, 69, 100, 130, 200, 1000])
 async def test_a_fallback_is_within_its_cap_but_its_warning_is_said_whole(max_bytes: int) -> None:
     warning = "WARNING: tool_output fallback to truncate (no model is configured)."
-    answer = await ladder.answer(await task_of(LOG, None, max_bytes=max_bytes), Mode.AUTO)
+    answer = await ladder.answer(await task_of(LOG, None, max_bytes=max_bytes), Mode.READ_GREP)
     assert answer.body.startswith(warning)
     assert len(answer.body.encode()) <= max(max_bytes, len(warning))
 
@@ -217,21 +229,21 @@ async def test_an_answer_can_be_made_shorter_without_asking_again(mode: Mode) ->
     task = await task_of(LOG, actor)
     answer = await ladder.answer(task, mode)
     calls = len(actor.prompts)
-    short = await ladder.shorter(answer, task.source, 300)
+    short = await ladder.shorter(answer, task, 300)
     assert 200 < len(short.body.encode()) <= 300
     assert (short.strategy, short.status, short.usage) == (mode, ExtractStatus.PARTIAL, answer.usage)
     if mode is not Mode.TRUNCATE:
         assert answer.status is ExtractStatus.COMPLETE
         assert short.warnings == ("the answer was cut: it was longer than its cap",)
-        assert (await ladder.shorter(short, task.source, 200)).warnings == short.warnings
-        assert await ladder.shorter(answer, task.source, len(answer.body)) == answer
+        assert (await ladder.shorter(short, task, 200)).warnings == short.warnings
+        assert await ladder.shorter(answer, task, len(answer.body)) == answer
     assert len(actor.prompts) == calls
 
 
 async def test_a_shorter_fallback_still_says_its_warning() -> None:
     task = await task_of(LOG, None)
-    answer = await ladder.answer(task, Mode.AUTO)
-    short = await ladder.shorter(answer, task.source, 300)
+    answer = await ladder.answer(task, Mode.READ_GREP)
+    short = await ladder.shorter(answer, task, 300)
     assert short.body.startswith(f"{answer.warnings[0]}\nline 0")
     assert len(short.body.encode()) <= 300
     assert (short.status, short.warnings) == (ExtractStatus.FALLBACK, answer.warnings)

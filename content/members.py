@@ -1,0 +1,190 @@
+"""Places in JSON, and in literals that look like it: between members, each with its path."""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from content.kinds import Kind
+from content.places import AIM, LEAST, MOST, Place, cut_between
+
+_LITERAL = re.compile(rb"\s*(?:[\[({]\s*[\[({]*\s*['\"]|[\[(]\s*[\[(]\s*-?\d)")
+_HEAD = 256
+_DEEPEST = 64
+_LONGEST_KEY = 200
+_LONGEST_PATH = 200
+
+# With more of them it is noise, or numbers that nobody asks for by their path, and would take too long.
+_MOST_OPENINGS = 300_000
+
+_DOUBLE = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)'
+_SINGLE = rb"'[^'\\]*+(?:\\.[^'\\]*+)*+(?:'|\\?\Z)"
+_JSON_RUN = re.compile(rb'(?:[^"{}\[\]]++|%b)*+([{}\[\]]|\Z)' % _DOUBLE, re.DOTALL)
+_LITERAL_RUN = re.compile(rb"(?:[^\"'{}\[\]()]++|%b|%b)*+([{}\[\]()]|\Z)" % (_DOUBLE, _SINGLE), re.DOTALL)
+_STRING = re.compile(rb"%b|%b" % (_DOUBLE, _SINGLE), re.DOTALL)
+
+# So many members without brackets, their commas with them.
+_MEMBERS = rb"(?:[^%b,]*+(?:(?:%b)[^%b,]*+)*+,){%d}"
+_STEPS = (64, 8, 1)
+_WHOLE_DOUBLE = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_WHOLE_EITHER = _WHOLE_DOUBLE + rb"|'[^'\\]*+(?:\\.[^'\\]*+)*+'"
+_FEW_JSON = [(step, re.compile(_MEMBERS % (b'"', _WHOLE_DOUBLE, b'"', step), re.DOTALL)) for step in _STEPS]
+_FEW_LITERAL = [
+    (step, re.compile(_MEMBERS % (b"\"'", _WHOLE_EITHER, b"\"'", step), re.DOTALL)) for step in _STEPS
+]
+_LINE_END = re.compile(rb"[ \t]*\r?\n")
+_PLAIN_KEY = re.compile(r"[\w$][\w$-]*\Z")
+_OPENING = (b"{", b"[", b"(")
+_COMMA_SIGN = ord(",")
+
+
+def fits(data: bytes, kind: Kind) -> bool:
+    """Whether it is such data, and not too dense."""
+    if kind not in (Kind.JSON, Kind.NDJSON) and not (kind is Kind.TEXT and _LITERAL.match(data[:_HEAD])):
+        return False
+    return sum(map(data.count, _OPENING)) <= _MOST_OPENINGS
+
+
+def places(data: bytes) -> Iterator[Place]:
+    """As outermost a place as there is between LEAST and MOST; where there is none, as in text."""
+    start, path = 0, ""
+    walk = _Walk(data)
+    for found in walk.members():
+        while found.at - start > MOST:
+            yield Place(start, path)
+            start, path = walk.next(start, path)
+            walk.earliest = start + LEAST
+        if found.at >= walk.earliest:
+            walk.pending.append(found)
+    while len(data) - start > MOST:
+        yield Place(start, path)
+        start, path = walk.next(start, path)
+    yield Place(start, path)
+
+
+class _Open:
+    """A list or an object whose end has not come yet; the member it is of its parent, by index or by where
+    its key ends."""
+
+    __slots__ = ("index", "is_list", "member", "parent", "path")
+
+    def __init__(self, parent: "_Open | None", member: "int | tuple[int, int]", is_list: bool) -> None:
+        self.parent = parent
+        self.member = member
+        self.is_list = is_list
+        self.index = 0
+        self.path: str | None = None
+
+
+class _Member(NamedTuple):
+    """One begins at byte `at` of the data, `depth` deep in `around`; `number` is its index in a list."""
+
+    at: int
+    depth: int
+    around: _Open
+    number: int
+
+
+class _Walk:
+    """From bracket to bracket. Places before `earliest` are of no use to the passage that is being made."""
+
+    def __init__(self, data: bytes) -> None:
+        self.pending: list[_Member] = []
+        self.earliest = LEAST
+        self._data = data
+        head = data[:8]
+        is_literal = b"(" in head[:3] or b"'" in head
+        self._run = _LITERAL_RUN if is_literal else _JSON_RUN
+        self._few = _FEW_LITERAL if is_literal else _FEW_JSON
+
+    def members(self) -> Iterator[_Member]:
+        data, deeper = self._data, 0
+        stack = [_Open(None, 0, is_list=False)]
+        for found in self._run.finditer(data):
+            start, end, bracket = found.start(), found.start(1), found[1]
+            top, opens = stack[-1], bracket in _OPENING
+            if end - start > AIM:
+                yield from self._long(start, end, top, len(stack))
+            elif start < end:
+                at = self._short(start, end, top, opens, len(stack))
+                if at >= self.earliest:
+                    yield _Member(at, len(stack), top, top.index)
+            if opens and len(stack) < _DEEPEST:
+                stack.append(_Open(top, top.index if top.is_list else (start, end), bracket != b"{"))
+            elif opens:
+                deeper += 1
+            elif deeper:
+                deeper -= 1
+            elif len(stack) > 1:
+                stack.pop()
+
+    def _short(self, start: int, end: int, top: _Open, opens: bool, depth: int) -> int:
+        """Where a member begins in the run, if one does: the one that opens behind it, or the one after what
+        was closed before it."""
+        data = self._data
+        if end - start <= 2 and data[start] == _COMMA_SIGN:
+            top.index += 1
+            return end
+        if opens:
+            if top.is_list:
+                text = data[start:end]
+                top.index += (_STRING.sub(b"", text) if b'"' in text or b"'" in text else text).count(b",")
+            comma = data.rfind(b",", start, end)
+            if comma >= 0:
+                return comma + 1
+        if data[start] == _COMMA_SIGN:
+            return start + 1
+        # One document after another.
+        return data.find(b"\n", start, end) + 1 if depth == 1 else 0
+
+    def _long(self, start: int, end: int, top: _Open, depth: int) -> Iterator[_Member]:
+        """Many members at a time, where they are small."""
+        at = start
+        while at < end:
+            for count, pattern in self._few:
+                found = pattern.match(self._data, at, end if count == 1 else min(end, at + AIM))
+                if found:
+                    break
+            else:
+                return
+            at = found.end()
+            top.index += count
+            if at >= self.earliest:
+                yield _Member(at, depth, top, top.index)
+
+    def next(self, start: int, path: str) -> tuple[int, str]:
+        """Where the next passage begins after `start`, and its path."""
+        inside = [one for one in self.pending if LEAST <= one.at - start <= MOST]
+        if inside:
+            best = min(inside, key=lambda one: (one.depth, abs(one.at - start - AIM)))
+            line_end = _LINE_END.match(self._data, best.at, start + MOST)
+            at = line_end.end() if line_end else best.at
+            self.pending = [one for one in self.pending if one.at > at]
+            return at, self._path(best)
+        at = cut_between(self._data, start)
+        passed = [one for one in self.pending if one.at <= at]
+        self.pending = [one for one in self.pending if one.at > at]
+        return at, self._path(passed[-1]) if passed else path
+
+    def _path(self, member: _Member) -> str:
+        path = self._around(member.around)
+        if member.around.is_list:
+            path += f"[{member.number}]"
+        if len(path) > _LONGEST_PATH:
+            path = "…" + path[-_LONGEST_PATH:]
+        return "$" + path if path else ""
+
+    def _around(self, around: _Open) -> str:
+        if around.path is None:
+            place = around.member
+            step = f"[{place}]" if isinstance(place, int) else self._key(*place)
+            around.path = self._around(around.parent) + step if around.parent else ""
+        return around.path
+
+    def _key(self, start: int, end: int) -> str:
+        """The key before the colon that ends at `end`."""
+        tail = self._data[max(start, end - _LONGEST_KEY) : end].rstrip()
+        if tail[-1:] != b":":
+            return ""
+        tail = tail[:-1].rstrip()
+        key = " ".join(tail[tail.rfind(tail[-1:], 0, -1) + 1 : -1].decode("utf-8", "replace").split())
+        return f".{key}" if _PLAIN_KEY.match(key) else f'["{key}"]'

@@ -1,0 +1,54 @@
+"""A text in passages of a few hundred bytes that follow its structure, each with its lines and its path."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from content import members, sections
+from content.kinds import sniff
+from content.places import Place
+
+Split = Callable[[bytes], Iterator[Place]]
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """Bytes `start` to before `end`. They begin on `line` and end on `last_line`, both 1-based. `path` is
+    where in the structure they stand, "" where that is nowhere in particular."""
+
+    start: int
+    end: int
+    line: int
+    last_line: int
+    path: str
+
+
+def split(data: bytes, tool_name: str = "") -> Iterator[Passage]:
+    """Every byte is in just one passage, in order; no character is cut that is whole in the data. Linear in
+    the size of the data, whatever it is."""
+    line = 1
+    place: Place | None = None
+    for following in _places(data, tool_name):
+        if place is not None:
+            passage = _passage(data, place, following.at, line)
+            yield passage
+            line = passage.last_line + (data[following.at - 1] == _NEWLINE)
+        place = following
+    if place is not None and place.at < len(data):
+        yield _passage(data, place, len(data), line)
+
+
+_NEWLINE = ord("\n")
+
+
+def _places(data: bytes, tool_name: str) -> Iterator[Place]:
+    if not data:
+        return iter(())
+    kind = sniff(data, tool_name)
+    if members.fits(data, kind):
+        return members.places(data)
+    return sections.places(data, kind)
+
+
+def _passage(data: bytes, place: Place, end: int, line: int) -> Passage:
+    breaks = data.count(b"\n", place.at, end - 1)
+    return Passage(place.at, end, line, line + breaks, place.path)

@@ -1,0 +1,160 @@
+"""Places in text by lines: log events, table rows, sections under headings, definitions, files of a grep."""
+
+import re
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
+
+from content.kinds import Kind
+from content.places import AIM, LEAST, MOST, Place, cut_between
+
+Cut = Callable[[bytes, int], int]
+Mark = tuple[int, int, str]
+"""A section begins: where, how deep, its title. Only headings have a level above 0, and are shown with it."""
+
+_SLICE = 1 << 16
+_CLIP = 80
+_DEEP = 100
+
+# More are no headings of anything, and would take too long.
+_MOST_MARKS = 100_000
+
+_EVENT = re.compile(
+    rb"\n(?=(?!\s)[^\n]{0,60}?(?:\d\d:\d\d|\d{4}[-/]\d\d[-/]\d\d|\b\d{9,})"
+    rb"|[^\w\s]?(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|FATAL|CRITICAL)\b)"
+)
+_PARAGRAPH = re.compile(rb"\n[ \t\r]{0,200}\n(?=[^\n])")
+_ITEM = re.compile(rb"\n(?=[ \t]{0,40}(?:[-*+]|\d{1,3}[.)]) )|\n[ \t\r]{0,200}\n(?=[^\n])")
+_BLOCK_TAG = re.compile(
+    rb"(?=<(?:h[1-6]|p|div|section|article|table|tr|ul|ol|li|pre|form|script|style)\b)", re.IGNORECASE
+)
+_FILE = re.compile(rb"[\w./@+~-]{1,300}?[:-](?=\d{1,8}[:-])|[\w./@+~-]{1,300}:")
+
+_HEADING = re.compile(rb"^(#{1,6}) +(\S[^\n]{0,300})|^(```|~~~)", re.MULTILINE)
+_HTML_HEADING = re.compile(rb"<(title|h[1-6])\b[^<>]{0,300}>", re.IGNORECASE)
+_TAG = re.compile(rb"<[^>]{0,300}>")
+_DEFINITION = re.compile(
+    rb"^([ \t]{0,8})((?:export |default |public |private |protected |static |abstract |async |"
+    rb"pub(?:\([a-z]+\))? )*+"
+    rb"(?:class|def|function|fn|func|interface|struct|enum|trait|impl|type|module|namespace) [^\n]{1,200})",
+    re.MULTILINE,
+)
+
+
+def places(data: bytes, kind: Kind) -> Iterator[Place]:
+    cut = _CUTS.get(kind, cut_between)
+    marks = _MARKS[kind](data) if kind in _MARKS else iter(())
+    at, trail = 0, _Trail()
+    for mark, level, title in chain(marks, ((len(data), 0, ""),)):
+        # What is too short to stand alone goes with what follows it.
+        while at < mark and (mark - at >= LEAST // 2 or mark == len(data)):
+            yield Place(at, str(trail))
+            at = min(cut(data, at), mark)
+        trail.enter(level, title)
+
+
+class _Trail:
+    """The titles that are in force at a place, outermost first."""
+
+    __slots__ = ("_levels", "_text")
+
+    def __init__(self) -> None:
+        self._levels: list[tuple[int, str]] = []
+        self._text = ""
+
+    def enter(self, level: int, title: str) -> None:
+        while self._levels and self._levels[-1][0] >= level:
+            self._levels.pop()
+        self._levels.append((level, title))
+        lead = "#" * level + " " if level > 0 else ""
+        self._text = lead + " › ".join(title for _, title in self._levels if title)
+
+    def __str__(self) -> str:
+        return self._text
+
+
+def _after(pattern: re.Pattern[bytes]) -> Cut:
+    """At the match next to AIM, or between lines where there is none before MOST."""
+
+    def cut(data: bytes, start: int) -> int:
+        best = 0
+        for found in pattern.finditer(data, start + LEAST, start + MOST):
+            if best and found.end() > start + AIM:
+                break
+            best = found.end()
+        return best or cut_between(data, start)
+
+    return cut
+
+
+def _row(data: bytes, start: int) -> int:
+    """At a newline outside of quotes."""
+    place = data.find(b"\n", start + LEAST, start + MOST) + 1
+    while place and data.count(b'"', start, place) % 2:
+        place = data.find(b"\n", place, start + MOST) + 1
+    return place or cut_between(data, start)
+
+
+def _same_file(data: bytes, start: int) -> int:
+    """Hits in one file, as many as there is room for."""
+    name = _FILE.match(data, start)
+    best, place = 0, data.find(b"\n", start, start + MOST) + 1
+    while place and place - start <= AIM:
+        best = place
+        if name is None or not data.startswith(name[0], place):
+            break
+        place = data.find(b"\n", place, start + MOST) + 1
+    return best or cut_between(data, start)
+
+
+def _found(pattern: re.Pattern[bytes], data: bytes) -> Iterator[re.Match[bytes]]:
+    """As finditer, but never long in one step: nobody else could run meanwhile."""
+    start, left = 0, _MOST_MARKS
+    while start < len(data) and left > 0:
+        end = data.rfind(b"\n", start, start + _SLICE) + 1 or start + _SLICE
+        for found in islice(pattern.finditer(data, start, end), left):
+            left -= 1
+            yield found
+        start = end
+
+
+def _headings(data: bytes) -> Iterator[Mark]:
+    fenced = False
+    for found in _found(_HEADING, data):
+        if found[3]:
+            fenced = not fenced
+        elif not fenced:
+            yield found.start(), len(found[1]), _clip(found[2].rstrip(b" #\r"))
+
+
+def _html_headings(data: bytes) -> Iterator[Mark]:
+    for found in _found(_HTML_HEADING, data):
+        level = 1 if found[1].lower() == b"title" else int(found[1][1:])
+        end = data.find(b"</", found.end(), found.end() + 4 * _CLIP)
+        if end > 0:
+            yield found.start(), level, _clip(_TAG.sub(b" ", data[found.end() : end]))
+
+
+def _definitions(data: bytes) -> Iterator[Mark]:
+    for found in _found(_DEFINITION, data):
+        yield found.start(), len(found[1].expandtabs(4)) - _DEEP, _clip(found[2].rstrip(b" {:(\r"))
+
+
+def _clip(title: bytes) -> str:
+    text = " ".join(title.decode("utf-8", "ignore").split())
+    return text if len(text) <= _CLIP else text[: _CLIP - 1] + "…"
+
+
+_CUTS: dict[Kind, Cut] = {
+    Kind.LOG: _after(_EVENT),
+    Kind.CSV: _row,
+    Kind.GREP: _same_file,
+    Kind.MARKDOWN: _after(_ITEM),
+    Kind.HTML: _after(_BLOCK_TAG),
+    Kind.TEXT: _after(_PARAGRAPH),
+    Kind.CODE: _after(_PARAGRAPH),
+}
+_MARKS: dict[Kind, Callable[[bytes], Iterator[Mark]]] = {
+    Kind.MARKDOWN: _headings,
+    Kind.HTML: _html_headings,
+    Kind.CODE: _definitions,
+}

@@ -1,0 +1,162 @@
+"""POST /extract with no model configured: the passages that answer, over HTTP."""
+
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.main import create_app
+from app.runtime import open_runtime
+from app.settings import Settings
+from app.sweeper import sweep
+from tests.conftest import Serve, StillClock
+
+pytestmark = pytest.mark.anyio
+
+LOG = "".join(
+    f"2024-05-01 10:{n // 60 % 60:02}:{n % 60:02} INFO request {n} took {n % 90} ms\n" for n in range(3000)
+)
+FAULTY = LOG.replace(
+    "INFO request 2000 took", "ERROR request 2000 lost its connection to db-7.internal, took"
+)
+ORDERS = json.dumps(
+    {"orders": [{"id": n, "city": f"city {n}", "total": n * 3} for n in range(2000)], "page": 1}
+)
+
+
+async def keep(client: httpx.AsyncClient, text: str, **fields: Any) -> str:
+    sent = {"session_id": "s", "tool_name": "journal", "content": text, **fields}
+    return str((await client.post("/results", json=sent)).json()["handle"])
+
+
+async def ask(client: httpx.AsyncClient, handle: str, extract: str, **fields: Any) -> dict[str, Any]:
+    answer = await client.post("/extract", json={"handle": handle, "extract": extract, **fields})
+    assert answer.status_code == 200, answer.text
+    told: dict[str, Any] = answer.json()
+    return told
+
+
+@pytest.mark.parametrize("mode", ["auto", "retrieve"])
+async def test_a_question_is_answered_with_no_model(client: httpx.AsyncClient, mode: str) -> None:
+    handle = await keep(client, FAULTY)
+    told = await ask(client, handle, "Which host was the connection lost to?", mode=mode)
+    frame = f"ABSTRACT FROM TOOL OUTPUT journal WITH HANDLE {handle}, STRATEGY:retrieve:\n\n"
+    assert told["text"] == frame + told["body"]
+    assert "ERROR request 2000 lost its connection to db-7.internal, took 20 ms\n" in told["body"]
+    assert re.search(r"^\[lines \d+-\d+\]$", told["body"], re.MULTILINE)
+    assert (told["status"], told["strategy"], told["warnings"]) == ("complete", "retrieve", [])
+    assert told["usage"] == {"llm_calls": 0, "input_tokens": 0, "output_tokens": 0, "cost_usd": 0.0}
+    assert 0 < told["coverage"]["ratio"] < 0.2
+    assert told["coverage"]["missing"] == []
+
+
+async def test_all_that_is_shown_stands_in_the_result(client: httpx.AsyncClient) -> None:
+    handle = await keep(client, ORDERS)
+    told = await ask(client, handle, 'total of "city 1234"')
+    assert '"city": "city 1234", "total": 3702' in told["body"]
+    heads = re.findall(
+        r"^\[line 1, bytes (\d+)-(\d+)(?: · (\$[^\]]*\]?[^\]]*))?\]\n", told["body"], re.MULTILINE
+    )
+    assert len(heads) >= 3
+    for start, end, _ in heads:
+        span = {"Range": f"bytes={start}-{int(end) - 1}"}
+        piece = (await client.get(f"/results/{handle}/content", headers=span)).text
+        assert piece in told["body"]
+    assert any(re.fullmatch(r"\$\.orders\[123\d\]", path) for *_, path in heads)
+
+
+async def test_nothing_found_is_an_answer_that_says_what_there_is(client: httpx.AsyncClient) -> None:
+    told = await ask(client, await keep(client, ORDERS), "velocity of swallows", require_complete=True)
+    assert told["body"].startswith("NO RELEVANT DATA FOUND\nNowhere in the data: velocity, swallows.\n")
+    assert "orders: array of 2000" in told["body"]
+    assert told["status"] == "complete"
+
+
+async def test_content_blocks_are_searched_like_any_text(client: httpx.AsyncClient) -> None:
+    image = {"type": "image", "data": "iVBORw0KGgo" + "A" * 20_000, "mimeType": "image/png"}
+    blocks = [{"type": "text", "text": FAULTY}, image, {"type": "text", "text": "the end is db-9.internal"}]
+    sent = {"session_id": "s", "tool_name": "journal", "content": blocks}
+    handle = str((await client.post("/results", json=sent)).json()["handle"])
+    body = (await ask(client, handle, "db-9.internal or db-7.internal"))["body"]
+    assert "db-7.internal, took" in body
+    assert "the end is db-9.internal" in body
+
+
+async def test_ranges_narrow_the_question(client: httpx.AsyncClient) -> None:
+    handle = await keep(client, FAULTY + LOG + FAULTY.replace("db-7", "db-8"))
+    size = len(FAULTY) + len(LOG)
+    told = await ask(client, handle, "lost connection", ranges=[{"start": size, "end": size + len(FAULTY)}])
+    assert "db-8.internal" in told["body"]
+    assert "db-7.internal" not in told["body"]
+
+
+async def test_a_shorter_answer_still_holds_the_best(client: httpx.AsyncClient) -> None:
+    handle = await keep(client, FAULTY)
+    window = {"context_window": 900, "buffer_tokens": 0, "max_output_tokens": 0}
+    await client.put("/sessions/s", json=window)
+    told = await ask(client, handle, "connection lost")
+    budget = (await client.get("/sessions/s")).json()["budget"]
+    assert "db-7.internal" in told["body"]
+    assert (told["strategy"], told["status"]) == ("retrieve", "complete")
+    assert budget["used_tokens"] + budget["reserved_tokens"] <= 900
+
+
+async def test_retrieve_can_be_what_is_fallen_back_to(serve: Serve) -> None:
+    async with serve(extract_fallback="retrieve") as client:
+        told = await ask(client, await keep(client, FAULTY), "connection lost", mode="full-chunked")
+    warning = "WARNING: tool_output fallback to retrieve (no model is configured)."
+    assert told["body"].startswith(f"{warning}\n")
+    assert "db-7.internal" in told["body"]
+    assert (told["status"], told["strategy"], told["warnings"]) == ("fallback", "retrieve", [warning])
+
+
+async def test_what_is_too_large_for_its_deadline_falls_back_in_time(client: httpx.AsyncClient) -> None:
+    handle = await keep(client, FAULTY * 40)
+    told = await ask(client, handle, "connection lost", deadline_ms=100)
+    assert told["body"].startswith("WARNING: tool_output fallback to truncate (the deadline passed).\n")
+    assert told["status"] == "fallback"
+
+
+async def test_questions_at_the_same_time_and_after_a_restart_agree(serve: Serve) -> None:
+    async with serve() as client:
+        handle = await keep(client, FAULTY)
+        first = await ask(client, handle, "connection lost")
+        assert (await ask(client, handle, "connection lost"))["body"] == first["body"]
+    async with serve() as client:
+        assert (await ask(client, handle, "connection lost"))["body"] == first["body"]
+
+
+@pytest.fixture
+async def service(tmp_path: Path, clock: StillClock) -> AsyncIterator[Any]:
+    given = Settings(storage_url=f"disk://{tmp_path}/state", retention_seconds=100)
+    async with open_runtime(given, clock) as rt:
+        app = create_app(given, rt)
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://localhost:8377") as client,
+        ):
+            yield rt, client
+
+
+@pytest.mark.parametrize("end", ["delete", "session", "expiry"])
+async def test_an_index_does_not_outlive_its_result(service: Any, clock: StillClock, end: str) -> None:
+    rt, client = service
+    handle = await keep(client, FAULTY)
+    await ask(client, handle, "connection lost")
+    await sweep(rt, left_behind=False)
+    assert rt.indexes.size > 0
+    if end == "delete":
+        await client.delete(f"/results/{handle}")
+    elif end == "session":
+        await client.delete("/sessions/s")
+    else:
+        clock.pass_seconds(101)
+    await sweep(rt, left_behind=False)
+    assert rt.indexes.size == 0
+    gone = await client.post("/extract", json={"handle": handle, "extract": "connection lost"})
+    assert gone.status_code in (404, 410)

@@ -1,0 +1,227 @@
+"""Passages: all of the text, in pieces that follow its structure, each with its lines and its path."""
+
+import json
+import re
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from content.passages import Passage, split
+from content.places import MOST
+
+ITEMS = [
+    {"name": f"item {n}", "price": {"net": n, "currency": "EUR"}, "tags": ["a", "b,c"]} for n in range(40)
+]
+
+
+def texts(data: str, tool_name: str = "") -> dict[str, str]:
+    """The last passage of each path."""
+    encoded = data.encode()
+    return {one.path: encoded[one.start : one.end].decode() for one in split(encoded, tool_name)}
+
+
+def holding(data: str, wanted: str, tool_name: str = "") -> tuple[Passage, str]:
+    encoded = data.encode()
+    at = encoded.index(wanted.encode())
+    found = next(one for one in split(encoded, tool_name) if one.start <= at < one.end)
+    return found, encoded[found.start : found.end].decode()
+
+
+JSON_LIKE = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(max_size=40)
+    | st.just("x" * 900)
+    | st.just('é\n"}' * 99),
+    lambda inner: st.lists(inner, max_size=12) | st.dictionaries(st.text(max_size=12), inner, max_size=12),
+    max_leaves=60,
+)
+SOME_LINES = [
+    *(
+        "",
+        "# Title",
+        "## Part",
+        "def f(x):",
+        "    return 1",
+        "2024-05-01 10:00:00 ERROR x",
+        "\tat a.b(C.java:1)",
+    ),
+    *("a.py:12:hit", "b/c.py:3:hit", 'a,"b', 'c",d', "<h1>One</h1>", "<p>two</p>", "```"),
+    *("日本語" * 80, "w " * 500),
+]
+LINES = st.lists(st.sampled_from(SOME_LINES) | st.text(max_size=300), max_size=60).map("\n".join)
+CUT_ANYWHERE = st.tuples(JSON_LIKE.map(json.dumps), st.integers(0, 4000)).map(
+    lambda given: given[0][: given[1]]
+)
+
+
+@given(
+    JSON_LIKE.map(json.dumps)
+    | JSON_LIKE.map(lambda value: json.dumps(value, indent=2))
+    | LINES
+    | CUT_ANYWHERE
+)
+@settings(max_examples=300, deadline=None)
+def test_passages_are_all_of_the_text_and_cut_no_character(text: str) -> None:
+    data = text.encode()
+    passages = list(split(data))
+    assert [one.start for one in passages] == [0, *(one.end for one in passages)][: len(passages)]
+    assert b"".join(data[one.start : one.end] for one in passages) == data
+    for one in passages:
+        data[one.start : one.end].decode()
+        assert 0 < one.end - one.start <= MOST
+        assert one.line == data.count(b"\n", 0, one.start) + 1
+        assert one.last_line == data.count(b"\n", 0, one.end - 1) + 1
+
+
+@given(st.binary(max_size=4000))
+@settings(max_examples=200, deadline=None)
+def test_bytes_that_are_no_text_get_through_too(data: bytes) -> None:
+    assert b"".join(data[one.start : one.end] for one in split(data)) == data
+
+
+def test_nothing_has_no_passages() -> None:
+    assert list(split(b"")) == []
+
+
+DUMPS: list[Callable[[object], str]] = [json.dumps, lambda value: json.dumps(value, indent=4)]
+
+
+@pytest.mark.parametrize("dump", DUMPS, ids=["one-line", "pretty"])
+def test_records_of_json_have_the_path_of_the_first_in_their_passage(dump: Callable[[object], str]) -> None:
+    data = dump({"total": 40, "items": ITEMS})
+    whole = json.loads(data)
+    paths = [one.path for one in split(data.encode())]
+    assert len(paths) > 5
+    for one in split(data.encode()):
+        if one.path.count("[") != 1 or one.path.count(".") != 1:
+            continue
+        number = int(one.path.removeprefix("$.items[").removesuffix("]"))
+        first = data.encode()[one.start : one.end].decode()
+        assert json.dumps(whole["items"][number]["name"]) in first
+        assert number == 0 or json.dumps(whole["items"][number - 1]["name"]) not in first
+    assert "$.items[3]" in paths or "$.items[2]" in paths
+
+
+def test_indexes_count_what_is_no_record_too() -> None:
+    data = json.dumps(
+        [1, "a,b", {"x": "y" * 200}, [], 5, [6, 7], {"z": "w" * 200}, None, {"last": "v" * 500}]
+    )
+    assert holding(data, '"z"')[0].path == "$[6]"
+    assert holding(data, '"last"')[0].path in ("$[8]", "$[7]")
+
+
+def test_a_long_record_is_taken_apart_by_its_members() -> None:
+    record = {
+        "first": {"text": "a " * 200},
+        "odd key": {"text": "b " * 200},
+        "third": [{"id": n} for n in range(99)],
+    }
+    data = json.dumps([record])
+    assert holding(data, "b b")[0].path in ('$[0]["odd key"]', "$[0].first", "$[0]")
+    assert holding(data, '"id": 90')[0].path.startswith("$[0].third[")
+
+
+def test_many_small_numbers_are_counted_on_the_way() -> None:
+    data = json.dumps({"values": list(range(100_000, 103_000))})
+    passage, text = holding(data, "102500")
+    assert passage.path.startswith("$.values[")
+    assert str(100_000 + int(passage.path[9:-1])) == text.split(",")[0].strip()
+
+
+def test_rows_of_a_literal_are_records_too() -> None:
+    data = str([(n, f"it's {n}", None) for n in range(300)])
+    passage, text = holding(data, "it's 250")
+    assert text.startswith(f"({passage.path[2:-1]}, ")
+    numbers = str([(n, n * 2) for n in range(300)])
+    assert holding(numbers, "(250, 500)")[0].path.startswith("$[")
+
+
+def test_lines_of_a_string_inside_json_are_where_it_is_cut() -> None:
+    log = "\n".join(f"{n} something happened to the service here" for n in range(100))
+    _, text = holding(json.dumps({"stdout": log}), "57 something")
+    assert text.startswith("5")
+    assert text.endswith("\\n")
+
+
+def test_deep_json_keeps_its_outer_paths() -> None:
+    data = '{"a":' * 5000 + "1" + "}" * 5000 + ', "end": ' + json.dumps(ITEMS)
+    assert len(list(split(data.encode()))) > 50
+
+
+def test_a_path_has_an_end() -> None:
+    data = "".join(f'{{"{"k" * 150}{n}":' for n in range(60)) + json.dumps(ITEMS)
+    paths = [one.path for one in split(data.encode())]
+    assert max(map(len, paths)) <= 210
+    assert any(path.startswith("$…") and re.search(r"k59\[\d+\]\Z", path) for path in paths)
+
+
+def test_a_log_event_keeps_its_trace() -> None:
+    trace = "  Traceback:\n    at handler\n    caused by: timeout"
+    data = "".join(f"2024-05-01 10:00:{n:02} ERROR request failed\n{trace} {n}\n" for n in range(50))
+    for one in split(data.encode()):
+        text = data[one.start : one.end]
+        assert text.startswith("2024-")
+        assert text.rstrip().rpartition("\n")[2].startswith("    caused by")
+
+
+def test_a_log_whose_lines_begin_with_a_bracket_is_no_json() -> None:
+    data = "".join(
+        f"[2016-12-19 20:40:{n % 60:02},176] INFO Rolled segment {n} (kafka.log.Log)\n" for n in range(60)
+    )
+    assert {one.path for one in split(data.encode())} == {""}
+    assert all(data[one.start] == "[" for one in split(data.encode()))
+
+
+def test_a_row_of_csv_is_not_cut_inside_its_quotes() -> None:
+    cells = (f'"two\n\nlines, {n}"' if n % 9 == 5 else f"one line {n}" for n in range(90))
+    rows = "".join(f"{n},{cell},x{'y' * 60}\n" for n, cell in enumerate(cells))
+    for one in split(("id,text,more\n" + rows).encode()):
+        text = ("id,text,more\n" + rows)[one.start : one.end]
+        assert text.count('"') % 2 == 0
+
+
+MARKDOWN = "# Guide\nintro\n\n## Install\n\n```sh\n# no heading\napt install it\n```\n\n## Use\nrun it\n"
+
+
+def test_sections_of_markdown_carry_their_headings() -> None:
+    long = MARKDOWN.replace("intro", "intro " * 40).replace("run it", "run it " * 40)
+    assert holding(long, "intro intro")[0].path == "# Guide"
+    assert holding(long, "run it run")[0].path == "## Guide › Use"
+    assert holding(MARKDOWN * 9, "apt install")[0].path.startswith("#")
+
+
+def test_sections_of_html_carry_their_headings() -> None:
+    body = "<p>" + "some words " * 20 + "</p>\n"
+    head = f"<!DOCTYPE html><html><title>Site</title>\n{body}<h2>Prices &amp; plans</h2>\n"
+    data = f"{head}{body}<p>the target</p>{body}"
+    assert holding(data, "the target")[0].path == "## Site › Prices &amp; plans"
+
+
+def test_code_carries_its_definitions() -> None:
+    method = "    def {}(self, value):\n" + "        if (value) {{ }}\n        return value\n" * 6 + "\n"
+    data = "import os\n\nclass Store:\n" + "".join(map(method.format, ("open", "close", "sweep")))
+    assert holding(data, "def close")[0].path == "class Store › def close(self, value)"
+
+
+def test_hits_of_a_grep_stay_with_their_file() -> None:
+    data = "".join(f"src/file_{n // 7}.py:{n}:    value = compute({n})\n" for n in range(70))
+    for one in split(data.encode(), "grep"):
+        names = {line.split(":")[0] for line in data[one.start : one.end].splitlines()}
+        assert len(names) == 1
+
+
+def test_one_line_of_any_size_is_cut_between_words() -> None:
+    data = "word " * 5000
+    for one in list(split(data.encode()))[:-1]:
+        assert data[one.end - 1] == " "
+    assert max(one.end - one.start for one in split(b"x" * 50_000)) <= MOST
+
+
+def test_documents_one_to_a_line_are_not_mixed() -> None:
+    data = "".join(json.dumps({"id": n, "text": "t" * 150}) + "\n" for n in range(40))
+    for one in split(data.encode()):
+        assert data[one.start : one.end].startswith('{"id"')

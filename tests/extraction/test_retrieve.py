@@ -1,0 +1,305 @@
+"""retrieve: the passages that answer, verbatim, within the cap; and what is said when there are none."""
+
+import asyncio
+import json
+import re
+import threading
+from dataclasses import replace
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from content.opaque import opaque
+from content.passages import split
+from domain.extraction import Answer, ExtractStatus, Mode, Span
+from extraction import excerpts, ladder, passage_index, retrieve
+from extraction.indexes import Indexes
+from extraction.passage_index import PassageIndex, Stopped
+from extraction.source import Source
+from extraction.task import StrategyFailed
+from tests.extraction.acting import stored_text, task_of
+
+pytestmark = pytest.mark.anyio
+
+WORDS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa")
+FILLER = "".join(
+    f"{n:05} {WORDS[n % 10]} {WORDS[n // 10 % 10]} {WORDS[n // 100 % 10]} did nothing of note\n"
+    for n in range(3000)
+)
+
+
+def with_needle(needle: str, line: int = 2000) -> str:
+    lines = FILLER.splitlines(keepends=True)
+    return "".join((*lines[:line], needle + "\n", *lines[line:]))
+
+
+async def asked(text: str, extract: str, max_bytes: int = 4000, ranges: tuple[Span, ...] = ()) -> Answer:
+    return await retrieve.answer(
+        await task_of(text, None, extract=extract, max_bytes=max_bytes, ranges=ranges)
+    )
+
+
+FOUND = [
+    ("the negotiation with the peer failed", "Why did negotiating fail?"),
+    ("getUserName returned null", "get user name"),
+    ("see getUserName there", "What does `getUserName` say?"),
+    ("user_name=anna", "the userName"),
+    ("fastapi 0.136.3 python", "Which release of FastAPI is installed?"),
+    ("set by PostgreSQL itself", "postgresql"),
+    ("No changelog entries found.", "What if the change log is empty?"),
+    ("the city of Harkiv", "What is said of Kharkiv?"),
+    ("timeout after 30 s", "Which tiemout was hit?"),
+    ("Straße nach Köln", "koln"),
+    ("score 0.2287 at iteration 27", "score 0.2287"),
+    ("test-2 in 122 ms", "partition test-2"),
+    ("exit code 137", r"exit code \d+"),
+    ("exit code 137", r"oomkill|code\s1\d7|segv"),
+    ("connection timed out", "connection refused|connection timed out|broken pipe"),
+    ("E4711 here", "Where are E\\d{4}, and why?"),
+    ("Apr  6 17:20 login", "on April 6th"),
+    ("disk full: FATAL", "What went wrong?"),
+    ("price: 12.50", "the price"),
+    ("北京南 -> 天津 历时：00:34", "从北京南到天津多长时间？"),
+    ("東京都の天気は晴れ", "東京の天気"),
+    ("서울에서 부산까지 두 시간", "부산까지 얼마나"),
+    ("Москва: снег", "москва"),
+    (r'{"log": "first\nneedle here\tand"}', "needle"),
+    (r'{"name": "caf\u00e9 central"}', "café"),
+    ('quoted "exactly these words" here', 'find "exactly these words"'),
+    ("ratio=50% of [x] (y) * {z}", "ratio 50% [x] (y) * {z} \" ' NEAR AND OR NOT"),
+]
+
+
+@pytest.mark.parametrize(("needle", "extract"), FOUND)
+async def test_what_is_asked_for_is_found(needle: str, extract: str) -> None:
+    answer = await asked(with_needle(needle), extract)
+    assert needle in answer.body
+    assert (answer.strategy, answer.status) == (Mode.RETRIEVE, ExtractStatus.COMPLETE)
+    assert 0 < answer.coverage.ratio < 0.5
+    assert 0 < answer.coverage.chunks_ok < answer.coverage.chunks_total
+
+
+async def test_passages_stand_in_order_under_their_lines_with_gaps_marked() -> None:
+    lines = with_needle("a first needle", 500).splitlines()
+    lines[1500] = "a second needle"
+    text = "\n".join(lines)
+    body = (await asked(text, "Where are needles?")).body
+    assert body.index("a first needle") < body.index("a second needle")
+    heads = re.findall(r"^\[lines? (\d+)(?:-(\d+))?\]\n(.*?)(?=^\[)", body, re.MULTILINE | re.DOTALL)
+    assert len(heads) >= 3
+    for first, last, shown in heads:
+        assert shown == "".join(f"{line}\n" for line in lines[int(first) - 1 : int(last or first)])
+    assert body.count("[...]\n") >= len(heads) - 1
+    best = re.search(
+        r"\[The best of \d+ passages, in their order; first of all: lines (\d+)-(\d+)\.\]\Z", body
+    )
+    assert best
+    assert "needle" in "".join(lines[int(best[1]) - 1 : int(best[2])])
+
+
+ITEMS = [{"name": f"item {n}", "price": n * 7, "note": "nothing of note " * 5} for n in range(300)]
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+async def test_passages_of_json_stand_under_their_path(indent: int | None) -> None:
+    body = (await asked(json.dumps({"items": ITEMS}, indent=indent), 'What does "item 217" cost?')).body
+    before, _, after = body.partition('"item 217"')
+    path = re.findall(r" · \$\.items\[(\d+)\]\]\n", before)[-1]
+    assert int(path) in (216, 217)
+    assert '"price": 1519' in after[:60]
+    assert ("bytes" in before) == (indent is None)
+
+
+async def test_the_beginning_is_shown_too_where_there_is_room() -> None:
+    rows = "".join(f"{n},name {n},{n * 3}\n" for n in range(2000))
+    answer = await asked("id,label,amount\n" + rows, "name 1234")
+    assert answer.body.startswith("[lines 1-")
+    assert "\nid,label,amount\n" in answer.body
+    assert "1234,name 1234,3702" in answer.body
+    assert "id,label" not in (await asked("id,label,amount\n" + rows, "name 1234", 700)).body
+
+
+async def test_words_that_the_data_has_nowhere_are_named() -> None:
+    body = (await asked(with_needle("the scanner is grype"), "Which scanner made the sbom?")).body
+    assert body.endswith(" Nowhere in it: sbom.]")
+
+
+async def test_nothing_found_says_what_there_is_instead() -> None:
+    data = json.dumps({"items": ITEMS, "total": 300})
+    answer = await asked(data, "population of Nigeria")
+    assert answer.body.startswith("NO RELEVANT DATA FOUND\nNowhere in the data: population, nigeria.\n")
+    assert f"The data has {len(data)} bytes in one line." in answer.body
+    assert "items: array of 300" in answer.body
+    assert answer.body.endswith(data[:1000])
+    assert (answer.status, answer.strategy) == (ExtractStatus.COMPLETE, Mode.RETRIEVE)
+
+
+async def test_of_what_hardly_exceeds_the_cap_nothing_found_shows_most() -> None:
+    answer = await asked("no interest\n" * 250 + "Longyearbyen\n" + "no interest\n" * 50, "Svalbard", 3500)
+    assert answer.body.startswith("NO RELEVANT DATA FOUND\n")
+    assert "Longyearbyen" in answer.body
+
+
+PDF = "%PDF-1.7\n%\ufffd\ufffd\n" + "1 0 obj <</Length 5>> stream x\ufffd\x01\x02 endstream\n" * 300
+PNG = "iVBORw0KGgo" + "AAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ" * 300
+GARBAGE = [
+    (PDF, "a PDF file read as text"),
+    ("\ufffdPNG\r\n\x1a\n" + "\ufffd\x00IHDR" * 900, "a PNG image read as text"),
+    (PNG, "a PNG image in base64"),
+    (f"data:image/png;base64,{PNG}", "a PNG image in base64"),
+    ("QmFzZTY0IGlzIG5vIHRleHQgdGhhdCBhbnlib2R5IGNvdWxkIHJlYWQ" * 90, "base64"),
+    ("PK\x03\x04\x14\x00" + "\ufffdword/document.xml" * 300, "a ZIP archive"),
+]
+
+
+@pytest.mark.parametrize(("data", "name"), GARBAGE)
+async def test_garbage_is_named_and_not_shown(data: str, name: str) -> None:
+    answer = await asked(data, "image width document stream base64")
+    assert answer.body.startswith(f"NO RELEVANT DATA FOUND\nThe data ({len(data.encode())} bytes) is {name}")
+    assert len(answer.body) < 300
+    assert answer.status is ExtractStatus.COMPLETE
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "a" * 9000, "-" * 9000, "supercalifragilistic", "aB3" * 2700 + "!", FILLER, json.dumps(ITEMS)],
+)
+def test_text_is_no_garbage(text: str) -> None:
+    assert opaque(text.encode()) == ""
+
+
+async def test_what_is_mostly_no_text_is_searched_and_said_to_be_so() -> None:
+    body = (await asked("\x01\x02\x03\x04 junk\n" * 2000 + "serial: 4711\n", "serial")).body
+    assert body.startswith("[Much of the data is no text")
+    assert "serial: 4711" in body
+
+
+async def test_what_fits_is_shown_whole() -> None:
+    answer = await asked("just this\n", "something else")
+    assert (answer.body, answer.status, answer.coverage.ratio) == ("just this\n", ExtractStatus.COMPLETE, 1.0)
+    assert (await asked("", "anything")).body == "NO RELEVANT DATA FOUND\nThe data is empty."
+
+
+async def test_only_the_ranges_asked_about_are_looked_at() -> None:
+    text = with_needle("the needle", 100) + with_needle("the other needle", 2500)
+    span = Span(len(text) // 2, len(text))
+    body = (await asked(text, "needle", ranges=(span,))).body
+    assert "the other needle" in body
+    assert "the needle" not in body
+    head = re.search(r"\[bytes (\d+)-(\d+)\]\n(?:(?!\[).*\n)*?the other needle", body)
+    assert head
+    assert text.encode()[int(head[1]) : int(head[2])].decode() in body
+
+
+async def test_what_is_too_large_to_hold_is_left_to_the_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retrieve, "MOST_BYTES", 1000)
+    with pytest.raises(StrategyFailed, match="too many to search at once; ask about `ranges`"):
+        await asked(FILLER, "needle")
+
+
+async def test_without_full_text_search_the_fallback_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passage_index, "_SCHEMA", "CREATE VIRTUAL TABLE passages USING fts99(body);")
+    answer = await ladder.answer(await task_of(FILLER, None), Mode.AUTO)
+    warning = (
+        "WARNING: tool_output fallback to truncate (the full-text search of this machine's SQLite failed)."
+    )
+    assert answer.body.startswith(f"{warning}\n00000")
+
+
+@pytest.mark.parametrize("max_bytes", [0, 1, 20, 60, 100, 150, 300, 1000, 12_000])
+@pytest.mark.parametrize("extract", ["needle", "nowhere to be found"])
+async def test_the_body_is_within_its_cap(max_bytes: int, extract: str) -> None:
+    answer = await asked(with_needle("日本語 needle"), extract, max_bytes)
+    assert len(answer.body.encode()) <= max_bytes
+    if extract == "needle":
+        assert answer.status is (ExtractStatus.COMPLETE if max_bytes >= 1000 else ExtractStatus.PARTIAL)
+
+
+@given(st.text(max_size=6000), st.integers(0, 3000))
+@settings(max_examples=100, deadline=None)
+def test_whatever_the_text_what_is_shown_is_its_own(text: str, max_bytes: int) -> None:
+    data = text.encode("utf-8", "replace")
+    source = Source(*asyncio.run(stored_text(data.decode())))
+    best = excerpts.chosen(source, data, split(data), max_bytes)
+    shown = excerpts.shown(source, data, best)
+    assert all(data[one.start : one.end].decode() in shown for one in best)
+    assert len(shown.encode()) <= max_bytes + len(excerpts.GAP)
+
+
+HOSTILE = [
+    "[" * 50_000,
+    '{"a":' * 20_000,
+    '{"a": "' + "\\" * 60_000,
+    '["' + '"' * 60_000,
+    "<h1>" * 20_000,
+    "# a\n" * 20_000,
+    "a\n" * 50_000,
+    "aB" * 40_000,
+    "[" + "1," * 50_000,
+    "\n" * 60_000,
+    "😀" * 20_000,
+    "a" * 100_000,
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: repr(text[:8]))
+@pytest.mark.parametrize(
+    "extract", ["a", '"', "\\", "(((", "*", "a|b", "[" * 300, "\x00", "x" * 60_000, "NOT NEAR("]
+)
+async def test_hostile_text_and_questions_are_answered(text: str, extract: str) -> None:
+    answer = await asked(text, extract, 2000)
+    assert answer.strategy is Mode.RETRIEVE
+    assert len(answer.body.encode()) <= 2000
+
+
+async def test_a_second_question_needs_no_second_index() -> None:
+    task = await task_of(with_needle("the needle"), None, extract="needle", max_bytes=4000)
+    first = await retrieve.answer(task)
+    size = task.indexes.size
+    assert size > 0
+    data = await task.source.read(0, task.source.size)
+    kept = await task.indexes.of(task.source, data)
+    assert await retrieve.answer(task) == first
+    assert await task.indexes.of(task.source, data) is kept
+    other = await retrieve.answer(replace(task, extract="the word kappa"))
+    assert "kappa" in other.body
+    assert task.indexes.size == size
+
+
+async def test_questions_at_the_same_time_share_one_index() -> None:
+    task = await task_of(FILLER, None)
+    built = await asyncio.gather(*(task.indexes.of(task.source, FILLER.encode()) for _ in range(5)))
+    assert all(index is built[0] for index in built)
+
+
+async def test_an_index_that_nobody_waits_for_is_not_built_to_its_end() -> None:
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(Stopped):
+        PassageIndex(FILLER.encode(), "", stop)
+    task = await task_of(FILLER * 50, None)
+    with anyio.move_on_after(0.01):
+        await task.indexes.of(task.source, (FILLER * 50).encode())
+    assert task.indexes.size == 0
+    assert "kappa" in (await retrieve.answer(replace(task, extract="kappa"))).body
+
+
+async def test_indexes_are_kept_as_far_as_there_is_room_and_while_their_result_lives() -> None:
+    store, stored = await stored_text(FILLER)
+    task = await task_of(FILLER, None)
+    data = FILLER.encode()
+    nothing = Indexes(max_bytes=1000)
+    await nothing.of(task.source, data)
+    assert nothing.size == 0
+    one = (await Indexes().of(task.source, data)).size
+    few = Indexes(max_bytes=int(one * 1.5))
+    await few.of(task.source, data)
+    await few.of((await task_of(FILLER, None, ranges=[Span(0, len(data) - 1)])).source, data[:-1])
+    assert 0 < few.size <= 1.5 * one
+    await few.sweep(store)
+    assert few.size > 0
+    await store.delete(stored.tenant, stored.handle)
+    await few.sweep(store)
+    assert few.size == 0
