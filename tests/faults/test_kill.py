@@ -186,8 +186,8 @@ async def test_a_service_that_answers_too_early_or_writes_in_place_is_found_out(
     services: Services, tmp_path: Path, fault: str, seen: Callable[[Campaign], list[str]]
 ) -> None:
     campaign = Campaign(services, tmp_path / "state", 7, (str(BROKEN), fault), share_deleted=0)
-    # The check after every kill sees it already, where a body stands half-written. On a busy machine a life may
-    # be too short for an answer.
+    # The check after every kill sees it already, where a body stands half-written. On a busy machine a life
+    # may be too short for an answer.
     for _ in range(5):
         with contextlib.suppress(AssertionError):
             await campaign.live(load_seconds=0.7)
