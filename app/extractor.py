@@ -7,12 +7,13 @@ from functools import partial
 
 import anyio
 
+from app.entries import entry_about
 from app.lookup import look_up
 from app.model_calls import SessionFindings, book_call
 from app.runs import Watch
 from app.runtime import Runtime
 from content import cut
-from domain.accounting import AccountingEntry, EntryDetails, EntryStatus, EntryType, split_tool_name
+from domain.accounting import EntryStatus, EntryType
 from domain.errors import Conflict, Incomplete, SessionEnded, SpillgateError, StoreUnavailable
 from domain.extraction import Answer, Coverage, ExtractStatus, LlmUsage, Mode, Question
 from domain.llm import LlmCall
@@ -197,25 +198,18 @@ class _Asking:
 
     def _charge(self, answer: Answer, text: str, tokens: int) -> Charge:
         stored, now = self.stored, self.rt.clock()
-        server, tool = split_tool_name(stored.tool_name)
-        entry = AccountingEntry(
-            id=self.rt.new_entry_id(),
-            type=EntryType.EXTRACT,
-            timestamp=now,
-            tenant=stored.tenant,
-            session_id=stored.handle.session_id,
-            tool_name=stored.tool_name,
+        about = entry_about(self.rt, stored, EntryType.EXTRACT, now)
+        entry = replace(
+            about,
             latency=now - self.started,
-            mcpServer=server,
-            command=tool,
             charactersIn=len(self.question.extract),
             charactersOut=len(text),
             tokens_out=tokens,
             tokens_saved=-tokens,
             model=self.entered.session.model,
             strategy=answer.strategy,
-            details=EntryDetails(
-                tool_output_handle=str(stored.handle),
+            details=replace(
+                about.details,
                 truncated=answer.coverage.ratio < 1,
                 bytes=len(text.encode()),
                 lines=text.count("\n") + 1,

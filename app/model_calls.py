@@ -1,7 +1,10 @@
 """What an extraction leaves behind: a line for each model call, and its findings."""
 
+from dataclasses import replace
+
+from app.entries import entry_about
 from app.runtime import Runtime
-from domain.accounting import AccountingEntry, EntryDetails, EntryStatus, EntryType, split_tool_name
+from domain.accounting import EntryStatus, EntryType
 from domain.handles import SessionKey
 from domain.llm import LlmCall
 from domain.ports import Ledger
@@ -10,21 +13,13 @@ from domain.results import StoredResult
 
 async def book_call(rt: Runtime, stored: StoredResult, call: LlmCall) -> None:
     """Its tokens lessen what was saved, whichever model they were spent on."""
-    server, tool = split_tool_name(stored.tool_name)
     tokens = call.tokens.input + call.tokens.output
     rt.metrics.called(call)
     await rt.ledger.append(
-        AccountingEntry(
-            id=rt.new_entry_id(),
-            type=EntryType.LLM,
-            timestamp=call.timestamp,
-            tenant=stored.tenant,
-            session_id=stored.handle.session_id,
-            tool_name=stored.tool_name,
+        replace(
+            entry_about(rt, stored, EntryType.LLM, call.timestamp),
             status=EntryStatus.OK if call.error is None else EntryStatus.FAILED,
             latency=call.latency,
-            mcpServer=server,
-            command=tool,
             tokens_in=call.tokens.input,
             tokens_out=call.tokens.output,
             tokens_saved=-tokens,
@@ -34,7 +29,6 @@ async def book_call(rt: Runtime, stored: StoredResult, call: LlmCall) -> None:
             tokens=call.tokens,
             cost_usd=call.cost_usd,
             error=call.error,
-            details=EntryDetails(tool_output_handle=str(stored.handle)),
         )
     )
 

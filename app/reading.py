@@ -2,14 +2,16 @@
 
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
 import anyio
 
+from app.entries import entry_about
 from app.runtime import Runtime
 from content.greppable import Greppable
-from domain.accounting import AccountingEntry, EntryDetails, EntryType, split_tool_name
+from domain.accounting import EntryType
 from domain.errors import StorageError
 from domain.results import StoredResult
 
@@ -53,23 +55,16 @@ async def account_read(rt: Runtime, stored: StoredResult, size: int, chars: int)
     measure = stored.measure
     tokens = -(-size * measure.tokens // max(measure.bytes, 1))
     rt.metrics.spent(tokens)
-    server, tool = split_tool_name(stored.tool_name)
-    entry = AccountingEntry(
-        id=rt.new_entry_id(),
-        type=EntryType.READ,
-        timestamp=rt.clock(),
-        tenant=stored.tenant,
-        session_id=stored.handle.session_id,
-        tool_name=stored.tool_name,
-        mcpServer=server,
-        command=tool,
+    entry = entry_about(rt, stored, EntryType.READ, rt.clock())
+    read = replace(
+        entry,
         charactersOut=chars,
         tokens_out=tokens,
         tokens_saved=-tokens,
-        details=EntryDetails(tool_output_handle=str(stored.handle), bytes=size, tokens=tokens),
+        details=replace(entry.details, bytes=size, tokens=tokens),
     )
     try:
-        await rt.ledger.append(entry)
+        await rt.ledger.append(read)
     except StorageError as error:
         rt.metrics.refused(error.code)
         rt.readiness.doubt()
