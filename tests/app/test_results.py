@@ -281,6 +281,27 @@ async def test_text_is_answered_only_to_who_would_rather_have_it(
     assert answer.headers["content-type"] == media
 
 
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("a \u00e9\r\nb", "a \u00e9\r\nb"),
+        ("", ""),
+        ("wide " * 5000, "wide " * 5000),
+        ("wide " * 700_000, "wide " * 700_000),
+        ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "a\nb"),
+    ],
+    ids=["small", "empty", "decoded at once", "in pieces", "blocks"],
+)
+async def test_what_passes_as_json_is_answered_as_text_to_who_asks_for_it(
+    client: httpx.AsyncClient, content: object, text: str
+) -> None:
+    sent = {"tool_name": "t", "content": content, "policy": {"max_bytes": 0}}
+    for prefer in ("", "return=minimal"):
+        answer = await client.post("/results", json=sent, headers={"Accept": "text/plain", "Prefer": prefer})
+        assert (answer.status_code, answer.headers["spillgate-outcome"]) == (200, "pass")
+        assert answer.text == text
+
+
 async def test_a_refused_policy_changes_nothing_of_the_session(client: httpx.AsyncClient) -> None:
     await post(client, "x", session_id="s", context={"used_tokens": 1, "turn": 1})
     before = (await client.get("/sessions/s")).json()["budget"]
