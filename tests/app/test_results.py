@@ -153,6 +153,26 @@ async def test_stored_content_blocks_keep_every_block(client: httpx.AsyncClient)
     assert json.loads(block) == image
 
 
+@pytest.mark.parametrize(
+    ("sent", "text"),
+    [
+        (rb"\ud83d\ude00\ude00", "\U0001f600\ufffd"),
+        (rb"\uD83D\uDE00 \uD83D", "\U0001f600 \ufffd"),
+        (rb"\ud83d\ud83d\ude00", "\ufffd\U0001f600"),
+        (rb"\\ud800 \udfff", "\\ud800 \ufffd"),
+        (rb"\\\\\ud800\\\\ud800", "\\\\\ufffd\\\\ud800"),
+        (rb"\\\ud800\n\"\/", '\\\ufffd\n"/'),
+    ],
+)
+async def test_only_surrogates_that_are_alone_are_replaced(
+    client: httpx.AsyncClient, sent: bytes, text: str
+) -> None:
+    body = b'{"tool_name": "t", "content": "%b"}' % sent
+    answer = await client.post("/results", content=body, headers={"Content-Type": "application/json"})
+    assert answer.json()["content"] == text
+    assert answer.json()["complete"] is False
+
+
 async def test_a_lone_surrogate_becomes_u_fffd_with_a_warning(client: httpx.AsyncClient) -> None:
     body = rb'{"tool_name": "t", "content": "a\ud83d b \\ud83d \ud83d\ude00"}'
     answer = await client.post("/results", content=body, headers={"Content-Type": "application/json"})
