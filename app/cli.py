@@ -2,6 +2,7 @@
 seconds, and the whole service would cost it half a second of processor time."""
 
 import argparse
+import io
 import json
 import os
 import sys
@@ -20,6 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 1 not healthy or not in order, 2 a setting or argument that cannot be honoured."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    _print_anything()
     try:
         status = COMMANDS[options.command](options)
         sys.stdout.flush()
@@ -31,6 +33,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return status
+
+
+def _print_anything() -> None:
+    """A result may hold characters that the terminal's encoding has not: they are shown as escapes."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -19,6 +19,8 @@ _SCRIPT = Path(__file__).with_name("parser_child.py")
 _ENVIRONMENT = ("PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH")
 # The child's own bound is processor time; this one is for a machine that gives it none.
 _SECONDS = 10.0
+# Ordinary source takes a tenth of it: whoever waits longer waits behind hostile ones.
+_PATIENCE_SECONDS = 0.5
 
 
 class Found(NamedTuple):
@@ -41,24 +43,27 @@ class Parsed:
 
 
 class Parser:
-    """One child for all threads, started when first asked and again after its death. Threads wait for each
-    other, for as long as the child may take: a quarter of a second of its processor time. Nothing is held
-    of the interpreter meanwhile."""
+    """One child for all threads, started when first asked and again after its death. It may take a quarter of
+    a second of processor time; threads wait half a second for their turn. Nothing is held of the interpreter
+    meanwhile."""
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
 
     def definitions(self, grammar: Grammar, text: bytes) -> Parsed | None:
-        """None: it could not be parsed within its bounds."""
+        """None: it could not be parsed within its bounds, or its turn did not come."""
         asked = json.dumps((grammar.module, grammar.function, grammar.query, grammar.names)).encode()
-        with self._turn:
-            try:
-                broken, found = json.loads(self._answer(asked, text))
-                return Parsed(broken, [Found(*definition) for definition in found])
-            except (OSError, EOFError, ValueError):
-                self._end()
-                return None
+        if not self._turn.acquire(timeout=_PATIENCE_SECONDS):
+            return None
+        try:
+            broken, found = json.loads(self._answer(asked, text))
+            return Parsed(broken, [Found(*definition) for definition in found])
+        except (OSError, EOFError, ValueError):
+            self._end()
+            return None
+        finally:
+            self._turn.release()
 
     def close(self) -> None:
         with self._turn:

@@ -94,6 +94,9 @@ async def _from_json(request: Request, headers: Headers) -> Response:
         sent, warnings = await anyio.to_thread.run_sync(read_result, body, limiter=rt.scanning)
     result = _tool_result(request, headers, sent)
     governed = await govern(result, _pieces(sent.content, rt), rt)
+    if governed.outcome.text is None and _wants_text(headers):
+        whole = "".join([piece async for piece in _pieces(sent.content, rt)])
+        governed = governed._replace(content=whole.encode())
     return _answer(headers, governed, sent.content, warnings)
 
 
@@ -265,7 +268,8 @@ def _answer(
     more = {} if outcome.handle is None else {"Location": f"/results/{outcome.handle}"}
     if _wants_text(headers):
         more |= spillgate_headers(outcome)
-        text = outcome.text.encode() if outcome.text is not None else governed.content
+        text = governed.content if outcome.text is None else outcome.text.encode()
+        assert text is not None
         return Response(text, status, more, media_type="text/plain; charset=utf-8")
     if outcome.text is not None:
         content: Raw | msgspec.UnsetType = Raw(encode(outcome.text))

@@ -148,3 +148,14 @@ def test_what_cannot_be_tried_is_refused_with_a_reason(
         path.write_bytes(content)
     assert main(["try", str(path), *options]) == status
     assert said in capsys.readouterr().err
+
+
+def test_what_a_terminal_cannot_show_is_shown_as_escapes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "wide.txt"
+    path.write_text("\U0001f600\n" * 5000)
+    printed = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(printed, encoding="ascii"))
+    assert main(["try", str(path), "--show", "cap"]) == 0
+    assert b"\\U0001f600\n\\U0001f600\n" in printed.getvalue()

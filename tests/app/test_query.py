@@ -1,13 +1,18 @@
 """Queries over stored data, over HTTP."""
 
 import json
+import os
+import sys
+from pathlib import Path
 from typing import Any
 
 import anyio
 import httpx
 import pytest
 
+from app.main import create_app
 from extraction import querying
+from tests.app.edge_support import head, served, settings_of, wait_for
 from tests.conftest import StillClock
 
 pytestmark = pytest.mark.anyio
@@ -211,6 +216,30 @@ async def test_the_service_answers_while_hostile_queries_run(
             await anyio.sleep(0.01)
     assert refused == [422] * 4
     assert answered > 50
+
+
+def test_who_hangs_up_ends_the_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    began = tmp_path / "began"
+    endless = f"import os, time; open({str(began)!r}, 'w').write(f'{{os.getpid()}}\\n'); time.sleep(600)"
+    monkeypatch.setattr(querying, "_COMMAND", (sys.executable, "-c", endless))
+    settings = settings_of()
+    app = create_app(settings)
+    app.state.codes = []
+    with served(app, settings) as service:
+        content = {"tool_name": "t", "content": "[1]", "policy": {"max_bytes": 1}}
+        handle = httpx.post(f"{service.url}/results", json=content, trust_env=False).json()["handle"]
+        with service.connect() as sock:
+            sock.sendall(head("GET", f"/results/{handle}/query?expression=@"))
+            wait_for(lambda: began.exists() and began.read_text().endswith("\n"))
+        wait_for(lambda: not runs(int(began.read_text())))
+
+
+def runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 async def test_hostile_text_in_the_data_is_answered_as_json(client: httpx.AsyncClient) -> None:

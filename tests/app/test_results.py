@@ -153,6 +153,26 @@ async def test_stored_content_blocks_keep_every_block(client: httpx.AsyncClient)
     assert json.loads(block) == image
 
 
+@pytest.mark.parametrize(
+    ("sent", "text"),
+    [
+        (rb"\ud83d\ude00\ude00", "\U0001f600\ufffd"),
+        (rb"\uD83D\uDE00 \uD83D", "\U0001f600 \ufffd"),
+        (rb"\ud83d\ud83d\ude00", "\ufffd\U0001f600"),
+        (rb"\\ud800 \udfff", "\\ud800 \ufffd"),
+        (rb"\\\\\ud800\\\\ud800", "\\\\\ufffd\\\\ud800"),
+        (rb"\\\ud800\n\"\/", '\\\ufffd\n"/'),
+    ],
+)
+async def test_only_surrogates_that_are_alone_are_replaced(
+    client: httpx.AsyncClient, sent: bytes, text: str
+) -> None:
+    body = b'{"tool_name": "t", "content": "%b"}' % sent
+    answer = await client.post("/results", content=body, headers={"Content-Type": "application/json"})
+    assert answer.json()["content"] == text
+    assert answer.json()["complete"] is False
+
+
 async def test_a_lone_surrogate_becomes_u_fffd_with_a_warning(client: httpx.AsyncClient) -> None:
     body = rb'{"tool_name": "t", "content": "a\ud83d b \\ud83d \ud83d\ude00"}'
     answer = await client.post("/results", content=body, headers={"Content-Type": "application/json"})
@@ -279,6 +299,27 @@ async def test_text_is_answered_only_to_who_would_rather_have_it(
     sent = {"tool_name": "t", "content": "x"}
     answer = await client.post("/results", json=sent, headers={"Accept": accept})
     assert answer.headers["content-type"] == media
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("a \u00e9\r\nb", "a \u00e9\r\nb"),
+        ("", ""),
+        ("wide " * 5000, "wide " * 5000),
+        ("wide " * 700_000, "wide " * 700_000),
+        ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "a\nb"),
+    ],
+    ids=["small", "empty", "decoded at once", "in pieces", "blocks"],
+)
+async def test_what_passes_as_json_is_answered_as_text_to_who_asks_for_it(
+    client: httpx.AsyncClient, content: object, text: str
+) -> None:
+    sent = {"tool_name": "t", "content": content, "policy": {"max_bytes": 0}}
+    for prefer in ("", "return=minimal"):
+        answer = await client.post("/results", json=sent, headers={"Accept": "text/plain", "Prefer": prefer})
+        assert (answer.status_code, answer.headers["spillgate-outcome"]) == (200, "pass")
+        assert answer.text == text
 
 
 async def test_a_refused_policy_changes_nothing_of_the_session(client: httpx.AsyncClient) -> None:

@@ -1,4 +1,5 @@
 import resource
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ from content.code import definitions
 from content.grammars import GRAMMARS
 from content.language import Language
 from content.outline import outline, structure
-from content.parser import Parser
+from content.parser import Parsed, Parser
 from content.parser_child import MEMORY_BYTES
 
 SIZE = 256 * 1024
@@ -125,6 +126,29 @@ def test_many_threads_share_one_parser() -> None:
     for thread in threads:
         thread.join()
     assert sorted(found) == sorted([f"C{number}"] for number in range(20))
+
+
+def test_who_waits_too_long_for_the_parser_goes_without_it() -> None:
+    parser = Parser()
+    grammar = GRAMMARS[Language.PYTHON]
+    found: list[Parsed | None] = []
+    try:
+        assert parser.definitions(grammar, DEFINED.encode())
+        assert parser._child
+        parser._child.send_signal(signal.SIGSTOP)
+        first = threading.Thread(
+            target=lambda: found.append(parser.definitions(grammar, DEFINED.encode())), daemon=True
+        )
+        first.start()
+        while not parser._turn.locked():
+            first.join(0.01)
+        assert parser.definitions(grammar, DEFINED.encode()) is None
+        assert found == []
+        parser._child.send_signal(signal.SIGCONT)
+        first.join()
+        assert found[0]
+    finally:
+        parser.close()
 
 
 def test_the_child_sees_no_secret_of_the_service_and_has_little_memory(
