@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from domain.errors import StorageError, StoreBusy, StoreFull, StoreUnavailable
+from storage.redis_patience import renew_patience
 
 T = TypeVar("T")
 PAUSE_SECONDS = 0.5
@@ -60,6 +61,8 @@ class Outage:
         while self.is_on:
             # First a pause: where the check succeeds and the work does not, it would begin anew at once.
             await asyncio.sleep(PAUSE_SECONDS)
+            # What its first caller and the checks before have waited for must not put this one off.
+            renew_patience()
             with suppress(StorageError):
                 for check in self._checks:
                     # Full, it is there, and says so itself to whoever writes.

@@ -31,6 +31,7 @@ from storage import open_ledger, open_store
 from storage.fallback_ledger import FallbackLedger
 from storage.fallback_store import FallbackStore
 from storage.outage import Outage
+from storage.redis_patience import PATIENCE_SECONDS, patience_of_caller
 from storage.redis_store import DRAFT_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -363,3 +364,25 @@ async def test_an_outage_is_told_once_and_ends_by_itself(opened: Open, redis: Re
     assert [why is None for why in pair.said] == [False, True]
     assert pair.said[0] is not None
     assert "Redis" in pair.said[0]
+
+
+async def test_what_was_waited_for_before_does_not_put_off_the_check_whether_it_is_back() -> None:
+    outage = Outage()
+    checks = 0
+
+    async def check() -> None:
+        nonlocal checks
+        patience = patience_of_caller()
+        patience.left(0.0)
+        patience.waited(0.0, PATIENCE_SECONDS)
+        checks += 1
+        if checks < 3:
+            raise StoreUnavailable("Silent.")
+
+    outage.ends_after(check)
+    patience_of_caller().waited(0.0, PATIENCE_SECONDS)
+    outage.begin(StoreUnavailable("Silent."))
+    async with asyncio.timeout(30):
+        while outage.is_on:
+            await asyncio.sleep(0.02)
+    assert checks == 3
