@@ -146,9 +146,11 @@ class Shelf:
             await self.count.forget([keys.count_name for keys in batch])
         return found
 
-    async def used_after(self, key: SessionKey, moment: int) -> int:
-        """How many results of the session."""
-        return int(await self.client.run(command("ZCOUNT", index_key(key), f"({moment}", "+inf")))
+    async def used_after(self, keys: Sequence[SessionKey], moment: int) -> list[int]:
+        """How many results of each session. A round trip a hundred."""
+        steps = [command("ZCOUNT", index_key(key), f"({moment}", "+inf") for key in keys]
+        batches = [steps[start : start + _BATCH] for start in range(0, len(steps), _BATCH)]
+        return [found for batch in batches for found in await self.client.pipeline(*batch)]
 
     async def expire(self, now: int) -> int:
         """Deletes what has expired; answers how many results. A few round trips a hundred."""

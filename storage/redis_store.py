@@ -1,6 +1,6 @@
 """Bodies in Redis or Valkey, for any number of replicas: compressed, in segments, expiring by themselves."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
 
@@ -11,6 +11,7 @@ from domain.results import Durability, StoredResult
 from storage.redis_client import RedisClient
 from storage.redis_count import RedisCount
 from storage.redis_draft import RedisDraft, Tasks
+from storage.redis_keys import is_safe
 from storage.redis_segments import unpack
 from storage.redis_shelf import Shelf
 
@@ -97,10 +98,10 @@ class RedisStore:
             return sum(used_at > expired_by for used_at in await self._shelf.delete_session(key))
         return 0
 
-    async def holds(self, key: SessionKey) -> int:
-        with suppress(InvalidField):
-            return await self._shelf.used_after(key, self._expired_by())
-        return 0
+    async def holds(self, keys: Sequence[SessionKey]) -> list[int]:
+        safe = [key for key in keys if is_safe(key)]
+        counts = dict(zip(safe, await self._shelf.used_after(safe, self._expired_by()), strict=True))
+        return [counts.get(key, 0) for key in keys]
 
     async def sweep(self) -> int:
         return await self._shelf.expire(self._clock())

@@ -114,7 +114,7 @@ async def test_wherever_redis_dies_under_a_body_the_spool_has_all_of_it(
     redis.start()
     await pair.back()
     assert await joined(pair.store.read(stored)) == LARGE
-    assert await pair.store.holds(KEY) == 1
+    assert await pair.store.holds([KEY]) == [1]
     # What Redis had of it expires there, as any draft does that nobody goes on with.
     clock.advance(DRAFT_SECONDS)
     await pair.store.sweep()
@@ -138,7 +138,7 @@ async def test_what_was_spooled_expires_and_is_swept_after_the_outage(
     assert await pair.store.find(TENANT, used.handle) == touched
     assert await pair.store.stored_bytes() == 4
     assert await pair.store.delete_session(KEY) == 1
-    assert await pair.store.holds(KEY) == 0
+    assert await pair.store.holds([KEY]) == [0]
 
 
 async def test_a_draft_that_fails_in_an_outage_leaves_nothing_behind(
