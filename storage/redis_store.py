@@ -7,7 +7,7 @@ from dataclasses import replace
 from domain.errors import InvalidField, ResultExpired
 from domain.handles import Handle, SessionKey
 from domain.ports import Clock, Draft
-from domain.results import Durability, StoredResult
+from domain.results import StoredResult
 from storage.redis_client import RedisClient
 from storage.redis_count import RedisCount
 from storage.redis_draft import RedisDraft, Tasks
@@ -45,10 +45,6 @@ class RedisStore:
     @property
     def warnings(self) -> tuple[str, ...]:
         return self._client.warnings
-
-    async def durability(self) -> Durability:
-        """What publishing can promise. It answers what became of it."""
-        return await self._client.durability()
 
     def draft(self) -> AbstractAsyncContextManager[Draft]:
         return RedisDraft(self._shelf, self._clock, self._tasks, self._draft_ms)
