@@ -236,11 +236,31 @@ async def test_what_is_declared_in_an_outage_holds_after_it(opened: Open, redis:
     for window in (4000, 5000):
         change = SessionChange(frozenset({"context_window"}), context_window=window)
         await pair.ledger.put_session(KEY, change)
+    await pair.ledger.put_session(KEY, SessionChange(frozenset({"model"}), model="gpt-4o"))
     redis.start()
     await pair.back()
     session = (await pair.ledger.enter(KEY, None, None, WINDOW, False)).session
-    assert session.context_window == 5000
+    assert (session.context_window, session.model) == (5000, "gpt-4o")
     assert session.budget(WINDOW, False).enforced
+
+
+async def test_a_redis_that_comes_back_full_is_back_and_is_told_later_what_was_declared(
+    opened: Open, redis: RedisServer, clock: FakeClock
+) -> None:
+    pair = await opened(redis.url)
+    kept = await put(pair.store, LARGE, clock())
+    redis.kill()
+    change = SessionChange(frozenset({"context_window"}), context_window=5000)
+    await pair.ledger.put_session(KEY, change)
+    redis.start()
+    redis.ask("CONFIG", "SET", "maxmemory", "1")
+    await pair.back()
+    assert await joined(pair.store.read(kept)) == LARGE
+    assert await pair.store.delete(TENANT, kept.handle)
+    with pytest.raises(StoreFull):
+        await pair.ledger.enter(KEY, None, None, WINDOW, False)
+    redis.ask("CONFIG", "SET", "maxmemory", "0")
+    assert (await pair.ledger.enter(KEY, None, None, WINDOW, False)).session.context_window == 5000
 
 
 async def test_a_call_that_entered_a_later_life_of_its_session_is_settled_in_the_spool(
