@@ -132,8 +132,7 @@ class RedisClient:
     async def check(self) -> None:
         """Raises StorageError when a write would not be kept now, or might be evicted later."""
         key, value = f"spillgate:probe:{secrets.token_hex(8)}", secrets.token_hex(8)
-        _, found = await self.pipeline(command("SET", key, value, "PX", _PROBE_MS), command("GET", key))
-        if found != value.encode():
+        if await self.run(script("probe", (key,), (value, _PROBE_MS))) != value.encode():
             raise StoreUnavailable("Redis does not answer with what it was given. Try again.")
         facts = await self._learn()
         if facts.may_evict and not self._allows_eviction:

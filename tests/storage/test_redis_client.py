@@ -346,6 +346,17 @@ async def test_where_the_policy_may_not_be_asked_for_it_is_unknown(client: Clien
         assert (await redis.write(command("SET", "k", 1))).durability == "memory"
 
 
+@pytest.mark.parametrize("missing", ["time", "evalsha", "set"])
+async def test_a_user_who_may_not_run_what_a_change_runs_is_not_ready(
+    client: Client, tmp_path: Path, missing: str
+) -> None:
+    with RedisServer(tmp_path) as server:
+        server.ask("ACL", "SETUSER", "spill", "on", ">secret", "~*", "+@all", f"-{missing}")
+        redis = client(f"redis://spill:secret@127.0.0.1:{server.port}")
+        told, _ = await refused(redis.check())
+        assert "may not run a command" in told
+
+
 async def test_where_only_config_is_forbidden_info_tells_the_policy(client: Client, tmp_path: Path) -> None:
     options = ["--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lfu"]
     with RedisServer(tmp_path, aof="always", options=options) as server:
