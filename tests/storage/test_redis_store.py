@@ -462,6 +462,11 @@ async def test_while_redis_is_away_nothing_is_acknowledged_and_then_all_is_back(
                 await asyncio.sleep(0.02)
         assert time.monotonic() - begun < 5
         assert await store.holds([KEY]) == [1]
+        # What the draft had sent is still there, counted, until a sweep.
+        assert await store.stored_bytes() > len(LARGE)
+        await store.sweep()
+        assert await store.stored_bytes() == len(LARGE)
+        assert not [key for key in keys(server) if "draft" in key]
 
 
 async def test_what_was_acknowledged_survives_a_killed_redis(
