@@ -8,7 +8,7 @@ from domain.ports import Ledger, ResultStore
 from storage.outage import Outage
 
 FRESH_SECONDS = 1.0
-DEGRADED = "degraded: Redis is away, and the local spool keeps what comes. It holds what it was told since."
+DEGRADED = "degraded: the local spool keeps what comes, and knows what it was told since."
 
 log = logging.getLogger("spillgate.readiness")
 
@@ -30,7 +30,9 @@ class Readiness:
     def warnings(self) -> list[str]:
         """What stands, as of the last check."""
         standing = dict.fromkeys((*self._store.warnings, *self._ledger.warnings))
-        return [DEGRADED, *standing] if self.is_degraded else list(standing)
+        if self._outage is None or not self._outage.is_on:
+            return list(standing)
+        return [f"{DEGRADED} {self._outage.why}", *standing]
 
     def doubt(self) -> None:
         """Something was not kept: what was found before says nothing any more."""

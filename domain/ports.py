@@ -1,6 +1,6 @@
 """The ports: what the governor needs of the world. Every backend of a port passes the same contract suite."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -94,8 +94,8 @@ class ResultStore(Protocol):
         """Deletes every result of the session; answers how many."""
         ...
 
-    async def holds(self, key: SessionKey) -> int:
-        """How many results of the session are stored and alive."""
+    async def holds(self, keys: Sequence[SessionKey]) -> list[int]:
+        """How many results of each session are stored and alive."""
         ...
 
     async def sweep(self) -> int:

@@ -3,7 +3,7 @@
 import itertools
 import os
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import TypeVar, TypeVarTuple
@@ -81,8 +81,8 @@ class DiskStore:
     async def delete_session(self, key: SessionKey) -> int:
         return await self._run(self._shelf.delete_session, key, self._expired_ns())
 
-    async def holds(self, key: SessionKey) -> int:
-        return await self._run(self._shelf.count, key, self._expired_ns())
+    async def holds(self, keys: Sequence[SessionKey]) -> list[int]:
+        return [await self._run(self._shelf.count, key, self._expired_ns()) for key in keys]
 
     async def sweep(self) -> int:
         # A job a session, so that a large sweep leaves the processor to others in between.

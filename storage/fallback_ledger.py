@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, SummaryRow
 from domain.budget import Session, SessionChange, Window
-from domain.errors import InvalidField, SessionEnded, StorageError
+from domain.errors import InvalidField, SessionEnded, StorageError, StoreFull
 from domain.handles import Handle, SessionKey
 from domain.ports import Charge, Entered, Ledger, Receipt, SessionPage
 from domain.results import UsageReport
@@ -26,7 +26,7 @@ class FallbackLedger:
         self._spool = spool
         self._outage = outage
         self._entries = FallbackEntries(primary, spool, outage)
-        self._owed: list[tuple[SessionKey, SessionChange]] = []
+        self._owed: dict[SessionKey, SessionChange] = {}
         outage.ends_after(primary.check)
         outage.ends_with(self._pay)
 
@@ -48,6 +48,7 @@ class FallbackLedger:
             return _degraded(await self._spool.enter(key, call_id, report, fallback, required))
 
         async def first() -> Entered:
+            await self._declare(key)
             entered = await self._primary.enter(key, call_id, report, fallback, required)
             if call_id is None or entered.receipt is not None:
                 return entered
@@ -83,22 +84,25 @@ class FallbackLedger:
         """In both, so that what was declared holds while Redis is away; what is declared then holds later."""
 
         async def first() -> Session:
+            await self._declare(key)
             session = await self._primary.put_session(key, change)
             with suppress(StorageError):
                 await self._spool.put_session(key, change)
             return session
 
         async def spooled() -> Session:
-            session = await self._spool.put_session(key, change)
-            self._owed.append((key, change))
-            return session
+            # At once: the outage may end while the spool writes.
+            self._owed[key] = change.over(self._owed.get(key))
+            return await self._spool.put_session(key, change)
 
         return await self._outage.first(first, spooled)
 
     async def report(self, key: SessionKey, report: UsageReport) -> Session:
-        return await self._outage.first(
-            lambda: self._primary.report(key, report), lambda: self._spool.report(key, report)
-        )
+        async def first() -> Session:
+            await self._declare(key)
+            return await self._primary.report(key, report)
+
+        return await self._outage.first(first, lambda: self._spool.report(key, report))
 
     async def end(self, key: SessionKey) -> Session | None:
         """In both. Raises StoreUnavailable while Redis is away, with nothing ended."""
@@ -180,13 +184,24 @@ class FallbackLedger:
         await self._spool.close()
 
     async def _pay(self) -> bool:
-        """Declares in Redis what was declared while it was away."""
+        """Declares in Redis what was declared while it was away. What a full one does not take must not keep
+        the rest from those who read and delete: it is declared before its session's next call."""
         if not self._owed:
             return False
-        with suppress(InvalidField):
-            await self._primary.put_session(*self._owed[0])
-        del self._owed[0]
+        try:
+            await self._declare(next(iter(self._owed)))
+        except StoreFull:
+            return False
         return True
+
+    async def _declare(self, key: SessionKey) -> None:
+        change = self._owed.get(key)
+        if change is None:
+            return
+        with suppress(InvalidField):
+            await self._primary.put_session(key, change)
+        if self._owed.get(key) is change:
+            del self._owed[key]
 
     async def _at_home(self, charge: Charge) -> Charge:
         """A call may have entered its session in Redis, whose epoch the spool does not know."""

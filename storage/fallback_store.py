@@ -2,7 +2,7 @@
 looked for there when Redis does not have it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 
 from domain.errors import ResultExpired, StoreUnavailable
@@ -94,11 +94,14 @@ class FallbackStore:
         deleted = await self._outage.first(lambda: self._primary.delete_session(key), refuse)
         return deleted + await self._spool.delete_session(key)
 
-    async def holds(self, key: SessionKey) -> int:
+    async def holds(self, keys: Sequence[SessionKey]) -> list[int]:
         """Of the spool alone while Redis is away."""
-        return await self._outage.first(lambda: self._primary.holds(key), _none) + await self._spool.holds(
-            key
-        )
+
+        async def nothing() -> list[int]:
+            return [0] * len(keys)
+
+        held = await self._outage.first(lambda: self._primary.holds(keys), nothing)
+        return [one + other for one, other in zip(held, await self._spool.holds(keys), strict=True)]
 
     async def sweep(self) -> int:
         """The spool alone while Redis is away."""

@@ -1,6 +1,6 @@
 """Bodies in this process's memory: the reference for every store, gone when the process ends."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
@@ -93,8 +93,9 @@ class MemoryStore:
         handles = list(self._sessions.get(key, {}))
         return sum([await self.delete(key.tenant, handle) for handle in handles])
 
-    async def holds(self, key: SessionKey) -> int:
-        return sum(not self._has_expired(kept) for kept in self._sessions.get(key, {}).values())
+    async def holds(self, keys: Sequence[SessionKey]) -> list[int]:
+        sessions = [self._sessions.get(key, {}).values() for key in keys]
+        return [sum(not self._has_expired(kept) for kept in session) for session in sessions]
 
     async def sweep(self) -> int:
         everything = [(key, kept) for key, session in self._sessions.items() for kept in session.values()]

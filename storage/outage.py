@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from domain.errors import StorageError, StoreBusy, StoreFull, StoreUnavailable
+from storage.redis_patience import renew_patience
 
 T = TypeVar("T")
 PAUSE_SECONDS = 0.5
@@ -23,6 +24,8 @@ class Outage:
         self._debts: list[Callable[[], Awaitable[bool]]] = []
         self._watching: asyncio.Task[None] | None = None
         self.is_on = False
+        self.why = ""
+        """What Redis, or its absence, was said to be last."""
 
     def ends_after(self, check: Callable[[], Awaitable[None]]) -> None:
         """One more check that has to succeed. It raises StorageError."""
@@ -38,7 +41,7 @@ class Outage:
         if not self.is_on:
             if isinstance(error, StoreBusy):
                 raise error
-            self.is_on = True
+            self.is_on, self.why = True, error.detail
             self._changed(error.detail)
             self._watching = asyncio.create_task(self._watch())
 
@@ -60,7 +63,9 @@ class Outage:
         while self.is_on:
             # First a pause: where the check succeeds and the work does not, it would begin anew at once.
             await asyncio.sleep(PAUSE_SECONDS)
-            with suppress(StorageError):
+            # What its first caller and the checks before have waited for must not put this one off.
+            renew_patience()
+            try:
                 for check in self._checks:
                     # Full, it is there, and says so itself to whoever writes.
                     with suppress(StoreFull):
@@ -69,6 +74,8 @@ class Outage:
                 while any([await pay() for pay in self._debts]):
                     pass
                 self.is_on = False
+            except StorageError as error:
+                self.why = error.detail
         self._changed(None)
 
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from redis.exceptions import AskError, MovedError, NoScriptError, ResponseError, TryAgainError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from domain.errors import StoreBusy, StoreUnavailable
+from domain.errors import StorageError, StoreBusy, StoreUnavailable
 from domain.results import Durability
 from storage.redis_breaker import Breaker
 from storage.redis_errors import DRIVER_ERRORS, translated
@@ -39,6 +39,9 @@ AOF_SECONDS = 0.9
 """How long a write waits for the append-only file, on top of COMMAND_SECONDS."""
 
 BUSY_SECONDS = 0.5
+
+FACTS_SECONDS = 1.0
+"""How long `appendfsync always` is believed. It may be set otherwise since, or be another server."""
 
 _REDIRECTS = 5
 _MOVING_SECONDS = 0.05
@@ -102,6 +105,7 @@ class RedisClient:
         self._allows_eviction = url.allow_eviction
         self._waits = url.wait_aof
         self._facts: Facts | None = None
+        self._learnt_at = float("-inf")
         self.warnings: tuple[str, ...] = ()
         """What an operator should know, as of the last `check`."""
 
@@ -123,17 +127,12 @@ class RedisClient:
         there is one to wait for: up to AOF_SECONDS if it is synced every second."""
         facts = self._facts or await self._learn()
         written = await self._in_time(lambda: self._sent(steps, waits=facts.can_wait))
-        return written if facts.can_wait else Written(written.replies, facts.durability)
-
-    async def durability(self) -> Durability:
-        """What a `write` can promise at best. `write` answers what became of it."""
-        return (self._facts or await self._learn()).durability
+        return written if facts.can_wait else Written(written.replies, await self._unwaited(facts))
 
     async def check(self) -> None:
         """Raises StorageError when a write would not be kept now, or might be evicted later."""
         key, value = f"spillgate:probe:{secrets.token_hex(8)}", secrets.token_hex(8)
-        _, found = await self.pipeline(command("SET", key, value, "PX", _PROBE_MS), command("GET", key))
-        if found != value.encode():
+        if await self.run(script("probe", (key,), (value, _PROBE_MS))) != value.encode():
             raise StoreUnavailable("Redis does not answer with what it was given. Try again.")
         facts = await self._learn()
         if facts.may_evict and not self._allows_eviction:
@@ -145,7 +144,17 @@ class RedisClient:
 
     async def _learn(self) -> Facts:
         self._facts = await self._in_time(self._asked)
+        self._learnt_at = time.monotonic()
         return self._facts
+
+    async def _unwaited(self, facts: Facts) -> Durability:
+        """Of a write that nobody waited for on the disk."""
+        if facts.syncs_always and time.monotonic() > self._learnt_at + FACTS_SECONDS:
+            try:
+                facts = await self._learn()
+            except StorageError:
+                return Durability.MEMORY
+        return Durability.AOF if facts.syncs_always else Durability.MEMORY
 
     async def _asked(self) -> Facts:
         """Of every server that takes writes. What an ACL forbids to ask stays unknown."""

@@ -4,18 +4,17 @@ import asyncio
 import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from domain.errors import StorageError, StoreUnavailable
+from domain.errors import StoreUnavailable
 from domain.ports import Clock
 from domain.results import Durability, StoredResult
 from storage.redis_client import command
 from storage.redis_keys import draft_key, result_keys
 from storage.redis_segments import SEGMENT, pack, unpack
-from storage.redis_shelf import Shelf, Source
+from storage.redis_shelf import Leftover, Shelf, Source
 
 
 class Tasks:
@@ -172,9 +171,11 @@ class RedisDraft:
         return key
 
     async def _leave(self) -> None:
+        """Leaves nothing in Redis of what was not published."""
         self._drop()
         if self._is_in_redis:
-            await self._clear()
+            left = Leftover(tuple(self._left_keys), self._id, self._to_settle)
+            await self._shelf.clear(left, self._clock())
 
     def _drop(self) -> None:
         """What waits here. A job that has not begun yet will find itself too late."""
@@ -182,14 +183,6 @@ class RedisDraft:
         self._shelf.count.give(self._uncounted)
         self._uncounted = self._waiting_bytes = 0
         self._waiting.clear()
-
-    async def _clear(self) -> None:
-        """Leaves nothing in Redis of what was not published, if it can be reached; else it expires there."""
-        with suppress(StorageError):
-            await self._client.pipeline(*[command("UNLINK", key) for key in self._left_keys])
-            await self._shelf.count.forget([self._id])
-            if self._to_settle is not None:
-                await self._shelf.settle([self._to_settle], self._clock(), None)
 
 
 def _lost() -> StoreUnavailable:

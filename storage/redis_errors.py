@@ -22,6 +22,8 @@ DRIVER_ERRORS = (RedisError, RedisClusterException, OSError)
 _ON_THE_WAY = (OSError, RedisConnectionError, RedisClusterException, ClusterError, InvalidResponse)
 # A script's error names the code of the command that failed: first (Redis 7), or after a dash (before).
 _CODE = re.compile(r"(?:^|-)([A-Z]{3,})\b")
+# So Redis says of a command that a script may not run for its user: until 7.0, and from 7.2 on.
+_DENIED_IN_SCRIPT = ("The user executing the script can't", "ACL failure in script")
 _FOR_NOW = {
     "READONLY": "it is a read-only replica",
     "LOADING": "it is loading its data",
@@ -38,7 +40,8 @@ _FOR_NOW = {
 
 def translated(error: BaseException) -> StorageError:
     """`error` is one of DRIVER_ERRORS. Never carries its text: that may hold keys and addresses."""
-    if isinstance(error, AuthenticationError | AuthorizationError | NoPermissionError):
+    denied = any(words in str(error) for words in _DENIED_IN_SCRIPT)
+    if denied or isinstance(error, AuthenticationError | AuthorizationError | NoPermissionError):
         return StoreUnavailable(
             "Redis refuses the user or password of its URL, or that user may not run a command. Mend it."
         )

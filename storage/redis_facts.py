@@ -22,10 +22,14 @@ class Facts:
     can_wait: bool
 
     @property
+    def syncs_always(self) -> bool:
+        """A write is on the disk without being waited for. `everysec` may lose the last second."""
+        return bool(self.has_aof) and self.fsync == "always"
+
+    @property
     def durability(self) -> Durability:
-        """`everysec` may lose the last second, so by itself it promises nothing."""
-        is_on_disk = self.has_aof and (self.can_wait or self.fsync == "always")
-        return Durability.AOF if is_on_disk else Durability.MEMORY
+        """What a write can promise at best."""
+        return Durability.AOF if self.can_wait or self.syncs_always else Durability.MEMORY
 
     @property
     def may_evict(self) -> bool:
@@ -67,6 +71,7 @@ def facts_of(info: Any, config: Any, waits: bool) -> Facts:
 def worst_of(found: Sequence[Facts]) -> Facts:
     """Of the servers of a cluster: what can be said of all of them."""
     careless = [facts for facts in found if facts.may_evict] or [facts for facts in found if not facts.policy]
-    weakest = min(found, key=lambda facts: (facts.durability is Durability.AOF, facts.can_wait))
+    weakest = min(found, key=lambda facts: facts.syncs_always)
     loosest = (careless or list(found))[0]
-    return Facts(weakest.has_aof, weakest.fsync, loosest.policy, loosest.maxmemory, weakest.can_wait)
+    can_wait = all(facts.can_wait for facts in found)
+    return Facts(weakest.has_aof, weakest.fsync, loosest.policy, loosest.maxmemory, can_wait)

@@ -61,8 +61,12 @@ def keys_of_count(name: str) -> ResultKeys | None:
     return result_keys(tenant, Handle(session, file)) if slash else None
 
 
+def is_safe(key: SessionKey) -> bool:
+    return is_name(key.tenant) and is_name(key.session_id)
+
+
 def _tag(key: SessionKey) -> str:
-    if not (is_name(key.tenant) and is_name(key.session_id)):
+    if not is_safe(key):
         raise _unsafe()
     return f"{{{key.tenant}/{key.session_id}}}"
 

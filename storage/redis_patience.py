@@ -50,3 +50,8 @@ def patience_of_caller() -> Patience:
     except LookupError:
         _patience.set(made := Patience())
         return made
+
+
+def renew_patience() -> None:
+    """The running task asks as a new caller from here on."""
+    _patience.set(Patience())

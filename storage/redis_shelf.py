@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from domain.errors import InvalidField, StoreUnavailable
+from domain.errors import InvalidField, StorageError, StoreUnavailable
 from domain.handles import Handle, SessionKey
 from domain.results import Durability, StoredResult
 from storage.redis_client import RedisClient, command, script
@@ -36,6 +36,15 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
+class Leftover:
+    """What a draft that was not published may have left: keys, its count, that of the result it was to be."""
+
+    keys: tuple[str, ...]
+    draft: str
+    count_name: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Body:
     """A published body for a reader: `first` is the segment that it asked for, None where there is none."""
 
@@ -53,6 +62,7 @@ class Shelf:
         self.client = client
         self.count = count
         self._retention_ms = retention_ms
+        self._left: list[Leftover] = []
 
     async def place(self, keys: ResultKeys, stored: StoredResult, source: Source) -> Durability:
         """Two round trips in a cluster. Raises StoreUnavailable when segments have expired on their way."""
@@ -146,12 +156,27 @@ class Shelf:
             await self.count.forget([keys.count_name for keys in batch])
         return found
 
-    async def used_after(self, key: SessionKey, moment: int) -> int:
-        """How many results of the session."""
-        return int(await self.client.run(command("ZCOUNT", index_key(key), f"({moment}", "+inf")))
+    async def used_after(self, keys: Sequence[SessionKey], moment: int) -> list[int]:
+        """How many results of each session. A round trip a hundred."""
+        steps = [command("ZCOUNT", index_key(key), f"({moment}", "+inf") for key in keys]
+        batches = [steps[start : start + _BATCH] for start in range(0, len(steps), _BATCH)]
+        return [found for batch in batches for found in await self.client.pipeline(*batch)]
+
+    async def clear(self, left: Leftover, now: int) -> None:
+        """Where Redis cannot be reached, the next `expire` tries again; at last it expires there."""
+        try:
+            await self.client.pipeline(*[command("UNLINK", key) for key in left.keys])
+            await self.count.forget([left.draft])
+            if left.count_name is not None:
+                await self.settle([left.count_name], now, None)
+        except StorageError:
+            self._left.append(left)
 
     async def expire(self, now: int) -> int:
         """Deletes what has expired; answers how many results. A few round trips a hundred."""
+        left, self._left = self._left, []
+        for one in left:
+            await self.clear(one, now)
         deleted = 0
         while names := await self.count.due(now, _BATCH):
             deleted += await self.settle(names, now, now)

@@ -1,16 +1,17 @@
 """Bodies in Redis or Valkey, for any number of replicas: compressed, in segments, expiring by themselves."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
 
 from domain.errors import InvalidField, ResultExpired
 from domain.handles import Handle, SessionKey
 from domain.ports import Clock, Draft
-from domain.results import Durability, StoredResult
+from domain.results import StoredResult
 from storage.redis_client import RedisClient
 from storage.redis_count import RedisCount
 from storage.redis_draft import RedisDraft, Tasks
+from storage.redis_keys import is_safe
 from storage.redis_segments import unpack
 from storage.redis_shelf import Shelf
 
@@ -44,10 +45,6 @@ class RedisStore:
     @property
     def warnings(self) -> tuple[str, ...]:
         return self._client.warnings
-
-    async def durability(self) -> Durability:
-        """What publishing can promise. It answers what became of it."""
-        return await self._client.durability()
 
     def draft(self) -> AbstractAsyncContextManager[Draft]:
         return RedisDraft(self._shelf, self._clock, self._tasks, self._draft_ms)
@@ -97,10 +94,10 @@ class RedisStore:
             return sum(used_at > expired_by for used_at in await self._shelf.delete_session(key))
         return 0
 
-    async def holds(self, key: SessionKey) -> int:
-        with suppress(InvalidField):
-            return await self._shelf.used_after(key, self._expired_by())
-        return 0
+    async def holds(self, keys: Sequence[SessionKey]) -> list[int]:
+        safe = [key for key in keys if is_safe(key)]
+        counts = dict(zip(safe, await self._shelf.used_after(safe, self._expired_by()), strict=True))
+        return [counts.get(key, 0) for key in keys]
 
     async def sweep(self) -> int:
         return await self._shelf.expire(self._clock())

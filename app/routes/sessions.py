@@ -93,7 +93,7 @@ async def put_session(request: Request, session_id: SessionId, body: SessionIn) 
         await rt.store.delete_session(key)
     values = body.model_dump(exclude={"policy"})
     change = SessionChange(frozenset(body.model_fields_set), **values, policy=policy)
-    return await _out(rt, await rt.ledger.put_session(key, change))
+    return await _shown(rt, await rt.ledger.put_session(key, change))
 
 
 @router.get(
@@ -110,7 +110,7 @@ async def get_session(request: Request, session_id: SessionId) -> SessionOut:
         raise SessionNotFound("No session has this id. PUT opens one; a first result does too.")
     if session.ended_at is not None:
         raise SessionEnded("This session has ended. PUT it to open it anew.")
-    return await _out(rt, session)
+    return await _shown(rt, session)
 
 
 @router.delete(
@@ -141,7 +141,8 @@ async def list_sessions(
 ) -> SessionsOut:
     rt: Runtime = request.app.state.runtime
     page = await rt.ledger.sessions(request.scope["tenant"], limit, cursor)
-    shown = [await _out(rt, session) for session in page.sessions]
+    held = await rt.store.holds([session.key for session in page.sessions])
+    shown = [_out(rt, *one) for one in zip(page.sessions, held, strict=True)]
     return SessionsOut(sessions=shown, next_cursor=page.next_cursor)
 
 
@@ -153,7 +154,7 @@ async def list_sessions(
 async def report_usage(request: Request, session_id: SessionId, body: UsageIn) -> SessionOut:
     rt: Runtime = request.app.state.runtime
     report = UsageReport(body.used_tokens, body.turn)
-    return await _out(rt, await rt.ledger.report(_key(request, session_id), report))
+    return await _shown(rt, await rt.ledger.report(_key(request, session_id), report))
 
 
 def _key(request: Request, session_id: str) -> SessionKey:
@@ -164,7 +165,12 @@ def budget_model(budget: Budget) -> BudgetOut:
     return BudgetOut.model_validate(budget, from_attributes=True)
 
 
-async def _out(rt: Runtime, session: Session) -> SessionOut:
+async def _shown(rt: Runtime, session: Session) -> SessionOut:
+    (held,) = await rt.store.holds([session.key])
+    return _out(rt, session, held)
+
+
+def _out(rt: Runtime, session: Session, held: int) -> SessionOut:
     terms = rt.policies.terms(session.model)
     return SessionOut(
         session_id=session.key.session_id,
@@ -175,7 +181,7 @@ async def _out(rt: Runtime, session: Session) -> SessionOut:
         policy=None if session.policy is None else json.loads(session.policy),
         turn=session.turn,
         budget=budget_model(session.budget(terms.window, terms.told)),
-        stored_results=await rt.store.holds(session.key),
+        stored_results=held,
         created_at=session.created_at,
         last_used_at=session.last_used_at,
         expires_at=session.last_used_at + rt.retention_ms,

@@ -30,6 +30,6 @@ async def get_tools(
 ) -> ToolsOut:
     rt: Runtime = request.app.state.runtime
     key = SessionKey(request.scope["tenant"], checked_session_id(session_id))
-    if not await rt.store.holds(key):
+    if await rt.store.holds([key]) == [0]:
         return ToolsOut(tools=[], instructions="")
     return ToolsOut(tools=[FORMATS[format]()], instructions=INSTRUCTIONS)

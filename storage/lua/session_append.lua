@@ -7,6 +7,7 @@ local before = said()
 if before then
   return before
 end
+local time = redis.call('TIME')
 local session = load()
 if session then
   use(session, asked.at)
@@ -16,4 +17,4 @@ if session then
     save(session)
   end
 end
-return say(tostring(put_out(KEYS[4], ARGV[2], asked.id)))
+return say(tostring(put_out(KEYS[4], ARGV[2], asked.id, time)))

@@ -32,11 +32,12 @@ local enforced = asked.required or session.context_window ~= nil or session.used
 if enforced and not asked.forced and asked.tokens > math.max(0, limit - used - reserved) then
   return { 'refused' }
 end
+local time = redis.call('TIME')
 session.reserved_tokens = reserved + asked.tokens
 use(session, asked.at)
 save(session)
 if KEYS[5] then
   remember(KEYS[5], session, ARGV[3])
 end
-local number = put_out(KEYS[4], ARGV[2], asked.id)
+local number = put_out(KEYS[4], ARGV[2], asked.id, time)
 return say(cmsgpack.pack({ limit, used, reserved, enforced, number }))

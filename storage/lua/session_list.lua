@@ -3,6 +3,6 @@
 -- KEYS[1] the tenant's sessions   KEYS[2] those whose outbox may hold something, by when they were last listed
 -- ARGV[1] the session's id
 
-redis.call('ZADD', KEYS[1], 0, ARGV[1])
 local time = redis.call('TIME')
+redis.call('ZADD', KEYS[1], 0, ARGV[1])
 redis.call('ZADD', KEYS[2], time[1] .. string.format('%03d', math.floor(time[2] / 1000)), ARGV[1])

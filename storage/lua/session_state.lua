@@ -55,10 +55,10 @@ local function remember(key, session, receipt)
 end
 
 -- Entries wait in the session's outbox until they are listed for the tenant (entry_take.lua). `birth` names
--- this outbox; `last` counts its entries. The time stands before an entry, in microseconds and 16 digits.
-local function put_out(key, entry, id)
+-- this outbox; `last` counts its entries. The time stands before an entry, in microseconds and 16 digits. It is
+-- asked for before the first write: it may be refused, and a script is not rolled back.
+local function put_out(key, entry, id, time)
   local number = redis.call('HINCRBY', key, 'last', 1)
-  local time = redis.call('TIME')
   redis.call('HSET', key, number, time[1] .. string.format('%06d', time[2]) .. entry)
   if number == 1 then
     redis.call('HSET', key, 'birth', id, 'first', 1)

@@ -102,15 +102,17 @@ async def test_sessions_are_listed_page_by_page(client: httpx.AsyncClient) -> No
     for number in range(5):
         await client.put(f"/sessions/s{number}", json={})
     await client.delete("/sessions/s3")
-    seen: list[str] = []
+    for name in ("s1", "s4", "s4"):
+        await client.post("/results", json={"session_id": name, "tool_name": "t", "content": "x" * 20_000})
+    seen: list[tuple[str, int]] = []
     cursor: dict[str, str] = {}
     while True:
         page = (await client.get("/sessions", params={"limit": 2, **cursor})).json()
-        seen += [session["session_id"] for session in page["sessions"]]
+        seen += [(session["session_id"], session["stored_results"]) for session in page["sessions"]]
         if page["next_cursor"] is None:
             break
         cursor = {"cursor": page["next_cursor"]}
-    assert seen == ["s0", "s1", "s2", "s4"]
+    assert seen == [("s0", 0), ("s1", 1), ("s2", 0), ("s4", 2)]
 
 
 async def test_everything_survives_a_restart(serve) -> None:  # type: ignore[no-untyped-def]

@@ -31,6 +31,7 @@ from storage import open_ledger, open_store
 from storage.fallback_ledger import FallbackLedger
 from storage.fallback_store import FallbackStore
 from storage.outage import Outage
+from storage.redis_patience import PATIENCE_SECONDS, patience_of_caller
 from storage.redis_store import DRAFT_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -113,7 +114,7 @@ async def test_wherever_redis_dies_under_a_body_the_spool_has_all_of_it(
     redis.start()
     await pair.back()
     assert await joined(pair.store.read(stored)) == LARGE
-    assert await pair.store.holds(KEY) == 1
+    assert await pair.store.holds([KEY]) == [1]
     # What Redis had of it expires there, as any draft does that nobody goes on with.
     clock.advance(DRAFT_SECONDS)
     await pair.store.sweep()
@@ -137,7 +138,7 @@ async def test_what_was_spooled_expires_and_is_swept_after_the_outage(
     assert await pair.store.find(TENANT, used.handle) == touched
     assert await pair.store.stored_bytes() == 4
     assert await pair.store.delete_session(KEY) == 1
-    assert await pair.store.holds(KEY) == 0
+    assert await pair.store.holds([KEY]) == [0]
 
 
 async def test_a_draft_that_fails_in_an_outage_leaves_nothing_behind(
@@ -235,11 +236,31 @@ async def test_what_is_declared_in_an_outage_holds_after_it(opened: Open, redis:
     for window in (4000, 5000):
         change = SessionChange(frozenset({"context_window"}), context_window=window)
         await pair.ledger.put_session(KEY, change)
+    await pair.ledger.put_session(KEY, SessionChange(frozenset({"model"}), model="gpt-4o"))
     redis.start()
     await pair.back()
     session = (await pair.ledger.enter(KEY, None, None, WINDOW, False)).session
-    assert session.context_window == 5000
+    assert (session.context_window, session.model) == (5000, "gpt-4o")
     assert session.budget(WINDOW, False).enforced
+
+
+async def test_a_redis_that_comes_back_full_is_back_and_is_told_later_what_was_declared(
+    opened: Open, redis: RedisServer, clock: FakeClock
+) -> None:
+    pair = await opened(redis.url)
+    kept = await put(pair.store, LARGE, clock())
+    redis.kill()
+    change = SessionChange(frozenset({"context_window"}), context_window=5000)
+    await pair.ledger.put_session(KEY, change)
+    redis.start()
+    redis.ask("CONFIG", "SET", "maxmemory", "1")
+    await pair.back()
+    assert await joined(pair.store.read(kept)) == LARGE
+    assert await pair.store.delete(TENANT, kept.handle)
+    with pytest.raises(StoreFull):
+        await pair.ledger.enter(KEY, None, None, WINDOW, False)
+    redis.ask("CONFIG", "SET", "maxmemory", "0")
+    assert (await pair.ledger.enter(KEY, None, None, WINDOW, False)).session.context_window == 5000
 
 
 async def test_a_call_that_entered_a_later_life_of_its_session_is_settled_in_the_spool(
@@ -363,3 +384,25 @@ async def test_an_outage_is_told_once_and_ends_by_itself(opened: Open, redis: Re
     assert [why is None for why in pair.said] == [False, True]
     assert pair.said[0] is not None
     assert "Redis" in pair.said[0]
+
+
+async def test_what_was_waited_for_before_does_not_put_off_the_check_whether_it_is_back() -> None:
+    outage = Outage()
+    checks = 0
+
+    async def check() -> None:
+        nonlocal checks
+        patience = patience_of_caller()
+        patience.left(0.0)
+        patience.waited(0.0, PATIENCE_SECONDS)
+        checks += 1
+        if checks < 3:
+            raise StoreUnavailable("Silent.")
+
+    outage.ends_after(check)
+    patience_of_caller().waited(0.0, PATIENCE_SECONDS)
+    outage.begin(StoreUnavailable("Silent."))
+    async with asyncio.timeout(30):
+        while outage.is_on:
+            await asyncio.sleep(0.02)
+    assert checks == 3

@@ -15,6 +15,7 @@ from redis_proxy import Proxy
 from redis_server import RedisServer, free_port
 
 from domain.errors import ConfigError, StorageError, StoreFull, StoreUnavailable
+from storage import redis_client
 from storage.redis_breaker import FAILURES, Attempt, Breaker
 from storage.redis_client import (
     BUSY_SECONDS,
@@ -24,6 +25,7 @@ from storage.redis_client import (
     open_redis,
     script,
 )
+from storage.redis_facts import Facts, worst_of
 from storage.redis_patience import PATIENCE_SECONDS, Patience
 from storage.redis_url import parse_redis_url
 
@@ -341,7 +343,18 @@ async def test_where_the_policy_may_not_be_asked_for_it_is_unknown(client: Clien
         redis = client(f"redis://spill:secret@127.0.0.1:{server.port}")
         await redis.check()
         assert "does not say" in redis.warnings[0]
-        assert await redis.durability() == "memory"
+        assert (await redis.write(command("SET", "k", 1))).durability == "memory"
+
+
+@pytest.mark.parametrize("missing", ["time", "evalsha", "set"])
+async def test_a_user_who_may_not_run_what_a_change_runs_is_not_ready(
+    client: Client, tmp_path: Path, missing: str
+) -> None:
+    with RedisServer(tmp_path) as server:
+        server.ask("ACL", "SETUSER", "spill", "on", ">secret", "~*", "+@all", f"-{missing}")
+        redis = client(f"redis://spill:secret@127.0.0.1:{server.port}")
+        told, _ = await refused(redis.check())
+        assert "may not run a command" in told
 
 
 async def test_where_only_config_is_forbidden_info_tells_the_policy(client: Client, tmp_path: Path) -> None:
@@ -352,7 +365,7 @@ async def test_where_only_config_is_forbidden_info_tells_the_policy(client: Clie
         with pytest.raises(StoreUnavailable, match="allkeys-lfu"):
             await redis.check()
         # It may be `always`, but nobody says so.
-        assert await redis.durability() == "memory"
+        assert (await redis.write(command("SET", "k", 1))).durability == "memory"
 
 
 @pytest.mark.parametrize(("aof", "promise"), [("no", "memory"), ("everysec", "memory"), ("always", "aof")])
@@ -361,8 +374,27 @@ async def test_without_waitaof_only_appendfsync_always_is_durable(
 ) -> None:
     with RedisServer(tmp_path, aof=aof) as server:
         redis = client(server.url)
-        assert await redis.durability() == promise
         assert (await redis.write(command("SET", "k", 1))).durability == promise
+
+
+async def test_a_server_that_is_set_up_otherwise_meanwhile_is_not_believed(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_client, "FACTS_SECONDS", 0.0)
+    with RedisServer(tmp_path, aof="always") as server:
+        redis = client(server.url)
+        assert (await redis.write(command("SET", "k", 1))).durability == "aof"
+        server.ask("CONFIG", "SET", "appendfsync", "everysec")
+        assert (await redis.write(command("SET", "k", 1))).durability == "memory"
+
+
+def test_a_cluster_promises_what_all_of_its_servers_do() -> None:
+    older = Facts(has_aof=True, fsync="always", policy="noeviction", maxmemory=0, can_wait=False)
+    newer = Facts(has_aof=True, fsync="everysec", policy="noeviction", maxmemory=0, can_wait=True)
+    bare = Facts(has_aof=False, fsync="always", policy="noeviction", maxmemory=0, can_wait=False)
+    assert worst_of([older]).durability == worst_of([newer, newer]).durability == "aof"
+    for found in ([older, newer], [newer, older], [older, bare], [bare, newer]):
+        assert worst_of(found).durability == "memory"
 
 
 class Newer:
@@ -406,7 +438,6 @@ async def test_waitaof_decides_on_the_connection_that_wrote(
     newer = Newer(answer)
     async with await asyncio.start_server(newer, "127.0.0.1", 0) as server:
         redis = client(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-        assert await redis.durability() == "aof"
         written = await redis.write(command("SET", "k", 1))
         assert (written.replies, written.durability) == ([b"OK"], became)
         await redis.close()
@@ -417,7 +448,6 @@ async def test_a_write_that_is_not_to_wait_promises_what_the_configuration_does(
     newer = Newer(b"*2\r\n:1\r\n:0\r\n")
     async with await asyncio.start_server(newer, "127.0.0.1", 0) as server:
         redis = client(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}?wait_aof=false")
-        assert await redis.durability() == "memory"
         assert (await redis.write(command("SET", "k", 1))).durability == "memory"
         await redis.close()
     assert newer.asked[-1][-1] == b"SET k 1"

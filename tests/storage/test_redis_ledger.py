@@ -554,6 +554,18 @@ async def test_a_full_redis_refuses_a_charge_whole_and_still_ends_sessions(
         assert ended.ended_at is not None
 
 
+async def test_what_a_user_may_not_run_is_refused_whole(redis_url: str, redis_server: RedisServer) -> None:
+    redis_server.ask("ACL", "SETUSER", "spill", "on", ">secret", "~*", "+@all", "-time")
+    async with opened(redis_url) as ledger:
+        await ledger.settle(charge(5))
+        async with opened(redis_url.replace("://", "://spill:secret@")) as restricted:
+            for refused in (restricted.settle(charge(1, "call")), restricted.append(entry())):
+                with pytest.raises(StoreUnavailable, match="may not run"):
+                    await refused
+        assert await reserved(ledger) == 5
+        assert len(await listed(ledger)) == 1
+
+
 async def test_a_record_that_is_damaged_is_not_taken_for_a_session(
     redis_url: str, redis_server: RedisServer
 ) -> None:
