@@ -10,14 +10,14 @@ NAME = "tool_output"
 
 DESCRIPTION = (
     "Answers a question about a tool output that was too large to show and was stored under a handle. "
-    "Returns only what you ask for."
+    "Returns an answer, or the parts of the output that match what you ask for best."
 )
 
 INSTRUCTIONS = (
-    "Some tool outputs are too large to show. Each is stored whole, and you get a message with its handle, "
-    "or a part of it with its handle, instead. To learn what it holds, call tool_output with that handle, "
-    "exactly as given, and an `extract` that says precisely what you are looking for: names, identifiers, "
-    "fields, time ranges, error texts. "
+    "Some tool outputs are too large to show. Instead you get a message, or a part of the output, that names "
+    "a handle: behind it the output is stored whole. To learn what it holds, call tool_output with that "
+    "handle, exactly as given, and an `extract` that says precisely what you are looking for: names, "
+    "identifiers, fields, time ranges, error texts. "
     "You may ask as often as you need. Never guess what a stored output says, and never treat the message "
     "or the part as the output."
 )
@@ -38,7 +38,11 @@ SCHEMA: dict[str, Any] = {
         "mode": {
             "type": "string",
             "enum": [mode.value for mode in Mode],
-            "description": "How to look: leave it out, or auto, unless you know better.",
+            "description": (
+                "How to look; best left out, which is auto. full-chunked: a model reads all of it. "
+                "read-grep: a model searches it. retrieve: the passages that match your words, verbatim; "
+                "needs no model. truncate: its beginning and end."
+            ),
         },
     },
     "required": ["handle", "extract"],

@@ -33,9 +33,11 @@ from manifests import (
     workloads,
 )
 
-from app import serving
+from app import serving, visit
 from app.cli import COMMANDS
 from app.settings import LOOPBACK_NAMES, PREFIX, Settings
+from content import parser_child
+from extraction import indexes, query_process, querying, retrieve
 from storage import LEDGERS, STORES
 
 OLDEST_KUBERNETES = "1.29"
@@ -220,6 +222,21 @@ def test_the_store_is_full_before_its_volume_is() -> None:
     volume = size(state["sizeLimit"])
     assert 2 * int(environment(sidecar)["SPILLGATE_STORAGE_MAX_BYTES"]) <= volume
     assert size(sidecar["resources"]["limits"]["ephemeral-storage"]) > volume
+
+
+def test_the_memory_that_is_allowed_holds_all_that_has_a_bound() -> None:
+    at_rest, for_each_byte_searched = 128 << 20, 4
+    needed_at_once = (
+        at_rest
+        + visit.LEAST_POOL_BYTES
+        + querying.AT_A_TIME * query_process.MEMORY_BYTES
+        + parser_child.MEMORY_BYTES
+        + retrieve.MOST_BYTES * for_each_byte_searched
+        + indexes.MAX_BYTES
+    )
+    allowed = [one["resources"]["limits"]["memory"] for one in (sidecar, replica)]
+    for limit in (*allowed, services["spillgate"]["mem_limit"]):
+        assert size(limit) > needed_at_once
 
 
 def test_redis_has_room_to_rewrite_its_aof() -> None:
