@@ -14,7 +14,7 @@ from domain.decisions import Outcome, OutcomeKind, Trigger
 from domain.errors import Conflict, IdempotencyKeyReused, SpillgateError, StorageError
 from domain.handles import Handle, new_handle, parse_handle
 from domain.ports import Charge, Receipt
-from domain.results import Durability, StoredResult, ToolResult
+from domain.results import Durability, Measure, StoredResult, ToolResult
 from policies import view
 from policies.decide import decide
 from policies.facts import Facts, Policy, PolicyMode
@@ -172,7 +172,7 @@ class _Call(NamedTuple):
             text=receipt.text,
             trigger=entry.trigger,
             handle=parse_handle(handle) if handle else None,
-            measure=self.governing.measure,
+            measure=self._measure(entry.details.tokens),
             budget=receipt.budget,
             entry_id=entry.id,
             truncated_bytes=entry.details.truncated_bytes,
@@ -186,6 +186,11 @@ class _Call(NamedTuple):
             return Governed(outcome, None)
         self.read_back(self.governing.measure.bytes)
         return Governed(outcome, await self.body.content())
+
+    def _measure(self, tokens: int) -> Measure:
+        """With the tokens of the first answer: another policy may count where that one estimated."""
+        measure = self.governing.measure
+        return measure if measure.tokens == tokens else replace(measure, tokens=tokens, tokens_exact=False)
 
     def _durability(self, handle: str | None) -> Durability | None:
         """Of what was stored now, or, where that is the same for all, at the first try of this call."""

@@ -395,6 +395,17 @@ async def test_the_same_call_again_answers_the_same(
     assert refused.json()["code"] == "idempotency_key_reused"
 
 
+@pytest.mark.parametrize("outcome", ["store", "truncate", "cap", "reject"])
+async def test_a_retry_under_another_policy_answers_what_was_answered_first(
+    client: httpx.AsyncClient, outcome: str
+) -> None:
+    text = "word " * 9000
+    first = await post(client, text, tool_call_id="c", policy={"on_oversize": outcome})
+    other = {"on_oversize": "reject", "max_bytes": 0, "max_rows": 1, "keep": False}
+    again = await post(client, text, tool_call_id="c", policy=other)
+    assert again == first
+
+
 async def test_a_view_answers_a_retry_the_same_and_keeps_again_what_was_deleted(
     client: httpx.AsyncClient,
 ) -> None:
