@@ -155,6 +155,7 @@ class _Asking:
             asking=None,
             findings=SessionFindings(self.rt.ledger, self.stored.key, self.entered.session.epoch),
             indexes=self.rt.indexes,
+            queries=self.rt.queries,
             ends=self.ends,
         )
 

@@ -8,6 +8,7 @@ from typing import Protocol
 from domain.extraction import LlmUsage
 from domain.llm import ModelTerms, Prompt, Reply
 from extraction.indexes import Indexes
+from extraction.querying import Queries
 from extraction.source import Source
 
 
@@ -91,4 +92,5 @@ class Task:
     findings: Findings
     progress: Callable[[Progress], None] = lambda step: None
     indexes: Indexes = field(default_factory=Indexes)
+    queries: Queries = field(default_factory=Queries)
     ends: float = math.inf
