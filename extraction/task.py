@@ -82,7 +82,8 @@ class Terms:
 @dataclass(frozen=True, slots=True)
 class Task:
     """One question to one stored result. `asking` is None where no model is configured. The body of the
-    answer may have `max_bytes` of UTF-8, and must be there at `ends`, by the event loop's clock."""
+    answer may have `max_bytes` of UTF-8, and must be there at `ends`, by the event loop's clock. `whole`: an
+    answer that rests on a part would not be taken."""
 
     source: Source
     extract: str
@@ -94,3 +95,4 @@ class Task:
     indexes: Indexes = field(default_factory=Indexes)
     queries: Queries = field(default_factory=Queries)
     ends: float = math.inf
+    whole: bool = False
