@@ -121,7 +121,7 @@ class _Asking:
     async def _found(self, source: Source, room: int) -> Answer:
         """The same question asked at the same time, to be answered as long, is answered by one run."""
         question = self.question
-        key: Hashable = (self.stored.tenant, question, room, self.policy)
+        key: Hashable = (self.stored.tenant, question, self.wish.require_complete, room, self.policy)
         return await self.rt.runs.join(key, self.ends, partial(self._run, source, room), self.wish.watch)
 
     async def _run(self, source: Source, room: int, watch: Watch) -> Answer:
@@ -156,7 +156,9 @@ class _Asking:
             asking=None,
             findings=SessionFindings(self.rt.ledger, self.stored.key, self.entered.session.epoch),
             indexes=self.rt.indexes,
+            queries=self.rt.queries,
             ends=self.ends,
+            whole=self.wish.require_complete,
         )
 
     async def _smaller(self, size: int, tokens: int) -> int:

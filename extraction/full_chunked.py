@@ -1,14 +1,14 @@
-"""full-chunked: every chunk is asked, then one report is made of what they said."""
+"""full-chunked: every chunk, or every one that is chosen, is asked; one report is made of what they said."""
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
 
 from domain.errors import ModelError
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
-from extraction import bodies, chunking, pace, prompts, reducing, windows
+from extraction import bodies, choosing, chunking, pace, prompts, reducing, windows
 from extraction.chunking import Chunk
 from extraction.inquiry import Inquiry, inquire
 from extraction.mapping import Mapped, Mapping, pieces, too_little
@@ -16,19 +16,39 @@ from extraction.prompts import NOTHING_FOUND, Finding
 from extraction.source import Source
 from extraction.task import Progress, StrategyFailed, Task
 
+_NOT_CHOSEN = "not chosen by retrieval"
+
+_Choice = Callable[[Task, Sequence[Chunk]], Awaitable[Sequence[Chunk]]]
+
 
 async def answer(task: Task) -> Answer:
     """Raises StrategyFailed."""
+    return await _answered(task, _all)
+
+
+async def answer_of_chosen(task: Task) -> Answer:
+    """Out of many chunks it may read a few. Raises StrategyFailed."""
+    return await _answered(task, choosing.chosen)
+
+
+async def _all(task: Task, planned: Sequence[Chunk]) -> Sequence[Chunk]:
+    return planned
+
+
+async def _answered(task: Task, choose: _Choice) -> Answer:
     inquiry = await inquire(task)
     planned = await _plan(inquiry, chunk_tokens(inquiry))
-    fields = {"strategy": Mode.FULL_CHUNKED, "chunks": len(planned), "bytes": task.source.size}
+    chosen = set(await choose(task, planned))
+    fields = {"strategy": Mode.FULL_CHUNKED, "chunks": len(chosen), "bytes": task.source.size}
     task.progress(Progress("plan", fields))
     if not planned:
         return _answer(task, f"{NOTHING_FOUND}\nThe data is empty.", Coverage(0, 0, 1.0))
     one = len(planned) == 1
     max_bytes = task.max_bytes if one else windows.finding_bytes(inquiry.terms, task.max_bytes)
     parts = await pieces(inquiry, planned, len(planned))
-    mapped = await Mapping(inquiry, parts, max_bytes).run()
+    mapped = await Mapping(inquiry, [part for part in parts if part.chunk in chosen], max_bytes).run()
+    mapped += [Mapped(part, None, _NOT_CHOSEN) for part in parts if part.chunk not in chosen]
+    mapped.sort(key=lambda one: one.piece.chunk.start)
     return await _concluded(inquiry, mapped, _coverage(task.source, mapped))
 
 
@@ -83,9 +103,10 @@ def _answer(task: Task, body: str, coverage: Coverage, *warnings: str) -> Answer
 
 def _coverage(source: Source, mapped: Sequence[Mapped]) -> Coverage:
     """Raises StrategyFailed where an answer would rest on too little."""
-    covered = sum(one.piece.part.end - one.piece.part.start for one in mapped if one.text is not None)
-    if too_little(covered, source.size):
-        share = math.floor(100 * covered / source.size)
+    covered = sum(one.piece.size for one in mapped if one.text is not None)
+    wanted = sum(one.piece.size for one in _chosen(mapped))
+    if too_little(covered, wanted):
+        share = math.floor(100 * covered / wanted)
         raise StrategyFailed(f"only {share} % of the data could be read: {_cause(mapped)}")
     ratio = math.floor(10_000 * covered / source.size) / 10_000
     ok = sum(one.text is not None for one in mapped)
@@ -109,14 +130,27 @@ def _lost(mapped: Sequence[Mapped]) -> list[Gap]:
     return gaps
 
 
+def _chosen(mapped: Sequence[Mapped]) -> list[Mapped]:
+    return [one for one in mapped if one.failure != _NOT_CHOSEN]
+
+
 def _warnings(mapped: Sequence[Mapped]) -> tuple[str, ...]:
-    failed = sum(one.text is None for one in mapped)
-    return (f"{failed} of {len(mapped)} parts are missing ({_cause(mapped)})",) if failed else ()
+    chosen = _chosen(mapped)
+    failed = sum(one.text is None for one in chosen)
+    warnings = []
+    if len(chosen) < len(mapped):
+        warnings.append(
+            f"{len(chosen)} of {len(mapped)} chunks were chosen by retrieval; "
+            "ask mode full-chunked to read all"
+        )
+    if failed:
+        warnings.append(f"{failed} of {len(chosen)} parts are missing ({_cause(mapped)})")
+    return tuple(warnings)
 
 
 def _cause(mapped: Sequence[Mapped]) -> str:
     """Of most failures."""
-    causes = Counter(one.failure for one in mapped if one.failure)
+    causes = Counter(one.failure for one in _chosen(mapped) if one.failure)
     return causes.most_common(1)[0][0]
 
 

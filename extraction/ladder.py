@@ -62,18 +62,18 @@ async def _within(task: Task, mode: Mode, seconds: float) -> Answer:
     """Raises StrategyFailed, ModelError."""
     # Cutting truncate short would help nobody.
     with anyio.move_on_after(None if mode is Mode.TRUNCATE else seconds):
-        mode = await _chosen(task) if mode is Mode.AUTO else mode
-        return await STRATEGIES[mode](task)
+        strategy = await _chosen(task) if mode is Mode.AUTO else STRATEGIES[mode]
+        return await strategy(task)
     raise StrategyFailed(pace.LATE)
 
 
-async def _chosen(task: Task) -> Mode:
+async def _chosen(task: Task) -> Strategy:
     """Raises StrategyFailed."""
     if task.asking is None:
-        return Mode.RETRIEVE
+        return retrieve.answer
     if await full_chunked.fits(task) or await _has_long_lines(task.source, task.terms.avg_line_bytes):
-        return Mode.FULL_CHUNKED
-    return Mode.READ_GREP
+        return full_chunked.answer_of_chosen
+    return read_grep.answer
 
 
 async def _has_long_lines(source: Source, avg_line_bytes: int) -> bool:

@@ -32,6 +32,10 @@ class Piece:
     chunk: Chunk
     part: Part
 
+    @property
+    def size(self) -> int:
+        return self.chunk.end - self.chunk.start
+
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
@@ -64,6 +68,7 @@ class Mapping:
         self._max_bytes = max_bytes
         self._open = dict.fromkeys(planned)
         self._mapped: list[Mapped] = []
+        self._bytes = sum(piece.size for piece in planned)
         self._lost_bytes = 0
         self._took: list[float] = []
         # No chunk's text is in memory longer than its call takes.
@@ -148,14 +153,14 @@ class Mapping:
         done, total = len(self._mapped), len(self._mapped) + len(self._open)
         self._inquiry.task.progress(Progress("chunk", {"done": done, "total": total, "status": status}))
         if mapped.text is None:
-            self._lost_bytes += mapped.piece.chunk.end - mapped.piece.chunk.start
+            self._lost_bytes += mapped.piece.size
             if self._is_lost:
                 # There will be no answer: no use in paying for the rest.
                 self._scope.cancel()
 
     @property
     def _is_lost(self) -> bool:
-        return too_little(self._inquiry.task.source.size - self._lost_bytes, self._inquiry.task.source.size)
+        return too_little(self._bytes - self._lost_bytes, self._bytes)
 
     def _set_deadline(self) -> None:
         left = pace.seconds_left(self._inquiry.asking)

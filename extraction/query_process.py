@@ -27,6 +27,9 @@ MEMORY_BYTES = 320 << 20
 READ_SECONDS = 6
 EVALUATE_SECONDS = 2
 _NICER = 10
+_NAME_CHARS = 80
+_NAME_WORDS = 5
+_MOST_COLUMNS = 20
 
 TOO_LARGE = "The query takes more memory than it has: the data, or what the expression makes, is too large."
 
@@ -43,11 +46,13 @@ class Asked(Struct, frozen=True):
 
 
 class Found(Struct, frozen=True):
-    """The expression that was evaluated, and what it gave."""
+    """The expression that was evaluated, and what it gave; of a table that was asked in words its first
+    `columns`."""
 
     kind: Kind
     expression: str
     slice: Slice
+    columns: tuple[str, ...] = ()
 
 
 class Refused(Struct, frozen=True):
@@ -67,15 +72,26 @@ def answer(asked: Asked, read: Callable[[], bytes]) -> Found | None:
     and MemoryError."""
     query = Query(asked.expression) if asked.expression or not asked.instruction else None
     kind, value = read_value(read(), asked.tool_name)
+    columns = () if query or kind is not Kind.CSV else _columns(value)
     expression = asked.expression if query else _expression(asked.instruction, value)
-    if expression is None:
+    if expression is None or not all(map(_is_name, columns)):
         return None
     _bound(resource.RLIMIT_CPU, math.floor(time.process_time()) + EVALUATE_SECONDS)
     result = (query or Query(expression)).evaluate(value)
     if not query and not result:
         # It may be asked in other letters than the data has: that nothing is found is for others to say.
         return None
-    return Found(kind, expression, slice_of(result, asked.limit, asked.offset, asked.max_bytes))
+    part = slice_of(result, asked.limit, asked.offset, asked.max_bytes)
+    return Found(kind, expression, part, columns[:_MOST_COLUMNS])
+
+
+def _columns(rows: object) -> tuple[str, ...]:
+    return tuple(rows[0]) if isinstance(rows, list) and rows else ()
+
+
+def _is_name(column: str) -> bool:
+    """False for a sentence: then lines of prose were taken for rows, and the first of them for a header."""
+    return len(column) <= _NAME_CHARS and len(column.split()) <= _NAME_WORDS
 
 
 def _expression(instruction: str, value: object) -> str | None:

@@ -31,6 +31,10 @@ _REFUSALS: dict[str, type[InvalidField]] = {
 _decode = msgspec.json.Decoder(Told).decode
 
 
+class ProcessFailed(Exception):
+    """It ended otherwise than by its own word or by its bounds."""
+
+
 class Queries:
     """Runs queries: the data flows from the store into the process, and is not held here."""
 
@@ -46,12 +50,12 @@ class Queries:
 
     async def answer(self, asked: Asked, size: int, read: Read) -> Found | None:
         """`asked` by its `instruction`. None where that is no plain question about this data, finds nothing,
-        or would cost too much: then another way of answering is better."""
+        would cost too much, or cannot be run: then another way of answering is better."""
         if read_question(asked.instruction) is None:
             return None
         try:
             return await self._told(asked, size, read)
-        except (InvalidField, Overloaded):
+        except (InvalidField, Overloaded, ProcessFailed, OSError):
             return None
 
     async def _told(self, asked: Asked, size: int, read: Read) -> Found | None:
@@ -89,7 +93,7 @@ async def _run(asked: Asked, read: Read) -> Found | None:
     if -code in _OUT_OF_MEMORY:
         raise QueryTooCostly(TOO_LARGE)
     if code != 0:
-        raise RuntimeError(f"the process of a query ended with {code}")
+        raise ProcessFailed(f"the process of a query ended with {code}")
     return _found(_decode(told))
 
 

@@ -1,7 +1,7 @@
 """What a strategy may see: the asked-about bytes of one stored result, and nothing else."""
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from itertools import accumulate
 
 from domain.errors import InvalidField
@@ -31,6 +31,12 @@ class Source:
             async for piece in self._store.read(self.stored, span.start, span.end)
         ]
         return b"".join(pieces)
+
+    async def stream(self) -> AsyncIterator[bytes]:
+        """All of it, piece by piece."""
+        for span in self.spans:
+            async for piece in self._store.read(self.stored, span.start, span.end):
+                yield piece
 
     def located(self, start: int, end: int) -> list[Span]:
         """Where in the stored result the bytes `start` to before `end` of this source lie."""

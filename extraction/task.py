@@ -8,6 +8,7 @@ from typing import Protocol
 from domain.extraction import LlmUsage
 from domain.llm import ModelTerms, Prompt, Reply
 from extraction.indexes import Indexes
+from extraction.querying import Queries
 from extraction.source import Source
 
 
@@ -81,7 +82,8 @@ class Terms:
 @dataclass(frozen=True, slots=True)
 class Task:
     """One question to one stored result. `asking` is None where no model is configured. The body of the
-    answer may have `max_bytes` of UTF-8, and must be there at `ends`, by the event loop's clock."""
+    answer may have `max_bytes` of UTF-8, and must be there at `ends`, by the event loop's clock. `whole`: an
+    answer that rests on a part would not be taken."""
 
     source: Source
     extract: str
@@ -91,4 +93,6 @@ class Task:
     findings: Findings
     progress: Callable[[Progress], None] = lambda step: None
     indexes: Indexes = field(default_factory=Indexes)
+    queries: Queries = field(default_factory=Queries)
     ends: float = math.inf
+    whole: bool = False

@@ -349,3 +349,20 @@ async def test_a_caller_may_allow_up_to_two_minutes(serve: Serve, tmp_path: Path
         backend.latency = 0.8
         assert (await ask(client, handle, deadline_ms=120_000)).json()["status"] == "complete"
         assert (await ask(client, handle, deadline_ms=120_001)).status_code == 422
+
+
+async def test_auto_reads_what_it_chose_unless_all_is_required(serve: Serve, tmp_path: Path) -> None:
+    wide = "".join(f'{{"id": "A-{n}", "note": "{"nothing of note " * 70}"}}\n' for n in range(500))
+    async with Backend(answer=saying("It is there.")) as backend, served(serve, tmp_path, backend) as client:
+        handle = await keep(client, wide)
+        told = (await ask(client, handle, extract="What is noted of A-321?")).json()
+        total, read = told["coverage"]["chunks_total"], told["coverage"]["chunks_ok"]
+        assert (told["strategy"], told["status"]) == ("full-chunked", "partial")
+        assert 0 < read <= 2 < 10 < total
+        assert told["warnings"] == [
+            f"{read} of {total} chunks were chosen by retrieval; ask mode full-chunked to read all"
+        ]
+        assert {gap["reason"] for gap in told["coverage"]["missing"]} == {"not chosen by retrieval"}
+        assert told["usage"]["llm_calls"] == read + 1
+        required = await ask(client, handle, extract="What is noted of A-321?", require_complete=True)
+        assert (required.json()["status"], required.json()["coverage"]["chunks_ok"]) == ("complete", total)
