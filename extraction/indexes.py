@@ -17,9 +17,10 @@ from extraction.source import Source
 
 MAX_BYTES = 128 << 20
 
-# More at a time would not be faster. Of large ones each holds its text, and what is made of it meanwhile.
+# More at a time would not be faster. Each holds its text meanwhile, and what is made of it.
 _AT_A_TIME = 2
 _LARGE = 8 << 20
+SMALL_AT_A_TIME = 8
 
 _Key = tuple[str, str, str, tuple[Span, ...]]
 
@@ -30,6 +31,7 @@ class Indexes:
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self.threads = anyio.CapacityLimiter(_AT_A_TIME)
         self._large = anyio.Semaphore(1)
+        self._small = anyio.Semaphore(SMALL_AT_A_TIME)
         self._max_bytes = max_bytes
         self._kept: dict[_Key, tuple[StoredResult, PassageIndex]] = {}
         self._building: dict[_Key, anyio.Lock] = {}
@@ -41,11 +43,8 @@ class Indexes:
 
     @asynccontextmanager
     async def turn(self, size: int) -> AsyncIterator[None]:
-        """For a text of `size` bytes to be held: large ones one after the other."""
-        if size <= _LARGE:
-            yield
-            return
-        async with self._large:
+        """For a text of `size` bytes to be held: large ones one after the other, of small ones a few."""
+        async with self._large if size > _LARGE else self._small:
             yield
 
     async def of(self, source: Source, data: bytes) -> PassageIndex:

@@ -14,6 +14,7 @@ _ROW = 300
 
 _SCHEMA = f"""
 PRAGMA page_size = {_PAGE};
+PRAGMA journal_mode = OFF;
 CREATE VIRTUAL TABLE passages USING fts5(
     body, path, content='', tokenize='porter unicode61 remove_diacritics 2'
 );
