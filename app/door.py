@@ -23,7 +23,9 @@ from domain.handles import DEFAULT_TENANT
 _OPEN_PATHS = frozenset({"/livez", "/readyz", "/healthz", "/docs", "/openapi.json"})
 _OPEN_ROOTS = ("/swagger/", "/docs/")
 _WRITES = frozenset({"POST", "PUT", "DELETE", "PATCH"})
-_ONCE = frozenset(b"host origin authorization content-length content-encoding transfer-encoding".split())
+_ONCE = frozenset(
+    b"host origin authorization content-length content-encoding transfer-encoding idempotency-key".split()
+)
 # Only these are known to hold nothing of the caller's.
 _INSTANCES = frozenset({"/results", "/check", "/extract", "/sessions", "/tools"})
 MET_HOSTS = 64

@@ -164,6 +164,11 @@ async def test_two_keys_at_once_are_refused(tmp_path: Path) -> None:
     assert (await call("GET", "/hello", key, key))[0] == 400
 
 
+async def test_a_call_has_one_name() -> None:
+    names = [("idempotency-key", name) for name in ("one", "other")]
+    assert (await Call()("POST", "/results", *names))[0] == 400
+
+
 async def test_a_key_file_opens_every_host_but_http_1_1_must_name_one(tmp_path: Path) -> None:
     call = Call(api_keys_file=keys_file(tmp_path / "keys"))
     assert (await call("GET", "/hello", ("host", "gate.internal")))[0] == 200
