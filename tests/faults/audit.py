@@ -42,7 +42,9 @@ def strays(state: Path) -> list[str]:
     """After a start: no body without an info, and no draft of a former life."""
     known = {info.with_name(info.name[1:].removesuffix(".json")) for info in infos(state)}
     loose = [f"a body without an info: {body.name}" for body in bodies(state) if body not in known]
-    return loose + [f"a draft: {draft.name}" for draft in (state / "drafts").iterdir()]
+    # A probe is written while readiness is looked at.
+    drafts = [draft.name for draft in (state / "drafts").iterdir() if not draft.name.startswith("probe-")]
+    return loose + [f"a draft: {name}" for name in drafts]
 
 
 def lost(state: Path, acknowledged: Iterable[Kept]) -> list[str]:
