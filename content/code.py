@@ -11,8 +11,8 @@ from content.numbering import Numbered, unnumbered
 from content.parser import PARSER
 
 _LOOKED_AT = 1024 * 1024
-# About 2,500 lines. Grammars read 5 to 10 MB a second, patterns 50.
-_PARSED = 96 * 1024
+# About 1,700 lines. Grammars read 5 to 10 MB a second, patterns 50.
+_PARSED = 64 * 1024
 _NAME_CHARS = 120
 # A megabyte of source has about 3,000.
 _MOST_DECLARED = 10_000
@@ -52,7 +52,7 @@ def definitions(
     be cut anywhere, or be anything else than source. Line numbers that a tool put before the lines are taken
     off, and are the ones given; without them the lines count from `first_line`.
 
-    The first 96 KiB go through the language's grammar, in a process apart: call it in a thread, the
+    The first 64 KiB go through the language's grammar, in a process apart: call it in a thread, the
     interpreter is free meanwhile. The rest, and what no grammar can read, is read by patterns."""
     source = unnumbered(data[:_LOOKED_AT], first_line)
     found = sorted(_spans(source.text, language), key=attrgetter("start"))

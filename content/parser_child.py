@@ -15,7 +15,7 @@ from functools import cache
 
 from tree_sitter import Language, Node, Parser, Query, QueryCursor
 
-# Source of 96 KiB takes 10 to 30 ms and a few megabytes here; a hostile one gigabytes, or minutes.
+# Source of 64 KiB takes 7 to 20 ms and a few megabytes here; a hostile one gigabytes, or minutes.
 CPU_SECONDS = 0.25
 MEMORY_BYTES = 256 * 1024 * 1024
 
