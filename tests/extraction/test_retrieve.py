@@ -128,7 +128,7 @@ async def test_words_that_the_data_has_nowhere_are_named() -> None:
 
 async def test_nothing_found_says_what_there_is_instead() -> None:
     data = json.dumps({"items": ITEMS, "total": 300})
-    answer = await asked(data, "population of Nigeria")
+    answer = await asked(data, "population of France")
     assert answer.body.startswith("NO RELEVANT DATA FOUND\nNowhere in the data: population, nigeria.\n")
     assert f"The data has {len(data)} bytes in one line." in answer.body
     assert "items: array of 300" in answer.body
