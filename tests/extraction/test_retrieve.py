@@ -46,22 +46,22 @@ FOUND = [
     ("getUserName returned null", "get user name"),
     ("see getUserName there", "What does `getUserName` say?"),
     ("user_name=anna", "the userName"),
-    ("fastapi 0.136.3 python", "Which release of FastAPI is installed?"),
+    ("redis 7.0.15 server", "Which release of Redis is running?"),
     ("set by PostgreSQL itself", "postgresql"),
-    ("No changelog entries found.", "What if the change log is empty?"),
-    ("the city of Harkiv", "What is said of Kharkiv?"),
+    ("The workspace has no timetable.", "Where is the time table of this work space?"),
+    ("the city of Kolkatta", "What is said of Kolkata?"),
     ("timeout after 30 s", "Which tiemout was hit?"),
     ("Straße nach Köln", "koln"),
-    ("score 0.2287 at iteration 27", "score 0.2287"),
-    ("test-2 in 122 ms", "partition test-2"),
+    ("score 0.4413 at iteration 27", "score 0.4413"),
+    ("shard-7 in 122 ms", "partition shard-7"),
     ("exit code 137", r"exit code \d+"),
     ("exit code 137", r"oomkill|code\s1\d7|segv"),
     ("connection timed out", "connection refused|connection timed out|broken pipe"),
     ("E4711 here", "Where are E\\d{4}, and why?"),
-    ("Apr  6 17:20 login", "on April 6th"),
+    ("Mar  9 17:20 login", "on March 9th"),
     ("disk full: FATAL", "What went wrong?"),
     ("price: 12.50", "the price"),
-    ("北京南 -> 天津 历时：00:34", "从北京南到天津多长时间？"),
+    ("青岛北 -> 烟台 历时：01:05", "从青岛北到烟台多长时间？"),
     ("東京都の天気は晴れ", "東京の天気"),
     ("서울에서 부산까지 두 시간", "부산까지 얼마나"),
     ("Москва: снег", "москва"),
@@ -122,14 +122,14 @@ async def test_the_beginning_is_shown_too_where_there_is_room() -> None:
 
 
 async def test_words_that_the_data_has_nowhere_are_named() -> None:
-    body = (await asked(with_needle("the scanner is grype"), "Which scanner made the sbom?")).body
-    assert body.endswith(" Nowhere in it: sbom.]")
+    body = (await asked(with_needle("the printer is offline"), "Which printer holds the invoice?")).body
+    assert body.endswith(" Nowhere in it: holds, invoice.]")
 
 
 async def test_nothing_found_says_what_there_is_instead() -> None:
     data = json.dumps({"items": ITEMS, "total": 300})
     answer = await asked(data, "population of France")
-    assert answer.body.startswith("NO RELEVANT DATA FOUND\nNowhere in the data: population, nigeria.\n")
+    assert answer.body.startswith("NO RELEVANT DATA FOUND\nNowhere in the data: population, france.\n")
     assert f"The data has {len(data)} bytes in one line." in answer.body
     assert "items: array of 300" in answer.body
     assert answer.body.endswith(data[:1000])
@@ -137,9 +137,9 @@ async def test_nothing_found_says_what_there_is_instead() -> None:
 
 
 async def test_of_what_hardly_exceeds_the_cap_nothing_found_shows_most() -> None:
-    answer = await asked("no interest\n" * 250 + "Longyearbyen\n" + "no interest\n" * 50, "Svalbard", 3500)
+    answer = await asked("no interest\n" * 250 + "Reykjavik\n" + "no interest\n" * 50, "Iceland", 3500)
     assert answer.body.startswith("NO RELEVANT DATA FOUND\n")
-    assert "Longyearbyen" in answer.body
+    assert "Reykjavik" in answer.body
 
 
 PDF = "%PDF-1.7\n%\ufffd\ufffd\n" + "1 0 obj <</Length 5>> stream x\ufffd\x01\x02 endstream\n" * 300
