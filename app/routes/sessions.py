@@ -123,9 +123,10 @@ async def get_session(request: Request, session_id: SessionId) -> SessionOut:
 async def delete_session(request: Request, session_id: SessionId) -> None:
     rt: Runtime = request.app.state.runtime
     key = _key(request, session_id)
-    ended = await rt.ledger.end(key)
-    await rt.store.delete_session(key)
-    if ended is None and session_id != DEFAULT_SESSION:
+    if await rt.ledger.end(key) is not None:
+        await rt.store.delete_session(key)
+    elif session_id != DEFAULT_SESSION:
+        # A body that is there may be the first of a session that is only now being written down.
         raise SessionNotFound("No session has this id.")
 
 

@@ -85,6 +85,20 @@ async def test_the_default_session_is_emptied_and_lives_on(client: httpx.AsyncCl
     assert (await store(client, "default")).status_code == 201
 
 
+async def test_ending_a_session_that_is_only_now_being_opened_takes_nothing_from_it(
+    client: httpx.AsyncClient,
+) -> None:
+    async def end(session: str, pause: float) -> int:
+        await asyncio.sleep(pause)
+        return (await client.delete(f"/sessions/{session}")).status_code
+
+    for number in range(150):
+        session = f"s{number}"
+        answer, ended = await asyncio.gather(store(client, session), end(session, number % 30 / 5000))
+        if answer.status_code == 201 and ended == 404:
+            assert (await client.get(f"/results/{answer.json()['handle']}")).status_code == 200
+
+
 async def test_a_write_that_arrives_while_its_session_ends_is_kept_whole_or_refused(
     client: httpx.AsyncClient,
 ) -> None:
