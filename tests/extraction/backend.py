@@ -100,10 +100,13 @@ class Backend:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._hush()
+        # A connection that was accepted a moment ago has no task yet.
+        await asyncio.sleep(0.01)
         tasks = list(self._open)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0)
 
     def _prepare(self) -> None:
         # It takes a second to make, which is not the request's.
