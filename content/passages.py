@@ -1,13 +1,11 @@
 """A text in passages of a few hundred bytes that follow its structure, each with its lines and its path."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from content import members, sections
 from content.kinds import sniff
 from content.places import Place
-
-Split = Callable[[bytes], Iterator[Place]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +27,7 @@ def split(data: bytes, tool_name: str = "") -> Iterator[Passage]:
     place: Place | None = None
     for following in _places(data, tool_name):
         if place is not None:
-            passage = _passage(data, place, following.at, line)
-            yield passage
+            yield (passage := _passage(data, place, following.at, line))
             line = passage.last_line + (data[following.at - 1] == _NEWLINE)
         place = following
     if place is not None and place.at < len(data):
