@@ -4,8 +4,8 @@ import html
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from app.edge.refusals import REFUSALS
 from app.errors import answered_with
-from app.refusals import REFUSALS
 from domain.errors import Gone, SpillgateError, StorageError
 
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Spillgate: errors</title>

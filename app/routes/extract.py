@@ -8,7 +8,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.accept import prefers
-from app.departure import unless_gone
+from app.edge.request_body import cancel_on_disconnect
 from app.errors import problem
 from app.events import EVENTS, events_of
 from app.extractor import Extracted, Wish, extract
@@ -84,7 +84,7 @@ async def post_extract(request: Request, body: ExtractIn) -> Response:
             # What is unknown or gone is still a clean error, before the stream begins.
             await look_up(rt, tenant, str(question.handle))
             return events_of(lambda watch: extract(tenant, question, replace(wish, watch=watch), rt), _out)
-        extracted = await unless_gone(request, extract(tenant, question, wish, rt))
+        extracted = await cancel_on_disconnect(request, extract(tenant, question, wish, rt))
     except (NotFound, Gone) as error:
         if not plain:
             raise

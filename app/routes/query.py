@@ -7,7 +7,7 @@ import msgspec
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel
 
-from app.departure import unless_gone
+from app.edge.request_body import cancel_on_disconnect
 from app.lookup import look_up
 from app.openapi import example_of, problems
 from app.reading import account_texts
@@ -53,7 +53,7 @@ async def get_query(
     stored = await look_up(rt, request.scope["tenant"], handle)
     asked = Asked(await _cap(rt, stored), expression, "", stored.tool_name, limit, offset)
     asking = rt.queries.ask(asked, stored.measure.bytes, partial(rt.store.read, stored))
-    found = await unless_gone(request, asking)
+    found = await cancel_on_disconnect(request, asking)
     await account_texts(rt, stored, [bytes(found.slice.result).decode()])
     answer = {**msgspec.structs.asdict(found.slice), "kind": found.kind}
     return Response(msgspec.json.encode(answer), media_type="application/json")

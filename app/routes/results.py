@@ -11,10 +11,10 @@ from starlette.types import Message
 
 from app.accept import prefers
 from app.answers import JsonAnswer, result_out, spillgate_headers
+from app.edge.request_body import ClientDisconnected
 from app.governor import Governed, govern
 from app.openapi import body_of, problems, schema_of
 from app.runtime import Runtime
-from app.visit import ClientDisconnected
 from app.wire import (
     MAX_POLICY_BYTES,
     WHOLE_BYTES,
@@ -123,7 +123,7 @@ async def _more(request: Request) -> Message:
 
 async def _from_text(request: Request, headers: Headers) -> Response:
     result = _tool_result(request, headers, _from_query(request))
-    read_back = None if _is_minimal(headers) else request.scope["visit"].hold
+    read_back = None if _is_minimal(headers) else request.scope["request_body"].hold
     governed = await govern(result, _coalesced(request), request.app.state.runtime, read_back)
     return _answer(headers, governed, None, ())
 
@@ -160,7 +160,7 @@ async def _coalesced(request: Request) -> AsyncIterator[bytes]:
         size += len(chunk)
         if size >= COALESCED_BYTES:
             yield b"".join(waiting)
-            request.scope["visit"].let_go(size)
+            request.scope["request_body"].let_go(size)
             waiting.clear()
             size = 0
     if size:
