@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-.PHONY: help run run-demo test interop check format bench openapi tree lock up down clean
+.PHONY: help run run-demo test faults interop check format bench openapi tree lock up down clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,10 @@ run-demo: $(VENV)/.run ## Serve with the built-in demo model: extraction without
 test: $(VENV)/.dev ## Run the whole test suite, a real redis-server included
 	@sh tests/install_redis.sh
 	$(BIN)/python -m pytest -q
+
+faults: $(VENV)/.dev ## Run the repeated tests (kills, races, faults, properties) as often as was promised
+	@sh tests/install_redis.sh
+	FULL_COUNTS=1 $(BIN)/python -m pytest -q tests/faults tests/contract tests/storage
 
 .interop/.ready: tests/interop/requirements.lock
 	$(PYTHON) -m venv --clear .interop
