@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-.PHONY: help run run-demo test interop check format bench openapi lock up down clean
+.PHONY: help run run-demo test faults interop check format bench openapi tree lock up down clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,10 @@ test: $(VENV)/.dev ## Run the whole test suite, a real redis-server included
 	@sh tests/install_redis.sh
 	$(BIN)/python -m pytest -q
 
+faults: $(VENV)/.dev ## Run the repeated tests (kills, races, faults, properties) as often as was promised
+	@sh tests/install_redis.sh
+	FULL_COUNTS=1 $(BIN)/python -m pytest -q tests/faults tests/contract tests/storage
+
 .interop/.ready: tests/interop/requirements.lock
 	$(PYTHON) -m venv --clear .interop
 	@echo "Installing the locked LiteLLM proxy into .interop (450 MB, a minute, once) ..."
@@ -54,6 +58,9 @@ bench: $(VENV)/.dev ## Measure speed and memory against the two references
 
 openapi: $(VENV)/.dev ## Write openapi/openapi.json from the app
 	$(BIN)/spillgate openapi > openapi/openapi.json.new && mv openapi/openapi.json.new openapi/openapi.json
+
+tree: $(VENV)/.dev ## Write the tree of the modules into docs/house.md
+	$(BIN)/python -m tests.house_tree
 
 lock: $(VENV)/.dev ## Resolve the locked dependencies anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o requirements.lock pyproject.toml
