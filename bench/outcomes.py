@@ -62,7 +62,7 @@ async def _tokens(
     # Named, so that a handle is the same, and has as many tokens, in every run.
     result = ToolResult(key, record["tool"], record["id"], arguments, policy=json.dumps(policy))
     outcome = (await govern(result, _whole(record["text"]), rt)).outcome
-    await rt.store.delete_session(key)
+    await rt.store.delete_session(key, epoch=1)
     return before if outcome.text is None else await rt.count(outcome.text, None)
 
 
