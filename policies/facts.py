@@ -1,5 +1,4 @@
-"""What a rule may look at, and the thresholds that it holds against it: each policy key once, with its type,
-its bounds and its default."""
+"""What a rule may look at, and the policy keys, each with its type, its bounds and its default."""
 
 import difflib
 from dataclasses import dataclass
