@@ -219,4 +219,5 @@ class _Call(NamedTuple):
             sha256=self.body.sha256,
             stored_at=now,
             expires_at=now + self.rt.retention_ms,
+            epoch=session.epoch,
         )

@@ -100,6 +100,7 @@ def known_of(body: bytes, tool_name: str = "execute_shell") -> StoredResult:
         sha256=hashlib.sha256(body).hexdigest(),
         stored_at=now(),
         expires_at=0,
+        epoch=0,
     )
 
 

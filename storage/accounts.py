@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from domain.accounting import AccountingEntry
-from domain.budget import Budget, Session, SessionChange
+from domain.budget import Budget, Session, SessionChange, next_epoch
 from domain.errors import Conflict, IdempotencyKeyReused, SessionEnded
 from domain.handles import DEFAULT_SESSION, SessionKey
 from domain.ports import Charge, Receipt
@@ -31,11 +31,11 @@ def reported(session: Session, report: UsageReport, now: int) -> Session:
 
 
 def opened(session: Session | None, key: SessionKey, change: SessionChange, now: int) -> Session:
-    """Opened, changed, or, after its end, started anew with nothing of its earlier life but the count."""
+    """Opened, changed, or, after its end, started again with nothing of its earlier life; a later epoch."""
     if session is None:
         session = fresh(key, now)
     elif session.ended_at is not None:
-        session = replace(fresh(key, now), epoch=session.epoch + 1)
+        session = replace(fresh(key, now), epoch=session.first_live_epoch)
     return used(change.applied(session), now)
 
 
@@ -44,7 +44,10 @@ def ended(session: Session, now: int) -> Session:
     if session.ended_at is not None:
         return session
     if session.key.session_id == DEFAULT_SESSION:
-        return replace(session, epoch=session.epoch + 1, used_tokens=None, turn=None, reserved_tokens=0)
+        # Its retention restarts, so that it is not forgotten before its results are deleted.
+        emptied = used(session, now)
+        epoch = next_epoch(session.epoch, now)
+        return replace(emptied, epoch=epoch, used_tokens=None, turn=None, reserved_tokens=0)
     return replace(session, ended_at=now)
 
 

@@ -90,7 +90,7 @@ async def put_session(request: Request, session_id: SessionId, body: SessionIn) 
         rt.policies.check_override(policy)
     before = await rt.ledger.session(key)
     if before is not None and before.ended_at is not None:
-        await rt.store.delete_session(key)
+        await rt.store.delete_session(key, before.first_live_epoch)
     values = body.model_dump(exclude={"policy"})
     change = SessionChange(frozenset(body.model_fields_set), **values, policy=policy)
     return await _shown(rt, await rt.ledger.put_session(key, change))
@@ -123,8 +123,9 @@ async def get_session(request: Request, session_id: SessionId) -> SessionOut:
 async def delete_session(request: Request, session_id: SessionId) -> None:
     rt: Runtime = request.app.state.runtime
     key = _key(request, session_id)
-    if await rt.ledger.end(key) is not None:
-        await rt.store.delete_session(key)
+    ended = await rt.ledger.end(key)
+    if ended is not None:
+        await rt.store.delete_session(key, ended.first_live_epoch)
     elif session_id != DEFAULT_SESSION:
         # A body that is there may be the first of a session that is only now being written down.
         raise SessionNotFound("No session has this id.")
