@@ -6,12 +6,11 @@ from collections.abc import Callable
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.access import ApiKeys, check_host, check_origin
-from app.edge.request_body import BodyGate, ClientDisconnected, RequestBody, too_large
+from app.edge.request_body import BodyGate, ClientDisconnected, RequestBody
 from app.errors import problem, problem_of_status, stored_of
 from app.settings import Settings
 from domain.errors import (
     BadRequest,
-    BodyTooLarge,
     Draining,
     HostNotAllowed,
     SpillgateError,
@@ -23,6 +22,8 @@ from domain.handles import DEFAULT_TENANT
 _OPEN_PATHS = frozenset({"/livez", "/readyz", "/healthz", "/docs", "/openapi.json"})
 _OPEN_ROOTS = ("/swagger/", "/docs/")
 _WRITES = frozenset({"POST", "PUT", "DELETE", "PATCH"})
+_RESULT_ROUTES = frozenset({("POST", "/results")})
+"""Their bodies may be as large as a result. Others: at most 1 MiB."""
 _ONCE = frozenset(
     b"host origin authorization content-length content-encoding transfer-encoding idempotency-key".split()
 )
@@ -60,7 +61,8 @@ class Access:
         if scope["type"] != "http":
             await self._pass(scope, receive, send)
             return
-        body = RequestBody(receive, send, self._gate, self._cap)
+        carries_results = (scope["method"], scope["path"]) in _RESULT_ROUTES
+        body = RequestBody(receive, send, self._gate, self._cap, carries_results=carries_results)
         try:
             self._admit(scope, body)
             await self._app(scope, body.receive, body.send)
@@ -114,7 +116,7 @@ class Access:
         scope["tenant"] = self._tenant(found.get(b"authorization"), scope["path"])
         scope["request_body"] = body
         if body.has_body:
-            self._check_body(found)
+            _check_body(found, body)
         if scope["method"] in _WRITES and self._draining():
             raise Draining(SHUTTING_DOWN)
 
@@ -136,16 +138,16 @@ class Access:
             raise Unauthorized("This API key is not known.")
         return tenant
 
-    def _check_body(self, found: Headers) -> None:
-        if found.get(b"content-encoding", b"identity").lower() not in (b"identity", b""):
-            raise UnsupportedMedia("Send the body uncompressed: without Content-Encoding.")
-        if found.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
-            raise UnsupportedMedia("Send the body chunked, or with a Content-Length, and not compressed.")
-        length = found.get(b"content-length", b"0")
-        if not length.isdigit() or len(length) > 19:
-            raise BadRequest("Content-Length must be a number of bytes.")
-        if int(length) > self._cap:
-            raise BodyTooLarge(too_large(self._cap))
+
+def _check_body(found: Headers, body: RequestBody) -> None:
+    if found.get(b"content-encoding", b"identity").lower() not in (b"identity", b""):
+        raise UnsupportedMedia("Send the body uncompressed: without Content-Encoding.")
+    if found.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
+        raise UnsupportedMedia("Send the body chunked, or with a Content-Length, and not compressed.")
+    length = found.get(b"content-length", b"0")
+    if not length.isdigit() or len(length) > 19:
+        raise BadRequest("Content-Length must be a number of bytes.")
+    body.check_size(int(length))
 
 
 async def _refuse(error: SpillgateError, scope: Scope, body: RequestBody) -> None:

@@ -13,19 +13,19 @@ from app.accept import prefers
 from app.answers import JsonAnswer, result_out, spillgate_headers
 from app.edge.request_body import ClientDisconnected
 from app.governor import Governed, govern
+from app.large_json import Content
 from app.openapi import body_of, problems, schema_of
 from app.runtime import Runtime
 from app.wire import (
+    INLINE_BYTES,
     MAX_POLICY_BYTES,
-    WHOLE_BYTES,
-    Content,
+    SURROGATE_WARNING,
     ResultIn,
     ResultOut,
+    TextResultIn,
     UsageIn,
-    WholeResultIn,
     checked,
     encode,
-    read_pieces,
     read_result,
 )
 from domain.errors import BadRequest, InvalidField, UnsupportedMedia
@@ -88,16 +88,20 @@ async def post_result(request: Request) -> Response:
 async def _from_json(request: Request, headers: Headers) -> Response:
     body = await _read(request)
     rt: Runtime = request.app.state.runtime
-    if len(body) <= WHOLE_BYTES:
-        sent, warnings = read_result(body)
+    if len(body) <= INLINE_BYTES:
+        sent = read_result(body)
     else:
-        sent, warnings = await anyio.to_thread.run_sync(read_result, body, limiter=rt.scanning)
-    result = _tool_result(request, headers, sent)
-    governed = await govern(result, _pieces(sent.content, rt), rt)
+        sent = await anyio.to_thread.run_sync(read_result, body, limiter=rt.scanning)
+    content, is_large = sent.content, len(body) > INLINE_BYTES
+    result = _tool_result(request, headers, sent.fields)
+    governed = await govern(result, _pieces(content, is_large, rt), rt)
     if governed.outcome.text is None and _wants_text(headers):
-        whole = "".join([piece async for piece in _pieces(sent.content, rt)])
+        whole = "".join([piece async for piece in _pieces(content, is_large, rt)])
         governed = governed._replace(content=whole.encode())
-    return _answer(headers, governed, sent.content, warnings)
+    warnings = sent.warnings
+    if isinstance(content, Content) and content.had_surrogates and not warnings:
+        warnings = (SURROGATE_WARNING,)
+    return _answer(headers, governed, content, warnings)
 
 
 async def _read(request: Request) -> bytes | bytearray:
@@ -128,14 +132,17 @@ async def _from_text(request: Request, headers: Headers) -> Response:
     return _answer(headers, governed, None, ())
 
 
-async def _pieces(content: Content, rt: Runtime) -> AsyncIterator[str]:
-    pieces = read_pieces(content)
-    if not isinstance(content, Raw) or len(memoryview(content)) <= WHOLE_BYTES:
+async def _pieces(content: str | Content, is_large: bool, rt: Runtime) -> AsyncIterator[str]:
+    if isinstance(content, str):
+        yield content
+        return
+    pieces = content.pieces()
+    if not is_large:
         while some := _next_pieces(pieces):
             yield some
         return
-    while pieces_of_one := await anyio.to_thread.run_sync(_next_pieces, pieces, limiter=rt.scanning):
-        yield pieces_of_one
+    while some := await anyio.to_thread.run_sync(_next_pieces, pieces, limiter=rt.scanning):
+        yield some
 
 
 def _next_pieces(pieces: Iterator[str]) -> str:
@@ -205,7 +212,7 @@ def _from_query(request: Request) -> ResultIn:
         raise InvalidField(f"In the query: {error}.") from None
 
 
-def _tool_result(request: Request, headers: Headers, sent: ResultIn | WholeResultIn) -> ToolResult:
+def _tool_result(request: Request, headers: Headers, sent: ResultIn | TextResultIn) -> ToolResult:
     arguments = _text_of(sent.tool_arguments, MAX_ARGUMENT_BYTES, "tool_arguments")
     if arguments is not None and arguments.startswith('"'):
         arguments = msgspec.json.decode(arguments, type=str)
@@ -261,7 +268,7 @@ def _wants_text(headers: Headers) -> bool:
 
 
 def _answer(
-    headers: Headers, governed: Governed, sent: Content | None, warnings: tuple[str, ...]
+    headers: Headers, governed: Governed, sent: str | Content | None, warnings: tuple[str, ...]
 ) -> Response:
     outcome = governed.outcome
     status = 200 if outcome.handle is None else 201
@@ -277,7 +284,7 @@ def _answer(
         content = UNSET
         more["Preference-Applied"] = "return=minimal"
     elif sent is not None:
-        content = sent if isinstance(sent, Raw) else Raw(encode(sent))
+        content = Raw(encode(sent)) if isinstance(sent, str) else sent.as_it_came()
     else:
         assert governed.content is not None
         content = Raw(encode(governed.content.decode()))
