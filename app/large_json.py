@@ -91,7 +91,8 @@ def repaired(data: bytes) -> bytes:
 
 class Skeleton:
     """A JSON body in which the position of each string literal over 64 bytes, `"\\u0000start:end"`, stands
-    for it. A literal that holds `\\u0000` itself is replaced too, so that no caller can write a position.
+    for it. So it does for one that holds `\\u0000` itself: no caller can write a position. So it does also for
+    one that crosses two slices.
     """
 
     def __init__(self, body: bytes | bytearray) -> None:
@@ -117,25 +118,23 @@ class Skeleton:
         masked = piece
         if b'"' in piece and b"\\" in piece:
             masked = piece.replace(rb"\\", b"__").replace(rb"\"", b"__")
-        at = 0
+        text, start, at = self._text, self._start, 0
         while (quote := masked.find(b'"', at)) >= 0:
-            if self._start is None:
-                self._text += piece[at:quote]
-                self._start = base + quote
+            if start is None:
+                text += piece[at:quote]
+                start = base + quote
             else:
-                self._text += self._shown(self._start, base + quote + 1)
-                self._start = None
+                literal = piece[start - base : quote + 1] if base <= start else b""
+                if literal and len(literal) <= SHORT_BYTES and rb"\u0000" not in literal:
+                    text += literal
+                else:
+                    text += b'"\\u0000%d:%d"' % (start, base + quote + 1)
+                start = None
             at = quote + 1
-            if len(self._text) > SKELETON_BYTES:
-                break
+        self._start = start
         if self._start is None:
             self._text += piece[at:]
         return base + len(piece) + backslashes % 2
-
-    def _shown(self, start: int, end: int) -> bytes:
-        if end - start <= SHORT_BYTES and rb"\u0000" not in (literal := bytes(self._body[start:end])):
-            return literal
-        return b'"\\u0000%d:%d"' % (start, end)
 
     def literal(self, raw: Raw | memoryview) -> memoryview:
         """The string literal that this value of the skeleton stands for."""

@@ -90,6 +90,7 @@ def serve(app: FastAPI, settings: Settings, refused: Callable[[str], None] = lam
     """Serves until SIGTERM or SIGINT; answers the exit code. Raises ConfigError for what cannot be bound."""
     configure_logging(settings.log_level)
     tune_memory()
+    sys.setswitchinterval(0.0005)
     files = raise_open_files()
     app.state.draining = False
     with listener(settings) as (sock, address):
