@@ -24,7 +24,7 @@ from domain.ports import Clock, Ledger, ResultStore, Tokenizer
 from domain.results import Durability
 from extraction.indexes import Indexes
 from extraction.models import Models
-from extraction.querying import Queries
+from extraction.queries import Queries
 from policies.book import PolicyBook
 from storage import open_ledger, open_store
 from storage.fallback_ledger import FallbackLedger
