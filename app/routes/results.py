@@ -13,7 +13,8 @@ from app.accept import prefers
 from app.answers import JsonAnswer, result_out, spillgate_headers
 from app.edge.request_body import ClientDisconnected
 from app.governor import Governed, govern
-from app.openapi import body_of, problems, schema_of
+from app.openapi import body_of, schema_of
+from app.routing import traits
 from app.runtime import Runtime
 from app.wire import (
     MAX_POLICY_BYTES,
@@ -28,7 +29,16 @@ from app.wire import (
     read_pieces,
     read_result,
 )
-from domain.errors import BadRequest, InvalidField, UnsupportedMedia
+from domain.errors import (
+    BadRequest,
+    Conflict,
+    IdempotencyKeyReused,
+    InvalidField,
+    InvalidPolicy,
+    InvalidUtf8,
+    SessionEnded,
+    UnsupportedMedia,
+)
 from domain.handles import SessionKey, checked_session_id
 from domain.results import ToolResult, UsageReport
 
@@ -66,10 +76,10 @@ _SHAPE = {
             "pass",
         ),
         201: schema_of(ResultOut, "It was stored: `content` is what the model reads instead.", "store"),
-        **problems(400, 401, 403, 408, 409, 410, 413, 415, 422, 503, 507),
     },
     openapi_extra=body_of(ResultIn, _SHAPE, "result"),
 )
+@traits(writes=True, raises=(InvalidUtf8, Conflict, IdempotencyKeyReused, InvalidPolicy, SessionEnded))
 async def post_result(request: Request) -> Response:
     headers: Headers = dict(request.scope["headers"])
     media = headers.get(b"content-type", b"application/json").decode("latin-1").partition(";")

@@ -22,6 +22,7 @@ from app.edge import server as serving
 from app.edge.access import Access
 from app.edge.request_body import BodyGate
 from app.errors import install
+from app.routing import RouteTable
 from app.settings import Settings
 
 KEY = "sk-edge-0123456789"
@@ -59,10 +60,12 @@ class EdgeApp(FastAPI):
         self.state.codes = []
         self.state.raising = raising
         self.state.gate = gate
-        install(self, self.state.codes.append)
+        routes = RouteTable(self)
+        install(self, routes, self.state.codes.append)
         self._access = Access(
             super().__call__,
             settings=settings,
+            routes=routes,
             keys=keys,
             draining=lambda: self.state.draining,
             gate=gate,
