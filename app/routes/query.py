@@ -54,15 +54,9 @@ async def get_query(
 ) -> Response:
     rt: Runtime = request.app.state.runtime
     stored = await look_up(rt, request.scope["tenant"], handle)
-<<<<<<< HEAD
     query = DataQuery(expression, await _cap(rt, stored), stored.tool_name, limit, offset)
     running = rt.queries.run(stored.tenant, query, stored.measure.bytes, partial(rt.store.read, stored))
-    found = await unless_gone(request, running)
-=======
-    asked = Asked(await _cap(rt, stored), expression, "", stored.tool_name, limit, offset)
-    asking = rt.queries.ask(asked, stored.measure.bytes, partial(rt.store.read, stored))
-    found = await cancel_on_disconnect(request, asking)
->>>>>>> main
+    found = await cancel_on_disconnect(request, running)
     await account_texts(rt, stored, [bytes(found.slice.result).decode()])
     answer = {**msgspec.structs.asdict(found.slice), "kind": found.kind}
     return Response(msgspec.json.encode(answer), media_type="application/json")
