@@ -26,6 +26,7 @@ _TABLE: dict[type[errors.SpillgateError], tuple[int, str, Mapping[str, str]]] = 
     errors.NotFound: (404, "Not found", {}),
     errors.Conflict: (409, "In flight", {}),
     errors.Gone: (410, "Ended or expired", {}),
+    errors.TooManySessions: (429, "Too many sessions", {}),
     errors.BodyTooLarge: (413, "Body too large", {}),
     errors.UnsupportedMedia: (415, "Unsupported media type", {}),
     errors.RangeNotSatisfiable: (416, "Range not satisfiable", {}),

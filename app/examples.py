@@ -42,6 +42,7 @@ _SESSION = {
     "created_at": 1763712000000,
     "last_used_at": 1763712060000,
     "expires_at": 1763798460000,
+    "warnings": [],
 }
 
 _ENTRY = {
@@ -64,14 +65,21 @@ _ENTRY = {
     "outcome": "store",
     "model": None,
     "provider": None,
+    "tool_call_id": "call_41",
+    "turn": 7,
+    "tool_kind": "shell",
+    "extract_id": None,
+    "mode": None,
     "strategy": None,
+    "fallback_reason": None,
+    "coverage": None,
     "stop_reason": None,
     "cost_usd": 0.0,
     "error": None,
     "details": {
         "tool_output_handle": _HANDLE,
         "tool_output_reason": "size_cap",
-        "truncated": False,
+        "truncated": True,
         "bytes": 481213,
         "lines": 6203,
         "tokens": 172904,
@@ -255,6 +263,9 @@ PROBLEMS: dict[int, dict[str, Any]] = {
         _problem(415, "unsupported_media_type", "Unsupported media type", "Send JSON or text."),
         _problem(416, "range_not_satisfiable", "Range not satisfiable", "The result has 481213 bytes."),
         _problem(422, "invalid_field", "Invalid field", "`tool_name` is missing.", stored=False),
+        _problem(
+            429, "too_many_sessions", "Too many sessions", "End sessions that are done.", retryable=True
+        ),
         _problem(502, "incomplete", "Incomplete", "The answer would not rest on the whole result."),
         _problem(503, "store_unavailable", "Unavailable", "Try again.", retryable=True, stored=False),
         _problem(507, "store_full", "Storage full", "Delete results.", retryable=True, stored=False),

@@ -1,6 +1,7 @@
 """Sessions and the tokens they may still take."""
 
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from domain.handles import SessionKey
 from domain.results import UsageReport
@@ -41,12 +42,26 @@ class Budget:
         return not self.enforced or tokens <= self.remaining_tokens
 
 
+REMEMBERED_REPORTS = 64
+"""Usage reports that a session remembers of its current run."""
+
+
+class ReportWarning(StrEnum):
+    """What a caller has to know about what became of its usage report."""
+
+    NEW_RUN = "new_run"
+    TURN_CHANGED = "turn_changed"
+    NOT_APPLIED = "not_applied"
+
+
 @dataclass(frozen=True, slots=True)
 class Session:
     """An agent's run. Window fields are None where the agent declared nothing.
 
-    `epoch` counts how often the id was opened anew (or emptied), so that a call id of an earlier life is
-    not taken for one of this. `policy` is the session's policy override as JSON text. Times are Unix ms.
+    `epoch` counts how often the id was opened again (or emptied), so that a call id of an earlier life is
+    not taken for one of this. `policy` is the session's policy override as JSON text. `reports` are the last
+    REMEMBERED_REPORTS usage reports with a turn of the current run, oldest first, each once. Times are Unix
+    ms.
     """
 
     key: SessionKey
@@ -62,30 +77,67 @@ class Session:
     turn: int | None = None
     reserved_tokens: int = 0
     ended_at: int | None = None
+    reports: tuple[UsageReport, ...] = ()
 
     def budget(self, fallback: Window, required: bool) -> Budget:
-        """The budget in force: `fallback` fills what was not declared; `required` enforces it regardless."""
-        window = Window(
-            fallback.context_window if self.context_window is None else self.context_window,
-            fallback.buffer_tokens if self.buffer_tokens is None else self.buffer_tokens,
-            fallback.max_output_tokens if self.max_output_tokens is None else self.max_output_tokens,
-        )
-        enforced = required or self.context_window is not None or self.used_tokens is not None
-        return Budget(window.limit_tokens, self.used_tokens or 0, self.reserved_tokens, enforced)
+        """The budget in force: `fallback` fills what was not declared; `required` enforces it regardless.
 
-    def reported(self, report: UsageReport) -> "Session":
-        """The session after this report. The same report again changes nothing; nor does a latecomer of
-        an earlier turn. A new turn starts with nothing reserved."""
-        if report.turn is not None and self.turn is not None:
-            is_new = report.turn > self.turn
-        elif report.turn is not None:
-            is_new = True
-        else:
-            is_new = report.used_tokens != self.used_tokens
-        if not is_new:
-            return self
-        turn = self.turn if report.turn is None else report.turn
-        return replace(self, used_tokens=report.used_tokens, turn=turn, reserved_tokens=0)
+        Buffer and output that were not declared take at most a third of a declared window together.
+        """
+        window = fallback.context_window if self.context_window is None else self.context_window
+        declared, undeclared = 0, 0
+        for own, other in (
+            (self.buffer_tokens, fallback.buffer_tokens),
+            (self.max_output_tokens, fallback.max_output_tokens),
+        ):
+            if own is None:
+                undeclared += other
+            else:
+                declared += own
+        if self.context_window is not None:
+            undeclared = min(undeclared, window // 3)
+        limit = max(0, window - declared - undeclared)
+        enforced = required or self.context_window is not None or self.used_tokens is not None
+        return Budget(limit, self.used_tokens or 0, self.reserved_tokens, enforced)
+
+    def reported(self, report: UsageReport) -> "Reported":
+        """The session after this report; the same object where the report changes nothing.
+
+        - A higher turn, the first report, or, without a turn, changed usage: a new turn. `used_tokens` is set
+          and nothing is reserved.
+        - A report of this run again: the same turn, or a late one that counts into the current turn.
+        - A lower turn that was not reported before: a new run, with NEW_RUN.
+        - The current turn with other usage: `used_tokens` is set, `reserved_tokens` kept, with TURN_CHANGED.
+        """
+        if report.turn is None:
+            if report.used_tokens == self.used_tokens:
+                return Reported(self)
+            return Reported(replace(self, used_tokens=report.used_tokens, reserved_tokens=0))
+        if report in self.reports:
+            return Reported(self)
+        reserved, seen, warning = 0, self.reports, None
+        if self.turn is not None and report.turn < self.turn:
+            seen, warning = (), ReportWarning.NEW_RUN
+        elif self.turn == report.turn:
+            reserved = self.reserved_tokens
+            if report.used_tokens != self.used_tokens:
+                warning = ReportWarning.TURN_CHANGED
+        after = replace(
+            self,
+            used_tokens=report.used_tokens,
+            turn=report.turn,
+            reserved_tokens=reserved,
+            reports=(*seen, report)[-REMEMBERED_REPORTS:],
+        )
+        return Reported(after, warning)
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """A session after a usage report, and what the caller is to be warned of."""
+
+    session: Session
+    warning: ReportWarning | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ SpillgateError
 ├── Gone
 │   ├── ResultExpired
 │   └── SessionEnded
+├── TooManySessions       the tenant has as many sessions as it may
 ├── Conflict              the session changed under a result on its way
 ├── BodyTooLarge · UnsupportedMedia · RangeNotSatisfiable
 ├── Incomplete            the caller asked for all or nothing
@@ -117,6 +118,11 @@ class SessionEnded(Gone):
 
 class Conflict(SpillgateError):
     code = "in_flight"
+    retryable = True
+
+
+class TooManySessions(SpillgateError):
+    code = "too_many_sessions"
     retryable = True
 
 

@@ -16,6 +16,7 @@ from app.openapi import body_of, problems, schema_of
 from app.runtime import Runtime
 from app.visit import ClientDisconnected
 from app.wire import (
+    MAX_CALL_ID,
     MAX_POLICY_BYTES,
     WHOLE_BYTES,
     Content,
@@ -66,7 +67,7 @@ _SHAPE = {
             "pass",
         ),
         201: schema_of(ResultOut, "It was stored: `content` is what the model reads instead.", "store"),
-        **problems(400, 401, 403, 408, 409, 410, 413, 415, 422, 503, 507),
+        **problems(400, 401, 403, 408, 409, 410, 413, 415, 422, 429, 503, 507),
     },
     openapi_extra=body_of(ResultIn, _SHAPE, "result"),
 )
@@ -219,6 +220,7 @@ def _tool_result(request: Request, headers: Headers, sent: ResultIn | WholeResul
         is_error=sent.is_error,
         provider=sent.provider,
         tool_kind=sent.tool_kind,
+        tool_namespace=sent.tool_namespace,
         latency_ms=sent.latency_ms,
         model=sent.model,
         context=None if context is None else UsageReport(context.used_tokens, context.turn),
@@ -230,8 +232,8 @@ def _idempotency_key(headers: Headers) -> str | None:
     key = headers.get(b"idempotency-key")
     if key is None:
         return None
-    if not 0 < len(key) <= 1024:
-        raise InvalidField("Idempotency-Key must be 1 to 1024 characters.")
+    if not 0 < len(key) <= MAX_CALL_ID:
+        raise InvalidField(f"Idempotency-Key must be 1 to {MAX_CALL_ID} characters.")
     return key.decode("latin-1")
 
 
@@ -260,9 +262,8 @@ def _wants_text(headers: Headers) -> bool:
     return prefers(headers.get(b"accept", b"").decode("latin-1"), "text/plain")
 
 
-def _answer(
-    headers: Headers, governed: Governed, sent: Content | None, warnings: tuple[str, ...]
-) -> Response:
+def _answer(headers: Headers, governed: Governed, sent: Content | None, repairs: tuple[str, ...]) -> Response:
+    """`repairs` say how the content that was governed differs from the content that was sent."""
     outcome = governed.outcome
     status = 200 if outcome.handle is None else 201
     more = {} if outcome.handle is None else {"Location": f"/results/{outcome.handle}"}
@@ -281,4 +282,4 @@ def _answer(
     else:
         assert governed.content is not None
         content = Raw(encode(governed.content.decode()))
-    return JsonAnswer(encode(result_out(outcome, content, warnings)), status, more)
+    return JsonAnswer(encode(result_out(outcome, content, repairs)), status, more)

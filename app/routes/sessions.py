@@ -2,11 +2,13 @@
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from app.answers import report_warnings
 from app.openapi import example_of, problems
 from app.runtime import Runtime
 from app.wire import MAX_POLICY_BYTES
@@ -52,7 +54,7 @@ class BudgetOut(BaseModel):
 
 
 class SessionOut(BaseModel):
-    """Times are Unix milliseconds."""
+    """Times are Unix milliseconds. `warnings` say what became of a usage report that was not as expected."""
 
     session_id: str
     context_window: int | None
@@ -66,6 +68,7 @@ class SessionOut(BaseModel):
     created_at: int
     last_used_at: int
     expires_at: int
+    warnings: list[str]
 
 
 class SessionsOut(BaseModel):
@@ -76,7 +79,7 @@ class SessionsOut(BaseModel):
 @router.put(
     "/sessions/{session_id}",
     summary="Open or change a session",
-    responses={200: example_of("session"), **problems(400, 401, 422, 503, 507)},
+    responses={200: example_of("session"), **problems(400, 401, 422, 429, 503, 507)},
 )
 async def put_session(request: Request, session_id: SessionId, body: SessionIn) -> SessionOut:
     rt: Runtime = request.app.state.runtime
@@ -85,7 +88,7 @@ async def put_session(request: Request, session_id: SessionId, body: SessionIn) 
     if policy is not None:
         if _LONE_SURROGATE.search(policy):
             raise InvalidField("`policy` holds a lone surrogate. Send valid Unicode.")
-        if len(policy) > MAX_POLICY_BYTES:
+        if len(policy.encode()) > MAX_POLICY_BYTES:
             raise InvalidField(f"`policy` must be at most {MAX_POLICY_BYTES} bytes.")
         rt.policies.check_override(policy)
     before = await rt.ledger.session(key)
@@ -150,12 +153,13 @@ async def list_sessions(
 @router.post(
     "/sessions/{session_id}/usage",
     summary="Report the committed context",
-    responses={200: example_of("session"), **problems(400, 401, 410, 422, 503, 507)},
+    responses={200: example_of("session"), **problems(400, 401, 410, 422, 429, 503, 507)},
 )
 async def report_usage(request: Request, session_id: SessionId, body: UsageIn) -> SessionOut:
     rt: Runtime = request.app.state.runtime
     report = UsageReport(body.used_tokens, body.turn)
-    return await _shown(rt, await rt.ledger.report(_key(request, session_id), report))
+    after = await rt.ledger.report(_key(request, session_id), report)
+    return await _shown(rt, after.session, report_warnings(after.warning))
 
 
 def _key(request: Request, session_id: str) -> SessionKey:
@@ -166,12 +170,12 @@ def budget_model(budget: Budget) -> BudgetOut:
     return BudgetOut.model_validate(budget, from_attributes=True)
 
 
-async def _shown(rt: Runtime, session: Session) -> SessionOut:
+async def _shown(rt: Runtime, session: Session, warnings: Sequence[str] = ()) -> SessionOut:
     (held,) = await rt.store.holds([session.key])
-    return _out(rt, session, held)
+    return _out(rt, session, held, warnings)
 
 
-def _out(rt: Runtime, session: Session, held: int) -> SessionOut:
+def _out(rt: Runtime, session: Session, held: int, warnings: Sequence[str] = ()) -> SessionOut:
     terms = rt.policies.terms(session.model)
     return SessionOut(
         session_id=session.key.session_id,
@@ -186,4 +190,5 @@ def _out(rt: Runtime, session: Session, held: int) -> SessionOut:
         created_at=session.created_at,
         last_used_at=session.last_used_at,
         expires_at=session.last_used_at + rt.retention_ms,
+        warnings=list(warnings),
     )

@@ -20,6 +20,7 @@ if asked.never_ends then
   session.epoch = session.epoch + 1
   session.used_tokens = nil
   session.turn = nil
+  session.reports = nil
   session.reserved_tokens = 0
 else
   session.ended_at = asked.now

@@ -36,6 +36,7 @@ STATUSES = {
     errors.Gone: 410,
     errors.ResultExpired: 410,
     errors.SessionEnded: 410,
+    errors.TooManySessions: 429,
     errors.Conflict: 409,
     errors.BodyTooLarge: 413,
     errors.UnsupportedMedia: 415,
