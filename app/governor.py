@@ -222,5 +222,6 @@ class _Call(NamedTuple):
             sha256=self.body.sha256,
             stored_at=now,
             expires_at=now + self.rt.retention_ms,
+            epoch=session.epoch,
             tool_namespace=result.tool_namespace,
         )

@@ -30,6 +30,8 @@ async def sweep(rt: Runtime, left_behind: bool) -> int:
     deleted = await rt.store.sweep()
     ended = await rt.ledger.sweep()
     for key in ended if left_behind else ():
-        deleted += await rt.store.delete_session(key)
+        session = await rt.ledger.session(key)
+        if session is not None:
+            deleted += await rt.store.delete_session(key, session.first_live_epoch)
     await rt.indexes.sweep(rt.store)
     return deleted

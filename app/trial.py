@@ -120,7 +120,7 @@ async def _tried(kind: OutcomeKind, source: IO[bytes], result: ToolResult, rt: R
     source.seek(0)
     outcome = (await govern(replace(result, key=key, policy=forced), _pieces(source), rt)).outcome
     chosen = rt.policies.policy(result.tool_name, None, result.policy).on_oversize is kind
-    await rt.store.delete_session(key)
+    await rt.store.delete_session(key, epoch=1)
     tokens = outcome.measure.tokens if outcome.text is None else await rt.count(outcome.text, result.model)
     return Trial(kind, chosen, outcome, outcome.text, tokens)
 

@@ -16,10 +16,10 @@ from bench import corpus
 from domain.decisions import OutcomeKind
 from domain.handles import SessionKey
 from domain.results import ToolResult
-from policies.documents import PROFILES
+from policies.documents import Profile
 
 OUTCOMES = [{"on_oversize": kind.value} for kind in OutcomeKind if kind is not OutcomeKind.PASS]
-DESIGNS = [{"profile": name} for name in PROFILES]
+DESIGNS = [{"profile": name} for name in Profile]
 ALL = "all"
 
 Sums = dict[str, list[int]]
@@ -62,7 +62,7 @@ async def _tokens(
     # Named, so that a handle is the same, and has as many tokens, in every run.
     result = ToolResult(key, record["tool"], record["id"], arguments, policy=json.dumps(policy))
     outcome = (await govern(result, _whole(record["text"]), rt)).outcome
-    await rt.store.delete_session(key)
+    await rt.store.delete_session(key, epoch=1)
     return before if outcome.text is None else await rt.count(outcome.text, None)
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import uvloop
 from tqdm import tqdm
 
-from app.serving import tune_memory
+from app.edge.server import tune_memory
 from bench import corpus, load
 from bench.servers import LOAD_CORE, pin, running
 from domain.handles import Handle
@@ -100,6 +100,7 @@ def known_of(body: bytes, tool_name: str = "execute_shell") -> StoredResult:
         sha256=hashlib.sha256(body).hexdigest(),
         stored_at=now(),
         expires_at=0,
+        epoch=0,
     )
 
 

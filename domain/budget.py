@@ -42,6 +42,11 @@ class Budget:
         return not self.enforced or tokens <= self.remaining_tokens
 
 
+def next_epoch(epoch: int, ended_at: int) -> int:
+    """The epoch that follows one which ended at that time (Unix ms)."""
+    return max(epoch + 1, ended_at)
+
+
 REMEMBERED_REPORTS = 64
 """Usage reports that a session remembers of its current run."""
 
@@ -58,10 +63,11 @@ class ReportWarning(StrEnum):
 class Session:
     """An agent's run. Window fields are None where the agent declared nothing.
 
-    `epoch` counts how often the id was opened again (or emptied), so that a call id of an earlier life is
-    not taken for one of this. `policy` is the session's policy override as JSON text. `reports` are the last
-    REMEMBERED_REPORTS usage reports with a turn of the current run, oldest first, each once. Times are Unix
-    ms.
+    `epoch` grows each time the id is opened again or emptied, so that a call or a result of an earlier life
+    is not taken for one of this. It is 0 in the first life that the ledger knows of, later the time (Unix
+    ms) at which the life before ended: so it grows even where the ledger forgot the session in between.
+    `policy` is the session's policy override as JSON text. `reports` are the last REMEMBERED_REPORTS usage
+    reports with a turn of the current run, oldest first, each once. Times are Unix ms.
     """
 
     key: SessionKey
@@ -99,6 +105,12 @@ class Session:
         limit = max(0, window - declared - undeclared)
         enforced = required or self.context_window is not None or self.used_tokens is not None
         return Budget(limit, self.used_tokens or 0, self.reserved_tokens, enforced)
+
+    @property
+    def first_live_epoch(self) -> int:
+        """Results of earlier epochs belong to a life that is over: this life's epoch, or, of an ended
+        session, the epoch in which it will be opened again."""
+        return self.epoch if self.ended_at is None else next_epoch(self.epoch, self.ended_at)
 
     def reported(self, report: UsageReport) -> "Reported":
         """The session after this report; the same object where the report changes nothing.

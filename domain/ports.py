@@ -90,8 +90,9 @@ class ResultStore(Protocol):
         """False when there was nothing to delete."""
         ...
 
-    async def delete_session(self, key: SessionKey) -> int:
-        """Deletes every result of the session; answers how many."""
+    async def delete_session(self, key: SessionKey, epoch: int) -> int:
+        """Deletes the session's results of epochs before `epoch`, never a later one, which may be published
+        at the same time. Returns how many it deleted."""
         ...
 
     async def holds(self, keys: Sequence[SessionKey]) -> list[int]:
@@ -228,7 +229,7 @@ class Ledger(Protocol):
         ...
 
     async def put_session(self, key: SessionKey, change: SessionChange) -> Session:
-        """Opens or changes. An ended session starts anew: next epoch, nothing used or reserved."""
+        """Opens or changes. An ended session starts again: `next_epoch`, nothing used or reserved."""
         ...
 
     async def report(self, key: SessionKey, report: UsageReport) -> Reported:
@@ -236,8 +237,9 @@ class Ledger(Protocol):
         ...
 
     async def end(self, key: SessionKey) -> Session | None:
-        """Ends the session; None if unknown. The `default` session is emptied instead: next epoch,
-        nothing used or reserved, never ended. Ending an ended one changes nothing."""
+        """Ends the session; None if unknown. The `default` session is emptied instead: a later epoch,
+        nothing used or reserved, never ended. Ending an ended one changes nothing. Returns the session as
+        it is then: its `first_live_epoch` is the one to delete results by."""
         ...
 
     async def sessions(self, tenant: str, limit: int, cursor: str | None) -> SessionPage:

@@ -59,7 +59,8 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class StoredResult:
-    """What is known of a kept result. Times are Unix milliseconds; `expires_at` moves with every use."""
+    """What is known of a kept result. Times are Unix milliseconds; `expires_at` moves with every use.
+    `epoch` is the session's at the time: ending the session deletes the results of earlier epochs only."""
 
     tenant: str
     handle: Handle
@@ -72,6 +73,7 @@ class StoredResult:
     sha256: str
     stored_at: int
     expires_at: int
+    epoch: int
     tool_namespace: str | None = None
 
     @property

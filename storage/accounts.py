@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from domain.accounting import AccountingEntry
-from domain.budget import Budget, Reported, ReportWarning, Session, SessionChange
+from domain.budget import Budget, Reported, ReportWarning, Session, SessionChange, next_epoch
 from domain.errors import Conflict, IdempotencyKeyReused, SessionEnded, StoreFull, TooManySessions
 from domain.handles import DEFAULT_SESSION, SessionKey
 from domain.ports import Charge, Entered, LedgerBounds, LedgerUsage, Receipt
@@ -66,10 +66,7 @@ def check_room(usage: LedgerUsage, bounds: LedgerBounds, *, opens: bool) -> None
             "for less time with SPILLGATE_LEDGER_RETENTION_SECONDS."
         )
     if opens and bounds.sessions and usage.sessions >= bounds.sessions:
-        raise TooManySessions(
-            "There are as many sessions as SPILLGATE_MAX_SESSIONS allows a tenant. End those that are done "
-            "with DELETE /sessions/{id}, wait until idle ones expire, or raise it."
-        )
+        raise TooManySessions
 
 
 def most(usages: Iterable[LedgerUsage]) -> LedgerUsage:
@@ -81,11 +78,11 @@ def most(usages: Iterable[LedgerUsage]) -> LedgerUsage:
 
 
 def opened(session: Session | None, key: SessionKey, change: SessionChange, now: int) -> Session:
-    """Opened, changed, or, after its end, started anew with nothing of its earlier life but the count."""
+    """Opened, changed, or, after its end, started again with nothing of its earlier life; a later epoch."""
     if session is None:
         session = fresh(key, now)
     elif session.ended_at is not None:
-        session = replace(fresh(key, now), epoch=session.epoch + 1)
+        session = replace(fresh(key, now), epoch=session.first_live_epoch)
     return used(change.applied(session), now)
 
 
@@ -94,8 +91,14 @@ def ended(session: Session, now: int) -> Session:
     if session.ended_at is not None:
         return session
     if session.key.session_id == DEFAULT_SESSION:
+        # Its retention restarts, so that it is not forgotten before its results are deleted.
         return replace(
-            session, epoch=session.epoch + 1, used_tokens=None, turn=None, reserved_tokens=0, reports=()
+            used(session, now),
+            epoch=next_epoch(session.epoch, now),
+            used_tokens=None,
+            turn=None,
+            reserved_tokens=0,
+            reports=(),
         )
     return replace(session, ended_at=now)
 

@@ -78,8 +78,8 @@ class DiskStore:
     async def delete(self, tenant: str, handle: Handle) -> bool:
         return await self._run(self._shelf.delete, tenant, handle, self._expired_ns())
 
-    async def delete_session(self, key: SessionKey) -> int:
-        return await self._run(self._shelf.delete_session, key, self._expired_ns())
+    async def delete_session(self, key: SessionKey, epoch: int) -> int:
+        return await self._run(self._shelf.delete_session, key, epoch, self._expired_ns())
 
     async def holds(self, keys: Sequence[SessionKey]) -> list[int]:
         return [await self._run(self._shelf.count, key, self._expired_ns()) for key in keys]

@@ -95,13 +95,17 @@ class Shelf:
         self.quota.give(size or 0)
         return alive
 
-    def delete_session(self, key: SessionKey, expired_ns: int) -> int:
+    def delete_session(self, key: SessionKey, epoch: int, expired_ns: int) -> int:
+        """Deletes the results of epochs before `epoch`. Returns how many of them were alive."""
+        deleted = 0
         try:
             with self.dirs.opened(key) as directory:
-                handles = _handles(key, directory)
+                for handle in _handles(key, directory):
+                    with self._names:
+                        if not _is_since(epoch, handle, directory):
+                            deleted += self._remove(handle, directory, expired_ns)
         except FileNotFoundError:
             return 0
-        deleted = sum([self.delete(key.tenant, handle, expired_ns) for handle in handles])
         self.dirs.remove_if_empty(key)
         return deleted
 
@@ -144,6 +148,15 @@ class Shelf:
 def _handles(key: SessionKey, directory: int) -> set[Handle]:
     """Of every body and every info that stands in this session's directory."""
     return {handle for name in os.listdir(directory) if (handle := handle_of(key, name)) is not None}
+
+
+def _is_since(epoch: int, handle: Handle, directory: int) -> bool:
+    """True for a result of this epoch or a later one. A half or damaged one is a result of no epoch."""
+    try:
+        info, _ = read_info(info_name(handle), directory)
+    except FileNotFoundError:
+        return False
+    return info is not None and info.stored.epoch >= epoch
 
 
 def _is_alive(handle: Handle, directory: int, expired_ns: int) -> bool:

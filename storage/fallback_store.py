@@ -85,14 +85,14 @@ class FallbackStore:
         deleted = await self._outage.first(lambda: self._primary.delete(tenant, handle), later)
         return await self._spool.delete(tenant, handle) or deleted
 
-    async def delete_session(self, key: SessionKey) -> int:
+    async def delete_session(self, key: SessionKey, epoch: int) -> int:
         """Raises StoreUnavailable while Redis is away, with nothing deleted."""
 
         async def refuse() -> int:
             raise away()
 
-        deleted = await self._outage.first(lambda: self._primary.delete_session(key), refuse)
-        return deleted + await self._spool.delete_session(key)
+        deleted = await self._outage.first(lambda: self._primary.delete_session(key, epoch), refuse)
+        return deleted + await self._spool.delete_session(key, epoch)
 
     async def holds(self, keys: Sequence[SessionKey]) -> list[int]:
         """Of the spool alone while Redis is away."""

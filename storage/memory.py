@@ -89,8 +89,9 @@ class MemoryStore:
             self._remove(tenant, handle)
         return found
 
-    async def delete_session(self, key: SessionKey) -> int:
-        handles = list(self._sessions.get(key, {}))
+    async def delete_session(self, key: SessionKey, epoch: int) -> int:
+        session = self._sessions.get(key, {})
+        handles = [handle for handle, kept in session.items() if kept.stored.epoch < epoch]
         return sum([await self.delete(key.tenant, handle) for handle in handles])
 
     async def holds(self, keys: Sequence[SessionKey]) -> list[int]:

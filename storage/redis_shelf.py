@@ -145,13 +145,19 @@ class Shelf:
             await self.count.forget([keys.count_name])
         return used_at
 
-    async def delete_session(self, key: SessionKey) -> list[int]:
-        """The last uses of all its results. A few round trips a hundred."""
+    async def delete_session(self, key: SessionKey, epoch: int) -> list[int]:
+        """The last uses of its results of epochs before `epoch`. A few round trips a hundred."""
         files = [file.decode() for file in await self.client.run(command("ZRANGE", index_key(key), 0, -1))]
         found: list[int] = []
         for start in range(0, len(files), _BATCH):
             handles = [Handle(key.session_id, file) for file in files[start : start + _BATCH]]
-            batch = [result_keys(key.tenant, handle) for handle in handles]
+            infos = await self.client.pipeline(
+                *[command("HGET", result_keys(key.tenant, one).result, "stored") for one in handles]
+            )
+            named = zip(handles, infos, strict=True)
+            batch = [result_keys(key.tenant, one) for one, info in named if not _is_since(epoch, info)]
+            if not batch:
+                continue
             found += [used_at for used_at in await self._deleted(batch) if used_at is not None]
             await self.count.forget([keys.count_name for keys in batch])
         return found
@@ -211,6 +217,13 @@ class Shelf:
             for keys in batch
         ]
         return await self.client.pipeline(*steps)
+
+
+def _is_since(epoch: int, info: bytes | None) -> bool:
+    try:
+        return info is not None and _decode(info).epoch >= epoch
+    except msgspec.DecodeError:
+        return False
 
 
 def _encoded(stored: StoredResult) -> bytes:

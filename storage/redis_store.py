@@ -88,10 +88,10 @@ class RedisStore:
             used_at = await self._shelf.delete(tenant, handle)
         return used_at is not None and used_at > self._expired_by()
 
-    async def delete_session(self, key: SessionKey) -> int:
+    async def delete_session(self, key: SessionKey, epoch: int) -> int:
         expired_by = self._expired_by()
         with suppress(InvalidField):
-            return sum(used_at > expired_by for used_at in await self._shelf.delete_session(key))
+            return sum(used_at > expired_by for used_at in await self._shelf.delete_session(key, epoch))
         return 0
 
     async def holds(self, keys: Sequence[SessionKey]) -> list[int]:

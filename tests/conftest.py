@@ -7,17 +7,24 @@ from typing import Any
 
 import httpx
 import pytest
+from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
 from app.main import Spillgate, create_app
 from app.runtime import open_runtime
 from app.settings import Settings
+from tests.counts import count
 
 Serve = Callable[..., AbstractAsyncContextManager[httpx.AsyncClient]]
 
 # How long an example takes says more of the machine than of the code: that is measured in bench/.
-hypothesis_settings.register_profile("untimed", deadline=None)
-hypothesis_settings.load_profile("untimed")
+hypothesis_settings.register_profile(
+    "house",
+    deadline=None,
+    max_examples=count(25, 200),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+hypothesis_settings.load_profile("house")
 
 
 class StillClock:

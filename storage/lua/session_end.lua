@@ -17,7 +17,8 @@ if session.ended_at then
   return cmsgpack.pack(session)
 end
 if asked.never_ends then
-  session.epoch = session.epoch + 1
+  session.epoch = math.max(session.epoch + 1, asked.now)
+  use(session, asked.now)
   session.used_tokens = nil
   session.turn = nil
   session.reports = nil

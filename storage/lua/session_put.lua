@@ -12,7 +12,7 @@ if not session then
   session = fresh(asked.now)
 elseif session.ended_at then
   local anew = fresh(asked.now)
-  anew.epoch = session.epoch + 1
+  anew.epoch = math.max(session.epoch + 1, session.ended_at)
   anew.born = session.born
   session = anew
 end

@@ -42,7 +42,9 @@ def handle(session_id: str = KEY.session_id) -> Handle:
     return Handle(session_id, str(uuid.uuid4()))
 
 
-def stored_result(body: bytes, at: int, where: Handle | None = None, tenant: str = TENANT) -> StoredResult:
+def stored_result(
+    body: bytes, at: int, where: Handle | None = None, tenant: str = TENANT, epoch: int = 0
+) -> StoredResult:
     return StoredResult(
         tenant=tenant,
         handle=where or handle(),
@@ -55,6 +57,7 @@ def stored_result(body: bytes, at: int, where: Handle | None = None, tenant: str
         sha256=hashlib.sha256(body).hexdigest(),
         stored_at=at,
         expires_at=0,
+        epoch=epoch,
     )
 
 

