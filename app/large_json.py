@@ -90,10 +90,8 @@ def repaired(data: bytes) -> bytes:
 
 
 class Skeleton:
-    """A JSON body in which the position of each string literal over 64 bytes, `"\\u0000start:end"`, stands
-    for it. So it does for one that holds `\\u0000` itself: no caller can write a position. So it does also for
-    one that crosses two slices.
-    """
+    """A JSON body in which `"\\u0000start:end"`, a position in the body, stands for each string literal that
+    is longer than 64 bytes, crosses two slices, or holds `\\u0000` itself: no caller can write a position."""
 
     def __init__(self, body: bytes | bytearray) -> None:
         """Reads the body in slices. Raises InvalidField if more than SKELETON_BYTES would remain."""

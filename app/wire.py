@@ -14,6 +14,8 @@ from domain.handles import DEFAULT_SESSION
 T = TypeVar("T")
 
 MAX_POLICY_BYTES = 8192
+MAX_CALL_ID = 256
+"""Characters of a tool_call_id or an Idempotency-Key. Each entry keeps it twice."""
 
 RAW_BYTES = 1 << 14
 INLINE_BYTES = 1 << 16
@@ -25,7 +27,8 @@ WHOLE_BYTES = 2 << 20
 ENVELOPE_BYTES = 2 << 20
 
 Name = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]*(?![\s\S])")]
-Label = Annotated[str, Meta(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*(?![\s\S])")]
+Model = Annotated[str, Meta(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*(?![\s\S])")]
+Label = Annotated[str, Meta(max_length=128, pattern=r"^[^\x00-\x1f\x7f]*(?![\s\S])")]
 Tokens = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 
 
@@ -39,13 +42,14 @@ class UsageIn(Struct, forbid_unknown_fields=True, frozen=True):
 class _Result(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     tool_name: Name
     session_id: str = DEFAULT_SESSION
-    tool_call_id: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
+    tool_call_id: Annotated[str, Meta(min_length=1, max_length=MAX_CALL_ID)] | None = None
     tool_arguments: Raw | UnsetType = UNSET
     is_error: bool = False
     provider: Label | None = None
     tool_kind: Label | None = None
+    tool_namespace: Label | None = None
     latency_ms: Annotated[float, Meta(ge=0, le=1e12)] | None = None
-    model: Label | None = None
+    model: Model | None = None
     context: UsageIn | None = None
     policy: Raw | UnsetType = UNSET
 

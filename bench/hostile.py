@@ -46,4 +46,7 @@ def bodies(size: int) -> Iterator[tuple[str, bytes]]:
     for label, (before, unit, after) in content.items():
         yield label, _repeated(START + before, unit, after + b"}", size)
     yield "no JSON", b"\\" * size
-    yield "ordinary text", START + json.dumps("An ordinary line of text, of 40 bytes.\n" * (size // 40)).encode() + b"}"
+    yield (
+        "ordinary text",
+        START + json.dumps("An ordinary line of text, of 40 bytes.\n" * (size // 40)).encode() + b"}",
+    )

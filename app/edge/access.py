@@ -7,28 +7,23 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.access import ApiKeys, check_host, check_origin
 from app.edge.request_body import BodyGate, ClientDisconnected, RequestBody
-from app.errors import problem, problem_of_status, stored_of
+from app.errors import problem, stored_of
+from app.routing import RouteTable
 from app.settings import Settings
 from domain.errors import (
     BadRequest,
     Draining,
     HostNotAllowed,
+    InternalError,
     SpillgateError,
     Unauthorized,
     UnsupportedMedia,
 )
 from domain.handles import DEFAULT_TENANT
 
-_OPEN_PATHS = frozenset({"/livez", "/readyz", "/healthz", "/docs", "/openapi.json"})
-_OPEN_ROOTS = ("/swagger/", "/docs/")
-_WRITES = frozenset({"POST", "PUT", "DELETE", "PATCH"})
-_RESULT_ROUTES = frozenset({("POST", "/results")})
-"""Their bodies may be as large as a result. Others: at most 1 MiB."""
 _ONCE = frozenset(
     b"host origin authorization content-length content-encoding transfer-encoding idempotency-key".split()
 )
-# Only these are known to hold nothing of the caller's.
-_INSTANCES = frozenset({"/results", "/check", "/extract", "/sessions", "/tools"})
 MET_HOSTS = 64
 SHUTTING_DOWN = "Shutting down. Keep your copy and try again in a moment."
 
@@ -43,6 +38,7 @@ class Access:
         app: ASGIApp,
         *,
         settings: Settings,
+        routes: RouteTable,
         keys: ApiKeys | None,
         draining: Callable[[], bool],
         gate: BodyGate,
@@ -52,6 +48,7 @@ class Access:
         self._hosts = settings.hosts
         self._met: set[bytes | None] = set()  # hosts found to be good
         self._cap = settings.max_body_bytes
+        self._routes = routes
         self._keys = keys
         self._draining = draining
         self._gate = gate
@@ -61,7 +58,7 @@ class Access:
         if scope["type"] != "http":
             await self._pass(scope, receive, send)
             return
-        carries_results = (scope["method"], scope["path"]) in _RESULT_ROUTES
+        carries_results = self._routes.carries_results(scope["method"], scope["path"])
         body = RequestBody(receive, send, self._gate, self._cap, carries_results=carries_results)
         try:
             self._admit(scope, body)
@@ -71,18 +68,16 @@ class Access:
         except asyncio.CancelledError:
             # The server gives up on what is still running at the end of a shutdown.
             if not body.started:
-                await _refuse(Draining(SHUTTING_DOWN), scope, body)
+                await self._refuse(Draining(SHUTTING_DOWN), scope, body)
             raise
         except SpillgateError as error:
             if body.started:
                 raise
-            self._refused(error.code)
-            await _refuse(error, scope, body)
+            await self._refuse(error, scope, body)
         except Exception:
             # The server, to which it is passed on, logs it.
             if not body.started:
-                self._refused("internal_error")
-                await _fail(scope, body)
+                await self._refuse(InternalError(), scope, body)
             raise
         finally:
             body.leave()
@@ -117,7 +112,7 @@ class Access:
         scope["request_body"] = body
         if body.has_body:
             _check_body(found, body)
-        if scope["method"] in _WRITES and self._draining():
+        if self._draining() and self._routes.writes(scope["method"], scope["path"]):
             raise Draining(SHUTTING_DOWN)
 
     def _check_host(self, host: bytes | None, http_version: str) -> None:
@@ -128,7 +123,7 @@ class Access:
             self._met.add(host)
 
     def _tenant(self, authorization: bytes | None, path: str) -> str:
-        if self._keys is None or path in _OPEN_PATHS or path.startswith(_OPEN_ROOTS):
+        if self._keys is None or self._routes.is_open(path):
             return DEFAULT_TENANT
         scheme, _, token = (authorization or b"").partition(b" ")
         if scheme.lower() != b"bearer":
@@ -137,6 +132,13 @@ class Access:
         if tenant is None:
             raise Unauthorized("This API key is not known.")
         return tenant
+
+    async def _refuse(self, error: SpillgateError, scope: Scope, body: RequestBody) -> None:
+        self._refused(error.code)
+        path: str = scope["path"]
+        instance = path if path in self._routes.fixed_paths else ""
+        answer = problem(error, instance, stored_of(scope["method"], path))
+        await answer(scope, body.receive, body.send)
 
 
 def _check_body(found: Headers, body: RequestBody) -> None:
@@ -148,18 +150,3 @@ def _check_body(found: Headers, body: RequestBody) -> None:
     if not length.isdigit() or len(length) > 19:
         raise BadRequest("Content-Length must be a number of bytes.")
     body.check_size(int(length))
-
-
-async def _refuse(error: SpillgateError, scope: Scope, body: RequestBody) -> None:
-    answer = problem(error, _instance(scope), stored_of(scope["method"], scope["path"]))
-    await answer(scope, body.receive, body.send)
-
-
-async def _fail(scope: Scope, body: RequestBody) -> None:
-    answer = problem_of_status(500, _instance(scope), stored_of(scope["method"], scope["path"]))
-    await answer(scope, body.receive, body.send)
-
-
-def _instance(scope: Scope) -> str:
-    path: str = scope["path"]
-    return path if path in _INSTANCES else ""

@@ -14,10 +14,12 @@ from app.answers import JsonAnswer, result_out, spillgate_headers
 from app.edge.request_body import ClientDisconnected
 from app.governor import Governed, govern
 from app.large_json import Content
-from app.openapi import body_of, problems, schema_of
+from app.openapi import body_of, schema_of
+from app.routing import traits
 from app.runtime import Runtime
 from app.wire import (
     INLINE_BYTES,
+    MAX_CALL_ID,
     MAX_POLICY_BYTES,
     SURROGATE_WARNING,
     ResultIn,
@@ -28,7 +30,17 @@ from app.wire import (
     encode,
     read_result,
 )
-from domain.errors import BadRequest, InvalidField, UnsupportedMedia
+from domain.errors import (
+    BadRequest,
+    Conflict,
+    IdempotencyKeyReused,
+    InvalidField,
+    InvalidPolicy,
+    InvalidUtf8,
+    SessionEnded,
+    TooManySessions,
+    UnsupportedMedia,
+)
 from domain.handles import SessionKey, checked_session_id
 from domain.results import ToolResult, UsageReport
 
@@ -66,9 +78,13 @@ _SHAPE = {
             "pass",
         ),
         201: schema_of(ResultOut, "It was stored: `content` is what the model reads instead.", "store"),
-        **problems(400, 401, 403, 408, 409, 410, 413, 415, 422, 503, 507),
     },
     openapi_extra=body_of(ResultIn, _SHAPE, "result"),
+)
+@traits(
+    writes=True,
+    carries_results=True,
+    raises=(InvalidUtf8, Conflict, IdempotencyKeyReused, InvalidPolicy, SessionEnded, TooManySessions),
 )
 async def post_result(request: Request) -> Response:
     headers: Headers = dict(request.scope["headers"])
@@ -226,6 +242,7 @@ def _tool_result(request: Request, headers: Headers, sent: ResultIn | TextResult
         is_error=sent.is_error,
         provider=sent.provider,
         tool_kind=sent.tool_kind,
+        tool_namespace=sent.tool_namespace,
         latency_ms=sent.latency_ms,
         model=sent.model,
         context=None if context is None else UsageReport(context.used_tokens, context.turn),
@@ -237,8 +254,8 @@ def _idempotency_key(headers: Headers) -> str | None:
     key = headers.get(b"idempotency-key")
     if key is None:
         return None
-    if not 0 < len(key) <= 1024:
-        raise InvalidField("Idempotency-Key must be 1 to 1024 characters.")
+    if not 0 < len(key) <= MAX_CALL_ID:
+        raise InvalidField(f"Idempotency-Key must be 1 to {MAX_CALL_ID} characters.")
     return key.decode("latin-1")
 
 
@@ -268,8 +285,9 @@ def _wants_text(headers: Headers) -> bool:
 
 
 def _answer(
-    headers: Headers, governed: Governed, sent: str | Content | None, warnings: tuple[str, ...]
+    headers: Headers, governed: Governed, sent: str | Content | None, repairs: tuple[str, ...]
 ) -> Response:
+    """`repairs` say how the content that was governed differs from the content that was sent."""
     outcome = governed.outcome
     status = 200 if outcome.handle is None else 201
     more = {} if outcome.handle is None else {"Location": f"/results/{outcome.handle}"}
@@ -288,4 +306,4 @@ def _answer(
     else:
         assert governed.content is not None
         content = Raw(encode(governed.content.decode()))
-    return JsonAnswer(encode(result_out(outcome, content, warnings)), status, more)
+    return JsonAnswer(encode(result_out(outcome, content, repairs)), status, more)

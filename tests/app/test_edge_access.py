@@ -11,6 +11,8 @@ import pytest
 from app.access import ApiKeys
 from app.edge.access import Access
 from app.edge.request_body import FREE_BYTES, BodyGate, ClientDisconnected
+from app.main import create_app
+from app.routing import RouteTable
 from domain.errors import BodyTooLarge, Overloaded
 from tests.app.edge_support import KEY, keys_file, settings_of
 
@@ -29,6 +31,9 @@ def piece(body: bytes, more: bool = False) -> Message:
     return {"type": "http.request", "body": body, "more_body": more}
 
 
+ROUTES = RouteTable(create_app(settings_of()))
+
+
 class Call:
     """One request through a access, before an app that reads all of it and answers how much that was."""
 
@@ -44,6 +49,7 @@ class Call:
         self.access = Access(
             self.app,
             settings=self.settings,
+            routes=ROUTES,
             keys=self.keys,
             draining=lambda: self.draining,
             gate=self.gate,
@@ -135,8 +141,8 @@ async def test_headers_are_judged_before_the_app_sees_them(
         assert call.refused == [code]
 
 
-PATHS = ["/livez", "/readyz", "/healthz", "/docs", "/openapi.json", "/swagger/swagger-ui.css"]
-CLOSED = ["/metrics", "/results", "/", "/swagger", "/livez/", "/livezz", "//livez", "/sessions"]
+PATHS = ["/", "/livez", "/readyz", "/healthz", "/docs", "/openapi.json", "/swagger/swagger-ui.css"]
+CLOSED = ["/metrics", "/results", "/swagger", "/livez/", "/livezz", "//livez", "/sessions"]
 
 
 @pytest.mark.parametrize("given", ["none", "wrong", "right", "basic"])
@@ -176,11 +182,20 @@ async def test_a_key_file_opens_every_host_but_http_1_1_must_name_one(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("method", "status"), [("GET", 200), ("HEAD", 200), ("POST", 503), ("PUT", 503), ("DELETE", 503)]
+    ("method", "path", "status"),
+    [
+        ("GET", "/results/x", 200),
+        ("HEAD", "/results/x/content", 200),
+        ("POST", "/check", 200),
+        ("POST", "/results", 503),
+        ("POST", "/extract", 503),
+        ("PUT", "/sessions/x", 503),
+        ("DELETE", "/results/x", 503),
+    ],
 )
-async def test_while_draining_only_reads_are_answered(method: str, status: int) -> None:
+async def test_while_draining_only_reads_are_answered(method: str, path: str, status: int) -> None:
     call = Call(draining=True)
-    answered, headers, body = await call(method, "/results/x")
+    answered, headers, body = await call(method, path)
     assert answered == status
     if status == 503:
         assert (body["code"], body["retryable"], headers["retry-after"]) == ("draining", True, "1")
@@ -272,7 +287,9 @@ async def test_a_request_cut_off_by_the_shutdown_is_told_so() -> None:
     async def receive() -> Message:
         return piece(b"")
 
-    access = Access(forever, settings=settings_of(), keys=None, draining=lambda: True, gate=BodyGate(1))
+    access = Access(
+        forever, settings=settings_of(), routes=ROUTES, keys=None, draining=lambda: True, gate=BodyGate(1)
+    )
     headers = [(b"host", b"localhost")]
     scope = {"type": "http", "http_version": "1.1", "method": "GET", "path": "/slow", "headers": headers}
     task = asyncio.create_task(access(scope, receive, send))
@@ -296,7 +313,9 @@ async def test_only_http_and_the_lifespan_pass() -> None:
     async def receive() -> Message:
         raise AssertionError
 
-    access = Access(app, settings=settings_of(), keys=None, draining=lambda: False, gate=BodyGate(1))
+    access = Access(
+        app, settings=settings_of(), routes=ROUTES, keys=None, draining=lambda: False, gate=BodyGate(1)
+    )
     await access({"type": "lifespan"}, receive, send)
     await access({"type": "websocket"}, receive, send)
     with pytest.raises(ValueError, match="Only HTTP"):
@@ -316,7 +335,9 @@ async def test_what_fails_after_the_answer_began_is_left_to_the_server() -> None
     async def receive() -> Message:
         raise ClientDisconnected
 
-    access = Access(app, settings=settings_of(), keys=None, draining=lambda: False, gate=BodyGate(1))
+    access = Access(
+        app, settings=settings_of(), routes=ROUTES, keys=None, draining=lambda: False, gate=BodyGate(1)
+    )
     headers = [(b"host", b"localhost")]
     scope = {"type": "http", "http_version": "1.1", "method": "GET", "path": "/", "headers": headers}
     with pytest.raises(BodyTooLarge):
