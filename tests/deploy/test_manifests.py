@@ -36,7 +36,6 @@ from manifests import (
 from app import serving, visit
 from app.cli import COMMANDS
 from app.settings import LOOPBACK_NAMES, PREFIX, Settings
-from content import parser_child
 from extraction import indexes, query_process, querying, retrieve
 from storage import LEDGERS, STORES
 
@@ -230,7 +229,6 @@ def test_the_memory_that_is_allowed_holds_all_that_has_a_bound() -> None:
         at_rest
         + visit.LEAST_POOL_BYTES
         + querying.AT_A_TIME * query_process.MEMORY_BYTES
-        + parser_child.MEMORY_BYTES
         + retrieve.MOST_BYTES * for_each_byte_searched
         + indexes.MAX_BYTES
     )
