@@ -160,9 +160,16 @@ class _Call(NamedTuple):
         return await self.outcome(replace(receipt, budget=budget))
 
     async def _ensure_stored(self, handle: Handle) -> None:
-        """Deleted or expired since, it is kept again: a handle is never spoken without its body."""
-        if await self.rt.store.find(self.governing.result.key.tenant, handle) is None:
-            await self.body.publish(replace(self._stored(), handle=handle))
+        """Stores the body again if it was deleted or has expired since the first answer. Raises Conflict, with
+        nothing stored, if the session ended or was emptied meanwhile."""
+        store, key, epoch = self.rt.store, self.governing.result.key, self.governing.session.epoch
+        if await store.find(key.tenant, handle) is not None:
+            return
+        await self.body.publish(replace(self._stored(), handle=handle))
+        session = await self.rt.ledger.session(key)
+        if session is not None and session.first_live_epoch > epoch:
+            await store.delete(key.tenant, handle)
+            raise Conflict("The session ended or was emptied during the request. Send the call again.")
 
     async def outcome(self, receipt: Receipt) -> Governed:
         entry = receipt.entry
