@@ -199,6 +199,25 @@ async def test_a_call_whose_session_ended_after_its_body_was_kept_leaves_nothing
         assert await found(client, again[0])
 
 
+async def test_a_twin_that_is_answered_from_a_life_that_is_over_keeps_nothing_in_it(
+    storage_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both send one named call; the first is answered, and the session emptied, before the other settles."""
+    async with served(storage_url) as (runtime, client):
+        call = Call(DEFAULT, text_of("twin", 20_000), "call")
+        settling = runtime.ledger.settle
+
+        async def settle_late(charge: Charge) -> Receipt:
+            monkeypatch.setattr(runtime.ledger, "settle", settling)
+            assert await kept_once(client, call) is not None
+            assert (await client.delete(f"/sessions/{DEFAULT}")).status_code == 204
+            return await settling(charge)
+
+        monkeypatch.setattr(runtime.ledger, "settle", settle_late)
+        assert (await call.send(client)).status_code == 409
+        assert await runtime.store.stored_bytes() == 0
+
+
 async def test_a_retry_whose_session_ended_meanwhile_keeps_nothing_in_the_ended_life(
     storage_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
