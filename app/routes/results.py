@@ -11,10 +11,11 @@ from starlette.types import Message
 
 from app.accept import prefers
 from app.answers import JsonAnswer, result_out, spillgate_headers
+from app.edge.request_body import ClientDisconnected
 from app.governor import Governed, govern
-from app.openapi import body_of, problems, schema_of
+from app.openapi import body_of, schema_of
+from app.routing import traits
 from app.runtime import Runtime
-from app.visit import ClientDisconnected
 from app.wire import (
     MAX_POLICY_BYTES,
     WHOLE_BYTES,
@@ -28,7 +29,16 @@ from app.wire import (
     read_pieces,
     read_result,
 )
-from domain.errors import BadRequest, InvalidField, UnsupportedMedia
+from domain.errors import (
+    BadRequest,
+    Conflict,
+    IdempotencyKeyReused,
+    InvalidField,
+    InvalidPolicy,
+    InvalidUtf8,
+    SessionEnded,
+    UnsupportedMedia,
+)
 from domain.handles import SessionKey, checked_session_id
 from domain.results import ToolResult, UsageReport
 
@@ -66,10 +76,10 @@ _SHAPE = {
             "pass",
         ),
         201: schema_of(ResultOut, "It was stored: `content` is what the model reads instead.", "store"),
-        **problems(400, 401, 403, 408, 409, 410, 413, 415, 422, 503, 507),
     },
     openapi_extra=body_of(ResultIn, _SHAPE, "result"),
 )
+@traits(writes=True, raises=(InvalidUtf8, Conflict, IdempotencyKeyReused, InvalidPolicy, SessionEnded))
 async def post_result(request: Request) -> Response:
     headers: Headers = dict(request.scope["headers"])
     media = headers.get(b"content-type", b"application/json").decode("latin-1").partition(";")
@@ -123,7 +133,7 @@ async def _more(request: Request) -> Message:
 
 async def _from_text(request: Request, headers: Headers) -> Response:
     result = _tool_result(request, headers, _from_query(request))
-    read_back = None if _is_minimal(headers) else request.scope["visit"].hold
+    read_back = None if _is_minimal(headers) else request.scope["request_body"].hold
     governed = await govern(result, _coalesced(request), request.app.state.runtime, read_back)
     return _answer(headers, governed, None, ())
 
@@ -160,7 +170,7 @@ async def _coalesced(request: Request) -> AsyncIterator[bytes]:
         size += len(chunk)
         if size >= COALESCED_BYTES:
             yield b"".join(waiting)
-            request.scope["visit"].let_go(size)
+            request.scope["request_body"].let_go(size)
             waiting.clear()
             size = 0
     if size:

@@ -7,11 +7,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.openapi import example_of, problems
+from app.openapi import example_of
+from app.routing import traits
 from app.runtime import Runtime
 from app.wire import MAX_POLICY_BYTES
 from domain.budget import Budget, Session, SessionChange
-from domain.errors import InvalidField, SessionEnded, SessionNotFound, StoreUnavailable
+from domain.errors import InvalidField, InvalidPolicy, SessionEnded, SessionNotFound, StoreUnavailable
 from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
 from domain.results import UsageReport
 
@@ -76,8 +77,9 @@ class SessionsOut(BaseModel):
 @router.put(
     "/sessions/{session_id}",
     summary="Open or change a session",
-    responses={200: example_of("session"), **problems(400, 401, 422, 503, 507)},
+    responses={200: example_of("session")},
 )
+@traits(writes=True, raises=(InvalidPolicy,))
 async def put_session(request: Request, session_id: SessionId, body: SessionIn) -> SessionOut:
     rt: Runtime = request.app.state.runtime
     key = _key(request, session_id)
@@ -99,8 +101,9 @@ async def put_session(request: Request, session_id: SessionId, body: SessionIn) 
 @router.get(
     "/sessions/{session_id}",
     summary="Read a session",
-    responses={200: example_of("session"), **problems(401, 404, 410, 422, 503)},
+    responses={200: example_of("session")},
 )
+@traits(raises=(SessionNotFound, SessionEnded))
 async def get_session(request: Request, session_id: SessionId) -> SessionOut:
     rt: Runtime = request.app.state.runtime
     session = await rt.ledger.session(_key(request, session_id))
@@ -118,8 +121,8 @@ async def get_session(request: Request, session_id: SessionId) -> SessionOut:
     status_code=204,
     response_class=Response,
     summary="End a session: its results are deleted, its accounting is kept",
-    responses=problems(401, 404, 422, 503),
 )
+@traits(writes=True, raises=(SessionNotFound,))
 async def delete_session(request: Request, session_id: SessionId) -> None:
     rt: Runtime = request.app.state.runtime
     key = _key(request, session_id)
@@ -134,7 +137,7 @@ async def delete_session(request: Request, session_id: SessionId) -> None:
 @router.get(
     "/sessions",
     summary="List the sessions that are alive",
-    responses={200: example_of("sessions"), **problems(401, 422, 503)},
+    responses={200: example_of("sessions")},
 )
 async def list_sessions(
     request: Request,
@@ -151,8 +154,9 @@ async def list_sessions(
 @router.post(
     "/sessions/{session_id}/usage",
     summary="Report the committed context",
-    responses={200: example_of("session"), **problems(400, 401, 410, 422, 503, 507)},
+    responses={200: example_of("session")},
 )
+@traits(writes=True, raises=(SessionEnded,))
 async def report_usage(request: Request, session_id: SessionId, body: UsageIn) -> SessionOut:
     rt: Runtime = request.app.state.runtime
     report = UsageReport(body.used_tokens, body.turn)
