@@ -194,6 +194,12 @@ class Metrics:
         self._reloads = Counter(
             "spillgate_policy_reloads", "Changes of the policy file.", ["status"], registry=registry
         )
+        self._task_faults = Counter(
+            "spillgate_task_faults",
+            "Background tasks that failed and started again.",
+            ["task"],
+            registry=registry,
+        )
         self._policy_stale = Gauge(
             "spillgate_policy_stale",
             "1 while the policy file cannot be honoured and the one before stays in force.",
@@ -245,6 +251,10 @@ class Metrics:
 
     def refused(self, code: str) -> None:
         self._errors.labels(code).inc()
+
+    def task_failed(self, name: str) -> None:
+        """`name` is one of the supervised background tasks."""
+        self._task_faults.labels(name).inc()
 
     def reloaded(self, ok: bool) -> None:
         """The policy file changed; not ok: the one before stays in force."""

@@ -39,12 +39,16 @@ class _Waiting:
 
 
 class GroupCommit:
-    """The one writer of a database: its own thread, its own connection."""
+    """The one writer of a database: its own thread, its own connection. `guard` is called before each commit;
+    a StorageError that it raises is raised to every caller, with nothing written."""
 
-    def __init__(self, connection: sqlite3.Connection, state: State) -> None:
+    def __init__(self, connection: sqlite3.Connection, state: State, guard: Callable[[], None]) -> None:
         self._connection = connection
         self._state = state
+        self._guard = guard
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="ledger-write")
+        # The thread starts here: where there is no room for it, the service does not start.
+        self._executor.submit(_do_nothing)
         self._waiting: list[_Waiting] = []
         self._batch: list[_Waiting] = []
         self._is_running = False
@@ -104,6 +108,8 @@ class GroupCommit:
             return [unkeepable()]
         except sqlite3.Error as error:
             return [translated(error) for _ in changes]
+        except StorageError as error:
+            return [StoreUnavailable(error.detail) for _ in changes]
 
     def _transaction(self, changes: list[Change]) -> list[object]:
         connection = self._connection
@@ -111,6 +117,7 @@ class GroupCommit:
             connection.execute("BEGIN IMMEDIATE")
             outcomes = [_outcome(change, connection) for change in changes]
             self._state.write(connection)
+            self._guard()
             connection.execute("COMMIT")
             self._state.commit()
         finally:
@@ -118,6 +125,10 @@ class GroupCommit:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
         return outcomes
+
+
+def _do_nothing() -> None:
+    pass
 
 
 def _outcome(change: Change, connection: sqlite3.Connection) -> object:

@@ -19,7 +19,7 @@ from tests.counts import count
 from tests.faults.calls import Call, text_of
 from tests.faults.service import Services
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(count(120, 3600))]
 
 ROUNDS = count(40, 2000)
 POSTS = 10

@@ -1,0 +1,1 @@
+"""Running the service: its background tasks."""
