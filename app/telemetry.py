@@ -194,11 +194,8 @@ class Metrics:
         self._reloads = Counter(
             "spillgate_policy_reloads", "Changes of the policy file.", ["status"], registry=registry
         )
-        self._task_faults = Counter(
-            "spillgate_task_faults",
-            "Background tasks that failed and started again.",
-            ["task"],
-            registry=registry,
+        self._faults = Counter(
+            "spillgate_task_faults", "Failed background tasks.", ["task"], registry=registry
         )
         self._policy_stale = Gauge(
             "spillgate_policy_stale",
@@ -254,7 +251,7 @@ class Metrics:
 
     def task_failed(self, name: str) -> None:
         """`name` is one of the supervised background tasks."""
-        self._task_faults.labels(name).inc()
+        self._faults.labels(name).inc()
 
     def reloaded(self, ok: bool) -> None:
         """The policy file changed; not ok: the one before stays in force."""
