@@ -194,9 +194,7 @@ class Metrics:
         self._reloads = Counter(
             "spillgate_policy_reloads", "Changes of the policy file.", ["status"], registry=registry
         )
-        self._faults = Counter(
-            "spillgate_task_faults", "Failed background tasks.", ["task"], registry=registry
-        )
+        self._faults = Counter("spillgate_task_faults", "Failed tasks.", ["task"], registry=registry)
         self._policy_stale = Gauge(
             "spillgate_policy_stale",
             "1 while the policy file cannot be honoured and the one before stays in force.",

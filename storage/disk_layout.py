@@ -1,8 +1,7 @@
 """Where a result stands under its root, and what its info file holds.
 
 <root>/tool_output/<tenant>/session-<id>/file-<uuid>         the body, as it came
-<root>/tool_output/<tenant>/session-<id>/.file-<uuid>.json   what is known of it: a line of JSON, and one of
-                                                             its CRC-32; its mtime is its last use
+<root>/tool_output/<tenant>/session-<id>/.file-<uuid>.json   what is known of it, as JSON; its mtime is its last use
 <root>/drafts/                                               bodies on their way; emptied at every start
 <root>/lock                                                  held by the one process that owns the root
 """
@@ -34,6 +33,7 @@ class Info:
     stored: StoredResult
 
 
+_CHECKSUM_BYTES = len(b'{"crc32":"00000000",')
 _encode_json = msgspec.json.Encoder().encode
 _decode_json = msgspec.json.Decoder(Info).decode
 
@@ -44,13 +44,13 @@ def encode_info(info: Info) -> bytes:
         line = _encode_json(info)
     except UnicodeEncodeError:
         raise InvalidField("tool_name or tool_arguments is not valid Unicode. Send valid Unicode.") from None
-    return line + _checksum(line)
+    return _checksum(line) + line[1:]
 
 
 def decode_info(data: bytes) -> Info:
     """Raises DamagedInfo."""
-    line, newline, _ = data.partition(b"\n")
-    if not newline or _checksum(line) != data[len(line) :]:
+    line = b"{" + data[_CHECKSUM_BYTES:]
+    if data[:_CHECKSUM_BYTES] != _checksum(line):
         raise DamagedInfo("its checksum does not match")
     try:
         return _decode_json(line)
@@ -75,7 +75,8 @@ def read_info(tenant: str, handle: Handle, directory: int) -> tuple[Info, int]:
 
 
 def _checksum(line: bytes) -> bytes:
-    return b"\n%08x\n" % zlib.crc32(line)
+    """What an info file begins with, in the place of the brace that opens `line`."""
+    return b'{"crc32":"%08x",' % zlib.crc32(line)
 
 
 def body_name(handle: Handle) -> str:
