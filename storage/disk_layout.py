@@ -1,7 +1,7 @@
 """Where a result stands under its root, and what its info file holds.
 
 <root>/tool_output/<tenant>/session-<id>/file-<uuid>         the body, as it came
-<root>/tool_output/<tenant>/session-<id>/.file-<uuid>.json   what is known of it, as JSON; its mtime is its last use
+<root>/tool_output/<tenant>/session-<id>/.file-<uuid>.json   what is known of it; its mtime is its last use
 <root>/drafts/                                               bodies on their way; emptied at every start
 <root>/lock                                                  held by the one process that owns the root
 """
