@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol, TypeVar, cast
 
@@ -66,7 +67,9 @@ class GroupCommit:
 
     async def close(self) -> None:
         """Commits what waits, then closes the connection."""
-        await self.run(lambda connection: None)
+        # What cannot be committed was told to its callers.
+        with suppress(StorageError):
+            await self.run(lambda connection: None)
         await asyncio.get_running_loop().run_in_executor(self._executor, self._connection.close)
         self._executor.shutdown()
 
