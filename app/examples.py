@@ -42,6 +42,7 @@ _SESSION = {
     "created_at": 1763712000000,
     "last_used_at": 1763712060000,
     "expires_at": 1763798460000,
+    "warnings": [],
 }
 
 _ENTRY = {
@@ -64,14 +65,21 @@ _ENTRY = {
     "outcome": "store",
     "model": None,
     "provider": None,
+    "tool_call_id": "call_41",
+    "turn": 7,
+    "tool_kind": "shell",
+    "extract_id": None,
+    "mode": None,
     "strategy": None,
+    "fallback_reason": None,
+    "coverage": None,
     "stop_reason": None,
     "cost_usd": 0.0,
     "error": None,
     "details": {
         "tool_output_handle": _HANDLE,
         "tool_output_reason": "size_cap",
-        "truncated": False,
+        "truncated": True,
         "bytes": 481213,
         "lines": 6203,
         "tokens": 172904,

@@ -12,6 +12,7 @@ from app import __version__, errors, openapi
 from app.access import ApiKeys
 from app.edge.access import Access
 from app.edge.request_body import BodyGate
+from app.operations.logs import log_stopped
 from app.operations.supervisor import Supervisor
 from app.queries import known_only
 from app.reload import follow_policies
@@ -128,6 +129,7 @@ async def _served(app: FastAPI, runtime: Runtime) -> AsyncIterator[None]:
         tasks.start_soon(run, "policy files", partial(follow_policies, app.state))
         yield
         tasks.cancel_scope.cancel()
+    log_stopped(*runtime.metrics.total())
 
 
 async def _first_check(runtime: Runtime) -> None:

@@ -22,6 +22,7 @@ SpillgateError
 ├── Gone
 │   ├── ResultExpired
 │   └── SessionEnded
+├── TooManySessions       the tenant has as many sessions as it may
 ├── BodyTooLarge · UnsupportedMedia · RangeNotSatisfiable · HeadersTooLarge
 ├── InternalError
 ├── Incomplete            the caller asked for all or nothing
@@ -197,6 +198,17 @@ class SessionEnded(Gone):
     advice = "Open the session again with PUT /sessions/{id}, or use another id."
 
 
+class TooManySessions(SpillgateError):
+    code = "too_many_sessions"
+    status = 429
+    title = "Too many sessions"
+    advice = (
+        "End sessions that are done with DELETE /sessions/{id}, wait until idle ones expire, or raise "
+        "SPILLGATE_MAX_SESSIONS."
+    )
+    retryable = True
+
+
 class BodyTooLarge(SpillgateError):
     code = "body_too_large"
     status = 413
@@ -281,7 +293,10 @@ class StoreFull(StorageError):
     code = "store_full"
     status = 507
     title = "Store full"
-    advice = "Delete results, or let the operator free disk space or raise SPILLGATE_STORAGE_MAX_BYTES."
+    advice = (
+        "Delete results, or let the operator free disk space or raise SPILLGATE_STORAGE_MAX_BYTES or "
+        "SPILLGATE_LEDGER_MAX_BYTES."
+    )
 
 
 def every_error(kind: type[SpillgateError] = SpillgateError) -> Iterator[type[SpillgateError]]:

@@ -9,10 +9,10 @@ import re
 from typing import Any
 
 from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, SummaryRow
-from domain.budget import Budget, Session, SessionChange, Window
+from domain.budget import Budget, Reported, Session, SessionChange, Window
 from domain.errors import InvalidField
 from domain.handles import Handle, SessionKey
-from domain.ports import Charge, Clock, Entered, Receipt, SessionPage
+from domain.ports import Charge, Clock, Entered, LedgerUsage, Receipt, SessionPage
 from domain.results import UsageReport
 from storage import accounts, cursors
 from storage.redis_client import RedisClient, Step, command
@@ -20,7 +20,7 @@ from storage.redis_entries import START, RedisEntries
 from storage.redis_leases import Leases, names_after
 from storage.redis_ledger_keys import session_keys, tenant_keys
 from storage.redis_outboxes import RedisOutboxes, in_batches
-from storage.redis_rows import decode_charged, decode_kept, session_of
+from storage.redis_rows import decode_charged, decode_kept, reported_of, session_of
 from storage.redis_sessions import SessionSteps, finding_field
 from storage.redis_sums import RedisSums
 from storage.redis_sweep import RedisSweep
@@ -71,10 +71,12 @@ class RedisLedger:
         if reply is None:
             return Entered(accounts.fresh(key, self._clock()))
         if isinstance(reply, bytes):
-            return Entered(accounts.alive(session_of(key, reply)))
+            after = reported_of(key, reply)
+            return Entered(accounts.alive(after.session), warning=after.warning)
         session, first = session_of(key, reply[0]), decode_kept(reply[1])
         budget = session.budget(fallback, required)
-        return Entered(session, Receipt(first.entry, budget, first.fingerprint, first.text, replayed=True))
+        receipt = Receipt(first.entry, budget, first.fingerprint, first.text, replayed=True)
+        return accounts.reentered(session, receipt, report)
 
     async def reserve(self, charge: Charge) -> Receipt | None:
         return await self._charge(charge, forced=False)
@@ -113,9 +115,14 @@ class RedisLedger:
     async def put_session(self, key: SessionKey, change: SessionChange) -> Session:
         return session_of(key, await self._write(key, self._steps.put(key, change, self._clock())))
 
-    async def report(self, key: SessionKey, report: UsageReport) -> Session:
+    async def report(self, key: SessionKey, report: UsageReport) -> Reported:
         step = self._steps.enter(key, None, report, self._clock())
-        return accounts.alive(session_of(key, await self._write(key, step)))
+        after = reported_of(key, await self._write(key, step))
+        accounts.alive(after.session)
+        return after
+
+    async def usage(self) -> LedgerUsage:
+        return accounts.NOTHING
 
     async def end(self, key: SessionKey) -> Session | None:
         packed = await self._redis.run(self._steps.end(key, self._clock()))

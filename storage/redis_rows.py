@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from domain.accounting import AccountingEntry, EntryDetails
-from domain.budget import Session
+from domain.budget import Reported, ReportWarning, Session
 from domain.errors import InvalidField, StoreUnavailable
 from domain.handles import SessionKey
+from domain.results import UsageReport
 
 T = TypeVar("T")
 
@@ -34,6 +35,8 @@ class _Session(msgspec.Struct):
     turn: int | None = None
     reserved_tokens: int = 0
     ended_at: int | None = None
+    reports: list[tuple[int, int]] = []
+    warning: str | None = None
 
 
 class Kept(msgspec.Struct, array_like=True):
@@ -96,7 +99,14 @@ decode_sums = _decoder(list[Sums])
 
 
 def session_of(key: SessionKey, packed: bytes) -> Session:
-    return Session(key, *msgspec.structs.astuple(_decode_session(packed)))
+    return reported_of(key, packed).session
+
+
+def reported_of(key: SessionKey, packed: bytes) -> Reported:
+    *fields, reports, warning = msgspec.structs.astuple(_decode_session(packed))
+    fields.append(tuple(UsageReport(used, turn) for turn, used in reports))
+    session = Session(key, *fields)
+    return Reported(session, None if warning is None else ReportWarning(warning))
 
 
 def merge(groups: dict[tuple[str, ...], Sums], rows: Iterable[Sums]) -> None:

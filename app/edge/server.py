@@ -22,11 +22,13 @@ from typing import cast
 import uvicorn
 from fastapi import FastAPI
 
+from app import __version__
+from app.config_report import mask_url
 from app.edge.deadlines import MAX_CONNECTIONS, Protocol, sweep
+from app.operations.logs import configure_logging
 from app.operations.supervisor import Supervisor
 from app.reload import reload_policies
 from app.settings import Settings
-from app.telemetry import configure_logging
 from domain.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -49,9 +51,12 @@ class Server(uvicorn.Server):
     """Stops taking writes before it stops listening, and is gone within half a minute. Stops, too, when the
     application cannot go on: a process that answers /livez serves the other routes as well."""
 
-    def __init__(self, config: uvicorn.Config, app: FastAPI, address: str, supervisor: Supervisor) -> None:
+    def __init__(
+        self, config: uvicorn.Config, app: FastAPI, settings: Settings, address: str, supervisor: Supervisor
+    ) -> None:
         super().__init__(config)
         self._app = app
+        self._settings = settings
         self._address = address
         self._supervisor = supervisor
         self._sweeper: asyncio.Task[None] | None = None
@@ -64,7 +69,21 @@ class Server(uvicorn.Server):
         if threading.current_thread() is threading.main_thread() and not os.isatty(0):
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload)
         if self.started:
-            log.info("listening", extra={"fields": {"address": self._address}})
+            self._say_where()
+
+    def _say_where(self) -> None:
+        """Logs the address, where results are kept, and which model answers questions."""
+        settings = self._settings
+        fields = {
+            "address": self._address,
+            "storage": mask_url(settings.store),
+            "ledger": mask_url(settings.ledger),
+            "model": ", ".join(settings.llm_models) or "none: questions are answered by retrieval",
+            "policy": settings.policy_file or "built in",
+            "docs": None if settings.uds else f"{self._address}/docs",
+            "version": __version__,
+        }
+        log.info("listening", extra={"fields": fields, "block": True})
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
@@ -112,12 +131,12 @@ def serve(
 ) -> int:
     """Serves until SIGTERM, SIGINT or a fault that the process cannot recover from. Returns the exit code.
     Raises ConfigError for what cannot be bound."""
-    configure_logging(settings.log_level)
+    configure_logging(settings.log_level, settings.log_format)
     tune_memory()
     files = raise_open_files()
     app.state.draining = False
     with listener(settings) as (sock, address):
-        server = Server(_config(app, files, refused), app, address, supervisor or Supervisor())
+        server = Server(_config(app, files, refused), app, settings, address, supervisor or Supervisor())
         try:
             server.run(sockets=[sock])
         except SystemExit as stop:

@@ -1,1 +1,1 @@
-"""Running the service: its background tasks."""
+"""What runs beside the requests: logs, metrics, readiness, sweeping, reloading, supervision."""

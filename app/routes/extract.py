@@ -24,6 +24,7 @@ from domain.errors import (
     ResultExpired,
     ResultNotFound,
     SessionEnded,
+    TooManySessions,
 )
 from domain.extraction import Coverage, ExtractStatus, LlmUsage, Mode, Question, Span
 from domain.handles import parse_handle
@@ -76,7 +77,10 @@ class ExtractOut(BaseModel):
         200: example_of("extract"),
     },
 )
-@traits(writes=True, raises=(ResultNotFound, ResultExpired, SessionEnded, Conflict, Incomplete))
+@traits(
+    writes=True,
+    raises=(ResultNotFound, ResultExpired, SessionEnded, TooManySessions, Conflict, Incomplete),
+)
 async def post_extract(request: Request, body: ExtractIn) -> Response:
     rt: Runtime = request.app.state.runtime
     accept = request.headers.get("accept", "")

@@ -17,6 +17,7 @@ from app.openapi import body_of, schema_of
 from app.routing import traits
 from app.runtime import Runtime
 from app.wire import (
+    MAX_CALL_ID,
     MAX_POLICY_BYTES,
     WHOLE_BYTES,
     Content,
@@ -37,6 +38,7 @@ from domain.errors import (
     InvalidPolicy,
     InvalidUtf8,
     SessionEnded,
+    TooManySessions,
     UnsupportedMedia,
 )
 from domain.handles import SessionKey, checked_session_id
@@ -79,7 +81,10 @@ _SHAPE = {
     },
     openapi_extra=body_of(ResultIn, _SHAPE, "result"),
 )
-@traits(writes=True, raises=(InvalidUtf8, Conflict, IdempotencyKeyReused, InvalidPolicy, SessionEnded))
+@traits(
+    writes=True,
+    raises=(InvalidUtf8, Conflict, IdempotencyKeyReused, InvalidPolicy, SessionEnded, TooManySessions),
+)
 async def post_result(request: Request) -> Response:
     headers: Headers = dict(request.scope["headers"])
     media = headers.get(b"content-type", b"application/json").decode("latin-1").partition(";")
@@ -229,6 +234,7 @@ def _tool_result(request: Request, headers: Headers, sent: ResultIn | WholeResul
         is_error=sent.is_error,
         provider=sent.provider,
         tool_kind=sent.tool_kind,
+        tool_namespace=sent.tool_namespace,
         latency_ms=sent.latency_ms,
         model=sent.model,
         context=None if context is None else UsageReport(context.used_tokens, context.turn),
@@ -240,8 +246,8 @@ def _idempotency_key(headers: Headers) -> str | None:
     key = headers.get(b"idempotency-key")
     if key is None:
         return None
-    if not 0 < len(key) <= 1024:
-        raise InvalidField("Idempotency-Key must be 1 to 1024 characters.")
+    if not 0 < len(key) <= MAX_CALL_ID:
+        raise InvalidField(f"Idempotency-Key must be 1 to {MAX_CALL_ID} characters.")
     return key.decode("latin-1")
 
 
@@ -270,9 +276,8 @@ def _wants_text(headers: Headers) -> bool:
     return prefers(headers.get(b"accept", b"").decode("latin-1"), "text/plain")
 
 
-def _answer(
-    headers: Headers, governed: Governed, sent: Content | None, warnings: tuple[str, ...]
-) -> Response:
+def _answer(headers: Headers, governed: Governed, sent: Content | None, repairs: tuple[str, ...]) -> Response:
+    """`repairs` say how the content that was governed differs from the content that was sent."""
     outcome = governed.outcome
     status = 200 if outcome.handle is None else 201
     more = {} if outcome.handle is None else {"Location": f"/results/{outcome.handle}"}
@@ -291,4 +296,4 @@ def _answer(
     else:
         assert governed.content is not None
         content = Raw(encode(governed.content.decode()))
-    return JsonAnswer(encode(result_out(outcome, content, warnings)), status, more)
+    return JsonAnswer(encode(result_out(outcome, content, repairs)), status, more)

@@ -8,9 +8,13 @@
 
 local function limit_of(session)
   local window = session.context_window or asked.context_window
-  local buffer = session.buffer_tokens or asked.buffer_tokens
-  local output = session.max_output_tokens or asked.max_output_tokens
-  return math.max(0, window - buffer - output)
+  local declared = (session.buffer_tokens or 0) + (session.max_output_tokens or 0)
+  local undeclared = (session.buffer_tokens and 0 or asked.buffer_tokens)
+    + (session.max_output_tokens and 0 or asked.max_output_tokens)
+  if session.context_window then
+    undeclared = math.min(undeclared, math.floor(window / 3))
+  end
+  return math.max(0, window - declared - undeclared)
 end
 
 local before = said()

@@ -21,6 +21,7 @@ if asked.never_ends then
   use(session, asked.now)
   session.used_tokens = nil
   session.turn = nil
+  session.reports = nil
   session.reserved_tokens = 0
 else
   session.ended_at = asked.now

@@ -1,6 +1,7 @@
-"""The service with short pauses between its sweeps, and with a fault in them: `none`, `errors` (the first three
-raise RuntimeError), `panic` (the second raises what is no Exception) or `unsupervised` (`errors`, and the
-supervisor neither logs nor starts anything again)."""
+"""The service with short pauses between its sweeps, and with a fault in them.
+
+`errors`: the first three raise RuntimeError; `panic`: the second raises what is no Exception; `unsupervised`:
+`errors`, and the supervisor neither logs nor starts anything again; `none`: no fault."""
 
 import itertools
 import sys
