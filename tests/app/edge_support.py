@@ -22,8 +22,10 @@ from app.edge import server as serving
 from app.edge.access import Access
 from app.edge.request_body import BodyGate
 from app.errors import install
+from app.operations.supervisor import Supervisor
 from app.routing import RouteTable, traits
 from app.settings import Settings
+from domain.errors import SpillgateError
 
 KEY = "sk-edge-0123456789"
 
@@ -61,7 +63,7 @@ class EdgeApp(FastAPI):
         self.state.raising = raising
         self.state.gate = gate
         routes = RouteTable(self)
-        install(self, routes, self.state.codes.append)
+        install(self, routes, self.refused)
         self._access = Access(
             super().__call__,
             settings=settings,
@@ -69,8 +71,11 @@ class EdgeApp(FastAPI):
             keys=keys,
             draining=lambda: self.state.draining,
             gate=gate,
-            refused=self.state.codes.append,
+            refused=self.refused,
         )
+
+    def refused(self, error: SpillgateError, method: str, path: str) -> None:
+        self.state.codes.append(error.code)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         await self._access(scope, receive, send)
@@ -192,7 +197,7 @@ def served(app: FastAPI, settings: Settings | None = None) -> Iterator[Served]:
     """In a thread of its own; signals are tested with processes."""
     settings = settings or settings_of()
     with serving.listener(settings) as (sock, address):
-        server = serving.Server(serving._config(app, 4096, app.state.codes.append), app, settings, address)
+        server = serving.Server(serving._config(app, 4096, app.refused), app, settings, address, Supervisor())
         thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
         thread.start()
         try:
