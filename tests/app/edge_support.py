@@ -20,7 +20,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from app.access import ApiKeys
 from app.edge import server as serving
 from app.edge.access import Access
-from app.edge.request_body import BodyGate
+from app.edge.request_body import BodyGate, cancel_on_disconnect
 from app.errors import install
 from app.operations.supervisor import Supervisor
 from app.routing import RouteTable, traits
@@ -103,6 +103,7 @@ def _add_routes(app: FastAPI) -> None:
     app.add_api_route("/results/{handle:path}/content", _fail, methods=["GET"])
     app.add_api_route("/big", _big, methods=["GET"])
     app.add_api_route("/slow", _slow, methods=["GET"])
+    app.add_api_route("/costly", _costly, methods=["GET"])
 
 
 async def _hello(request: Request) -> Response:
@@ -163,6 +164,22 @@ async def _slow(request: Request, seconds: float = 1.0) -> Response:
     request.app.state.events.append("slow began")
     await asyncio.sleep(seconds)
     return PlainTextResponse("slow but whole")
+
+
+async def _costly(request: Request) -> Response:
+    events: list[str] = request.app.state.events
+    await request.body()
+
+    async def work() -> None:
+        events.append("work began")
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            events.append("work cancelled")
+            raise
+
+    await cancel_on_disconnect(request, work())
+    return PlainTextResponse("done")
 
 
 class Served:
