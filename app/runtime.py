@@ -75,8 +75,6 @@ class Runtime:
     # One at a time: the tokenizer holds the GIL, more threads would only fight the event loop for it.
     counting: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
     scanning: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(2))
-    # They wait for one parser, and no longer than it takes: others need not wait for them.
-    outlining: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(8))
     policy_stamp: Stamp | None = None
     policy_stale: bool = False
 

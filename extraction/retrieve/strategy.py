@@ -7,9 +7,9 @@ from functools import partial
 from anyio.to_thread import run_sync
 
 from content import cut
-from content.extent import extent
 from content.opaque import is_binary, opaque
 from content.outline import outline
+from content.outline.extent import extent
 from content.passages import Passage
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
 from extraction import bodies

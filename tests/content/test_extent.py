@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from content.extent import extent
+from content.outline.extent import extent
 
 ORDERS = {"orders": [{"id": n, "tags": [1, 2]} for n in range(2000)], "page": 1, "none": [], "o": {"a": [1]}}
 

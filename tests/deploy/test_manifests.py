@@ -37,7 +37,6 @@ from app.cli import COMMANDS
 from app.edge import request_body
 from app.edge import server as serving
 from app.settings import LOOPBACK_NAMES, PREFIX, Settings
-from content import parser_child
 from extraction.queries import child, runner
 from extraction.retrieve import index_cache
 from extraction.retrieve import strategy as retrieve
@@ -233,7 +232,6 @@ def test_the_memory_that_is_allowed_holds_all_that_has_a_bound() -> None:
         at_rest
         + request_body.LEAST_POOL_BYTES
         + runner.AT_A_TIME * child.MEMORY_BYTES
-        + parser_child.MEMORY_BYTES
         + retrieve.MOST_BYTES * for_each_byte_searched
         + index_cache.MAX_BYTES
     )

@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 
-from content.headings import clip
 from content.kinds import Kind, sniff
+from content.outline.headings import clip
 
 _BLOCK = 256 * 1024
 _ENDS = 64 * 1024
