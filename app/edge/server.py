@@ -45,7 +45,7 @@ _MALLOC = {-8: 1, -3: 2 << 20, -1: 32 << 20}
 SWITCH_SECONDS = 0.0005
 """How soon a busy thread gives way to the event loop, which asks for the interpreter at each callback."""
 
-UNSENT_BYTES = 64 << 10
+UNSENT_BYTES = 16 << 10
 """Unsent bytes of a connection that the kernel holds. They count as memory of the container."""
 
 SPARE_FILES = 128
