@@ -1,6 +1,7 @@
 """Metrics. They never hold a result, an argument or a secret."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
@@ -32,36 +33,25 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        self._results = Counter(
-            "spillgate_results", "Results governed.", ["outcome", "trigger"], registry=registry
-        )
-        self._bytes = Counter("spillgate_result_bytes", "Bytes of them.", ["outcome"], registry=registry)
-        self._tokens = Counter(
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        self._results = counter("spillgate_results", "Results governed.", ["outcome", "trigger"])
+        self._bytes = counter("spillgate_result_bytes", "Bytes of them.", ["outcome"])
+        self._tokens = counter(
             "spillgate_tokens",
             "Tokens: in = of results; out = given to models; saved = in not given; "
             "spent = on extraction and reading back. Net savings are saved - spent.",
             ["direction"],
-            registry=registry,
         )
-        self._extractions = Counter(
-            "spillgate_extractions", "Extractions.", ["strategy", "status"], registry=registry
-        )
-        self._calls = Counter("spillgate_llm_calls", "Model calls.", ["model", "status"], registry=registry)
-        self._call_tokens = Counter(
-            "spillgate_llm_tokens", "Tokens of model calls.", ["model", "direction"], registry=registry
-        )
-        self._call_cost = Counter(
-            "spillgate_llm_cost_usd", "US dollars for model calls.", ["model"], registry=registry
-        )
-        self._errors = Counter("spillgate_errors", "Requests refused.", ["code"], registry=registry)
-        self._reloads = Counter(
-            "spillgate_policy_reloads", "Changes of the policy file.", ["status"], registry=registry
-        )
-        self._faults = Counter("spillgate_task_faults", "Failed tasks.", ["task"], registry=registry)
-        self._policy_stale = Gauge(
+        self._extractions = counter("spillgate_extractions", "Extractions.", ["strategy", "status"])
+        self._calls = counter("spillgate_llm_calls", "Model calls.", ["model", "status"])
+        self._call_tokens = counter("spillgate_llm_tokens", "Tokens of model calls.", ["model", "direction"])
+        self._call_cost = counter("spillgate_llm_cost_usd", "US dollars for model calls.", ["model"])
+        self._errors = counter("spillgate_errors", "Requests refused.", ["code"])
+        self._reloads = counter("spillgate_policy_reloads", "Changes of the policy file.", ["status"])
+        self._faults = counter("spillgate_task_faults", "Failed tasks.", ["task"])
+        self._policy_stale = gauge(
             "spillgate_policy_stale",
             "1 while the policy file cannot be honoured and the one before stays in force.",
-            registry=registry,
         )
         self._seconds = Histogram(
             "spillgate_govern_seconds",
@@ -70,16 +60,10 @@ class Metrics:
             buckets=_GOVERN_SECONDS,
             registry=registry,
         )
-        self._in_flight = Gauge(
-            "spillgate_body_bytes_in_flight", "Body bytes held of the common pool.", registry=registry
-        )
-        self._degraded = Gauge(
-            "spillgate_degraded", "1 while Redis is away and the local spool serves.", registry=registry
-        )
-        self.stored_bytes = Gauge("spillgate_stored_bytes", "Bytes kept.", registry=registry)
-        self.stored_bytes_cap = Gauge(
-            "spillgate_stored_bytes_cap", "SPILLGATE_STORAGE_MAX_BYTES; 0 = none.", registry=registry
-        )
+        self._in_flight = gauge("spillgate_body_bytes_in_flight", "Body bytes held of the common pool.")
+        self._degraded = gauge("spillgate_degraded", "1 while Redis is away and the local spool serves.")
+        self.stored_bytes = gauge("spillgate_stored_bytes", "Bytes kept.")
+        self.stored_bytes_cap = gauge("spillgate_stored_bytes_cap", "SPILLGATE_STORAGE_MAX_BYTES; 0 = none.")
         Info("spillgate_up", "The version that runs.", registry=registry).info({"version": __version__})
         self._governed: dict[tuple[OutcomeKind, Trigger | None], _Governed] = {}
         self._in, self._out, self._saved, self._spent = (
