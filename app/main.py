@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 import anyio
 from fastapi import Depends, FastAPI, Request
@@ -12,7 +13,8 @@ from app.access import ApiKeys
 from app.edge.access import Access
 from app.edge.request_body import BodyGate
 from app.operations.logs import log_stopped
-from app.queries import known_only
+from app.operations.supervisor import Supervisor
+from app.queries import json_only, known_only
 from app.reload import follow_policies
 from app.routes import accounting, check, extract, health, query, results, sessions, stored, tools
 from app.routing import RouteTable
@@ -51,10 +53,12 @@ class Spillgate(FastAPI):
             redoc_url=None,
             swagger_ui_oauth2_redirect_url=None,
             redirect_slashes=False,
+            strict_content_type=False,
             telemetry={"tracing": False, "metrics": False, "logs": False},
         )
         self.state.draining = False
         self.state.config_error = None
+        self.state.supervisor = Supervisor(self.task_failed)
         self.state.gate = BodyGate(settings.max_body_bytes)
         keys = None if settings.api_keys_file is None else ApiKeys(settings.api_keys_file)
         routes = RouteTable(self)
@@ -80,6 +84,10 @@ class Spillgate(FastAPI):
             await answer(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
+
+    def task_failed(self, name: str) -> None:
+        runtime: Runtime = self.state.runtime
+        runtime.metrics.task_failed(name)
 
     def refused(self, code: str) -> None:
         runtime: Runtime = self.state.runtime
@@ -107,7 +115,7 @@ def create_app(settings: Settings, runtime: Runtime | None = None) -> Spillgate:
     app = Spillgate(settings, lifespan)
     app.state.routes = [route for router in ROUTERS for route in router.routes]
     for router in ROUTERS:
-        app.include_router(router, dependencies=[Depends(known_only)])
+        app.include_router(router, dependencies=[Depends(json_only), Depends(known_only)])
     return app
 
 
@@ -116,9 +124,10 @@ async def _served(app: FastAPI, runtime: Runtime) -> AsyncIterator[None]:
     app.state.runtime = runtime
     runtime.metrics.watch_bodies(lambda: app.state.gate.in_flight)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(sweep_forever, runtime)
-        tasks.start_soon(_first_check, runtime)
-        tasks.start_soon(follow_policies, app.state)
+        run = app.state.supervisor.run
+        tasks.start_soon(run, "sweep", partial(sweep_forever, runtime))
+        tasks.start_soon(run, "first check", partial(_first_check, runtime))
+        tasks.start_soon(run, "policy files", partial(follow_policies, app.state))
         yield
         tasks.cancel_scope.cancel()
     log_stopped(*runtime.metrics.total())

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 import anyio
 
 from app import __version__
+from app.files import Stamp, stamp_of
 from app.known_models import model_terms
 from app.operations.logs import log_outage
 from app.policy_files import load_policies
@@ -17,16 +18,15 @@ from app.purse import Purses
 from app.readiness import Readiness
 from app.runs import Runs
 from app.settings import Settings
-from app.stamps import Stamp, stamp_of
 from app.telemetry import Metrics
 from content.tokens import TokenMeter, encoding_for_model, load_encoding
 from domain.handles import Handle
 from domain.llm import ModelTerms
 from domain.ports import Clock, Ledger, ResultStore, Tokenizer
 from domain.results import Durability, ToolResult
-from extraction.indexes import Indexes
 from extraction.models import Models
 from extraction.queries import Queries
+from extraction.retrieve.index_cache import IndexCache
 from policies.book import PolicyBook
 from storage import body_path, open_ledger, open_store
 from storage.fallback_ledger import FallbackLedger
@@ -71,7 +71,7 @@ class Runtime:
     readiness: Readiness
     runs: Runs = field(default_factory=Runs)
     queries: Queries = field(default_factory=Queries)
-    indexes: Indexes = field(default_factory=Indexes)
+    indexes: IndexCache = field(default_factory=IndexCache)
     new_entry_id: EntryIds = field(default_factory=EntryIds)
     # One at a time: the tokenizer holds the GIL, more threads would only fight the event loop for it.
     counting: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
