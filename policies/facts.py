@@ -95,6 +95,10 @@ class Policy(ToolKeys):
 
     mode: Annotated[PolicyMode, one_of(*PolicyMode)] = PolicyMode.ENFORCE
 
+    def __hash__(self) -> int:
+        """Without `tool_names`, which has no hash."""
+        return hash((self.mode, self.on_oversize, self.max_bytes, self.max_chars, self.max_tokens))
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:

@@ -155,7 +155,7 @@ async def test_a_truncated_text_is_never_larger_than_the_cap(
     assert f"[... {len(text) - len(head)} characters truncated ...]" in told["content"]
 
 
-@pytest.mark.parametrize("caps", [{"max_bytes": 1100}, {"max_chars": 1100}, {"max_tokens": 500}])
+@pytest.mark.parametrize("caps", [{"max_bytes": 1100}, {"max_chars": 1100}, {"max_tokens": 1000}])
 async def test_a_cap_below_the_head_still_shows_a_head_and_commands(
     client: httpx.AsyncClient, caps: dict[str, int]
 ) -> None:
