@@ -39,7 +39,7 @@ class Protocol(HttpToolsProtocol):
     MAX_HEAD: ClassVar[int] = 16 << 10
     MAX_TARGET: ClassVar[int] = 8 << 10
     MAX_PIPELINED: ClassVar[int] = 64
-    WRITE_BUFFER: ClassVar[int] = 16 << 10
+    WRITE_BUFFER: ClassVar[int] = 4 << 10
     """An answer waits while more than this is unsent."""
     PROBES: ClassVar[int] = 2
 

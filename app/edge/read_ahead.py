@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable
 
 POOL_BYTES = 16 << 20
 MOST_BYTES = 1 << 19
-LEAST_BYTES = 1 << 14
+LEAST_BYTES = 1 << 12
 
 
 class ReadAhead:
