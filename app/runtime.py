@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import anyio
 
-from app import __version__
+from app import __version__, known_models
 from app.known_models import model_terms
 from app.operations.logs import log_outage
 from app.policy_files import load_policies
@@ -21,12 +21,12 @@ from app.stamps import Stamp, stamp_of
 from app.telemetry import Metrics
 from content.tokens import TokenMeter, encoding_for_model, load_encoding
 from domain.llm import ModelTerms
-from domain.ports import Clock, Ledger, ResultStore, Tokenizer
+from domain.ports import Clock, Ledger, LedgerBounds, ResultStore, Tokenizer
 from domain.results import Durability
 from extraction.indexes import Indexes
 from extraction.models import Models
 from extraction.querying import Queries
-from policies.book import PolicyBook
+from policies.book import PolicyBook, Terms
 from storage import open_ledger, open_store
 from storage.fallback_ledger import FallbackLedger
 from storage.fallback_store import FallbackStore
@@ -80,6 +80,12 @@ class Runtime:
     policy_stamp: Stamp | None = None
     policy_stale: bool = False
 
+    async def terms(self, model: str | None) -> Terms:
+        """The window of a model, and whether it is enforced."""
+        if model is not None and not known_models.is_loaded():
+            await anyio.to_thread.run_sync(known_models.load, limiter=self.scanning)
+        return self.policies.terms(model)
+
     def tokenizer(self, model: str | None) -> Tokenizer:
         """The model's encoding: as the policy file says, else as known of the model, else the setting."""
         return _tokenizer(model, self.settings, self.policies)
@@ -108,7 +114,7 @@ class Runtime:
 def _tokenizer(model: str | None, settings: Settings, policies: PolicyBook) -> Tokenizer:
     if model is None:
         return load_encoding(settings.encoding)
-    return load_encoding(policies.terms(model).encoding or encoding_for_model(model, settings.encoding))
+    return load_encoding(policies.encoding(model) or encoding_for_model(model, settings.encoding))
 
 
 def _sliced(tokenizer: Tokenizer, text: str) -> int:
@@ -133,6 +139,7 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
     policies = load_policies(settings)
     load_encoding(settings.encoding)
     metrics = Metrics()
+    metrics.set_caps(settings.storage_max_bytes, settings.max_sessions, settings.ledger_max_bytes)
     outage = None if settings.spool is None else Outage(log_outage)
     async with AsyncExitStack() as stack:
         store = await _opened_store(settings, clock, outage, stack)
@@ -182,6 +189,7 @@ async def _opened_ledger(
             clock=clock,
             session_retention_seconds=settings.retention_seconds,
             entry_retention_seconds=settings.ledger_retention_seconds,
+            bounds=LedgerBounds(settings.max_sessions, settings.ledger_max_bytes),
         )
         stack.push_async_callback(ledger.close)
         return ledger

@@ -14,6 +14,7 @@ from app import __version__
 from domain.decisions import Outcome, OutcomeKind, Trigger
 from domain.extraction import Answer
 from domain.llm import LlmCall
+from domain.ports import LedgerUsage
 
 _GOVERN_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -100,8 +101,22 @@ class Metrics:
             "spillgate_degraded", "1 while Redis is away and the local spool serves.", registry=registry
         )
         self.stored_bytes = Gauge("spillgate_stored_bytes", "Bytes kept.", registry=registry)
-        self.stored_bytes_cap = Gauge(
+        self._stored_bytes_cap = Gauge(
             "spillgate_stored_bytes_cap", "SPILLGATE_STORAGE_MAX_BYTES; 0 = none.", registry=registry
+        )
+        self._sessions = Gauge(
+            "spillgate_sessions", "Open sessions of the tenant that has most.", registry=registry
+        )
+        self._sessions_cap = Gauge(
+            "spillgate_sessions_cap", "SPILLGATE_MAX_SESSIONS; 0 = none.", registry=registry
+        )
+        self._ledger_bytes = Gauge(
+            "spillgate_ledger_bytes",
+            "Bytes of sessions and accounting of the tenant that has most.",
+            registry=registry,
+        )
+        self._ledger_bytes_cap = Gauge(
+            "spillgate_ledger_bytes_cap", "SPILLGATE_LEDGER_MAX_BYTES; 0 = none.", registry=registry
         )
         Info("spillgate_up", "The version that runs.", registry=registry).info({"version": __version__})
         self._tallies: dict[tuple[OutcomeKind, Trigger | None], _Tally] = {
@@ -149,6 +164,16 @@ class Metrics:
         """The policy file changed; not ok: the one before stays in force."""
         self._reloads.labels("ok" if ok else "failed").inc()
         self._policy_stale.set(not ok)
+
+    def ledger_holds(self, usage: LedgerUsage) -> None:
+        self._sessions.set(usage.sessions)
+        self._ledger_bytes.set(usage.bytes)
+
+    def set_caps(self, stored_bytes: int, sessions: int, ledger_bytes: int) -> None:
+        """0 means none."""
+        self._stored_bytes_cap.set(stored_bytes)
+        self._sessions_cap.set(sessions)
+        self._ledger_bytes_cap.set(ledger_bytes)
 
     def watch_bodies(self, in_flight: Callable[[], float]) -> None:
         self._in_flight.set_function(in_flight)

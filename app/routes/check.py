@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from app.openapi import example_of
 from app.routing import traits
 from app.runtime import Runtime
+from domain.budget import Session
 from domain.decisions import Trigger
 from domain.errors import InvalidField, SessionEnded
 from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
@@ -26,7 +27,8 @@ Size = Annotated[int, Field(ge=0, le=1 << 50, strict=True)]
 
 
 class CheckIn(BaseModel):
-    """`bytes` or `tokens`, whichever is known. A `paginated` read is bounded already: it may go ahead."""
+    """`bytes`, `tokens` or both, as far as they are known. `model` as in POST /results. A `paginated` read is
+    bounded already: it may go ahead."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -34,6 +36,7 @@ class CheckIn(BaseModel):
     tool_name: Annotated[str, Field(min_length=1, max_length=256)]
     bytes: Size | None = None
     tokens: Size | None = None
+    model: Annotated[str, Field(max_length=256)] | None = None
     paginated: bool = False
 
 
@@ -57,16 +60,20 @@ async def post_check(request: Request, body: CheckIn) -> CheckOut:
         raise InvalidField("Give the size: `bytes` or `tokens`.")
     rt: Runtime = request.app.state.runtime
     key = SessionKey(request.scope["tenant"], checked_session_id(body.session_id))
-    terms = rt.policies.terms(None)
-    session = (await rt.ledger.enter(key, None, None, terms.window, terms.told)).session
-    terms = rt.policies.terms(session.model)
+    session = await rt.ledger.session(key)
+    if session is not None and session.ended_at is not None:
+        raise SessionEnded
+    session = session or Session(key, 0, 0, 0)
+    terms = await rt.terms(body.model or session.model)
     policy = rt.policies.policy(body.tool_name, session.policy)
     budget = session.budget(terms.window, terms.told)
-    size = max(body.bytes or 0, body.tokens or 0)  # a token is at least a byte
-    tokens = body.tokens if body.tokens is not None else size // _BYTES_PER_TOKEN
-    measure = Measure(size, 0, size, tokens, False)
-    facts = Facts(measure, budget)
+    # Tokens alone say nothing of bytes: then only the caps in tokens and the budget are judged.
+    size = body.bytes or 0
+    tokens = size // _BYTES_PER_TOKEN if body.tokens is None else body.tokens
+    facts = Facts(Measure(size, 0, size, tokens, False), budget)
     trigger = None if body.paginated else decide(facts, policy)
+    if trigger is None and not (body.paginated or policy.bypass or budget.fits(tokens)):
+        trigger = Trigger.RESERVE_FAILED
     if trigger is None or policy.mode is PolicyMode.OBSERVE:
         return CheckOut(allowed=True, trigger=trigger, content=None)
     text = reject.refusal(body.tool_name, breach_of(trigger, facts, policy))

@@ -81,7 +81,8 @@ async def metrics(request: Request) -> Response:
     # What it was last, where the store cannot say: the other figures are wanted most while it is away.
     with suppress(StorageError):
         rt.metrics.stored_bytes.set(await rt.store.stored_bytes())
-    rt.metrics.stored_bytes_cap.set(rt.settings.storage_max_bytes)
+    with suppress(StorageError):
+        rt.metrics.ledger_holds(await rt.ledger.usage())
     body, media_type = rt.metrics.render()
     return Response(body, media_type=media_type)
 
