@@ -96,9 +96,9 @@ class Replacing:
         name, first = name_of(result), first_row(result)
         if wanted.structure:
             making = partial(structure, name, head, first_line=first)
-            return await anyio.to_thread.run_sync(making, limiter=self._rt.outlining), ""
+            return await anyio.to_thread.run_sync(making, limiter=self._rt.scanning), ""
         outlining = partial(outline, head, wanted.outline_bytes, size, name, first_line=first)
-        return [], await anyio.to_thread.run_sync(outlining, limiter=self._rt.outlining)
+        return [], await anyio.to_thread.run_sync(outlining, limiter=self._rt.scanning)
 
     async def _budget(self, made: Replacement, trigger: Trigger | None) -> Budget:
         """As the call found it; where an error is to name what others left of it since, as it is now."""

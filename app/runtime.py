@@ -25,7 +25,7 @@ from domain.ports import Clock, Ledger, LedgerBounds, ResultStore, Tokenizer
 from domain.results import Durability
 from extraction.indexes import Indexes
 from extraction.models import Models
-from extraction.querying import Queries
+from extraction.queries import Queries
 from policies.book import PolicyBook, Terms
 from storage import open_ledger, open_store
 from storage.fallback_ledger import FallbackLedger
@@ -75,8 +75,6 @@ class Runtime:
     # One at a time: the tokenizer holds the GIL, more threads would only fight the event loop for it.
     counting: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
     scanning: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(2))
-    # They wait for one parser, and no longer than it takes: others need not wait for them.
-    outlining: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(8))
     policy_stamp: Stamp | None = None
     policy_stale: bool = False
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from content.language import Language, language_of
+from content.outline.languages import Language, language_of
 
 SOURCES = sorted((Path(__file__).parent / "sources").iterdir())
 
@@ -43,7 +43,7 @@ def test_the_text_of_a_whole_file_tells_the_same_as_its_name(path: Path) -> None
         (b"#! /usr/bin/env -S node --no-warnings\n", Language.JAVASCRIPT),
         (b"\xef\xbb\xbf<?php\n", Language.PHP),
         (b"     1\t#!/bin/bash\n     2\techo\n", Language.SHELL),
-        (b"#!/usr/bin/perl\n", None),
+        (b"#!/usr/bin/perl\n", Language.PERL),
     ],
 )
 def test_the_first_line_tells(first: bytes, language: Language | None) -> None:

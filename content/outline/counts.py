@@ -4,8 +4,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from content.headings import clip
 from content.numbering import Numbered
+from content.outline.headings import clip
 
 _FILES = 200
 _ELEMENTS = 24

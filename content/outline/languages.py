@@ -23,6 +23,12 @@ class Language(StrEnum):
     PHP = "php"
     KOTLIN = "kotlin"
     SWIFT = "swift"
+    SCALA = "scala"
+    ELIXIR = "elixir"
+    LUA = "lua"
+    R = "r"
+    PERL = "perl"
+    SQL = "sql"
 
 
 _EXTENSIONS = {
@@ -41,11 +47,19 @@ _EXTENSIONS = {
     Language.PHP: "php phtml php5 php7",
     Language.KOTLIN: "kt kts",
     Language.SWIFT: "swift",
+    Language.SCALA: "scala sc sbt",
+    Language.ELIXIR: "ex exs",
+    Language.LUA: "lua luau",
+    Language.R: "r",
+    Language.PERL: "pl pm t",
+    Language.SQL: "sql ddl psql",
 }
 _BY_EXTENSION = {ending: language for language, endings in _EXTENSIONS.items() for ending in endings.split()}
 _BY_NAME = {"rakefile": Language.RUBY, "gemfile": Language.RUBY, ".bashrc": Language.SHELL}
 
-_SHEBANG = re.compile(rb"#![^\n]{0,80}?\b(python|node|deno|bun|ruby|php|(?:ba|z|k|da)?sh)[\d.]*\b")
+_SHEBANG = re.compile(
+    rb"#![^\n]{0,80}?\b(python|node|deno|bun|ruby|php|perl|lua|elixir|Rscript|(?:ba|z|k|da)?sh)[\d.]*\b"
+)
 _INTERPRETERS = {
     b"python": Language.PYTHON,
     b"node": Language.JAVASCRIPT,
@@ -53,6 +67,10 @@ _INTERPRETERS = {
     b"bun": Language.TYPESCRIPT,
     b"ruby": Language.RUBY,
     b"php": Language.PHP,
+    b"perl": Language.PERL,
+    b"lua": Language.LUA,
+    b"elixir": Language.ELIXIR,
+    b"Rscript": Language.R,
 }
 _LOOKED_AT = 8 * 1024
 _LINE = 400
@@ -145,6 +163,43 @@ _SIGNS = {
         r"\s*guard let |extension \w+.*\{\s*$",
         r"\s*(?:@\w+ )?(?:private )?(?:let|var) \w+: [A-Z\[]",
     ),
+    Language.SCALA: (
+        r"\s*(?:case |implicit )*(?:class|object) \w+.*(?:extends|\{\s*$)",
+        r"\s*(?:override |private |protected |final )*def \w+.*=\s*\{?\s*$",
+        r"import [\w.]+\.(?:\{|_\s*$)",
+        r"\s*sealed (?:abstract class|trait) ",
+        r"\s*case .* =>\s*$",
+    ),
+    Language.ELIXIR: (
+        r"\s*def(?:module|protocol|impl) [A-Z][\w.]*.* do\s*$",
+        r"\s*defp? \w+[?!]?.*(?: do|, do: .*)\s*$",
+        r"\s*@(?:moduledoc|doc|spec|impl)\b",
+        r"\s*\|> ",
+    ),
+    Language.LUA: (
+        r"\s*local (?:function )?\w+",
+        r"\s*function [\w.:]+\(.*\)\s*$",
+        r"\s*(?:if|elseif) .* then\s*$",
+        r"--\[\[|--- ?@",
+    ),
+    Language.R: (
+        r"\s*[\w.]+ <- ",
+        r"library\(\w+\)|require\(\w+\)\s*$",
+        r"#' ",
+    ),
+    Language.PERL: (
+        r"use (?:strict|warnings|[A-Z]\w*(?:::\w+)*).*;",
+        r"\s*my [$@%(]",
+        r"sub \w+ *\{?\s*$",
+        r"package [\w:]+;",
+        r"\s*[$@%]\w+.*;\s*$",
+    ),
+    Language.SQL: (
+        r"(?i:create (?:or replace |temp |unique )*(?:table|view|function|procedure|trigger|index) )",
+        r"(?i:alter table |insert into |drop (?:table|view|index) |comment on )",
+        r"(?i:select .* from |begin;|commit;)",
+        r"(?i:\s+(?:\w+) (?:integer|int|bigint|text|varchar|timestamp|boolean|serial|numeric)\b)",
+    ),
 }
 _SIGN = {language: re.compile("|".join(signs).encode()) for language, signs in _SIGNS.items()}
 # What speaks for the first speaks for the second, where that has signs of its own.
@@ -152,6 +207,8 @@ _WIDER = (
     (Language.JAVASCRIPT, Language.TYPESCRIPT),
     (Language.C, Language.CPP),
     (Language.JAVA, Language.CSHARP),
+    (Language.RUBY, Language.LUA),
+    (Language.RUBY, Language.ELIXIR),
 )
 
 
@@ -176,6 +233,6 @@ def _by_content(head: bytes) -> Language | None:
     said = Counter({language: sum(map(bool, map(sign.match, lines))) for language, sign in _SIGN.items()})
     for narrow, wide in _WIDER:
         if said[wide] >= _ENOUGH:
-            said[wide] += said.pop(narrow)
+            said[wide] += said.pop(narrow, 0)
     (best, count), (_, second) = said.most_common(2)
     return best if count >= _ENOUGH and count >= 2 * second else None
