@@ -90,7 +90,7 @@ def _serve(options: argparse.Namespace) -> int:
     settings = _settings(options)
     load_policies(settings)
     app = create_app(settings)
-    return serve(app, settings, app.refused)
+    return serve(app, settings, app.refused, app.state.supervisor)
 
 
 def _check_config(options: argparse.Namespace) -> int:

@@ -109,7 +109,9 @@ class _Call(NamedTuple):
             # Another send of the same call came first, and kept nothing.
             await rt.store.delete(stored.tenant, stored.handle)
             raise Conflict("Another send of this call was answered in the meantime. Send it again.")
-        if not receipt.replayed:
+        if receipt.replayed:
+            await self._confirm_alive(stored.handle)
+        else:
             entry = receipt.entry
             kind = entry.outcome or OutcomeKind.STORE
             log_stored(self.governing.result, stored.handle, stored.measure, entry.trigger, kind)
@@ -165,9 +167,19 @@ class _Call(NamedTuple):
         return await self.outcome(replace(receipt, budget=budget))
 
     async def _ensure_stored(self, handle: Handle) -> None:
-        """Deleted or expired since, it is kept again: a handle is never spoken without its body."""
+        """Stores the body again if it was deleted or has expired since the first answer."""
         if await self.rt.store.find(self.governing.result.key.tenant, handle) is None:
             await self.body.publish(replace(self._stored(), handle=handle))
+            await self._confirm_alive(handle)
+
+    async def _confirm_alive(self, handle: Handle) -> None:
+        """A replayed receipt may be of a life of the session that is over by now, whose results are deleted
+        already. Raises Conflict then, with nothing stored."""
+        key, epoch = self.governing.result.key, self.governing.session.epoch
+        session = await self.rt.ledger.session(key)
+        if session is not None and session.first_live_epoch > epoch:
+            await self.rt.store.delete(key.tenant, handle)
+            raise Conflict("The session ended or was emptied during the request. Send the call again.")
 
     async def content(self) -> bytes | None:
         """The whole result, for a caller that does not have it any more. Raises Overloaded, StorageError."""

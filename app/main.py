@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 import anyio
 from fastapi import Depends, FastAPI, Request
@@ -12,6 +13,7 @@ from app.access import ApiKeys
 from app.edge.access import Access
 from app.edge.request_body import BodyGate
 from app.operations.logs import log_stopped
+from app.operations.supervisor import Supervisor
 from app.queries import known_only
 from app.reload import follow_policies
 from app.routes import accounting, check, extract, health, query, results, sessions, stored, tools
@@ -55,6 +57,7 @@ class Spillgate(FastAPI):
         )
         self.state.draining = False
         self.state.config_error = None
+        self.state.supervisor = Supervisor(self.task_failed)
         self.state.gate = BodyGate(settings.max_body_bytes)
         keys = None if settings.api_keys_file is None else ApiKeys(settings.api_keys_file)
         routes = RouteTable(self)
@@ -80,6 +83,10 @@ class Spillgate(FastAPI):
             await answer(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
+
+    def task_failed(self, name: str) -> None:
+        runtime: Runtime = self.state.runtime
+        runtime.metrics.task_failed(name)
 
     def refused(self, code: str) -> None:
         runtime: Runtime = self.state.runtime
@@ -116,9 +123,10 @@ async def _served(app: FastAPI, runtime: Runtime) -> AsyncIterator[None]:
     app.state.runtime = runtime
     runtime.metrics.watch_bodies(lambda: app.state.gate.in_flight)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(sweep_forever, runtime)
-        tasks.start_soon(_first_check, runtime)
-        tasks.start_soon(follow_policies, app.state)
+        run = app.state.supervisor.run
+        tasks.start_soon(run, "sweep", partial(sweep_forever, runtime))
+        tasks.start_soon(run, "first check", partial(_first_check, runtime))
+        tasks.start_soon(run, "policy files", partial(follow_policies, app.state))
         yield
         tasks.cancel_scope.cancel()
     log_stopped(*runtime.metrics.total())

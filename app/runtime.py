@@ -23,9 +23,9 @@ from content.tokens import TokenMeter, encoding_for_model, load_encoding
 from domain.llm import ModelTerms
 from domain.ports import Clock, Ledger, LedgerBounds, ResultStore, Tokenizer
 from domain.results import Durability
-from extraction.indexes import Indexes
 from extraction.models import Models
 from extraction.queries import Queries
+from extraction.retrieve.index_cache import IndexCache
 from policies.book import PolicyBook, Terms
 from storage import open_ledger, open_store
 from storage.fallback_ledger import FallbackLedger
@@ -70,7 +70,7 @@ class Runtime:
     readiness: Readiness
     runs: Runs = field(default_factory=Runs)
     queries: Queries = field(default_factory=Queries)
-    indexes: Indexes = field(default_factory=Indexes)
+    indexes: IndexCache = field(default_factory=IndexCache)
     new_entry_id: EntryIds = field(default_factory=EntryIds)
     # One at a time: the tokenizer holds the GIL, more threads would only fight the event loop for it.
     counting: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))

@@ -87,6 +87,7 @@ class Metrics:
         self._reloads = Counter(
             "spillgate_policy_reloads", "Changes of the policy file.", ["status"], registry=registry
         )
+        self._faults = Counter("spillgate_task_faults", "Failed tasks.", ["task"], registry=registry)
         self._policy_stale = Gauge(
             "spillgate_policy_stale",
             "1 while the policy file cannot be honoured and the one before stays in force.",
@@ -159,6 +160,10 @@ class Metrics:
 
     def refused(self, code: str) -> None:
         self._errors.labels(code).inc()
+
+    def task_failed(self, name: str) -> None:
+        """`name` is one of the supervised background tasks."""
+        self._faults.labels(name).inc()
 
     def reloaded(self, ok: bool) -> None:
         """The policy file changed; not ok: the one before stays in force."""

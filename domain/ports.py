@@ -83,7 +83,8 @@ class ResultStore(Protocol):
         ...
 
     async def touch(self, stored: StoredResult) -> StoredResult:
-        """It was used: its retention starts anew. Answers it with its new `expires_at`."""
+        """Restarts retention at now; a clock that was set back shortens no life. Returns `stored` with its
+        new `expires_at` (Unix ms)."""
         ...
 
     async def delete(self, tenant: str, handle: Handle) -> bool:

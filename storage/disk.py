@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import secrets
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -36,17 +37,18 @@ class DiskStore:
         self._clock = clock
         self._retention_ms = int(retention_seconds * 1000)
         self._threads = Threads(THREADS, "disk")
-        self._numbers = itertools.count()
+        # Names of this start alone: what stands in `drafts` from an earlier one is in no draft's way.
+        self._names = (f"{secrets.token_hex(4)}-{number}" for number in itertools.count())
 
     def draft(self) -> AbstractAsyncContextManager[Draft]:
-        return DiskDraft(self._shelf, self._threads, f"draft-{next(self._numbers)}")
+        return DiskDraft(self._shelf, self._threads, f"draft-{next(self._names)}")
 
     async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
         found = await self._run(self._shelf.find, tenant, handle)
         if found is None:
             return None
         stored, used_ns = found
-        if used_ns <= self._expired_ns() or (stored.tenant, stored.handle) != (tenant, handle):
+        if used_ns <= self._expired_ns():
             return None
         return replace(stored, expires_at=used_ns // _NS + self._retention_ms)
 
@@ -71,9 +73,8 @@ class DiskStore:
             self._threads.detach(body.close)
 
     async def touch(self, stored: StoredResult) -> StoredResult:
-        now = self._clock()
-        touched = await self._run(self._shelf.touch, stored.tenant, stored.handle, now * _NS)
-        return replace(stored, expires_at=now + self._retention_ms) if touched else stored
+        used_ns = await self._run(self._shelf.touch, stored.tenant, stored.handle, self._clock() * _NS)
+        return stored if used_ns is None else replace(stored, expires_at=used_ns // _NS + self._retention_ms)
 
     async def delete(self, tenant: str, handle: Handle) -> bool:
         return await self._run(self._shelf.delete, tenant, handle, self._expired_ns())
@@ -96,9 +97,10 @@ class DiskStore:
 
     async def check(self) -> None:
         self._shelf.quota.check()
-        await self._run(self._probe, f"probe-{next(self._numbers)}")
+        await self._run(self._probe, f"probe-{next(self._names)}")
 
     def _probe(self, name: str) -> None:
+        self._root.check_places()
         files, drafts = self._shelf.files, self._shelf.drafts
         fd = files.create(name, drafts)
         try:

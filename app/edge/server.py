@@ -26,6 +26,7 @@ from app import __version__
 from app.config_report import mask_url
 from app.edge.deadlines import MAX_CONNECTIONS, Protocol, sweep
 from app.operations.logs import configure_logging
+from app.operations.supervisor import Supervisor
 from app.reload import reload_policies
 from app.settings import Settings
 from domain.errors import ConfigError
@@ -47,19 +48,23 @@ MAX_SOCKET_PATH = 107
 
 
 class Server(uvicorn.Server):
-    """Stops taking writes before it stops listening, and is gone within half a minute."""
+    """Stops taking writes before it stops listening, and is gone within half a minute. Stops, too, when the
+    application cannot go on: a process that answers /livez serves the other routes as well."""
 
-    def __init__(self, config: uvicorn.Config, app: FastAPI, settings: Settings, address: str) -> None:
+    def __init__(
+        self, config: uvicorn.Config, app: FastAPI, settings: Settings, address: str, supervisor: Supervisor
+    ) -> None:
         super().__init__(config)
         self._app = app
         self._settings = settings
         self._address = address
+        self._supervisor = supervisor
         self._sweeper: asyncio.Task[None] | None = None
         self._reloading: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        self._sweeper = asyncio.create_task(self._sweep())
+        self._sweeper = asyncio.create_task(self._supervisor.run("connections", self._sweep))
         # A terminal that is closed sends SIGHUP too: that still ends a service that was started there.
         if threading.current_thread() is threading.main_thread() and not os.isatty(0):
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload)
@@ -85,16 +90,31 @@ class Server(uvicorn.Server):
         if self._sweeper is not None:
             self._sweeper.cancel()
 
+    @property
+    def has_failed(self) -> bool:
+        """True when the application's lifespan or the supervised sweep ended with an error."""
+        swept = self._sweeper is not None and self._sweeper.done() and not self._sweeper.cancelled()
+        return swept or bool(getattr(self.lifespan, "error_occurred", False))
+
+    async def on_tick(self, counter: int) -> bool:
+        if self.has_failed:
+            self._begin_stop()
+        return await super().on_tick(counter)
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # Not recorded as uvicorn does: it would raise the signal again at the end, and spoil the exit code.
-        self._app.state.draining = True
         self.force_exit |= self.should_exit and sig == signal.SIGINT
+        self._begin_stop()
+
+    def _begin_stop(self) -> None:
+        self._app.state.draining = True
         if not self.should_exit:
             faulthandler.dump_traceback_later(STOP_SECONDS, exit=True, file=sys.__stderr__ or sys.stderr)
         self.should_exit = True
 
     def _reload(self) -> None:
-        self._reloading = asyncio.create_task(reload_policies(self._app.state))
+        reloading = self._supervisor.run("policy reload", partial(reload_policies, self._app.state))
+        self._reloading = asyncio.create_task(reloading)
 
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
@@ -103,14 +123,21 @@ class Server(uvicorn.Server):
             sweep(self.server_state.connections, loop.time())
 
 
-def serve(app: FastAPI, settings: Settings, refused: Callable[[str], None] = lambda code: None) -> int:
-    """Serves until SIGTERM or SIGINT; answers the exit code. Raises ConfigError for what cannot be bound."""
+def serve(
+    app: FastAPI,
+    settings: Settings,
+    refused: Callable[[str], None] = lambda code: None,
+    supervisor: Supervisor | None = None,
+) -> int:
+    """Serves until SIGTERM, SIGINT or a fault that the process cannot recover from. Returns the exit code.
+    Raises ConfigError for what cannot be bound."""
     configure_logging(settings.log_level, settings.log_format)
     tune_memory()
+    sys.setswitchinterval(0.0005)
     files = raise_open_files()
     app.state.draining = False
     with listener(settings) as (sock, address):
-        server = Server(_config(app, files, refused), app, settings, address)
+        server = Server(_config(app, files, refused), app, settings, address, supervisor or Supervisor())
         try:
             server.run(sockets=[sock])
         except SystemExit as stop:
@@ -119,7 +146,7 @@ def serve(app: FastAPI, settings: Settings, refused: Callable[[str], None] = lam
             return stop.code if isinstance(stop.code, int) else 1
         finally:
             faulthandler.cancel_dump_traceback_later()
-    return 0 if server.started else 1
+    return 0 if server.started and not server.has_failed else 1
 
 
 def tune_memory() -> None:

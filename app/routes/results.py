@@ -13,21 +13,21 @@ from app.accept import prefers
 from app.answers import JsonAnswer, result_out, spillgate_headers
 from app.edge.request_body import ClientDisconnected
 from app.governor import Governed, govern
+from app.large_json import Content
 from app.openapi import body_of, schema_of
 from app.routing import traits
 from app.runtime import Runtime
 from app.wire import (
+    INLINE_BYTES,
     MAX_CALL_ID,
     MAX_POLICY_BYTES,
-    WHOLE_BYTES,
-    Content,
+    SURROGATE_WARNING,
     ResultIn,
     ResultOut,
+    TextResultIn,
     UsageIn,
-    WholeResultIn,
     checked,
     encode,
-    read_pieces,
     read_result,
 )
 from domain.errors import (
@@ -83,6 +83,7 @@ _SHAPE = {
 )
 @traits(
     writes=True,
+    carries_results=True,
     raises=(InvalidUtf8, Conflict, IdempotencyKeyReused, InvalidPolicy, SessionEnded, TooManySessions),
 )
 async def post_result(request: Request) -> Response:
@@ -103,16 +104,20 @@ async def post_result(request: Request) -> Response:
 async def _from_json(request: Request, headers: Headers) -> Response:
     body = await _read(request)
     rt: Runtime = request.app.state.runtime
-    if len(body) <= WHOLE_BYTES:
-        sent, warnings = read_result(body)
+    if len(body) <= INLINE_BYTES:
+        sent = read_result(body)
     else:
-        sent, warnings = await anyio.to_thread.run_sync(read_result, body, limiter=rt.scanning)
-    result = _tool_result(request, headers, sent)
-    governed = await govern(result, _pieces(sent.content, rt), rt)
+        sent = await anyio.to_thread.run_sync(read_result, body, limiter=rt.scanning)
+    content, is_large = sent.content, len(body) > INLINE_BYTES
+    result = _tool_result(request, headers, sent.fields)
+    governed = await govern(result, _pieces(content, is_large, rt), rt)
     if governed.outcome.text is None and _wants_text(headers):
-        whole = "".join([piece async for piece in _pieces(sent.content, rt)])
+        whole = "".join([piece async for piece in _pieces(content, is_large, rt)])
         governed = governed._replace(content=whole.encode())
-    return _answer(headers, governed, sent.content, warnings)
+    warnings = sent.warnings
+    if isinstance(content, Content) and content.had_surrogates and not warnings:
+        warnings = (SURROGATE_WARNING,)
+    return _answer(headers, governed, content, warnings)
 
 
 async def _read(request: Request) -> bytes | bytearray:
@@ -143,14 +148,17 @@ async def _from_text(request: Request, headers: Headers) -> Response:
     return _answer(headers, governed, None, ())
 
 
-async def _pieces(content: Content, rt: Runtime) -> AsyncIterator[str]:
-    pieces = read_pieces(content)
-    if not isinstance(content, Raw) or len(memoryview(content)) <= WHOLE_BYTES:
+async def _pieces(content: str | Content, is_large: bool, rt: Runtime) -> AsyncIterator[str]:
+    if isinstance(content, str):
+        yield content
+        return
+    pieces = content.pieces()
+    if not is_large:
         while some := _next_pieces(pieces):
             yield some
         return
-    while pieces_of_one := await anyio.to_thread.run_sync(_next_pieces, pieces, limiter=rt.scanning):
-        yield pieces_of_one
+    while some := await anyio.to_thread.run_sync(_next_pieces, pieces, limiter=rt.scanning):
+        yield some
 
 
 def _next_pieces(pieces: Iterator[str]) -> str:
@@ -220,7 +228,7 @@ def _from_query(request: Request) -> ResultIn:
         raise InvalidField(f"In the query: {error}.") from None
 
 
-def _tool_result(request: Request, headers: Headers, sent: ResultIn | WholeResultIn) -> ToolResult:
+def _tool_result(request: Request, headers: Headers, sent: ResultIn | TextResultIn) -> ToolResult:
     arguments = _text_of(sent.tool_arguments, MAX_ARGUMENT_BYTES, "tool_arguments")
     if arguments is not None and arguments.startswith('"'):
         arguments = msgspec.json.decode(arguments, type=str)
@@ -276,7 +284,9 @@ def _wants_text(headers: Headers) -> bool:
     return prefers(headers.get(b"accept", b"").decode("latin-1"), "text/plain")
 
 
-def _answer(headers: Headers, governed: Governed, sent: Content | None, repairs: tuple[str, ...]) -> Response:
+def _answer(
+    headers: Headers, governed: Governed, sent: str | Content | None, repairs: tuple[str, ...]
+) -> Response:
     """`repairs` say how the content that was governed differs from the content that was sent."""
     outcome = governed.outcome
     status = 200 if outcome.handle is None else 201
@@ -292,7 +302,7 @@ def _answer(headers: Headers, governed: Governed, sent: Content | None, repairs:
         content = UNSET
         more["Preference-Applied"] = "return=minimal"
     elif sent is not None:
-        content = sent if isinstance(sent, Raw) else Raw(encode(sent))
+        content = Raw(encode(sent)) if isinstance(sent, str) else sent.as_it_came()
     else:
         assert governed.content is not None
         content = Raw(encode(governed.content.decode()))

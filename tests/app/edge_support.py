@@ -22,7 +22,7 @@ from app.edge import server as serving
 from app.edge.access import Access
 from app.edge.request_body import BodyGate
 from app.errors import install
-from app.routing import RouteTable
+from app.routing import RouteTable, traits
 from app.settings import Settings
 
 KEY = "sk-edge-0123456789"
@@ -104,6 +104,7 @@ async def _hello(request: Request) -> Response:
     return PlainTextResponse(request.scope["tenant"])
 
 
+@traits(carries_results=True)
 async def _results(request: Request) -> Response:
     events: list[str] = request.app.state.events
     size = 0
@@ -117,6 +118,7 @@ async def _results(request: Request) -> Response:
     return PlainTextResponse(str(size))
 
 
+@traits(carries_results=True)
 async def _let_go(request: Request) -> Response:
     size = 0
     async for chunk in request.stream():
@@ -125,6 +127,7 @@ async def _let_go(request: Request) -> Response:
     return PlainTextResponse(str(size))
 
 
+@traits(carries_results=True)
 async def _held(request: Request) -> Response:
     await request.body()
     return PlainTextResponse(str(request.app.state.gate.in_flight))
