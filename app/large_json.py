@@ -195,14 +195,15 @@ class Content:
         for number, block in enumerate(blocks):
             if number:
                 yield "\n"
-            yield from self._block(block)
+            yield from self._block(block, number)
 
-    def _block(self, raw: Raw) -> Iterator[str]:
-        block = checked(_decode_block, raw)
+    def _block(self, raw: Raw, number: int) -> Iterator[str]:
+        place = f"`content[{number}]`"
+        block = checked(_decode_block, raw, lambda _: f"{place} must be an object with a `type`, a string.")
         if block.type != "text":
             yield from self._as_json(raw)
         elif block.text is msgspec.UNSET or memoryview(block.text)[0] != _QUOTE:
-            raise InvalidField("A content block of type text must have its `text`, a string.")
+            raise InvalidField(f"{place} is of type text and lacks the field `text`, a string.")
         else:
             yield from self._unescaped(block.text)
 

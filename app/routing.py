@@ -7,9 +7,26 @@ from typing import Any, TypeVar
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.routing import Mount, Route
 
 from domain import errors
+
+
+class WholeHandle(Convertor[str]):
+    """A handle at the end of a path. What ends like one of the routes below it is a path of that route: so a
+    method that this route lacks is answered with 405."""
+
+    regex = r"(?!.*/(?:content|lines|grep|query)$).+"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("whole_handle", WholeHandle())
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 ErrorClass = type[errors.SpillgateError]

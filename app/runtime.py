@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 import anyio
 
 from app import __version__, known_models
+from app.files import Stamp, stamp_of
 from app.known_models import model_terms
 from app.operations.logs import log_outage
 from app.policy_files import load_policies
@@ -17,7 +18,6 @@ from app.purse import Purses
 from app.readiness import Readiness
 from app.runs import Runs
 from app.settings import Settings
-from app.stamps import Stamp, stamp_of
 from app.telemetry import Metrics
 from content.tokens import TokenMeter, encoding_for_model, load_encoding
 from domain.llm import ModelTerms

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from app.files import read_text
 from domain.errors import ConfigError
 
 PREFIX = "SPILLGATE_"
@@ -28,10 +29,7 @@ def _with_directory(url: str) -> str:
 
 
 def _secret(path: Path, setting: str) -> str:
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError):
-        raise ConfigError(f"{PREFIX}{setting}: the file cannot be read as text.") from None
+    return read_text(path, f"{PREFIX}{setting}", secret=True).strip()
 
 
 class Settings(BaseSettings):
@@ -253,5 +251,5 @@ def _check_binding(settings: Settings) -> None:
             f"{PREFIX}HOST is not a loopback address, and no {PREFIX}API_KEYS_FILE is set. Without keys only "
             "127.0.0.1, ::1, localhost or a Unix socket may be bound."
         )
-    if settings.api_keys_file is not None and not settings.api_keys_file.is_file():
-        raise ConfigError(f"{PREFIX}API_KEYS_FILE: no such file. Write lines `tenant:sha256hex` into it.")
+    if settings.api_keys_file is not None:
+        read_text(settings.api_keys_file, f"{PREFIX}API_KEYS_FILE", secret=True)

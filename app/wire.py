@@ -1,6 +1,7 @@
 """JSON of the hot route, defined once: decoded, encoded and documented from the same structs."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -10,6 +11,7 @@ from app import large_json
 from app.large_json import WRONG_CONTENT, Content, Data, Skeleton, repaired
 from domain.errors import BadRequest, InvalidField
 from domain.handles import DEFAULT_SESSION
+from domain.unknown_keys import unknown_key
 
 T = TypeVar("T")
 
@@ -106,6 +108,10 @@ _decode_text = msgspec.json.Decoder(TextResultIn).decode
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 encode = msgspec.json.Encoder().encode
 
+_KNOWN = {"": ResultIn.__struct_fields__, "context": UsageIn.__struct_fields__}
+_UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+_MISSING_FIELD = re.compile(r"Object missing required field `(.*)`")
+
 SURROGATE_WARNING = "The content held lone surrogates; each was replaced by U+FFFD."
 
 
@@ -181,7 +187,19 @@ def checked(decode: Callable[[Data], T], data: Data) -> T:
 
 
 def _rule(message: str) -> str:
-    if message.startswith("Object contains unknown field"):
-        known = UsageIn if "`$.context`" in message else ResultIn
-        return f"A field is not known here. Known are: {', '.join(known.__struct_fields__)}."
-    return WRONG_CONTENT if message.endswith("`$.content`") else f"{message}."
+    return rule_of(message, _KNOWN)
+
+
+def rule_of(message: str, known: Mapping[str, Sequence[str]]) -> str:
+    """msgspec's message with the object at fault named. `known`: the fields of each object, by its path; that
+    of the whole is ""."""
+    rule, _, where = message.partition(" - at ")
+    path = where.strip("`").removeprefix("$").removeprefix(".")
+    owner = f"`{path}`" if path else "The body"
+    if path == "content":
+        return WRONG_CONTENT
+    if match := _UNKNOWN_FIELD.match(rule):
+        return f"{owner}: {unknown_key(match[1], known.get(path, ()))}."
+    if match := _MISSING_FIELD.match(rule):
+        return f"{owner} lacks the field `{match[1]}`."
+    return f"{owner}: {rule[:1].lower()}{rule[1:]}."

@@ -3,9 +3,10 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from app.openapi import example_of
+from app.openapi import SESSION_ID, example_of
+from app.queries import INTEGRAL
 from app.routing import traits
 from app.runtime import Runtime
 from domain.budget import Session
@@ -23,21 +24,26 @@ router = APIRouter(tags=["results"])
 _BYTES_PER_TOKEN = 4
 """Of ordinary text, measured: code 3.7, JSON 2.6 to 4.3, logs 2.5. Where only bytes are known."""
 
-Size = Annotated[int, Field(ge=0, le=1 << 50, strict=True)]
+Size = Annotated[int, Field(ge=0, le=1 << 50, strict=True), INTEGRAL]
+
+
+_SIZED: list[JsonValue] = [
+    {"required": [name], "properties": {name: {"type": "integer"}}} for name in ("bytes", "tokens")
+]
 
 
 class CheckIn(BaseModel):
     """`bytes`, `tokens` or both, as far as they are known. `model` as in POST /results. A `paginated` read is
     bounded already: it may go ahead."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"anyOf": _SIZED})
 
-    session_id: str = DEFAULT_SESSION
+    session_id: Annotated[str, Field(json_schema_extra=SESSION_ID)] = DEFAULT_SESSION
     tool_name: Annotated[str, Field(min_length=1, max_length=256)]
     bytes: Size | None = None
     tokens: Size | None = None
     model: Annotated[str, Field(max_length=256)] | None = None
-    paginated: bool = False
+    paginated: Annotated[bool, Field(strict=True)] = False
 
 
 class CheckOut(BaseModel):

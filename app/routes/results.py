@@ -14,7 +14,7 @@ from app.answers import JsonAnswer, result_out, spillgate_headers
 from app.edge.request_body import ClientDisconnected
 from app.governor import Governed, govern
 from app.large_json import Content
-from app.openapi import body_of, schema_of
+from app.openapi import SESSION_ID, body_of, schema_of
 from app.routing import traits
 from app.runtime import Runtime
 from app.wire import (
@@ -26,9 +26,9 @@ from app.wire import (
     ResultOut,
     TextResultIn,
     UsageIn,
-    checked,
     encode,
     read_result,
+    rule_of,
 )
 from domain.errors import (
     BadRequest,
@@ -41,7 +41,7 @@ from domain.errors import (
     TooManySessions,
     UnsupportedMedia,
 )
-from domain.handles import SessionKey, checked_session_id
+from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
 from domain.results import ToolResult, UsageReport
 
 router = APIRouter(tags=["results"])
@@ -52,6 +52,7 @@ COALESCED_BYTES = 1 << 18
 MAX_ARGUMENT_BYTES = 1 << 20
 
 _SHAPE = {
+    "session_id": {"type": "string", "default": DEFAULT_SESSION, **SESSION_ID},
     "content": {
         "anyOf": [
             {"type": "string"},
@@ -102,6 +103,8 @@ async def post_result(request: Request) -> Response:
 
 
 async def _from_json(request: Request, headers: Headers) -> Response:
+    if request.scope["query_string"]:
+        raise InvalidField("With a JSON body there are no query parameters: put the fields into the body.")
     body = await _read(request)
     rt: Runtime = request.app.state.runtime
     if len(body) <= INLINE_BYTES:
@@ -212,20 +215,34 @@ def _from_query(request: Request) -> ResultIn:
         query["context"] = usage
     for name in ("context", "policy"):
         if isinstance(query.get(name), str):
-            query[name] = Raw(query[name].encode())
+            query[name] = _json_in_query(name, query[name])
     if "tool_arguments" in query:
         query["tool_arguments"] = Raw(msgspec.json.encode(query["tool_arguments"]))
     if isinstance(query.get("context"), Raw):
-        query["context"] = checked(msgspec.json.Decoder(UsageIn).decode, query["context"])
+        query["context"] = _usage_in_query(query["context"])
     query["content"] = Raw(b'""')
     try:
         return msgspec.convert(query, ResultIn, strict=False)
     except msgspec.ValidationError as error:
-        if str(error).startswith("Object contains unknown field"):
-            fields = (*ResultIn.__struct_fields__, *UsageIn.__struct_fields__)
-            known = ", ".join(name for name in fields if name != "content")
-            raise InvalidField(f"A query parameter is not known here. Known are: {known}.") from None
-        raise InvalidField(f"In the query: {error}.") from None
+        fields = (*ResultIn.__struct_fields__, *UsageIn.__struct_fields__)
+        known = [name for name in fields if name != "content"]
+        rule = rule_of(str(error), {"": known, "context": UsageIn.__struct_fields__})
+        raise InvalidField(rule.replace("The body", "The query", 1)) from None
+
+
+def _json_in_query(name: str, text: str) -> Raw:
+    try:
+        return msgspec.json.decode(text, type=Raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        raise InvalidField(f"In the query, `{name}` must be well-formed JSON.") from None
+
+
+def _usage_in_query(text: Raw) -> UsageIn:
+    try:
+        return msgspec.json.decode(text, type=UsageIn)
+    except msgspec.ValidationError as error:
+        rule = rule_of(str(error), {"": UsageIn.__struct_fields__})
+        raise InvalidField(rule.replace("The body", "`context`", 1)) from None
 
 
 def _tool_result(request: Request, headers: Headers, sent: ResultIn | TextResultIn) -> ToolResult:
@@ -292,7 +309,7 @@ def _answer(
     status = 200 if outcome.handle is None else 201
     more = {} if outcome.handle is None else {"Location": f"/results/{outcome.handle}"}
     if _wants_text(headers):
-        more |= spillgate_headers(outcome)
+        more |= spillgate_headers(outcome, repairs)
         text = governed.content if outcome.text is None else outcome.text.encode()
         assert text is not None
         return Response(text, status, more, media_type="text/plain; charset=utf-8")

@@ -9,7 +9,8 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.answers import report_warnings
-from app.openapi import example_of
+from app.openapi import SESSION_ID, example_of
+from app.queries import INTEGRAL
 from app.routing import traits
 from app.runtime import Runtime
 from app.wire import MAX_POLICY_BYTES
@@ -29,8 +30,10 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 router = APIRouter(tags=["sessions"])
 
-SessionId = Annotated[str, Path(description="Letters, digits and ._:@=+~-, at most 128.")]
-Tokens = Annotated[int, Field(ge=0, le=1_000_000_000, strict=True)]
+SessionId = Annotated[
+    str, Path(description="Letters, digits and ._:@=+~-, at most 128.", json_schema_extra=SESSION_ID)
+]
+Tokens = Annotated[int, Field(ge=0, le=1_000_000_000, strict=True), INTEGRAL]
 
 
 class SessionIn(BaseModel):

@@ -203,7 +203,7 @@ def _range(request: Request, etag: str, size: int) -> tuple[int, int] | None:
 
 
 @router.get(
-    "/results/{handle:path}",
+    "/results/{handle:whole_handle}",
     summary="What is known of a stored result",
     responses={200: example_of("stored")},
 )
@@ -213,7 +213,7 @@ async def get_stored(request: Request, handle: HandlePath) -> StoredOut:
 
 
 @router.delete(
-    "/results/{handle:path}",
+    "/results/{handle:whole_handle}",
     status_code=204,
     response_class=Response,
     summary="Delete a stored result",
