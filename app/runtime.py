@@ -137,7 +137,6 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
     policies = load_policies(settings)
     load_encoding(settings.encoding)
     metrics = Metrics()
-    metrics.set_caps(settings.storage_max_bytes, settings.max_sessions, settings.ledger_max_bytes)
     outage = None if settings.spool is None else Outage(log_outage)
     async with AsyncExitStack() as stack:
         store = await _opened_store(settings, clock, outage, stack)

@@ -14,7 +14,6 @@ from app import __version__
 from domain.decisions import Outcome, OutcomeKind, Trigger
 from domain.extraction import Answer
 from domain.llm import LlmCall
-from domain.ports import LedgerUsage
 
 _GOVERN_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -50,6 +49,18 @@ class GovernSeconds(Collector):
                 buckets = list(zip(bounds, accumulate(counts), strict=True))
                 family.add_metric([kind.value], buckets, self._sums[kind])
         yield family
+
+
+class CappedGauge:
+    """What there is of something, and beside it the setting that caps it; a cap of 0 means none."""
+
+    def __init__(self, name: str, text: str, setting: str, registry: CollectorRegistry) -> None:
+        self._value = Gauge(f"spillgate_{name}", text, registry=registry)
+        self._cap = Gauge(f"spillgate_{name}_cap", f"SPILLGATE_{setting}; 0 = none.", registry=registry)
+
+    def set(self, value: int, cap: int) -> None:
+        self._value.set(value)
+        self._cap.set(cap)
 
 
 class Metrics:
@@ -101,23 +112,11 @@ class Metrics:
         self._degraded = Gauge(
             "spillgate_degraded", "1 while Redis is away and the local spool serves.", registry=registry
         )
-        self.stored_bytes = Gauge("spillgate_stored_bytes", "Bytes kept.", registry=registry)
-        self._stored_bytes_cap = Gauge(
-            "spillgate_stored_bytes_cap", "SPILLGATE_STORAGE_MAX_BYTES; 0 = none.", registry=registry
-        )
-        self._sessions = Gauge(
-            "spillgate_sessions", "Open sessions of the tenant that has most.", registry=registry
-        )
-        self._sessions_cap = Gauge(
-            "spillgate_sessions_cap", "SPILLGATE_MAX_SESSIONS; 0 = none.", registry=registry
-        )
-        self._ledger_bytes = Gauge(
-            "spillgate_ledger_bytes",
-            "Bytes of sessions and accounting of the tenant that has most.",
-            registry=registry,
-        )
-        self._ledger_bytes_cap = Gauge(
-            "spillgate_ledger_bytes_cap", "SPILLGATE_LEDGER_MAX_BYTES; 0 = none.", registry=registry
+        self.stored_bytes = CappedGauge("stored_bytes", "Bytes kept.", "STORAGE_MAX_BYTES", registry)
+        most = "of the tenant that has most."
+        self.sessions = CappedGauge("sessions", f"Open sessions {most}", "MAX_SESSIONS", registry)
+        self.ledger_bytes = CappedGauge(
+            "ledger_bytes", f"Bytes of sessions and accounting {most}", "LEDGER_MAX_BYTES", registry
         )
         Info("spillgate_up", "The version that runs.", registry=registry).info({"version": __version__})
         self._tallies: dict[tuple[OutcomeKind, Trigger | None], _Tally] = {
@@ -169,16 +168,6 @@ class Metrics:
         """The policy file changed; not ok: the one before stays in force."""
         self._reloads.labels("ok" if ok else "failed").inc()
         self._policy_stale.set(not ok)
-
-    def ledger_holds(self, usage: LedgerUsage) -> None:
-        self._sessions.set(usage.sessions)
-        self._ledger_bytes.set(usage.bytes)
-
-    def set_caps(self, stored_bytes: int, sessions: int, ledger_bytes: int) -> None:
-        """0 means none."""
-        self._stored_bytes_cap.set(stored_bytes)
-        self._sessions_cap.set(sessions)
-        self._ledger_bytes_cap.set(ledger_bytes)
 
     def watch_bodies(self, in_flight: Callable[[], float]) -> None:
         self._in_flight.set_function(in_flight)
