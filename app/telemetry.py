@@ -84,16 +84,7 @@ class Metrics:
             ["direction"],
             registry=registry,
         )
-        self._extractions = Counter(
-            "spillgate_extractions", "Extractions.", ["strategy", "status"], registry=registry
-        )
-        self._calls = Counter("spillgate_llm_calls", "Model calls.", ["model", "status"], registry=registry)
-        self._call_tokens = Counter(
-            "spillgate_llm_tokens", "Tokens of model calls.", ["model", "direction"], registry=registry
-        )
-        self._call_cost = Counter(
-            "spillgate_llm_cost_usd", "US dollars for model calls.", ["model"], registry=registry
-        )
+        self._register_extraction(registry)
         self._errors = Counter("spillgate_errors", "Requests refused.", ["code"], registry=registry)
         self._reloads = Counter(
             "spillgate_policy_reloads", "Changes of the policy file.", ["status"], registry=registry
@@ -122,6 +113,18 @@ class Metrics:
         self._tallies: dict[tuple[OutcomeKind, Trigger | None], _Tally] = {
             (kind, trigger): _Tally() for kind in OutcomeKind for trigger in (None, *Trigger)
         }
+
+    def _register_extraction(self, registry: CollectorRegistry) -> None:
+        self._extractions = Counter(
+            "spillgate_extractions", "Extractions.", ["strategy", "status"], registry=registry
+        )
+        self._calls = Counter("spillgate_llm_calls", "Model calls.", ["model", "status"], registry=registry)
+        self._call_tokens = Counter(
+            "spillgate_llm_tokens", "Tokens of model calls.", ["model", "direction"], registry=registry
+        )
+        self._call_cost = Counter(
+            "spillgate_llm_cost_usd", "US dollars for model calls.", ["model"], registry=registry
+        )
 
     def governed(self, outcome: Outcome, tokens_out: int, seconds: float | None = None) -> None:
         """A replayed outcome was counted at its first try."""
