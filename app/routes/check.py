@@ -13,7 +13,7 @@ from domain.budget import Session
 from domain.decisions import Trigger
 from domain.errors import InvalidField, SessionEnded
 from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
-from domain.results import Measure
+from domain.results import Measure, ToolResult
 from policies import reject
 from policies.decide import decide
 from policies.facts import Facts, PolicyMode
@@ -28,13 +28,13 @@ Size = Annotated[int, Field(ge=0, le=1 << 50, strict=True), INTEGRAL]
 
 
 _SIZED: list[JsonValue] = [
-    {"required": [name], "properties": {name: {"type": "integer"}}} for name in ("bytes", "tokens")
+    {"required": [name], "properties": {name: {"type": "integer"}}} for name in ("bytes", "tokens", "rows")
 ]
 
 
 class CheckIn(BaseModel):
-    """`bytes`, `tokens` or both, as far as they are known. `model` as in POST /results. A `paginated` read is
-    bounded already: it may go ahead."""
+    """`bytes`, `tokens` and `rows`, as far as they are known. `model` as in POST /results. A `paginated` read is
+    bounded: it may go ahead."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"anyOf": _SIZED})
 
@@ -42,6 +42,7 @@ class CheckIn(BaseModel):
     tool_name: Annotated[str, Field(min_length=1, max_length=256)]
     bytes: Size | None = None
     tokens: Size | None = None
+    rows: Size | None = None
     model: Annotated[str, Field(max_length=256)] | None = None
     paginated: Annotated[bool, Field(strict=True)] = False
 
@@ -62,8 +63,8 @@ class CheckOut(BaseModel):
 )
 @traits(raises=(SessionEnded,))
 async def post_check(request: Request, body: CheckIn) -> CheckOut:
-    if body.bytes is None and body.tokens is None:
-        raise InvalidField("Give the size: `bytes` or `tokens`.")
+    if body.bytes is None and body.tokens is None and body.rows is None:
+        raise InvalidField("Give the size: `bytes`, `tokens` or `rows`.")
     rt: Runtime = request.app.state.runtime
     key = SessionKey(request.scope["tenant"], checked_session_id(body.session_id))
     session = await rt.ledger.session(key)
@@ -76,11 +77,11 @@ async def post_check(request: Request, body: CheckIn) -> CheckOut:
     # Tokens alone say nothing of bytes: then only the caps in tokens and the budget are judged.
     size = body.bytes or 0
     tokens = size // _BYTES_PER_TOKEN if body.tokens is None else body.tokens
-    facts = Facts(Measure(size, 0, size, tokens, False), budget)
+    facts = Facts(Measure(size, 0, size, tokens, False), budget, body.rows or 0)
     trigger = None if body.paginated else decide(facts, policy)
     if trigger is None and not (body.paginated or policy.bypass or budget.fits(tokens)):
         trigger = Trigger.RESERVE_FAILED
     if trigger is None or policy.mode is PolicyMode.OBSERVE:
         return CheckOut(allowed=True, trigger=trigger, content=None)
-    text = reject.refusal(body.tool_name, breach_of(trigger, facts, policy))
+    text = reject.refusal(ToolResult(key, body.tool_name), breach_of(trigger, facts, policy), policy)
     return CheckOut(allowed=False, trigger=trigger, content=text)
