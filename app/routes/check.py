@@ -33,8 +33,8 @@ _SIZED: list[JsonValue] = [
 
 
 class CheckIn(BaseModel):
-    """`bytes`, `tokens` and `rows`, as far as they are known. `model` as in POST /results. A `paginated` read is
-    bounded: it may go ahead."""
+    """`bytes`, `tokens` and `rows`, as far as they are known. `model` as in POST /results. A `paginated` read
+    is bounded: it may go ahead."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"anyOf": _SIZED})
 
