@@ -51,19 +51,20 @@ _REPORTED_TROUBLE = tuple(_TROUBLE_WORDS.split())
 # A question about how much there is of the data itself.
 _EXTENT = re.compile(
     r"\b(?:how (?:many|long|large|big|much (?:data|text|time))|number of|counts?|sizes?|lengths?|durations?"
-    r"|when (?:do|does|did|is|was)\b.{0,40}?\b(?:start|begin|end|stop|over)|(?:first|last) (?:lines?|times?|rows?)"
+    r"|when (?:do|does|did|is|was)\b.{0,40}?\b(?:start|begin|end|stop|over)"
+    r"|(?:first|last) (?:lines?|times?|rows?)"
     r"|(?:time|date) ?(?:span|range|period|frame)s?|(?:which|what|list|name|show)\b.{0,40}?"
     r"\b(?:columns?|fields|keys))\b",
     re.IGNORECASE,
 )
 _UNIT_WORDS = """
-byte bytes character characters chars column columns element elements entries entry field fields item items key keys line
-kb kilobytes lines mb megabytes object objects record records row rows word words
+byte bytes character characters chars column columns element elements entries entry field fields item items key
+keys kb kilobytes line lines mb megabytes object objects record records row rows word words
 """
 _EXTENT_WORDS = """
 array begin big contained contains content contents count counted counts cover covered covers csv data dataset
-document duration durations end ends exist file first frame input json last large length lengths list log logs long name named
-names ndjson number output overall period range result results size sizes span start
+document duration durations end ends exist file first frame input json last large length lengths list log
+logs long name named names ndjson number output overall period range result results size sizes span start
 starts stop stops table text there time times total tsv
 """
 _UNITS = frozenset(_UNIT_WORDS.split())

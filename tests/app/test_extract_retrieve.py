@@ -110,7 +110,7 @@ async def test_a_question_about_the_extent_is_answered_by_what_is_known(
 async def test_a_count_of_what_the_data_does_not_hold_is_nothing_found(client: httpx.AsyncClient) -> None:
     told = await ask(client, await keep(client, PLAIN), "How many swallows are in the rows?")
     assert told["body"].startswith(
-        "NO RELEVANT DATA FOUND\nNowhere in the data: swallows.\nThe data is plain text: 6,000 words; 29,000 bytes in 1,0"
+        "NO RELEVANT DATA FOUND\nNowhere in the data: swallows.\nThe data is plain text: 6,000 words; "
     )
     assert told["status"] == "complete"
 
