@@ -35,8 +35,8 @@ class Stopped(Exception):
 
 
 class PassageIndex:
-    """Built once, read from any thread. Phrases match in any case, with or without accents, and in any English
-    form of their words."""
+    """Built once, read from any thread. Phrases match in any case, with or without accents, and in any
+    English form of their words."""
 
     def __init__(self, data: bytes, tool_name: str, stop: threading.Event) -> None:
         """Raises Stopped after `stop` is set."""

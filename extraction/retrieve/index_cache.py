@@ -47,8 +47,8 @@ class IndexCache:
             yield
 
     async def of(self, source: Source, data: bytes) -> PassageIndex:
-        """Returns the index of `data`, the bytes of the source. Concurrent calls for one source share a build.
-        Cancelling the call that builds stops the build."""
+        """Returns the index of `data`, the bytes of the source. Concurrent calls for one source share one
+        build. Cancelling the call that builds stops the build."""
         stored = source.stored
         key = (stored.tenant, str(stored.handle), stored.sha256, source.spans)
         try:

@@ -58,8 +58,8 @@ _EXTENT = re.compile(
     re.IGNORECASE,
 )
 _UNIT_WORDS = """
-byte bytes character characters chars column columns element elements entries entry field fields item items key
-keys kb kilobytes line lines mb megabytes object objects record records row rows word words
+byte bytes character characters chars column columns element elements entries entry field fields item items
+key keys kb kilobytes line lines mb megabytes object objects record records row rows word words
 """
 _EXTENT_WORDS = """
 array begin big contained contains content contents count counted counts cover covered covers csv data dataset
