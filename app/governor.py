@@ -59,7 +59,7 @@ async def govern(
         if entered.receipt is not None:
             return await call.replayed(entered.receipt)
         shown = measure if viewed is None else viewed.measure
-        trigger = decide(Facts(shown, session.budget(terms.window, terms.told)), policy)
+        trigger = decide(Facts(shown, session.budget(terms.window, terms.told), body.rows), policy)
         receipt = None
         if trigger is None and viewed is None:
             receipt = await call.passed()
@@ -118,7 +118,7 @@ class _Call(NamedTuple):
         """Body, then info, then the ledger: a handle is spoken only after its body is durable."""
         replacing, ledger = self._replacing(), self.rt.ledger
         receipt = None
-        for kind, fired in tries(trigger, self.policy):
+        for kind, fired in tries(trigger, self.policy, self.body.rows):
             decision = await replacing.decision(kind, fired, stored.handle)
             if decision is None:
                 continue
@@ -137,7 +137,7 @@ class _Call(NamedTuple):
         budget = session.budget(terms.window, terms.told)
         replacing, handle = self._replacing(), self._stored().handle
         would_be = None
-        for kind, fired in tries(trigger, self.policy):
+        for kind, fired in tries(trigger, self.policy, self.body.rows):
             would_be = await replacing.decision(kind, fired, handle)
             if would_be is not None and (kind is OutcomeKind.STORE or budget.fits(would_be.tokens)):
                 break

@@ -20,13 +20,14 @@ from app.settings import Settings
 from app.spend_caps import SpendCaps
 from app.telemetry import Metrics
 from content.tokens import TokenMeter, encoding_for_model, load_encoding
+from domain.handles import Handle
 from domain.ports import Clock, Ledger, ResultStore, Tokenizer
-from domain.results import Durability
+from domain.results import Durability, ToolResult
 from extraction.models import ModelPool
 from extraction.queries import Queries
 from extraction.retrieve.index_cache import IndexCache
 from policies.book import PolicyBook
-from storage import open_ledger, open_store
+from storage import body_path, open_ledger, open_store
 from storage.fallback_ledger import FallbackLedger
 from storage.fallback_store import FallbackStore
 from storage.outage import Outage
@@ -87,6 +88,12 @@ class Runtime:
         if len(text) <= _INLINE_CHARS:
             return tokenizer.count(text)
         return await anyio.to_thread.run_sync(_sliced, tokenizer, text, limiter=self.counting)
+
+    def body_path(self, result: ToolResult, handle: Handle | None) -> str | None:
+        """The file of a stored result, if its caller is expected to be able to read it."""
+        if handle is None or not self.settings.names_paths:
+            return None
+        return body_path(self.settings.store, result.key.tenant, handle)
 
     def is_spooled(self, durability: Durability | None) -> bool:
         """Kept in the local spool: Redis itself never answers `disk`."""

@@ -63,6 +63,12 @@ class Settings(BaseSettings):
     policy_file: Path | None = Field(
         None, description="TOML file of policies on top of the built-in ones, reloaded on change."
     )
+    local_paths: bool = Field(
+        True,
+        description="Whether hints for a shell name the file of a stored result, so that no command runs "
+        "twice: with a `disk:` store and no API keys, so that every caller is on this machine. `false` where "
+        "the agent cannot read that directory; the container image has `false`.",
+    )
     allow_request_overrides: bool = Field(True, description="Whether a request may carry its own `policy`.")
     max_bytes: int = Field(12288, ge=0, le=1_000_000, description="Size cap in bytes; 0 = none.")
     context_window: int = Field(
@@ -162,6 +168,12 @@ class Settings(BaseSettings):
     def spool(self) -> Path | None:
         """Where results go while Redis is away; None where they go nowhere."""
         return None if self.store_fallback == "none" else _state_directory() / "spool"
+
+    @property
+    def names_paths(self) -> bool:
+        """True where callers may be told the file of a stored result. Without API keys only loopback or a
+        Unix socket is bound: callers are on this machine."""
+        return self.local_paths and self.api_keys_file is None and self.store.startswith("disk:")
 
     @property
     def has_model(self) -> bool:

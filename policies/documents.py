@@ -20,7 +20,7 @@ from domain.unknown_keys import unknown_key
 from policies.facts import Dollars, Policy, PolicyTable, ToolKeys, one_of, whole
 from policies.positions import Path, line_numbers
 
-Value = int | float | bool | str | tuple[str, ...]
+Value = int | float | bool | str | tuple[str, ...] | Mapping[str, str]
 Keys = Mapping[str, Value]
 
 CEILINGS = ("max_llm_calls", "max_llm_tokens", "max_llm_cost_usd")

@@ -12,7 +12,7 @@ from app.runtime import Runtime
 from domain.decisions import Trigger
 from domain.errors import InvalidField, SessionEnded
 from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
-from domain.results import Measure
+from domain.results import Measure, ToolResult
 from policies import reject
 from policies.decide import decide
 from policies.facts import Facts, PolicyMode
@@ -27,12 +27,12 @@ Size = Annotated[int, Field(ge=0, le=1 << 50, strict=True), INTEGRAL]
 
 
 _SIZED: list[JsonValue] = [
-    {"required": [name], "properties": {name: {"type": "integer"}}} for name in ("bytes", "tokens")
+    {"required": [name], "properties": {name: {"type": "integer"}}} for name in ("bytes", "tokens", "rows")
 ]
 
 
 class CheckIn(BaseModel):
-    """`bytes` or `tokens`, whichever is known. A `paginated` read is bounded already: it may go ahead."""
+    """`bytes`, `tokens` or `rows`, whichever is known. A `paginated` read is bounded: it may go ahead."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"anyOf": _SIZED})
 
@@ -40,6 +40,7 @@ class CheckIn(BaseModel):
     tool_name: Annotated[str, Field(min_length=1, max_length=256)]
     bytes: Size | None = None
     tokens: Size | None = None
+    rows: Size | None = None
     paginated: Annotated[bool, Field(strict=True)] = False
 
 
@@ -59,8 +60,8 @@ class CheckOut(BaseModel):
 )
 @traits(raises=(SessionEnded,))
 async def post_check(request: Request, body: CheckIn) -> CheckOut:
-    if body.bytes is None and body.tokens is None:
-        raise InvalidField("Give the size: `bytes` or `tokens`.")
+    if body.bytes is None and body.tokens is None and body.rows is None:
+        raise InvalidField("Give the size: `bytes`, `tokens` or `rows`.")
     rt: Runtime = request.app.state.runtime
     key = SessionKey(request.scope["tenant"], checked_session_id(body.session_id))
     terms = rt.policies.terms(None)
@@ -71,9 +72,9 @@ async def post_check(request: Request, body: CheckIn) -> CheckOut:
     size = max(body.bytes or 0, body.tokens or 0)  # a token is at least a byte
     tokens = body.tokens if body.tokens is not None else size // _BYTES_PER_TOKEN
     measure = Measure(size, 0, size, tokens, False)
-    facts = Facts(measure, budget)
+    facts = Facts(measure, budget, body.rows or 0)
     trigger = None if body.paginated else decide(facts, policy)
     if trigger is None or policy.mode is PolicyMode.OBSERVE:
         return CheckOut(allowed=True, trigger=trigger, content=None)
-    text = reject.refusal(body.tool_name, breach_of(trigger, facts, policy))
+    text = reject.refusal(ToolResult(key, body.tool_name), breach_of(trigger, facts, policy), policy)
     return CheckOut(allowed=False, trigger=trigger, content=text)

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.answers import report_warnings
+from app.answers import budget_out, report_warnings
 from app.openapi import SESSION_ID, example_of
 from app.queries import INTEGRAL
 from app.routing import traits
 from app.runtime import Runtime
-from app.wire import MAX_POLICY_BYTES
-from domain.budget import Budget, Session, SessionChange
+from app.wire import MAX_POLICY_BYTES, BudgetOut
+from domain.budget import Session, SessionChange
 from domain.errors import (
     InvalidField,
     InvalidPolicy,
@@ -53,15 +53,6 @@ class UsageIn(BaseModel):
 
     used_tokens: Tokens
     turn: Tokens | None = None
-
-
-class BudgetOut(BaseModel):
-    limit_tokens: int
-    used_tokens: int
-    reserved_tokens: int
-    remaining_tokens: int
-    exhausted: bool
-    enforced: bool
 
 
 class SessionOut(BaseModel):
@@ -181,10 +172,6 @@ def _key(request: Request, session_id: str) -> SessionKey:
     return SessionKey(request.scope["tenant"], checked_session_id(session_id))
 
 
-def budget_model(budget: Budget) -> BudgetOut:
-    return BudgetOut.model_validate(budget, from_attributes=True)
-
-
 async def _shown(rt: Runtime, session: Session, warnings: Sequence[str] = ()) -> SessionOut:
     (held,) = await rt.store.holds([session.key])
     return _out(rt, session, held, warnings)
@@ -200,7 +187,7 @@ def _out(rt: Runtime, session: Session, held: int, warnings: Sequence[str] = ())
         model=session.model,
         policy=None if session.policy is None else json.loads(session.policy),
         turn=session.turn,
-        budget=budget_model(session.budget(terms.window, terms.told)),
+        budget=budget_out(session.budget(terms.window, terms.told)),
         stored_results=held,
         created_at=session.created_at,
         last_used_at=session.last_used_at,

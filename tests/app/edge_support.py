@@ -22,6 +22,7 @@ from app.edge import server as serving
 from app.edge.access import Access
 from app.edge.request_body import BodyGate
 from app.errors import install
+from app.operations.supervisor import Supervisor
 from app.routing import RouteTable, traits
 from app.settings import Settings
 
@@ -192,7 +193,9 @@ def served(app: FastAPI, settings: Settings | None = None) -> Iterator[Served]:
     """In a thread of its own; signals are tested with processes."""
     settings = settings or settings_of()
     with serving.listener(settings) as (sock, address):
-        server = serving.Server(serving._config(app, 4096, app.state.codes.append), app, settings, address)
+        server = serving.Server(
+            serving._config(app, 4096, app.state.codes.append), app, settings, address, Supervisor()
+        )
         thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
         thread.start()
         try:
