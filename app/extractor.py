@@ -114,10 +114,10 @@ class _Extraction:
     async def _opened(self) -> _Subject:
         rt = self._rt
         stored = await look_up(rt, self._tenant, str(self._question.handle))
-        terms = rt.policies.terms(None)
+        terms = await rt.terms(None)
         entered = await rt.ledger.enter(stored.key, None, None, terms.window, terms.told)
         policy = rt.policies.policy(stored.tool_name, entered.session.policy)
-        return _Subject(stored, entered, policy, rt.policies.terms(entered.session.model))
+        return _Subject(stored, entered, policy, await rt.terms(entered.session.model))
 
     async def _answered(self, subject: _Subject) -> Extracted:
         """Shortens the answer until the budget holds it; the last resort is a failure that says so."""

@@ -23,6 +23,18 @@ class _Governed(NamedTuple):
     seconds: Histogram
 
 
+class CappedGauge:
+    """What there is of something, and beside it the setting that caps it; a cap of 0 means none."""
+
+    def __init__(self, name: str, text: str, setting: str, registry: CollectorRegistry) -> None:
+        self._value = Gauge(f"spillgate_{name}", text, registry=registry)
+        self._cap = Gauge(f"spillgate_{name}_cap", f"SPILLGATE_{setting}; 0 = none.", registry=registry)
+
+    def set(self, value: int, cap: int) -> None:
+        self._value.set(value)
+        self._cap.set(cap)
+
+
 class Metrics:
     """One process's metrics in a registry of their own. Written to from the event loop alone. Labels come
     from our own enums and codes, never from a caller."""
@@ -62,8 +74,12 @@ class Metrics:
         )
         self._in_flight = gauge("spillgate_body_bytes_in_flight", "Body bytes held of the common pool.")
         self._degraded = gauge("spillgate_degraded", "1 while Redis is away and the local spool serves.")
-        self.stored_bytes = gauge("spillgate_stored_bytes", "Bytes kept.")
-        self.stored_bytes_cap = gauge("spillgate_stored_bytes_cap", "SPILLGATE_STORAGE_MAX_BYTES; 0 = none.")
+        self.stored_bytes = CappedGauge("stored_bytes", "Bytes kept.", "STORAGE_MAX_BYTES", registry)
+        most = "of the tenant that has most."
+        self.sessions = CappedGauge("sessions", f"Open sessions {most}", "MAX_SESSIONS", registry)
+        self.ledger_bytes = CappedGauge(
+            "ledger_bytes", f"Bytes of sessions and accounting {most}", "LEDGER_MAX_BYTES", registry
+        )
         Info("spillgate_up", "The version that runs.", registry=registry).info({"version": __version__})
         self._governed: dict[tuple[OutcomeKind, Trigger | None], _Governed] = {}
         self._in, self._out, self._saved, self._spent = (

@@ -87,7 +87,7 @@ class SessionsOut(BaseModel):
 async def put_session(request: Request, session_id: SessionId, body: SessionIn) -> SessionOut:
     rt: Runtime = request.app.state.runtime
     key = _key(request, session_id)
-    policy = None if body.policy is None else json.dumps(body.policy, sort_keys=True, ensure_ascii=False)
+    policy = None if body.policy is None else _compact(body.policy)
     if policy is not None:
         if _LONE_SURROGATE.search(policy):
             raise InvalidField("`policy` holds a lone surrogate. Send valid Unicode.")
@@ -151,7 +151,7 @@ async def list_sessions(
     rt: Runtime = request.app.state.runtime
     page = await rt.ledger.sessions(request.scope["tenant"], limit, cursor)
     held = await rt.store.holds([session.key for session in page.sessions])
-    shown = [_out(rt, *one) for one in zip(page.sessions, held, strict=True)]
+    shown = [await _out(rt, *one) for one in zip(page.sessions, held, strict=True)]
     return SessionsOut(sessions=shown, next_cursor=page.next_cursor)
 
 
@@ -168,17 +168,21 @@ async def report_usage(request: Request, session_id: SessionId, body: UsageIn) -
     return await _shown(rt, after.session, report_warnings(after.warning))
 
 
+def _compact(policy: dict[str, Any]) -> str:
+    return json.dumps(policy, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+
+
 def _key(request: Request, session_id: str) -> SessionKey:
     return SessionKey(request.scope["tenant"], checked_session_id(session_id))
 
 
 async def _shown(rt: Runtime, session: Session, warnings: Sequence[str] = ()) -> SessionOut:
     (held,) = await rt.store.holds([session.key])
-    return _out(rt, session, held, warnings)
+    return await _out(rt, session, held, warnings)
 
 
-def _out(rt: Runtime, session: Session, held: int, warnings: Sequence[str] = ()) -> SessionOut:
-    terms = rt.policies.terms(session.model)
+async def _out(rt: Runtime, session: Session, held: int, warnings: Sequence[str] = ()) -> SessionOut:
+    terms = await rt.terms(session.model)
     return SessionOut(
         session_id=session.key.session_id,
         context_window=session.context_window,
