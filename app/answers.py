@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from msgspec import Raw, UnsetType
 from starlette.responses import Response
 
-from app.wire import BudgetOut, MeasureOut, ResultOut
+from app.wire import BudgetOut, ResultOut
 from domain.budget import Budget, ReportWarning
 from domain.decisions import Outcome, OutcomeKind
-from domain.results import Measure
 
 
 class JsonAnswer(Response):
@@ -52,24 +51,20 @@ def is_complete(outcome: Outcome, repairs: tuple[str, ...]) -> bool:
 def result_out(outcome: Outcome, content: Raw | UnsetType, repairs: tuple[str, ...]) -> ResultOut:
     """`repairs` say how the content that was governed differs from the content that was sent."""
     return ResultOut(
-        outcome=outcome.kind.value,
+        outcome=outcome.kind,
         content=content,
         complete=is_complete(outcome, repairs),
-        trigger=None if outcome.trigger is None else outcome.trigger.value,
+        trigger=outcome.trigger,
         handle=None if outcome.handle is None else str(outcome.handle),
-        measure=measure_out(outcome.measure),
+        measure=outcome.measure,
         budget=budget_out(outcome.budget),
         truncated_bytes=outcome.truncated_bytes,
         truncated_total=outcome.truncated_total,
-        durability=None if outcome.durability is None else outcome.durability.value,
+        durability=outcome.durability,
         degraded=outcome.degraded,
         entry_id=outcome.entry_id,
         warnings=(*repairs, *report_warnings(outcome.report_warning)),
     )
-
-
-def measure_out(measure: Measure) -> MeasureOut:
-    return MeasureOut(measure.bytes, measure.lines, measure.chars, measure.tokens, measure.tokens_exact)
 
 
 def budget_out(budget: Budget) -> BudgetOut:

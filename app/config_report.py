@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from app.access import load_keys
-from app.known_models import model_terms
+from app.known_models import known_window, model_terms
 from app.policy_files import load_policies
 from app.settings import PREFIX, Settings
 from content.tokens import encoding_for_model, load_encoding
@@ -122,7 +122,9 @@ def _terms(model: str, settings: Settings, policies: PolicyBook) -> list[Reason]
     known = model_terms(model, keys, settings)
     encoding = encoding_for_model(model, "")
     terms = [
-        Reason("context_window", settings.context_window, f"{PREFIX}CONTEXT_WINDOW"),
+        Reason("context_window", window, "known of the model")
+        if (window := known_window(model))
+        else Reason("context_window", settings.context_window, f"{PREFIX}CONTEXT_WINDOW"),
         Reason("max_output_tokens", settings.max_output_tokens, f"{PREFIX}MAX_OUTPUT_TOKENS"),
         Reason("encoding", encoding, "known of the model")
         if encoding

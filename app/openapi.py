@@ -182,7 +182,8 @@ def _document(app: FastAPI, routes: RouteTable, needs_key: bool) -> dict[str, An
     for name, shape in _SHAPES.items():
         components[name]["properties"].update(shape)
     schemas = document["components"]["schemas"]
-    schemas |= components
+    # A shape that other routes have too is described by FastAPI already.
+    schemas |= {name: schema for name, schema in components.items() if name not in schemas}
     schemas["Problem"] = _PROBLEM_SCHEMA
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)

@@ -3,6 +3,7 @@
 from importlib.resources import files
 
 from app.files import read_text
+from app.known_models import known_window
 from app.settings import PREFIX, Settings
 from domain.budget import Window
 from policies.book import PolicyBook, Profiles
@@ -24,6 +25,7 @@ def load_policies(settings: Settings) -> PolicyBook:
         overrides=settings.allow_request_overrides,
         models=settings.llm_models,
         profiles=_profiles(settings),
+        known_window=known_window,
     )
 
 

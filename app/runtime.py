@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import anyio
 
-from app import __version__
+from app import __version__, known_models
 from app.files import Stamp, stamp_of
 from app.known_models import model_terms
 from app.operations.logs import log_outage
@@ -22,12 +22,12 @@ from app.telemetry import Metrics
 from content.tokens import TokenMeter, encoding_for_model, load_encoding
 from domain.handles import Handle
 from domain.llm import ModelTerms
-from domain.ports import Clock, Ledger, ResultStore, Tokenizer
+from domain.ports import Clock, Ledger, LedgerBounds, ResultStore, Tokenizer
 from domain.results import Durability, ToolResult
 from extraction.models import Models
 from extraction.queries import Queries
 from extraction.retrieve.index_cache import IndexCache
-from policies.book import PolicyBook
+from policies.book import PolicyBook, Terms
 from storage import body_path, open_ledger, open_store
 from storage.fallback_ledger import FallbackLedger
 from storage.fallback_store import FallbackStore
@@ -79,6 +79,12 @@ class Runtime:
     policy_stamp: Stamp | None = None
     policy_stale: bool = False
 
+    async def terms(self, model: str | None) -> Terms:
+        """The window of a model, and whether it is enforced."""
+        if model is not None and not known_models.is_loaded():
+            await anyio.to_thread.run_sync(known_models.load, limiter=self.scanning)
+        return self.policies.terms(model)
+
     def tokenizer(self, model: str | None) -> Tokenizer:
         """The model's encoding: as the policy file says, else as known of the model, else the setting."""
         return _tokenizer(model, self.settings, self.policies)
@@ -113,7 +119,7 @@ class Runtime:
 def _tokenizer(model: str | None, settings: Settings, policies: PolicyBook) -> Tokenizer:
     if model is None:
         return load_encoding(settings.encoding)
-    return load_encoding(policies.terms(model).encoding or encoding_for_model(model, settings.encoding))
+    return load_encoding(policies.encoding(model) or encoding_for_model(model, settings.encoding))
 
 
 def _sliced(tokenizer: Tokenizer, text: str) -> int:
@@ -187,6 +193,7 @@ async def _opened_ledger(
             clock=clock,
             session_retention_seconds=settings.retention_seconds,
             entry_retention_seconds=settings.ledger_retention_seconds,
+            bounds=LedgerBounds(settings.max_sessions, settings.ledger_max_bytes),
         )
         stack.push_async_callback(ledger.close)
         return ledger

@@ -88,6 +88,15 @@ class Settings(BaseSettings):
     storage_max_bytes: int = Field(
         2_147_483_648, ge=0, description="Past this many stored bytes a write gets 507; 0 = no bound of ours."
     )
+    max_sessions: int = Field(
+        10_000, ge=0, description="Open sessions of one tenant; past it a new one gets 429; 0 = no bound."
+    )
+    ledger_max_bytes: int = Field(
+        1_073_741_824,
+        ge=0,
+        description="Bytes of one tenant's accounting and sessions, about; past it a new result gets 507; "
+        "0 = no bound.",
+    )
     bypass_tools: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
         validation_alias=AliasChoices(f"{PREFIX}BYPASS_TOOLS", "TOOL_RESULT_BYPASS_TOOLS", "bypass_tools"),

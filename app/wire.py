@@ -2,15 +2,18 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Literal, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from app import large_json
 from app.large_json import WRONG_CONTENT, Content, Data, Skeleton, repaired
+from domain.decisions import OutcomeKind, Trigger
 from domain.errors import BadRequest, InvalidField
 from domain.handles import DEFAULT_SESSION
+from domain.results import Durability, Measure
 from domain.unknown_keys import unknown_key
 
 T = TypeVar("T")
@@ -68,15 +71,10 @@ class TextResultIn(_Result, forbid_unknown_fields=True, frozen=True, kw_only=Tru
     content: str
 
 
-class MeasureOut(Struct, frozen=True):
-    bytes: int
-    lines: int
-    chars: int
-    tokens: int
-    tokens_exact: bool
+@dataclass(frozen=True, slots=True)
+class BudgetOut:
+    """A budget with what is computed from it."""
 
-
-class BudgetOut(Struct, frozen=True):
     limit_tokens: int
     used_tokens: int
     reserved_tokens: int
@@ -88,16 +86,16 @@ class BudgetOut(Struct, frozen=True):
 class ResultOut(Struct, frozen=True):
     """What became of the result, and what the model is to read: `content`."""
 
-    outcome: Literal["pass", "store", "truncate", "cap", "reject"]
+    outcome: OutcomeKind
     content: Raw | UnsetType
     complete: bool
-    trigger: Literal["size_cap", "token_budget", "reserve_failed"] | None
+    trigger: Trigger | None
     handle: str | None
-    measure: MeasureOut
+    measure: Measure
     budget: BudgetOut
     truncated_bytes: int | None
     truncated_total: int | None
-    durability: Literal["disk", "aof", "memory"] | None
+    durability: Durability | None
     degraded: bool
     entry_id: str
     warnings: tuple[str, ...]

@@ -144,6 +144,13 @@ def log_stored(
     log.warning(event, result.tool_name, reason, extra={"fields": fields})
 
 
+def log_refused(status: int, code: str, method: str, route: str) -> None:
+    """A request was refused. `route` is a path template, and "" where no route was found."""
+    level = logging.WARNING if status >= 500 else logging.INFO
+    fields = {"route": f"{method} {route}".strip() or None, "status": status, "code": code}
+    log.log(level, "refused", extra={"fields": fields})
+
+
 def log_outage(why: str | None) -> None:
     """Redis went away, or (None) is back."""
     if why is None:

@@ -9,6 +9,7 @@ from app.openapi import SESSION_ID, example_of
 from app.queries import INTEGRAL
 from app.routing import traits
 from app.runtime import Runtime
+from domain.budget import Session
 from domain.decisions import Trigger
 from domain.errors import InvalidField, SessionEnded
 from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
@@ -32,7 +33,8 @@ _SIZED: list[JsonValue] = [
 
 
 class CheckIn(BaseModel):
-    """`bytes`, `tokens` or `rows`, whichever is known. A `paginated` read is bounded: it may go ahead."""
+    """`bytes`, `tokens` and `rows`, as far as they are known. `model` as in POST /results. A `paginated` read
+    is bounded: it may go ahead."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"anyOf": _SIZED})
 
@@ -41,6 +43,7 @@ class CheckIn(BaseModel):
     bytes: Size | None = None
     tokens: Size | None = None
     rows: Size | None = None
+    model: Annotated[str, Field(max_length=256)] | None = None
     paginated: Annotated[bool, Field(strict=True)] = False
 
 
@@ -64,16 +67,20 @@ async def post_check(request: Request, body: CheckIn) -> CheckOut:
         raise InvalidField("Give the size: `bytes`, `tokens` or `rows`.")
     rt: Runtime = request.app.state.runtime
     key = SessionKey(request.scope["tenant"], checked_session_id(body.session_id))
-    terms = rt.policies.terms(None)
-    session = (await rt.ledger.enter(key, None, None, terms.window, terms.told)).session
-    terms = rt.policies.terms(session.model)
+    session = await rt.ledger.session(key)
+    if session is not None and session.ended_at is not None:
+        raise SessionEnded
+    session = session or Session(key, 0, 0, 0)
+    terms = await rt.terms(body.model or session.model)
     policy = rt.policies.policy(body.tool_name, session.policy)
     budget = session.budget(terms.window, terms.told)
-    size = max(body.bytes or 0, body.tokens or 0)  # a token is at least a byte
-    tokens = body.tokens if body.tokens is not None else size // _BYTES_PER_TOKEN
-    measure = Measure(size, 0, size, tokens, False)
-    facts = Facts(measure, budget, body.rows or 0)
+    # Tokens alone say nothing of bytes: then only the caps in tokens and the budget are judged.
+    size = body.bytes or 0
+    tokens = size // _BYTES_PER_TOKEN if body.tokens is None else body.tokens
+    facts = Facts(Measure(size, 0, size, tokens, False), budget, body.rows or 0)
     trigger = None if body.paginated else decide(facts, policy)
+    if trigger is None and not (body.paginated or policy.bypass or budget.fits(tokens)):
+        trigger = Trigger.RESERVE_FAILED
     if trigger is None or policy.mode is PolicyMode.OBSERVE:
         return CheckOut(allowed=True, trigger=trigger, content=None)
     text = reject.refusal(ToolResult(key, body.tool_name), breach_of(trigger, facts, policy), policy)
