@@ -66,10 +66,10 @@ async def extract(tenant: str, question: Question, wish: Wish, rt: Runtime) -> E
     try:
         with anyio.fail_after(wish.deadline_ms / 1000 + GRACE_SECONDS):
             stored = await look_up(rt, tenant, str(question.handle))
-            terms = rt.policies.terms(None)
+            terms = await rt.terms(None)
             entered = await rt.ledger.enter(stored.key, None, None, terms.window, terms.told)
             policy = rt.policies.policy(stored.tool_name, entered.session.policy)
-            terms = rt.policies.terms(entered.session.model)
+            terms = await rt.terms(entered.session.model)
             asking = _Asking(question, wish, stored, entered, policy, terms, started, ends, rt)
             try:
                 return await asking.answered()

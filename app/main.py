@@ -14,7 +14,7 @@ from app.edge.access import Access
 from app.edge.request_body import BodyGate
 from app.operations.logs import log_stopped
 from app.operations.supervisor import Supervisor
-from app.queries import known_only
+from app.queries import json_only, known_only
 from app.reload import follow_policies
 from app.routes import accounting, check, extract, health, query, results, sessions, stored, tools
 from app.routing import RouteTable
@@ -53,6 +53,7 @@ class Spillgate(FastAPI):
             redoc_url=None,
             swagger_ui_oauth2_redirect_url=None,
             redirect_slashes=False,
+            strict_content_type=False,
             telemetry={"tracing": False, "metrics": False, "logs": False},
         )
         self.state.draining = False
@@ -114,7 +115,7 @@ def create_app(settings: Settings, runtime: Runtime | None = None) -> Spillgate:
     app = Spillgate(settings, lifespan)
     app.state.routes = [route for router in ROUTERS for route in router.routes]
     for router in ROUTERS:
-        app.include_router(router, dependencies=[Depends(known_only)])
+        app.include_router(router, dependencies=[Depends(json_only), Depends(known_only)])
     return app
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 
 import anyio
 
-from app import __version__
+from app import __version__, known_models
+from app.files import Stamp, stamp_of
 from app.known_models import model_terms
 from app.operations.logs import log_outage
 from app.policy_files import load_policies
@@ -17,17 +18,17 @@ from app.purse import Purses
 from app.readiness import Readiness
 from app.runs import Runs
 from app.settings import Settings
-from app.stamps import Stamp, stamp_of
 from app.telemetry import Metrics
 from content.tokens import TokenMeter, encoding_for_model, load_encoding
+from domain.handles import Handle
 from domain.llm import ModelTerms
-from domain.ports import Clock, Ledger, ResultStore, Tokenizer
-from domain.results import Durability
-from extraction.indexes import Indexes
+from domain.ports import Clock, Ledger, LedgerBounds, ResultStore, Tokenizer
+from domain.results import Durability, ToolResult
 from extraction.models import Models
 from extraction.queries import Queries
-from policies.book import PolicyBook
-from storage import open_ledger, open_store
+from extraction.retrieve.index_cache import IndexCache
+from policies.book import PolicyBook, Terms
+from storage import body_path, open_ledger, open_store
 from storage.fallback_ledger import FallbackLedger
 from storage.fallback_store import FallbackStore
 from storage.outage import Outage
@@ -70,13 +71,19 @@ class Runtime:
     readiness: Readiness
     runs: Runs = field(default_factory=Runs)
     queries: Queries = field(default_factory=Queries)
-    indexes: Indexes = field(default_factory=Indexes)
+    indexes: IndexCache = field(default_factory=IndexCache)
     new_entry_id: EntryIds = field(default_factory=EntryIds)
     # One at a time: the tokenizer holds the GIL, more threads would only fight the event loop for it.
     counting: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
     scanning: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(2))
     policy_stamp: Stamp | None = None
     policy_stale: bool = False
+
+    async def terms(self, model: str | None) -> Terms:
+        """The window of a model, and whether it is enforced."""
+        if model is not None and not known_models.is_loaded():
+            await anyio.to_thread.run_sync(known_models.load, limiter=self.scanning)
+        return self.policies.terms(model)
 
     def tokenizer(self, model: str | None) -> Tokenizer:
         """The model's encoding: as the policy file says, else as known of the model, else the setting."""
@@ -88,6 +95,12 @@ class Runtime:
         if len(text) <= _INLINE_CHARS:
             return tokenizer.count(text)
         return await anyio.to_thread.run_sync(_sliced, tokenizer, text, limiter=self.counting)
+
+    def body_path(self, result: ToolResult, handle: Handle | None) -> str | None:
+        """The file of a stored result, if its caller is expected to be able to read it."""
+        if handle is None or not self.settings.names_paths:
+            return None
+        return body_path(self.settings.store, result.key.tenant, handle)
 
     def is_spooled(self, durability: Durability | None) -> bool:
         """Kept in the local spool: Redis itself never answers `disk`."""
@@ -106,7 +119,7 @@ class Runtime:
 def _tokenizer(model: str | None, settings: Settings, policies: PolicyBook) -> Tokenizer:
     if model is None:
         return load_encoding(settings.encoding)
-    return load_encoding(policies.terms(model).encoding or encoding_for_model(model, settings.encoding))
+    return load_encoding(policies.encoding(model) or encoding_for_model(model, settings.encoding))
 
 
 def _sliced(tokenizer: Tokenizer, text: str) -> int:
@@ -180,6 +193,7 @@ async def _opened_ledger(
             clock=clock,
             session_retention_seconds=settings.retention_seconds,
             entry_retention_seconds=settings.ledger_retention_seconds,
+            bounds=LedgerBounds(settings.max_sessions, settings.ledger_max_bytes),
         )
         stack.push_async_callback(ledger.close)
         return ledger

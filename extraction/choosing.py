@@ -8,11 +8,11 @@ from functools import partial
 import anyio
 from anyio.to_thread import run_sync
 
-from extraction import retrieve
 from extraction.chunking import Chunk
-from extraction.passage_index import PassageIndex
+from extraction.retrieve import strategy as retrieve
+from extraction.retrieve.index import PassageIndex
+from extraction.retrieve.instruction import parse
 from extraction.task import Task
-from extraction.wanted import wanted
 
 # So many times `max_chunks` are read without asking whether all are needed: the calls run side by side, and
 # what rests on all of the data is worth their price.
@@ -64,7 +64,7 @@ async def _found(task: Task, names: Sequence[str], planned: Sequence[Chunk]) -> 
 
 def _names(extract: str) -> list[str]:
     """Words put together with a hyphen are none."""
-    return [name for name in wanted(extract).exact if not _COMPOUND.fullmatch(name)]
+    return [name for name in parse(extract).exact if not _COMPOUND.fullmatch(name)]
 
 
 def _holding(index: PassageIndex, names: Sequence[str], planned: Sequence[Chunk]) -> list[Chunk]:

@@ -8,7 +8,8 @@ import anyio
 
 from domain.errors import ModelError
 from domain.extraction import Answer, ExtractStatus, Mode
-from extraction import bodies, full_chunked, pace, read_grep, retrieve, truncate
+from extraction import bodies, full_chunked, pace, read_grep, truncate
+from extraction.retrieve import strategy as retrieve
 from extraction.source import Source
 from extraction.task import StrategyFailed, Task
 

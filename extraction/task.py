@@ -7,7 +7,7 @@ from typing import Protocol
 
 from domain.extraction import LlmUsage
 from domain.llm import ModelTerms, Prompt, Reply
-from extraction.indexes import Indexes
+from extraction.retrieve.index_cache import IndexCache
 from extraction.source import Source
 
 
@@ -91,6 +91,6 @@ class Task:
     asking: Asking | None
     findings: Findings
     progress: Callable[[Progress], None] = lambda step: None
-    indexes: Indexes = field(default_factory=Indexes)
+    indexes: IndexCache = field(default_factory=IndexCache)
     ends: float = math.inf
     whole: bool = False

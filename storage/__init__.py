@@ -6,6 +6,7 @@ from typing import Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from domain.errors import ConfigError
+from domain.handles import Handle
 from domain.ports import Clock, Ledger, LedgerBounds, ResultStore
 from storage.accounts import UNBOUNDED
 from storage.disk import DiskStore
@@ -61,6 +62,11 @@ async def open_ledger(
         entry_retention_seconds=entry_retention_seconds,
         bounds=bounds,
     )
+
+
+def body_path(url: str, tenant: str, handle: Handle) -> str | None:
+    """The file of a stored body. None for stores that keep no plain files."""
+    return str(_path(url) / "tool_output" / tenant / str(handle)) if url.startswith("disk:") else None
 
 
 async def _open_memory(url: str, *, clock: Clock, retention_seconds: float, max_bytes: int) -> ResultStore:

@@ -9,7 +9,7 @@ from fastapi import Request
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Send
 
-from domain.errors import BodyTooLarge, Overloaded
+from domain.errors import BodyTooLarge, InvalidField, Overloaded
 
 T = TypeVar("T")
 
@@ -17,6 +17,12 @@ FREE_BYTES = 64 << 10
 """Bytes of its body that each request may hold without taking from the gate."""
 
 LEAST_POOL_BYTES = 256 << 20
+
+PLAIN_BODY_BYTES = 1 << 20
+"""The largest body of a route that carries no results."""
+
+PLAIN_BODY_MEMBERS = 20_000
+"""The most commas and opening brackets in such a body: it is parsed on the event loop."""
 
 _NOSNIFF = (b"x-content-type-options", b"nosniff")
 _NO_STORE = (b"cache-control", b"no-store")
@@ -52,6 +58,7 @@ class RequestBody:
         "_ended",
         "_gate",
         "_kept",
+        "_members",
         "_read",
         "_receive",
         "_send",
@@ -60,11 +67,14 @@ class RequestBody:
         "started",
     )
 
-    def __init__(self, receive: Receive, send: Send, gate: BodyGate, cap: int) -> None:
+    def __init__(
+        self, receive: Receive, send: Send, gate: BodyGate, cap: int, *, carries_results: bool = True
+    ) -> None:
         self._receive = receive
         self._send = send
         self._gate = gate
-        self._cap = cap
+        self._cap = cap if carries_results else min(cap, PLAIN_BODY_BYTES)
+        self._members = None if carries_results else 0
         self._read = 0
         self._kept = 0
         self._taken = 0
@@ -73,11 +83,13 @@ class RequestBody:
         self.started = False
 
     async def receive(self) -> Message:
-        """Raises BodyTooLarge, Overloaded, ClientDisconnected."""
+        """Raises BodyTooLarge, InvalidField, Overloaded, ClientDisconnected."""
         message = await self._receive()
         if message["type"] == "http.request":
             if size := len(message.get("body", b"")):
                 self._count(size)
+                if self._members is not None:
+                    self._count_members(self._members, message["body"])
             if not message.get("more_body", False):
                 self._ended = True
         elif not self._ended and not self.started:
@@ -86,10 +98,25 @@ class RequestBody:
 
     def _count(self, size: int) -> None:
         self._read += size
-        if self._read > self._cap:
-            raise BodyTooLarge(too_large(self._cap))
+        self.check_size(self._read)
         self._kept += size
         self._take()
+
+    def check_size(self, size: int) -> None:
+        """Raises BodyTooLarge for a body of that many bytes."""
+        if size <= self._cap:
+            return
+        if self._members is not None and self._cap == PLAIN_BODY_BYTES:
+            raise BodyTooLarge("The body is larger than 1 MiB, the most that this route takes. Send less.")
+        raise BodyTooLarge(
+            f"The body is larger than {self._cap} bytes (SPILLGATE_MAX_BODY_BYTES). Send it in parts, or "
+            "less of it."
+        )
+
+    def _count_members(self, before: int, chunk: bytes) -> None:
+        self._members = before + sum(map(chunk.count, (b",", b"[", b"{")))
+        if self._members > PLAIN_BODY_MEMBERS:
+            raise InvalidField("The body holds more than 20,000 JSON values. Send fewer.")
 
     def _take(self) -> None:
         wanted = self._kept - FREE_BYTES - self._taken
@@ -163,7 +190,3 @@ async def cancel_on_disconnect(request: Request, work: Coroutine[Any, Any, T]) -
 async def _disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-def too_large(cap: int) -> str:
-    return f"The body is larger than {cap} bytes (SPILLGATE_MAX_BODY_BYTES). Send it in parts, or less of it."

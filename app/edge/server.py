@@ -133,6 +133,7 @@ def serve(
     Raises ConfigError for what cannot be bound."""
     configure_logging(settings.log_level, settings.log_format)
     tune_memory()
+    sys.setswitchinterval(0.0005)
     files = raise_open_files()
     app.state.draining = False
     with listener(settings) as (sock, address):

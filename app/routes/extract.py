@@ -1,5 +1,6 @@
 """POST /extract: a question about a stored result."""
 
+import re
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -13,6 +14,7 @@ from app.events import EVENTS, events_of
 from app.extractor import Extracted, Wish, extract
 from app.lookup import look_up
 from app.openapi import example_of
+from app.queries import INTEGRAL
 from app.routing import traits
 from app.runtime import Runtime
 from domain.errors import (
@@ -26,11 +28,13 @@ from domain.errors import (
     SessionEnded,
     TooManySessions,
 )
-from domain.extraction import Coverage, ExtractStatus, LlmUsage, Mode, Question, Span
+from domain.extraction import Answer, Coverage, ExtractStatus, LlmUsage, Mode, Question, Span
 from domain.handles import parse_handle
 from extraction import frames
 
 router = APIRouter(tags=["extract"])
+
+_HANDLE_LIKE = re.compile(r"session-[A-Za-z0-9._:@=+~/-]{1,256}")
 
 
 class SpanIn(BaseModel):
@@ -38,8 +42,8 @@ class SpanIn(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    start: Annotated[int, Field(ge=0)]
-    end: Annotated[int, Field(ge=0)]
+    start: Annotated[int, Field(ge=0, strict=True), INTEGRAL]
+    end: Annotated[int, Field(ge=0, strict=True), INTEGRAL]
 
 
 class ExtractIn(BaseModel):
@@ -48,8 +52,8 @@ class ExtractIn(BaseModel):
     handle: Annotated[str, Field(min_length=1, max_length=512)]
     extract: Annotated[str, Field(min_length=1, max_length=65_536, pattern=r"\S")]
     mode: Mode = Mode.AUTO
-    deadline_ms: Annotated[int, Field(ge=100, le=120_000)] | None = None
-    require_complete: bool = False
+    deadline_ms: Annotated[int, Field(ge=100, le=120_000, strict=True), INTEGRAL] | None = None
+    require_complete: Annotated[bool, Field(strict=True)] = False
     ranges: Annotated[list[SpanIn], Field(max_length=1000)] = []
 
 
@@ -104,16 +108,23 @@ async def post_extract(request: Request, body: ExtractIn) -> Response:
         text = frames.failed("unknown", _safe(body.handle), body.mode, error.detail)
         return Response(text, error.status, media_type="text/plain; charset=utf-8")
     if plain:
-        return Response(extracted.text, media_type="text/plain; charset=utf-8")
+        return Response(
+            extracted.text, headers=_headers(extracted.answer), media_type="text/plain; charset=utf-8"
+        )
     return JSONResponse(_out(extracted))
 
 
+def _headers(answer: Answer) -> dict[str, str]:
+    return {
+        "Spillgate-Status": answer.status.value,
+        "Spillgate-Strategy": answer.strategy.value,
+        "Spillgate-Coverage": f"{answer.coverage.ratio:.4g}",
+    }
+
+
 def _safe(handle: str) -> str:
-    """The handle only where it has the shape of one: other input is not repeated."""
-    try:
-        return str(parse_handle(handle))
-    except NotFound:
-        return "unknown"
+    """The handle, if it is close enough to one to tell the model which of its handles was wrong."""
+    return handle if _HANDLE_LIKE.fullmatch(handle) else "unknown"
 
 
 def _out(extracted: Extracted) -> dict[str, Any]:

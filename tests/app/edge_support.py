@@ -22,7 +22,8 @@ from app.edge import server as serving
 from app.edge.access import Access
 from app.edge.request_body import BodyGate
 from app.errors import install
-from app.routing import RouteTable
+from app.operations.supervisor import Supervisor
+from app.routing import RouteTable, traits
 from app.settings import Settings
 
 KEY = "sk-edge-0123456789"
@@ -104,6 +105,7 @@ async def _hello(request: Request) -> Response:
     return PlainTextResponse(request.scope["tenant"])
 
 
+@traits(carries_results=True)
 async def _results(request: Request) -> Response:
     events: list[str] = request.app.state.events
     size = 0
@@ -117,6 +119,7 @@ async def _results(request: Request) -> Response:
     return PlainTextResponse(str(size))
 
 
+@traits(carries_results=True)
 async def _let_go(request: Request) -> Response:
     size = 0
     async for chunk in request.stream():
@@ -125,6 +128,7 @@ async def _let_go(request: Request) -> Response:
     return PlainTextResponse(str(size))
 
 
+@traits(carries_results=True)
 async def _held(request: Request) -> Response:
     await request.body()
     return PlainTextResponse(str(request.app.state.gate.in_flight))
@@ -189,7 +193,9 @@ def served(app: FastAPI, settings: Settings | None = None) -> Iterator[Served]:
     """In a thread of its own; signals are tested with processes."""
     settings = settings or settings_of()
     with serving.listener(settings) as (sock, address):
-        server = serving.Server(serving._config(app, 4096, app.state.codes.append), app, settings, address)
+        server = serving.Server(
+            serving._config(app, 4096, app.state.codes.append), app, settings, address, Supervisor()
+        )
         thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
         thread.start()
         try:

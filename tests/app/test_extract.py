@@ -102,6 +102,9 @@ async def test_an_unknown_handle_is_404_also_in_the_models_own_words(client: htt
     answer = await client.post("/extract", json={"handle": UNKNOWN, "extract": "x"}, headers=plain)
     assert answer.status_code == 404
     assert answer.text.startswith(f"TOOL_OUTPUT FAILED FOR unknown WITH HANDLE {UNKNOWN}, STRATEGY:auto:\n\n")
+    near = UNKNOWN[:-3]
+    answer = await client.post("/extract", json={"handle": near, "extract": "x"}, headers=plain)
+    assert answer.text.startswith(f"TOOL_OUTPUT FAILED FOR unknown WITH HANDLE {near}, STRATEGY:auto:\n\n")
     answer = await client.post("/extract", json={"handle": "<evil>", "extract": "x"}, headers=plain)
     assert "evil" not in answer.text
 
@@ -111,6 +114,14 @@ async def test_plain_text_answers_just_the_frame(client: httpx.AsyncClient) -> N
     answer = await client.post("/extract", json=sent, headers={"Accept": "text/plain"})
     assert answer.status_code == 200
     assert answer.text.startswith("ABSTRACT FROM TOOL OUTPUT journal")
+    told = (await client.post("/extract", json=sent)).json()
+    ratio = told["coverage"]["ratio"]
+    headers = {name: value for name, value in answer.headers.items() if name.startswith("spillgate-")}
+    assert headers == {
+        "spillgate-status": told["status"],
+        "spillgate-strategy": told["strategy"],
+        "spillgate-coverage": f"{ratio:.4g}",
+    }
 
 
 @pytest.mark.parametrize(

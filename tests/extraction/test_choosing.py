@@ -9,7 +9,8 @@ import pytest
 from domain.errors import ModelError, ModelUnavailable
 from domain.extraction import Answer, ExtractStatus, Mode
 from domain.llm import Prompt, Reply
-from extraction import ladder, passage_index
+from extraction import ladder
+from extraction.retrieve import index as passage_index
 from extraction.task import Progress, Terms
 from tests.extraction.acting import Actor, Kept, data_of, findings_of, reporting, task_of
 

@@ -1,5 +1,4 @@
-"""Indexes of results that were asked about, kept in this process while there is room: a second question needs
-none built."""
+"""Keeps the indexes of results in memory, so that a second question about a result needs no new one."""
 
 import threading
 from collections.abc import AsyncIterator
@@ -12,7 +11,7 @@ from anyio.to_thread import run_sync
 from domain.extraction import Span
 from domain.ports import ResultStore
 from domain.results import StoredResult
-from extraction.passage_index import PassageIndex
+from extraction.retrieve.index import PassageIndex
 from extraction.source import Source
 
 MAX_BYTES = 128 << 20
@@ -25,7 +24,7 @@ SMALL_AT_A_TIME = 8
 _Key = tuple[str, str, str, tuple[Span, ...]]
 
 
-class Indexes:
+class IndexCache:
     """Those used last, of at most `max_bytes` together. None outlives its result for long: see `sweep`."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:

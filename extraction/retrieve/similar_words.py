@@ -1,6 +1,6 @@
-"""What a word may stand for that the data does not have: longer ones, two in one, misspelled ones."""
+"""Words of the data that a word of the instruction may stand for: longer, joined, split or misspelled."""
 
-from extraction.passage_index import PassageIndex
+from extraction.retrieve.index import PassageIndex
 
 _SHORTEST = 4
 _SHORTEST_PART = 3
@@ -9,7 +9,7 @@ _LOOKED_AT = 2000
 _LAST = "\U0010ffff"
 
 
-def alike(index: PassageIndex, word: str) -> tuple[str, ...]:
+def similar_words(index: PassageIndex, word: str) -> tuple[str, ...]:
     """At most a few words or phrases that the data does have."""
     word = word.lower()
     if len(word) < _SHORTEST or not word.isalpha():

@@ -1,4 +1,4 @@
-"""Which passages answer an instruction best: BM25, then what stands around a hit and what is in one line."""
+"""Ranks the passages by an instruction: BM25, then neighbours of hits, then words that share a line."""
 
 import math
 import re
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from heapq import nlargest
 
 from content.passages import Passage
-from extraction.alike import alike
-from extraction.passage_index import PassageIndex
-from extraction.wanted import Wanted
+from extraction.retrieve.index import PassageIndex
+from extraction.retrieve.instruction import ParsedInstruction
+from extraction.retrieve.similar_words import similar_words
 
-# Measured on questions about recorded results, as everything here: `bench/README.md` has the table. None of
-# them is critical: half or twice as much moves one answer in a hundred.
-_PHRASE, _EXACT, _ALIKE, _KIN, _PATTERN = 0.5, 1.0, 0.5, 0.5, 2.0
+# Weights, measured on questions about recorded results: see the table in `bench/README.md`. Half or twice a
+# weight changes one answer in a hundred.
+_PHRASE, _EXACT, _SIMILAR, _ALTERNATIVE, _PATTERN = 0.5, 1.0, 0.5, 0.5, 2.0
 _NEIGHBOURS = ((1, 0.3), (2, 0.15))
 _ONE_LINE, _VALUE = 1.0, 0.3
 _SAME_AGAIN = 0.85
@@ -39,33 +39,33 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """Best first. `absent` are the words of the instruction that the data has nowhere, nor alike."""
+    """Best first. `absent` are the words of the instruction that the data does not hold, nor similar ones."""
 
     hits: list[Hit]
     absent: tuple[str, ...]
 
 
-def rank(index: PassageIndex, wanted: Wanted, data: bytes) -> Ranked:
-    """`data` is what the index was built from. Looks at no more than a few hundred passages of it, but for
-    patterns, which are matched against all of it."""
-    counts = {word: count for word in wanted.words if (count := index.count(word))}
-    absent = [word for word in wanted.words if word not in counts]
-    near = {word: alike(index, word) for word in absent}
+def rank(index: PassageIndex, instruction: ParsedInstruction, data: bytes) -> Ranked:
+    """`data` is what the index was built from. Reads at most a few hundred passages of it; patterns are
+    matched against all of it."""
+    counts = {word: count for word in instruction.words if (count := index.count(word))}
+    absent = [word for word in instruction.words if word not in counts and instruction.needs(word.lower())]
+    near = {word: similar_words(index, word) for word in absent}
     counts |= {found: max(1, index.count(found)) for founds in near.values() for found in founds}
     scores: defaultdict[int, float] = defaultdict(float)
     for phrases, weight in (
-        ([word for word in wanted.words if word in counts], 1.0),
-        (wanted.phrases, _PHRASE),
-        (wanted.exact, _EXACT),
-        (wanted.kin, _KIN),
-        ([found for founds in near.values() for found in founds], _ALIKE),
+        ([word for word in instruction.words if word in counts], 1.0),
+        (instruction.phrases, _PHRASE),
+        (instruction.exact, _EXACT),
+        (instruction.alternatives, _ALTERNATIVE),
+        ([found for founds in near.values() for found in founds], _SIMILAR),
     ):
         for number, score in index.rank(phrases, _POOL).items():
             scores[number] += weight * score
-    for number, score in _matching(index, wanted, data):
+    for number, score in _matching(index, instruction, data):
         scores[number] += score
     _spread(scores, len(index.passages))
-    look = _Look(index, data, wanted, counts)
+    look = _Look(index, data, instruction, counts)
     hits = [
         look.hit(number, scores[number]) for number in nlargest(_LOOKED_AT, scores, key=scores.__getitem__)
     ]
@@ -74,10 +74,12 @@ def rank(index: PassageIndex, wanted: Wanted, data: bytes) -> Ranked:
     return Ranked(_varied(hits, data), tuple(dict.fromkeys(word for word in missing if word not in known)))
 
 
-def _matching(index: PassageIndex, wanted: Wanted, data: bytes) -> Iterator[tuple[int, float]]:
-    """The passages that hold a match of a pattern; the rarer, the more it counts. What half of them hold
-    says nothing."""
-    for pattern in wanted.patterns:
+def _matching(
+    index: PassageIndex, instruction: ParsedInstruction, data: bytes
+) -> Iterator[tuple[int, float]]:
+    """Numbers of passages that match a pattern, with a weight that grows as matches get rarer. A pattern that
+    matches more than half of the passages is ignored."""
+    for pattern in instruction.patterns:
         numbers = []
         at = pattern.find(data, 0, len(data))
         while at >= 0:
@@ -91,7 +93,7 @@ def _matching(index: PassageIndex, wanted: Wanted, data: bytes) -> Iterator[tupl
 
 
 def _spread(scores: defaultdict[int, float], count: int) -> None:
-    """What stands beside a hit may be what it is about."""
+    """Gives the neighbours of each hit a share of its score."""
     own = dict(scores)
     for number, score in own.items():
         for distance, share in _NEIGHBOURS:
@@ -101,13 +103,15 @@ def _spread(scores: defaultdict[int, float], count: int) -> None:
 
 
 class _Look:
-    """A closer look at single passages: how many of the words stand in one line, whether one of them is the
-    label of what follows it, and whether there is a value of the kind that is asked for."""
+    """Scores single passages: by the words that share a line, by a word that labels the value behind it, and
+    by a value of the kind that the instruction asks for."""
 
-    def __init__(self, index: PassageIndex, data: bytes, wanted: Wanted, counts: dict[str, int]) -> None:
+    def __init__(
+        self, index: PassageIndex, data: bytes, instruction: ParsedInstruction, counts: dict[str, int]
+    ) -> None:
         self._index = index
         self._data = data
-        self._value = wanted.value
+        self._value = instruction.value
         self._words = [
             (*_forms(word), math.log(1 + len(index.passages) / count)) for word, count in counts.items()
         ]
@@ -127,7 +131,7 @@ _Form = tuple[str, re.Pattern[str], re.Pattern[str], float]
 
 
 def _worth(line: str, words: list[_Form]) -> float:
-    """Of the words in a line; one that names the value behind it counts twice."""
+    """Sums the weights of the words in a line. A word that labels the value behind it counts twice."""
     found = sum(
         weight * (2 if label.search(line) else 1)
         for stem, form, label, weight in words
@@ -137,8 +141,8 @@ def _worth(line: str, words: list[_Form]) -> float:
 
 
 def _forms(word: str) -> tuple[str, re.Pattern[str], re.Pattern[str]]:
-    """For text in lower case: what all forms of a word begin with, how one is found, and how one that is a
-    label: `stems: 3`, `"stem" = 3`."""
+    """The stem of a word, a pattern for its forms, and a pattern for a form used as a label: `stems: 3`,
+    `"stem" = 3`. All three are for text in lower case."""
     low = word.lower()
     stem = _SUFFIX.sub("", low)
     if len(stem) < _SHORT:
@@ -150,8 +154,8 @@ def _forms(word: str) -> tuple[str, re.Pattern[str], re.Pattern[str]]:
 
 
 def _varied(hits: list[Hit], data: bytes) -> list[Hit]:
-    """Best first. What differs from better ones in digits and signs alone counts less and less; what is far
-    below the best is left out."""
+    """Best first. A passage that differs from better ones only in digits and signs loses score each time.
+    Passages with less than a tenth of the best score are left out."""
     seen: Counter[bytes] = Counter()
     varied = []
     for hit in sorted(hits, key=lambda hit: -hit.score):

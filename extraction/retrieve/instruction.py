@@ -1,4 +1,4 @@
-"""What an instruction asks for: words, phrases, identifiers, patterns, and what the answer looks like."""
+"""Parses an instruction: words, phrases, identifiers, patterns, and what the answer looks like."""
 
 import re
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ _MONTH = re.compile(
     re.IGNORECASE,
 )
 
-# Words of asking rather than of what is asked for.
+# Stop words of a question.
 _ASKING_WORDS = """
 a about all also am an and any are as at be been being both but by can could did do does each else exact
 exactly extract find for from gave get give had happen happened happens has have her here him his how i if
@@ -38,7 +38,7 @@ what when where whether which while who whom whose why will with within would wr
 """
 _ASKING = frozenset(_ASKING_WORDS.split())
 
-# Who asks what went wrong knows none of the words that programs say it with.
+# A question about what went wrong. Programs report that with the words below.
 _TROUBLE = re.compile(
     r"\b(?:wrong|errors?|fail\w*|problems?|issues?|bugs?|crash\w*|broke\w*|trouble\w*|incidents?)\b",
     re.IGNORECASE,
@@ -46,9 +46,29 @@ _TROUBLE = re.compile(
 _TROUBLE_WORDS = """
 error fail failure exception fatal critical panic traceback denied refused abort unable timeout warning
 """
-_SAID_OF_TROUBLE = tuple(_TROUBLE_WORDS.split())
+_REPORTED_TROUBLE = tuple(_TROUBLE_WORDS.split())
 
-# What a question of that kind is answered by.
+# A question about how much there is of the data itself.
+_EXTENT = re.compile(
+    r"\b(?:how (?:many|long|large|big|much (?:data|text|time))|number of|counts?|sizes?|lengths?|durations?"
+    r"|(?:time|date) ?(?:span|range|period|frame)s?|(?:which|what|list|name|show)\b.{0,40}?"
+    r"\b(?:columns?|fields|keys))\b",
+    re.IGNORECASE,
+)
+_UNIT_WORDS = """
+bytes characters chars column columns element elements entries entry field fields item items key keys line
+lines object objects record records row rows
+"""
+_EXTENT_WORDS = """
+array big contained contains content contents count counted counts cover covered covers csv data dataset
+document duration durations exist file frame input json large length lengths list log logs long name named
+names ndjson number output overall period range result results size sizes span table text there
+time times total tsv
+"""
+_UNITS = frozenset(_UNIT_WORDS.split())
+_OF_EXTENT = _UNITS | frozenset(_EXTENT_WORDS.split())
+
+# A question of the first kind is answered by a value of the second.
 _VALUES = (
     (r"how (?:many|much|long|big|large|old|often)|number of|count|size|total|bytes|population", r"\d"),
     (r"when|what (?:time|date)|date|instant|since|until|expire", r"\d\d:\d\d|\d{4}-\d\d|\b\d{9,13}\b"),
@@ -62,20 +82,27 @@ _VALUES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """`words` are single; `phrases` should stand together; `exact` were quoted or are identifiers;
-    `patterns` are regular expressions, as far as RE2 takes them; `kin` are words that may be said instead; an
-    answer looks like `value`."""
+class ParsedInstruction:
+    """`words` are single words. The words of a phrase stand together. `exact` were quoted or are identifiers.
+    `patterns` are the regular expressions that RE2 accepts. `alternatives` are words that the data may use
+    instead. `value` matches what an answer looks like. `about_extent`: it may ask how much data there is."""
 
     words: tuple[str, ...]
     phrases: tuple[str, ...]
     exact: tuple[str, ...]
     patterns: tuple[Pattern, ...]
-    kin: tuple[str, ...]
+    alternatives: tuple[str, ...]
     value: re.Pattern[str] | None
+    about_extent: bool
+
+    def needs(self, word: str) -> bool:
+        """False for a lower-case word that need not occur in the data: the name of a unit, such as `rows`;
+        in a question about the extent also `file` or `size`."""
+        return word not in (_OF_EXTENT if self.about_extent else _UNITS)
 
 
-def wanted(instruction: str) -> Wanted:
+def parse(instruction: str) -> ParsedInstruction:
+    """Looks at the first 2,000 characters."""
     text = instruction[:_MOST_CHARS]
     exact = [next(filter(None, found.groups())) for found in _QUOTED.finditer(text)]
     patterns = [one for one in (text.strip(), *exact, *_bare(text.split())) if _PATTERN.search(one)]
@@ -89,13 +116,14 @@ def wanted(instruction: str) -> Wanted:
     pairs = [pair for run in runs for pair in pairwise(run)]
     phrases = [f"{first} {second}" for first, second in pairs]
     phrases += [first + second for first, second in pairs if first.isalpha() and second.isalpha()]
-    return Wanted(
+    return ParsedInstruction(
         words=_few(words),
         phrases=_few(phrases),
         exact=_few(exact),
         patterns=tuple(_compiled(patterns)),
-        kin=_SAID_OF_TROUBLE if _TROUBLE.search(text) else (),
+        alternatives=_REPORTED_TROUBLE if _TROUBLE.search(text) else (),
         value=_value(text),
+        about_extent=_EXTENT.search(text) is not None,
     )
 
 
@@ -104,7 +132,7 @@ def _bare(parts: list[str]) -> list[str]:
 
 
 def _runs(text: str) -> list[list[str]]:
-    """Words in order, parted where a word of asking stands between."""
+    """Words in order, split at stop words."""
     runs: list[list[str]] = [[]]
     for found in _WORD.findall(text):
         for part in found.split("|"):
@@ -122,7 +150,7 @@ def _compiled(patterns: list[str]) -> list[Pattern]:
         try:
             found.append(Pattern(one, ignore_case=True))
         except BadPattern:
-            # Not one after all, or none that RE2 takes: its words are searched for.
+            # RE2 does not accept it. Its words are searched for.
             continue
     return found
 
