@@ -1,5 +1,6 @@
 """The application: routes, errors and admission around one runtime."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -11,8 +12,9 @@ from starlette.types import Lifespan, Receive, Scope, Send
 from app import __version__, errors, openapi
 from app.access import ApiKeys
 from app.edge.access import Access
+from app.edge.read_ahead import ReadAhead
 from app.edge.request_body import BodyGate
-from app.operations.logs import log_stopped
+from app.operations.logs import log_refused, log_stopped
 from app.operations.supervisor import Supervisor
 from app.queries import json_only, known_only
 from app.reload import follow_policies
@@ -21,7 +23,7 @@ from app.routing import RouteTable
 from app.runtime import Runtime, open_runtime
 from app.settings import Settings
 from app.sweeper import sweep_forever
-from domain.errors import ConfigError, StorageError, StoreFull, StoreUnavailable
+from domain.errors import ConfigError, SpillgateError, StorageError, StoreFull, StoreUnavailable
 
 ROUTERS = (
     results.router,
@@ -57,11 +59,14 @@ class Spillgate(FastAPI):
             telemetry={"tracing": False, "metrics": False, "logs": False},
         )
         self.state.draining = False
+        # Set while the service stops, when requests still under way must end.
+        self.state.stopping = asyncio.Event()
         self.state.config_error = None
         self.state.supervisor = Supervisor(self.task_failed)
         self.state.gate = BodyGate(settings.max_body_bytes)
+        self.state.read_ahead = ReadAhead()
         keys = None if settings.api_keys_file is None else ApiKeys(settings.api_keys_file)
-        routes = RouteTable(self)
+        self._routes = routes = RouteTable(self)
         self._access = Access(
             self._inside,
             settings=settings,
@@ -89,9 +94,12 @@ class Spillgate(FastAPI):
         runtime: Runtime = self.state.runtime
         runtime.metrics.task_failed(name)
 
-    def refused(self, code: str) -> None:
+    def refused(self, error: SpillgateError, method: str, path: str) -> None:
+        """Counts and logs a refused request."""
+        code, route = error.code, self._routes.template(path)
         runtime: Runtime = self.state.runtime
         runtime.metrics.refused(code)
+        log_refused(error.status, code, method, route)
         if code in NOT_KEPT:
             runtime.readiness.doubt()
 

@@ -129,10 +129,9 @@ class RouteTable:
     def _open_paths(self) -> frozenset[str]:
         return frozenset(one.path for one in self._all if not one.include_in_schema or traits_of(one).is_open)
 
-    @cached_property
-    def fixed_paths(self) -> frozenset[str]:
-        """The paths without a parameter: they hold nothing of the caller's."""
-        return frozenset(one.path for one in self._all if not one.param_convertors)
+    def template(self, path: str) -> str:
+        """The template of a route that the path matches, `/results/{handle}`; "" for none."""
+        return next((one.path_format for one in self._all if one.path_regex.match(path)), "")
 
     def is_open(self, path: str) -> bool:
         """True where no API key is asked for: the pages about the service, and routes that say so."""

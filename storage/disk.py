@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar, TypeVarTuple
 
 from domain.errors import ResultExpired
@@ -55,16 +56,15 @@ class DiskStore:
     async def read(
         self, stored: StoredResult, start: int = 0, end: int | None = None
     ) -> AsyncIterator[bytes]:
-        fd = await self._run(self._shelf.open_body, stored.tenant, stored.handle)
-        if fd is None:
-            raise ResultExpired("The stored result was deleted or has expired. Call the tool again.")
-        body = _Body(fd)
+        body = _Body(partial(self._shelf.open_body, stored.tenant, stored.handle))
         try:
             position = max(0, start)
             while end is None or position < end:
                 chunk = await self._run(
                     body.read, position, CHUNK if end is None else min(CHUNK, end - position)
                 )
+                if chunk is None:
+                    raise ResultExpired("The stored result was deleted or has expired. Call the tool again.")
                 if not chunk:
                     return
                 yield chunk
@@ -125,18 +125,27 @@ class DiskStore:
 
 
 class _Body:
-    """An open body. Locked, since a cancelled reader may close it while a thread still reads."""
+    """A body that its first read opens. Locked: a cancelled reader may close it while a thread reads, or
+    before a thread has opened it."""
 
-    def __init__(self, fd: int) -> None:
-        self._fd: int | None = fd
+    def __init__(self, open_body: Callable[[], int | None]) -> None:
+        self._open = open_body
+        self._fd: int | None = None
+        self._is_closed = False
         self._lock = threading.Lock()
 
-    def read(self, offset: int, size: int) -> bytes:
+    def read(self, offset: int, size: int) -> bytes | None:
+        """None if there is no body."""
         with self._lock:
-            return b"" if self._fd is None else os.pread(self._fd, size, offset)
+            if self._is_closed:
+                return b""
+            if self._fd is None and (found := self._open()) is not None:
+                self._fd = found
+            return None if self._fd is None else os.pread(self._fd, size, offset)
 
     def close(self) -> None:
         with self._lock:
+            self._is_closed = True
             fd, self._fd = self._fd, None
             if fd is not None:
                 os.close(fd)

@@ -7,7 +7,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.access import ApiKeys, check_host, check_origin
 from app.edge.request_body import BodyGate, ClientDisconnected, RequestBody
-from app.errors import problem, stored_of
+from app.errors import Refused, problem, stored_of
 from app.routing import RouteTable
 from app.settings import Settings
 from domain.errors import (
@@ -42,7 +42,7 @@ class Access:
         keys: ApiKeys | None,
         draining: Callable[[], bool],
         gate: BodyGate,
-        refused: Callable[[str], None] = lambda code: None,
+        refused: Refused = lambda error, method, path: None,
     ) -> None:
         self._app = app
         self._hosts = settings.hosts
@@ -134,10 +134,9 @@ class Access:
         return tenant
 
     async def _refuse(self, error: SpillgateError, scope: Scope, body: RequestBody) -> None:
-        self._refused(error.code)
-        path: str = scope["path"]
-        instance = path if path in self._routes.fixed_paths else ""
-        answer = problem(error, instance, stored_of(scope["method"], path))
+        method, path = scope["method"], scope["path"]
+        self._refused(error, method, path)
+        answer = problem(error, self._routes.template(path), stored_of(method, path))
         await answer(scope, body.receive, body.send)
 
 

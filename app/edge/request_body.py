@@ -9,7 +9,7 @@ from fastapi import Request
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Send
 
-from domain.errors import BodyTooLarge, InvalidField, Overloaded
+from domain.errors import BodyTooLarge, Draining, InvalidField, Overloaded
 
 T = TypeVar("T")
 
@@ -23,6 +23,8 @@ PLAIN_BODY_BYTES = 1 << 20
 
 PLAIN_BODY_MEMBERS = 20_000
 """The most commas and opening brackets in such a body: it is parsed on the event loop."""
+
+LINGER_SECONDS = 2.0
 
 _NOSNIFF = (b"x-content-type-options", b"nosniff")
 _NO_STORE = (b"cache-control", b"no-store")
@@ -57,6 +59,7 @@ class RequestBody:
         "_cap",
         "_ended",
         "_gate",
+        "_held_back",
         "_kept",
         "_members",
         "_read",
@@ -79,6 +82,7 @@ class RequestBody:
         self._kept = 0
         self._taken = 0
         self._ended = False
+        self._held_back: Message | None = None
         self.has_body = False
         self.started = False
 
@@ -142,10 +146,47 @@ class RequestBody:
         self._gate.give(spare)
 
     async def send(self, message: Message) -> None:
+        """Sends a part of the answer; a large one in slices, each when the client has read the one before.
+        Until then a large part of what a request without a body asked for takes room in the pool. Raises
+        Overloaded, before anything was sent of an answer with a Content-Length."""
         if message["type"] == "http.response.start":
-            self.started = True
             self._add_headers(message)
+            self._held_back = message
+            if all(name != b"content-length" for name, _ in message["headers"]):
+                await self._send_start()
+            return
+        body: bytes = message.get("body", b"")
+        takes_room = len(body) > FREE_BYTES and not self.has_body
+        if takes_room:
+            self.hold(len(body))
+        await self._send_start()
+        for start in range(0, len(body) - FREE_BYTES, FREE_BYTES):
+            await self._send({**message, "body": body[start : start + FREE_BYTES], "more_body": True})
+        if len(body) > FREE_BYTES:
+            message = {**message, "body": body[-(len(body) % FREE_BYTES or FREE_BYTES) :]}
+        if self.has_body and not self._ended and not message.get("more_body", False):
+            await self._send({**message, "more_body": True})
+            await self._discard_rest()
+            message = {"type": "http.response.body"}
         await self._send(message)
+        if takes_room:
+            self.let_go(len(body))
+
+    async def _send_start(self) -> None:
+        if self._held_back is not None:
+            message, self._held_back = self._held_back, None
+            self.started = True
+            await self._send(message)
+
+    async def _discard_rest(self) -> None:
+        """Reads what the client still sends, for a moment: closing now would reset the connection, and the
+        client would lose the answer."""
+        self.leave()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_SECONDS):
+                message = await self._receive()
+                while message["type"] == "http.request" and message.get("more_body", False):
+                    message = await self._receive()
 
     def _add_headers(self, message: Message) -> None:
         headers = list(message.get("headers", ()))
@@ -184,6 +225,22 @@ async def cancel_on_disconnect(request: Request, work: Coroutine[Any, Any, T]) -
         for task in (working, watching):
             task.cancel()
             with suppress(asyncio.CancelledError, ClientDisconnected):
+                await asyncio.wait((task,))
+
+
+async def cancel_on_stop(stopping: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
+    """Runs `work`; cancels it if the service cannot wait for it any longer. Raises Draining."""
+    working = asyncio.ensure_future(work)
+    watching = asyncio.ensure_future(stopping.wait())
+    try:
+        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise Draining("This instance is stopping, and could not finish in time. Ask again.")
+    finally:
+        for task in (working, watching):
+            task.cancel()
+            with suppress(asyncio.CancelledError):
                 await asyncio.wait((task,))
 
 

@@ -13,7 +13,7 @@ import socket
 import stat
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -25,6 +25,7 @@ from fastapi import FastAPI
 from app import __version__
 from app.config_report import mask_url
 from app.edge.deadlines import MAX_CONNECTIONS, Protocol, sweep
+from app.errors import Refused
 from app.operations.logs import configure_logging
 from app.operations.supervisor import Supervisor
 from app.reload import reload_policies
@@ -36,10 +37,21 @@ log = logging.getLogger(__name__)
 BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 65
 GRACEFUL_SECONDS = 25
+_NO_MODEL = "none, unless the policy file names a backend: questions are answered by retrieval"
+
+EXTRACT_SECONDS = 20
+"""An extraction that is under way when the service is told to stop has this long to end by itself."""
+
 STOP_SECONDS = 29
 SWEEP_SECONDS = 1.0
 # M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of glibc's malloc.h.
 _MALLOC = {-8: 1, -3: 2 << 20, -1: 32 << 20}
+
+SWITCH_SECONDS = 0.0005
+"""How soon a busy thread gives way to the event loop, which asks for the interpreter at each callback."""
+
+UNSENT_BYTES = 16 << 10
+"""Unsent bytes of a connection that the kernel holds. They count as memory of the container."""
 
 SPARE_FILES = 128
 """File descriptors that connections must leave for the stores."""
@@ -78,7 +90,7 @@ class Server(uvicorn.Server):
             "address": self._address,
             "storage": mask_url(settings.store),
             "ledger": mask_url(settings.ledger),
-            "model": ", ".join(settings.llm_models) or "none: questions are answered by retrieval",
+            "model": ", ".join(settings.llm_models) or _NO_MODEL,
             "policy": settings.policy_file or "built in",
             "docs": None if settings.uds else f"{self._address}/docs",
             "version": __version__,
@@ -86,7 +98,9 @@ class Server(uvicorn.Server):
         log.info("listening", extra={"fields": fields, "block": True})
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        late = asyncio.get_running_loop().call_later(EXTRACT_SECONDS, self._app.state.stopping.set)
         await super().shutdown(sockets)
+        late.cancel()
         if self._sweeper is not None:
             self._sweeper.cancel()
 
@@ -126,16 +140,17 @@ class Server(uvicorn.Server):
 def serve(
     app: FastAPI,
     settings: Settings,
-    refused: Callable[[str], None] = lambda code: None,
+    refused: Refused = lambda error, method, path: None,
     supervisor: Supervisor | None = None,
 ) -> int:
     """Serves until SIGTERM, SIGINT or a fault that the process cannot recover from. Returns the exit code.
     Raises ConfigError for what cannot be bound."""
     configure_logging(settings.log_level, settings.log_format)
     tune_memory()
-    sys.setswitchinterval(0.0005)
+    sys.setswitchinterval(SWITCH_SECONDS)
     files = raise_open_files()
     app.state.draining = False
+    app.state.stopping = asyncio.Event()
     with listener(settings) as (sock, address):
         server = Server(_config(app, files, refused), app, settings, address, supervisor or Supervisor())
         try:
@@ -157,7 +172,7 @@ def tune_memory() -> None:
             libc.mallopt(option, value)
 
 
-def _config(app: FastAPI, files: int, refused: Callable[[str], None]) -> uvicorn.Config:
+def _config(app: FastAPI, files: int, refused: Refused) -> uvicorn.Config:
     most = max(16, min(MAX_CONNECTIONS, files - SPARE_FILES))
     return uvicorn.Config(
         app,
@@ -212,6 +227,8 @@ def _tcp_socket(host: str, port: int) -> socket.socket:
     sock = socket.socket(family, kind, number)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         sock.bind(address)
         sock.listen(BACKLOG)
     except OSError as error:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import AsyncIterator
 from enum import StrEnum
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -160,7 +161,7 @@ async def get_content(request: Request, handle: HandlePath) -> Response:
     status = 206 if span else 200
     if request.method == "HEAD":
         return Response(None, status, headers, media_type="text/plain; charset=utf-8")
-    body = await _begun(rt.store.read(stored, start, end))
+    body = await _begun(request.app.state.read_ahead.chunks(partial(rt.store.read, stored), start, end))
     measure = stored.measure
     chars = (end - start) * measure.chars // max(measure.bytes, 1)
     await account_read(rt, stored, end - start, chars)

@@ -88,6 +88,17 @@ def _hits(data: bytes) -> Iterator[str]:
     yield f"{_count(sum(1 for _ in _HIT.finditer(data)), 'line')} of files"
 
 
+def _words(data: bytes) -> Iterator[str]:
+    """What white space separates."""
+    found = 0
+    for at in range(0, len(data), _BLOCK):
+        block = data[at : at + _BLOCK]
+        found += len(block.split())
+        # A word that the block before began.
+        found -= at > 0 and not data[at - 1 : at].isspace() and not block[:1].isspace()
+    yield _count(found, "word")
+
+
 def _filled_lines(data: bytes, has_quotes: bool = False) -> int:
     """Lines that hold more than white space. With `has_quotes` a quoted text is one word."""
     found = is_inside = 0
@@ -191,6 +202,8 @@ def _name(run: bytes) -> bytes:
 
 
 _COUNTS: dict[Kind, Callable[[bytes], Iterator[str]]] = {
+    Kind.TEXT: _words,
+    Kind.MARKDOWN: _words,
     Kind.JSON: _members,
     Kind.NDJSON: _records,
     Kind.CSV: _rows,

@@ -1,4 +1,4 @@
-"""Passages as a model reads them: in the data's order, each under its lines and its path, gaps marked."""
+"""Prints passages for a model: in the order of the data, each under its lines and path, gaps marked."""
 
 from collections.abc import Iterable, Sequence
 
@@ -11,8 +11,8 @@ _NEWLINE = ord("\n")
 
 
 def chosen(source: Source, data: bytes, passages: Iterable[Passage], max_bytes: int) -> list[Passage]:
-    """As many as there is room for, the first ones first; in the order of the data, which is all of the
-    source."""
+    """Takes passages in turn while they fit `max_bytes`, and returns them in the order of the data. `data` is
+    all of the source."""
     found = []
     for passage in passages:
         cost = passage.end - passage.start + len(_head(source, data, [passage]).encode()) + len(GAP) + 1
@@ -23,7 +23,7 @@ def chosen(source: Source, data: bytes, passages: Iterable[Passage], max_bytes: 
 
 
 def shown(source: Source, data: bytes, passages: Sequence[Passage]) -> str:
-    """No more bytes than `chosen` was given, and a last gap. What follows one another has one head."""
+    """At most the bytes that `chosen` was given, and a last gap. Adjacent passages share one heading."""
     text = []
     end = 0
     for run in _runs(passages):
@@ -36,7 +36,7 @@ def shown(source: Source, data: bytes, passages: Sequence[Passage]) -> str:
 
 
 def _runs(passages: Iterable[Passage]) -> list[list[Passage]]:
-    """Neighbours at the same path."""
+    """Groups adjacent passages with the same path."""
     runs: list[list[Passage]] = []
     for one in passages:
         if runs and runs[-1][-1].end == one.start and runs[-1][-1].path == one.path:
@@ -52,7 +52,7 @@ def _head(source: Source, data: bytes, run: Sequence[Passage]) -> str:
 
 
 def place(source: Source, data: bytes, first: Passage, last: Passage) -> str:
-    """Lines where they are known and whole, else bytes: of the stored result, as `ranges` take them."""
+    """The lines of the stored result if they are known and whole, otherwise the bytes, as in `ranges`."""
     spans = source.located(first.start, last.end)
     in_bytes = f"bytes {spans[0].start}-{spans[-1].end}"
     if source.size < source.stored.measure.bytes:

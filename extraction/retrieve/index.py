@@ -1,4 +1,4 @@
-"""A full-text index over the passages of one source: SQLite's FTS5, held in memory, without the text."""
+"""A full-text index of the passages of one source: SQLite's FTS5 in memory, without the text."""
 
 import sqlite3
 import threading
@@ -21,7 +21,7 @@ CREATE VIRTUAL TABLE passages USING fts5(
 CREATE VIRTUAL TABLE words USING fts5vocab('passages', 'row');
 """
 _INSERT = "INSERT INTO passages (rowid, body, path) VALUES (?, ?, ?)"
-# A path's words help to find a passage, its own count more.
+# Words of a path count half as much as words of the passage.
 _RANK = """
 SELECT rowid, -bm25(passages, 1.0, 0.5) AS score FROM passages WHERE passages MATCH ?
 ORDER BY score DESC LIMIT ?
@@ -31,15 +31,15 @@ _WORDS = "SELECT term FROM words WHERE term >= ? AND term < ? LIMIT ?"
 
 
 class Stopped(Exception):
-    """Nobody waits for the index any more."""
+    """The request for the index was cancelled."""
 
 
 class PassageIndex:
-    """Built once, asked from any thread. A phrase is found whatever its case and accents, its words in
-    whatever English form."""
+    """Built once, read from any thread. Phrases match in any case, with or without accents, and in any
+    English form of their words."""
 
     def __init__(self, data: bytes, tool_name: str, stop: threading.Event) -> None:
-        """Raises Stopped."""
+        """Raises Stopped after `stop` is set."""
         self._db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._db.executescript(_SCHEMA)
         self.passages: list[Passage] = []
@@ -48,7 +48,7 @@ class PassageIndex:
         self._db.execute("COMMIT")
         (pages,) = self._db.execute("PRAGMA page_count").fetchone()
         self.size = int(pages) * _PAGE + sum(_ROW + len(one.path) for one in self.passages)
-        """Bytes of memory, about."""
+        """Approximate bytes of memory."""
 
     def __del__(self) -> None:
         self._db.close()
@@ -66,18 +66,18 @@ class PassageIndex:
         return bisect_right(self.passages, offset, key=lambda passage: passage.start) - 1
 
     def rank(self, phrases: Sequence[str], most: int) -> dict[int, float]:
-        """The best `most` passages that hold any of the phrases, by number, with their BM25."""
+        """BM25 scores of the best `most` passages that hold any of the phrases, by passage number."""
         if not phrases:
             return {}
         return dict(self._db.execute(_RANK, (" OR ".join(map(_quoted, phrases)), most)))
 
     def count(self, phrase: str) -> int:
-        """How many passages hold it."""
+        """The number of passages that hold the phrase."""
         (count,) = self._db.execute(_COUNT, (_quoted(phrase),)).fetchone()
         return int(count)
 
     def words_from(self, first: str, last: str, most: int) -> list[str]:
-        """Words from `first` to before `last`, as they are indexed: without their English endings."""
+        """At most `most` indexed words from `first` to before `last`. English endings are cut off."""
         return [word for (word,) in self._db.execute(_WORDS, (first, last, most))]
 
 

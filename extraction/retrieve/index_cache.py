@@ -16,7 +16,7 @@ from extraction.source import Source
 
 MAX_BYTES = 128 << 20
 
-# More at a time would not be faster. Each holds its text meanwhile, and what is made of it.
+# More threads would not be faster. Each holds its text and the index that it builds.
 _AT_A_TIME = 2
 _LARGE = 8 << 20
 SMALL_AT_A_TIME = 8
@@ -25,7 +25,7 @@ _Key = tuple[str, str, str, tuple[Span, ...]]
 
 
 class IndexCache:
-    """Those used last, of at most `max_bytes` together. None outlives its result for long: see `sweep`."""
+    """Keeps the indexes used last, up to `max_bytes` together. `sweep` drops those whose result is gone."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self.threads = anyio.CapacityLimiter(_AT_A_TIME)
@@ -37,18 +37,18 @@ class IndexCache:
 
     @property
     def size(self) -> int:
-        """Bytes of memory, about."""
+        """Approximate bytes of memory."""
         return sum(index.size for _, index in self._kept.values())
 
     @asynccontextmanager
     async def turn(self, size: int) -> AsyncIterator[None]:
-        """For a text of `size` bytes to be held: large ones one after the other, of small ones a few."""
+        """Waits until a text of `size` bytes may be held: one text above 8 MiB, eight smaller ones."""
         async with self._large if size > _LARGE else self._small:
             yield
 
     async def of(self, source: Source, data: bytes) -> PassageIndex:
-        """`data` are the source's bytes. Whoever comes while it is built waits for it; whoever goes away
-        meanwhile ends the building."""
+        """Returns the index of `data`, the bytes of the source. Concurrent calls for one source share one
+        build. Cancelling the call that builds stops the build."""
         stored = source.stored
         key = (stored.tenant, str(stored.handle), stored.sha256, source.spans)
         try:
@@ -76,7 +76,7 @@ class IndexCache:
             del self._kept[next(iter(self._kept))]
 
     async def sweep(self, store: ResultStore) -> None:
-        """Drops those whose result was deleted or has expired, whoever did it."""
+        """Drops the indexes of results that were deleted or have expired."""
         for key, (stored, _) in list(self._kept.items()):
             if await store.find(stored.tenant, stored.handle) is None:
                 self._kept.pop(key, None)

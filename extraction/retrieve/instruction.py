@@ -51,19 +51,21 @@ _REPORTED_TROUBLE = tuple(_TROUBLE_WORDS.split())
 # A question about how much there is of the data itself.
 _EXTENT = re.compile(
     r"\b(?:how (?:many|long|large|big|much (?:data|text|time))|number of|counts?|sizes?|lengths?|durations?"
+    r"|when (?:do|does|did|is|was)\b.{0,40}?\b(?:start|begin|end|stop|over)"
+    r"|(?:first|last) (?:lines?|times?|rows?)"
     r"|(?:time|date) ?(?:span|range|period|frame)s?|(?:which|what|list|name|show)\b.{0,40}?"
     r"\b(?:columns?|fields|keys))\b",
     re.IGNORECASE,
 )
 _UNIT_WORDS = """
-bytes characters chars column columns element elements entries entry field fields item items key keys line
-lines object objects record records row rows
+byte bytes character characters chars column columns element elements entries entry field fields item items
+key keys kb kilobytes line lines mb megabytes object objects record records row rows word words
 """
 _EXTENT_WORDS = """
-array big contained contains content contents count counted counts cover covered covers csv data dataset
-document duration durations exist file frame input json large length lengths list log logs long name named
-names ndjson number output overall period range result results size sizes span table text there
-time times total tsv
+array begin big contained contains content contents count counted counts cover covered covers csv data dataset
+document duration durations end ends exist file first frame input json last large length lengths list log
+logs long name named names ndjson number output overall period range result results size sizes span start
+starts stop stops table text there time times total tsv
 """
 _UNITS = frozenset(_UNIT_WORDS.split())
 _OF_EXTENT = _UNITS | frozenset(_EXTENT_WORDS.split())

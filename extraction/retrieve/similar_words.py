@@ -10,7 +10,7 @@ _LAST = "\U0010ffff"
 
 
 def similar_words(index: PassageIndex, word: str) -> tuple[str, ...]:
-    """At most a few words or phrases that the data does have."""
+    """At most eight words or phrases that the data holds."""
     word = word.lower()
     if len(word) < _SHORTEST or not word.isalpha():
         return ()
@@ -28,7 +28,7 @@ def _parted(word: str) -> list[str]:
 
 
 def _mistyped(word: str) -> set[str]:
-    """With one letter too many, or two that changed places."""
+    """The word without one letter, or with two adjacent letters swapped."""
     dropped = {word[:at] + word[at + 1 :] for at in range(len(word))}
     return dropped | {word[:at] + word[at + 1] + word[at] + word[at + 2 :] for at in range(len(word) - 1)} - {
         word
@@ -36,7 +36,7 @@ def _mistyped(word: str) -> set[str]:
 
 
 def _is_one_edit(one: str, other: str) -> bool:
-    """One letter more, less or other."""
+    """True if the words differ by one inserted, deleted or replaced letter."""
     short, long = sorted((one, other), key=len)
     if len(long) - len(short) > 1:
         return False

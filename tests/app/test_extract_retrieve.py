@@ -83,14 +83,15 @@ EXTENTS = [
     (
         PLAIN,
         "How many rows are there?",
-        "The data is plain text: 29,000 bytes in 1,001 lines, the last of them emp",
+        "The data is plain text: 6,000 words; 29,000 bytes in 1,001 lines, the last of them emp",
     ),
-    (PLAIN, "how large is the file?", "The data is plain text: 29,000 bytes in 1,001 lines"),
-    (PLAIN, "Count the columns", "The data is plain text: 29,000 bytes in 1,001 lines"),
+    (PLAIN, "how large is the file?", "The data is plain text: 6,000 words; 29,000 bytes in 1,001 lines"),
+    (PLAIN, "Count the columns", "The data is plain text: 6,000 words; 29,000 bytes in 1,001 lines"),
     (TABLE, "How many rows are there?", "The data is a table: 2,000 rows below the first line, 3 columns ("),
     (TABLE, "Which columns does the table have?", "3 columns (id, city, amount); "),
     (ORDERS, "number of items in the array", "The data is JSON: 2 keys, orders: 2,000 items; "),
     (RECORDS, "How many records does it have?", "The data is JSON lines: 900 records, one a line; "),
+    (LOG, "When does the log start and end?", "from 2024-05-01 10:00:00 to 2024-05-01 10:49:59 (0:49:59); "),
     (LOG, "What time range does the log cover?", "2024-05-01 10:00:00 to 2024-05-01 10:49:59 (0:49:59); "),
 ]
 
@@ -109,7 +110,7 @@ async def test_a_question_about_the_extent_is_answered_by_what_is_known(
 async def test_a_count_of_what_the_data_does_not_hold_is_nothing_found(client: httpx.AsyncClient) -> None:
     told = await ask(client, await keep(client, PLAIN), "How many swallows are in the rows?")
     assert told["body"].startswith(
-        "NO RELEVANT DATA FOUND\nNowhere in the data: swallows.\nThe data is plain text: 29,000 bytes in 1,0"
+        "NO RELEVANT DATA FOUND\nNowhere in the data: swallows.\nThe data is plain text: 6,000 words; "
     )
     assert told["status"] == "complete"
 

@@ -45,7 +45,7 @@ ORDERS = {"orders": [{"id": n, "tags": [1, 2]} for n in range(2000)], "page": 1,
             '1.1.1.1 - - [12/May/2024:10:00:00 +0000] "GET /"\n1.1.1.1 - - [14/May/2024:11:00:00 +0000] "G"',
             "a log: from 12/May/2024:10:00:00 to 14/May/2024:11:00:00 (2 days, 1:00:00); ",
         ),
-        ("some words", "plain text: 10 bytes in 1 line"),
+        ("some words", "plain text: 2 words; 10 bytes in 1 line"),
     ],
 )
 def test_what_there_is_is_counted(text: str, said: str) -> None:
@@ -72,3 +72,9 @@ def test_rows_are_counted_as_they_were_written(cells: list[str]) -> None:
         text = "id,name,other\n" + rows * times
         said = f"a table: {times * len(cells):,} rows below the first line, 3 columns (id, name, other)"
         assert extent(text.encode()).startswith(said)
+
+
+@given(st.text(alphabet="ab \n", max_size=99))
+def test_words_are_counted_across_blocks(text: str) -> None:
+    data = ("some words " * 30_000 + text).encode()
+    assert extent(data).startswith(f"plain text: {len(data.split()):,} words; ")
