@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from app.access import load_keys
 from app.known_models import known_window, model_terms
+from app.model_configs import model_configs
 from app.policy_files import load_policies
 from app.settings import PREFIX, Settings
 from content.tokens import encoding_for_model, load_encoding
@@ -67,6 +68,7 @@ def report(settings: Settings, tool: str = "*", model: str | None = None) -> Con
     if settings.api_keys_file is not None:
         load_keys(settings.api_keys_file)
     policies = load_policies(settings)
+    model_configs(settings, policies)
     return ConfigReport(
         settings=[
             _setting(name, value, settings) for name, value in settings.model_dump(mode="json").items()
@@ -132,6 +134,8 @@ def _terms(model: str, settings: Settings, policies: PolicyBook) -> list[Reason]
         Reason("input_price", known.price.input, "known prices; 0 if unknown"),
         Reason("output_price", known.price.output, "known prices; 0 if unknown"),
         Reason("cached_price", known.price.cached, "known prices; 0 if unknown"),
+        Reason("base_url", settings.llm_base_url or "", f"{PREFIX}LLM_BASE_URL"),
+        Reason("api_key_file", str(settings.llm_api_key_file or ""), f"{PREFIX}LLM_API_KEY_FILE"),
     ]
     told = {one.key: one for one in policies.model_reasons(model)}
     return [told.get(one.key, one) for one in terms]

@@ -1,5 +1,6 @@
 """The application: routes, errors and admission around one runtime."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -58,6 +59,8 @@ class Spillgate(FastAPI):
             telemetry={"tracing": False, "metrics": False, "logs": False},
         )
         self.state.draining = False
+        # Set while the service stops, when requests still under way must end.
+        self.state.stopping = asyncio.Event()
         self.state.config_error = None
         self.state.supervisor = Supervisor(self.task_failed)
         self.state.gate = BodyGate(settings.max_body_bytes)

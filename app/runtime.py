@@ -10,21 +10,21 @@ from dataclasses import dataclass, field, replace
 import anyio
 
 from app import __version__, known_models
+from app.background import Background
 from app.files import Stamp, stamp_of
-from app.known_models import model_terms
+from app.known_models import UnknownModels
+from app.model_configs import default_models, model_configs
 from app.operations.logs import log_outage
 from app.policy_files import load_policies
-from app.purse import Purses
 from app.readiness import Readiness
-from app.runs import Runs
 from app.settings import Settings
+from app.spend_caps import SpendCaps
 from app.telemetry import Metrics
 from content.tokens import TokenMeter, encoding_for_model, load_encoding
 from domain.handles import Handle
-from domain.llm import ModelTerms
 from domain.ports import Clock, Ledger, LedgerBounds, ResultStore, Tokenizer
 from domain.results import Durability, ToolResult
-from extraction.models import Models
+from extraction.models import ModelPool
 from extraction.queries import Queries
 from extraction.retrieve.index_cache import IndexCache
 from policies.book import PolicyBook, Terms
@@ -66,12 +66,13 @@ class Runtime:
     ledger: Ledger
     policies: PolicyBook
     metrics: Metrics
-    models: Models | None
-    purses: Purses
+    model_pool: ModelPool
+    spend_caps: SpendCaps
     readiness: Readiness
-    runs: Runs = field(default_factory=Runs)
+    background: Background = field(default_factory=Background)
     queries: Queries = field(default_factory=Queries)
     indexes: IndexCache = field(default_factory=IndexCache)
+    unknown_models: UnknownModels = field(default_factory=UnknownModels)
     new_entry_id: EntryIds = field(default_factory=EntryIds)
     # One at a time: the tokenizer holds the GIL, more threads would only fight the event loop for it.
     counting: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
@@ -80,9 +81,11 @@ class Runtime:
     policy_stale: bool = False
 
     async def terms(self, model: str | None) -> Terms:
-        """The window of a model, and whether it is enforced."""
-        if model is not None and not known_models.is_loaded():
-            await anyio.to_thread.run_sync(known_models.load, limiter=self.scanning)
+        """The window of a model, and whether it is enforced. An unknown model draws a warning."""
+        if model is not None:
+            if not known_models.is_loaded():
+                await anyio.to_thread.run_sync(known_models.load, limiter=self.scanning)
+            self.unknown_models.meet(model, self.policies)
         return self.policies.terms(model)
 
     def tokenizer(self, model: str | None) -> Tokenizer:
@@ -105,6 +108,11 @@ class Runtime:
     def is_spooled(self, durability: Durability | None) -> bool:
         """Kept in the local spool: Redis itself never answers `disk`."""
         return durability is Durability.DISK and self.settings.spool is not None
+
+    @property
+    def models(self) -> ModelPool | None:
+        """None if no model is configured."""
+        return self.model_pool or None
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -130,10 +138,13 @@ def _sliced(tokenizer: Tokenizer, text: str) -> int:
 
 def revised(rt: Runtime) -> Runtime:
     """The same ports under the policies as their files are now. Raises ConfigError."""
-    policies, models = load_policies(rt.settings), rt.models
-    if models is not None:
-        models = models.revised(_model_terms(rt.settings, policies), _tokenizers(rt.settings, policies))
-    return replace(rt, policies=policies, models=models)
+    settings, policies = rt.settings, load_policies(rt.settings)
+    models = rt.model_pool.revised(
+        model_configs(settings, policies),
+        default_models(settings, policies),
+        _tokenizers(settings, policies),
+    )
+    return replace(rt, policies=policies, model_pool=models)
 
 
 @asynccontextmanager
@@ -148,14 +159,24 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
     async with AsyncExitStack() as stack:
         store = await _opened_store(settings, clock, outage, stack)
         ledger = await _opened_ledger(settings, clock, outage, stack)
+        background = Background()
+        stack.push_async_callback(background.close)
         models = _open_models(settings, policies)
-        if models is not None:
-            stack.push_async_callback(models.close)
+        stack.push_async_callback(models.close)
         readiness = Readiness(store, ledger, outage)
         metrics.watch_outage(lambda: readiness.is_degraded)
-        purses = Purses(ledger)
         yield Runtime(
-            settings, clock, store, ledger, policies, metrics, models, purses, readiness, policy_stamp=stamp
+            settings,
+            clock,
+            store,
+            ledger,
+            policies,
+            metrics,
+            models,
+            SpendCaps(ledger),
+            readiness,
+            background=background,
+            policy_stamp=stamp,
         )
 
 
@@ -206,22 +227,15 @@ async def _opened_ledger(
     return both
 
 
-def _open_models(settings: Settings, policies: PolicyBook) -> Models | None:
-    """None where no backend is configured. Raises ConfigError."""
-    if settings.llm_base_url is None:
-        return None
-    return Models(
-        settings.llm_base_url,
-        settings.llm_key,
-        _model_terms(settings, policies),
+def _open_models(settings: Settings, policies: PolicyBook) -> ModelPool:
+    """Raises ConfigError."""
+    return ModelPool(
+        model_configs(settings, policies),
+        default_models(settings, policies),
         tokenizer_of=_tokenizers(settings, policies),
         concurrency=settings.extract_concurrency,
         version=__version__,
     )
-
-
-def _model_terms(settings: Settings, policies: PolicyBook) -> list[ModelTerms]:
-    return [model_terms(name, policies.model_keys(name), settings) for name in settings.llm_models]
 
 
 def _tokenizers(settings: Settings, policies: PolicyBook) -> Callable[[str], Tokenizer]:

@@ -238,10 +238,11 @@ def _check_storage(settings: Settings) -> None:
 
 
 def _check_backend(settings: Settings) -> None:
-    """A backend without models, or models without a backend, would never be asked."""
-    if settings.has_model != bool(settings.llm_models):
-        missing = "LLM_MODELS" if settings.has_model else "LLM_BASE_URL"
-        raise ConfigError(f"{PREFIX}{missing} is not set: a backend and its models go together.")
+    """A backend without models would never be asked. A model may have its backend in the policy file."""
+    if settings.has_model and not settings.llm_models:
+        raise ConfigError(
+            f"{PREFIX}LLM_MODELS is not set: {PREFIX}LLM_BASE_URL needs the names of its models."
+        )
     if settings.llm_api_key is not None and settings.llm_api_key_file is not None:
         raise ConfigError(f"{PREFIX}LLM_API_KEY and {PREFIX}LLM_API_KEY_FILE are both set. Keep one.")
     try:

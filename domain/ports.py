@@ -1,6 +1,6 @@
 """The ports: what the governor needs of the world. Every backend of a port passes the same contract suite."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -33,9 +33,11 @@ class Model(Protocol):
     @property
     def terms(self) -> ModelTerms: ...
 
-    async def complete(self, prompt: Prompt) -> Reply:
-        """Raises ModelUnavailable, ModelRefused, ModelBadReply, ContextExceeded. Bounds what it reads, but
-        not its time: that is the caller's, by cancelling; a cancelled call leaves nothing open."""
+    async def complete(self, prompt: Prompt, note_sent: Callable[[bool], None] = ...) -> Reply:
+        """Makes one attempt. Calls `note_sent` with False before the request is sent, with True when the
+        backend has all of it; a model that never calls it is taken to have sent it. Bounds what it reads,
+        but not its time: the caller cancels it, and a cancelled call leaves nothing open. Raises
+        ModelUnavailable, ModelRefused, PromptRefused, ModelBadReply, ContextExceeded."""
         ...
 
 

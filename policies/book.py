@@ -11,7 +11,11 @@ from policies.facts import Policy
 from policies.positions import Path
 
 _CACHED = 1024
-_STRAY = "`extract_models` may name none but the models of SPILLGATE_LLM_MODELS."
+_STRAY = (
+    "`extract_models` may name only `session`, the models of SPILLGATE_LLM_MODELS, and models that have a "
+    "`base_url` in the policy file."
+)
+_SESSION_MODEL = "session"
 
 Profiles = Mapping[Profile, Sequence[PolicyDocument]]
 """The layers of each profile, lowest first."""
@@ -50,14 +54,21 @@ class PolicyBook:
         profiles: Profiles | None = None,
         known_window: Callable[[str], int] = lambda model: 0,
     ) -> None:
-        """`models` are what `extract_models` may name; any name if there are none. `known_window` answers a
-        model's context window in tokens, 0 if it is unknown. Raises ConfigError."""
+        """`models` are those of the settings. `extract_models` may name them, `session`, and models that a
+        layer gives a backend; any name if there are neither. `known_window` returns a model's context window
+        in tokens, 0 if it is unknown. Raises ConfigError."""
         self._profiles = profiles or {}
         self._layers = tuple(part for layer in layers for part in self._based(layer))
         self._window = window
         self._required = required
         self._overrides = overrides
-        self._models = frozenset(models)
+        backends = (
+            name for layer in self._layers for name, keys in layer.models.items() if keys.get("base_url")
+        )
+        self.own_backends = tuple(dict.fromkeys(backends))
+        """The models that the policy file gives a backend of their own, in its order."""
+        named = frozenset((*models, *self.own_backends))
+        self._models = named | {_SESSION_MODEL} if named else named
         self._known_window = known_window
         self._look_up = lru_cache(maxsize=_CACHED)(self._resolve)
         self._parsed = lru_cache(maxsize=_CACHED)(from_json)

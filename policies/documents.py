@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Annotated
+from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import AfterValidator, Field, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from content.tokens import ENCODINGS
 from domain.errors import ConfigError, InvalidPolicy
@@ -35,8 +36,22 @@ class Profile(StrEnum):
     OXIDE_CODE = "oxide-code"
 
 
+def _check_base_url(url: str) -> str:
+    """Accepts an empty URL, which is none. A key in it would be shown by check-config."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        parts = urlsplit("")
+    if url and (not parts.scheme or "@" in parts.netloc or parts.query or parts.fragment):
+        raise PydanticCustomError(
+            "base_url", "must be a URL like https://api.example.com/v1, without a key, query or fragment"
+        )
+    return url
+
+
 class ModelKeys(PolicyTable):
-    """What a policy file may set for a model. None: not set. Prices in US dollars per million tokens."""
+    """What a policy file may set for a model. None: not set. Prices in US dollars per million tokens. A model
+    with a `base_url` has a backend of its own; `api_key_file` is the path of a file that holds its key."""
 
     context_window: Annotated[int, whole(0, 1_000_000_000)] | None = None
     max_output_tokens: Annotated[int, whole(0, 1_000_000_000)] | None = None
@@ -44,6 +59,10 @@ class ModelKeys(PolicyTable):
     input_price: Dollars | None = None
     output_price: Dollars | None = None
     cached_price: Dollars | None = None
+    base_url: Annotated[str, Field(strict=True, max_length=2048), AfterValidator(_check_base_url)] | None = (
+        None
+    )
+    api_key_file: Annotated[str, Field(strict=True, max_length=4096)] | None = None
 
 
 class _Document(Policy):

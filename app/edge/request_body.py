@@ -9,7 +9,7 @@ from fastapi import Request
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Send
 
-from domain.errors import BodyTooLarge, InvalidField, Overloaded
+from domain.errors import BodyTooLarge, Draining, InvalidField, Overloaded
 
 T = TypeVar("T")
 
@@ -234,6 +234,22 @@ async def cancel_on_disconnect(request: Request, work: Coroutine[Any, Any, T]) -
         for task in (working, watching):
             task.cancel()
             with suppress(asyncio.CancelledError, ClientDisconnected):
+                await asyncio.wait((task,))
+
+
+async def cancel_on_stop(stopping: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
+    """Runs `work`; cancels it if the service cannot wait for it any longer. Raises Draining."""
+    working = asyncio.ensure_future(work)
+    watching = asyncio.ensure_future(stopping.wait())
+    try:
+        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise Draining("This instance is stopping, and could not finish in time. Ask again.")
+    finally:
+        for task in (working, watching):
+            task.cancel()
+            with suppress(asyncio.CancelledError):
                 await asyncio.wait((task,))
 
 

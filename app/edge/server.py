@@ -37,6 +37,11 @@ log = logging.getLogger(__name__)
 BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 65
 GRACEFUL_SECONDS = 25
+_NO_MODEL = "none, unless the policy file names a backend: questions are answered by retrieval"
+
+EXTRACT_SECONDS = 20
+"""An extraction that is under way when the service is told to stop has this long to end by itself."""
+
 STOP_SECONDS = 29
 SWEEP_SECONDS = 1.0
 # M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of glibc's malloc.h.
@@ -82,7 +87,7 @@ class Server(uvicorn.Server):
             "address": self._address,
             "storage": mask_url(settings.store),
             "ledger": mask_url(settings.ledger),
-            "model": ", ".join(settings.llm_models) or "none: questions are answered by retrieval",
+            "model": ", ".join(settings.llm_models) or _NO_MODEL,
             "policy": settings.policy_file or "built in",
             "docs": None if settings.uds else f"{self._address}/docs",
             "version": __version__,
@@ -90,7 +95,9 @@ class Server(uvicorn.Server):
         log.info("listening", extra={"fields": fields, "block": True})
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        late = asyncio.get_running_loop().call_later(EXTRACT_SECONDS, self._app.state.stopping.set)
         await super().shutdown(sockets)
+        late.cancel()
         if self._sweeper is not None:
             self._sweeper.cancel()
 
@@ -139,6 +146,7 @@ def serve(
     tune_memory()
     files = raise_open_files()
     app.state.draining = False
+    app.state.stopping = asyncio.Event()
     with listener(settings) as (sock, address):
         server = Server(_config(app, files, refused), app, settings, address, supervisor or Supervisor())
         try:

@@ -1,15 +1,17 @@
 """POST /extract: a question about a stored result."""
 
+import asyncio
 import re
 from dataclasses import replace
 from typing import Annotated, Any
 
+import anyio
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.accept import prefers
-from app.edge.request_body import cancel_on_disconnect
+from app.edge.request_body import cancel_on_disconnect, cancel_on_stop
 from app.events import EVENTS, events_of
 from app.extractor import Extracted, Wish, extract
 from app.lookup import look_up
@@ -95,13 +97,22 @@ async def post_extract(request: Request, body: ExtractIn) -> Response:
             raise InvalidField("Each of `ranges` needs a `start` before its `end`.")
         question = Question(parse_handle(body.handle), body.extract, body.mode, spans)
         deadline = body.deadline_ms or rt.settings.extract_deadline_ms
-        wish = Wish(deadline, body.require_complete)
+        ends = asyncio.get_running_loop().time() + deadline / 1000
+        wish = Wish(ends, body.require_complete)
         tenant = request.scope["tenant"]
+        stopping: asyncio.Event = request.app.state.stopping
         if prefers(accept, EVENTS):
-            # What is unknown or gone is still a clean error, before the stream begins.
-            await look_up(rt, tenant, str(question.handle))
-            return events_of(lambda watch: extract(tenant, question, replace(wish, watch=watch), rt), _out)
-        extracted = await cancel_on_disconnect(request, extract(tenant, question, wish, rt))
+            # An unknown or expired handle is answered with its status, before the stream begins.
+            with anyio.CancelScope(deadline=ends):
+                await look_up(rt, tenant, str(question.handle))
+            return events_of(
+                lambda watch: cancel_on_stop(
+                    stopping, extract(tenant, question, replace(wish, watch=watch), rt)
+                ),
+                _out,
+            )
+        work = cancel_on_stop(stopping, extract(tenant, question, wish, rt))
+        extracted = await cancel_on_disconnect(request, work)
     except (NotFound, Gone) as error:
         if not plain:
             raise
@@ -134,11 +145,11 @@ def _out(extracted: Extracted) -> dict[str, Any]:
         body=answer.body,
         status=answer.status,
         strategy=answer.strategy,
-        handle=str(extracted.stored.handle),
-        tool_name=extracted.stored.tool_name,
+        handle=extracted.handle,
+        tool_name=extracted.tool_name,
         coverage=answer.coverage,
         usage=answer.usage,
-        latency_ms=extracted.receipt.entry.latency,
+        latency_ms=extracted.entry.latency,
         warnings=list(answer.warnings),
-        entry_id=extracted.receipt.entry.id,
+        entry_id=extracted.entry.id,
     ).model_dump(mode="json")

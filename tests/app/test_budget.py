@@ -1,6 +1,7 @@
 """Budgets, turns and the atomic reservation, over HTTP."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -240,6 +241,11 @@ async def test_a_check_decides_as_the_result_does(client: httpx.AsyncClient) -> 
 
 async def test_what_is_refused_for_want_of_memory_is_not_charged(serve) -> None:  # type: ignore[no-untyped-def]
     text = "the " * 500_000
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(20):
+            yield b"the " * 25_000
+
     query = {"tool_name": "t", "session_id": "s", "policy": '{"max_bytes": 0}'}
     headers = {"Content-Type": "text/plain"}
     async with serve() as client:
@@ -250,12 +256,12 @@ async def test_what_is_refused_for_want_of_memory_is_not_charged(serve) -> None:
             gate.in_flight = gate.capacity - 1_000_000
             for _ in range(3):
                 sent = query | {"policy": policy}
-                answer = await client.post("/results", params=sent, content=text, headers=headers)
+                answer = await client.post("/results", params=sent, content=pieces(), headers=headers)
                 assert (answer.status_code, answer.json()["stored"]) == (503, False)
             gate.in_flight = 0
             assert (await client.get("/sessions/s")).json()["budget"]["reserved_tokens"] == 0
             assert (await client.get("/accounting/entries")).json()["entries"] == []
-        answer = await client.post("/results", params=query, content=text, headers=headers)
+        answer = await client.post("/results", params=query, content=pieces(), headers=headers)
         assert (answer.status_code, answer.json()["content"]) == (200, text)
         (entry,) = (await client.get("/accounting/entries")).json()["entries"]
         reserved = (await client.get("/sessions/s")).json()["budget"]["reserved_tokens"]

@@ -20,18 +20,16 @@ async def ask(client: httpx.AsyncClient, named: str, **fields: Any) -> httpx.Res
     return await client.post("/extract", json={"handle": named, "extract": "errors", **fields})
 
 
-async def test_a_mode_that_needs_a_model_falls_back_to_truncate_and_says_so(
+async def test_a_mode_that_needs_a_model_is_answered_by_retrieve_where_there_is_none(
     client: httpx.AsyncClient,
 ) -> None:
     handle = await keep(client)
     told = (await ask(client, handle, mode="read-grep")).json()
-    frame = f"ABSTRACT FROM TOOL OUTPUT journal WITH HANDLE {handle}, STRATEGY:truncate:\n\n"
+    frame = f"ABSTRACT FROM TOOL OUTPUT journal WITH HANDLE {handle}, STRATEGY:retrieve:\n\n"
+    warning = "WARNING: tool_output fallback to retrieve (no model is configured)."
     assert told["text"] == frame + told["body"]
-    assert told["body"].startswith(
-        "WARNING: tool_output fallback to truncate (no model is configured).\n00000"
-    )
-    assert told["body"].endswith("02999 nothing to see")
-    assert (told["status"], told["strategy"]) == ("fallback", "truncate")
+    assert told["body"].startswith(f"{warning}\n")
+    assert (told["status"], told["strategy"], told["warnings"]) == ("fallback", "retrieve", [warning])
     assert len(told["text"].encode()) <= 12_288
 
 

@@ -1,4 +1,4 @@
-"""What a session has spent on models, so that its ceilings hold over all its extractions at once."""
+"""What a session has spent on models, so that its caps hold over all its extractions at once."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,15 +23,33 @@ class _Spent:
     users: int = 0
 
 
-class Purse:
-    """One extraction's view of its session's spending."""
+class SpendCap:
+    """The caps of one extraction's policy over what its session has spent."""
 
     def __init__(self, spent: _Spent, policy: Policy) -> None:
         self._spent = spent
         self._policy = policy
 
-    def take(self) -> str | None:
-        """Counts a call that is about to begin; or says why none may."""
+    def calls_left(self) -> int | None:
+        """How many calls may still begin; None if any number may."""
+        if self._reason() is not None:
+            return 0
+        cap = self._policy.max_llm_calls
+        return max(0, cap - self._spent.calls) if cap else None
+
+    def try_start_call(self) -> str | None:
+        """Counts one model call. Returns the reason instead if a cap is reached."""
+        reason = self._reason()
+        if reason is None:
+            self._spent.calls += 1
+        return reason
+
+    def add(self, call: LlmCall) -> None:
+        """Adds what a call cost once it has ended."""
+        self._spent.tokens += call.tokens.input + call.tokens.output
+        self._spent.cost_usd += call.cost_usd
+
+    def _reason(self) -> str | None:
         spent, policy = self._spent, self._policy
         if 0 < policy.max_llm_calls <= spent.calls:
             return _REACHED.format("calls")
@@ -39,27 +57,23 @@ class Purse:
             return _REACHED.format("tokens")
         if 0 < policy.max_llm_cost_usd <= spent.cost_usd:
             return _REACHED.format("cost")
-        spent.calls += 1
         return None
 
-    def booked(self, call: LlmCall) -> None:
-        self._spent.tokens += call.tokens.input + call.tokens.output
-        self._spent.cost_usd += call.cost_usd
 
-
-class Purses:
-    """One process's. Replicas each see what the ledger held when their extraction began."""
+class SpendCaps:
+    """Those of one process. Each replica counts what the ledger held when its extraction began, and its own
+    calls since."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._open: dict[SessionKey, _Spent] = {}
 
     @asynccontextmanager
-    async def open(self, key: SessionKey, policy: Policy) -> AsyncIterator[Purse]:
+    async def open(self, key: SessionKey, policy: Policy) -> AsyncIterator[SpendCap]:
         spent = await self._spent(key)
         spent.users += 1
         try:
-            yield Purse(spent, policy)
+            yield SpendCap(spent, policy)
         finally:
             spent.users -= 1
             if not spent.users:

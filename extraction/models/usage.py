@@ -1,8 +1,7 @@
-"""What calls to models cost: every attempt is counted, priced and booked, however it ends."""
+"""What calls to models cost: every attempt is counted, priced and accounted, however it ends."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 import anyio
@@ -13,7 +12,8 @@ from domain.extraction import LlmUsage
 from domain.llm import LlmCall, LlmTokens, Message, ModelTerms, Prompt, Reply
 from domain.ports import Clock, Tokenizer
 
-Book = Callable[[LlmCall], Awaitable[None]]
+BookCall = Callable[[LlmCall], Awaitable[None]]
+"""Writes one call into the accounting. Raises StorageError."""
 
 _MS = 1000
 _INLINE_CHARS = 1 << 14
@@ -21,31 +21,15 @@ _CHARS_A_TOKEN = 3
 _PLAUSIBLE = 10
 _BYTES_A_CHAR = 4
 
-# What a cancelled call waits for its booking, which goes on in any case.
-_PARTING_SECONDS = 0.2
+# How long a cancelled call waits for its entry to be written; the writing goes on in any case.
+_CANCELLED_SECONDS = 0.2
 _CLOSING_SECONDS = 5.0
 
 
-@dataclass(slots=True)
-class _Sending:
-    """Of the request of one attempt. A model that says nothing of it is taken to have sent it."""
-
-    is_done: bool = True
-
-
-# Of the attempt under way in this task: who is cancelled has no other way to tell.
-_SENDING: ContextVar[_Sending] = ContextVar("sending")
-
-
-def note_sent(is_sent: bool) -> None:
-    """For a model to say whether its backend has all of the request."""
-    if sending := _SENDING.get(None):
-        sending.is_done = is_sent
-
-
 @dataclass(frozen=True, slots=True)
-class Commons:
-    """What all extractions of a process share: calls at a time, a thread that counts, open bookings."""
+class SharedModelState:
+    """What all extractions of a process share: `slots` for calls at a time, a thread that counts tokens, and
+    the accounting entries that are being written."""
 
     concurrency: int
     slots: asyncio.Semaphore
@@ -54,20 +38,20 @@ class Commons:
     bookings: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def close(self) -> None:
-        """Waits for the bookings."""
+        """Waits until every entry is written, at most 5 s."""
         with anyio.move_on_after(_CLOSING_SECONDS):
             while self.bookings:
                 await asyncio.wait(self.bookings)
 
     async def count(self, texts: Sequence[str], tokenizer: Tokenizer) -> int:
-        """Tokens; of long texts in the thread."""
+        """Counts tokens; those of long texts in the thread."""
         if sum(map(len, texts)) <= _INLINE_CHARS:
             return count(texts, tokenizer)
         return await anyio.to_thread.run_sync(count, texts, tokenizer, limiter=self.counting)
 
 
 def count(texts: Sequence[str], tokenizer: Tokenizer) -> int:
-    """Tokens, in slices: no longer at a time than a thread may hold the GIL."""
+    """Counts tokens in slices, because the tokenizer holds the GIL during each."""
     tokens = 0
     for text in texts:
         meter = TokenMeter(tokenizer)
@@ -77,13 +61,14 @@ def count(texts: Sequence[str], tokenizer: Tokenizer) -> int:
 
 
 def prompt_texts(prompt: Prompt) -> list[str]:
-    """All that the model reads of it."""
+    """All texts of a prompt that the model reads."""
     tools = [text for tool in prompt.tools for text in (tool.name, tool.description, tool.parameters)]
     return [*tools, *(text for message in prompt.messages for text in _message_texts(message))]
 
 
 def has_more_bytes(texts: Sequence[str], most: int) -> bool:
-    """In UTF-8. No text has more tokens than bytes, and bytes are known at once."""
+    """Whether the texts have more than `most` bytes of UTF-8. No text has more tokens than bytes, and bytes
+    are quick to count."""
     chars = sum(map(len, texts))
     # Only where the number of characters does not tell they are encoded, and then no more than `most`.
     if chars > most or all(text.isascii() for text in texts) or chars * _BYTES_A_CHAR <= most:
@@ -100,11 +85,11 @@ def _reply_texts(reply: Reply) -> list[str]:
     return [reply.text, *(text for call in reply.tool_calls for text in (call.name, call.arguments))]
 
 
-class Spending:
-    """Of one extraction."""
+class Usage:
+    """The calls, tokens and cost of one extraction."""
 
-    def __init__(self, commons: Commons, book: Book, clock: Clock) -> None:
-        self.commons = commons
+    def __init__(self, shared: SharedModelState, book: BookCall, clock: Clock) -> None:
+        self.shared = shared
         self.book = book
         self._clock = clock
         self._calls = 0
@@ -112,12 +97,7 @@ class Spending:
         self._cost_usd = 0.0
 
     @property
-    def calls(self) -> int:
-        """Attempts begun."""
-        return self._calls
-
-    @property
-    def usage(self) -> LlmUsage:
+    def total(self) -> LlmUsage:
         return LlmUsage(self._calls, self._tokens.input, self._tokens.output, self._cost_usd)
 
     def begin(self, terms: ModelTerms, tokenizer: Tokenizer, prompt: Prompt) -> "Attempt":
@@ -131,46 +111,50 @@ class Spending:
 
 
 class Attempt:
-    """One call from its beginning until it is booked. To be ended once, by `answered` or `failed`."""
+    """One call, from its beginning until its entry is written. `answered` or `failed` ends it once."""
 
     def __init__(
-        self, spending: Spending, timestamp: int, terms: ModelTerms, tokenizer: Tokenizer, prompt: Prompt
+        self, usage: Usage, timestamp: int, terms: ModelTerms, tokenizer: Tokenizer, prompt: Prompt
     ) -> None:
-        self._spending = spending
+        self._usage = usage
         self._timestamp = timestamp
         self._terms = terms
         self._tokenizer = tokenizer
         self._started = anyio.current_time()
         self._booking: asyncio.Task[None] | None = None
         self._prompt = prompt
-        self._sending = _Sending()
-        _SENDING.set(self._sending)
+        self._is_sent = True
+
+    def note_sent(self, is_sent: bool) -> None:
+        """Called by the model: whether its backend has the whole request. True if it is never called."""
+        self._is_sent = is_sent
 
     def answered(self, reply: Reply) -> None:
         self._end(reply, None, was_read=True)
 
     def failed(self, error: str, *, was_read: bool) -> None:
-        """`was_read`: the backend had the prompt if all of it was sent, so that its tokens are spent."""
-        self._end(None, error, was_read and self._sending.is_done)
+        """`was_read`: the backend read the prompt if the whole request was sent, so its tokens are spent."""
+        self._end(None, error, was_read and self._is_sent)
 
     async def booked(self) -> None:
-        """Until it is. Being cancelled leaves the booking to itself. Raises StorageError."""
+        """Waits until the entry is written. Cancelling the wait does not cancel the writing. Raises
+        StorageError."""
         if self._booking is not None:
             await asyncio.shield(self._booking)
 
-    async def booked_in_parting(self) -> None:
-        """As `booked` for one that is cancelled already: waits a little, and raises nothing."""
+    async def booked_after_cancel(self) -> None:
+        """Waits for the entry at most 0.2 s, in a task that is cancelled already. Raises nothing."""
         if self._booking is not None:
-            with anyio.move_on_after(_PARTING_SECONDS, shield=True):
+            with anyio.move_on_after(_CANCELLED_SECONDS, shield=True):
                 await asyncio.wait((self._booking,))
 
     def _end(self, reply: Reply | None, error: str | None, was_read: bool) -> None:
         latency = round((anyio.current_time() - self._started) * _MS, 3)
-        bookings = self._spending.commons.bookings
+        bookings = self._usage.shared.bookings
         self._booking = asyncio.create_task(self._settle(reply, error, was_read, latency))
         bookings.add(self._booking)
         self._booking.add_done_callback(bookings.discard)
-        self._booking.add_done_callback(_hear)
+        self._booking.add_done_callback(_retrieve_error)
 
     async def _settle(self, reply: Reply | None, error: str | None, was_read: bool, latency: float) -> None:
         if reply is not None:
@@ -178,7 +162,7 @@ class Attempt:
         else:
             tokens = LlmTokens(await self._count(prompt_texts(self._prompt)) if was_read else 0)
         cost = self._terms.price.cost(tokens)
-        self._spending.add(tokens, cost)
+        self._usage.add(tokens, cost)
         call = LlmCall(
             provider=self._terms.provider,
             model=self._terms.name,
@@ -189,10 +173,10 @@ class Attempt:
             cost_usd=cost,
             error=error,
         )
-        await self._spending.book(call)
+        await self._usage.book(call)
 
     async def _spent(self, reply: Reply) -> LlmTokens:
-        """As reported, unless that cannot be true; then as counted: a long prompt takes a while to count."""
+        """The tokens that the backend reported, or our own count if the report cannot be true."""
         texts = prompt_texts(self._prompt)
         expected = sum(map(len, texts)) / _CHARS_A_TOKEN
         told = reply.tokens
@@ -201,10 +185,10 @@ class Attempt:
         return LlmTokens(await self._count(texts), await self._count(_reply_texts(reply)))
 
     async def _count(self, texts: Sequence[str]) -> int:
-        return await self._spending.commons.count(texts, self._tokenizer)
+        return await self._usage.shared.count(texts, self._tokenizer)
 
 
-def _hear(booking: asyncio.Task[None]) -> None:
-    # Where its caller was cancelled nobody else takes its error.
+def _retrieve_error(booking: asyncio.Task[None]) -> None:
+    # If the caller was cancelled, nothing else retrieves the error, and asyncio would log it.
     if not booking.cancelled():
         booking.exception()

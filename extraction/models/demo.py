@@ -45,7 +45,7 @@ _FIRST_LINE = re.compile(r"lines ([\d,]+) to")
 _GAP = re.compile(r"^bytes [\d,]+ to [\d,]+: .*$", re.MULTILINE)
 
 
-class ScriptedModel:
+class DemoModel:
     """Implements domain.ports.Model. Raises ContextExceeded where a prompt is longer than its window."""
 
     def __init__(
@@ -58,7 +58,9 @@ class ScriptedModel:
         # Pure Python: more threads would only fight the event loop for the interpreter.
         self._thinking = anyio.CapacityLimiter(1)
 
-    async def complete(self, prompt: Prompt) -> Reply:
+    async def complete(
+        self, prompt: Prompt, note_sent: Callable[[bool], None] = lambda is_sent: None
+    ) -> Reply:
         await asyncio.sleep(self._latency)
         # A long prompt takes seconds: nobody else waits for it, nor does a caller whose time is up.
         return await anyio.to_thread.run_sync(

@@ -1,4 +1,4 @@
-"""The map: a finding from every chunk, as many at a time as may be, while there is time."""
+"""The map phase: a finding from every chunk, in parallel, while there is time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -59,7 +59,7 @@ def too_little(covered: int, size: int) -> bool:
     return 2 * covered < size
 
 
-class Mapping:
+class MapPhase:
     """One run over the pieces of a plan. Those that prove too long are replaced by their halves.
     `max_bytes` is what each finding may have."""
 
@@ -85,6 +85,10 @@ class Mapping:
         for piece in list(self._open):
             self._finish(Mapped(piece, None, reason), "failed")
         return sorted(self._mapped, key=lambda mapped: mapped.piece.chunk.start)
+
+    async def known(self, piece: Piece) -> bool:
+        """Whether its finding is kept from an earlier question."""
+        return bool(await self._inquiry.known(self._key(piece)))
 
     async def _map_all(self, wanted: Sequence[Piece]) -> None:
         await together([partial(self._map, piece) for piece in wanted])
@@ -135,7 +139,7 @@ class Mapping:
 
     async def _split(self, piece: Piece, key: str, reason: str) -> None:
         inquiry = self._inquiry
-        overlap = inquiry.task.terms.overlap_percent
+        overlap = inquiry.task.limits.overlap_percent
         halves = await chunking.halves(inquiry.task.source, inquiry.kind, piece.chunk, overlap)
         if not halves:
             self._finish(Mapped(piece, None, reason), "failed")

@@ -1,6 +1,6 @@
 """A model behind a backend that speaks OpenAI's chat completions, over HTTP/1.1."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 import anyio
@@ -8,9 +8,8 @@ import httpx
 
 from domain.errors import ModelBadReply, ModelUnavailable
 from domain.llm import ModelTerms, Prompt, Reply
-from extraction.openai_errors import failure, parse_complaint
-from extraction.openai_wire import Dialect, output_tokens, parse_reply, request_body
-from extraction.spending import note_sent
+from extraction.models.openai_errors import failure, parse_complaint
+from extraction.models.openai_wire import Dialect, output_tokens, parse_reply, request_body
 
 MAX_REPLY_BYTES = 4 << 20
 
@@ -59,13 +58,15 @@ class OpenAIModel:
         if api_key and api_key.strip():
             self._headers[b"Authorization"] = f"Bearer {api_key.strip()}".encode()
 
-    async def complete(self, prompt: Prompt) -> Reply:
-        """One attempt. Only where the backend does not take a field of the request, which costs nothing, it
-        is sent again without, or with less in it."""
+    async def complete(
+        self, prompt: Prompt, note_sent: Callable[[bool], None] = lambda is_sent: None
+    ) -> Reply:
+        """Makes one attempt. A backend that does not accept a field of the request, which costs nothing, is
+        sent the request again without that field, or with a smaller value."""
         lessons = 0
         while True:
             used = self._dialect
-            answer = await self._exchange(request_body(prompt, self.terms, used))
+            answer = await self._exchange(request_body(prompt, self.terms, used), note_sent)
             if answer.status < 300:
                 return parse_reply(answer.body)
             complaint = parse_complaint(answer.body)
@@ -76,11 +77,13 @@ class OpenAIModel:
             self._dialect = taught
             lessons += 1
 
-    async def _exchange(self, body: bytes) -> _Answer:
+    async def _exchange(self, body: bytes, note_sent: Callable[[bool], None]) -> _Answer:
         note_sent(False)
         headers = self._headers | {b"Content-Length": b"%d" % len(body)}
-        request = self._client.build_request("POST", self._url, headers=headers, content=_slices(body))
-        # While the backend thinks nothing else would need it: the slices let go of it once it is sent.
+        request = self._client.build_request(
+            "POST", self._url, headers=headers, content=_slices(body, note_sent)
+        )
+        # Nothing else needs the body while the backend thinks: the slices release it once it is sent.
         del body
         try:
             response = await self._client.send(request, stream=True, follow_redirects=False)
@@ -110,10 +113,10 @@ class OpenAIModel:
         return answer
 
 
-async def _slices(body: bytes) -> AsyncIterator[bytes]:
+async def _slices(body: bytes, note_sent: Callable[[bool], None]) -> AsyncIterator[bytes]:
     for start in range(0, len(body), _SLICE):
         yield body[start : start + _SLICE]
-    # Whoever sends asks for more when the last slice is out.
+    # The sender asks for more once the last slice is written.
     note_sent(True)
 
 

@@ -1,14 +1,23 @@
 """What an OpenAI-compatible backend's error means for the caller; its own words are read, never passed on."""
 
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 
 import msgspec
 
-from domain.errors import ContextExceeded, ModelError, ModelRefused, ModelUnavailable, PromptDeclined
-from extraction.openai_wire import Dialect
-from extraction.retries import asked_pause, told_to_retry
+from domain.errors import (
+    ContextExceeded,
+    ModelError,
+    ModelRefused,
+    ModelUnavailable,
+    PromptDeclined,
+    PromptRefused,
+)
+from extraction.models.openai_wire import Dialect
 
 _READ_CHARS = 1000
 
@@ -52,9 +61,10 @@ _TOO_LARGE_WORDS = (
 )
 # Not one that is part of a name, as in "model-2024-05-13".
 _NUMBER = re.compile(r"(?<![\w.-])(\d{1,3}(?:,\d{3})+|\d{1,9})(?!\w|[.,-]\w)", re.ASCII)
+_SECONDS = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
 # No model's cap is below it: a smaller number in a complaint says something else.
 _LEAST_OUTPUT_TOKENS = 256
-# More than the backend takes of anyone in a minute: later it would be too much again.
+# The request exceeds what the backend accepts in a minute: a later try would fail as well.
 _TOO_MUCH = "request too large"
 
 
@@ -141,10 +151,33 @@ def failure(status: int, headers: Mapping[str, str], complaint: Complaint) -> Mo
     if _any(_FILTER_CODES, complaint.codes):
         # Of this prompt: another one may be answered.
         return PromptDeclined("the backend's content filter refused the prompt")
-    told = told_to_retry(headers)
+    told = _should_retry(headers)
     if told or (told is None and (status in _RETRYABLE or status >= 500)):
-        return ModelUnavailable(f"the backend failed ({status})", asked_pause(headers))
+        return ModelUnavailable(f"the backend failed ({status})", retry_after(headers))
+    if status in _ABOUT_A_FIELD and not _any(_MODEL_CODES, complaint.codes):
+        return PromptRefused(f"the backend refused the request ({status})")
     return ModelRefused(_refusal(status, complaint))
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """The pause that a backend asks for, in seconds, unbounded; None if it names none that can be read."""
+    milliseconds = headers.get("retry-after-ms", "").strip()
+    if _SECONDS.fullmatch(milliseconds):
+        return float(milliseconds) / 1000
+    named = headers.get("retry-after", "").strip()
+    if _SECONDS.fullmatch(named):
+        return float(named)
+    try:
+        date = parsedate_to_datetime(named)
+        # A date without a zone is UTC too.
+        return max(0.0, (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - time.time())
+    except (ValueError, OverflowError):
+        return None
+
+
+def _should_retry(headers: Mapping[str, str]) -> bool | None:
+    """The backend's own word on trying again, if it sent one."""
+    return {"true": True, "false": False}.get(headers.get("x-should-retry", "").strip().lower())
 
 
 def _is_too_long(status: int, complaint: Complaint) -> bool:
