@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import anyio
 
-from content.meter import Meter, measure
+from content.tokens.meter import Meter, measure
 from domain.ports import Draft, ResultStore, Tokenizer
 from domain.results import Durability, Measure, StoredResult, ToolResult
 from policies import size_cap, view

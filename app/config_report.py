@@ -10,7 +10,7 @@ from app.known_models import known_window, model_terms
 from app.model_configs import model_configs
 from app.policy_files import load_policies
 from app.settings import PREFIX, Settings
-from content.tokens import encoding_for_model, load_encoding
+from content.tokens.encodings import encoding_for_model, load_encoding
 from policies.book import PolicyBook, Reason
 
 _LOCAL = re.compile(r"(disk|sqlite):(//)?(/[^/].*)?", re.DOTALL)

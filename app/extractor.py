@@ -11,7 +11,7 @@ from app.lookup import look_up
 from app.model_calls import SessionFindings, book_call
 from app.operations.logs import log_extracted
 from app.runtime import Runtime
-from content import cut
+from content.text import cut
 from domain.accounting import AccountingEntry, EntryStatus, EntryType
 from domain.errors import Conflict, Incomplete, SessionEnded
 from domain.extraction import Answer, Coverage, ExtractStatus, Mode, Question

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from app.settings import Settings
-from content.tokens import encoding_for_model
+from content.tokens.encodings import encoding_for_model
 from domain.llm import ModelTerms, Price
 from policies.book import PolicyBook
 from policies.documents import Value

@@ -10,7 +10,7 @@ import anyio
 
 from app.entries import entry_about
 from app.runtime import Runtime
-from content.greppable import Greppable
+from content.reading.greppable import Greppable
 from domain.accounting import EntryType
 from domain.errors import StorageError
 from domain.results import StoredResult

@@ -20,7 +20,7 @@ from app.readiness import Readiness
 from app.settings import Settings
 from app.spend_caps import SpendCaps
 from app.telemetry import Metrics
-from content.tokens import TokenMeter, encoding_for_model, load_encoding
+from content.tokens.encodings import TokenMeter, encoding_for_model, load_encoding
 from domain.handles import Handle
 from domain.ports import Clock, Ledger, LedgerBounds, ResultStore, Tokenizer
 from domain.results import Durability, ToolResult

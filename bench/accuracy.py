@@ -6,8 +6,8 @@ from tqdm import tqdm
 
 from bench import corpus
 from bench.ranks import o200k_base
-from content.meter import Meter
-from content.tokens import load_encoding
+from content.tokens.encodings import load_encoding
+from content.tokens.meter import Meter
 
 MAX_BYTES = 12_288
 

@@ -3,7 +3,7 @@
 import re
 from enum import StrEnum
 
-from content.numbering import unnumbered
+from content.text.line_numbers import unnumbered
 
 
 class Kind(StrEnum):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from content import cut
+from content.text import cut
 from domain.extraction import Answer, ExtractStatus
 
 WARNING = "the answer was cut: it was longer than its cap"

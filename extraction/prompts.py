@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from content import cut
 from content.kinds import Kind
+from content.text import cut
 from domain.extraction import Gap
 from domain.llm import Message, Role, ToolSpec
 from domain.results import StoredResult

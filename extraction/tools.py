@@ -7,11 +7,11 @@ from functools import partial
 import anyio.to_thread
 import msgspec
 
-from content import cut
-from content.greppable import Greppable, needs_view
-from content.lines import Line, LinePage, LinePager
-from content.matches import LINE_BYTES, Match
-from content.search import Grep, GrepPage
+from content.reading.grep import Grep, GrepPage
+from content.reading.greppable import Greppable, needs_view
+from content.reading.lines import Line, LinePage, LinePager
+from content.reading.matches import LINE_BYTES, Match
+from content.text import cut
 from domain.errors import BadPattern
 from domain.llm import ToolCall
 from extraction import prompts

@@ -1,6 +1,6 @@
 """truncate: the top and the bottom, the middle cut, with a marker."""
 
-from content import cut
+from content.text import cut
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
 from extraction.source import Source
 from extraction.task import Task

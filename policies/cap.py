@@ -1,6 +1,6 @@
 """cap: head and tail around a marker, within the size cap in all."""
 
-from content import cut
+from content.text import cut
 from domain.results import Measure
 from policies.facts import Policy
 from policies.oversized import Ends, Oversized, room_bytes, whereabouts

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from content.tokens import ENCODINGS
+from content.tokens.encodings import ENCODINGS
 from domain.errors import ConfigError, InvalidPolicy
 from domain.unknown_keys import unknown_key
 from policies.facts import Dollars, Policy, PolicyTable, ToolKeys, one_of, whole

@@ -1,6 +1,6 @@
 """store: the result is kept whole, and the model reads the handle message instead."""
 
-from content.preview import Preview, preview
+from content.text.preview import Preview, preview
 from domain.handles import Handle
 from domain.results import Measure
 from policies.facts import Policy

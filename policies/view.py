@@ -1,6 +1,6 @@
 """View-shape caps: how many rows of a result are shown, and how long each may be."""
 
-from content.utf8 import Utf8Chunks
+from content.text.utf8 import Utf8Chunks
 from domain.results import Measure, ToolResult
 from policies.arguments import first_row
 from policies.facts import Policy

@@ -13,7 +13,7 @@ from app.openapi import example_of
 from app.reading import account_texts
 from app.routing import traits
 from app.runtime import Runtime
-from content.query import MAX_EXPRESSION_CHARS
+from content.data.jmespath import MAX_EXPRESSION_CHARS
 from domain.errors import NotQueryable, QueryTooCostly
 from domain.results import StoredResult
 from extraction.queries import Query as DataQuery

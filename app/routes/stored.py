@@ -15,10 +15,10 @@ from app.openapi import example_of
 from app.reading import account_read, account_texts, scan
 from app.routing import traits
 from app.runtime import Runtime
-from content.greppable import needs_view
-from content.lines import LinePage, LinePager
-from content.matches import Match
-from content.search import Grep
+from content.reading.grep import Grep
+from content.reading.greppable import needs_view
+from content.reading.lines import LinePage, LinePager
+from content.reading.matches import Match
 from domain.errors import BadPattern, RangeNotSatisfiable, ResultNotFound
 from domain.handles import parse_handle
 from domain.results import Measure, StoredResult

@@ -4,8 +4,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from content.numbering import Numbered
 from content.outline.headings import clip
+from content.text.line_numbers import Numbered
 
 _FILES = 200
 _ELEMENTS = 24

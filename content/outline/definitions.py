@@ -7,10 +7,10 @@ from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
-from content.numbering import Numbered, unnumbered
 from content.outline.languages import Language
 from content.outline.literals import TOKENS
 from content.outline.syntaxes import SYNTAXES, Nesting, Syntax
+from content.text.line_numbers import Numbered, unnumbered
 
 _LOOKED_AT = 512 * 1024
 # One call of the regular expression engine holds the interpreter: it sees no more than this.

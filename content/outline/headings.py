@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from content.numbering import Numbered
+from content.text.line_numbers import Numbered
 
 _ENTRIES = 200
 _CLIP = 160

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from enum import StrEnum
 
-from content.numbering import unnumbered
+from content.text.line_numbers import unnumbered
 
 
 class Language(StrEnum):

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Iterator
 
-from content import cut
 from content.kinds import Kind, sniff
-from content.numbering import Numbered, unnumbered
 from content.outline.counts import elements, hits, log_span, table
 from content.outline.definitions import definitions
 from content.outline.headings import headings, html_headings, paragraphs
 from content.outline.json_shape import json_shape, records_shape
 from content.outline.languages import Language, language_of
+from content.text import cut
+from content.text.line_numbers import Numbered, unnumbered
 
 _LOOKED_AT = 1024 * 1024
 _MOST = 200

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import anyio
 import anyio.to_thread
 
-from content import cut
+from content.text import cut
 from domain.errors import ContextExceeded
 from domain.llm import LlmTokens, Message, ModelTerms, Prompt, Reply, Role, ToolCall
 from extraction.fences import inside, outside

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import anyio
 import anyio.to_thread
 
-from content.tokens import TokenMeter
+from content.tokens.encodings import TokenMeter
 from domain.extraction import LlmUsage
 from domain.llm import LlmCall, LlmTokens, Message, ModelTerms, Prompt, Reply
 from domain.ports import Clock, Tokenizer

@@ -16,10 +16,10 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Struct
 
+from content.data.jmespath import Query as Expression
+from content.data.slices import Slice, slice_of
+from content.data.values import read_value
 from content.kinds import Kind
-from content.query import Query as Expression
-from content.slices import Slice, slice_of
-from content.values import read_value
 from domain.errors import InvalidField, QueryTooCostly
 
 MEMORY_BYTES = 320 << 20

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from content.passages import Passage
+from content.passages.passages import Passage
 from extraction.source import Source
 
 GAP = "[...]\n"

@@ -5,8 +5,8 @@ import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
-from content.passages import Passage, split
-from content.words import searchable
+from content.passages.passages import Passage, split
+from content.passages.words import searchable
 
 _STOP_EVERY = 256
 _PAGE = 4096

@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass
 from itertools import pairwise
 
-from content.patterns import Pattern
-from content.words import pieces
+from content.passages.words import pieces
+from content.reading.patterns import Pattern
 from domain.errors import BadPattern
 
 _MOST_CHARS = 2000

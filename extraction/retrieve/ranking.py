@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import nlargest
 
-from content.passages import Passage
+from content.passages.passages import Passage
 from extraction.retrieve.index import PassageIndex
 from extraction.retrieve.instruction import ParsedInstruction
 from extraction.retrieve.similar_words import similar_words

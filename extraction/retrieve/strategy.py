@@ -6,11 +6,11 @@ from functools import partial
 
 from anyio.to_thread import run_sync
 
-from content import cut
-from content.opaque import is_binary, opaque
+from content.binary import is_binary, opaque
 from content.outline import outline
 from content.outline.extent import extent
-from content.passages import Passage
+from content.passages.passages import Passage
+from content.text import cut
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
 from extraction import bodies
 from extraction.prompts import NOTHING_FOUND

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from content.meter import Meter
-from content.tokens import load_encoding
+from content.tokens.encodings import load_encoding
+from content.tokens.meter import Meter
 from domain.errors import InvalidUtf8
 from domain.results import Measure
 

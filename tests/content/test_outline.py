@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from content import cut
 from content.kinds import Kind, sniff
 from content.outline import outline, structure
-from content.preview import Preview, preview
+from content.text import cut
+from content.text.preview import Preview, preview
 
 LOG = b"".join(
     b"2024-05-01T10:00:%02dZ %s request\n" % (i, b"ERROR" if i % 7 == 0 else b"INFO") for i in range(50)

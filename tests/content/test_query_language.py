@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from content.query import Query
-from content.slices import slice_of
+from content.data.jmespath import Query
+from content.data.slices import slice_of
 from domain.errors import InvalidField, QueryTooCostly
 
 ROWS = [

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from content.search import Grep, GrepPage
+from content.reading.grep import Grep, GrepPage
 from domain.errors import BadPattern
 
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from content.kinds import Kind, sniff
-from content.tokens import load_encoding
+from content.tokens.encodings import load_encoding
 from domain.extraction import Span
 from extraction.chunking import Chunk, halves, lines_of, plan
 from extraction.source import Source

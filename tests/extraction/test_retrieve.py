@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from content.opaque import opaque
-from content.passages import split
+from content.binary import opaque
+from content.passages.passages import split
 from domain.extraction import Answer, ExtractStatus, Gap, Mode, Span
 from extraction import ladder
 from extraction.retrieve import excerpts

@@ -3,7 +3,7 @@
 from collections import deque
 from dataclasses import dataclass, field
 
-from content import cut
+from content.text import cut
 
 LINE_BYTES = 2000
 _SIDE_CHARS = 400

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from content import cut
+from content.text import cut
 
 
 @dataclass(frozen=True, slots=True)

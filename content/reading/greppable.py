@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 from typing import Protocol
 
-from content import cut
-from content.structure import Structure
+from content.reading.json_lines import Structure
+from content.text import cut
 
 LONG_LINE = 2000
 _BLOCK = 64 * 1024

@@ -3,7 +3,7 @@
 import msgspec
 from msgspec import Raw, Struct
 
-from content import cut
+from content.text import cut
 from domain.errors import InvalidField, QueryTooCostly
 
 _encode = msgspec.json.Encoder().encode

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from content import cut
+from content.text import cut
 
 
 class Preview(StrEnum):

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from content import members, sections
 from content.kinds import sniff
-from content.places import Place
+from content.passages import json_members, text_sections
+from content.passages.boundaries import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,9 @@ def _places(data: bytes, tool_name: str) -> Iterator[Place]:
     if not data:
         return iter(())
     kind = sniff(data, tool_name)
-    if members.fits(data, kind):
-        return members.places(data)
-    return sections.places(data, kind)
+    if json_members.fits(data, kind):
+        return json_members.places(data)
+    return text_sections.places(data, kind)
 
 
 def _passage(data: bytes, place: Place, end: int, line: int) -> Passage:

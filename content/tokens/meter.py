@@ -2,8 +2,8 @@
 
 import hashlib
 
-from content.tokens import TokenMeter
-from content.utf8 import Utf8Chunks, decoded
+from content.text.utf8 import Utf8Chunks, decoded
+from content.tokens.encodings import TokenMeter
 from domain.ports import Tokenizer
 from domain.results import Measure
 

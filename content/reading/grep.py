@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from content.matches import LINE_BYTES, SIDE_BYTES, Match, MatchPage, around
-from content.patterns import Pattern
+from content.reading.matches import LINE_BYTES, SIDE_BYTES, Match, MatchPage, around
+from content.reading.patterns import Pattern
 
 MAX_CONTEXT = 50
 _SLICE = 256 * 1024

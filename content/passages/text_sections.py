@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain, islice
 
 from content.kinds import Kind
-from content.places import AIM, LEAST, MOST, Place, cut_between
+from content.passages.boundaries import AIM, LEAST, MOST, Place, cut_between
 
 Cut = Callable[[bytes, int], int]
 Mark = tuple[int, int, str]

@@ -6,7 +6,7 @@ from functools import cache
 from splintr import AnyTokenizer
 from splintr import Tokenizer as Splintr
 
-from content.sampling import Sample
+from content.tokens.sampling import Sample
 from domain.errors import ConfigError
 from domain.ports import Tokenizer
 

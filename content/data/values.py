@@ -4,8 +4,8 @@ import json
 import re
 from collections.abc import Callable
 
+from content.data.tables import read_table
 from content.kinds import Kind, sniff
-from content.tables import read_table
 from domain.errors import NotQueryable
 
 _SPACE = re.compile(r"[ \t\r\n]*")

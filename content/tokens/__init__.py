@@ -1,0 +1,1 @@
+"""Tokens: encodings, exact counts, estimates by sampling."""
