@@ -11,7 +11,7 @@ from starlette.responses import StreamingResponse
 from app.errors import encoded, problem_of
 from app.extractor import Watch
 from domain.errors import InternalError, SpillgateError
-from extraction.task import Progress
+from extraction.task.task import Progress
 
 T = TypeVar("T")
 

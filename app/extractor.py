@@ -18,9 +18,10 @@ from domain.extraction import Answer, Coverage, ExtractStatus, Mode, Question
 from domain.llm import LlmCall
 from domain.ports import Charge, Entered, Receipt
 from domain.results import StoredResult
-from extraction import frames, ladder
-from extraction.source import Source
-from extraction.task import ExtractionLimits, Progress, Task
+from extraction import ladder
+from extraction.task import frames
+from extraction.task.source import Source
+from extraction.task.task import ExtractionLimits, Progress, Task
 from policies.book import Terms
 from policies.facts import Policy
 

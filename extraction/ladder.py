@@ -8,10 +8,13 @@ import anyio
 
 from domain.errors import ModelError
 from domain.extraction import Answer, ExtractStatus, Mode
-from extraction import bodies, full_chunked, pace, read_grep, truncate
+from extraction import truncate
+from extraction.full_chunked import strategy as full_chunked
+from extraction.read_grep import strategy as read_grep
 from extraction.retrieve import strategy as retrieve
-from extraction.source import Source
-from extraction.task import StrategyFailed, Task
+from extraction.task import bodies, pace
+from extraction.task.source import Source
+from extraction.task.task import StrategyFailed, Task
 
 Strategy = Callable[[Task], Awaitable[Answer]]
 

@@ -2,8 +2,8 @@
 
 from content.text import cut
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
-from extraction.source import Source
-from extraction.task import Task
+from extraction.task.source import Source
+from extraction.task.task import Task
 
 _MARKER = "\n... [{n} bytes truncated; head + tail kept] ...\n"
 

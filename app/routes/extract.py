@@ -32,7 +32,7 @@ from domain.errors import (
 )
 from domain.extraction import Answer, Coverage, ExtractStatus, LlmUsage, Mode, Question, Span
 from domain.handles import parse_handle
-from extraction import frames
+from extraction.task import frames
 
 router = APIRouter(tags=["extract"])
 

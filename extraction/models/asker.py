@@ -74,7 +74,7 @@ class _Call:
 
 
 class Asker:
-    """Implements extraction.task.Asking over at least one lane, in the lanes' order."""
+    """Implements extraction.task.task.Asking over at least one lane, in the lanes' order."""
 
     def __init__(
         self,

@@ -12,9 +12,9 @@ import anyio.to_thread
 from content.text import cut
 from domain.errors import ContextExceeded
 from domain.llm import LlmTokens, Message, ModelTerms, Prompt, Reply, Role, ToolCall
-from extraction.fences import inside, outside
-from extraction.final_report import closing, opening
-from extraction.prompts import GREP_TOOL, NOTHING_FOUND, READ_TOOL
+from extraction.prompts.fences import inside, outside
+from extraction.prompts.final_report import closing, opening
+from extraction.prompts.prompts import GREP_TOOL, NOTHING_FOUND, READ_TOOL
 
 Line = tuple[int, str]
 

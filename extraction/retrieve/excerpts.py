@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from content.passages.passages import Passage
-from extraction.source import Source
+from extraction.task.source import Source
 
 GAP = "[...]\n"
 

@@ -12,7 +12,7 @@ from domain.extraction import Span
 from domain.ports import ResultStore
 from domain.results import StoredResult
 from extraction.retrieve.index import PassageIndex
-from extraction.source import Source
+from extraction.task.source import Source
 
 MAX_BYTES = 128 << 20
 

@@ -12,14 +12,14 @@ from content.outline.extent import extent
 from content.passages.passages import Passage
 from content.text import cut
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
-from extraction import bodies
-from extraction.prompts import NOTHING_FOUND
+from extraction.prompts.prompts import NOTHING_FOUND
 from extraction.retrieve import excerpts
 from extraction.retrieve.index import PassageIndex
 from extraction.retrieve.instruction import ParsedInstruction, parse
 from extraction.retrieve.ranking import Ranked, rank
-from extraction.source import Source
-from extraction.task import Progress, StrategyFailed, Task
+from extraction.task import bodies
+from extraction.task.source import Source
+from extraction.task.task import Progress, StrategyFailed, Task
 
 MOST_BYTES = 64 << 20
 """Larger data is not read into memory."""

@@ -13,10 +13,10 @@ from domain.extraction import LlmUsage, Span
 from domain.handles import Handle
 from domain.llm import Message, ModelTerms, Prompt, Reply, ToolCall
 from domain.results import Measure, StoredResult
-from extraction.fences import inside
-from extraction.final_report import closing, opening
-from extraction.source import Source
-from extraction.task import ExtractionLimits, Progress, Task
+from extraction.prompts.fences import inside
+from extraction.prompts.final_report import closing, opening
+from extraction.task.source import Source
+from extraction.task.task import ExtractionLimits, Progress, Task
 from storage.memory import MemoryStore
 
 Play = Callable[[Prompt], Reply | ModelError | Awaitable[Reply]]

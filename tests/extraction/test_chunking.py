@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from content.kinds import Kind, sniff
 from content.tokens.encodings import load_encoding
 from domain.extraction import Span
-from extraction.chunking import Chunk, halves, lines_of, plan
-from extraction.source import Source
+from extraction.full_chunked.chunking import Chunk, halves, lines_of, plan
+from extraction.task.source import Source
 
 pytestmark = pytest.mark.anyio
 

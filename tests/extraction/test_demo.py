@@ -11,11 +11,13 @@ from domain.errors import ContextExceeded
 from domain.extraction import Answer, Gap
 from domain.llm import LlmTokens, Message, ModelTerms, Prompt, Reply, Role, ToolCall
 from domain.ports import Model
-from extraction import full_chunked, prompts, read_grep
-from extraction.final_report import parse
+from extraction.full_chunked import strategy as full_chunked
 from extraction.models.demo import DemoModel
-from extraction.prompts import NOTHING_FOUND, Document, Finding, Part
-from extraction.task import Task
+from extraction.prompts import prompts
+from extraction.prompts.final_report import parse
+from extraction.prompts.prompts import NOTHING_FOUND, Document, Finding, Part
+from extraction.read_grep import strategy as read_grep
+from extraction.task.task import Task
 
 pytestmark = pytest.mark.anyio
 

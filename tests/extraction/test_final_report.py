@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extraction.final_report import closing, new_nonce, opening, parse
+from extraction.prompts.final_report import closing, new_nonce, opening, parse
 
 NONCE = "4be1c07a99d2f365"
 OPEN, CLOSE = opening(NONCE), closing(NONCE)

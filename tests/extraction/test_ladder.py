@@ -13,8 +13,8 @@ from domain.extraction import Answer, ExtractStatus, LlmUsage, Mode, Span
 from domain.llm import ModelTerms, Prompt, Reply
 from extraction import ladder
 from extraction.models.demo import DemoModel
-from extraction.source import Source
-from extraction.task import ExtractionLimits
+from extraction.task.source import Source
+from extraction.task.task import ExtractionLimits
 from tests.extraction.acting import Actor, Kept, calling, reporting, said, stored_text, task_of
 from tests.virtual_time import VIRTUAL_TIME
 

@@ -14,10 +14,10 @@ from content.kinds import Kind
 from content.tokens.encodings import load_encoding
 from domain.extraction import Gap
 from domain.llm import Message, Role, ToolSpec
-from extraction import prompts
-from extraction.fences import fenced, inside, neutralised, outside
-from extraction.final_report import closing, opening, parse
-from extraction.prompts import NOTHING_FOUND, Document, Finding, Part
+from extraction.prompts import prompts
+from extraction.prompts.fences import fenced, inside, neutralised, outside
+from extraction.prompts.final_report import closing, opening, parse
+from extraction.prompts.prompts import NOTHING_FOUND, Document, Finding, Part
 
 NONCE = "4be1c07a99d2f365"
 DOCUMENT = Document("read_log", '{"path": "/var/log/ü.log"}', 123_456, 2_345, 33_000, "log")

@@ -20,8 +20,8 @@ from extraction.retrieve import index as passage_index
 from extraction.retrieve import strategy as retrieve
 from extraction.retrieve.index import PassageIndex, Stopped
 from extraction.retrieve.index_cache import IndexCache
-from extraction.source import Source
-from extraction.task import StrategyFailed
+from extraction.task.source import Source
+from extraction.task.task import StrategyFailed
 from tests.extraction.acting import stored_text, task_of
 
 pytestmark = pytest.mark.anyio

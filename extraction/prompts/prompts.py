@@ -8,8 +8,8 @@ from content.text import cut
 from domain.extraction import Gap
 from domain.llm import Message, Role, ToolSpec
 from domain.results import StoredResult
-from extraction.fences import fence, fenced, neutralised
-from extraction.final_report import closing, opening
+from extraction.prompts.fences import fence, fenced, neutralised
+from extraction.prompts.final_report import closing, opening
 
 PROMPT_VERSION = 1
 """Goes up with every change that may change an answer; part of what a finding is kept under."""

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from content.kinds import Kind
-from content.records import best_cut
-from extraction.source import Source
+from extraction.full_chunked.record_boundaries import best_cut
+from extraction.task.source import Source
 
 # Of the budget, kept free: tokens are not spread evenly, and a cut is not exactly where it was wished.
 _MARGIN = 0.1

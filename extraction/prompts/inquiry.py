@@ -12,9 +12,10 @@ from content.kinds import Kind, sniff
 from domain.errors import ModelBadReply, StorageError
 from domain.extraction import Span
 from domain.llm import Message, ModelTerms, Prompt, Reply, Role
-from extraction import bodies, final_report, prompts, windows
-from extraction.prompts import Document
-from extraction.task import Asking, StrategyFailed, Task
+from extraction.prompts import final_report, prompts
+from extraction.prompts.prompts import Document
+from extraction.task import bodies, windows
+from extraction.task.task import Asking, StrategyFailed, Task
 
 _HEAD_BYTES = 8 * 1024
 

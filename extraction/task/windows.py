@@ -1,7 +1,7 @@
 """How a model's window is divided: what may be read, what may be answered, what stays free."""
 
 from domain.llm import ModelTerms
-from extraction.task import StrategyFailed
+from extraction.task.task import StrategyFailed
 
 _MOST_OUTPUT = 16_384
 _MOST_BUFFER = 8_192

@@ -8,13 +8,15 @@ import anyio
 
 from domain.errors import ModelError
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
-from extraction import bodies, chunking, pace, prompts, reducing, windows
-from extraction.chunking import Chunk
-from extraction.inquiry import Inquiry, inquire
-from extraction.map_phase import Mapped, MapPhase, Piece, pieces, too_little
-from extraction.prompts import NOTHING_FOUND, Finding
-from extraction.source import Source
-from extraction.task import Progress, StrategyFailed, Task
+from extraction.full_chunked import chunking, reduce
+from extraction.full_chunked.chunking import Chunk
+from extraction.full_chunked.map import Mapped, MapPhase, Piece, pieces, too_little
+from extraction.prompts import prompts
+from extraction.prompts.inquiry import Inquiry, inquire
+from extraction.prompts.prompts import NOTHING_FOUND, Finding
+from extraction.task import bodies, pace, windows
+from extraction.task.source import Source
+from extraction.task.task import Progress, StrategyFailed, Task
 
 _CAPPED = "the session's cap of model calls"
 
@@ -95,7 +97,7 @@ async def _concluded(inquiry: Inquiry, mapped: Sequence[Mapped], coverage: Cover
         return _answer(task, _nothing(task, findings, coverage.missing), coverage, *warnings)
     try:
         with anyio.fail_after(pace.seconds_left(inquiry.asking) - pace.MARGIN_SECONDS):
-            body = await reducing.merged(inquiry, relevant, _lost(mapped))
+            body = await reduce.merged(inquiry, relevant, _lost(mapped))
         return _answer(task, body, coverage, *warnings)
     except TimeoutError:
         reason = pace.LATE

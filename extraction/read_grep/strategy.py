@@ -6,10 +6,11 @@ from dataclasses import replace
 from domain.errors import ContextExceeded
 from domain.extraction import Answer, Coverage, ExtractStatus, Mode
 from domain.llm import Message, Prompt, Reply, Role, ToolSpec
-from extraction import bodies, final_report, pace, prompts, windows
-from extraction.inquiry import Inquiry, Report, inquire
-from extraction.task import Progress, StrategyFailed, Task
-from extraction.tools import Tools
+from extraction.prompts import final_report, prompts
+from extraction.prompts.inquiry import Inquiry, Report, inquire
+from extraction.read_grep.tools import Tools
+from extraction.task import bodies, pace, windows
+from extraction.task.task import Progress, StrategyFailed, Task
 
 MAX_TURNS = 15
 MAX_CALLS = 10

@@ -7,11 +7,12 @@ import anyio.to_thread
 
 from domain.errors import ContextExceeded
 from domain.extraction import Gap
-from extraction import bodies, final_report, pace, prompts, windows
-from extraction.inquiry import Inquiry, built
-from extraction.prompts import Finding, Part
-from extraction.task import Progress
-from extraction.together import together
+from extraction.prompts import final_report, prompts
+from extraction.prompts.inquiry import Inquiry, built
+from extraction.prompts.prompts import Finding, Part
+from extraction.task import bodies, pace, windows
+from extraction.task.task import Progress
+from extraction.task.together import together
 
 # Of one finding's heading and fence.
 _FRAME_TOKENS = 100

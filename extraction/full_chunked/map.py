@@ -8,12 +8,14 @@ import anyio
 
 from domain.errors import ContextExceeded, ModelError
 from domain.llm import Message
-from extraction import chunking, final_report, pace, prompts
-from extraction.chunking import Chunk
-from extraction.inquiry import Inquiry, Report, built
-from extraction.prompts import Part
-from extraction.task import Progress
-from extraction.together import together
+from extraction.full_chunked import chunking
+from extraction.full_chunked.chunking import Chunk
+from extraction.prompts import final_report, prompts
+from extraction.prompts.inquiry import Inquiry, Report, built
+from extraction.prompts.prompts import Part
+from extraction.task import pace
+from extraction.task.task import Progress
+from extraction.task.together import together
 
 # Of the time, for the reduce.
 _RESERVED_SHARE = 0.25

@@ -1,6 +1,6 @@
 """How an extraction's time is divided: the strategy's part of it, and what is kept for the fallback."""
 
-from extraction.task import Asking
+from extraction.task.task import Asking
 
 LATE = "the deadline passed"
 

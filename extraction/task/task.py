@@ -8,7 +8,7 @@ from typing import Protocol
 from domain.extraction import LlmUsage
 from domain.llm import ModelTerms, Prompt, Reply
 from extraction.retrieve.index_cache import IndexCache
-from extraction.source import Source
+from extraction.task.source import Source
 
 
 class StrategyFailed(Exception):

@@ -14,8 +14,8 @@ from content.reading.matches import LINE_BYTES, Match
 from content.text import cut
 from domain.errors import BadPattern
 from domain.llm import ToolCall
-from extraction import prompts
-from extraction.source import Source
+from extraction.prompts import prompts
+from extraction.task.source import Source
 
 _BLOCK = 1 << 20
 _INLINE_BYTES = 1 << 14

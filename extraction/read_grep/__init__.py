@@ -1,0 +1,1 @@
+"""read-grep: a sub-agent with two tools, Read and Grep, on one stored result."""
