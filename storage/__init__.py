@@ -11,9 +11,6 @@ from storage.disk import DiskStore
 from storage.disk_root import Root
 from storage.memory import MemoryStore
 from storage.memory_ledger import MemoryLedger
-from storage.redis_client import open_redis
-from storage.redis_ledger import RedisLedger
-from storage.redis_store import RedisStore
 from storage.sqlite import SqliteLedger
 
 Opener = TypeVar("Opener")
@@ -60,6 +57,10 @@ async def _open_disk(url: str, *, clock: Clock, retention_seconds: float, max_by
 
 
 async def _open_redis(url: str, *, clock: Clock, retention_seconds: float, max_bytes: int) -> ResultStore:
+    # redis-py is imported only where a URL asks for it.
+    from storage.redis.connection import open_redis
+    from storage.redis.store import RedisStore
+
     return RedisStore(open_redis(url), clock=clock, retention_seconds=retention_seconds, max_bytes=max_bytes)
 
 
@@ -88,6 +89,9 @@ async def _open_sqlite(
 async def _open_redis_ledger(
     url: str, *, clock: Clock, session_retention_seconds: float, entry_retention_seconds: float
 ) -> Ledger:
+    from storage.redis.connection import open_redis
+    from storage.redis.ledger import RedisLedger
+
     return RedisLedger(
         open_redis(url),
         clock=clock,

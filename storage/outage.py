@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from domain.errors import StorageError, StoreBusy, StoreFull, StoreUnavailable
-from storage.redis_patience import renew_patience
+from storage.redis.connection import renew_patience
 
 T = TypeVar("T")
 PAUSE_SECONDS = 0.5

@@ -11,9 +11,6 @@ from samples import ENTRY_RETENTION, RETENTION, FakeClock, OpenLedger, OpenStore
 from domain.ports import Ledger, ResultStore
 from domain.results import Durability
 from storage import open_ledger, open_store
-from storage.fallback_ledger import FallbackLedger
-from storage.fallback_store import FallbackStore
-from storage.outage import Outage
 
 # Before a space: what stands first, in front of a spool.
 STORES = {
@@ -21,21 +18,18 @@ STORES = {
     "disk": "disk://{path}/store",
     "redis": "{redis}",
     "cluster": "{cluster}",
-    "fallback": "{redis} disk://{path}/spool",
 }
 DURABILITY = {
     "memory": Durability.MEMORY,
     "disk": Durability.DISK,
     "redis": Durability.AOF,
     "cluster": Durability.AOF,
-    "fallback": Durability.AOF,
 }
 LEDGERS = {
     "memory": "memory:",
     "sqlite": "sqlite://{path}/ledger/ledger.db",
     "redis": "{redis}",
     "cluster": "{cluster}",
-    "fallback": "{redis} sqlite://{path}/spool/ledger.db",
 }
 
 
@@ -122,12 +116,12 @@ async def _open_store(url: str, clock: FakeClock, max_bytes: int) -> ResultStore
         await open_store(one, clock=clock, retention_seconds=RETENTION, max_bytes=max_bytes)
         for one in url.split()
     ]
-    return FallbackStore(first, *spools, Outage()) if spools else first
+    return first
 
 
 async def _open_ledger(url: str, clock: FakeClock) -> Ledger:
     first, *spools = [await _open_one_ledger(one, clock) for one in url.split()]
-    return FallbackLedger(first, *spools, Outage()) if spools else first
+    return first
 
 
 async def _open_one_ledger(url: str, clock: FakeClock) -> Ledger:

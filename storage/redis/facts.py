@@ -1,13 +1,11 @@
-"""What a Redis server says of itself, as far as keeping what it is given depends on it."""
+"""What a Redis server says about its durability and its eviction."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from domain.results import Durability
 
-_LINE = re.compile(rb"^([a-z_]+):(.*?)\r?$", re.MULTILINE)
 _FIRST_WAITAOF = (7, 2)
 
 
@@ -46,7 +44,7 @@ class Facts:
             found.append(self.eviction)
         elif self.policy is None:
             found.append(
-                "Redis does not say whether it evicts: see to it that maxmemory-policy is noeviction."
+                "Redis does not say whether it evicts. Set maxmemory-policy noeviction."
             )
         if self.durability is Durability.MEMORY:
             found.append(
@@ -56,16 +54,13 @@ class Facts:
         return tuple(found)
 
 
-def facts_of(info: Any, config: Any, waits: bool) -> Facts:
-    """Of the replies to INFO and CONFIG GET appendfsync; an error in place of a reply is no answer. `waits`:
-    whether it may be waited for."""
-    said = dict(_LINE.findall(info)) if isinstance(info, bytes) else {}
-    version = tuple(int(part) for part in said.get(b"redis_version", b"").split(b".")[:2] if part.isdigit())
-    has_aof = said[b"aof_enabled"] == b"1" if b"aof_enabled" in said else None
-    fsync = config[1].decode() if isinstance(config, list) and len(config) > 1 else None
-    policy = said[b"maxmemory_policy"].decode() if b"maxmemory_policy" in said else None
+def facts_of(info: dict[str, Any], fsync: str | None, waits: bool) -> Facts:
+    """`info` is empty and `fsync` None where the server did not say. `waits`: whether a write may wait for its
+    append-only file."""
+    version = tuple(int(part) for part in str(info.get("redis_version", "")).split(".")[:2] if part.isdigit())
+    has_aof = bool(info["aof_enabled"]) if "aof_enabled" in info else None
     can_wait = waits and bool(has_aof) and fsync != "no" and version >= _FIRST_WAITAOF
-    return Facts(has_aof, fsync, policy, int(said.get(b"maxmemory", b"0")), can_wait)
+    return Facts(has_aof, fsync, info.get("maxmemory_policy"), int(info.get("maxmemory", 0)), can_wait)
 
 
 def worst_of(found: Sequence[Facts]) -> Facts:

@@ -1,4 +1,4 @@
-"""What goes wrong with Redis, said in our words: the one place where its errors become StorageError."""
+"""Driver errors of redis-py as StorageError."""
 
 import re
 
@@ -16,13 +16,14 @@ from redis.exceptions import TimeoutError as RedisTimeout
 
 from domain.errors import StorageError, StoreFull, StoreUnavailable
 
-DRIVER_ERRORS = (RedisError, RedisClusterException, OSError)
-"""All that a conversation with Redis may raise; a timeout of asyncio's is an OSError."""
+DRIVER_ERRORS = (RedisError, RedisClusterException, OSError, RuntimeError)
+"""What redis-py raises; a TimeoutError of asyncio is an OSError, and uvloop raises RuntimeError for a connection
+that the other side has closed."""
 
-_ON_THE_WAY = (OSError, RedisConnectionError, RedisClusterException, ClusterError, InvalidResponse)
+_ON_THE_WAY = (OSError, RuntimeError, RedisConnectionError, RedisClusterException, ClusterError, InvalidResponse)
 # A script's error names the code of the command that failed: first (Redis 7), or after a dash (before).
 _CODE = re.compile(r"(?:^|-)([A-Z]{3,})\b")
-# So Redis says of a command that a script may not run for its user: until 7.0, and from 7.2 on.
+# Redis 7.0 and earlier, and 7.2 and later, of a command that the user may not run in a script.
 _DENIED_IN_SCRIPT = ("The user executing the script can't", "ACL failure in script")
 _FOR_NOW = {
     "READONLY": "it is a read-only replica",
@@ -38,12 +39,21 @@ _FOR_NOW = {
 }
 
 
+_UNREACHABLE = (OSError, RuntimeError, RedisConnectionError, RedisTimeout, RedisClusterException)
+
+
+def is_unreachable(error: BaseException) -> bool:
+    """True where no server answered, so that the next operation would wait in vain, too."""
+    return isinstance(error, _UNREACHABLE) and not isinstance(error, AuthenticationError | AuthorizationError)
+
+
 def translated(error: BaseException) -> StorageError:
     """`error` is one of DRIVER_ERRORS. Never carries its text: that may hold keys and addresses."""
     denied = any(words in str(error) for words in _DENIED_IN_SCRIPT)
     if denied or isinstance(error, AuthenticationError | AuthorizationError | NoPermissionError):
         return StoreUnavailable(
-            "Redis refuses the user or password of its URL, or that user may not run a command. Mend it."
+            "Redis rejected the user or password of its URL, or that user may not run a command. Check the "
+            "URL and the ACL."
         )
     if isinstance(error, RedisTimeout | TimeoutError):
         return StoreUnavailable("Redis did not answer in time; nothing is certain to be kept. Try again.")
