@@ -7,24 +7,27 @@ BIN := $(VENV)/bin
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# The virtual environment is made anew when a lock file or pyproject.toml changed.
-$(VENV)/.run: requirements.lock pyproject.toml
+# The virtual environment is rebuilt when a lock file or pyproject.toml changed.
+$(VENV)/.run: requirements.lock deploy/build.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info[:2] < (3, 14) else "Spillgate needs Python 3.11, 3.12 or 3.13. Try: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv --clear $(VENV)
 	@echo "Installing the locked dependencies into $(VENV) (half a minute, once) ..."
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@# Installs the spillgate command. Its build backend is needed only here.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --target $(VENV)/build -r deploy/build.lock
+	PYTHONPATH=$(VENV)/build $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@rm -rf $(VENV)/build
 	@touch $@
 
 $(VENV)/.dev: requirements-dev.lock $(VENV)/.run
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@touch $@
 
 run: $(VENV)/.run ## Serve on 127.0.0.1:8377 (disk + SQLite; settings from SPILLGATE_*)
-	$(BIN)/python -m app.cli serve
+	$(BIN)/spillgate serve
 
 run-demo: $(VENV)/.run ## Serve with the built-in demo model: extraction without a key
-	SPILLGATE_LLM_BASE_URL=scripted: SPILLGATE_LLM_MODELS=demo $(BIN)/python -m app.cli serve
+	SPILLGATE_LLM_BASE_URL=scripted: SPILLGATE_LLM_MODELS=demo $(BIN)/spillgate serve
 
 test: $(VENV)/.dev ## Run the whole test suite, a real redis-server included
 	@sh tests/install_redis.sh
@@ -66,7 +69,7 @@ lock: $(VENV)/.dev ## Resolve the locked dependencies anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o requirements.lock pyproject.toml
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group dev -c requirements.lock -o requirements-dev.lock pyproject.toml
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/interop/requirements.lock tests/interop/requirements.in
-	echo hatchling | uv pip compile --quiet --universal --python-version 3.13 --generate-hashes --no-emit-index-url --no-header --no-annotate -c requirements-dev.lock -o deploy/build.lock -
+	printf 'editables\nhatchling\n' | uv pip compile --quiet --universal --python-version 3.13 --generate-hashes --no-emit-index-url --no-header --no-annotate -o deploy/build.lock -
 
 deploy/secrets/keys:
 	sh deploy/new-key.sh

@@ -6,7 +6,7 @@ from msgspec import Raw, UnsetType
 from starlette.responses import Response
 
 from app.wire import BudgetOut, MeasureOut, ResultOut
-from domain.budget import Budget
+from domain.budget import Budget, ReportWarning
 from domain.decisions import Outcome, OutcomeKind
 from domain.results import Measure
 
@@ -25,11 +25,31 @@ class JsonAnswer(Response):
         ]
 
 
-def result_out(outcome: Outcome, content: Raw | UnsetType, warnings: tuple[str, ...]) -> ResultOut:
+_REPORT_WARNINGS = {
+    ReportWarning.NEW_RUN: (
+        "The usage report has a lower `turn` than the one before and was not sent before: it was applied as "
+        "the start of a new run, with nothing reserved. Use one session for each run."
+    ),
+    ReportWarning.TURN_CHANGED: (
+        "`used_tokens` differs from the report before of the same `turn`: it was applied, and the reserved "
+        "tokens were kept. Count `turn` up when the context changes."
+    ),
+    ReportWarning.NOT_APPLIED: (
+        "This call was answered before, so its usage report was not applied. Send new reports with new calls."
+    ),
+}
+
+
+def report_warnings(warning: ReportWarning | None) -> tuple[str, ...]:
+    return () if warning is None else (_REPORT_WARNINGS[warning],)
+
+
+def result_out(outcome: Outcome, content: Raw | UnsetType, repairs: tuple[str, ...]) -> ResultOut:
+    """`repairs` say how the content that was governed differs from the content that was sent."""
     return ResultOut(
         outcome=outcome.kind.value,
         content=content,
-        complete=outcome.kind is OutcomeKind.PASS and not warnings,
+        complete=outcome.kind is OutcomeKind.PASS and not repairs,
         trigger=None if outcome.trigger is None else outcome.trigger.value,
         handle=None if outcome.handle is None else str(outcome.handle),
         measure=measure_out(outcome.measure),
@@ -39,7 +59,7 @@ def result_out(outcome: Outcome, content: Raw | UnsetType, warnings: tuple[str, 
         durability=None if outcome.durability is None else outcome.durability.value,
         degraded=outcome.degraded,
         entry_id=outcome.entry_id,
-        warnings=warnings,
+        warnings=(*repairs, *report_warnings(outcome.report_warning)),
     )
 
 

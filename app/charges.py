@@ -43,7 +43,7 @@ def charge_of(governing: Governing, decision: Decision, fingerprint: str, rt: Ru
     result, session, terms, measure = governing
     text, handle = decision.text, decision.handle
     tokens = measure.tokens if text is None else decision.tokens
-    server, tool = split_tool_name(result.tool_name)
+    server, tool = split_tool_name(result.tool_name, result.tool_namespace)
     entry = AccountingEntry(
         id=rt.new_entry_id(),
         type=EntryType.TOOL,
@@ -64,6 +64,9 @@ def charge_of(governing: Governing, decision: Decision, fingerprint: str, rt: Ru
         outcome=decision.kind,
         model=result.model or session.model,
         provider=result.provider,
+        tool_call_id=result.call_id,
+        turn=session.turn if result.context is None else result.context.turn,
+        tool_kind=result.tool_kind,
         details=_details(decision, measure, handle),
     )
     return Charge(
@@ -83,7 +86,7 @@ def _details(decision: Decision, measure: Measure, handle: Handle | None) -> Ent
     return EntryDetails(
         tool_output_handle=str(handle) if handle else None,
         tool_output_reason=None if decision.text is None else decision.trigger,
-        truncated=decision.kind in (OutcomeKind.TRUNCATE, OutcomeKind.CAP),
+        truncated=decision.text is not None,
         bytes=measure.bytes,
         lines=measure.lines,
         tokens=measure.tokens,

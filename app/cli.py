@@ -83,9 +83,9 @@ def _settings(options: argparse.Namespace) -> Settings:
 
 
 def _serve(options: argparse.Namespace) -> int:
+    from app.edge.server import serve
     from app.main import create_app
     from app.policy_files import load_policies
-    from app.serving import serve
 
     settings = _settings(options)
     load_policies(settings)

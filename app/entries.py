@@ -7,7 +7,7 @@ from domain.results import StoredResult
 
 def entry_about(rt: Runtime, stored: StoredResult, kind: EntryType, timestamp: int) -> AccountingEntry:
     """A new line, to be filled with what was done and what it cost."""
-    server, tool = split_tool_name(stored.tool_name)
+    server, tool = split_tool_name(stored.tool_name, stored.tool_namespace)
     return AccountingEntry(
         id=rt.new_entry_id(),
         type=kind,

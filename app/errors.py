@@ -1,52 +1,32 @@
-"""Errors as problem+json (RFC 9457): one table from the error tree to HTTP, and the handlers that use it."""
+"""Errors as problem+json (RFC 9457), and the handlers that answer with them."""
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from http import HTTPStatus
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
+from app.routing import RouteTable
 from domain import errors
+from domain.unknown_keys import unknown_key
 
 MEDIA_TYPE = "application/problem+json"
-RETRY_AFTER = {"Retry-After": "1"}
 CLIENT_GONE = 499
 
-_TABLE: dict[type[errors.SpillgateError], tuple[int, str, Mapping[str, str]]] = {
-    errors.BadRequest: (400, "Malformed request", {}),
-    errors.Unauthorized: (401, "API key needed", {"WWW-Authenticate": "Bearer"}),
-    errors.Forbidden: (403, "Not allowed", {}),
-    errors.NotFound: (404, "Not found", {}),
-    errors.Conflict: (409, "In flight", {}),
-    errors.Gone: (410, "Ended or expired", {}),
-    errors.BodyTooLarge: (413, "Body too large", {}),
-    errors.UnsupportedMedia: (415, "Unsupported media type", {}),
-    errors.RangeNotSatisfiable: (416, "Range not satisfiable", {}),
-    errors.InvalidField: (422, "Invalid field", {}),
-    errors.NotQueryable: (422, "Not queryable", {}),
-    errors.QueryTooCostly: (422, "Query too costly", {}),
-    errors.SpillgateError: (500, "Internal error", {}),
-    errors.Incomplete: (502, "Incomplete", {}),
-    errors.Overloaded: (503, "Overloaded", RETRY_AFTER),
-    errors.Draining: (503, "Shutting down", RETRY_AFTER),
-    errors.StorageError: (503, "Store unavailable", RETRY_AFTER),
-    errors.StoreFull: (507, "Store full", {}),
+_OF_STATUS: dict[int, type[errors.SpillgateError]] = {
+    404: errors.NotFound,
+    405: errors.MethodNotAllowed,
+    413: errors.BodyTooLarge,
 }
-
-_STATUS_DETAILS = {
-    400: "The body could not be read as what its Content-Type says.",
-    404: "There is no such route. GET /docs lists them.",
-    405: "This route does not take that method; the Allow header lists those it takes.",
-    500: "Something failed on our side; the log says where. Keep your copy and try again.",
-}
-_STATUS_NAMES = {400: "malformed", 500: "internal_error"}
+"""What the framework refuses by a bare status."""
 
 _WRITE_ROUTES = frozenset({("POST", "/results")})
 
@@ -69,19 +49,37 @@ class Problem(msgspec.Struct, omit_defaults=True):
 _encode = msgspec.json.Encoder().encode
 
 
-def body_of(
-    status: int,
-    title: str,
-    code: str,
-    detail: str,
+def problem_of(
+    error: errors.SpillgateError,
     instance: str = "",
-    retryable: bool = False,
     stored: bool | None = None,
     rules: list[dict[str, str]] | None = None,
-) -> bytes:
-    """The JSON of one problem."""
-    kind = f"/docs/errors#{code}"
-    return _encode(Problem(kind, title, status, detail, instance, code, retryable, stored, rules))
+) -> Problem:
+    """`instance` is a path template: never what the caller sent."""
+    return Problem(
+        type=f"/docs/errors#{error.code}",
+        title=error.title,
+        status=error.status,
+        detail=error.detail,
+        instance=instance,
+        code=error.code,
+        retryable=error.retryable,
+        stored=stored,
+        errors=rules,
+    )
+
+
+def headers_of(error: errors.SpillgateError) -> dict[str, str]:
+    """The headers that an error's answer has by its class, except Allow."""
+    if isinstance(error, errors.Unauthorized):
+        return {"WWW-Authenticate": "Bearer"}
+    if isinstance(error, errors.RangeNotSatisfiable):
+        return {"Content-Range": f"bytes */{error.size}"}
+    return {"Retry-After": "1"} if error.status == HTTPStatus.SERVICE_UNAVAILABLE else {}
+
+
+def encoded(problem: Problem) -> bytes:
+    return _encode(problem)
 
 
 def stored_of(method: str, path: str) -> bool | None:
@@ -89,52 +87,28 @@ def stored_of(method: str, path: str) -> bool | None:
     return False if (method, path) in _WRITE_ROUTES else None
 
 
-def _answer_to(kind: type[errors.SpillgateError]) -> tuple[int, str, Mapping[str, str]]:
-    return next(_TABLE[parent] for parent in kind.__mro__ if parent in _TABLE)
-
-
-def answered_with(kind: type[errors.SpillgateError]) -> tuple[int, str]:
-    """Status and title of an error's answer."""
-    return _answer_to(kind)[:2]
-
-
-def problem(error: errors.SpillgateError, instance: str, stored: bool | None = None) -> Response:
-    """The answer to an error of ours. `instance` is a path template: never what the caller sent."""
-    status, title, headers = _answer_to(type(error))
-    if isinstance(error, errors.RangeNotSatisfiable):
-        headers = {"Content-Range": f"bytes */{error.size}"}
-    body = body_of(status, title, error.code, error.detail, instance, error.retryable, stored)
-    return Response(body, status, headers, MEDIA_TYPE)
-
-
-def status_code_name(status: int) -> str:
-    """The `code` of a bare status."""
-    return _STATUS_NAMES.get(status) or HTTPStatus(status).phrase.lower().replace(" ", "_")
-
-
-def problem_of_status(
-    status: int, instance: str, stored: bool | None, headers: Mapping[str, str] | None = None
+def problem(
+    error: errors.SpillgateError,
+    instance: str,
+    stored: bool | None = None,
+    *,
+    headers: Mapping[str, str] | None = None,
+    rules: list[dict[str, str]] | None = None,
 ) -> Response:
-    """The answer to what the framework refuses by a bare status."""
-    title = HTTPStatus(status).phrase
-    detail = _STATUS_DETAILS.get(status, f"{title}.")
-    body = body_of(status, title, status_code_name(status), detail, instance, status >= 500, stored)
-    return Response(body, status, headers, MEDIA_TYPE)
+    """The answer to an error of ours."""
+    body = encoded(problem_of(error, instance, stored, rules))
+    return Response(body, error.status, {**headers_of(error), **(headers or {})}, MEDIA_TYPE)
 
 
 def template_of(request: Request) -> str:
     """The path template of the route that matched, `/results/{handle}`; "" when none did."""
-    path: str | None = getattr(request.scope.get("route"), "path_format", None)
-    return (path or "").replace(":path}", "}")
+    path: str = getattr(request.scope.get("route"), "path_format", "")
+    return path
 
 
-def _ignore(code: str) -> None:
-    pass
-
-
-def install(app: FastAPI, refused: Callable[[str], None] = _ignore) -> "Handlers":
+def install(app: FastAPI, routes: RouteTable, refused: Callable[[str], None]) -> "Handlers":
     """Registers the handlers; each error's code is told to `refused`."""
-    handlers = Handlers(app, refused)
+    handlers = Handlers(app, routes, refused)
     app.add_exception_handler(errors.SpillgateError, handlers.on_ours)
     app.add_exception_handler(RequestValidationError, handlers.on_validation)
     app.add_exception_handler(HTTPException, handlers.on_status)
@@ -146,15 +120,14 @@ def install(app: FastAPI, refused: Callable[[str], None] = _ignore) -> "Handlers
 class Handlers:
     """One method an exception class; each answers a problem."""
 
-    def __init__(self, app: FastAPI, refused: Callable[[str], None]) -> None:
+    def __init__(self, app: FastAPI, routes: RouteTable, refused: Callable[[str], None]) -> None:
         self._app = app
+        self._routes = routes
         self._refused = refused
 
     async def on_ours(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, errors.SpillgateError)
-        self._refused(error.code)
-        instance = template_of(request)
-        return problem(error, instance, stored_of(request.method, instance))
+        return self._answer(request, error)
 
     async def on_status(self, request: Request, error: Exception) -> Response:
         # FastAPI wraps whatever is raised while it reads a body.
@@ -164,40 +137,38 @@ class Handlers:
         if isinstance(cause, ClientDisconnect):
             return await self.on_gone(request, cause)
         assert isinstance(error, HTTPException)
-        headers = error.headers
-        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-            methods = self._methods(request.scope["path"])
-            headers = {"Allow": ", ".join(sorted(methods))} if methods else headers
-        return self._of_status(request, error.status_code, headers)
-
-    def _methods(self, path: str) -> set[str]:
-        """Of every route that the path matches: Starlette names those of the first alone."""
-        routes: list[APIRoute] = getattr(self._app.state, "routes", [])
-        return {name for route in routes if route.path_regex.match(path) for name in route.methods or ()}
+        otherwise = errors.InternalError if error.status_code >= 500 else errors.BadRequest
+        kind = _OF_STATUS.get(error.status_code, otherwise)
+        allowed = self._routes.methods(request.scope["path"]) if kind is errors.MethodNotAllowed else ()
+        return self._answer(request, kind(), {"Allow": ", ".join(allowed)} if allowed else None)
 
     async def on_gone(self, request: Request, error: Exception) -> Response:
-        # Nobody is left to read it, and it is no failure of ours.
+        # No client is left to read it, and the service did not fail.
         return Response(status_code=CLIENT_GONE)
 
     async def on_failure(self, request: Request, error: Exception) -> Response:
         # Logged by the server, to which Starlette passes it on after this answer.
-        return self._of_status(request, 500, None)
+        return self._answer(request, errors.InternalError())
 
     async def on_validation(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
+        if any(each["type"] == "json_invalid" for each in error.errors()):
+            return self._answer(request, errors.BadRequest("The body is not well-formed JSON."))
+        rules = [_broken_rule(each, self._declared, request) for each in error.errors()[:20]]
+        detail = "; ".join(f"{rule['field']}: {rule['rule']}" for rule in rules) + "."
+        return self._answer(request, errors.InvalidField(detail), rules=rules)
+
+    def _answer(
+        self,
+        request: Request,
+        error: errors.SpillgateError,
+        headers: Mapping[str, str] | None = None,
+        rules: list[dict[str, str]] | None = None,
+    ) -> Response:
+        self._refused(error.code)
         instance = template_of(request)
         stored = stored_of(request.method, instance)
-        if any(each["type"] == "json_invalid" for each in error.errors()):
-            wrong = errors.BadRequest("The body is not well-formed JSON.")
-            self._refused(wrong.code)
-            return problem(wrong, instance, stored)
-        self._refused(errors.InvalidField.code)
-        return _invalid(error, self._declared, instance, stored)
-
-    def _of_status(self, request: Request, status: int, headers: Mapping[str, str] | None) -> Response:
-        self._refused(status_code_name(status))
-        instance = template_of(request)
-        return problem_of_status(status, instance, stored_of(request.method, instance), headers)
+        return problem(error, instance, stored, headers=headers, rules=rules)
 
     @cached_property
     def _declared(self) -> frozenset[str]:
@@ -206,19 +177,36 @@ class Handlers:
 
 # Messages of these rules hold nothing but what the schema says; others may quote the value.
 _PLAIN_RULES = frozenset(
-    """bool_parsing bool_type dict_type enum extra_forbidden finite_number float_parsing float_type
+    """bool_parsing bool_type dict_type enum finite_number float_parsing float_type
     greater_than greater_than_equal int_from_float int_parsing int_type less_than less_than_equal list_type
     literal_error missing string_pattern_mismatch string_too_long string_too_short string_type""".split()  # noqa: SIM905
 )
 
 
-def _invalid(
-    error: RequestValidationError, names: frozenset[str], instance: str, stored: bool | None
-) -> Response:
-    rules = [{"field": _field(each["loc"], names), "rule": _rule(each)} for each in error.errors()[:20]]
-    detail = "; ".join(f"{rule['field']}: {rule['rule']}" for rule in rules) + "."
-    body = body_of(422, "Invalid field", errors.InvalidField.code, detail, instance, False, stored, rules)
-    return Response(body, 422, None, MEDIA_TYPE)
+def _broken_rule(found: dict[str, Any], names: frozenset[str], request: Request) -> dict[str, str]:
+    """The field of the schema, and the rule that it breaks."""
+    location = found["loc"]
+    if found["type"] == "extra_forbidden":
+        known = _keys_at(request.scope.get("route"), location[1:-1])
+        return {"field": _field(location[:-1], names), "rule": unknown_key(str(location[-1]), known)}
+    kind: str = found["type"]
+    return {"field": _field(location, names), "rule": found["msg"] if kind in _PLAIN_RULES else kind}
+
+
+def _keys_at(route: object, path: tuple[int | str, ...]) -> list[str]:
+    """The keys of the object at `path` of the route's JSON body."""
+    field = route.body_field if isinstance(route, APIRoute) else None
+    model = _model_in(field.field_info.annotation) if field else None
+    for part in path:
+        if model is not None and isinstance(part, str):
+            model = _model_in(model.model_fields[part].annotation)
+    return list(model.model_fields) if model else []
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(_model_in, get_args(annotation))), None)
 
 
 def _field(location: tuple[int | str, ...], names: frozenset[str]) -> str:
@@ -229,11 +217,6 @@ def _field(location: tuple[int | str, ...], names: frozenset[str]) -> str:
             break
         place.append(str(part))
     return ".".join(place)
-
-
-def _rule(found: dict[str, Any]) -> str:
-    kind: str = found["type"]
-    return found["msg"] if kind in _PLAIN_RULES else kind
 
 
 def _declared_names(schema: Any) -> list[str]:

@@ -1,54 +1,27 @@
 """GET /docs/errors: what each problem's `type` points to."""
 
 import html
-from collections.abc import Iterator
-from typing import NamedTuple
 
-from app.errors import answered_with
-from app.refusals import REFUSALS
-from domain.errors import Gone, SpillgateError, StorageError
+from domain.errors import every_error
 
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Spillgate: errors</title>
-<style>body{{font:16px/1.5 system-ui;max-width:60rem;margin:2rem auto;padding:0 1rem}}
+<style>body{{font:16px/1.5 system-ui;max-width:75rem;margin:2rem auto;padding:0 1rem}}
 td,th{{text-align:left;padding:.3rem .8rem;border-bottom:1px solid #ccc}}:target{{background:#ffd}}</style>
 <h1>Errors</h1>
 <p>Every error is <code>application/problem+json</code>. Programs go by <code>code</code>; people read
-<code>detail</code>, which says what to do. <code>retryable</code>: the same request may work later.
-<code>stored: false</code>: the caller still holds the only copy. What was sent is never repeated.</p>
-<table><tr><th>code<th>status<th>title<th>retryable</tr>
+<code>detail</code>, which says what to do in the case at hand. <code>retryable</code>: the same request may
+work later. <code>stored: false</code>: the caller still holds the only copy. No value that was
+sent is repeated.</p>
+<table><tr><th>code<th>status<th>title<th>retryable<th>what to do</tr>
 {rows}
 </table></html>
 """
 
 
 def page() -> str:
-    rows = {row.code: row for row in (*_ours(), *_SERVERS)}
     lines = [
-        f'<tr id="{row.code}"><td><code>{row.code}</code><td>{row.status}<td>{html.escape(row.title)}'
-        f"<td>{'yes' if row.retryable else 'no'}</tr>"
-        for row in sorted(rows.values())
+        f'<tr id="{kind.code}"><td><code>{kind.code}</code><td>{kind.status}<td>{html.escape(kind.title)}'
+        f"<td>{'yes' if kind.retryable else 'no'}<td>{html.escape(kind.advice)}</tr>"
+        for kind in sorted(every_error(), key=lambda kind: (kind.status, kind.code))
     ]
     return _PAGE.format(rows="\n".join(lines))
-
-
-class _Row(NamedTuple):
-    status: int
-    title: str
-    code: str
-    retryable: bool
-
-
-_NEVER_ALONE = (Gone, StorageError)
-
-
-_SERVERS = [_Row(one.status, one.title, one.code, one.retryable) for one in REFUSALS] + [
-    _Row(405, "Method not allowed", "method_not_allowed", False),
-    _Row(500, "Internal error", "internal_error", True),
-]
-
-
-def _ours(kind: type[SpillgateError] = SpillgateError) -> Iterator[_Row]:
-    for child in kind.__subclasses__():
-        if child not in _NEVER_ALONE:
-            yield _Row(*answered_with(child), child.code, child.retryable)
-        yield from _ours(child)

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from starlette.responses import StreamingResponse
 
-from app.errors import problem, problem_of_status
+from app.errors import encoded, problem_of
 from app.runs import Watch
-from domain.errors import SpillgateError
+from domain.errors import InternalError, SpillgateError
 from extraction.task import Progress
 
 T = TypeVar("T")
@@ -40,9 +40,9 @@ async def _events(
         if fault is None:
             yield _event("result", result(working.result()))
         elif isinstance(fault, SpillgateError):
-            yield _event("error", json.loads(bytes(problem(fault, "/extract").body)))
+            yield _event("error", json.loads(encoded(problem_of(fault, "/extract"))))
         else:
-            yield _event("error", json.loads(bytes(problem_of_status(500, "/extract", None).body)))
+            yield _event("error", json.loads(encoded(problem_of(InternalError(), "/extract"))))
             # For the log.
             raise fault
     finally:

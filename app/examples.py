@@ -42,6 +42,7 @@ _SESSION = {
     "created_at": 1763712000000,
     "last_used_at": 1763712060000,
     "expires_at": 1763798460000,
+    "warnings": [],
 }
 
 _ENTRY = {
@@ -64,14 +65,21 @@ _ENTRY = {
     "outcome": "store",
     "model": None,
     "provider": None,
+    "tool_call_id": "call_41",
+    "turn": 7,
+    "tool_kind": "shell",
+    "extract_id": None,
+    "mode": None,
     "strategy": None,
+    "fallback_reason": None,
+    "coverage": None,
     "stop_reason": None,
     "cost_usd": 0.0,
     "error": None,
     "details": {
         "tool_output_handle": _HANDLE,
         "tool_output_reason": "size_cap",
-        "truncated": False,
+        "truncated": True,
         "bytes": 481213,
         "lines": 6203,
         "tokens": 172904,
@@ -233,30 +241,4 @@ EXAMPLES: dict[str, Any] = {
         "rows": [{"group": "execute_shell", **_TOTAL}],
         "total": {"group": None, **_TOTAL},
     },
-}
-
-
-def _problem(status: int, code: str, title: str, detail: str, **more: Any) -> dict[str, Any]:
-    known = {"type": f"/docs/errors#{code}", "title": title, "status": status, "detail": detail}
-    return {**known, "instance": "/results", "code": code, "retryable": False, **more}
-
-
-PROBLEMS: dict[int, dict[str, Any]] = {
-    problem["status"]: problem
-    for problem in (
-        _problem(400, "malformed", "Malformed request", "The body is not well-formed JSON."),
-        _problem(401, "unauthorized", "Unauthorized", "Send `Authorization: Bearer <key>`."),
-        _problem(403, "forbidden", "Forbidden", "This Origin is not allowed."),
-        _problem(404, "result_not_found", "Not found", "No stored result has this handle."),
-        _problem(408, "body_timeout", "Request timeout", "The body stopped moving.", retryable=True),
-        _problem(409, "in_flight", "Conflict", "The session changed; send it again.", retryable=True),
-        _problem(410, "session_ended", "Gone", "This session has ended. PUT it to open it anew."),
-        _problem(413, "body_too_large", "Body too large", "Send at most 67108864 bytes.", stored=False),
-        _problem(415, "unsupported_media_type", "Unsupported media type", "Send JSON or text."),
-        _problem(416, "range_not_satisfiable", "Range not satisfiable", "The result has 481213 bytes."),
-        _problem(422, "invalid_field", "Invalid field", "`tool_name` is missing.", stored=False),
-        _problem(502, "incomplete", "Incomplete", "The answer would not rest on the whole result."),
-        _problem(503, "store_unavailable", "Unavailable", "Try again.", retryable=True, stored=False),
-        _problem(507, "store_full", "Storage full", "Delete results.", retryable=True, stored=False),
-    )
 }

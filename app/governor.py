@@ -10,6 +10,7 @@ from app.charges import PASSED, Decision, Governing, charge_of
 from app.replacement import Replacing, tries
 from app.runtime import Runtime
 from app.telemetry import log_stored
+from domain.budget import ReportWarning
 from domain.decisions import Outcome, OutcomeKind, Trigger
 from domain.errors import Conflict, IdempotencyKeyReused, SpillgateError, StorageError
 from domain.handles import Handle, new_handle, parse_handle
@@ -54,7 +55,7 @@ async def govern(
         viewed = None
         if body.is_viewed and entered.receipt is None:
             viewed, policy = await body.viewed(), view.bounded(policy)
-        call = _Call(governing, policy, body, viewed, rt, started, read_back)
+        call = _Call(governing, policy, body, viewed, rt, started, entered.warning, read_back)
         if entered.receipt is not None:
             return await call.replayed(entered.receipt)
         shown = measure if viewed is None else viewed.measure
@@ -78,6 +79,7 @@ class _Call(NamedTuple):
     viewed: Viewed | None
     rt: Runtime
     started: float
+    report_warning: ReportWarning | None
     read_back: Callable[[int], None] | None
 
     async def passed(self) -> Receipt | None:
@@ -180,6 +182,7 @@ class _Call(NamedTuple):
             replayed=receipt.replayed,
             durability=self._durability(handle),
             degraded=receipt.degraded or self.rt.is_spooled(self.body.durability),
+            report_warning=self.report_warning,
         )
         self.rt.metrics.governed(outcome, entry.tokens_out, perf_counter() - self.started)
         if receipt.text is not None or self.read_back is None:
@@ -220,4 +223,5 @@ class _Call(NamedTuple):
             stored_at=now,
             expires_at=now + self.rt.retention_ms,
             epoch=session.epoch,
+            tool_namespace=result.tool_namespace,
         )

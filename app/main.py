@@ -1,4 +1,4 @@
-"""The application: routes, errors and door around one runtime."""
+"""The application: routes, errors and admission around one runtime."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -9,14 +9,15 @@ from starlette.types import Lifespan, Receive, Scope, Send
 
 from app import __version__, errors, openapi
 from app.access import ApiKeys
-from app.door import Door
+from app.edge.access import Access
+from app.edge.request_body import BodyGate
 from app.queries import known_only
 from app.reload import follow_policies
 from app.routes import accounting, check, extract, health, query, results, sessions, stored, tools
+from app.routing import RouteTable
 from app.runtime import Runtime, open_runtime
 from app.settings import Settings
 from app.sweeper import sweep_forever
-from app.visit import BodyGate
 from domain.errors import ConfigError, StorageError, StoreFull, StoreUnavailable
 
 ROUTERS = (
@@ -32,11 +33,11 @@ ROUTERS = (
 )
 
 
-NOT_KEPT = frozenset({StorageError.code, StoreUnavailable.code, StoreFull.code})
+NOT_KEPT = frozenset({StoreUnavailable.code, StoreFull.code})
 
 
 class Spillgate(FastAPI):
-    """FastAPI behind the door. POST /results goes from the door to its function: routing and dependency
+    """FastAPI behind `Access`. POST /results goes from there straight to its function: routing and dependency
     machinery would cost a third of a small result's time. It is declared as a route all the same, for the
     OpenAPI document."""
 
@@ -55,18 +56,21 @@ class Spillgate(FastAPI):
         self.state.config_error = None
         self.state.gate = BodyGate(settings.max_body_bytes)
         keys = None if settings.api_keys_file is None else ApiKeys(settings.api_keys_file)
-        self._door = Door(
+        routes = RouteTable(self)
+        self._access = Access(
             self._inside,
             settings=settings,
+            routes=routes,
             keys=keys,
             draining=lambda: self.state.draining,
             gate=self.state.gate,
             refused=self.refused,
         )
-        errors.install(self, self.refused)
+        errors.install(self, routes, self.refused)
+        openapi.install(self, routes, needs_key=keys is not None)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._door(scope, receive, send)
+        await self._access(scope, receive, send)
 
     async def _inside(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == "/results" and scope["method"] == "POST":
@@ -103,7 +107,6 @@ def create_app(settings: Settings, runtime: Runtime | None = None) -> Spillgate:
     app.state.routes = [route for router in ROUTERS for route in router.routes]
     for router in ROUTERS:
         app.include_router(router, dependencies=[Depends(known_only)])
-    openapi.install(app)
     return app
 
 

@@ -7,7 +7,7 @@ from app.settings import PREFIX, Settings
 from domain.budget import Window
 from domain.errors import ConfigError
 from policies.book import PolicyBook, Profiles
-from policies.documents import PROFILES, PolicyDocument, from_toml
+from policies.documents import PolicyDocument, Profile, from_toml
 
 
 def load_policies(settings: Settings) -> PolicyBook:
@@ -30,10 +30,10 @@ def load_policies(settings: Settings) -> PolicyBook:
 
 def _profiles(settings: Settings) -> Profiles:
     """The size cap of the settings is the built-in profile's; the others have caps of their own."""
-    profiles = {name: [_packaged(f"profiles/{name}.toml", f"profile {name}")] for name in PROFILES}
+    profiles = {name: [_packaged(f"profiles/{name}.toml", f"profile {name}")] for name in Profile}
     if "max_bytes" in settings.model_fields_set:
         cap = PolicyDocument({"max_bytes": settings.max_bytes}, source=f"{PREFIX}MAX_BYTES")
-        profiles["ai-agent"].append(cap)
+        profiles[Profile.AI_AGENT].append(cap)
     return profiles
 
 

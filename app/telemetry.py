@@ -102,7 +102,7 @@ def log_stored(
 ) -> None:
     """A result was kept and not shown whole: the operator's cue that a tool is too chatty. Without a trigger
     its view caps left something out."""
-    namespace, _ = split_tool_name(result.tool_name)
+    namespace, _ = split_tool_name(result.tool_name, result.tool_namespace)
     reason = "view_caps" if trigger is None else trigger.value
     fields = {
         "tool": result.tool_name,

@@ -15,6 +15,8 @@ T = TypeVar("T")
 Data = bytes | bytearray | memoryview | Raw
 
 MAX_POLICY_BYTES = 8192
+MAX_CALL_ID = 256
+"""Characters of a tool_call_id or an Idempotency-Key. Each entry keeps it twice."""
 
 _QUOTE, _BRACKET = b'"['
 
@@ -26,7 +28,8 @@ PIECE_BYTES = 1 << 18
 """How much of a JSON string is unescaped at a time."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]*(?![\s\S])")]
-Label = Annotated[str, Meta(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*(?![\s\S])")]
+Model = Annotated[str, Meta(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*(?![\s\S])")]
+Label = Annotated[str, Meta(max_length=128, pattern=r"^[^\x00-\x1f\x7f]*(?![\s\S])")]
 Blocks = Annotated[list[Raw], Meta(max_length=10_000)]
 Content = Raw | str | list[Raw]
 Tokens = Annotated[int, Meta(ge=0, le=1_000_000_000)]
@@ -42,13 +45,14 @@ class UsageIn(Struct, forbid_unknown_fields=True, frozen=True):
 class _Result(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     tool_name: Name
     session_id: str = DEFAULT_SESSION
-    tool_call_id: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
+    tool_call_id: Annotated[str, Meta(min_length=1, max_length=MAX_CALL_ID)] | None = None
     tool_arguments: Raw | UnsetType = UNSET
     is_error: bool = False
     provider: Label | None = None
     tool_kind: Label | None = None
+    tool_namespace: Label | None = None
     latency_ms: Annotated[float, Meta(ge=0, le=1e12)] | None = None
-    model: Label | None = None
+    model: Model | None = None
     context: UsageIn | None = None
     policy: Raw | UnsetType = UNSET
 

@@ -16,10 +16,10 @@ from bench import corpus
 from domain.decisions import OutcomeKind
 from domain.handles import SessionKey
 from domain.results import ToolResult
-from policies.documents import PROFILES
+from policies.documents import Profile
 
 OUTCOMES = [{"on_oversize": kind.value} for kind in OutcomeKind if kind is not OutcomeKind.PASS]
-DESIGNS = [{"profile": name} for name in PROFILES]
+DESIGNS = [{"profile": name} for name in Profile]
 ALL = "all"
 
 Sums = dict[str, list[int]]

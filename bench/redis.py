@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import uvloop
 from tqdm import tqdm
 
-from app.serving import tune_memory
+from app.edge.server import tune_memory
 from bench import corpus, load
 from bench.servers import LOAD_CORE, pin, running
 from domain.handles import Handle

@@ -27,13 +27,16 @@ class GroupBy(StrEnum):
     MODEL = "model"
     TYPE = "type"
     DAY = "day"
+    STRATEGY = "strategy"
+    TOOL_KIND = "tool_kind"
 
 
 @dataclass(frozen=True, slots=True)
 class EntryDetails:
-    """`truncated_bytes` is the size of the text that was cut, `truncated_total` the rows that it had. Under a
-    policy that only observes, `observed_outcome` is what would have become of the result, and
-    `observed_tokens_saved` what that would have saved."""
+    """`truncated`: the model did not get the whole result, stored ones included; of an extraction, its answer
+    does not rest on the whole. `truncated_bytes` is the size of the text that was cut, `truncated_total` the
+    rows that it had. Under a policy that only observes, `observed_outcome` is what would have become of the
+    result, and `observed_tokens_saved` what that would have saved."""
 
     tool_output_handle: str | None = None
     tool_output_reason: str | None = None
@@ -51,7 +54,13 @@ class EntryDetails:
 class AccountingEntry:
     """`timestamp` is Unix ms, `latency` ms. `tokens_saved` is negative for what extraction, its model calls
     and reading back cost, so that sums are net; `tokens` are those of a model call. camelCase names are
-    those of the field's own accounting format."""
+    those of the field's own accounting format.
+
+    Of a tool entry: `tool_call_id` (or the Idempotency-Key), `tool_kind`, and the `turn` of its usage report
+    or else of its session. Of a model call: `extract_id`, the id of the entry of its extraction. Of an
+    extraction: the `mode` asked for, the `strategy` used, `fallback_reason` where it fell back, and
+    `coverage`, the share of the data (0 to 1) that the answer rests on.
+    """
 
     id: str
     type: EntryType
@@ -72,7 +81,14 @@ class AccountingEntry:
     outcome: OutcomeKind | None = None
     model: str | None = None
     provider: str | None = None
+    tool_call_id: str | None = None
+    turn: int | None = None
+    tool_kind: str | None = None
+    extract_id: str | None = None
+    mode: str | None = None
     strategy: str | None = None
+    fallback_reason: str | None = None
+    coverage: float | None = None
     stop_reason: str | None = None
     tokens: LlmTokens | None = None
     cost_usd: float = 0.0
@@ -139,10 +155,24 @@ class SummaryRow:
         )
 
 
-def split_tool_name(tool_name: str) -> tuple[str, str]:
-    """Server namespace and tool: `server/tool` and `mcp__server__tool` are told apart, else ("", name)."""
-    if tool_name.startswith("mcp__") and "__" in tool_name[5:]:
+def split_tool_name(tool_name: str, namespace: str | None = None) -> tuple[str, str]:
+    """Server namespace and tool. `mcp__ns__tool`, `ns__tool`, `mcp:ns/tool`, `rest:ns/tool` and `ns/tool` are
+    split; the namespace of any other name is "". A given `namespace` is used as it is."""
+    if namespace is not None:
+        return namespace, _without(namespace, tool_name)
+    if tool_name.startswith("mcp__"):
         server, _, tool = tool_name[5:].partition("__")
-        return server, tool
-    server, slash, tool = tool_name.rpartition("/")
-    return (server, tool) if slash else ("", tool_name)
+        return (server, tool) if server and tool else ("", tool_name)
+    server, _, tool = tool_name.removeprefix("mcp:").removeprefix("rest:").rpartition("/")
+    if not server:
+        server, _, tool = tool_name.partition("__")
+    return (server, tool) if server and tool else ("", tool_name)
+
+
+def _without(namespace: str, tool_name: str) -> str:
+    """The tool's own name, where the name begins with the namespace in one of its forms."""
+    for prefix, separator in (("mcp__", "__"), ("", "__"), ("mcp:", "/"), ("rest:", "/"), ("", "/")):
+        tool = tool_name.removeprefix(f"{prefix}{namespace}{separator}")
+        if tool and tool != tool_name:
+            return tool
+    return tool_name

@@ -1,6 +1,7 @@
 """Sessions and the tokens they may still take."""
 
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from domain.handles import SessionKey
 from domain.results import UsageReport
@@ -46,6 +47,18 @@ def next_epoch(epoch: int, ended_at: int) -> int:
     return max(epoch + 1, ended_at)
 
 
+REMEMBERED_REPORTS = 64
+"""Usage reports that a session remembers of its current run."""
+
+
+class ReportWarning(StrEnum):
+    """What a caller has to know about what became of its usage report."""
+
+    NEW_RUN = "new_run"
+    TURN_CHANGED = "turn_changed"
+    NOT_APPLIED = "not_applied"
+
+
 @dataclass(frozen=True, slots=True)
 class Session:
     """An agent's run. Window fields are None where the agent declared nothing.
@@ -53,7 +66,8 @@ class Session:
     `epoch` grows each time the id is opened again or emptied, so that a call or a result of an earlier life
     is not taken for one of this. It is 0 in the first life that the ledger knows of, later the time (Unix
     ms) at which the life before ended: so it grows even where the ledger forgot the session in between.
-    `policy` is the session's policy override as JSON text. Times are Unix ms.
+    `policy` is the session's policy override as JSON text. `reports` are the last REMEMBERED_REPORTS usage
+    reports with a turn of the current run, oldest first, each once. Times are Unix ms.
     """
 
     key: SessionKey
@@ -69,16 +83,28 @@ class Session:
     turn: int | None = None
     reserved_tokens: int = 0
     ended_at: int | None = None
+    reports: tuple[UsageReport, ...] = ()
 
     def budget(self, fallback: Window, required: bool) -> Budget:
-        """The budget in force: `fallback` fills what was not declared; `required` enforces it regardless."""
-        window = Window(
-            fallback.context_window if self.context_window is None else self.context_window,
-            fallback.buffer_tokens if self.buffer_tokens is None else self.buffer_tokens,
-            fallback.max_output_tokens if self.max_output_tokens is None else self.max_output_tokens,
-        )
+        """The budget in force: `fallback` fills what was not declared; `required` enforces it regardless.
+
+        Buffer and output that were not declared take at most a third of a declared window together.
+        """
+        window = fallback.context_window if self.context_window is None else self.context_window
+        declared, undeclared = 0, 0
+        for own, other in (
+            (self.buffer_tokens, fallback.buffer_tokens),
+            (self.max_output_tokens, fallback.max_output_tokens),
+        ):
+            if own is None:
+                undeclared += other
+            else:
+                declared += own
+        if self.context_window is not None:
+            undeclared = min(undeclared, window // 3)
+        limit = max(0, window - declared - undeclared)
         enforced = required or self.context_window is not None or self.used_tokens is not None
-        return Budget(window.limit_tokens, self.used_tokens or 0, self.reserved_tokens, enforced)
+        return Budget(limit, self.used_tokens or 0, self.reserved_tokens, enforced)
 
     @property
     def first_live_epoch(self) -> int:
@@ -86,19 +112,44 @@ class Session:
         session, the epoch in which it will be opened again."""
         return self.epoch if self.ended_at is None else next_epoch(self.epoch, self.ended_at)
 
-    def reported(self, report: UsageReport) -> "Session":
-        """The session after this report. The same report again changes nothing; nor does a latecomer of
-        an earlier turn. A new turn starts with nothing reserved."""
-        if report.turn is not None and self.turn is not None:
-            is_new = report.turn > self.turn
-        elif report.turn is not None:
-            is_new = True
-        else:
-            is_new = report.used_tokens != self.used_tokens
-        if not is_new:
-            return self
-        turn = self.turn if report.turn is None else report.turn
-        return replace(self, used_tokens=report.used_tokens, turn=turn, reserved_tokens=0)
+    def reported(self, report: UsageReport) -> "Reported":
+        """The session after this report; the same object where the report changes nothing.
+
+        - A higher turn, the first report, or, without a turn, changed usage: a new turn. `used_tokens` is set
+          and nothing is reserved.
+        - A report of this run again: the same turn, or a late one that counts into the current turn.
+        - A lower turn that was not reported before: a new run, with NEW_RUN.
+        - The current turn with other usage: `used_tokens` is set, `reserved_tokens` kept, with TURN_CHANGED.
+        """
+        if report.turn is None:
+            if report.used_tokens == self.used_tokens:
+                return Reported(self)
+            return Reported(replace(self, used_tokens=report.used_tokens, reserved_tokens=0))
+        if report in self.reports:
+            return Reported(self)
+        reserved, seen, warning = 0, self.reports, None
+        if self.turn is not None and report.turn < self.turn:
+            seen, warning = (), ReportWarning.NEW_RUN
+        elif self.turn == report.turn:
+            reserved = self.reserved_tokens
+            if report.used_tokens != self.used_tokens:
+                warning = ReportWarning.TURN_CHANGED
+        after = replace(
+            self,
+            used_tokens=report.used_tokens,
+            turn=report.turn,
+            reserved_tokens=reserved,
+            reports=(*seen, report)[-REMEMBERED_REPORTS:],
+        )
+        return Reported(after, warning)
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """A session after a usage report, and what the caller is to be warned of."""
+
+    session: Session
+    warning: ReportWarning | None = None
 
 
 @dataclass(frozen=True, slots=True)

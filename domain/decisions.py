@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from domain.budget import Budget
+from domain.budget import Budget, ReportWarning
 from domain.handles import Handle
 from domain.results import Durability, Measure
 
@@ -40,3 +40,4 @@ class Outcome:
     replayed: bool = False
     durability: Durability | None = None
     degraded: bool = False
+    report_warning: ReportWarning | None = None

@@ -1,4 +1,4 @@
-"""Every error Spillgate raises on purpose.
+"""Every error Spillgate raises on purpose, and the one table of what a caller is told of each.
 
 SpillgateError
 ├── BadRequest            malformed, or not for us
@@ -11,14 +11,20 @@ SpillgateError
 │   ├── NotQueryable      the result is no data that can be queried
 │   └── QueryTooCostly    it takes more time, memory or room than a query has
 ├── Unauthorized · Forbidden
-├── NotFound
+├── NotFound              no such route
 │   ├── ResultNotFound
 │   └── SessionNotFound
+├── MethodNotAllowed
+├── RequestTimeout
+│   ├── HeaderTimeout
+│   └── BodyTimeout
+├── Conflict              the session changed under a result on its way
 ├── Gone
 │   ├── ResultExpired
 │   └── SessionEnded
-├── Conflict              the session changed under a result on its way
-├── BodyTooLarge · UnsupportedMedia · RangeNotSatisfiable
+├── TooManySessions       the tenant has as many sessions as it may
+├── BodyTooLarge · UnsupportedMedia · RangeNotSatisfiable · HeadersTooLarge
+├── InternalError
 ├── Incomplete            the caller asked for all or nothing
 ├── Overloaded · Draining
 └── StorageError
@@ -33,127 +39,245 @@ ModelError                a call to a model failed: extraction falls back, a cli
 ConfigError               refuses to start; never reaches a client
 """
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 
 class SpillgateError(Exception):
-    """Carries a sentence for the caller that says what to do; never a piece of the caller's input."""
+    """Carries a sentence for the caller that says what to do; never a value that the caller sent.
+
+    `status` is HTTP's, `title` names the error, `advice` says what to do about any error of this class. The
+    answers, the OpenAPI document and the page of errors are made from these.
+    """
 
     code: ClassVar[str] = "error"
+    status: ClassVar[int] = 500
+    title: ClassVar[str] = "Internal error"
+    advice: ClassVar[str] = ""
     retryable: ClassVar[bool] = False
 
-    def __init__(self, detail: str) -> None:
-        super().__init__(detail)
-        self.detail = detail
+    def __init__(self, detail: str = "") -> None:
+        """`detail` is `advice` where none is given."""
+        self.detail = detail or self.advice
+        super().__init__(self.detail)
 
 
 class BadRequest(SpillgateError):
     code = "malformed"
+    status = 400
+    title = "Malformed request"
+    advice = "Send valid HTTP/1.1, and a body that is what its Content-Type says."
 
 
 class InvalidUtf8(BadRequest):
     code = "invalid_utf8"
+    advice = "Send the body in UTF-8."
 
 
 class HostNotAllowed(BadRequest):
     code = "host_not_allowed"
+    title = "Host not allowed"
+    advice = "Call by a name that SPILLGATE_ALLOWED_HOSTS lists; by default these are the loopback names."
 
 
 class BadPattern(BadRequest):
     code = "bad_pattern"
+    title = "Bad pattern"
+    advice = "Write the pattern in RE2 syntax, simpler where it is too costly, or search with literal=true."
 
 
 class InvalidField(SpillgateError):
     code = "invalid_field"
+    status = 422
+    title = "Invalid field"
+    advice = "Correct the field or query parameter that `detail` names; it also says which values are taken."
 
 
 class IdempotencyKeyReused(InvalidField):
     code = "idempotency_key_reused"
+    title = "Idempotency key reused"
+    advice = "Give each call its own tool_call_id or Idempotency-Key; repeat one only with the same content."
 
 
 class InvalidPolicy(InvalidField):
     code = "invalid_policy"
+    title = "Invalid policy"
+    advice = "Correct the policy key that `detail` names. docs/settings.md lists the keys."
 
 
 class NotQueryable(InvalidField):
     code = "not_queryable"
+    title = "Not queryable"
+    advice = "Query JSON, NDJSON, CSV or TSV only. Read any other result by its lines, or search it."
 
 
 class QueryTooCostly(InvalidField):
     code = "query_too_costly"
+    title = "Query too costly"
+    advice = "Select less: filter before you sort, join or expand."
 
 
 class Unauthorized(SpillgateError):
     code = "unauthorized"
+    status = 401
+    title = "API key needed"
+    advice = "Send a known API key: `Authorization: Bearer <key>`."
 
 
 class Forbidden(SpillgateError):
     code = "forbidden"
+    status = 403
+    title = "Not allowed"
+    advice = "Call from a page whose host SPILLGATE_ALLOWED_HOSTS lists, or from outside a browser."
 
 
 class NotFound(SpillgateError):
     code = "not_found"
+    status = 404
+    title = "Not found"
+    advice = "There is no such route. GET /openapi.json lists them."
 
 
 class ResultNotFound(NotFound):
     code = "result_not_found"
+    title = "Result not found"
+    advice = "Use the handle exactly as the handle message gave it, with the same API key."
 
 
 class SessionNotFound(NotFound):
     code = "session_not_found"
+    title = "Session not found"
+    advice = "Check the id. PUT opens a session; a first result does too."
+
+
+class MethodNotAllowed(SpillgateError):
+    code = "method_not_allowed"
+    status = 405
+    title = "Method not allowed"
+    advice = "Use a method that the Allow header lists."
+
+
+class RequestTimeout(SpillgateError):
+    status = 408
+    retryable = True
+
+
+class HeaderTimeout(RequestTimeout):
+    code = "header_timeout"
+    title = "Headers too slow"
+    advice = "The headers did not arrive in time. Try again."
+
+
+class BodyTimeout(RequestTimeout):
+    code = "body_timeout"
+    title = "Body too slow"
+    advice = "The body stopped arriving. Keep your copy and try again."
+
+
+class Conflict(SpillgateError):
+    code = "session_changed"
+    status = 409
+    title = "Session changed during the request"
+    advice = "The session was ended, opened again or used by the same call meanwhile. Send the request again."
+    retryable = True
 
 
 class Gone(SpillgateError):
-    code = "gone"
+    status = 410
 
 
 class ResultExpired(Gone):
     code = "result_expired"
+    title = "Result expired"
+    advice = "Call the tool again. SPILLGATE_RETENTION_SECONDS says how long a result is kept."
 
 
 class SessionEnded(Gone):
     code = "session_ended"
+    title = "Session ended"
+    advice = "Open the session again with PUT /sessions/{id}, or use another id."
 
 
-class Conflict(SpillgateError):
-    code = "in_flight"
+class TooManySessions(SpillgateError):
+    code = "too_many_sessions"
+    status = 429
+    title = "Too many sessions"
+    advice = (
+        "End sessions that are done with DELETE /sessions/{id}, wait until idle ones expire, or raise "
+        "SPILLGATE_MAX_SESSIONS."
+    )
     retryable = True
 
 
 class BodyTooLarge(SpillgateError):
     code = "body_too_large"
+    status = 413
+    title = "Body too large"
+    advice = "Send at most SPILLGATE_MAX_BODY_BYTES to /results, and at most 1 MiB elsewhere."
 
 
 class UnsupportedMedia(SpillgateError):
     code = "unsupported_media_type"
+    status = 415
+    title = "Unsupported media type"
+    advice = "Send application/json, uncompressed; to /results also text/* in UTF-8."
 
 
 class RangeNotSatisfiable(SpillgateError):
     code = "range_not_satisfiable"
+    status = 416
+    title = "Range not satisfiable"
+    advice = "Ask for a range within the result. Content-Range says how many bytes it has."
 
     def __init__(self, detail: str, size: int) -> None:
         super().__init__(detail)
         self.size = size
 
 
+class HeadersTooLarge(SpillgateError):
+    code = "headers_too_large"
+    status = 431
+    title = "Headers too large"
+    advice = "Send at most 16 KiB of headers and 8 KiB of request target."
+
+
+class InternalError(SpillgateError):
+    code = "internal_error"
+    status = 500
+    title = "Internal error"
+    advice = "The service failed; its log says where. Keep your copy and try again."
+    retryable = True
+
+
 class Incomplete(SpillgateError):
     code = "incomplete"
+    status = 502
+    title = "Incomplete"
+    advice = "Ask about less of the result, allow more time, or leave require_complete out."
 
 
 class Overloaded(SpillgateError):
     code = "overloaded"
+    status = 503
+    title = "Overloaded"
+    advice = "Too much is open or in memory at this moment. Keep your copy and try again."
     retryable = True
 
 
 class Draining(SpillgateError):
     code = "draining"
+    status = 503
+    title = "Shutting down"
+    advice = "Keep your copy and try again: another instance, or this one once it runs again, will answer."
     retryable = True
 
 
 class StorageError(SpillgateError):
     """A store or ledger could not do it; what it was given is not kept."""
 
-    code = "storage_error"
+    status = 503
+    title = "Store unavailable"
+    advice = "Keep your copy and try again. The log and GET /readyz say what is wrong."
     retryable = True
 
 
@@ -167,6 +291,20 @@ class StoreBusy(StoreUnavailable):
 
 class StoreFull(StorageError):
     code = "store_full"
+    status = 507
+    title = "Store full"
+    advice = (
+        "Delete results, or let the operator free disk space or raise SPILLGATE_STORAGE_MAX_BYTES or "
+        "SPILLGATE_LEDGER_MAX_BYTES."
+    )
+
+
+def every_error(kind: type[SpillgateError] = SpillgateError) -> Iterator[type[SpillgateError]]:
+    """The classes below `kind` that have a `code` of their own: the table of errors."""
+    for child in kind.__subclasses__():
+        if "code" in vars(child):
+            yield child
+        yield from every_error(child)
 
 
 class ModelError(Exception):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, SummaryRow
-from domain.budget import Budget, Session, SessionChange, Window
+from domain.budget import Budget, Reported, ReportWarning, Session, SessionChange, Window
 from domain.handles import Handle, SessionKey
 from domain.llm import ModelTerms, Prompt, Reply
 from domain.results import Durability, StoredResult, UsageReport
@@ -146,10 +146,32 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """The session as a call finds it; `receipt` when this very call was settled before."""
+    """The session as a call finds it; `receipt` when this very call was settled before. `warning` is about
+    the call's usage report."""
 
     session: Session
     receipt: Receipt | None = None
+    warning: ReportWarning | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerBounds:
+    """What one tenant may have in a ledger; 0 means no bound.
+
+    `sessions` counts those that are not ended. `bytes` counts entries, receipts, findings and every
+    remembered session, ended ones included: about what the backend keeps of them.
+    """
+
+    sessions: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerUsage:
+    """What the tenant that has most of it has, in the counts of LedgerBounds."""
+
+    sessions: int
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +182,13 @@ class SessionPage:
 
 class Ledger(Protocol):
     """Keeps sessions, budgets and the accounting. Every method is one atomic step, and each that changes
-    something is durable against a killed process when it returns. Driver errors arrive as StorageError."""
+    something is durable against a killed process when it returns. Driver errors arrive as StorageError.
+
+    Bounded per tenant by LedgerBounds. Past the bound of bytes, a new call (`enter`, `reserve`, `settle`),
+    `append` and the opening of a session raise StoreFull; past the bound of sessions, the opening of one more
+    raises TooManySessions; both with nothing changed. Everything else goes on: a call settled before is
+    answered, a session that is open takes reports and changes, and ends.
+    """
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -175,9 +203,10 @@ class Ledger(Protocol):
         fallback: Window,
         required: bool,
     ) -> Entered:
-        """A call arrives. A call settled before answers its receipt and its report is ignored; otherwise
-        the report is applied. An unknown session is answered as a fresh one, and written down only if
-        there is a report or, later, a charge. Raises SessionEnded."""
+        """A call that will be charged arrives. A call settled before answers its receipt, and a report that
+        would change the session is not applied, with NOT_APPLIED; otherwise the report is applied. An unknown
+        session is answered as a fresh one, and written down only if there is a report or, later, a charge.
+        Raises SessionEnded, StoreFull, TooManySessions."""
         ...
 
     async def reserve(self, charge: Charge) -> Receipt | None:
@@ -203,7 +232,7 @@ class Ledger(Protocol):
         """Opens or changes. An ended session starts again: `next_epoch`, nothing used or reserved."""
         ...
 
-    async def report(self, key: SessionKey, report: UsageReport) -> Session:
+    async def report(self, key: SessionKey, report: UsageReport) -> Reported:
         """Opens the session if need be. Raises SessionEnded."""
         ...
 
@@ -235,12 +264,16 @@ class Ledger(Protocol):
 
     async def keep_finding(self, key: SessionKey, epoch: int, name: str, text: str) -> None:
         """Keeps a text until the session ends, is emptied or is forgotten. Not kept, and no error, where
-        that has happened already."""
+        that has happened already, and past the bound of bytes."""
         ...
 
     async def sweep(self) -> list[SessionKey]:
         """Forgets idle sessions and entries past their retention. Answers the ended sessions that it
         still remembers, so that bodies left behind by a crash can be deleted."""
+        ...
+
+    async def usage(self) -> LedgerUsage:
+        """For the metrics: read from counters."""
         ...
 
     async def check(self) -> None:

@@ -39,7 +39,8 @@ class UsageReport:
 class ToolResult:
     """All that a caller says about one result, but for its content.
 
-    `tool_arguments` is the JSON or string exactly as sent. `policy` is a policy override as JSON text.
+    `tool_namespace` is the server's, None where the tool's name is to tell it. `tool_arguments` is the JSON
+    or string exactly as sent. `policy` is a policy override as JSON text.
     """
 
     key: SessionKey
@@ -49,6 +50,7 @@ class ToolResult:
     is_error: bool = False
     provider: str | None = None
     tool_kind: str | None = None
+    tool_namespace: str | None = None
     latency_ms: float | None = None
     model: str | None = None
     context: UsageReport | None = None
@@ -72,6 +74,7 @@ class StoredResult:
     stored_at: int
     expires_at: int
     epoch: int
+    tool_namespace: str | None = None
 
     @property
     def key(self) -> SessionKey:

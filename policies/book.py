@@ -1,19 +1,19 @@
 """The policies in force: layers over one another, looked up by tool."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 from domain.budget import Window
 from domain.errors import ConfigError, InvalidPolicy
-from policies.documents import CEILINGS, Keys, PolicyDocument, Value, from_json
+from policies.documents import CEILINGS, Keys, PolicyDocument, Profile, Value, from_json
 from policies.facts import Policy
 from policies.positions import Path
 
 _CACHED = 1024
 _STRAY = "`extract_models` may name none but the models of SPILLGATE_LLM_MODELS."
 
-Profiles = Mapping[str, Sequence[PolicyDocument]]
+Profiles = Mapping[Profile, Sequence[PolicyDocument]]
 """The layers of each profile, lowest first."""
 
 
@@ -151,7 +151,7 @@ class PolicyBook:
                 self.check_override(text)
                 for document in self._based(self._parsed(text)):
                     keys |= _within(keys, document.for_tool(tool_name))
-        return replace(Policy(), **keys)  # type: ignore[arg-type]
+        return Policy().model_copy(update=keys)
 
 
 def _within(operator: dict[str, Value], override: dict[str, Value]) -> dict[str, Value]:

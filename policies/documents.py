@@ -1,120 +1,73 @@
-"""Policy documents: TOML files and JSON overrides, checked key by key."""
+"""Policy documents: TOML files and JSON overrides, validated key by key."""
 
 import difflib
 import json
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Annotated
 
-from content.preview import Preview
+from pydantic import Field, ValidationError
+from pydantic_core import ErrorDetails
+
 from content.tokens import ENCODINGS
-from domain.decisions import OutcomeKind
 from domain.errors import ConfigError, InvalidPolicy
-from policies.decide import OUTCOMES
-from policies.facts import PolicyMode
+from policies.facts import Dollars, Policy, PolicyTable, ToolKeys, one_of, whole
 from policies.positions import Path, line_numbers
 
 Value = int | float | bool | str | tuple[str, ...]
 Keys = Mapping[str, Value]
-Checks = Mapping[str, Callable[[object], Value]]
-
-
-def _whole(low: int, high: int) -> Callable[[object], Value]:
-    def check(value: object) -> Value:
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise ValueError(f"must be a whole number from {low} to {high}")
-        return value
-
-    return check
-
-
-def _number(low: float, high: float) -> Callable[[object], Value]:
-    def check(value: object) -> Value:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-            raise ValueError(f"must be a number from {low:g} to {high:g}")
-        return float(value)
-
-    return check
-
-
-def _names(value: object) -> Value:
-    if not isinstance(value, list) or not all(isinstance(one, str) and 0 < len(one) <= 256 for one in value):
-        raise ValueError("must be a list of names")
-    if len(value) > _MOST_NAMES:
-        raise ValueError(f"must be a list of at most {_MOST_NAMES} names")
-    return tuple(value)
-
-
-def _one_of(enum: Callable[[str], Value], names: tuple[str, ...]) -> Callable[[object], Value]:
-    def check(value: object) -> Value:
-        if not isinstance(value, str) or value not in names:
-            near = difflib.get_close_matches(value, names, n=1) if isinstance(value, str) else []
-            nearest = f"; the nearest is {near[0]}" if near else ""
-            raise ValueError(f"must be one of {', '.join(names)}{nearest}")
-        return enum(value)
-
-    return check
-
-
-def _flag(value: object) -> Value:
-    if not isinstance(value, bool):
-        raise ValueError("must be true or false")
-    return value
-
-
-_MOST_NAMES = 32
-_TOKENS = _whole(0, 1_000_000_000)
-_PRICE = _number(0, 1_000_000)
-
-TOOL_KEYS: Checks = {
-    "on_oversize": _one_of(OutcomeKind, tuple(OUTCOMES)),
-    "max_bytes": _whole(0, 1_000_000),
-    "max_chars": _whole(0, 1_000_000),
-    "max_tokens": _whole(0, 1_000_000),
-    "head_chars": _whole(0, 250_000),
-    "keep": _flag,
-    "max_rows": _whole(0, 1_000_000),
-    "max_line_chars": _whole(0, 1_000_000),
-    "preview": _one_of(Preview, tuple(Preview)),
-    "preview_bytes": _whole(0, 65_536),
-    "bypass": _flag,
-    "max_chunks": _whole(1, 10_000),
-    "overlap_percent": _whole(0, 50),
-    "avg_line_bytes": _whole(0, 1_000_000_000),
-    "extract_models": _names,
-    "max_llm_calls": _whole(0, 1_000_000_000),
-    "max_llm_tokens": _whole(0, 1_000_000_000_000),
-    "max_llm_cost_usd": _PRICE,
-}
-DOCUMENT_KEYS: Checks = {"mode": _one_of(PolicyMode, tuple(PolicyMode))}
-"""What a document sets for every tool alike."""
 
 CEILINGS = ("max_llm_calls", "max_llm_tokens", "max_llm_cost_usd")
-"""What a session or a request may lower, never raise: 0 is no ceiling, so any other is lower."""
+"""Keys that a session or a request may lower but not raise. 0 means no ceiling."""
 
-MODEL_KEYS: Checks = {
-    "context_window": _TOKENS,
-    "max_output_tokens": _TOKENS,
-    "encoding": _one_of(str, ENCODINGS),
-    "input_price": _PRICE,
-    "output_price": _PRICE,
-    "cached_price": _PRICE,
-}
-SECTIONS = ("defaults", "tools", "models")
 
-PROFILES = ("ai-agent", "ouro", "claude-code", "oxide-code")
-"""Each is a document of its own, `profiles/NAME.toml`."""
+class Profile(StrEnum):
+    """Each is a document of its own, `profiles/NAME.toml`."""
 
-# Finding the nearest known name takes a while: not for each of thousands.
+    AI_AGENT = "ai-agent"
+    OURO = "ouro"
+    CLAUDE_CODE = "claude-code"
+    OXIDE_CODE = "oxide-code"
+
+
+class ModelKeys(PolicyTable):
+    """What a policy file may set for a model. None: not set. Prices in US dollars per million tokens."""
+
+    context_window: Annotated[int, whole(0, 1_000_000_000)] | None = None
+    max_output_tokens: Annotated[int, whole(0, 1_000_000_000)] | None = None
+    encoding: Annotated[str, one_of(*ENCODINGS)] | None = None
+    input_price: Dollars | None = None
+    output_price: Dollars | None = None
+    cached_price: Dollars | None = None
+
+
+class _Document(Policy):
+    """A document as it is written. Keys outside a section are defaults: the short form of an override."""
+
+    profile: Annotated[Profile, one_of(*Profile)] | None = None
+    defaults: ToolKeys = ToolKeys()
+    tools: dict[str, ToolKeys] = Field(default_factory=dict)
+    models: dict[str, ModelKeys] = Field(default_factory=dict)
+
+
+# Finding the nearest key is slow: only the first errors of a document are reported.
 _MOST_FAULTS = 20
 
-_TOP = (*DOCUMENT_KEYS, "profile", *SECTIONS)
-"""What stands at the top of a document alone."""
+_TOP = _Document.model_fields.keys() - ToolKeys.model_fields.keys()
+"""Keys that are valid at the top of a document only."""
 
-_profile = _one_of(str, PROFILES)
+_RULES = {
+    "model_type": "must be a table of keys",
+    "dict_type": "must be a table of tables: [{}.NAME]",
+    "tuple_type": "must be a list of names",
+    "bool_type": "must be true or false",
+    "int_type": "must be a whole number",
+}
+_SUBJECT = re.compile(r"^\w+ should\b")
 _WILD = re.compile(r"\[!?\]?[^\]]*\]|[*?]")
 _SYNTAX = re.compile(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", re.DOTALL)
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
@@ -128,7 +81,7 @@ class PolicyDocument:
     defaults: Keys = field(default_factory=dict)
     tools: Mapping[str, Keys] = field(default_factory=dict)
     models: Mapping[str, Keys] = field(default_factory=dict)
-    profile: str | None = None
+    profile: Profile | None = None
     source: str = ""
     lines: Mapping[Path, int] = field(default_factory=dict)
 
@@ -169,62 +122,50 @@ class _Fault:
     rule: str
 
 
-class _Reader:
-    """Reads a document to its end, and keeps the faults that it finds on the way."""
-
-    def __init__(self) -> None:
-        self.faults: list[_Fault] = []
-
-    def document(self, data: dict[str, Any]) -> PolicyDocument:
-        """Keys outside a section are defaults: the short form of an override."""
-        short = {name: value for name, value in data.items() if name not in (*SECTIONS, "profile")}
-        defaults = self._keys((), short, {**DOCUMENT_KEYS, **TOOL_KEYS}, (*_TOP, *TOOL_KEYS))
-        section = self._keys(("defaults",), data.get("defaults", {}), TOOL_KEYS)
-        for name in sorted(defaults.keys() & section.keys()):
-            self._fault(("defaults", name), "is set outside a section too: set it once")
-        return PolicyDocument(
-            {**defaults, **section},
-            self._tables("tools", data.get("tools", {}), TOOL_KEYS),
-            self._tables("models", data.get("models", {}), MODEL_KEYS),
-            str(self._value(("profile",), data["profile"], _profile)) if "profile" in data else None,
-        )
-
-    def _tables(self, section: str, tables: object, checks: Checks) -> dict[str, Keys]:
-        if not isinstance(tables, dict):
-            self._fault((section,), f"must be a table of tables: [{section}.NAME]")
-            return {}
-        return {name: self._keys((section, name), table, checks) for name, table in tables.items()}
-
-    def _keys(self, path: Path, table: object, checks: Checks, known: tuple[str, ...] = ()) -> Keys:
-        if not isinstance(table, dict):
-            self._fault(path, "must be a table of keys")
-            return {}
-        keys: dict[str, Value] = {}
-        for name, value in table.items():
-            if len(self.faults) >= _MOST_FAULTS:
-                break
-            if name in checks:
-                keys[name] = self._value((*path, name), value, checks[name])
-            else:
-                self._fault((*path, name), _unknown(name, known or tuple(checks)))
-        return keys
-
-    def _value(self, path: Path, value: object, check: Callable[[object], Value]) -> Value:
-        try:
-            return check(value)
-        except ValueError as error:
-            self._fault(path, str(error))
-            return ""
-
-    def _fault(self, path: Path, rule: str) -> None:
-        self.faults.append(_Fault(path, rule))
+def _read(data: object) -> tuple[PolicyDocument, list[_Fault]]:
+    """The document and its first errors. With an error the document is empty."""
+    try:
+        read = _Document.model_validate(data)
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_input=False)[:_MOST_FAULTS]
+        return PolicyDocument(), [_fault(one) for one in details]
+    short = {name: getattr(read, name) for name in Policy.model_fields.keys() & read.model_fields_set}
+    section = _set_keys(read.defaults)
+    document = PolicyDocument(
+        {**short, **section},
+        {glob: _set_keys(table) for glob, table in read.tools.items()},
+        {name: _set_keys(table) for name, table in read.models.items()},
+        read.profile,
+    )
+    twice = [
+        _Fault(("defaults", name), "is set outside a section too: set it once")
+        for name in short.keys() & section.keys()
+    ]
+    return document, twice
 
 
-def _unknown(name: str, known: tuple[str, ...]) -> str:
-    if name in _TOP:
+def _set_keys(table: PolicyTable) -> Keys:
+    """The keys that the document sets, without those that have their default."""
+    return table.model_dump(exclude_unset=True)
+
+
+def _fault(error: ErrorDetails) -> _Fault:
+    path = tuple(part for part in error["loc"] if isinstance(part, str))
+    if error["type"] == "extra_forbidden":
+        return _Fault(path, _unknown(path))
+    rule = _RULES.get(error["type"]) or _SUBJECT.sub("must", error["msg"])
+    return _Fault(path, rule.format(path[-1]) if path else rule)
+
+
+def _unknown(path: Path) -> str:
+    *section, name = path
+    if section and name in _TOP:
         return "stands at the top, before every section"
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"is not a key; {near[0]} is" if near else f"is not a key; keys are {', '.join(known)}"
+    table = ModelKeys if section[:1] == ["models"] else ToolKeys if section else _Document
+    near = difflib.get_close_matches(name, table.model_fields, n=1)
+    return (
+        f"is not a key; {near[0]} is" if near else f"is not a key; keys are {', '.join(table.model_fields)}"
+    )
 
 
 def from_toml(text: str, source: str) -> PolicyDocument:
@@ -236,10 +177,9 @@ def from_toml(text: str, source: str) -> PolicyDocument:
         raise ConfigError(_syntax(str(error), text, source)) from None
     except (ValueError, RecursionError):
         raise ConfigError(f"{source}: a number or a nesting in it is beyond all measure.") from None
-    reader = _Reader()
-    document = reader.document(data)
-    if reader.faults:
-        said = sorted((_line(lines, fault.path), fault) for fault in reader.faults)
+    document, faults = _read(data)
+    if faults:
+        said = sorted((_line(lines, fault.path), fault) for fault in faults)
         told = [f"{source}, line {line}: {'.'.join(one.path)} {one.rule}." for line, one in said]
         raise ConfigError("\n".join(told))
     return replace(document, source=source, lines=lines)
@@ -267,15 +207,14 @@ def from_json(text: str) -> PolicyDocument:
         raise InvalidPolicy("`policy` must be well-formed JSON.") from None
     if not isinstance(data, dict):
         raise InvalidPolicy("`policy` must be an object of policy keys.")
-    reader = _Reader()
-    document = reader.document(data)
-    if reader.faults:
-        raise InvalidPolicy(" ".join(dict.fromkeys(map(_unechoed, reader.faults))))
+    document, faults = _read(data)
+    if faults:
+        raise InvalidPolicy(" ".join(dict.fromkeys(map(_unechoed, faults))))
     return document
 
 
 def _unechoed(fault: _Fault) -> str:
-    """Only names that are ours: the caller's own could be anything."""
-    names = (*_TOP, *TOOL_KEYS, *MODEL_KEYS)
+    """The error without names that the caller chose, such as a glob."""
+    names = {*_Document.model_fields, *ModelKeys.model_fields}
     where = ".".join(("policy", *(part for part in fault.path if part in names)))
     return f"`{where}`: {fault.rule}."

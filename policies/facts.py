@@ -1,7 +1,12 @@
-"""What a rule may look at, and the thresholds that it holds against it."""
+"""What a rule may look at, and the policy keys, each with its type, its bounds and its default."""
 
+import difflib
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 from content.preview import Preview
 from domain.budget import Budget
@@ -16,29 +21,66 @@ class PolicyMode(StrEnum):
     OBSERVE = "observe"
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """The thresholds in force for one tool. A cap of 0 is none of that kind."""
+def one_of(*names: str) -> BeforeValidator:
+    """Accepts one of `names`; the error lists them and the nearest."""
 
-    mode: PolicyMode = PolicyMode.ENFORCE
-    on_oversize: OutcomeKind = OutcomeKind.STORE
-    max_bytes: int = 12_288
-    max_chars: int = 0
-    max_tokens: int = 0
-    head_chars: int = 2000
-    keep: bool = True
-    preview: Preview = Preview.NONE
-    preview_bytes: int = 1024
-    max_rows: int = 0
-    max_line_chars: int = 0
-    bypass: bool = False
-    max_chunks: int = 1
-    overlap_percent: int = 10
-    avg_line_bytes: int = 1000
-    extract_models: tuple[str, ...] = ()
-    max_llm_calls: int = 0
-    max_llm_tokens: int = 0
-    max_llm_cost_usd: float = 0.0
+    def check(value: object) -> object:
+        if isinstance(value, str) and value in names:
+            return value
+        near = difflib.get_close_matches(value, names, n=1) if isinstance(value, str) else []
+        nearest = f"; the nearest is {near[0]}" if near else ""
+        raise PydanticCustomError(
+            "one_of", "must be one of {names}{nearest}", {"names": ", ".join(names), "nearest": nearest}
+        )
+
+    return BeforeValidator(check)
+
+
+def whole(least: int, most: int) -> object:
+    """The constraint of an integer from `least` to `most`; true and false are no integers."""
+    return Field(strict=True, ge=least, le=most)
+
+
+Size = Annotated[int, whole(0, 1_000_000)]
+Flag = Annotated[bool, Field(strict=True)]
+Dollars = Annotated[float, Field(strict=True, ge=0, le=1_000_000, allow_inf_nan=False)]
+Name = Annotated[str, Field(strict=True, min_length=1, max_length=256)]
+Oversize = Annotated[OutcomeKind, one_of(*(kind for kind in OutcomeKind if kind is not OutcomeKind.PASS))]
+
+
+class PolicyTable(BaseModel):
+    """One table of a policy document. An unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ToolKeys(PolicyTable):
+    """What a policy may set for each tool. A cap of 0 means no cap of that kind."""
+
+    on_oversize: Oversize = OutcomeKind.STORE
+    max_bytes: Size = 12_288
+    max_chars: Size = 0
+    max_tokens: Size = 0
+    head_chars: Annotated[int, whole(0, 250_000)] = 2000
+    keep: Flag = True
+    preview: Annotated[Preview, one_of(*Preview)] = Preview.NONE
+    preview_bytes: Annotated[int, whole(0, 65_536)] = 1024
+    max_rows: Size = 0
+    max_line_chars: Size = 0
+    bypass: Flag = False
+    max_chunks: Annotated[int, whole(1, 10_000)] = 1
+    overlap_percent: Annotated[int, whole(0, 50)] = 10
+    avg_line_bytes: Annotated[int, whole(0, 1_000_000_000)] = 1000
+    extract_models: Annotated[tuple[Name, ...], Field(max_length=32)] = ()
+    max_llm_calls: Annotated[int, whole(0, 1_000_000_000)] = 0
+    max_llm_tokens: Annotated[int, whole(0, 1_000_000_000_000)] = 0
+    max_llm_cost_usd: Dollars = 0.0
+
+
+class Policy(ToolKeys):
+    """The thresholds in force for one tool."""
+
+    mode: Annotated[PolicyMode, one_of(*PolicyMode)] = PolicyMode.ENFORCE
 
 
 @dataclass(frozen=True, slots=True)

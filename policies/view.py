@@ -1,7 +1,5 @@
 """View-shape caps: how many rows of a result are shown, and how long each may be."""
 
-from dataclasses import replace
-
 from content.utf8 import Utf8Chunks
 from domain.results import Measure, ToolResult
 from policies.arguments import first_row
@@ -24,7 +22,7 @@ def is_set(policy: Policy) -> bool:
 
 def bounded(policy: Policy) -> Policy:
     """What a view is judged by: it is held to be answered, and so has a size cap in any case."""
-    return policy if policy.max_bytes else replace(policy, max_bytes=MOST_BYTES)
+    return policy if policy.max_bytes else policy.model_copy(update={"max_bytes": MOST_BYTES})
 
 
 def ends(measure: Measure, policy: Policy) -> Ends:

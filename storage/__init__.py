@@ -6,7 +6,8 @@ from typing import Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from domain.errors import ConfigError
-from domain.ports import Clock, Ledger, ResultStore
+from domain.ports import Clock, Ledger, LedgerBounds, ResultStore
+from storage.accounts import UNBOUNDED
 from storage.disk import DiskStore
 from storage.disk_root import Root
 from storage.memory import MemoryStore
@@ -24,7 +25,13 @@ class StoreOpener(Protocol):
 
 class LedgerOpener(Protocol):
     async def __call__(
-        self, url: str, *, clock: Clock, session_retention_seconds: float, entry_retention_seconds: float
+        self,
+        url: str,
+        *,
+        clock: Clock,
+        session_retention_seconds: float,
+        entry_retention_seconds: float,
+        bounds: LedgerBounds,
     ) -> Ledger: ...
 
 
@@ -35,7 +42,12 @@ async def open_store(url: str, *, clock: Clock, retention_seconds: float, max_by
 
 
 async def open_ledger(
-    url: str, *, clock: Clock, session_retention_seconds: float, entry_retention_seconds: float
+    url: str,
+    *,
+    clock: Clock,
+    session_retention_seconds: float,
+    entry_retention_seconds: float,
+    bounds: LedgerBounds = UNBOUNDED,
 ) -> Ledger:
     """Raises ConfigError for a URL or a place that cannot be used."""
     opener = _chosen(LEDGERS, url, "SPILLGATE_LEDGER_URL")
@@ -44,6 +56,7 @@ async def open_ledger(
         clock=clock,
         session_retention_seconds=session_retention_seconds,
         entry_retention_seconds=entry_retention_seconds,
+        bounds=bounds,
     )
 
 
@@ -65,17 +78,28 @@ async def _open_redis(url: str, *, clock: Clock, retention_seconds: float, max_b
 
 
 async def _open_memory_ledger(
-    url: str, *, clock: Clock, session_retention_seconds: float, entry_retention_seconds: float
+    url: str,
+    *,
+    clock: Clock,
+    session_retention_seconds: float,
+    entry_retention_seconds: float,
+    bounds: LedgerBounds,
 ) -> Ledger:
     return MemoryLedger(
         clock=clock,
         session_retention_seconds=session_retention_seconds,
         entry_retention_seconds=entry_retention_seconds,
+        bounds=bounds,
     )
 
 
 async def _open_sqlite(
-    url: str, *, clock: Clock, session_retention_seconds: float, entry_retention_seconds: float
+    url: str,
+    *,
+    clock: Clock,
+    session_retention_seconds: float,
+    entry_retention_seconds: float,
+    bounds: LedgerBounds,
 ) -> Ledger:
     return await asyncio.to_thread(
         SqliteLedger,
@@ -83,11 +107,17 @@ async def _open_sqlite(
         clock=clock,
         session_retention_seconds=session_retention_seconds,
         entry_retention_seconds=entry_retention_seconds,
+        bounds=bounds,
     )
 
 
 async def _open_redis_ledger(
-    url: str, *, clock: Clock, session_retention_seconds: float, entry_retention_seconds: float
+    url: str,
+    *,
+    clock: Clock,
+    session_retention_seconds: float,
+    entry_retention_seconds: float,
+    bounds: LedgerBounds,
 ) -> Ledger:
     from storage.redis.connection import open_redis
     from storage.redis.ledger import RedisLedger
@@ -97,6 +127,7 @@ async def _open_redis_ledger(
         clock=clock,
         session_retention_seconds=session_retention_seconds,
         entry_retention_seconds=entry_retention_seconds,
+        bounds=bounds,
     )
 
 

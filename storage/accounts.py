@@ -1,13 +1,19 @@
 """What becomes of a session, as pure functions: every ledger shares them, so that none can drift."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from domain.accounting import AccountingEntry
-from domain.budget import Budget, Session, SessionChange, next_epoch
-from domain.errors import Conflict, IdempotencyKeyReused, SessionEnded
+from domain.budget import Budget, Reported, ReportWarning, Session, SessionChange, next_epoch
+from domain.errors import Conflict, IdempotencyKeyReused, SessionEnded, StoreFull, TooManySessions
 from domain.handles import DEFAULT_SESSION, SessionKey
-from domain.ports import Charge, Receipt
+from domain.ports import Charge, Entered, LedgerBounds, LedgerUsage, Receipt
 from domain.results import UsageReport
+
+UNBOUNDED = LedgerBounds()
+NOTHING = LedgerUsage(0, 0)
+SESSION_BYTES = 1024
+"""What a remembered session counts for, beside its policy and its model's name."""
 
 
 def fresh(key: SessionKey, now: int) -> Session:
@@ -16,18 +22,67 @@ def fresh(key: SessionKey, now: int) -> Session:
 
 def alive(session: Session) -> Session:
     if session.ended_at is not None:
-        raise SessionEnded("This session has ended. Open it anew with PUT /sessions/{id}, or use another id.")
+        raise over()
     return session
+
+
+def over() -> SessionEnded:
+    return SessionEnded("This session has ended. Open it again with PUT /sessions/{id}, or use another id.")
+
+
+def conflict() -> Conflict:
+    return Conflict("The session was opened again or emptied during this request. Try again.")
 
 
 def used(session: Session, now: int) -> Session:
     return replace(session, last_used_at=max(session.last_used_at, now))
 
 
-def reported(session: Session, report: UsageReport, now: int) -> Session:
-    """The very same object when the report says nothing new. Raises SessionEnded."""
+def reported(session: Session, report: UsageReport, now: int) -> Reported:
+    """With the same session object where the report changes nothing. Raises SessionEnded."""
     after = alive(session).reported(report)
-    return session if after is session else used(after, now)
+    return after if after.session is session else Reported(used(after.session, now), after.warning)
+
+
+def reentered(session: Session, receipt: Receipt, report: UsageReport | None) -> Entered:
+    """The answer to a call that was settled before: its report is not applied."""
+    changes = report is not None and session.reported(report).session is not session
+    return Entered(session, receipt, ReportWarning.NOT_APPLIED if changes else None)
+
+
+def session_usage(session: Session) -> LedgerUsage:
+    """What the session counts for against the bounds of its tenant, without entries and findings."""
+    texts = len((session.policy or "").encode()) + len(session.model or "")
+    return LedgerUsage(int(session.ended_at is None), SESSION_BYTES + texts)
+
+
+def entry_bytes(packed: bytes, text: str | None) -> int:
+    """What an entry counts for: `packed` is its JSON, which columns and indexes repeat in part; `text` is
+    kept with the receipt of a named call."""
+    return 2 * len(packed) + text_bytes(text)
+
+
+def text_bytes(text: str | None) -> int:
+    return 0 if text is None else len(text.encode("utf-8", "surrogatepass"))
+
+
+def check_room(usage: LedgerUsage, bounds: LedgerBounds, *, opens: bool) -> None:
+    """`opens`: one more session is to be opened. Raises StoreFull, TooManySessions."""
+    if bounds.bytes and usage.bytes >= bounds.bytes:
+        raise StoreFull(
+            "The ledger holds all that SPILLGATE_LEDGER_MAX_BYTES allows a tenant. Raise it, or keep entries "
+            "for less time with SPILLGATE_LEDGER_RETENTION_SECONDS."
+        )
+    if opens and bounds.sessions and usage.sessions >= bounds.sessions:
+        raise TooManySessions
+
+
+def most(usages: Iterable[LedgerUsage]) -> LedgerUsage:
+    """The most sessions and the most bytes that a tenant has."""
+    sessions, size = 0, 0
+    for usage in usages:
+        sessions, size = max(sessions, usage.sessions), max(size, usage.bytes)
+    return LedgerUsage(sessions, size)
 
 
 def opened(session: Session | None, key: SessionKey, change: SessionChange, now: int) -> Session:
@@ -45,9 +100,14 @@ def ended(session: Session, now: int) -> Session:
         return session
     if session.key.session_id == DEFAULT_SESSION:
         # Its retention restarts, so that it is not forgotten before its results are deleted.
-        emptied = used(session, now)
-        epoch = next_epoch(session.epoch, now)
-        return replace(emptied, epoch=epoch, used_tokens=None, turn=None, reserved_tokens=0)
+        return replace(
+            used(session, now),
+            epoch=next_epoch(session.epoch, now),
+            used_tokens=None,
+            turn=None,
+            reserved_tokens=0,
+            reports=(),
+        )
     return replace(session, ended_at=now)
 
 
@@ -61,7 +121,7 @@ def admitted(session: Session | None, charge: Charge) -> Session:
     if session is None:
         session = fresh(charge.key, charge.entry.timestamp)
     if alive(session).epoch != charge.epoch:
-        raise Conflict("The session was opened anew or emptied while this result was on its way. Try again.")
+        raise conflict()
     return session
 
 
@@ -81,6 +141,7 @@ def charged(session: Session, charge: Charge) -> Session:
         session.turn,
         session.reserved_tokens + charge.tokens,
         session.ended_at,
+        session.reports,
     )
 
 

@@ -8,10 +8,10 @@ from contextlib import suppress
 from dataclasses import replace
 
 from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, SummaryRow
-from domain.budget import Session, SessionChange, Window
+from domain.budget import Reported, Session, SessionChange, Window
 from domain.errors import InvalidField, SessionEnded, StorageError, StoreFull
 from domain.handles import Handle, SessionKey
-from domain.ports import Charge, Entered, Ledger, Receipt, SessionPage
+from domain.ports import Charge, Entered, Ledger, LedgerUsage, Receipt, SessionPage
 from domain.results import UsageReport
 from storage import cursors
 from storage.fallback_entries import FallbackEntries, merged_sums
@@ -97,8 +97,8 @@ class FallbackLedger:
 
         return await self._outage.first(first, spooled)
 
-    async def report(self, key: SessionKey, report: UsageReport) -> Session:
-        async def first() -> Session:
+    async def report(self, key: SessionKey, report: UsageReport) -> Reported:
+        async def first() -> Reported:
             await self._declare(key)
             return await self._primary.report(key, report)
 
@@ -173,6 +173,9 @@ class FallbackLedger:
 
         ended = await self._outage.first(self._primary.sweep, none)
         return list(dict.fromkeys([*ended, *await self._spool.sweep()]))
+
+    async def usage(self) -> LedgerUsage:
+        return await self._spool.usage()
 
     async def check(self) -> None:
         """Of whichever is in use."""

@@ -1,9 +1,12 @@
 """Sessions and accounting in this process's memory: the reference for every ledger."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
+
+import msgspec
 
 from domain.accounting import (
     AccountingEntry,
@@ -14,9 +17,10 @@ from domain.accounting import (
     GroupBy,
     SummaryRow,
 )
-from domain.budget import Session, SessionChange, Window
+from domain.budget import Reported, Session, SessionChange, Window
+from domain.errors import StoreFull
 from domain.handles import Handle, SessionKey
-from domain.ports import Charge, Clock, Entered, Receipt, SessionPage
+from domain.ports import Charge, Clock, Entered, LedgerBounds, LedgerUsage, Receipt, SessionPage
 from domain.results import UsageReport
 from storage import accounts, cursors
 
@@ -36,9 +40,16 @@ class MemoryLedger:
     warnings = ("Sessions and accounting are kept in the memory of this process: they end with it.",)
 
     def __init__(
-        self, *, clock: Clock, session_retention_seconds: float, entry_retention_seconds: float
+        self,
+        *,
+        clock: Clock,
+        session_retention_seconds: float,
+        entry_retention_seconds: float,
+        bounds: LedgerBounds = accounts.UNBOUNDED,
     ) -> None:
         self._clock = clock
+        self._bounds = bounds
+        self._usage: dict[str, LedgerUsage] = {}
         self._session_retention_ms = int(session_retention_seconds * 1000)
         self._entry_retention_ms = int(entry_retention_seconds * 1000)
         self._sessions: dict[SessionKey, _Kept] = {}
@@ -47,9 +58,25 @@ class MemoryLedger:
         self._seq = 0
 
     def _save(self, session: Session) -> Session:
-        kept = self._sessions.setdefault(session.key, _Kept(session))
-        kept.session = session
+        """Raises StoreFull, TooManySessions if the session is a new one and there is no room for it."""
+        tenant, kept = session.key.tenant, self._sessions.get(session.key)
+        before = accounts.NOTHING if kept is None else accounts.session_usage(kept.session)
+        after = accounts.session_usage(session)
+        if after.sessions > before.sessions:
+            accounts.check_room(self._used(tenant), self._bounds, opens=True)
+        if kept is None:
+            self._sessions[session.key] = _Kept(session)
+        else:
+            kept.session = session
+        self._count(tenant, after.sessions - before.sessions, after.bytes - before.bytes)
         return session
+
+    def _used(self, tenant: str) -> LedgerUsage:
+        return self._usage.get(tenant, accounts.NOTHING)
+
+    def _count(self, tenant: str, sessions: int, size: int) -> None:
+        before = self._used(tenant)
+        self._usage[tenant] = LedgerUsage(before.sessions + sessions, before.bytes + size)
 
     async def enter(
         self,
@@ -59,15 +86,19 @@ class MemoryLedger:
         fallback: Window,
         required: bool,
     ) -> Entered:
-        kept = self._sessions.get(key) or _Kept(accounts.fresh(key, self._clock()))
+        known = self._sessions.get(key)
+        kept = known or _Kept(accounts.fresh(key, self._clock()))
         session = accounts.alive(kept.session)
         first = kept.calls.get((session.epoch, call_id)) if call_id is not None else None
         if first is not None:
             budget = session.budget(fallback, required)
-            return Entered(session, Receipt(first.entry, budget, first.fingerprint, first.text, True))
+            receipt = Receipt(first.entry, budget, first.fingerprint, first.text, True)
+            return accounts.reentered(session, receipt, report)
+        accounts.check_room(self._used(key.tenant), self._bounds, opens=known is None)
         if report is None:
             return Entered(session)
-        return Entered(self._save(accounts.reported(session, report, self._clock())))
+        after = accounts.reported(session, report, self._clock())
+        return Entered(self._save(after.session), warning=after.warning)
 
     async def reserve(self, charge: Charge) -> Receipt | None:
         return self._charge(charge, forced=False)
@@ -84,16 +115,19 @@ class MemoryLedger:
             first = kept.calls[call]
             return accounts.replayed(kept.session, charge, first.entry, first.fingerprint, first.text)
         session = accounts.admitted(None if kept is None else kept.session, charge)
+        accounts.check_room(self._used(charge.key.tenant), self._bounds, opens=kept is None)
         budget = session.budget(charge.fallback, charge.required)
         if not forced and not budget.fits(charge.tokens):
             return None
         self._save(accounts.charged(session, charge))
         if call is not None:
             self._sessions[charge.key].calls[call] = charge
+            self._count(charge.key.tenant, 0, accounts.text_bytes(charge.text))
         self._append(charge.entry)
         return accounts.receipt(budget, charge)
 
     async def append(self, entry: AccountingEntry) -> None:
+        accounts.check_room(self._used(entry.tenant), self._bounds, opens=False)
         kept = self._sessions.get(SessionKey(entry.tenant, entry.session_id))
         if kept is not None:
             kept.session = accounts.used(kept.session, entry.timestamp)
@@ -102,6 +136,7 @@ class MemoryLedger:
     def _append(self, entry: AccountingEntry) -> None:
         self._seq += 1
         self._entries[self._seq] = entry
+        self._count(entry.tenant, 0, _size(entry))
         handle = entry.details.tool_output_handle
         if handle is not None and entry.type is EntryType.TOOL:
             place = (entry.tenant, handle)
@@ -114,15 +149,17 @@ class MemoryLedger:
     async def put_session(self, key: SessionKey, change: SessionChange) -> Session:
         return self._save(accounts.opened(await self.session(key), key, change, self._clock()))
 
-    async def report(self, key: SessionKey, report: UsageReport) -> Session:
+    async def report(self, key: SessionKey, report: UsageReport) -> Reported:
         session = await self.session(key) or accounts.fresh(key, self._clock())
-        return self._save(accounts.reported(session, report, self._clock()))
+        after = accounts.reported(session, report, self._clock())
+        self._save(after.session)
+        return after
 
     async def end(self, key: SessionKey) -> Session | None:
         kept = self._sessions.get(key)
         if kept is None:
             return None
-        kept.findings.clear()
+        self._forget_findings(kept)
         return self._save(accounts.ended(kept.session, self._clock()))
 
     async def sessions(self, tenant: str, limit: int, cursor: str | None) -> SessionPage:
@@ -164,8 +201,17 @@ class MemoryLedger:
 
     async def keep_finding(self, key: SessionKey, epoch: int, name: str, text: str) -> None:
         kept = self._sessions.get(key)
-        if kept is not None and accounts.keeps(kept.session, epoch):
+        if kept is None or not accounts.keeps(kept.session, epoch):
+            return
+        with suppress(StoreFull):
+            accounts.check_room(self._used(key.tenant), self._bounds, opens=False)
+            before = kept.findings.get(name)
             kept.findings[name] = text
+            self._count(key.tenant, 0, accounts.text_bytes(text) - accounts.text_bytes(before))
+
+    def _forget_findings(self, kept: _Kept) -> None:
+        self._count(kept.session.key.tenant, 0, -sum(map(accounts.text_bytes, kept.findings.values())))
+        kept.findings.clear()
 
     async def sweep(self) -> list[SessionKey]:
         now = self._clock()
@@ -173,10 +219,23 @@ class MemoryLedger:
         for key, session in [(key, kept.session) for key, kept in self._sessions.items()]:
             idle = session.ended_at is None and session.last_used_at <= idle_since
             if idle or (session.ended_at is not None and session.ended_at <= oldest):
-                del self._sessions[key]
-        self._entries = {seq: one for seq, one in self._entries.items() if one.timestamp > oldest}
+                self._forget(key)
+        for seq, entry in list(self._entries.items()):
+            if entry.timestamp <= oldest:
+                del self._entries[seq]
+                self._count(entry.tenant, 0, -_size(entry))
         self._stored_at = {place: at for place, at in self._stored_at.items() if at > oldest}
         return [key for key, kept in self._sessions.items() if kept.session.ended_at is not None]
+
+    def _forget(self, key: SessionKey) -> None:
+        kept = self._sessions.pop(key)
+        self._forget_findings(kept)
+        usage = accounts.session_usage(kept.session)
+        texts = sum(accounts.text_bytes(charge.text) for charge in kept.calls.values())
+        self._count(key.tenant, -usage.sessions, -usage.bytes - texts)
+
+    async def usage(self) -> LedgerUsage:
+        return accounts.most(self._usage.values())
 
     async def check(self) -> None:
         return None
@@ -184,6 +243,10 @@ class MemoryLedger:
     async def close(self) -> None:
         self._sessions.clear()
         self._entries.clear()
+
+
+def _size(entry: AccountingEntry) -> int:
+    return accounts.entry_bytes(msgspec.json.encode(entry), None)
 
 
 def _matches(entry: AccountingEntry, wanted: EntryFilter) -> bool:

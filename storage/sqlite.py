@@ -4,13 +4,15 @@ may lose the last moments of accounting (`synchronous = NORMAL`), never a stored
 import os
 import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, SummaryRow
-from domain.budget import Session, SessionChange, Window
+from domain.budget import Reported, Session, SessionChange, Window
+from domain.errors import StoreFull
 from domain.handles import Handle, SessionKey
-from domain.ports import Charge, Clock, Entered, Receipt, SessionPage
+from domain.ports import Charge, Clock, Entered, LedgerBounds, LedgerUsage, Receipt, SessionPage
 from domain.results import UsageReport
 from storage import accounts, cursors
 from storage import sqlite_rows as rows
@@ -30,14 +32,21 @@ class SqliteLedger:
     warnings: tuple[str, ...] = ()
 
     def __init__(
-        self, path: Path, *, clock: Clock, session_retention_seconds: float, entry_retention_seconds: float
+        self,
+        path: Path,
+        *,
+        clock: Clock,
+        session_retention_seconds: float,
+        entry_retention_seconds: float,
+        bounds: LedgerBounds = accounts.UNBOUNDED,
     ) -> None:
         self._clock = clock
         self._session_retention_ms = int(session_retention_seconds * 1000)
         self._entry_retention_ms = int(entry_retention_seconds * 1000)
         database = open_database(path)
         self._lock = database.lock
-        self._state = SqliteState()
+        usages = {tenant: LedgerUsage(*found) for tenant, *found in database.writer.execute(rows.USAGES)}
+        self._state = SqliteState(bounds, usages)
         self._writer = GroupCommit(database.writer, self._state)
         self._by_key = database.by_key
         self._long = database.long
@@ -52,19 +61,26 @@ class SqliteLedger:
         fallback: Window,
         required: bool,
     ) -> Entered:
-        asked = (key, call_id, self._clock(), fallback, required)
-        entered = self._now(lambda connection: _look(connection, self._read_now(connection, key), *asked))
-        if report is None or entered.receipt is not None:
+        asked = (key, call_id, report, self._clock(), fallback, required)
+
+        def look(connection: sqlite3.Connection) -> tuple[Session | None, Entered]:
+            known = self._read_now(connection, key)
+            return known, _look(connection, known, *asked)
+
+        known, entered = self._now(look)
+        if entered.receipt is not None:
             return entered
-        if entered.session.reported(report) is entered.session:
+        self._state.check_room_now(key.tenant, opens=known is None)
+        if report is None or entered.session.reported(report).session is entered.session:
             return entered
 
         def apply(connection: sqlite3.Connection) -> Entered:
-            found = _look(connection, self._state.read(connection, key), *asked)
+            before = self._state.read(connection, key)
+            found = _look(connection, before, *asked)
             if found.receipt is not None:
                 return found
-            after = accounts.reported(found.session, report, asked[2])
-            return Entered(self._state.save(after))
+            after = accounts.reported(found.session, report, asked[3])
+            return Entered(self._state.save(before, after.session), warning=after.warning)
 
         return await self._writer.run(apply)
 
@@ -85,10 +101,11 @@ class SqliteLedger:
         row = _row(entry)
 
         def change(connection: sqlite3.Connection) -> None:
-            self._state.append(row)
+            self._state.check_room(entry.tenant, opens=False)
+            self._state.append(row, entry.tenant)
             session = self._state.read(connection, SessionKey(entry.tenant, entry.session_id))
             if session is not None:
-                self._state.save(accounts.used(session, entry.timestamp))
+                self._state.save(session, accounts.used(session, entry.timestamp))
 
         await self._writer.run(change)
 
@@ -100,16 +117,18 @@ class SqliteLedger:
 
         def put(connection: sqlite3.Connection) -> Session:
             before = self._state.read(connection, key)
-            return self._state.save(accounts.opened(before, key, change, now))
+            return self._state.save(before, accounts.opened(before, key, change, now))
 
         return await self._writer.run(put)
 
-    async def report(self, key: SessionKey, report: UsageReport) -> Session:
+    async def report(self, key: SessionKey, report: UsageReport) -> Reported:
         now = self._clock()
 
-        def apply(connection: sqlite3.Connection) -> Session:
-            before = self._state.read(connection, key) or accounts.fresh(key, now)
-            return self._state.save(accounts.reported(before, report, now))
+        def apply(connection: sqlite3.Connection) -> Reported:
+            before = self._state.read(connection, key)
+            after = accounts.reported(before or accounts.fresh(key, now), report, now)
+            self._state.save(before, after.session)
+            return after
 
         return await self._writer.run(apply)
 
@@ -120,8 +139,8 @@ class SqliteLedger:
             before = self._state.read(connection, key)
             if before is None:
                 return None
-            connection.execute(rows.FORGET_FINDINGS, key)
-            return self._state.save(accounts.ended(before, now))
+            sweeping.forget_findings(connection, key, self._state)
+            return self._state.save(before, accounts.ended(before, now))
 
         return await self._writer.run(end)
 
@@ -157,10 +176,16 @@ class SqliteLedger:
     async def keep_finding(self, key: SessionKey, epoch: int, name: str, text: str) -> None:
         def keep(connection: sqlite3.Connection) -> None:
             session = self._state.read(connection, key)
-            if session is not None and accounts.keeps(session, epoch):
-                connection.execute(rows.KEEP_FINDING, (*key, epoch, name, text))
+            if session is None or not accounts.keeps(session, epoch):
+                return
+            self._state.check_room(key.tenant, opens=False)
+            before = connection.execute(rows.FINDING, (*key, epoch, name)).fetchone()
+            connection.execute(rows.KEEP_FINDING, (*key, epoch, name, text))
+            old = 0 if before is None else accounts.text_bytes(before[0])
+            self._state.count(key.tenant, 0, accounts.text_bytes(text) - old)
 
-        await self._writer.run(keep)
+        with suppress(StoreFull):
+            await self._writer.run(keep)
 
     async def sweep(self) -> list[SessionKey]:
         now = self._clock()
@@ -169,9 +194,12 @@ class SqliteLedger:
             forget = sweeping.forget_session(SessionKey(*key), times, self._state)
             while not await self._writer.run(forget):
                 pass
-        while await self._writer.run(sweeping.forget_entries(times)):
+        while await self._writer.run(sweeping.forget_entries(times, self._state)):
             pass
         return [SessionKey(*key) for key in await self._later(sweeping.ENDED, [])]
+
+    async def usage(self) -> LedgerUsage:
+        return self._state.most()
 
     async def check(self) -> None:
         def beat(connection: sqlite3.Connection) -> None:
@@ -213,6 +241,7 @@ def _look(
     session: Session | None,
     key: SessionKey,
     call_id: str | None,
+    report: UsageReport | None,
     now: int,
     fallback: Window,
     required: bool,
@@ -226,7 +255,7 @@ def _look(
         return Entered(session)
     entry = rows.decode_entry(first[0])
     budget = session.budget(fallback, required)
-    return Entered(session, Receipt(entry, budget, first[1], first[2], replayed=True))
+    return accounts.reentered(session, Receipt(entry, budget, first[1], first[2], replayed=True), report)
 
 
 def _charge(
@@ -242,15 +271,15 @@ def _charge(
         if first is not None:
             return accounts.replayed(before, charge, rows.decode_entry(first[0]), *first[1:])
     session = accounts.admitted(before, charge)
+    state.check_room(charge.key.tenant, opens=before is None)
     budget = session.budget(charge.fallback, charge.required)
     if not forced and not budget.fits(charge.tokens):
         return None
-    state.save(accounts.charged(session, charge))
+    state.save(before, accounts.charged(session, charge))
     if charge.call_id is None:
-        state.append(row)
+        state.append(row, charge.key.tenant)
     else:
-        # At once, so that the same call within the same transaction finds it.
-        connection.execute(rows.APPEND, row)
+        state.append_now(connection, row, charge.key.tenant)
     return accounts.receipt(budget, charge)
 
 

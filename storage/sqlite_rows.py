@@ -9,9 +9,11 @@ from domain.accounting import AccountingEntry, EntryFilter, GroupBy
 from domain.budget import Session
 from domain.handles import SessionKey
 from domain.ports import Charge
+from domain.results import UsageReport
+from storage import accounts
 
 SESSION = "SELECT * FROM sessions WHERE tenant = ? AND session_id = ?"
-SAVE_SESSION = "INSERT OR REPLACE INTO sessions VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+SAVE_SESSION = "INSERT OR REPLACE INTO sessions VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
 SESSIONS = (
     "SELECT * FROM sessions WHERE tenant = ? AND session_id > ? AND ended_at IS NULL"
     " ORDER BY session_id LIMIT ?"
@@ -23,11 +25,18 @@ CALL = (
 APPEND = (
     "INSERT INTO entries (id, tenant, session_id, type, timestamp, status, tool_name, trigger, outcome,"
     " model, handle, latency, bytes, tokens_in, tokens_out, tokens_saved, cost_usd, epoch, call_id,"
-    " fingerprint, entry, text, observed_tokens_saved) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+    " fingerprint, entry, text, observed_tokens_saved, strategy, tool_kind)"
+    " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
 )
+_ENTRY = 20
+"""The place of an entry's JSON in its row; its text comes next."""
 FINDING = "SELECT text FROM findings WHERE tenant = ? AND session_id = ? AND epoch = ? AND name = ?"
 KEEP_FINDING = "INSERT OR REPLACE INTO findings VALUES (?,?,?,?,?)"
-FORGET_FINDINGS = "DELETE FROM findings WHERE tenant = ? AND session_id = ?"
+FORGET_FINDINGS = (
+    "DELETE FROM findings WHERE tenant = ? AND session_id = ? RETURNING length(CAST(text AS BLOB))"
+)
+SAVE_USAGE = "INSERT OR REPLACE INTO tenants VALUES (?,?,?)"
+USAGES = "SELECT tenant, sessions, bytes FROM tenants"
 STORED_AT = (
     "SELECT max(timestamp) FROM entries WHERE tenant = ? AND handle = ? AND handle IS NOT NULL"
     " AND type = 'tool'"
@@ -43,6 +52,7 @@ _COLUMNS = {group: _DAY if group is GroupBy.DAY else group.value for group in Gr
 
 _encode = msgspec.json.Encoder().encode
 decode_entry = msgspec.json.Decoder(AccountingEntry).decode
+_decode_reports = msgspec.json.Decoder(tuple[UsageReport, ...]).decode
 
 
 def read_session(connection: sqlite3.Connection, key: SessionKey) -> Session | None:
@@ -52,7 +62,8 @@ def read_session(connection: sqlite3.Connection, key: SessionKey) -> Session | N
 
 def session_of(row: tuple[Any, ...]) -> Session:
     # The columns stand in the order of the fields.
-    return Session(SessionKey(row[0], row[1]), *row[2:])
+    fields = [*row[2:-1], _decode_reports(row[-1])]
+    return Session(SessionKey(row[0], row[1]), *fields)
 
 
 def session_row(session: Session) -> tuple[object, ...]:
@@ -70,6 +81,7 @@ def session_row(session: Session) -> tuple[object, ...]:
         session.turn,
         session.reserved_tokens,
         session.ended_at,
+        _encode(session.reports).decode() if session.reports else "[]",
     )
 
 
@@ -99,7 +111,16 @@ def entry_row(entry: AccountingEntry, charge: Charge | None = None) -> tuple[obj
         _encode(entry),
         None if call_id is None or charge is None else charge.text,
         entry.details.observed_tokens_saved,
+        entry.strategy,
+        entry.tool_kind,
     )
+
+
+def row_bytes(row: tuple[object, ...]) -> int:
+    """What the row of an entry counts for against the bound of its tenant."""
+    packed, text = row[_ENTRY], row[_ENTRY + 1]
+    assert isinstance(packed, bytes)
+    return accounts.entry_bytes(packed, text if isinstance(text, str) else None)
 
 
 def where(wanted: EntryFilter) -> tuple[str, list[object]]:

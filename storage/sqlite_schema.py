@@ -9,38 +9,26 @@ from pathlib import Path
 from domain.errors import ConfigError
 from storage.locks import make_directories, take_lock
 
-VERSION = 3
-_FINDINGS = """
-CREATE TABLE findings (
-  tenant TEXT NOT NULL, session_id TEXT NOT NULL, epoch INTEGER NOT NULL, name TEXT NOT NULL,
-  text TEXT NOT NULL, PRIMARY KEY (tenant, session_id, epoch, name)
-);
-"""
+VERSION = 4
 _SCHEMA = """
 CREATE TABLE sessions (
-  tenant TEXT NOT NULL, session_id TEXT NOT NULL, epoch INTEGER NOT NULL,
-  created_at INTEGER NOT NULL, last_used_at INTEGER NOT NULL,
-  context_window INTEGER, buffer_tokens INTEGER, max_output_tokens INTEGER, model TEXT, policy TEXT,
-  used_tokens INTEGER, turn INTEGER, reserved_tokens INTEGER NOT NULL, ended_at INTEGER,
-  PRIMARY KEY (tenant, session_id)
-) WITHOUT ROWID;
-CREATE TABLE entries (
-  seq INTEGER PRIMARY KEY, id TEXT NOT NULL,
-  tenant TEXT NOT NULL, session_id TEXT NOT NULL, type TEXT NOT NULL, timestamp INTEGER NOT NULL,
-  status TEXT NOT NULL, tool_name TEXT NOT NULL, trigger TEXT, outcome TEXT, model TEXT, handle TEXT,
-  latency REAL NOT NULL, bytes INTEGER NOT NULL, tokens_in INTEGER NOT NULL, tokens_out INTEGER NOT NULL,
-  tokens_saved INTEGER NOT NULL, cost_usd REAL NOT NULL, epoch INTEGER, call_id TEXT, fingerprint TEXT,
-  entry BLOB NOT NULL, text TEXT
-);
-CREATE INDEX entries_of_session ON entries (tenant, session_id, seq);
-CREATE UNIQUE INDEX entries_of_call ON entries (tenant, session_id, epoch, call_id) WHERE call_id IS NOT NULL;
-CREATE INDEX entries_of_handle ON entries (tenant, handle) WHERE handle IS NOT NULL;
-CREATE TABLE pulse (one INTEGER PRIMARY KEY, beat INTEGER NOT NULL);
-INSERT INTO pulse VALUES (1, 0);
+  tenant TEXT NOT NULL, session_id TEXT NOT NULL, epoch INTEGER NOT NULL, created_at INTEGER NOT NULL,
+  last_used_at INTEGER NOT NULL, context_window INTEGER, buffer_tokens INTEGER, max_output_tokens INTEGER,
+  model TEXT, policy TEXT, used_tokens INTEGER, turn INTEGER, reserved_tokens INTEGER NOT NULL, ended_at
+  INTEGER, reports TEXT NOT NULL, PRIMARY KEY (tenant, session_id) ) WITHOUT ROWID; CREATE TABLE entries ( seq
+  INTEGER PRIMARY KEY, id TEXT NOT NULL, tenant TEXT NOT NULL, session_id TEXT NOT NULL, type TEXT NOT NULL,
+  timestamp INTEGER NOT NULL, status TEXT NOT NULL, tool_name TEXT NOT NULL, trigger TEXT, outcome TEXT, model
+  TEXT, handle TEXT, latency REAL NOT NULL, bytes INTEGER NOT NULL, tokens_in INTEGER NOT NULL, tokens_out
+  INTEGER NOT NULL, tokens_saved INTEGER NOT NULL, cost_usd REAL NOT NULL, epoch INTEGER, call_id TEXT,
+  fingerprint TEXT, entry BLOB NOT NULL, text TEXT, observed_tokens_saved INTEGER NOT NULL, strategy TEXT,
+  tool_kind TEXT ); CREATE INDEX entries_of_session ON entries (tenant, session_id, seq); CREATE UNIQUE INDEX
+  entries_of_call ON entries (tenant, session_id, epoch, call_id) WHERE call_id IS NOT NULL; CREATE INDEX
+  entries_of_handle ON entries (tenant, handle) WHERE handle IS NOT NULL; CREATE TABLE findings ( tenant TEXT
+  NOT NULL, session_id TEXT NOT NULL, epoch INTEGER NOT NULL, name TEXT NOT NULL, text TEXT NOT NULL, PRIMARY
+  KEY (tenant, session_id, epoch, name) ); CREATE TABLE tenants (tenant TEXT PRIMARY KEY, sessions INTEGER NOT
+  NULL, bytes INTEGER NOT NULL) WITHOUT ROWID; CREATE TABLE pulse (one INTEGER PRIMARY KEY, beat INTEGER NOT
+  NULL); INSERT INTO pulse VALUES (1, 0);
 """
-_OBSERVED = "ALTER TABLE entries ADD COLUMN observed_tokens_saved INTEGER NOT NULL DEFAULT 0;"
-# What brings a file of each version to the next.
-_STEPS = (_SCHEMA, _FINDINGS, _OBSERVED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +82,15 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("PRAGMA journal_size_limit = 67108864")
     # 16 MB between checkpoints, each of which syncs: four times the default.
     connection.execute("PRAGMA wal_autocheckpoint = 4000")
-    _migrate(connection, path)
+    _make_tables(connection, path)
 
 
-def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+def _make_tables(connection: sqlite3.Connection, path: Path) -> None:
     version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version > VERSION:
+    if version not in (0, VERSION):
         raise ConfigError(
-            f"{path} was written by a newer Spillgate (schema {version}, this one knows {VERSION}). Run that "
-            "version, or name another file."
+            f"{path} was written by another version of Spillgate (schema {version}, this one knows "
+            f"{VERSION}). Run that version, or name another file."
         )
-    if version < VERSION:
-        steps = "".join(_STEPS[version:])
-        connection.executescript(f"BEGIN IMMEDIATE;{steps}PRAGMA user_version = {VERSION};COMMIT;")
+    if version == 0:
+        connection.executescript(f"BEGIN IMMEDIATE;{_SCHEMA}PRAGMA user_version = {VERSION};COMMIT;")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from domain.budget import Session
 from domain.handles import SessionKey
+from storage import accounts
 from storage.sqlite_rows import FORGET_FINDINGS
 from storage.sqlite_state import SqliteState
 
@@ -15,11 +16,9 @@ STALE = (
 )
 ENDED = "SELECT tenant, session_id FROM sessions WHERE ended_at IS NOT NULL"
 _FORGET_SESSION = "DELETE FROM sessions WHERE tenant = ? AND session_id = ?"
-_FORGET_CALLS = (
-    "UPDATE entries SET call_id = NULL, fingerprint = NULL, text = NULL WHERE seq IN"
-    " (SELECT seq FROM entries WHERE tenant = ? AND session_id = ? AND call_id IS NOT NULL LIMIT ?)"
-)
-_OLDEST = "SELECT seq, timestamp FROM entries ORDER BY seq LIMIT ?"
+_CALLS = "SELECT seq, text FROM entries WHERE tenant = ? AND session_id = ? AND call_id IS NOT NULL LIMIT ?"
+_FORGET_CALL = "UPDATE entries SET call_id = NULL, fingerprint = NULL, text = NULL WHERE seq = ?"
+_OLDEST = "SELECT seq, timestamp, tenant, entry, text FROM entries ORDER BY seq LIMIT ?"
 _FORGET_ENTRY = "DELETE FROM entries WHERE seq = ?"
 
 
@@ -48,23 +47,33 @@ def forget_session(key: SessionKey, times: Times, state: SqliteState) -> Callabl
         if session is None or not times.forget(session):
             return True
         # Calls first: were the session gone before them, its next life would take them for its own.
-        if connection.execute(_FORGET_CALLS, (*key, MOST)).rowcount == MOST:
+        calls = connection.execute(_CALLS, (*key, MOST)).fetchall()
+        connection.executemany(_FORGET_CALL, [(seq,) for seq, _ in calls])
+        state.count(key.tenant, 0, -sum(accounts.text_bytes(text) for _, text in calls))
+        if len(calls) == MOST:
             return False
-        connection.execute(FORGET_FINDINGS, key)
+        forget_findings(connection, key, state)
         connection.execute(_FORGET_SESSION, key)
-        state.forget(key)
+        state.forget(session)
         return True
 
     return change
 
 
-def forget_entries(times: Times) -> Callable[[sqlite3.Connection], bool]:
+def forget_findings(connection: sqlite3.Connection, key: SessionKey, state: SqliteState) -> None:
+    forgotten = connection.execute(FORGET_FINDINGS, key).fetchall()
+    state.count(key.tenant, 0, -sum(size for (size,) in forgotten))
+
+
+def forget_entries(times: Times, state: SqliteState) -> Callable[[sqlite3.Connection], bool]:
     """The change answers whether there may be more. Entries lie nearly in the order of their times."""
 
     def change(connection: sqlite3.Connection) -> bool:
         oldest = connection.execute(_OLDEST, (MOST,)).fetchall()
-        gone = [(seq,) for seq, timestamp in oldest if timestamp <= times.oldest]
-        connection.executemany(_FORGET_ENTRY, gone)
+        gone = [(seq, *rest) for seq, timestamp, *rest in oldest if timestamp <= times.oldest]
+        connection.executemany(_FORGET_ENTRY, [(seq,) for seq, *_ in gone])
+        for _, tenant, entry, text in gone:
+            state.count(tenant, 0, -accounts.entry_bytes(entry, text))
         return bool(gone)
 
     return change

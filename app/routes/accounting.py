@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from starlette.responses import StreamingResponse
 
 from app.accept import prefers
-from app.openapi import example_of, problems
+from app.openapi import example_of
 from app.runtime import Runtime
 from domain.accounting import (
     AccountingEntry,
@@ -105,7 +105,6 @@ def _milliseconds(text: str | None, field: str) -> int | None:
                 NDJSON: {"schema": {"type": "string"}},
             }
         },
-        **problems(401, 422, 503),
     },
 )
 async def get_entries(
@@ -176,7 +175,7 @@ def _cell(value: Any) -> Any:
 @router.get(
     "/summary",
     summary="Sums by group, most tokens saved first",
-    responses={200: example_of("summary"), **problems(401, 422, 503)},
+    responses={200: example_of("summary")},
 )
 async def get_summary(request: Request, wanted: Wanted, group_by: GroupBy = GroupBy.TOOL_NAME) -> SummaryOut:
     rt: Runtime = request.app.state.runtime

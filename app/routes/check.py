@@ -5,10 +5,11 @@ from typing import Annotated
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.openapi import example_of, problems
+from app.openapi import example_of
+from app.routing import traits
 from app.runtime import Runtime
 from domain.decisions import Trigger
-from domain.errors import InvalidField
+from domain.errors import InvalidField, SessionEnded
 from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
 from domain.results import Measure
 from policies import reject
@@ -48,8 +49,9 @@ class CheckOut(BaseModel):
 @router.post(
     "/check",
     summary="Check a size before the work is done; reserves and stores nothing",
-    responses={200: example_of("check"), **problems(400, 401, 410, 422, 503)},
+    responses={200: example_of("check")},
 )
+@traits(raises=(SessionEnded,))
 async def post_check(request: Request, body: CheckIn) -> CheckOut:
     if body.bytes is None and body.tokens is None:
         raise InvalidField("Give the size: `bytes` or `tokens`.")

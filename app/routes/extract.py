@@ -8,14 +8,24 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.accept import prefers
-from app.departure import unless_gone
-from app.errors import problem
+from app.edge.request_body import cancel_on_disconnect
 from app.events import EVENTS, events_of
 from app.extractor import Extracted, Wish, extract
 from app.lookup import look_up
-from app.openapi import example_of, problems
+from app.openapi import example_of
+from app.routing import traits
 from app.runtime import Runtime
-from domain.errors import Gone, InvalidField, NotFound
+from domain.errors import (
+    Conflict,
+    Gone,
+    Incomplete,
+    InvalidField,
+    NotFound,
+    ResultExpired,
+    ResultNotFound,
+    SessionEnded,
+    TooManySessions,
+)
 from domain.extraction import Coverage, ExtractStatus, LlmUsage, Mode, Question, Span
 from domain.handles import parse_handle
 from extraction import frames
@@ -65,8 +75,11 @@ class ExtractOut(BaseModel):
     summary="Ask a stored result",
     responses={
         200: example_of("extract"),
-        **problems(400, 401, 404, 410, 415, 422, 502, 503, 507),
     },
+)
+@traits(
+    writes=True,
+    raises=(ResultNotFound, ResultExpired, SessionEnded, TooManySessions, Conflict, Incomplete),
 )
 async def post_extract(request: Request, body: ExtractIn) -> Response:
     rt: Runtime = request.app.state.runtime
@@ -84,13 +97,12 @@ async def post_extract(request: Request, body: ExtractIn) -> Response:
             # What is unknown or gone is still a clean error, before the stream begins.
             await look_up(rt, tenant, str(question.handle))
             return events_of(lambda watch: extract(tenant, question, replace(wish, watch=watch), rt), _out)
-        extracted = await unless_gone(request, extract(tenant, question, wish, rt))
+        extracted = await cancel_on_disconnect(request, extract(tenant, question, wish, rt))
     except (NotFound, Gone) as error:
         if not plain:
             raise
-        status = problem(error, "/extract").status_code
         text = frames.failed("unknown", _safe(body.handle), body.mode, error.detail)
-        return Response(text, status, media_type="text/plain; charset=utf-8")
+        return Response(text, error.status, media_type="text/plain; charset=utf-8")
     if plain:
         return Response(extracted.text, media_type="text/plain; charset=utf-8")
     return JSONResponse(_out(extracted))

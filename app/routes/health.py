@@ -5,11 +5,14 @@ from contextlib import suppress
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
-from app.openapi import example_of, problems
+from app.openapi import example_of
+from app.routing import traits
 from app.runtime import Runtime
-from domain.errors import Draining, StorageError
+from domain.errors import Draining, StorageError, StoreFull, StoreUnavailable
 
 router = APIRouter(tags=["health"])
+
+_NOT_READY = (Draining, StoreUnavailable, StoreFull)
 
 
 class Status(BaseModel):
@@ -33,6 +36,7 @@ class Health(Ready):
 
 
 @router.get("/livez", summary="The process answers", responses={200: example_of("status")})
+@traits(is_open=True)
 async def livez() -> Status:
     return Status(status="ok")
 
@@ -40,8 +44,9 @@ async def livez() -> Status:
 @router.get(
     "/readyz",
     summary="Writes are kept",
-    responses={200: example_of("ready"), **problems(503, 507)},
+    responses={200: example_of("ready")},
 )
+@traits(is_open=True, raises=_NOT_READY)
 async def readyz(request: Request) -> Ready:
     rt = await _ready(request)
     return Ready(status="ok", degraded=rt.readiness.is_degraded, warnings=list(rt.warnings))
@@ -50,8 +55,9 @@ async def readyz(request: Request) -> Ready:
 @router.get(
     "/healthz",
     summary="Readiness, with figures",
-    responses={200: example_of("health"), **problems(503, 507)},
+    responses={200: example_of("health")},
 )
+@traits(is_open=True, raises=_NOT_READY)
 async def healthz(request: Request) -> Health:
     rt = await _ready(request)
     return Health(

@@ -7,12 +7,14 @@ import msgspec
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel
 
-from app.departure import unless_gone
+from app.edge.request_body import cancel_on_disconnect
 from app.lookup import look_up
-from app.openapi import example_of, problems
+from app.openapi import example_of
 from app.reading import account_texts
+from app.routing import traits
 from app.runtime import Runtime
 from content.query import MAX_EXPRESSION_CHARS
+from domain.errors import NotQueryable, QueryTooCostly
 from domain.results import StoredResult
 from extraction.query_process import Asked
 
@@ -37,8 +39,9 @@ class QueryOut(BaseModel):
     "/results/{handle:path}/query",
     summary="Query JSON, NDJSON, CSV or TSV",
     response_model=QueryOut,
-    responses={200: example_of("query"), **problems(401, 404, 410, 422, 503)},
+    responses={200: example_of("query")},
 )
+@traits(raises=(NotQueryable, QueryTooCostly))
 async def get_query(
     request: Request,
     handle: Annotated[str, Path(description="As the handle message gives it.")],
@@ -53,7 +56,7 @@ async def get_query(
     stored = await look_up(rt, request.scope["tenant"], handle)
     asked = Asked(await _cap(rt, stored), expression, "", stored.tool_name, limit, offset)
     asking = rt.queries.ask(asked, stored.measure.bytes, partial(rt.store.read, stored))
-    found = await unless_gone(request, asking)
+    found = await cancel_on_disconnect(request, asking)
     await account_texts(rt, stored, [bytes(found.slice.result).decode()])
     answer = {**msgspec.structs.asdict(found.slice), "kind": found.kind}
     return Response(msgspec.json.encode(answer), media_type="application/json")

@@ -11,11 +11,13 @@ from starlette.types import Message
 
 from app.accept import prefers
 from app.answers import JsonAnswer, result_out, spillgate_headers
+from app.edge.request_body import ClientDisconnected
 from app.governor import Governed, govern
-from app.openapi import body_of, problems, schema_of
+from app.openapi import body_of, schema_of
+from app.routing import traits
 from app.runtime import Runtime
-from app.visit import ClientDisconnected
 from app.wire import (
+    MAX_CALL_ID,
     MAX_POLICY_BYTES,
     WHOLE_BYTES,
     Content,
@@ -28,7 +30,17 @@ from app.wire import (
     read_pieces,
     read_result,
 )
-from domain.errors import BadRequest, InvalidField, UnsupportedMedia
+from domain.errors import (
+    BadRequest,
+    Conflict,
+    IdempotencyKeyReused,
+    InvalidField,
+    InvalidPolicy,
+    InvalidUtf8,
+    SessionEnded,
+    TooManySessions,
+    UnsupportedMedia,
+)
 from domain.handles import SessionKey, checked_session_id
 from domain.results import ToolResult, UsageReport
 
@@ -66,9 +78,12 @@ _SHAPE = {
             "pass",
         ),
         201: schema_of(ResultOut, "It was stored: `content` is what the model reads instead.", "store"),
-        **problems(400, 401, 403, 408, 409, 410, 413, 415, 422, 503, 507),
     },
     openapi_extra=body_of(ResultIn, _SHAPE, "result"),
+)
+@traits(
+    writes=True,
+    raises=(InvalidUtf8, Conflict, IdempotencyKeyReused, InvalidPolicy, SessionEnded, TooManySessions),
 )
 async def post_result(request: Request) -> Response:
     headers: Headers = dict(request.scope["headers"])
@@ -123,7 +138,7 @@ async def _more(request: Request) -> Message:
 
 async def _from_text(request: Request, headers: Headers) -> Response:
     result = _tool_result(request, headers, _from_query(request))
-    read_back = None if _is_minimal(headers) else request.scope["visit"].hold
+    read_back = None if _is_minimal(headers) else request.scope["request_body"].hold
     governed = await govern(result, _coalesced(request), request.app.state.runtime, read_back)
     return _answer(headers, governed, None, ())
 
@@ -160,7 +175,7 @@ async def _coalesced(request: Request) -> AsyncIterator[bytes]:
         size += len(chunk)
         if size >= COALESCED_BYTES:
             yield b"".join(waiting)
-            request.scope["visit"].let_go(size)
+            request.scope["request_body"].let_go(size)
             waiting.clear()
             size = 0
     if size:
@@ -219,6 +234,7 @@ def _tool_result(request: Request, headers: Headers, sent: ResultIn | WholeResul
         is_error=sent.is_error,
         provider=sent.provider,
         tool_kind=sent.tool_kind,
+        tool_namespace=sent.tool_namespace,
         latency_ms=sent.latency_ms,
         model=sent.model,
         context=None if context is None else UsageReport(context.used_tokens, context.turn),
@@ -230,8 +246,8 @@ def _idempotency_key(headers: Headers) -> str | None:
     key = headers.get(b"idempotency-key")
     if key is None:
         return None
-    if not 0 < len(key) <= 1024:
-        raise InvalidField("Idempotency-Key must be 1 to 1024 characters.")
+    if not 0 < len(key) <= MAX_CALL_ID:
+        raise InvalidField(f"Idempotency-Key must be 1 to {MAX_CALL_ID} characters.")
     return key.decode("latin-1")
 
 
@@ -260,9 +276,8 @@ def _wants_text(headers: Headers) -> bool:
     return prefers(headers.get(b"accept", b"").decode("latin-1"), "text/plain")
 
 
-def _answer(
-    headers: Headers, governed: Governed, sent: Content | None, warnings: tuple[str, ...]
-) -> Response:
+def _answer(headers: Headers, governed: Governed, sent: Content | None, repairs: tuple[str, ...]) -> Response:
+    """`repairs` say how the content that was governed differs from the content that was sent."""
     outcome = governed.outcome
     status = 200 if outcome.handle is None else 201
     more = {} if outcome.handle is None else {"Location": f"/results/{outcome.handle}"}
@@ -281,4 +296,4 @@ def _answer(
     else:
         assert governed.content is not None
         content = Raw(encode(governed.content.decode()))
-    return JsonAnswer(encode(result_out(outcome, content, warnings)), status, more)
+    return JsonAnswer(encode(result_out(outcome, content, repairs)), status, more)

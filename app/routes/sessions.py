@@ -2,16 +2,26 @@
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.openapi import example_of, problems
+from app.answers import report_warnings
+from app.openapi import example_of
+from app.routing import traits
 from app.runtime import Runtime
 from app.wire import MAX_POLICY_BYTES
 from domain.budget import Budget, Session, SessionChange
-from domain.errors import InvalidField, SessionEnded, SessionNotFound, StoreUnavailable
+from domain.errors import (
+    InvalidField,
+    InvalidPolicy,
+    SessionEnded,
+    SessionNotFound,
+    StoreUnavailable,
+    TooManySessions,
+)
 from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
 from domain.results import UsageReport
 
@@ -52,7 +62,7 @@ class BudgetOut(BaseModel):
 
 
 class SessionOut(BaseModel):
-    """Times are Unix milliseconds."""
+    """Times are Unix milliseconds. `warnings` say what became of a usage report that was not as expected."""
 
     session_id: str
     context_window: int | None
@@ -66,6 +76,7 @@ class SessionOut(BaseModel):
     created_at: int
     last_used_at: int
     expires_at: int
+    warnings: list[str]
 
 
 class SessionsOut(BaseModel):
@@ -76,8 +87,9 @@ class SessionsOut(BaseModel):
 @router.put(
     "/sessions/{session_id}",
     summary="Open or change a session",
-    responses={200: example_of("session"), **problems(400, 401, 422, 503, 507)},
+    responses={200: example_of("session")},
 )
+@traits(writes=True, raises=(InvalidPolicy, TooManySessions))
 async def put_session(request: Request, session_id: SessionId, body: SessionIn) -> SessionOut:
     rt: Runtime = request.app.state.runtime
     key = _key(request, session_id)
@@ -85,7 +97,7 @@ async def put_session(request: Request, session_id: SessionId, body: SessionIn) 
     if policy is not None:
         if _LONE_SURROGATE.search(policy):
             raise InvalidField("`policy` holds a lone surrogate. Send valid Unicode.")
-        if len(policy) > MAX_POLICY_BYTES:
+        if len(policy.encode()) > MAX_POLICY_BYTES:
             raise InvalidField(f"`policy` must be at most {MAX_POLICY_BYTES} bytes.")
         rt.policies.check_override(policy)
     before = await rt.ledger.session(key)
@@ -99,8 +111,9 @@ async def put_session(request: Request, session_id: SessionId, body: SessionIn) 
 @router.get(
     "/sessions/{session_id}",
     summary="Read a session",
-    responses={200: example_of("session"), **problems(401, 404, 410, 422, 503)},
+    responses={200: example_of("session")},
 )
+@traits(raises=(SessionNotFound, SessionEnded))
 async def get_session(request: Request, session_id: SessionId) -> SessionOut:
     rt: Runtime = request.app.state.runtime
     session = await rt.ledger.session(_key(request, session_id))
@@ -118,8 +131,8 @@ async def get_session(request: Request, session_id: SessionId) -> SessionOut:
     status_code=204,
     response_class=Response,
     summary="End a session: its results are deleted, its accounting is kept",
-    responses=problems(401, 404, 422, 503),
 )
+@traits(writes=True, raises=(SessionNotFound,))
 async def delete_session(request: Request, session_id: SessionId) -> None:
     rt: Runtime = request.app.state.runtime
     key = _key(request, session_id)
@@ -134,7 +147,7 @@ async def delete_session(request: Request, session_id: SessionId) -> None:
 @router.get(
     "/sessions",
     summary="List the sessions that are alive",
-    responses={200: example_of("sessions"), **problems(401, 422, 503)},
+    responses={200: example_of("sessions")},
 )
 async def list_sessions(
     request: Request,
@@ -151,12 +164,14 @@ async def list_sessions(
 @router.post(
     "/sessions/{session_id}/usage",
     summary="Report the committed context",
-    responses={200: example_of("session"), **problems(400, 401, 410, 422, 503, 507)},
+    responses={200: example_of("session")},
 )
+@traits(writes=True, raises=(SessionEnded, TooManySessions))
 async def report_usage(request: Request, session_id: SessionId, body: UsageIn) -> SessionOut:
     rt: Runtime = request.app.state.runtime
     report = UsageReport(body.used_tokens, body.turn)
-    return await _shown(rt, await rt.ledger.report(_key(request, session_id), report))
+    after = await rt.ledger.report(_key(request, session_id), report)
+    return await _shown(rt, after.session, report_warnings(after.warning))
 
 
 def _key(request: Request, session_id: str) -> SessionKey:
@@ -167,12 +182,12 @@ def budget_model(budget: Budget) -> BudgetOut:
     return BudgetOut.model_validate(budget, from_attributes=True)
 
 
-async def _shown(rt: Runtime, session: Session) -> SessionOut:
+async def _shown(rt: Runtime, session: Session, warnings: Sequence[str] = ()) -> SessionOut:
     (held,) = await rt.store.holds([session.key])
-    return _out(rt, session, held)
+    return _out(rt, session, held, warnings)
 
 
-def _out(rt: Runtime, session: Session, held: int) -> SessionOut:
+def _out(rt: Runtime, session: Session, held: int, warnings: Sequence[str] = ()) -> SessionOut:
     terms = rt.policies.terms(session.model)
     return SessionOut(
         session_id=session.key.session_id,
@@ -187,4 +202,5 @@ def _out(rt: Runtime, session: Session, held: int) -> SessionOut:
         created_at=session.created_at,
         last_used_at=session.last_used_at,
         expires_at=session.last_used_at + rt.retention_ms,
+        warnings=list(warnings),
     )

@@ -10,14 +10,15 @@ from pydantic import BaseModel
 from starlette.responses import StreamingResponse
 
 from app.lookup import look_up
-from app.openapi import example_of, problems
+from app.openapi import example_of
 from app.reading import account_read, account_texts, scan
+from app.routing import traits
 from app.runtime import Runtime
 from content.greppable import needs_view
 from content.lines import Line, LinePager
 from content.matches import Match
 from content.search import Grep
-from domain.errors import RangeNotSatisfiable, ResultNotFound
+from domain.errors import BadPattern, RangeNotSatisfiable, ResultNotFound
 from domain.handles import parse_handle
 from domain.results import Measure, StoredResult
 
@@ -68,7 +69,7 @@ class GrepOut(BaseModel):
 @router.get(
     "/results/{handle:path}/lines",
     summary="Read lines",
-    responses={200: example_of("lines"), **problems(401, 404, 410, 422, 503)},
+    responses={200: example_of("lines")},
 )
 async def get_lines(
     request: Request,
@@ -89,8 +90,9 @@ async def get_lines(
 @router.get(
     "/results/{handle:path}/grep",
     summary="Search lines",
-    responses={200: example_of("grep"), **problems(400, 401, 404, 410, 422, 503)},
+    responses={200: example_of("grep")},
 )
+@traits(raises=(BadPattern,))
 async def get_grep(
     request: Request,
     handle: HandlePath,
@@ -132,7 +134,6 @@ _BYTES: dict[int | str, dict[str, Any]] = {
     200: {"description": "The bytes.", "content": {"text/plain": {}}},
     206: {"description": "The range asked for.", "content": {"text/plain": {}}},
     304: {"description": "Not modified."},
-    **problems(401, 404, 410, 416, 503),
 }
 
 
@@ -148,6 +149,7 @@ _BYTES: dict[int | str, dict[str, Any]] = {
     summary="Read bytes",
     responses=_BYTES,
 )
+@traits(raises=(RangeNotSatisfiable,))
 async def get_content(request: Request, handle: HandlePath) -> Response:
     rt: Runtime = request.app.state.runtime
     stored = await look_up(rt, request.scope["tenant"], handle)
@@ -203,7 +205,7 @@ def _range(request: Request, etag: str, size: int) -> tuple[int, int] | None:
 @router.get(
     "/results/{handle:path}",
     summary="What is known of a stored result",
-    responses={200: example_of("stored"), **problems(401, 404, 410, 503)},
+    responses={200: example_of("stored")},
 )
 async def get_stored(request: Request, handle: HandlePath) -> StoredOut:
     rt: Runtime = request.app.state.runtime
@@ -215,8 +217,8 @@ async def get_stored(request: Request, handle: HandlePath) -> StoredOut:
     status_code=204,
     response_class=Response,
     summary="Delete a stored result",
-    responses=problems(401, 404, 410, 503),
 )
+@traits(writes=True)
 async def delete_stored(request: Request, handle: HandlePath) -> None:
     rt: Runtime = request.app.state.runtime
     tenant = request.scope["tenant"]

@@ -5,7 +5,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from pydantic import BaseModel
 
-from app.openapi import example_of, problems
+from app.openapi import example_of
 from app.runtime import Runtime
 from app.tool_output import FORMATS, INSTRUCTIONS, ToolFormat
 from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
@@ -23,7 +23,7 @@ class ToolsOut(BaseModel):
 @router.get(
     "/tools",
     summary="The tool_output tool, while the session has something stored",
-    responses={200: example_of("tools"), **problems(401, 422, 503)},
+    responses={200: example_of("tools")},
 )
 async def get_tools(
     request: Request, session_id: str = DEFAULT_SESSION, format: ToolFormat = ToolFormat.OPENAI

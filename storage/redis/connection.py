@@ -201,6 +201,9 @@ class RedisConnection:
             self._try_at = begun + AWAY_SECONDS
         try:
             async with self._connection(), asyncio.timeout(min(seconds, 2 * COMMAND_SECONDS + more)):
+                # A cluster learns its slots first: redis-py closes connections that others use while it does.
+                if isinstance(self._client, RedisCluster):
+                    await self._client.initialize()
                 try:
                     done = await act()
                 except RuntimeError:

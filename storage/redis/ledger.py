@@ -112,14 +112,15 @@ class RedisLedger:
             "buffer_tokens": window.buffer_tokens,
             "max_output_tokens": window.max_output_tokens,
             "call": charge.call_id,
+            "text_bytes": accounts.text_bytes(charge.text),
         }
         kept = pack_kept(charge.entry, charge.fingerprint, charge.text) if charge.call_id is not None else b""
-        word, packed, *extra = await self._step("charge", charge.key, asked, charge.entry, kept)
+        word, *packed = await self._step("charge", charge.key, asked, charge.entry, kept)
         if word == b"refused":
             return None
-        session = session_of(charge.key, packed)
+        session = session_of(charge.key, packed[0])
         if word == b"again":
-            first = decode_kept(extra[0])
+            first = decode_kept(packed[1])
             return accounts.replayed(session, charge, first.entry, first.fingerprint, first.text)
         budget = session.budget(charge.fallback, charge.required)
         return Receipt(charge.entry, budget, charge.fingerprint, charge.text)

@@ -1,4 +1,4 @@
-"""A small app behind our door, served by our server on a free port, and clients that misbehave."""
+"""A small app behind `Access`, served by our server on a free port, and clients that misbehave."""
 
 import asyncio
 import contextlib
@@ -17,12 +17,13 @@ from fastapi import FastAPI, Request
 from pydantic import BaseModel, Field
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
-from app import serving
 from app.access import ApiKeys
-from app.door import Door
+from app.edge import server as serving
+from app.edge.access import Access
+from app.edge.request_body import BodyGate
 from app.errors import install
+from app.routing import RouteTable
 from app.settings import Settings
-from app.visit import BodyGate
 
 KEY = "sk-edge-0123456789"
 
@@ -48,7 +49,7 @@ def keys_file(path: Path, tenant: str = "acme", key: str = KEY) -> Path:
 
 
 class EdgeApp(FastAPI):
-    """Behind our door, as the service itself is."""
+    """Behind `Access`, as the service itself is."""
 
     def __init__(
         self, settings: Settings, keys: ApiKeys | None, gate: BodyGate, raising: Exception | None
@@ -59,10 +60,12 @@ class EdgeApp(FastAPI):
         self.state.codes = []
         self.state.raising = raising
         self.state.gate = gate
-        install(self, self.state.codes.append)
-        self._door = Door(
+        routes = RouteTable(self)
+        install(self, routes, self.state.codes.append)
+        self._access = Access(
             super().__call__,
             settings=settings,
+            routes=routes,
             keys=keys,
             draining=lambda: self.state.draining,
             gate=gate,
@@ -70,7 +73,7 @@ class EdgeApp(FastAPI):
         )
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        await self._door(scope, receive, send)
+        await self._access(scope, receive, send)
 
 
 def edge_app(
@@ -118,7 +121,7 @@ async def _let_go(request: Request) -> Response:
     size = 0
     async for chunk in request.stream():
         size += len(chunk)
-        request.scope["visit"].let_go(len(chunk))
+        request.scope["request_body"].let_go(len(chunk))
     return PlainTextResponse(str(size))
 
 

@@ -1,7 +1,6 @@
 """Errors as problem+json: status, headers, `stored`, and never a piece of the input."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -19,34 +18,24 @@ pytestmark = pytest.mark.anyio
 MARKER = "S3cretMarker"
 
 STATUSES = {
-    errors.BadRequest: 400,
-    errors.InvalidUtf8: 400,
-    errors.HostNotAllowed: 400,
-    errors.BadPattern: 400,
-    errors.InvalidField: 422,
-    errors.IdempotencyKeyReused: 422,
-    errors.InvalidPolicy: 422,
-    errors.NotQueryable: 422,
-    errors.QueryTooCostly: 422,
-    errors.Unauthorized: 401,
-    errors.Forbidden: 403,
-    errors.NotFound: 404,
-    errors.ResultNotFound: 404,
-    errors.SessionNotFound: 404,
-    errors.Gone: 410,
-    errors.ResultExpired: 410,
-    errors.SessionEnded: 410,
-    errors.Conflict: 409,
-    errors.BodyTooLarge: 413,
-    errors.UnsupportedMedia: 415,
-    errors.RangeNotSatisfiable: 416,
-    errors.Incomplete: 502,
-    errors.Overloaded: 503,
-    errors.Draining: 503,
-    errors.StorageError: 503,
-    errors.StoreUnavailable: 503,
-    errors.StoreBusy: 503,
-    errors.StoreFull: 507,
+    400: "bad_pattern host_not_allowed invalid_utf8 malformed",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not_found result_not_found session_not_found",
+    405: "method_not_allowed",
+    408: "body_timeout header_timeout",
+    409: "session_changed",
+    410: "result_expired session_ended",
+    413: "body_too_large",
+    415: "unsupported_media_type",
+    416: "range_not_satisfiable",
+    422: "idempotency_key_reused invalid_field invalid_policy not_queryable query_too_costly",
+    429: "too_many_sessions",
+    431: "headers_too_large",
+    500: "internal_error",
+    502: "incomplete",
+    503: "draining overloaded store_unavailable",
+    507: "store_full",
 }
 
 
@@ -64,27 +53,26 @@ def client_of(raising: Exception | None = None) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=transport, base_url="http://localhost")
 
 
-def every_class(base: type[errors.SpillgateError]) -> Iterator[type[errors.SpillgateError]]:
-    for kind in base.__subclasses__():
-        yield kind
-        yield from every_class(kind)
-
-
 def made(kind: type[errors.SpillgateError]) -> errors.SpillgateError:
     return kind("Do this.", 7) if issubclass(kind, errors.RangeNotSatisfiable) else kind("Do this.")
 
 
-def test_every_error_of_ours_has_a_status() -> None:
-    for kind in every_class(errors.SpillgateError):
+def test_every_error_has_a_status_a_title_and_advice() -> None:
+    table: dict[int, list[str]] = {}
+    for kind in errors.every_error():
         answer = problem(made(kind), "/results/{handle}")
         body = json.loads(answer.body)
-        assert answer.status_code == body["status"] == STATUSES[kind]
+        assert answer.status_code == body["status"]
         assert body["type"] == f"/docs/errors#{kind.code}"
         assert (body["code"], body["retryable"]) == (kind.code, kind.retryable)
         assert body["detail"] == "Do this."
         assert body["instance"] == "/results/{handle}"
         assert "stored" not in body
         assert answer.media_type == "application/problem+json"
+        assert "title" in vars(kind) or "title" in vars(kind.__base__ or kind)
+        assert kind.advice.endswith(".")
+        table.setdefault(answer.status_code, []).append(kind.code)
+    assert {status: " ".join(sorted(codes)) for status, codes in table.items()} == STATUSES
 
 
 @pytest.mark.parametrize(

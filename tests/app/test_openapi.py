@@ -1,6 +1,8 @@
 """The OpenAPI document: committed, equal to the app's, with an example for every answer."""
 
+import html
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 
 from app.main import create_app
 from app.settings import Settings
+from domain.errors import every_error
 
 pytestmark = pytest.mark.anyio
 
@@ -29,16 +32,54 @@ def test_it_is_openapi_3_1(document: dict[str, Any]) -> None:
     assert document["openapi"].startswith("3.1")
 
 
+def answers_of(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Operation, status and answer, each reference followed."""
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            for status, answer in operation["responses"].items():
+                name = answer.get("$ref", "").removeprefix("#/components/responses/")
+                shared = document["components"]["responses"]
+                yield f"{method.upper()} {path}", status, shared[name] if name else answer
+
+
 def test_every_json_answer_has_an_example(document: dict[str, Any]) -> None:
     missing = [
-        f"{method} {path} {status}"
-        for path, operations in document["paths"].items()
-        for method, operation in operations.items()
-        for status, answer in operation["responses"].items()
+        f"{operation} {status}"
+        for operation, status, answer in answers_of(document)
         for media, content in answer.get("content", {}).items()
-        if media.endswith(("/json", "+json")) and "example" not in content
+        if media.endswith(("/json", "+json")) and not content.keys() & {"example", "examples"}
     ]
     assert missing == []
+
+
+def test_every_problem_is_an_example_made_from_the_error_table(document: dict[str, Any]) -> None:
+    examples = document["components"]["examples"]
+    assert examples.keys() == {kind.code for kind in every_error()}
+    named: set[str] = set()
+    for operation, status, answer in answers_of(document):
+        for code in answer.get("content", {}).get("application/problem+json", {}).get("examples", ()):
+            assert str(examples[code]["value"]["status"]) == status, operation
+            named.add(code)
+    assert named == examples.keys()
+
+
+def test_a_route_answers_what_follows_from_its_traits(document: dict[str, Any]) -> None:
+    statuses: dict[str, set[int]] = {}
+    for operation, status, _ in answers_of(document):
+        statuses.setdefault(operation, set()).add(int(status))
+    everywhere = {400, 403, 405, 408, 413, 415, 422, 431, 500, 503}
+    assert all(found >= everywhere for found in statuses.values())
+    assert statuses["GET /livez"] == everywhere | {200}
+    assert statuses["GET /metrics"] == everywhere | {200, 401}
+    assert statuses["POST /results"] == everywhere | {200, 201, 401, 409, 410, 507}
+    assert statuses["GET /results/{handle}/content"] == everywhere | {200, 206, 304, 401, 404, 410, 416}
+    open_routes = {
+        path
+        for path, methods in document["paths"].items()
+        for one in methods.values()
+        if one.get("security") == []
+    }
+    assert open_routes == {"/livez", "/readyz", "/healthz"}
 
 
 def test_every_route_of_the_contract_is_there(document: dict[str, Any]) -> None:
@@ -75,6 +116,8 @@ async def test_the_docs_page_loads_nothing_from_elsewhere(client: httpx.AsyncCli
     page = (await client.get("/docs")).text
     assert "/swagger/swagger-ui-bundle.js" in page
     assert "://" not in page
+    assert 'href="/openapi.json"' in page
+    assert 'href="/docs/errors"' in page
     for asset in ("swagger-ui-bundle.js", "swagger-ui.css"):
         assert (await client.get(f"/swagger/{asset}")).status_code == 200
 
@@ -84,3 +127,4 @@ async def test_a_problems_type_leads_to_its_explanation(client: httpx.AsyncClien
     path, anchor = problem["type"].split("#")
     page = (await client.get(path)).text
     assert f'id="{anchor}"' in page
+    assert all(html.escape(kind.advice) in page for kind in every_error())

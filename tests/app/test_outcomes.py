@@ -298,7 +298,7 @@ async def test_a_rejection_names_tokens_limit_and_a_way_out_and_shows_nothing(
     assert (told["truncated_bytes"], told["truncated_total"]) == (None, None)
     assert before == {"allowed": False, "trigger": "size_cap", "content": told["content"]}
     assert paged == {"allowed": True, "trigger": None, "content": None}
-    assert (entry["outcome"], entry["status"], entry["details"]["truncated"]) == ("reject", "ok", False)
+    assert (entry["outcome"], entry["status"], entry["details"]["truncated"]) == ("reject", "ok", True)
     assert health["stored_bytes"] == 0
 
 

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 from redis_server import redis_cluster, redis_cluster_url, redis_server, redis_url  # noqa: F401
-from samples import ENTRY_RETENTION, RETENTION, FakeClock, OpenLedger, OpenStore
+from samples import ENTRY_RETENTION, RETENTION, FakeClock, OpenBounded, OpenLedger, OpenStore
 
-from domain.ports import Ledger, ResultStore
+from domain.ports import Ledger, LedgerBounds, ResultStore
 from domain.results import Durability
 from storage import open_ledger, open_store
+from storage.accounts import UNBOUNDED
 
 # Before a space: what stands first, in front of a spool.
 STORES = {
@@ -90,6 +91,22 @@ async def open_lasting_store(
 
 
 @pytest.fixture(params=LEDGERS.values(), ids=LEDGERS)
+async def open_bounded_ledger(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock
+) -> AsyncIterator[OpenBounded]:
+    """Opens the same place under other bounds each time."""
+    url = _url(request, tmp_path)
+    async with AsyncExitStack() as stack:
+
+        async def open_it(**bounds: int) -> Ledger:
+            ledger = await _open_one_ledger(url, clock, LedgerBounds(**bounds))
+            stack.push_async_callback(ledger.close)
+            return ledger
+
+        yield open_it
+
+
+@pytest.fixture(params=LEDGERS.values(), ids=LEDGERS)
 async def ledger(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Ledger]:
     ledger = await _open_ledger(_url(request, tmp_path), clock)
     yield ledger
@@ -124,10 +141,11 @@ async def _open_ledger(url: str, clock: FakeClock) -> Ledger:
     return first
 
 
-async def _open_one_ledger(url: str, clock: FakeClock) -> Ledger:
+async def _open_one_ledger(url: str, clock: FakeClock, bounds: LedgerBounds = UNBOUNDED) -> Ledger:
     return await open_ledger(
         url,
         clock=clock,
         session_retention_seconds=RETENTION,
         entry_retention_seconds=ENTRY_RETENTION,
+        bounds=bounds,
     )

@@ -23,6 +23,7 @@ RETENTION = 60
 ENTRY_RETENTION = 600
 OpenStore = Callable[[], Awaitable[ResultStore]]
 OpenLedger = Callable[[], Awaitable[Ledger]]
+OpenBounded = Callable[..., Awaitable[Ledger]]
 _numbers = itertools.count()
 
 

@@ -21,7 +21,7 @@ from samples import (
 )
 
 from domain.accounting import EntryFilter
-from domain.budget import Session, SessionChange
+from domain.budget import ReportWarning, Session, SessionChange
 from domain.errors import Conflict, IdempotencyKeyReused, InvalidField, SessionEnded
 from domain.handles import DEFAULT_SESSION, SessionKey
 from domain.ports import Entered, Ledger
@@ -95,12 +95,20 @@ async def test_settling_goes_past_the_limit(ledger: Ledger) -> None:
 
 async def test_a_declared_window_is_the_limit(ledger: Ledger) -> None:
     change = SessionChange(
-        frozenset({"context_window", "buffer_tokens"}), context_window=500, buffer_tokens=0
+        frozenset({"context_window", "buffer_tokens"}), context_window=900, buffer_tokens=50
     )
     await ledger.put_session(KEY, change)
-    receipt = await ledger.reserve(charge(300, required=False))
+    receipt = await ledger.reserve(charge(650, required=False))
     assert receipt is not None
-    assert receipt.budget.limit_tokens == 300
+    assert receipt.budget.limit_tokens == 650
+    assert await ledger.reserve(charge(1, required=False)) is None
+
+
+async def test_what_was_not_declared_takes_at_most_a_third_of_a_declared_window(ledger: Ledger) -> None:
+    await ledger.put_session(KEY, SessionChange(frozenset({"context_window"}), context_window=500))
+    receipt = await ledger.reserve(charge(334, required=False))
+    assert receipt is not None
+    assert receipt.budget.limit_tokens == 334
     assert await ledger.reserve(charge(1, required=False)) is None
 
 
@@ -168,7 +176,10 @@ async def test_a_replayed_call_ignores_its_report(ledger: Ledger) -> None:
     await ledger.settle(charge(100, "call"))
     entered = await enter(ledger, "call", UsageReport(900, 7))
     assert entered.receipt is not None
+    assert entered.warning is ReportWarning.NOT_APPLIED
     assert (await session(ledger)).used_tokens is None
+    await ledger.report(KEY, UsageReport(900, 7))
+    assert (await enter(ledger, "call", UsageReport(900, 7))).warning is None
 
 
 async def test_the_same_call_id_in_another_session_or_tenant_is_another_call(ledger: Ledger) -> None:
@@ -180,32 +191,46 @@ async def test_the_same_call_id_in_another_session_or_tenant_is_another_call(led
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "used", "reserved"),
+    ("reports", "used", "reserved", "warning"),
     [
-        (UsageReport(500), UsageReport(500), 500, 100),
-        (UsageReport(500), UsageReport(600), 600, 0),
-        (UsageReport(500), UsageReport(400), 400, 0),
-        (UsageReport(500, 3), UsageReport(500, 3), 500, 100),
-        (UsageReport(500, 3), UsageReport(600, 3), 500, 100),
-        (UsageReport(500, 3), UsageReport(400, 2), 500, 100),
-        (UsageReport(500, 3), UsageReport(500, 4), 500, 0),
-        (UsageReport(500), UsageReport(500, 1), 500, 0),
-        (UsageReport(500, 3), UsageReport(500), 500, 100),
-        (UsageReport(500, 3), UsageReport(700), 700, 0),
+        ([(500,), (500,)], 500, 100, None),
+        ([(500,), (600,)], 600, 0, None),
+        ([(500,), (400,)], 400, 0, None),
+        ([(500, 3), (500, 3)], 500, 100, None),
+        ([(500, 3), (600, 3)], 600, 100, ReportWarning.TURN_CHANGED),
+        ([(500, 3), (600, 3), (500, 3)], 600, 100, None),
+        ([(500, 3), (500, 4)], 500, 0, None),
+        ([(500,), (500, 1)], 500, 0, None),
+        ([(500, 3), (500,)], 500, 100, None),
+        ([(500, 3), (700,)], 700, 0, None),
+        ([(400, 2), (500, 3), (400, 2)], 500, 100, None),
+        ([(400, 2), (500, 3), (450, 2)], 450, 0, ReportWarning.NEW_RUN),
+        ([(500, 3), (400, 2)], 400, 0, ReportWarning.NEW_RUN),
+        ([(500, 3), (0, 0)], 0, 0, ReportWarning.NEW_RUN),
+        ([(400, 2), (500, 3), (50, 1), (400, 2)], 400, 0, None),
+        ([(400, 2), (500, 3), (700,), (400, 2)], 700, 100, None),
+        ([*((500 + turn, turn) for turn in range(65)), (501, 1)], 564, 100, None),
+        ([*((500 + turn, turn) for turn in range(65)), (500, 0)], 500, 0, ReportWarning.NEW_RUN),
     ],
 )
 @pytest.mark.parametrize("by_entering", [True, False])
-async def test_a_new_turn_restarts_the_reserved_tokens(
-    ledger: Ledger, first: UsageReport, second: UsageReport, used: int, reserved: int, by_entering: bool
+async def test_what_a_usage_report_does(
+    ledger: Ledger,
+    reports: list[tuple[int, ...]],
+    used: int,
+    reserved: int,
+    warning: ReportWarning | None,
+    by_entering: bool,
 ) -> None:
-    await enter(ledger, report=first)
+    *before, last = [UsageReport(*report) for report in reports]
+    for report in before:
+        await enter(ledger, report=report)
     await ledger.settle(charge(100))
-    if by_entering:
-        after = (await enter(ledger, "call", second)).session
-    else:
-        after = await ledger.report(KEY, second)
-    assert after == await session(ledger)
-    assert (after.used_tokens, after.reserved_tokens) == (used, reserved)
+    after = await (enter(ledger, "call", last) if by_entering else ledger.report(KEY, last))
+    assert after.session == await session(ledger)
+    assert (after.session.used_tokens, after.session.reserved_tokens) == (used, reserved)
+    assert after.warning == warning
+    assert len(after.session.reports) <= 64
 
 
 async def test_parallel_results_of_one_turn_may_all_report_it(ledger: Ledger) -> None:
@@ -220,8 +245,9 @@ async def test_parallel_results_of_one_turn_may_all_report_it(ledger: Ledger) ->
 
 
 async def test_a_report_opens_an_unknown_session(ledger: Ledger, clock: FakeClock) -> None:
-    opened = await ledger.report(KEY, UsageReport(10, 1))
-    assert opened == Session(KEY, 0, clock(), clock(), used_tokens=10, turn=1)
+    report = UsageReport(10, 1)
+    opened = (await ledger.report(KEY, report)).session
+    assert opened == Session(KEY, 0, clock(), clock(), used_tokens=10, turn=1, reports=(report,))
     assert await session(ledger) == opened
     other = SessionKey(TENANT, "run-2")
     assert (await enter(ledger, None, UsageReport(3), other)).session == await session(ledger, other)
@@ -279,7 +305,8 @@ async def test_the_default_session_is_emptied_and_never_ends(ledger: Ledger) -> 
     assert emptied is not None
     assert emptied == await session(ledger, key)
     assert (emptied.epoch, emptied.ended_at, emptied.model) == (START, None, "m")
-    assert (emptied.used_tokens, emptied.turn, emptied.reserved_tokens) == (None, None, 0)
+    spent = (emptied.used_tokens, emptied.turn, emptied.reserved_tokens, emptied.reports)
+    assert spent == (None, None, 0, ())
     with pytest.raises(Conflict):
         await ledger.settle(charge(1, "late", key))
     assert not (await ledger.settle(charge(1, "call", key, epoch=emptied.epoch))).replayed

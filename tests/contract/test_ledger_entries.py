@@ -46,6 +46,14 @@ async def test_entries_come_back_as_they_went_in_newest_last(ledger: Ledger) -> 
         outcome=OutcomeKind.STORE,
         model="m",
         provider="p",
+        tool_call_id="call-ü",
+        turn=3,
+        tool_kind="mcp",
+        extract_id="entry-1",
+        mode="auto",
+        strategy="retrieve",
+        fallback_reason="no model",
+        coverage=0.25,
         stop_reason="end",
         cost_usd=0.25,
         error="timed out",
@@ -132,6 +140,23 @@ async def test_a_summary_nets_the_savings_of_each_group(
         await ledger.append(one)
     rows = await ledger.summary(EntryFilter(TENANT), group_by)
     assert [(row.group, row.entries, row.tokens_saved) for row in rows] == groups
+
+
+async def test_a_summary_groups_by_strategy_and_tool_kind(ledger: Ledger) -> None:
+    for one in (
+        entry(tokens_saved=5, tool_kind="mcp"),
+        entry(tokens_saved=4, tool_kind="mcp"),
+        entry(type=EntryType.EXTRACT, tokens_saved=-2, strategy="truncate"),
+    ):
+        await ledger.append(one)
+    found = {
+        group_by: [
+            (row.group, row.tokens_saved) for row in await ledger.summary(EntryFilter(TENANT), group_by)
+        ]
+        for group_by in (GroupBy.STRATEGY, GroupBy.TOOL_KIND)
+    }
+    assert found[GroupBy.STRATEGY] == [(None, 9), ("truncate", -2)]
+    assert found[GroupBy.TOOL_KIND] == [("mcp", 9), (None, -2)]
 
 
 async def test_a_summary_adds_up(ledger: Ledger) -> None:

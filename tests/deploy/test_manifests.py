@@ -33,8 +33,9 @@ from manifests import (
     workloads,
 )
 
-from app import serving, visit
 from app.cli import COMMANDS
+from app.edge import request_body
+from app.edge import server as serving
 from app.settings import LOOPBACK_NAMES, PREFIX, Settings
 from content import parser_child
 from extraction import indexes, query_process, querying, retrieve
@@ -228,7 +229,7 @@ def test_the_memory_that_is_allowed_holds_all_that_has_a_bound() -> None:
     at_rest, for_each_byte_searched = 128 << 20, 4
     needed_at_once = (
         at_rest
-        + visit.LEAST_POOL_BYTES
+        + request_body.LEAST_POOL_BYTES
         + querying.AT_A_TIME * query_process.MEMORY_BYTES
         + parser_child.MEMORY_BYTES
         + retrieve.MOST_BYTES * for_each_byte_searched

@@ -2,9 +2,9 @@
 
 import sys
 
-from app import serving
 from app.cli import main
-from app.protocol import Protocol
+from app.edge import server as serving
+from app.edge.deadlines import Protocol
 
 if __name__ == "__main__":
     for name, _, seconds in (argument.partition("=") for argument in sys.argv[1:]):

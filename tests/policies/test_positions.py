@@ -65,3 +65,28 @@ def test_windows_line_ends_and_odd_separators_do_not_shift_lines() -> None:
 def test_arrays_of_tables_and_empty_texts_are_read() -> None:
     assert line_numbers("") == {}
     assert line_numbers("[[tools.x]]\n")["tools", "x"] == 1
+
+
+def test_strings_that_hold_quotes_brackets_and_comments_do_not_end_a_statement() -> None:
+    values = [
+        '"""a""""',
+        '""""\n]"\\"""#\n"""',
+        "'''\n'['''",
+        '"\\"#["',
+        "'#{'",
+        "[[1, # ]\n], []]",
+        '""',
+        "''",
+    ]
+    text = "".join(f"k{number} = {value} # ]\n\n" for number, value in enumerate(values))
+    found = line_numbers(text)
+    assert [text.split("\n")[line - 1].split(" = ")[0] for line in found.values()] == [
+        path[0] for path in found
+    ]
+    assert len(found) == len(values)
+
+
+def test_a_value_of_very_many_lines_is_read_in_linear_time() -> None:
+    """The time was quadratic: hours for this text."""
+    text = "[defaults]\nextract_models = [\n" + '  "a",\n' * 100_000 + "]\nkeep = true\n"
+    assert line_numbers(text)["defaults", "keep"] == 100_004

@@ -10,7 +10,7 @@ from app.policy_files import load_policies
 from app.settings import Settings
 from domain.decisions import OutcomeKind
 from policies.book import PolicyBook
-from policies.documents import PROFILES, from_toml
+from policies.documents import Profile, from_toml
 from policies.facts import Policy
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,11 +77,11 @@ def test_a_profile_has_the_numbers_of_its_system(
     assert policy.keep
 
 
-@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("profile", Profile)
 def test_a_profile_is_a_whole_design_and_nothing_but_the_design(operator: Any, profile: str) -> None:
     places = {one.key: one.place for one in operator(f'profile = "{profile}"\n').reasons("read_file")}
     assert {name for name, place in places.items() if place.startswith(f"profile {profile},")} == DESIGN
-    assert places.keys() - {"profile"} == set(Policy.__dataclass_fields__)
+    assert places.keys() - {"profile"} == set(Policy.model_fields)
 
 
 def test_the_rest_of_the_document_changes_its_profile(operator: Any) -> None:
@@ -91,7 +91,7 @@ def test_the_rest_of_the_document_changes_its_profile(operator: Any) -> None:
     assert not rules.policy("read_file").keep
 
 
-@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("profile", Profile)
 def test_a_session_may_choose_a_profile_and_stands_on_nothing_else_of_the_design(
     operator: Any, profile: str
 ) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from samples import KEY, TENANT, WINDOW, FakeClock, charge, entry
 
-from domain.accounting import EntryFilter, GroupBy
+from domain.accounting import EntryFilter
 from domain.budget import SessionChange
 from domain.errors import ConfigError, InvalidField, StoreFull, StoreUnavailable
 from domain.handles import SessionKey
@@ -52,34 +52,14 @@ async def test_a_directory_that_was_there_keeps_its_mode(tmp_path: Path, clock: 
     assert (tmp_path / "shared").stat().st_mode & 0o777 == 0o755
 
 
-async def test_a_file_of_the_first_version_is_brought_up_to_date(tmp_path: Path, clock: FakeClock) -> None:
-    path = tmp_path / "ledger.db"
-    ledger = await open_at(path, clock)
-    await ledger.settle(charge(5))
-    await ledger.close()
-    connection = sqlite3.connect(path)
-    connection.executescript(
-        "DROP TABLE findings; ALTER TABLE entries DROP COLUMN observed_tokens_saved; PRAGMA user_version = 1"
-    )
-    connection.close()
-    ledger = await open_at(path, clock)
-    await ledger.keep_finding(KEY, 0, "n", "kept")
-    assert await ledger.finding(KEY, 0, "n") == "kept"
-    session = await ledger.session(KEY)
-    assert session is not None
-    assert session.reserved_tokens == 5
-    (row,) = await ledger.summary(EntryFilter(KEY.tenant), GroupBy.TYPE)
-    assert (row.entries, row.tokens_saved_observed) == (1, 0)
-    await ledger.close()
-
-
-async def test_a_newer_schema_is_refused(tmp_path: Path, clock: FakeClock) -> None:
+@pytest.mark.parametrize("version", [VERSION - 1, VERSION + 1])
+async def test_a_file_of_another_version_is_refused(tmp_path: Path, clock: FakeClock, version: int) -> None:
     path = tmp_path / "ledger.db"
     await (await open_at(path, clock)).close()
     connection = sqlite3.connect(path)
-    connection.execute(f"PRAGMA user_version = {VERSION + 1}")
+    connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
-    with pytest.raises(ConfigError, match="newer Spillgate"):
+    with pytest.raises(ConfigError, match="another version of Spillgate"):
         await open_at(path, clock)
 
 

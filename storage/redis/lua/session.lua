@@ -200,7 +200,7 @@ function steps.charge()
   use(asked.at)
   if call then
     redis.call('HSET', KEYS[1], call, ARGV[4])
-    count(#ARGV[4])
+    count(asked.text_bytes)
   end
   save()
   return say('')

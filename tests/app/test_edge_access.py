@@ -1,4 +1,4 @@
-"""The door: names, keys, sizes, what it holds of bodies, and what it adds to answers."""
+"""Admission: names, keys, sizes, what it holds of bodies, and what it adds to answers."""
 
 import asyncio
 import json
@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from app.access import ApiKeys
-from app.door import Door
-from app.visit import FREE_BYTES, BodyGate, ClientDisconnected
+from app.edge.access import Access
+from app.edge.request_body import FREE_BYTES, BodyGate, ClientDisconnected
+from app.main import create_app
+from app.routing import RouteTable
 from domain.errors import BodyTooLarge, Overloaded
 from tests.app.edge_support import KEY, keys_file, settings_of
 
@@ -29,8 +31,11 @@ def piece(body: bytes, more: bool = False) -> Message:
     return {"type": "http.request", "body": body, "more_body": more}
 
 
+ROUTES = RouteTable(create_app(settings_of()))
+
+
 class Call:
-    """One request through a door, before an app that reads all of it and answers how much that was."""
+    """One request through a access, before an app that reads all of it and answers how much that was."""
 
     def __init__(self, **given: Any) -> None:
         self.keys: ApiKeys | None = given.pop("keys", None)
@@ -41,9 +46,10 @@ class Call:
         self.seen: list[str] = []
         self.tenant = ""
         self.most = 0
-        self.door = Door(
+        self.access = Access(
             self.app,
             settings=self.settings,
+            routes=ROUTES,
             keys=self.keys,
             draining=lambda: self.draining,
             gate=self.gate,
@@ -60,7 +66,7 @@ class Call:
             size += len(message["body"])
             self.most = max(self.most, self.gate.in_flight)
             if scope["path"] == "/streamed":
-                scope["visit"].let_go(len(message["body"]))
+                scope["request_body"].let_go(len(message["body"]))
             more = message["more_body"]
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
         await send({"type": "http.response.body", "body": b"%d" % size})
@@ -90,7 +96,7 @@ class Call:
         async def send(message: Message) -> None:
             self.answers.append(message)
 
-        await self.door(scope, receive, send)
+        await self.access(scope, receive, send)
         if not self.answers:
             return 0, {}, None
         top = {name.decode(): value.decode() for name, value in self.answers[0]["headers"]}
@@ -135,8 +141,8 @@ async def test_headers_are_judged_before_the_app_sees_them(
         assert call.refused == [code]
 
 
-PATHS = ["/livez", "/readyz", "/healthz", "/docs", "/openapi.json", "/swagger/swagger-ui.css"]
-CLOSED = ["/metrics", "/results", "/", "/swagger", "/livez/", "/livezz", "//livez", "/sessions"]
+PATHS = ["/", "/livez", "/readyz", "/healthz", "/docs", "/openapi.json", "/swagger/swagger-ui.css"]
+CLOSED = ["/metrics", "/results", "/swagger", "/livez/", "/livezz", "//livez", "/sessions"]
 
 
 @pytest.mark.parametrize("given", ["none", "wrong", "right", "basic"])
@@ -176,11 +182,20 @@ async def test_a_key_file_opens_every_host_but_http_1_1_must_name_one(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("method", "status"), [("GET", 200), ("HEAD", 200), ("POST", 503), ("PUT", 503), ("DELETE", 503)]
+    ("method", "path", "status"),
+    [
+        ("GET", "/results/x", 200),
+        ("HEAD", "/results/x/content", 200),
+        ("POST", "/check", 200),
+        ("POST", "/results", 503),
+        ("POST", "/extract", 503),
+        ("PUT", "/sessions/x", 503),
+        ("DELETE", "/results/x", 503),
+    ],
 )
-async def test_while_draining_only_reads_are_answered(method: str, status: int) -> None:
+async def test_while_draining_only_reads_are_answered(method: str, path: str, status: int) -> None:
     call = Call(draining=True)
-    answered, headers, body = await call(method, "/results/x")
+    answered, headers, body = await call(method, path)
     assert answered == status
     if status == 503:
         assert (body["code"], body["retryable"], headers["retry-after"]) == ("draining", True, "1")
@@ -272,10 +287,12 @@ async def test_a_request_cut_off_by_the_shutdown_is_told_so() -> None:
     async def receive() -> Message:
         return piece(b"")
 
-    door = Door(forever, settings=settings_of(), keys=None, draining=lambda: True, gate=BodyGate(1))
+    access = Access(
+        forever, settings=settings_of(), routes=ROUTES, keys=None, draining=lambda: True, gate=BodyGate(1)
+    )
     headers = [(b"host", b"localhost")]
     scope = {"type": "http", "http_version": "1.1", "method": "GET", "path": "/slow", "headers": headers}
-    task = asyncio.create_task(door(scope, receive, send))
+    task = asyncio.create_task(access(scope, receive, send))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -296,11 +313,13 @@ async def test_only_http_and_the_lifespan_pass() -> None:
     async def receive() -> Message:
         raise AssertionError
 
-    door = Door(app, settings=settings_of(), keys=None, draining=lambda: False, gate=BodyGate(1))
-    await door({"type": "lifespan"}, receive, send)
-    await door({"type": "websocket"}, receive, send)
+    access = Access(
+        app, settings=settings_of(), routes=ROUTES, keys=None, draining=lambda: False, gate=BodyGate(1)
+    )
+    await access({"type": "lifespan"}, receive, send)
+    await access({"type": "websocket"}, receive, send)
     with pytest.raises(ValueError, match="Only HTTP"):
-        await door({"type": "other"}, receive, send)
+        await access({"type": "other"}, receive, send)
     assert seen == ["lifespan"]
     assert [message["type"] for message in sent] == ["websocket.close"]
 
@@ -316,8 +335,10 @@ async def test_what_fails_after_the_answer_began_is_left_to_the_server() -> None
     async def receive() -> Message:
         raise ClientDisconnected
 
-    door = Door(app, settings=settings_of(), keys=None, draining=lambda: False, gate=BodyGate(1))
+    access = Access(
+        app, settings=settings_of(), routes=ROUTES, keys=None, draining=lambda: False, gate=BodyGate(1)
+    )
     headers = [(b"host", b"localhost")]
     scope = {"type": "http", "http_version": "1.1", "method": "GET", "path": "/", "headers": headers}
     with pytest.raises(BodyTooLarge):
-        await door(scope, receive, send)
+        await access(scope, receive, send)

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app import serving
+from app.edge import server as serving
 from domain.errors import ConfigError
 from tests.app.edge_support import head, problem_of, read_all, settings_of, wait_for
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 SCRIPT = """
 import asyncio, contextlib, sys
-from app import serving
+from app.edge import server as serving
 from app.settings import load_settings
 from domain.errors import ConfigError
 from tests.app.edge_support import edge_app

@@ -22,7 +22,7 @@ from typing import cast
 import uvicorn
 from fastapi import FastAPI
 
-from app.protocol import MAX_CONNECTIONS, Protocol, sweep
+from app.edge.deadlines import MAX_CONNECTIONS, Protocol, sweep
 from app.reload import reload_policies
 from app.settings import Settings
 from app.telemetry import configure_logging

@@ -1,12 +1,20 @@
-"""One request on its way through the door: its body counted and bounded, its answer given our headers."""
+"""A request's body: its bytes are counted and bounded. Also: what happens when the client disconnects."""
 
+import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from fastapi import Request
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Send
 
 from domain.errors import BodyTooLarge, Overloaded
 
+T = TypeVar("T")
+
 FREE_BYTES = 64 << 10
-"""What every request may hold of its body without asking the gate."""
+"""Bytes of its body that each request may hold without taking from the gate."""
 
 LEAST_POOL_BYTES = 256 << 20
 
@@ -16,7 +24,7 @@ _CLOSE = (b"connection", b"close")
 
 
 class ClientDisconnected(ClientDisconnect):
-    """The client went away before its body was whole. Nobody is left to answer: let it pass to the door."""
+    """The client disconnected. No answer can be sent: only `Access` catches this."""
 
 
 class BodyGate:
@@ -36,8 +44,8 @@ class BodyGate:
         self.in_flight -= size
 
 
-class Visit:
-    """One request's body and answer on their way through the door. Routes find it as `scope["visit"]`."""
+class RequestBody:
+    """One request's body, and the headers added to its answer. Routes find it as `scope["request_body"]`."""
 
     __slots__ = (
         "_cap",
@@ -133,6 +141,28 @@ class Visit:
         if self._taken:
             self._gate.give(self._taken)
             self._taken = 0
+
+
+async def cancel_on_disconnect(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Runs `work`; cancels it if the client disconnects. The request's body must have been read.
+    Raises ClientDisconnected."""
+    working = asyncio.ensure_future(work)
+    watching = asyncio.ensure_future(_disconnected(request))
+    try:
+        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise ClientDisconnected
+    finally:
+        for task in (working, watching):
+            task.cancel()
+            with suppress(asyncio.CancelledError, ClientDisconnected):
+                await asyncio.wait((task,))
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def too_large(cap: int) -> str:

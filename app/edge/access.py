@@ -1,4 +1,4 @@
-"""The door: every request passes it before anything else sees it, and every answer on its way out."""
+"""Admission: checks each request before any route sees it, and adds headers to each answer."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,42 +6,40 @@ from collections.abc import Callable
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.access import ApiKeys, check_host, check_origin
-from app.errors import problem, problem_of_status, stored_of
+from app.edge.request_body import BodyGate, ClientDisconnected, RequestBody, too_large
+from app.errors import problem, stored_of
+from app.routing import RouteTable
 from app.settings import Settings
-from app.visit import BodyGate, ClientDisconnected, Visit, too_large
 from domain.errors import (
     BadRequest,
     BodyTooLarge,
     Draining,
     HostNotAllowed,
+    InternalError,
     SpillgateError,
     Unauthorized,
     UnsupportedMedia,
 )
 from domain.handles import DEFAULT_TENANT
 
-_OPEN_PATHS = frozenset({"/livez", "/readyz", "/healthz", "/docs", "/openapi.json"})
-_OPEN_ROOTS = ("/swagger/", "/docs/")
-_WRITES = frozenset({"POST", "PUT", "DELETE", "PATCH"})
 _ONCE = frozenset(
     b"host origin authorization content-length content-encoding transfer-encoding idempotency-key".split()
 )
-# Only these are known to hold nothing of the caller's.
-_INSTANCES = frozenset({"/results", "/check", "/extract", "/sessions", "/tools"})
 MET_HOSTS = 64
 SHUTTING_DOWN = "Shutting down. Keep your copy and try again in a moment."
 
 Headers = dict[bytes, bytes]
 
 
-class Door:
-    """Pure ASGI. Sets `scope["tenant"]` and `scope["visit"]`; refuses by itself, as problem+json."""
+class Access:
+    """Pure ASGI. Sets `scope["tenant"]` and `scope["request_body"]`; refuses by itself, as problem+json."""
 
     def __init__(
         self,
         app: ASGIApp,
         *,
         settings: Settings,
+        routes: RouteTable,
         keys: ApiKeys | None,
         draining: Callable[[], bool],
         gate: BodyGate,
@@ -51,6 +49,7 @@ class Door:
         self._hosts = settings.hosts
         self._met: set[bytes | None] = set()  # hosts found to be good
         self._cap = settings.max_body_bytes
+        self._routes = routes
         self._keys = keys
         self._draining = draining
         self._gate = gate
@@ -60,32 +59,30 @@ class Door:
         if scope["type"] != "http":
             await self._pass(scope, receive, send)
             return
-        visit = Visit(receive, send, self._gate, self._cap)
+        body = RequestBody(receive, send, self._gate, self._cap)
         try:
-            self._admit(scope, visit)
-            await self._app(scope, visit.receive, visit.send)
+            self._admit(scope, body)
+            await self._app(scope, body.receive, body.send)
         except ClientDisconnected:
             pass
         except asyncio.CancelledError:
             # The server gives up on what is still running at the end of a shutdown.
-            if not visit.started:
-                await _refuse(Draining(SHUTTING_DOWN), scope, visit)
+            if not body.started:
+                await self._refuse(Draining(SHUTTING_DOWN), scope, body)
             raise
         except SpillgateError as error:
-            if visit.started:
+            if body.started:
                 raise
-            self._refused(error.code)
-            await _refuse(error, scope, visit)
+            await self._refuse(error, scope, body)
         except Exception:
             # The server, to which it is passed on, logs it.
-            if not visit.started:
-                self._refused("internal_error")
-                await _fail(scope, visit)
+            if not body.started:
+                await self._refuse(InternalError(), scope, body)
             raise
         finally:
-            visit.leave()
-            # The visit holds the scope: a circle that only the garbage collector would break.
-            scope.pop("visit", None)
+            body.leave()
+            # Scope and body refer to each other: break the cycle, or only the garbage collector frees them.
+            scope.pop("request_body", None)
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -95,7 +92,7 @@ class Door:
         else:
             raise ValueError("Only HTTP is served.")
 
-    def _admit(self, scope: Scope, visit: Visit) -> None:
+    def _admit(self, scope: Scope, body: RequestBody) -> None:
         """Raises whatever is to be answered instead."""
         found: Headers = {}
         repeated = False
@@ -103,7 +100,7 @@ class Door:
             if name in _ONCE:
                 repeated = repeated or name in found
                 found[name] = value
-        visit.has_body = b"transfer-encoding" in found or found.get(b"content-length", b"0") != b"0"
+        body.has_body = b"transfer-encoding" in found or found.get(b"content-length", b"0") != b"0"
         if repeated:
             raise BadRequest("A header that may be given once was given twice.")
         host = found.get(b"host")
@@ -112,10 +109,10 @@ class Door:
         if b"origin" in found:
             check_origin(found[b"origin"].decode("latin-1"), self._hosts)
         scope["tenant"] = self._tenant(found.get(b"authorization"), scope["path"])
-        scope["visit"] = visit
-        if visit.has_body:
+        scope["request_body"] = body
+        if body.has_body:
             self._check_body(found)
-        if scope["method"] in _WRITES and self._draining():
+        if self._draining() and self._routes.writes(scope["method"], scope["path"]):
             raise Draining(SHUTTING_DOWN)
 
     def _check_host(self, host: bytes | None, http_version: str) -> None:
@@ -126,7 +123,7 @@ class Door:
             self._met.add(host)
 
     def _tenant(self, authorization: bytes | None, path: str) -> str:
-        if self._keys is None or path in _OPEN_PATHS or path.startswith(_OPEN_ROOTS):
+        if self._keys is None or self._routes.is_open(path):
             return DEFAULT_TENANT
         scheme, _, token = (authorization or b"").partition(b" ")
         if scheme.lower() != b"bearer":
@@ -147,17 +144,9 @@ class Door:
         if int(length) > self._cap:
             raise BodyTooLarge(too_large(self._cap))
 
-
-async def _refuse(error: SpillgateError, scope: Scope, visit: Visit) -> None:
-    answer = problem(error, _instance(scope), stored_of(scope["method"], scope["path"]))
-    await answer(scope, visit.receive, visit.send)
-
-
-async def _fail(scope: Scope, visit: Visit) -> None:
-    answer = problem_of_status(500, _instance(scope), stored_of(scope["method"], scope["path"]))
-    await answer(scope, visit.receive, visit.send)
-
-
-def _instance(scope: Scope) -> str:
-    path: str = scope["path"]
-    return path if path in _INSTANCES else ""
+    async def _refuse(self, error: SpillgateError, scope: Scope, body: RequestBody) -> None:
+        self._refused(error.code)
+        path: str = scope["path"]
+        instance = path if path in self._routes.fixed_paths else ""
+        answer = problem(error, instance, stored_of(scope["method"], path))
+        await answer(scope, body.receive, body.send)

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from app.edge.refusals import CROWDED, INVALID, LARGE_HEAD, SLOW_BODY, SLOW_HEAD, Refusal
+from app.edge.request_body import RequestBody
 from app.errors import stored_of
-from app.refusals import CROWDED, INVALID, LARGE_HEAD, SLOW_BODY, SLOW_HEAD, Refusal
-from app.visit import Visit
 
 MAX_CONNECTIONS = 4096
 
@@ -229,8 +229,8 @@ class Protocol(HttpToolsProtocol):
             return True
         if not self.in_body:
             return False
-        visit = self.cycle.scope.get("visit")
-        hurries = isinstance(visit, Visit) and visit.holds_pool
+        visit = self.cycle.scope.get("request_body")
+        hurries = isinstance(visit, RequestBody) and visit.holds_pool
         wanted = self.HOLDER_PROGRESS if hurries else self.BODY_PROGRESS
         moved = self.body_bytes - self.body_mark >= wanted
         if moved:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from app import serving
-from app.protocol import Protocol
+from app.edge import server as serving
+from app.edge.deadlines import Protocol
 from tests.app.edge_support import (
     Served,
     edge_app,

@@ -1,0 +1,1 @@
+"""The edge: sockets, connections, admission and request bodies, before any route."""

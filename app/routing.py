@@ -1,0 +1,129 @@
+"""What a route says of itself, and what follows: who may call it, when, and which errors it answers."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from starlette.routing import Mount, Route
+
+from domain import errors
+
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+ErrorClass = type[errors.SpillgateError]
+
+_ATTRIBUTE = "spillgate_traits"
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """`is_open`: callable without an API key. `writes`: refused while the service stops. `raises`: the errors
+    that `errors_of` cannot derive."""
+
+    is_open: bool = False
+    writes: bool = False
+    raises: tuple[ErrorClass, ...] = ()
+
+
+def traits(
+    *, is_open: bool = False, writes: bool = False, raises: tuple[ErrorClass, ...] = ()
+) -> Callable[[Endpoint], Endpoint]:
+    """Declares the traits of a route. Stands below the router's decorator."""
+
+    def declare(endpoint: Endpoint) -> Endpoint:
+        setattr(endpoint, _ATTRIBUTE, Traits(is_open, writes, raises))
+        return endpoint
+
+    return declare
+
+
+def traits_of(route: Route) -> Traits:
+    found: Traits = getattr(route.endpoint, _ATTRIBUTE, _NONE)
+    return found
+
+
+_NONE = Traits()
+
+_EVERY_ROUTE: tuple[ErrorClass, ...] = (
+    errors.BadRequest,
+    errors.HostNotAllowed,
+    errors.Forbidden,
+    errors.MethodNotAllowed,
+    errors.HeaderTimeout,
+    errors.BodyTimeout,
+    errors.BodyTooLarge,
+    errors.UnsupportedMedia,
+    errors.InvalidField,
+    errors.HeadersTooLarge,
+    errors.InternalError,
+    errors.Overloaded,
+)
+_NEEDS_KEY: tuple[ErrorClass, ...] = (errors.Unauthorized, errors.StoreUnavailable)
+_WRITES: tuple[ErrorClass, ...] = (errors.Draining, errors.StoreFull)
+_HANDLE: tuple[ErrorClass, ...] = (errors.ResultNotFound, errors.ResultExpired, errors.SessionEnded)
+
+
+def errors_of(route: Route) -> list[ErrorClass]:
+    """Every error that the route can answer, by status."""
+    declared = traits_of(route)
+    found = {*_EVERY_ROUTE, *declared.raises}
+    if not declared.is_open:
+        found |= {*_NEEDS_KEY}
+    if declared.writes:
+        found |= {*_WRITES}
+    if route.param_convertors:
+        # A parameter that makes the path that of no route.
+        found.add(errors.NotFound)
+    if "handle" in route.param_convertors:
+        found |= {*_HANDLE}
+    return sorted(found, key=lambda kind: (kind.status, kind.code))
+
+
+class RouteTable:
+    """The routes of an application, for code that runs before a request is routed. Filled when it is first
+    used: every route must have been added by then."""
+
+    def __init__(self, app: FastAPI) -> None:
+        self._app = app
+
+    @cached_property
+    def api(self) -> list[APIRoute]:
+        """The routes of the OpenAPI document, those of included routers too."""
+        return [one for one in self._all if isinstance(one, APIRoute) and one.include_in_schema]
+
+    @cached_property
+    def _all(self) -> list[Route]:
+        included: list[Any] = getattr(self._app.state, "routes", [])
+        return [one for one in (*included, *self._app.routes) if isinstance(one, Route)]
+
+    @cached_property
+    def _mounts(self) -> tuple[str, ...]:
+        return tuple(f"{one.path}/" for one in self._app.routes if isinstance(one, Mount))
+
+    @cached_property
+    def _open_paths(self) -> frozenset[str]:
+        return frozenset(one.path for one in self._all if not one.include_in_schema or traits_of(one).is_open)
+
+    @cached_property
+    def fixed_paths(self) -> frozenset[str]:
+        """The paths without a parameter: they hold nothing of the caller's."""
+        return frozenset(one.path for one in self._all if not one.param_convertors)
+
+    def is_open(self, path: str) -> bool:
+        """True where no API key is asked for: the pages about the service, and routes that say so."""
+        return path in self._open_paths or path.startswith(self._mounts)
+
+    def writes(self, method: str, path: str) -> bool:
+        return any(
+            traits_of(one).writes and method in (one.methods or ()) and one.path_regex.match(path)
+            for one in self._all
+        )
+
+    def methods(self, path: str) -> list[str]:
+        """The methods that a path takes, of every route that it matches."""
+        found = {name for one in self._all if one.path_regex.match(path) for name in one.methods or ()}
+        if path.startswith(self._mounts):
+            found |= {"GET", "HEAD"}
+        return sorted(found)
