@@ -26,10 +26,8 @@ from extraction.indexes import Indexes
 from extraction.models import Models
 from extraction.querying import Queries
 from policies.book import PolicyBook
-from storage import open_ledger, open_store
-from storage.fallback_ledger import FallbackLedger
-from storage.fallback_store import FallbackStore
-from storage.outage import Outage
+from storage import open_ledger, open_spooled_ledger, open_spooled_store, open_store
+from storage.spool.outage import Outage
 
 _MS = 1000
 _INLINE_CHARS = 1 << 14
@@ -165,7 +163,15 @@ async def _opened_store(
     store = await opened(settings.store)
     if outage is None:
         return store
-    both = FallbackStore(store, await opened(f"disk://{settings.spool}"), outage)
+    assert settings.spool is not None
+    both = await open_spooled_store(
+        store,
+        settings.spool,
+        outage,
+        clock=clock,
+        retention_seconds=settings.retention_seconds,
+        max_bytes=settings.storage_max_bytes,
+    )
     stack.push_async_callback(both.close)
     return both
 
@@ -175,20 +181,16 @@ async def _opened_ledger(
 ) -> Ledger:
     """Before the spool, where there is one and the ledger is in Redis."""
 
-    async def opened(url: str) -> Ledger:
-        ledger = await open_ledger(
-            url,
-            clock=clock,
-            session_retention_seconds=settings.retention_seconds,
-            entry_retention_seconds=settings.ledger_retention_seconds,
-        )
-        stack.push_async_callback(ledger.close)
-        return ledger
-
-    ledger = await opened(settings.ledger)
+    retentions = {
+        "session_retention_seconds": settings.retention_seconds,
+        "entry_retention_seconds": settings.ledger_retention_seconds,
+    }
+    ledger = await open_ledger(settings.ledger, clock=clock, **retentions)
+    stack.push_async_callback(ledger.close)
     if outage is None or not settings.ledger.startswith("redis"):
         return ledger
-    both = FallbackLedger(ledger, await opened(f"sqlite://{settings.spool}/ledger.db"), outage)
+    assert settings.spool is not None
+    both = await open_spooled_ledger(ledger, settings.spool, outage, clock=clock, **retentions)
     stack.push_async_callback(both.close)
     return both
 

@@ -12,9 +12,15 @@ from storage.disk import DiskStore
 from storage.disk_root import Root
 from storage.memory import MemoryStore
 from storage.memory_ledger import MemoryLedger
+from storage.spool.journal import Journal
+from storage.spool.ledger import SpoolLedger
+from storage.spool.outage import Outage
+from storage.spool.store import SpoolStore
 from storage.sqlite import SqliteLedger
 
 Opener = TypeVar("Opener")
+SPOOL_BOUNDS = LedgerBounds(bytes=1 << 28)
+"""What a tenant may have in the memory and the journal of a spool while Redis is away."""
 
 
 class StoreOpener(Protocol):
@@ -58,6 +64,45 @@ async def open_ledger(
         entry_retention_seconds=entry_retention_seconds,
         bounds=bounds,
     )
+
+
+async def open_spooled_store(
+    primary: ResultStore,
+    folder: Path,
+    outage: Outage,
+    *,
+    clock: Clock,
+    retention_seconds: float,
+    max_bytes: int,
+) -> ResultStore:
+    """Before a store in `folder`, for a `primary` in Redis. Raises ConfigError."""
+    root = await asyncio.to_thread(Root, folder, max_bytes)
+    return SpoolStore(primary, DiskStore(root, clock=clock, retention_seconds=retention_seconds), outage)
+
+
+async def open_spooled_ledger(
+    primary: Ledger,
+    folder: Path,
+    outage: Outage,
+    *,
+    clock: Clock,
+    session_retention_seconds: float,
+    entry_retention_seconds: float,
+) -> Ledger:
+    """Before a journal in `folder`, which exists. Raises ConfigError."""
+    from storage.redis.ledger import RedisLedger
+
+    def judge() -> MemoryLedger:
+        return MemoryLedger(
+            clock=clock,
+            session_retention_seconds=session_retention_seconds,
+            entry_retention_seconds=entry_retention_seconds,
+            bounds=SPOOL_BOUNDS,
+        )
+
+    assert isinstance(primary, RedisLedger)
+    journal = await asyncio.to_thread(Journal, folder / "journal.jsonl")
+    return SpoolLedger(primary, judge, journal, outage)
 
 
 async def _open_memory(url: str, *, clock: Clock, retention_seconds: float, max_bytes: int) -> ResultStore:

@@ -1,1 +1,1 @@
-"""Bodies and ledger in Redis or Valkey, for any number of replicas. redis-py is imported with this package."""
+"""Bodies and ledger in Redis or Valkey, shared by any number of replicas."""

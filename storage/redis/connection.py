@@ -1,4 +1,4 @@
-"""Asking Redis: scripts and commands over redis-py's pool, bounded in time; driver errors become StorageError."""
+"""Scripts and commands over redis-py, bounded in time. Driver errors become StorageError."""
 
 import asyncio
 import hashlib
@@ -89,8 +89,8 @@ def renew_patience() -> None:
 
 
 class RedisConnection:
-    """One server, a primary behind sentinels, or a cluster. A change is a script that is harmless to run twice:
-    it runs again where its reply was lost. Every method raises StoreUnavailable, StoreFull or StorageError."""
+    """One server, a primary behind sentinels, or a cluster. A change is a script that may run twice: it runs
+    again where its reply was lost. Every method raises StoreUnavailable, StoreFull or StorageError."""
 
     def __init__(self, url: RedisUrl) -> None:
         self._client: Redis | RedisCluster = _client(url)
@@ -186,7 +186,9 @@ class RedisConnection:
             with suppress(ResponseError):
                 info = await self._client.execute_command("INFO", **option)
             with suppress(ResponseError):
-                fsync = (await self._client.execute_command("CONFIG", "GET", "appendfsync", **option))[1].decode()
+                fsync = (await self._client.execute_command("CONFIG", "GET", "appendfsync", **option))[
+                    1
+                ].decode()
             found.append(facts_of(info, fsync, self._waits_aof))
         return worst_of(found)
 
@@ -207,7 +209,7 @@ class RedisConnection:
                 try:
                     done = await act()
                 except RuntimeError:
-                    # uvloop says so of a connection that the other side has closed; redis-py does not try again.
+                    # uvloop, of a connection that the other side has closed. redis-py does not try again.
                     done = await act()
         except DRIVER_ERRORS as error:
             if is_unreachable(error):
@@ -265,7 +267,8 @@ class RedisConnection:
         if isinstance(self._client, RedisCluster):
             await self._client.initialize()
             options = {"target_nodes": self._client.get_node_from_key(str(command[3]))}
-        pipe: Any = self._client.pipeline(transaction=None if options else False)
+        client: Any = self._client
+        pipe = client.pipeline(transaction=None if options else False)
         pipe.execute_command(*command, **options)
         pipe.execute_command("WAITAOF", 1, 0, int(AOF_SECONDS * 1000), **options)
         return list(await pipe.execute(raise_on_error=False))

@@ -17,10 +17,17 @@ from redis.exceptions import TimeoutError as RedisTimeout
 from domain.errors import StorageError, StoreFull, StoreUnavailable
 
 DRIVER_ERRORS = (RedisError, RedisClusterException, OSError, RuntimeError)
-"""What redis-py raises; a TimeoutError of asyncio is an OSError, and uvloop raises RuntimeError for a connection
-that the other side has closed."""
+"""What redis-py raises, and uvloop: RuntimeError for a connection that the other side has closed. A TimeoutError
+of asyncio is an OSError."""
 
-_ON_THE_WAY = (OSError, RuntimeError, RedisConnectionError, RedisClusterException, ClusterError, InvalidResponse)
+_ON_THE_WAY = (
+    OSError,
+    RuntimeError,
+    RedisConnectionError,
+    RedisClusterException,
+    ClusterError,
+    InvalidResponse,
+)
 # A script's error names the code of the command that failed: first (Redis 7), or after a dash (before).
 _CODE = re.compile(r"(?:^|-)([A-Z]{3,})\b")
 # Redis 7.0 and earlier, and 7.2 and later, of a command that the user may not run in a script.

@@ -43,9 +43,7 @@ class Facts:
         if self.may_evict:
             found.append(self.eviction)
         elif self.policy is None:
-            found.append(
-                "Redis does not say whether it evicts. Set maxmemory-policy noeviction."
-            )
+            found.append("Redis does not say whether it evicts. Set maxmemory-policy noeviction.")
         if self.durability is Durability.MEMORY:
             found.append(
                 "Redis may lose what is stored when it stops. Set appendonly yes and appendfsync always; "
@@ -55,8 +53,8 @@ class Facts:
 
 
 def facts_of(info: dict[str, Any], fsync: str | None, waits: bool) -> Facts:
-    """`info` is empty and `fsync` None where the server did not say. `waits`: whether a write may wait for its
-    append-only file."""
+    """`info` is empty and `fsync` None where the server did not say. `waits`: whether a write may wait for
+    the append-only file."""
     version = tuple(int(part) for part in str(info.get("redis_version", "")).split(".")[:2] if part.isdigit())
     has_aof = bool(info["aof_enabled"]) if "aof_enabled" in info else None
     can_wait = waits and bool(has_aof) and fsync != "no" and version >= _FIRST_WAITAOF

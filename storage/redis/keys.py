@@ -1,28 +1,29 @@
 """The names of Redis keys. What stands between braces decides the slot of a cluster.
 
-Everything of one session is in the slot of its shard, `{tenant:shard}`; a tenant has SHARDS of them, so that it
-spreads over a cluster. Bodies of more than one segment stand on their own.
+Everything of one session is in the slot of its shard, `{tenant:shard}`. A tenant has SHARDS of them, so that
+it spreads over a cluster. A body of more than one segment has a slot of its own. Times are Unix ms.
 
-spillgate:shards                            set: the `tenant:shard` that were ever written to
-spillgate:body:{<random>}                   hash: zstd segments of a body by number; expires
+spillgate:shards            set     the `tenant:shard` that were ever written to
+spillgate:body:{<random>}   hash    zstd segments of a body by number; expires
 
-spillgate:{tenant:shard}:once:<id>          string: the reply to a change, for a client that sends it twice; expires
+Of each shard, after `spillgate:{tenant:shard}:`
 
-spillgate:{tenant:shard}:result:<handle>    hash: what is known of a result, its body or the body's key; expires
-spillgate:{tenant:shard}:results:<session>  zset: file ids of a session by last use (ms); expires
-spillgate:{tenant:shard}:due                zset: `handle size body` of all results by expiry (ms)
-spillgate:{tenant:shard}:held               string: bytes of all results
-
-spillgate:{tenant:shard}:session:<session>  hash: `s` the session, `f` bytes of its findings, a receipt for each
-                                            `epoch:call`; expires
-spillgate:{tenant:shard}:findings:<session> hash: texts by `epoch:name`; expires
-spillgate:{tenant:shard}:live · ended       zsets: sessions by name · by the time (ms) of their end
-spillgate:{tenant:shard}:sizes              hash: bytes that each session counts for
-spillgate:{tenant:shard}:state              hash: `ms`, `n` of the newest entry, `wait` the longest that an entry's
-                                            id is later than its time, `bytes`, `trimmed`; expires
-spillgate:{tenant:shard}:entries            stream: accounting entries; expires
-spillgate:{tenant:shard}:handles            zset: handles by when they were last stored (ms); expires
-spillgate:{tenant:shard}:days · day:<day>   zset of the days that have sums · hash: sums by group; expire
+once:<id>            string   the reply to a change, for a client that sends it twice; expires
+result:<handle>      hash     what is known of a result, and its body or its body's key; expires
+results:<session>    zset     file ids of a session by their last use; expires
+due                  zset     `handle size body` of all results by their expiry
+held                 string   bytes of all results
+session:<session>    hash     `s` session, `f` bytes of findings, a receipt for each `epoch:call`; expires
+findings:<session>   hash     texts by `epoch:name`; expires
+live · ended         zset     sessions by name · by the time of their end
+sizes                hash     bytes that each session counts for
+state                hash     `ms`, `n` of the newest entry; `wait`, how much later than its time the id of an
+                              entry may be; `session_bytes`, `entry_bytes`; `trimmed`, the time of the newest
+                              entry that may be forgotten
+entries              stream   accounting entries; expires
+handles              zset     handles by when they were last stored; expires
+days                 zset     days that have sums; expires
+day:<day>            hash     sums of a day's entries by group; expires
 """
 
 import zlib

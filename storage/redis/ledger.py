@@ -7,12 +7,12 @@ import re
 import secrets
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from domain.accounting import AccountingEntry, EntryFilter, EntryPage, EntryType, GroupBy, SummaryRow
 from domain.budget import REMEMBERED_REPORTS, Reported, ReportWarning, Session, SessionChange, Window
-from domain.errors import Conflict, InvalidField, StorageError
+from domain.errors import Conflict, IdempotencyKeyReused, InvalidField, SessionEnded
 from domain.handles import DEFAULT_SESSION, Handle, SessionKey, is_name
 from domain.ports import Charge, Clock, Entered, LedgerBounds, LedgerUsage, Receipt, SessionPage
 from domain.results import UsageReport
@@ -100,7 +100,18 @@ class RedisLedger:
         assert receipt is not None
         return receipt
 
-    async def _charge(self, charge: Charge, *, forced: bool) -> Receipt | None:
+    async def replay(self, line: Charge | AccountingEntry) -> None:
+        """Enters what a spool took while Redis was away: once, and past every bound. Where the life of its
+        session is over, the entry alone."""
+        if isinstance(line, Charge):
+            try:
+                await self._charge(line, forced=True, is_replay=True)
+                return
+            except (Conflict, SessionEnded, IdempotencyKeyReused):
+                line = line.entry
+        await self._append(line, is_replay=True)
+
+    async def _charge(self, charge: Charge, *, forced: bool, is_replay: bool = False) -> Receipt | None:
         window = charge.fallback
         check_counts(charge.tokens, window.context_window, window.buffer_tokens, window.max_output_tokens)
         asked = {
@@ -115,6 +126,8 @@ class RedisLedger:
             "text_bytes": accounts.text_bytes(charge.text),
         }
         kept = pack_kept(charge.entry, charge.fingerprint, charge.text) if charge.call_id is not None else b""
+        if is_replay:
+            asked["in_doubt"] = True
         word, *packed = await self._step("charge", charge.key, asked, charge.entry, kept)
         if word == b"refused":
             return None
@@ -126,7 +139,11 @@ class RedisLedger:
         return Receipt(charge.entry, budget, charge.fingerprint, charge.text)
 
     async def append(self, entry: AccountingEntry) -> None:
-        await self._step("append", SessionKey(entry.tenant, entry.session_id), {}, entry)
+        await self._append(entry)
+
+    async def _append(self, entry: AccountingEntry, *, is_replay: bool = False) -> None:
+        asked = {"in_doubt": True} if is_replay else {}
+        await self._step("append", SessionKey(entry.tenant, entry.session_id), asked, entry)
 
     async def session(self, key: SessionKey) -> Session | None:
         packed = await self._redis.command("HGET", shard_of(key).key("session", key.session_id), "s")
@@ -250,7 +267,9 @@ class RedisLedger:
         if wanted.until is None:
             return [(shard, "+") for shard in shards]
         waits = await self._redis.commands([("HGET", shard.key("state"), "wait") for shard in shards])
-        return [(shard, str(wanted.until + int(wait or 0))) for shard, wait in zip(shards, waits, strict=True)]
+        return [
+            (shard, str(wanted.until + int(wait or 0))) for shard, wait in zip(shards, waits, strict=True)
+        ]
 
     async def stored_at(self, tenant: str, handle: Handle) -> int | None:
         shard = shard_of(SessionKey(tenant, handle.session_id))
@@ -274,8 +293,7 @@ class RedisLedger:
             while await self._redis.script("trim", keys, (shard.key("day", ""), oldest, _BATCH)):
                 pass
             keys = [shard.key(name) for name in ("live", "ended", "sizes", "state")]
-            prefixes, after = (shard.key("session", ""), shard.key("findings", "")), b"-"
-            after = b""
+            prefixes, after = (shard.key("session", ""), shard.key("findings", "")), b""
             while True:
                 after = await self._redis.script("forget", keys, (*prefixes, idle, oldest, after, _BATCH))
                 if not after:
@@ -330,7 +348,8 @@ class RedisLedger:
         keys.append(shard.key("day", day))
         await self._redis.register(shard)
         while True:
-            asked |= await self._room(key.tenant, sum(map(len, args)))
+            if "in_doubt" not in asked:
+                asked |= await self._room(key.tenant, sum(map(len, args)))
             packed = pack({name: value for name, value in asked.items() if value is not None})
             reply: list[bytes] = await self._redis.script("session", keys, (packed, *args))
             match reply[0]:
@@ -408,7 +427,9 @@ class _Reader:
         since = f"{self.wanted.since or 0}-0"
         while not self.found and not self.is_done:
             start = since if _order(since) > _order(self.read_to) else f"({self.read_to}"
-            items = await self.redis.command("XRANGE", self.shard.key("entries"), start, self.end, "COUNT", _BATCH)
+            items = await self.redis.command(
+                "XRANGE", self.shard.key("entries"), start, self.end, "COUNT", _BATCH
+            )
             self.is_done = len(items) < _BATCH
             for place, fields in items:
                 entry = decode_entry(fields[b"e"])
@@ -434,8 +455,6 @@ def _places(cursor: str) -> dict[int, str]:
 
 
 def _within(wanted: EntryFilter, begins: int, ends: int) -> EntryFilter:
-    from dataclasses import replace
-
     since, until = max(wanted.since or 0, begins), min(wanted.until or ends, ends)
     return replace(wanted, since=since, until=until)
 

@@ -66,7 +66,8 @@ class Sums(msgspec.Struct, array_like=True):
 
     def plus(self, other: "Sums") -> "Sums":
         one, two = msgspec.structs.astuple(self), msgspec.structs.astuple(other)
-        return Sums(*map(sum, zip(one[:-1], two[:-1], strict=True)), max(one[-1], two[-1]))
+        values = [a + b for a, b in zip(one[:-1], two[:-1], strict=True)]
+        return Sums(*values, max(one[-1], two[-1]))
 
     def row(self, group: str | None) -> SummaryRow:
         return SummaryRow(
@@ -121,8 +122,9 @@ group_of = attrgetter(*GROUPED)
 
 
 def session_of(key: SessionKey, packed: bytes) -> Session:
-    *values, reports = msgspec.structs.astuple(_decode_session(packed))
-    return Session(key, *values, tuple(UsageReport(*one) for one in reports))
+    values = msgspec.structs.astuple(_decode_session(packed))
+    reports = tuple(UsageReport(*one) for one in values[-1])
+    return Session(key, *values[:-1], reports=reports)
 
 
 def pack(value: object) -> bytes:

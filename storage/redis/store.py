@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import msgspec
 
@@ -34,9 +34,10 @@ _decode = msgspec.json.Decoder(StoredResult).decode
 
 
 class RedisStore:
-    """Expiry is judged by `clock`; Redis forgets by its own, `retention_seconds` after the last use. `max_bytes`
-    (0: no bound) is for all replicas together, each of which knows the others' bytes as of a second ago; drafts
-    are counted by the replica that writes them."""
+    """Expiry is judged by `clock`; Redis forgets by its own, `retention_seconds` after the last use.
+
+    `max_bytes` (0: no bound) is for all replicas together. Each knows the bytes of the others as of a second
+    ago; drafts are counted by the replica that writes them."""
 
     constant_durability = None
 
@@ -212,8 +213,8 @@ class RedisStore:
 
 
 class RedisDraft:
-    """Its last segment waits in memory and is sent as it is published; those before stand in Redis under a key of
-    their own. Its jobs run one after another and to their end, though the caller be cancelled."""
+    """Its last segment waits in memory and is sent when it is published; those before stand in Redis under a
+    key of their own. Its jobs run one after another, and to their end when the caller is cancelled."""
 
     def __init__(self, store: RedisStore) -> None:
         self._store = store
@@ -329,7 +330,7 @@ class RedisDraft:
         body, segment = "", b""
         if self._sent:
             body = self._body
-            # The draft becomes the body. Only a process that is killed before the next step leaves it to expire.
+            # A process that is killed between this step and the next leaves the body to expire.
             await self._send(self._store.body_ms)
         elif self._waiting_bytes:
             segment = await pack(self._cut())

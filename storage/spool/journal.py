@@ -1,4 +1,4 @@
-"""What the spool has taken and Redis is to get: one line of JSON each, on the disk before it is acknowledged."""
+"""What the spool took and Redis is to get: a line of JSON each, on the disk before it is acknowledged."""
 
 import asyncio
 import os
@@ -51,8 +51,8 @@ class Journal:
             await asyncio.to_thread(self._write, packed)
 
     async def replay(self, act: Callable[[Line], Awaitable[None]]) -> None:
-        """Calls `act` with each line, oldest first; when all are done, empties the journal. A line may be replayed
-        again after a crash, or after an error of `act`."""
+        """Calls `act` with each line, oldest first, then empties the journal. After a crash, or an error of
+        `act`, a line may be replayed again."""
         offset = 0
         while True:
             lines = await asyncio.to_thread(self._read, offset)
@@ -68,7 +68,9 @@ class Journal:
                         return
 
     def close(self) -> None:
-        os.close(self._fd)
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
     def _write(self, packed: bytes) -> None:
         size = os.fstat(self._fd).st_size

@@ -1,4 +1,4 @@
-"""Sessions and accounting: in Redis; while it is away, as this instance knows them, with a journal for Redis."""
+"""Sessions and accounting: in Redis; while it is away, what this instance knows, with a journal for Redis."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -169,7 +169,7 @@ class SpoolLedger:
         self._journal.close()
 
     async def _judging(self, key: SessionKey, epoch: int = 0) -> Judge:
-        """With the session as this instance knows it. A call may have found in Redis an epoch unknown here."""
+        """With the session as this instance knows it."""
         if await self._judge.session(key) is None:
             known = self._known.get(key)
             if known is not None and known.epoch >= epoch:

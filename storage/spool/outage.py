@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TypeVar
+from typing import Never, TypeVar
 
 from domain.errors import StorageError, StoreBusy, StoreFull, StoreUnavailable
 
@@ -13,8 +13,9 @@ PAUSE_SECONDS = 0.5
 
 
 class Outage:
-    """Begins with a StoreUnavailable from Redis. Ends when every check has succeeded and the journal is replayed.
-    `changed` is called with the reason as it begins, with None as it ends; `forget` as each check begins."""
+    """Begins with a StoreUnavailable from Redis. Ends when every check has succeeded and the journal is
+    replayed. `changed` is called with the reason as it begins, with None as it ends; `forget` before each
+    check."""
 
     def __init__(
         self,
@@ -89,7 +90,7 @@ class Outage:
                     self._changed(None)
 
 
-async def refuse() -> T:  # type: ignore[type-var]
+async def refuse() -> Never:
     """For what only Redis knows."""
     raise away()
 

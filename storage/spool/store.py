@@ -12,7 +12,8 @@ from domain.results import Durability, StoredResult
 from storage.spool.outage import Outage, away, refuse
 
 _HELD = 1 << 20
-"""A body up to this is held here too until Redis has it. A larger one that Redis loses half-way is sent again."""
+"""A body up to this is held in memory until Redis has it. A larger one is refused when Redis goes away during
+its upload; sent again, it goes to the spool."""
 
 
 class SpoolStore:
@@ -78,10 +79,12 @@ class SpoolStore:
         return [one + other for one, other in zip(held, local, strict=True)]
 
     async def sweep(self) -> int:
-        return await self._local.sweep() + await self._outage.first(self._primary.sweep, _none)
+        swept = await self._outage.first(self._primary.sweep, _none)
+        return swept + await self._local.sweep()
 
     async def stored_bytes(self) -> int:
-        return await self._local.stored_bytes() + await self._outage.first(self._primary.stored_bytes, _none)
+        held = await self._outage.first(self._primary.stored_bytes, _none)
+        return held + await self._local.stored_bytes()
 
     async def check(self) -> None:
         await self._outage.first(self._primary.check, self._local.check)
@@ -96,7 +99,7 @@ class SpoolStore:
 
 
 class SpoolDraft:
-    """In Redis, unless it is away; moved to the local disk where Redis goes away before the body is past _HELD."""
+    """In Redis, unless it is away. Moves to the local disk if Redis goes away before the body is past _HELD."""
 
     def __init__(self, primary: ResultStore, local: ResultStore, outage: Outage) -> None:
         self._primary = primary

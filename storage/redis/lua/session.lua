@@ -195,6 +195,9 @@ function steps.charge()
   if refusal then
     return { refusal }
   end
+  if is_known() then
+    return say('')
+  end
   add_entry()
   session.reserved_tokens = session.reserved_tokens + asked.tokens
   use(asked.at)
@@ -214,7 +217,6 @@ function steps.append()
     add_entry()
     if session then
       use(asked.at)
-      session.reserved_tokens = session.reserved_tokens + (asked.tokens or 0)
       save()
     end
   end
