@@ -82,10 +82,15 @@ def table(rows: Iterable[Sequence[str]], heads: Sequence[str] = _HEADS) -> str:
     return "\n".join(f"  {line}".rstrip() for line in padded)
 
 
+def mask_url(text: str) -> str:
+    """The text with `***` in place of each password of a URL."""
+    return _PASSWORD.sub(r"\1\2***", text)
+
+
 def _setting(name: str, value: object, settings: Settings) -> Reason:
     """URLs without the password that they may carry."""
     shown = {"storage_url": settings.store, "ledger_url": settings.ledger}.get(name, value)
-    text = _PASSWORD.sub(r"\1\2***", shown) if isinstance(shown, str) else shown
+    text = mask_url(shown) if isinstance(shown, str) else shown
     place = "given" if name in settings.model_fields_set else "default"
     return Reason(f"{PREFIX}{name.upper()}", text, place)
 

@@ -156,7 +156,6 @@ class _Asking:
             asking=None,
             findings=SessionFindings(self.rt.ledger, self.stored.key, self.entered.session.epoch),
             indexes=self.rt.indexes,
-            queries=self.rt.queries,
             ends=self.ends,
             whole=self.wish.require_complete,
         )

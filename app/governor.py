@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from app.body import Body, Viewed
 from app.charges import PASSED, Decision, Governing, charge_of
+from app.operations.logs import log_stored
 from app.replacement import Replacing, tries
 from app.runtime import Runtime
-from app.telemetry import log_stored
 from domain.budget import ReportWarning
 from domain.decisions import Outcome, OutcomeKind, Trigger
 from domain.errors import Conflict, IdempotencyKeyReused, SpillgateError, StorageError

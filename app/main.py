@@ -11,6 +11,7 @@ from app import __version__, errors, openapi
 from app.access import ApiKeys
 from app.edge.access import Access
 from app.edge.request_body import BodyGate
+from app.operations.logs import log_stopped
 from app.queries import known_only
 from app.reload import follow_policies
 from app.routes import accounting, check, extract, health, query, results, sessions, stored, tools
@@ -120,6 +121,7 @@ async def _served(app: FastAPI, runtime: Runtime) -> AsyncIterator[None]:
         tasks.start_soon(follow_policies, app.state)
         yield
         tasks.cancel_scope.cancel()
+    log_stopped(*runtime.metrics.total())
 
 
 async def _first_check(runtime: Runtime) -> None:

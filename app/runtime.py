@@ -11,20 +11,21 @@ import anyio
 
 from app import __version__
 from app.known_models import model_terms
+from app.operations.logs import log_outage
 from app.policy_files import load_policies
 from app.purse import Purses
 from app.readiness import Readiness
 from app.runs import Runs
 from app.settings import Settings
 from app.stamps import Stamp, stamp_of
-from app.telemetry import Metrics, log_outage
+from app.telemetry import Metrics
 from content.tokens import TokenMeter, encoding_for_model, load_encoding
 from domain.llm import ModelTerms
 from domain.ports import Clock, Ledger, ResultStore, Tokenizer
 from domain.results import Durability
 from extraction.indexes import Indexes
 from extraction.models import Models
-from extraction.querying import Queries
+from extraction.queries import Queries
 from policies.book import PolicyBook
 from storage import open_ledger, open_spooled_ledger, open_spooled_store, open_store
 from storage.spool.outage import Outage

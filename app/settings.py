@@ -127,6 +127,9 @@ class Settings(BaseSettings):
         "`truncate` or `retrieve`.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
+    log_format: Literal["auto", "text", "json"] = Field(
+        "auto", description="Log lines as `text` or `json`; `auto`: text if stderr is a terminal, else JSON."
+    )
 
     @field_validator("bypass_tools", "allowed_hosts", "llm_models", mode="before")
     @classmethod

@@ -1,132 +1,21 @@
-"""What operators see: JSON log lines and metrics. Neither ever holds a result, an argument or a secret."""
+"""Metrics. They never hold a result, an argument or a secret."""
 
-import json
-import logging
-import sys
-import traceback
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import accumulate
-from typing import Any
 
-import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Info, ProcessCollector
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from app import __version__
-from domain.accounting import split_tool_name
 from domain.decisions import Outcome, OutcomeKind, Trigger
 from domain.extraction import Answer
-from domain.handles import Handle
 from domain.llm import LlmCall
-from domain.results import Measure, ToolResult
-
-log = logging.getLogger(__name__)
 
 _GOVERN_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-_FRAMES = 20
-# These log addresses and replies at INFO.
-_CHATTY = ("httpx", "httpcore", "asyncio")
-
-
-class JsonFormatter(logging.Formatter):
-    """One JSON object a line; `extra={"fields": {...}}` adds its fields."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, Any] = {
-            "ts": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "event": _event(record),
-        }
-        fields: Mapping[str, Any] | None = getattr(record, "fields", None)
-        if fields:
-            line |= {name: value for name, value in fields.items() if name not in line}
-        if record.exc_info and record.exc_info[1] is not None:
-            line["error"] = describe(record.exc_info[1])
-        try:
-            return msgspec.json.encode(line, enc_hook=str).decode()
-        except UnicodeEncodeError:
-            # A lone surrogate; this encoder escapes it.
-            return json.dumps(line, default=str)
-
-
-class _Stream(logging.StreamHandler[Any]):
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        """Says nothing: the default prints the record, and whatever it was given."""
-
-
-def describe(error: BaseException) -> dict[str, Any]:
-    """An exception's type and where it passed, innermost last. Its message may hold content: left out."""
-    frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
-    described: dict[str, Any] = {
-        "type": type(error).__qualname__,
-        "frames": [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames],
-    }
-    if (cause := error.__cause__ or error.__context__) is not None:
-        described["cause"] = type(cause).__qualname__
-    return described
-
-
-def _event(record: logging.LogRecord) -> str:
-    text = record.getMessage()
-    if text.startswith("Traceback (most recent call last):"):
-        # Uvicorn's word on a failed start. Its last line is ours to show only if we wrote it.
-        last = text.rstrip().rpartition("\n")[2]
-        return last if last.startswith("domain.errors.") else last.partition(":")[0]
-    # asyncio appends the repr of exceptions, and with it their messages.
-    return text.partition("\n")[0]
-
-
-def configure_logging(level: str, stream: Any = None) -> None:
-    """JSON lines on stderr for every logger, uvicorn's too. May be called again."""
-    handler = _Stream(stream or sys.stderr)
-    handler.setFormatter(JsonFormatter())
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(level.upper())
-    for name in _CHATTY:
-        logging.getLogger(name).setLevel(max(root.level, logging.WARNING))
-
-
-def log_stored(
-    result: ToolResult,
-    handle: Handle,
-    measure: Measure,
-    trigger: Trigger | None,
-    outcome: OutcomeKind = OutcomeKind.STORE,
-) -> None:
-    """A result was kept and not shown whole: the operator's cue that a tool is too chatty. Without a trigger
-    its view caps left something out."""
-    namespace, _ = split_tool_name(result.tool_name, result.tool_namespace)
-    reason = "view_caps" if trigger is None else trigger.value
-    fields = {
-        "tool": result.tool_name,
-        "tool_namespace": namespace,
-        "provider": result.provider,
-        "tool_kind": result.tool_kind,
-        "handle": str(handle),
-        "reason": reason,
-        "outcome": outcome.value,
-        "bytes": measure.bytes,
-        "lines": measure.lines,
-        "tokens": measure.tokens,
-        "tool_output": True,
-    }
-    event = "Tool '%s' output stored for tool_output (%s)."
-    log.warning(event, result.tool_name, reason, extra={"fields": fields})
-
-
-def log_outage(why: str | None) -> None:
-    """Redis went away, or (None) is back."""
-    if why is None:
-        log.warning("Redis is back: results are kept there again.")
-    else:
-        log.warning("Redis is away: results are kept in the local spool.", extra={"fields": {"why": why}})
 
 
 @dataclass(slots=True)
@@ -165,6 +54,9 @@ class GovernSeconds(Collector):
 class Metrics:
     """One process's metrics in a registry of their own. Written to from the event loop alone. Labels come
     from our own enums and codes, never from a caller."""
+
+    _results_total = 0
+    _bytes_kept_out = 0
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
@@ -225,8 +117,15 @@ class Metrics:
         tally.bytes += outcome.measure.bytes
         tally.tokens_in += outcome.measure.tokens
         tally.tokens_out += tokens_out
+        self._results_total += 1
+        if outcome.text is not None:
+            self._bytes_kept_out += max(0, outcome.measure.bytes - len(outcome.text.encode()))
         if seconds is not None:
             self._seconds.observe(outcome.kind, seconds)
+
+    def total(self) -> tuple[int, int]:
+        """Results governed since the start, and their bytes that no model read."""
+        return self._results_total, self._bytes_kept_out
 
     def extracted(self, answer: Answer) -> None:
         self._extractions.labels(answer.strategy.value, answer.status.value).inc()

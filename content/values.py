@@ -21,11 +21,6 @@ _NAMES = {
 }
 
 
-def is_data(head: bytes, tool_name: str = "") -> bool:
-    """Whether `read_value` would read what begins like this: 8 KiB tell."""
-    return sniff(head, tool_name) in _READERS
-
-
 def read_value(data: bytes, tool_name: str = "") -> tuple[Kind, object]:
     """What the data is, and its value: of NDJSON the array of its records, of CSV the array of its rows.
 

@@ -11,7 +11,7 @@ from content.opaque import is_binary, opaque
 from content.outline import outline
 from content.passages import Passage
 from domain.extraction import Answer, Coverage, ExtractStatus, Mode
-from extraction import bodies, excerpts, queried
+from extraction import bodies, excerpts
 from extraction.passage_index import PassageIndex
 from extraction.prompts import NOTHING_FOUND
 from extraction.ranking import Ranked, rank
@@ -37,8 +37,6 @@ async def answer(task: Task) -> Answer:
         raise StrategyFailed(
             f"{source.size} bytes are too many to search at once; ask about `ranges` of them"
         )
-    if (by_query := await queried.answer(task)) is not None:
-        return by_query
     async with task.indexes.turn(source.size):
         return await _answered(task, await source.read(0, source.size))
 

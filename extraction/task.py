@@ -8,7 +8,6 @@ from typing import Protocol
 from domain.extraction import LlmUsage
 from domain.llm import ModelTerms, Prompt, Reply
 from extraction.indexes import Indexes
-from extraction.querying import Queries
 from extraction.source import Source
 
 
@@ -93,6 +92,5 @@ class Task:
     findings: Findings
     progress: Callable[[Progress], None] = lambda step: None
     indexes: Indexes = field(default_factory=Indexes)
-    queries: Queries = field(default_factory=Queries)
     ends: float = math.inf
     whole: bool = False

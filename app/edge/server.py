@@ -22,10 +22,12 @@ from typing import cast
 import uvicorn
 from fastapi import FastAPI
 
+from app import __version__
+from app.config_report import mask_url
 from app.edge.deadlines import MAX_CONNECTIONS, Protocol, sweep
+from app.operations.logs import configure_logging
 from app.reload import reload_policies
 from app.settings import Settings
-from app.telemetry import configure_logging
 from domain.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -47,9 +49,10 @@ MAX_SOCKET_PATH = 107
 class Server(uvicorn.Server):
     """Stops taking writes before it stops listening, and is gone within half a minute."""
 
-    def __init__(self, config: uvicorn.Config, app: FastAPI, address: str) -> None:
+    def __init__(self, config: uvicorn.Config, app: FastAPI, settings: Settings, address: str) -> None:
         super().__init__(config)
         self._app = app
+        self._settings = settings
         self._address = address
         self._sweeper: asyncio.Task[None] | None = None
         self._reloading: asyncio.Task[None] | None = None
@@ -61,7 +64,21 @@ class Server(uvicorn.Server):
         if threading.current_thread() is threading.main_thread() and not os.isatty(0):
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload)
         if self.started:
-            log.info("listening", extra={"fields": {"address": self._address}})
+            self._say_where()
+
+    def _say_where(self) -> None:
+        """Logs the address, where results are kept, and which model answers questions."""
+        settings = self._settings
+        fields = {
+            "address": self._address,
+            "storage": mask_url(settings.store),
+            "ledger": mask_url(settings.ledger),
+            "model": ", ".join(settings.llm_models) or "none: questions are answered by retrieval",
+            "policy": settings.policy_file or "built in",
+            "docs": None if settings.uds else f"{self._address}/docs",
+            "version": __version__,
+        }
+        log.info("listening", extra={"fields": fields, "block": True})
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
@@ -88,12 +105,12 @@ class Server(uvicorn.Server):
 
 def serve(app: FastAPI, settings: Settings, refused: Callable[[str], None] = lambda code: None) -> int:
     """Serves until SIGTERM or SIGINT; answers the exit code. Raises ConfigError for what cannot be bound."""
-    configure_logging(settings.log_level)
+    configure_logging(settings.log_level, settings.log_format)
     tune_memory()
     files = raise_open_files()
     app.state.draining = False
     with listener(settings) as (sock, address):
-        server = Server(_config(app, files, refused), app, address)
+        server = Server(_config(app, files, refused), app, settings, address)
         try:
             server.run(sockets=[sock])
         except SystemExit as stop:

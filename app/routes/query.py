@@ -16,7 +16,7 @@ from app.runtime import Runtime
 from content.query import MAX_EXPRESSION_CHARS
 from domain.errors import NotQueryable, QueryTooCostly
 from domain.results import StoredResult
-from extraction.query_process import Asked
+from extraction.queries import Query as DataQuery
 
 router = APIRouter(tags=["results"])
 
@@ -54,9 +54,9 @@ async def get_query(
 ) -> Response:
     rt: Runtime = request.app.state.runtime
     stored = await look_up(rt, request.scope["tenant"], handle)
-    asked = Asked(await _cap(rt, stored), expression, "", stored.tool_name, limit, offset)
-    asking = rt.queries.ask(asked, stored.measure.bytes, partial(rt.store.read, stored))
-    found = await cancel_on_disconnect(request, asking)
+    query = DataQuery(expression, await _cap(rt, stored), stored.tool_name, limit, offset)
+    running = rt.queries.run(stored.tenant, query, stored.measure.bytes, partial(rt.store.read, stored))
+    found = await cancel_on_disconnect(request, running)
     await account_texts(rt, stored, [bytes(found.slice.result).decode()])
     answer = {**msgspec.structs.asdict(found.slice), "kind": found.kind}
     return Response(msgspec.json.encode(answer), media_type="application/json")

@@ -189,7 +189,7 @@ def served(app: FastAPI, settings: Settings | None = None) -> Iterator[Served]:
     """In a thread of its own; signals are tested with processes."""
     settings = settings or settings_of()
     with serving.listener(settings) as (sock, address):
-        server = serving.Server(serving._config(app, 4096, app.state.codes.append), app, address)
+        server = serving.Server(serving._config(app, 4096, app.state.codes.append), app, settings, address)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
         thread.start()
         try:

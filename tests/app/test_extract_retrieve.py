@@ -76,49 +76,6 @@ async def test_nothing_found_is_an_answer_that_says_what_there_is(client: httpx.
     assert told["status"] == "complete"
 
 
-CSV = "id,city,total\n" + "".join(f"{n},city {n},{n * 3}\n" for n in range(2000))
-ANSWERED = "[Answered by a query over all of the data, in JMESPath: "
-
-
-@pytest.mark.parametrize("mode", ["auto", "retrieve"])
-async def test_what_is_plainly_a_query_is_answered_by_one(client: httpx.AsyncClient, mode: str) -> None:
-    told = await ask(client, await keep(client, CSV), "How many rows are there?", mode=mode)
-    assert told["body"].startswith(f"{ANSWERED}length([]) · ")
-    assert told["body"].splitlines()[-1] == "2000"
-    assert (told["status"], told["strategy"], told["coverage"]["ratio"]) == ("complete", "retrieve", 1.0)
-    handle = await keep(client, ORDERS)
-    told = await ask(client, handle, "Which order has the largest total?", mode=mode)
-    assert told["body"].endswith('\n[{"id":1999,"city":"city 1999","total":5997}]\n')
-    told = await ask(client, handle, "Which order went to city 1234?", mode=mode)
-    assert ANSWERED not in told["body"]
-    assert '"city": "city 1234"' in told["body"]
-
-
-async def test_the_expression_that_it_names_gives_the_rest(client: httpx.AsyncClient) -> None:
-    handle = await keep(client, ORDERS)
-    told = await ask(client, handle, "all orders where total > 100")
-    found = re.match(r"\[[^:]+: (.+) · .+\]\n(.+)\n\[Cut: .* of 1966 items; offset=(\d+) ", told["body"])
-    assert found
-    assert told["status"] == "partial"
-    more = {"expression": found[1], "offset": found[3], "limit": 10_000}
-    rest = (await client.get(f"/results/{handle}/query", params=more)).json()
-    items = json.loads(found[2]) + rest["result"]
-    assert [one["id"] for one in items] == [*range(34, 34 + len(items))]
-    assert len(items) > len(rest["result"]) > 100
-    missing = {"handle": handle, "extract": "all orders where total > 100", "require_complete": True}
-    assert (await client.post("/extract", json=missing)).json()["code"] == "incomplete"
-
-
-async def test_a_budget_that_is_nearly_used_up_gets_fewer_items(client: httpx.AsyncClient) -> None:
-    handle = await keep(client, ORDERS)
-    await client.put("/sessions/s", json={"context_window": 900, "buffer_tokens": 0, "max_output_tokens": 0})
-    told = await ask(client, handle, "all orders where total > 100")
-    assert told["body"].startswith(ANSWERED)
-    assert re.search(r"\n\[Cut: the first \d+ of 1966 items; ", told["body"])
-    budget = (await client.get("/sessions/s")).json()["budget"]
-    assert budget["used_tokens"] + budget["reserved_tokens"] <= 900
-
-
 async def test_content_blocks_are_searched_like_any_text(client: httpx.AsyncClient) -> None:
     image = {"type": "image", "data": "iVBORw0KGgo" + "A" * 20_000, "mimeType": "image/png"}
     blocks = [{"type": "text", "text": FAULTY}, image, {"type": "text", "text": "the end is db-9.internal"}]

@@ -71,7 +71,7 @@ def test_a_route_answers_what_follows_from_its_traits(document: dict[str, Any]) 
     assert all(found >= everywhere for found in statuses.values())
     assert statuses["GET /livez"] == everywhere | {200}
     assert statuses["GET /metrics"] == everywhere | {200, 401}
-    assert statuses["POST /results"] == everywhere | {200, 201, 401, 409, 410, 507}
+    assert statuses["POST /results"] == everywhere | {200, 201, 401, 409, 410, 429, 507}
     assert statuses["GET /results/{handle}/content"] == everywhere | {200, 206, 304, 401, 404, 410, 416}
     open_routes = {
         path

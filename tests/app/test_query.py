@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,9 @@ import httpx
 import pytest
 
 from app.main import create_app
-from extraction import querying
-from tests.app.edge_support import head, served, settings_of, wait_for
-from tests.conftest import StillClock
+from extraction.queries import runner
+from tests.app.edge_support import head, keys_file, served, settings_of, wait_for
+from tests.conftest import Serve, StillClock
 
 pytestmark = pytest.mark.anyio
 
@@ -198,7 +199,7 @@ async def test_the_service_answers_while_hostile_queries_run(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # However slow the machine: it is not the waiting that is tested here.
-    monkeypatch.setattr(querying, "WAIT_SECONDS", 600)
+    monkeypatch.setattr(runner, "WAIT_SECONDS", 600)
     handle = await keep(client, json.dumps(ROWS))
     refused: list[int] = []
     answered = 0
@@ -221,7 +222,7 @@ async def test_the_service_answers_while_hostile_queries_run(
 def test_who_hangs_up_ends_the_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     began = tmp_path / "began"
     endless = f"import os, time; open({str(began)!r}, 'w').write(f'{{os.getpid()}}\\n'); time.sleep(600)"
-    monkeypatch.setattr(querying, "_COMMAND", (sys.executable, "-c", endless))
+    monkeypatch.setattr(runner, "_COMMAND", (sys.executable, "-c", endless))
     settings = settings_of()
     app = create_app(settings)
     app.state.codes = []
@@ -240,6 +241,50 @@ def runs(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+SLEEP = (sys.executable, "-c", "import time; time.sleep(600)")
+
+
+async def test_a_tenant_that_queries_without_end_holds_up_no_other(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = keys_file(tmp_path / "keys", "one", "key of one")
+    keys.write_text(keys.read_text() + keys_file(tmp_path / "more", "two", "key of two").read_text())
+    async with serve(api_keys_file=keys) as client:
+        headers = [{"Authorization": f"Bearer key of {tenant}"} for tenant in ("one", "two")]
+        sent = {"tool_name": "t", "content": "[1]", "policy": {"max_bytes": 1}}
+        answers = [await client.post("/results", json=sent, headers=each) for each in headers]
+        paths = [f"/results/{answer.json()['handle']}/query?expression=@" for answer in answers]
+        started = anyio.Event()
+        begin = runner.anyio.open_process
+
+        async def open_process(*arguments: Any, **options: Any) -> Any:
+            process = await begin(*arguments, **options)
+            started.set()
+            return process
+
+        monkeypatch.setattr(runner, "_COMMAND", SLEEP)
+        monkeypatch.setattr(runner.anyio, "open_process", open_process)
+        async with anyio.create_task_group() as tasks:
+            for _ in range(2 * runner.AT_A_TIME):
+                tasks.start_soon(partial(client.get, paths[0], headers=headers[0]))
+            await started.wait()
+            monkeypatch.undo()
+            assert (await client.get(paths[1], headers=headers[1])).status_code == 200
+            tasks.cancel_scope.cancel()
+
+
+async def test_a_query_that_the_wall_clock_ends_may_be_tried_again(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = await keep(client, "[1]", policy={"max_bytes": 1})
+    monkeypatch.setattr(runner, "RUN_SECONDS", 0.05)
+    monkeypatch.setattr(runner, "_COMMAND", SLEEP)
+    answer = await client.get(f"/results/{handle}/query", params={"expression": "@"})
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert (answer.json()["code"], answer.json()["retryable"]) == ("overloaded", True)
+    assert "the service is busy" in answer.json()["detail"]
 
 
 async def test_hostile_text_in_the_data_is_answered_as_json(client: httpx.AsyncClient) -> None:

@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.telemetry import Metrics, configure_logging, log_stored
+from app.operations.logs import LogFormat, TextFormatter, configure_logging, log_stored
+from app.telemetry import Metrics
 from domain.budget import Budget
 from domain.decisions import Outcome, OutcomeKind, Trigger
 from domain.extraction import Answer, Coverage, ExtractStatus, Mode
 from domain.handles import Handle, SessionKey
 from domain.results import Measure, ToolResult
+from tests.conftest import Serve
 
 MARKER = "S3cretMarker"
 HANDLE = Handle("default", "00000000-0000-4000-8000-000000000000")
@@ -31,7 +33,7 @@ def stream() -> Iterator[io.StringIO]:
     before = [(logging.getLogger(name), logging.getLogger(name).level) for name in names]
     handlers = logging.getLogger().handlers[:]
     stream = io.StringIO()
-    configure_logging("info", stream)
+    configure_logging("info", "json", stream)
     yield stream
     logging.getLogger().handlers[:] = handlers
     for logger, level in before:
@@ -52,6 +54,54 @@ def test_a_line_is_json_with_its_fields(stream: io.StringIO) -> None:
 def test_uvicorn_logs_through_it_too(stream: io.StringIO) -> None:
     logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
     assert lines_of(stream)[0]["logger"] == "uvicorn.error"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("style", "stream", "is_text"),
+    [
+        ("auto", Terminal(), True),
+        ("auto", io.StringIO(), False),
+        ("text", io.StringIO(), True),
+        ("json", Terminal(), False),
+    ],
+)
+def test_lines_are_text_on_a_terminal_and_json_elsewhere(
+    stream: io.StringIO, style: LogFormat, is_text: bool
+) -> None:
+    configure_logging("info", style, stream)
+    logging.getLogger("app.any").warning(
+        "began\x1b[2J", extra={"fields": {"port": 1, "none": None, "tool": "a\nb"}}
+    )
+    written = stream.getvalue()
+    assert written.startswith("{") is not is_text
+    assert "\x1b" not in written
+    if is_text:
+        assert written[8:] == " warning  began\\x1b[2J  port=1  tool=a\\nb\n"
+
+
+def test_a_block_has_a_line_for_each_field() -> None:
+    record = logging.makeLogRecord(
+        {"msg": "listening", "block": True, "fields": {"address": "here", "docs": "there"}}
+    )
+    assert TextFormatter().format(record).splitlines()[1:] == ["  address    here", "  docs       there"]
+
+
+def test_an_exception_as_text_shows_its_type_and_place_and_not_its_message() -> None:
+    try:
+        raise ValueError(MARKER)
+    except ValueError as error:
+        record = logging.makeLogRecord(
+            {"msg": "failed", "exc_info": (ValueError, error, error.__traceback__)}
+        )
+    shown = TextFormatter().format(record)
+    assert MARKER not in shown
+    assert "    ValueError\n" in shown
+    assert shown.endswith("_not_its_message")
 
 
 def test_an_exception_shows_its_type_and_place_and_not_its_message(stream: io.StringIO) -> None:
@@ -185,3 +235,17 @@ def test_counting_is_cheap() -> None:
     metrics = Metrics()
     seconds = min(timeit.repeat(lambda: metrics.governed(STORED, 60, 0.002), number=1000, repeat=5)) / 1000
     assert seconds < 20e-6
+
+
+@pytest.mark.anyio
+async def test_the_last_line_says_how_many_bytes_no_model_read(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with serve() as client:
+        for content in ("small", "x" * 100_000):
+            await client.post("/results", json={"tool_name": "t", "content": content})
+    fields = caplog.records[-1].fields  # type: ignore[attr-defined]
+    assert caplog.records[-1].message == "stopped"
+    assert fields["results"] == 2
+    assert 99_000 < fields["bytes_kept_out_of_context"] < 100_000

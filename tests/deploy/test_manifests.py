@@ -38,7 +38,8 @@ from app.edge import request_body
 from app.edge import server as serving
 from app.settings import LOOPBACK_NAMES, PREFIX, Settings
 from content import parser_child
-from extraction import indexes, query_process, querying, retrieve
+from extraction import indexes, retrieve
+from extraction.queries import child, runner
 from storage import LEDGERS, STORES
 
 OLDEST_KUBERNETES = "1.29"
@@ -230,7 +231,7 @@ def test_the_memory_that_is_allowed_holds_all_that_has_a_bound() -> None:
     needed_at_once = (
         at_rest
         + request_body.LEAST_POOL_BYTES
-        + querying.AT_A_TIME * query_process.MEMORY_BYTES
+        + runner.AT_A_TIME * child.MEMORY_BYTES
         + parser_child.MEMORY_BYTES
         + retrieve.MOST_BYTES * for_each_byte_searched
         + indexes.MAX_BYTES

@@ -1,0 +1,1 @@
+"""What runs beside the requests: logs, metrics, readiness, sweeping, reloading, supervision."""

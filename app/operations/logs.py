@@ -1,0 +1,158 @@
+"""Logs: JSON lines, or text at a terminal. Neither holds a result, an argument or a secret."""
+
+import json
+import logging
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import msgspec
+
+from domain.accounting import split_tool_name
+from domain.decisions import OutcomeKind, Trigger
+from domain.handles import Handle
+from domain.results import Measure, ToolResult
+
+log = logging.getLogger(__name__)
+
+LogFormat = Literal["auto", "text", "json"]
+
+_FRAMES = 20
+# Their lines at INFO name addresses, or say again what "listening" and "stopped" say.
+_CHATTY = ("httpx", "httpcore", "asyncio", "uvicorn")
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line; `extra={"fields": {...}}` adds its fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "ts": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": _event(record),
+        }
+        fields: Mapping[str, Any] | None = getattr(record, "fields", None)
+        if fields:
+            line |= {name: value for name, value in fields.items() if name not in line}
+        if record.exc_info and record.exc_info[1] is not None:
+            line["error"] = describe(record.exc_info[1])
+        try:
+            return msgspec.json.encode(line, enc_hook=str).decode()
+        except UnicodeEncodeError:
+            # A lone surrogate; this encoder escapes it.
+            return json.dumps(line, default=str)
+
+
+class TextFormatter(logging.Formatter):
+    """`08:12:33 warning  event  name=value …`, times in the local zone. A record with `extra={"block": True}`
+    gets a line for each field."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
+        fields: Mapping[str, Any] = getattr(record, "fields", None) or {}
+        shown = [(name, _printable(value)) for name, value in fields.items() if value is not None]
+        if getattr(record, "block", False):
+            tail = "".join(f"\n  {name:<10} {value}" for name, value in shown)
+        else:
+            tail = "".join(f"  {name}={value}" for name, value in shown)
+        line = f"{time} {record.levelname.lower():<8} {_printable(_event(record))}{tail}"
+        if record.exc_info and record.exc_info[1] is not None:
+            line += "".join(f"\n    {part}" for part in _described_lines(record.exc_info[1]))
+        return line
+
+
+class _Stream(logging.StreamHandler[Any]):
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        """Says nothing: the default prints the record, and whatever it was given."""
+
+
+def describe(error: BaseException) -> dict[str, Any]:
+    """An exception's type and where it passed, innermost last. Its message may hold content: left out."""
+    frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
+    described: dict[str, Any] = {
+        "type": type(error).__qualname__,
+        "frames": [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames],
+    }
+    if (cause := error.__cause__ or error.__context__) is not None:
+        described["cause"] = type(cause).__qualname__
+    return described
+
+
+def _described_lines(error: BaseException) -> Iterator[str]:
+    described = describe(error)
+    yield described["type"] + (f" (cause: {described['cause']})" if "cause" in described else "")
+    yield from described["frames"]
+
+
+def _printable(value: object) -> str:
+    """The value as text in which a terminal finds no control character."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in str(value))
+
+
+def _event(record: logging.LogRecord) -> str:
+    text = record.getMessage()
+    if text.startswith("Traceback (most recent call last):"):
+        # Uvicorn's word on a failed start. Its last line is ours to show only if we wrote it.
+        last = text.rstrip().rpartition("\n")[2]
+        return last if last.startswith("domain.errors.") else last.partition(":")[0]
+    # asyncio appends the repr of exceptions, and with it their messages.
+    return text.partition("\n")[0]
+
+
+def configure_logging(level: str, style: LogFormat = "auto", stream: Any = None) -> None:
+    """Sets one handler on stderr for every logger, uvicorn's included. `auto` writes text if stderr is a
+    terminal, else JSON. May be called again."""
+    stream = stream or sys.stderr
+    is_text = stream.isatty() if style == "auto" else style == "text"
+    handler = _Stream(stream)
+    handler.setFormatter(TextFormatter() if is_text else JsonFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(max(root.level, logging.WARNING))
+
+
+def log_stored(
+    result: ToolResult,
+    handle: Handle,
+    measure: Measure,
+    trigger: Trigger | None,
+    outcome: OutcomeKind = OutcomeKind.STORE,
+) -> None:
+    """A result was kept and not shown whole: the operator's cue that a tool is too chatty. Without a trigger
+    its view caps left something out."""
+    namespace, _ = split_tool_name(result.tool_name, result.tool_namespace)
+    reason = "view_caps" if trigger is None else trigger.value
+    fields = {
+        "tool": result.tool_name,
+        "tool_namespace": namespace,
+        "provider": result.provider,
+        "tool_kind": result.tool_kind,
+        "handle": str(handle),
+        "reason": reason,
+        "outcome": outcome.value,
+        "bytes": measure.bytes,
+        "lines": measure.lines,
+        "tokens": measure.tokens,
+        "tool_output": True,
+    }
+    event = "Tool '%s' output stored for tool_output (%s)."
+    log.warning(event, result.tool_name, reason, extra={"fields": fields})
+
+
+def log_outage(why: str | None) -> None:
+    """Redis went away, or (None) is back."""
+    if why is None:
+        log.warning("Redis is back: results are kept there again.")
+    else:
+        log.warning("Redis is away: results are kept in the local spool.", extra={"fields": {"why": why}})
+
+
+def log_stopped(results: int, bytes_kept_out: int) -> None:
+    """The last line of a process: how many results it governed, and how many of their bytes no model read."""
+    fields = {"results": results, "bytes_kept_out_of_context": bytes_kept_out}
+    log.info("stopped", extra={"fields": fields})

@@ -1,0 +1,119 @@
+"""The process of one query: reads the query and the data from stdin, writes the answer to stdout, and ends.
+
+The kernel bounds its memory and its CPU time, and kills it when its service ends.
+"""
+
+import ctypes
+import gc
+import math
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+import msgspec
+from msgspec import Struct
+
+from content.kinds import Kind
+from content.query import Query as Expression
+from content.slices import Slice, slice_of
+from content.values import read_value
+from domain.errors import InvalidField, QueryTooCostly
+
+MEMORY_BYTES = 320 << 20
+READ_SECONDS = 6
+EVALUATE_SECONDS = 2
+_NICER = 10
+_PR_SET_PDEATHSIG = 1
+
+TOO_LARGE = "The query takes more memory than it has: the data, or what the expression makes, is too large."
+
+
+class Query(Struct, frozen=True):
+    """A JMESPath expression. It answers at most `limit` items of an array, and `max_bytes` of JSON."""
+
+    expression: str
+    max_bytes: int
+    tool_name: str = ""
+    limit: int = 100
+    offset: int = 0
+
+
+class Found(Struct, frozen=True):
+    """What the data was read as, and the part of the expression's value that is answered."""
+
+    kind: Kind
+    slice: Slice
+
+
+class Refused(Struct, frozen=True):
+    """The code and the detail of an InvalidField or of one of its subclasses."""
+
+    code: str
+    detail: str
+
+
+class Reply(Struct, frozen=True):
+    """One of both."""
+
+    found: Found | None = None
+    refused: Refused | None = None
+
+
+def answer(query: Query, read: Callable[[], bytes]) -> Found:
+    """Raises InvalidField, NotQueryable, QueryTooCostly, MemoryError."""
+    expression = Expression(query.expression)
+    # The data has no name here, so that read_value can free it.
+    kind, value = read_value(read(), query.tool_name)
+    _bound(resource.RLIMIT_CPU, math.floor(time.process_time()) + EVALUATE_SECONDS)
+    result = expression.evaluate(value)
+    return Found(kind, slice_of(result, query.limit, query.offset, query.max_bytes))
+
+
+def _end_with(service: int) -> None:
+    """Has the kernel kill this process when the process with the id `service`, its parent, ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # The service may have ended before that call.
+    if os.getppid() != service:
+        sys.exit(1)
+
+
+def _bound(kind: int, most: int) -> None:
+    """Lowers a limit to `most`, or to the hard limit that this process was given."""
+    hard = resource.getrlimit(kind)[1]
+    resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+
+
+def _confine() -> None:
+    # macOS refuses this limit: there only the cap on the size of the data holds.
+    if sys.platform != "darwin":
+        _bound(resource.RLIMIT_AS, MEMORY_BYTES)
+    _bound(resource.RLIMIT_CPU, READ_SECONDS)
+    # A core file would hold the data.
+    _bound(resource.RLIMIT_CORE, 0)
+    os.nice(_NICER)
+    # What is read lives as long as the process.
+    gc.disable()
+
+
+def _reply(query: Query) -> Reply:
+    try:
+        return Reply(found=answer(query, sys.stdin.buffer.read))
+    except MemoryError:
+        return Reply(refused=Refused(QueryTooCostly.code, TOO_LARGE))
+    except InvalidField as error:
+        return Reply(refused=Refused(error.code, error.detail))
+
+
+def main() -> None:
+    _end_with(int(sys.argv[1]))
+    _confine()
+    query = msgspec.json.decode(sys.stdin.buffer.readline(), type=Query)
+    sys.stdout.buffer.write(msgspec.json.encode(_reply(query)))
+
+
+if __name__ == "__main__":
+    main()

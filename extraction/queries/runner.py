@@ -1,0 +1,131 @@
+"""Runs queries: one of a tenant at a time, a few of all tenants, each in a child process."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from weakref import WeakValueDictionary
+
+import anyio
+import msgspec
+from anyio.abc import Process
+
+from domain.errors import InvalidField, NotQueryable, Overloaded, QueryTooCostly
+from extraction.queries.child import TOO_LARGE, Found, Query, Reply
+
+Read = Callable[[], AsyncIterator[bytes]]
+
+MAX_DATA_BYTES = 32 << 20
+AT_A_TIME = 3
+WAIT_SECONDS = 10.0
+RUN_SECONDS = 30.0
+
+_COMMAND = (sys.executable, "-S", "-P", "-m", "extraction.queries.child")
+# How a child ends that the kernel, or C code without memory, ended.
+_OUT_OF_MEMORY = (signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS)
+_REFUSALS: dict[str, type[InvalidField]] = {
+    kind.code: kind for kind in (InvalidField, NotQueryable, QueryTooCostly)
+}
+_decode = msgspec.json.Decoder(Reply).decode
+
+
+class ProcessFailed(Exception):
+    """The child ended with an exit code that its bounds do not explain."""
+
+
+class Queries:
+    """Each tenant has one slot, so that no tenant can hold all of the `AT_A_TIME` children."""
+
+    def __init__(self) -> None:
+        self._children = anyio.Semaphore(AT_A_TIME)
+        self._slots: WeakValueDictionary[str, anyio.Semaphore] = WeakValueDictionary()
+
+    async def run(self, tenant: str, query: Query, size: int, read: Read) -> Found:
+        """Evaluates `query` over the `size` bytes that `read` yields.
+
+        Raises InvalidField, NotQueryable or QueryTooCostly where the expression or the data is at fault;
+        Overloaded after WAIT_SECONDS without a slot, or RUN_SECONDS in which the child got too little of the
+        processor.
+        """
+        if size > MAX_DATA_BYTES:
+            raise NotQueryable(
+                f"The result has {size:,} bytes; up to {MAX_DATA_BYTES:,} can be queried. "
+                "Search it by grep, read it by lines, or ask POST /extract."
+            )
+        async with self._turn(tenant):
+            try:
+                with anyio.fail_after(RUN_SECONDS):
+                    return await _run(query, read)
+            except TimeoutError:
+                raise Overloaded(
+                    f"The query had no answer within {RUN_SECONDS:.0f} s because the service is busy. "
+                    "Try again in a moment."
+                ) from None
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, tenant: str) -> AsyncIterator[None]:
+        slot = self._slots.setdefault(tenant, anyio.Semaphore(1))
+        async with contextlib.AsyncExitStack() as held:
+            try:
+                with anyio.fail_after(WAIT_SECONDS):
+                    await held.enter_async_context(slot)
+                    await held.enter_async_context(self._children)
+            except TimeoutError:
+                raise Overloaded("Too many queries are running. Try again in a moment.") from None
+            yield
+
+
+async def _run(query: Query, read: Read) -> Found:
+    command = (*_COMMAND, str(os.getpid()))
+    process = await anyio.open_process(command, env=_environment(), stderr=subprocess.DEVNULL)
+    async with process:
+        try:
+            await _feed(process, query, read())
+            reply = await _output(process)
+            code = await process.wait()
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+    if code == -signal.SIGXCPU:
+        raise QueryTooCostly(
+            "The query takes more time than it has: the data is large, or the expression does much with each "
+            "item. Filter first, and leave out functions within functions."
+        )
+    if -code in _OUT_OF_MEMORY:
+        raise QueryTooCostly(TOO_LARGE)
+    if code != 0:
+        raise ProcessFailed(f"the child of a query ended with {code}")
+    return _found(_decode(reply))
+
+
+def _environment() -> dict[str, str]:
+    """Where the child finds its modules, and no secrets."""
+    libraries = os.environ.get("LD_LIBRARY_PATH")
+    paths = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    return paths | {"LD_LIBRARY_PATH": libraries} if libraries else paths
+
+
+async def _feed(process: Process, query: Query, chunks: AsyncIterator[bytes]) -> None:
+    """Returns when the child has all, or has ended early: then its exit code says why."""
+    assert process.stdin is not None
+    try:
+        await process.stdin.send(msgspec.json.encode(query) + b"\n")
+        async for chunk in chunks:
+            await process.stdin.send(chunk)
+        await process.stdin.aclose()
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+        return
+
+
+async def _output(process: Process) -> bytes:
+    assert process.stdout is not None
+    return b"".join([chunk async for chunk in process.stdout])
+
+
+def _found(reply: Reply) -> Found:
+    if reply.refused is not None:
+        raise _REFUSALS[reply.refused.code](reply.refused.detail)
+    assert reply.found is not None, "a reply has a value or a refusal"
+    return reply.found
