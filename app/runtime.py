@@ -181,17 +181,24 @@ async def _opened_ledger(
     settings: Settings, clock: Clock, outage: Outage | None, stack: AsyncExitStack
 ) -> Ledger:
     """Before the spool, where there is one and the ledger is in Redis."""
-
-    retentions = {
-        "session_retention_seconds": settings.retention_seconds,
-        "entry_retention_seconds": settings.ledger_retention_seconds,
-    }
-    ledger = await open_ledger(settings.ledger, clock=clock, **retentions)
+    ledger = await open_ledger(
+        settings.ledger,
+        clock=clock,
+        session_retention_seconds=settings.retention_seconds,
+        entry_retention_seconds=settings.ledger_retention_seconds,
+    )
     stack.push_async_callback(ledger.close)
     if outage is None or not settings.ledger.startswith("redis"):
         return ledger
     assert settings.spool is not None
-    both = await open_spooled_ledger(ledger, settings.spool, outage, clock=clock, **retentions)
+    both = await open_spooled_ledger(
+        ledger,
+        settings.spool,
+        outage,
+        clock=clock,
+        session_retention_seconds=settings.retention_seconds,
+        entry_retention_seconds=settings.ledger_retention_seconds,
+    )
     stack.push_async_callback(both.close)
     return both
 

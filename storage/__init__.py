@@ -102,7 +102,9 @@ async def open_spooled_ledger(
 
     assert isinstance(primary, RedisLedger)
     journal = await asyncio.to_thread(Journal, folder / "journal.jsonl")
-    return SpoolLedger(primary, judge, journal, outage)
+    ledger = SpoolLedger(primary, judge, journal, outage)
+    await ledger.restore()
+    return ledger
 
 
 async def _open_memory(url: str, *, clock: Clock, retention_seconds: float, max_bytes: int) -> ResultStore:

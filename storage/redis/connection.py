@@ -15,12 +15,12 @@ from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.connection import ConnectionPool, SSLConnection
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel
+from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, ResponseError
 
-from domain.errors import StorageError, StoreBusy, StoreUnavailable
+from domain.errors import StorageError, StoreBusy, StoreFull, StoreUnavailable
 from domain.results import Durability
 from storage.redis.errors import DRIVER_ERRORS, is_unreachable, translated
 from storage.redis.facts import Facts, facts_of, worst_of
@@ -30,15 +30,15 @@ from storage.redis.url import RedisUrl, parse_redis_url
 T = TypeVar("T")
 Arg = str | bytes | int
 
-CONNECT_SECONDS = 0.5
-COMMAND_SECONDS = 1.0
+CONNECT_SECONDS = 1.0
+NODE_SECONDS = 1.0
 REQUEST_SECONDS = 1.9
 """What one request waits for slow answers in all; the caller is answered within 2.5 s."""
 
 AOF_SECONDS = 0.9
 """How long a stored result waits for the append-only file that is synced every second."""
 
-BUSY_SECONDS = 0.5
+BUSY_SECONDS = 1.0
 """How long an operation waits for a free connection."""
 
 AWAY_SECONDS = 1.0
@@ -48,6 +48,7 @@ FACTS_SECONDS = 1.0
 """How long `appendfsync always` is believed: it may be set otherwise."""
 
 _QUICK_SECONDS = 0.2
+_LEAST_SECONDS = 0.5
 _FRESH_SECONDS = 5.0
 _PROBE_MS = 10_000
 
@@ -69,7 +70,7 @@ class _Patience:
         """Seconds. Raises StoreUnavailable when there are none."""
         if now > self._at + _FRESH_SECONDS:
             self._spent = 0.0
-        if self._spent >= REQUEST_SECONDS - COMMAND_SECONDS / 2:
+        if self._spent >= REQUEST_SECONDS - _LEAST_SECONDS:
             raise StoreUnavailable("Redis answers too slowly. Try again in a moment.")
         return REQUEST_SECONDS - self._spent
 
@@ -137,14 +138,19 @@ class RedisConnection:
     async def register(self, shard: Shard) -> None:
         """Before the first write to it: a sweep by any replica finds it."""
         if shard.name not in self._registered:
-            await self.command("SADD", SHARDS_KEY, shard.name)
             self._registered.add(shard.name)
+            try:
+                await self.command("SADD", SHARDS_KEY, shard.name)
+            except BaseException:
+                self._registered.discard(shard.name)
+                raise
 
     async def shards(self) -> list[Shard]:
         """Every shard that was ever written to."""
         if self._registered:
-            # Again: the server may have lost its data.
-            await self.command("SADD", SHARDS_KEY, *self._registered)
+            # Again: the server may have lost its data. A full one has not.
+            with suppress(StoreFull):
+                await self.command("SADD", SHARDS_KEY, *self._registered)
         return [shard_named(name) for name in sorted(await self.command("SMEMBERS", SHARDS_KEY))]
 
     async def check(self) -> None:
@@ -160,6 +166,9 @@ class RedisConnection:
 
     async def close(self) -> None:
         await self._client.aclose()
+        pool = getattr(self._client, "connection_pool", None)
+        if isinstance(pool, SentinelConnectionPool):
+            await pool.sentinel_manager.aclose()
 
     async def _learn(self) -> Facts:
         self._facts = await self._bounded(self._asked)
@@ -202,7 +211,7 @@ class RedisConnection:
             # Until the outcome of this try is known, the others are refused.
             self._try_at = begun + AWAY_SECONDS
         try:
-            async with self._connection(), asyncio.timeout(min(seconds, 2 * COMMAND_SECONDS + more)):
+            async with asyncio.timeout(seconds + more), self._connection(min(BUSY_SECONDS, seconds / 2)):
                 # A cluster learns its slots first: redis-py closes connections that others use while it does.
                 if isinstance(self._client, RedisCluster):
                     await self._client.initialize()
@@ -221,11 +230,11 @@ class RedisConnection:
         return done
 
     @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[None]:
+    async def _connection(self, seconds: float) -> AsyncIterator[None]:
         """One of the connections that may be in use. Raises StoreBusy when none gets free soon."""
         if self._connections.locked():
             try:
-                async with asyncio.timeout(BUSY_SECONDS):
+                async with asyncio.timeout(seconds):
                     await self._connections.acquire()
             except TimeoutError:
                 raise StoreBusy("Every connection to Redis is busy. Try again.") from None
@@ -296,7 +305,8 @@ def _client(url: RedisUrl) -> Redis | RedisCluster:
     options: dict[str, Any] = {
         **url.credentials,
         "socket_connect_timeout": CONNECT_SECONDS,
-        "socket_timeout": COMMAND_SECONDS,
+        # Of a command, the bound is that of its request: redis-py's would cost each read a timer.
+        "socket_timeout": None,
         "retry": Retry(NoBackoff(), 1, (RedisConnectionError,)),
         "protocol": 2,
         "driver_info": None,
@@ -305,7 +315,8 @@ def _client(url: RedisUrl) -> Redis | RedisCluster:
     secured = {} if url.tls is None else {"ssl": True, **url.tls}
     if url.kind == "cluster":
         nodes = [ClusterNode(host, port) for host, port in url.hosts]
-        return RedisCluster(startup_nodes=nodes, **secured, **options)
+        # A silent node, asked for the cluster's slots: on to the next.
+        return RedisCluster(startup_nodes=nodes, **secured, **{**options, "socket_timeout": NODE_SECONDS})
     if url.kind == "sentinel":
         asking = {**options, "username": None, "password": None, **url.sentinel_credentials, **secured}
         asking["socket_timeout"] = CONNECT_SECONDS

@@ -17,8 +17,8 @@ from redis.exceptions import TimeoutError as RedisTimeout
 from domain.errors import StorageError, StoreFull, StoreUnavailable
 
 DRIVER_ERRORS = (RedisError, RedisClusterException, OSError, RuntimeError)
-"""What redis-py raises, and uvloop: RuntimeError for a connection that the other side has closed. A TimeoutError
-of asyncio is an OSError."""
+"""What redis-py raises. TimeoutError of asyncio is an OSError; uvloop raises RuntimeError for a closed
+connection."""
 
 _ON_THE_WAY = (
     OSError,

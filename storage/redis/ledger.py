@@ -1,40 +1,32 @@
 """Sessions and accounting in Redis: each step of a session, with its entry, is one script in its shard."""
 
-import asyncio
 import heapq
 import itertools
 import re
 import secrets
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from domain.accounting import AccountingEntry, EntryFilter, EntryPage, EntryType, GroupBy, SummaryRow
 from domain.budget import REMEMBERED_REPORTS, Reported, ReportWarning, Session, SessionChange, Window
 from domain.errors import Conflict, IdempotencyKeyReused, InvalidField, SessionEnded
-from domain.handles import DEFAULT_SESSION, Handle, SessionKey, is_name
+from domain.handles import DEFAULT_SESSION, Handle, SessionKey
 from domain.ports import Charge, Clock, Entered, LedgerBounds, LedgerUsage, Receipt, SessionPage
 from domain.results import UsageReport
 from storage import accounts, cursors
 from storage.redis.connection import RedisConnection
+from storage.redis.entries import RedisEntries
 from storage.redis.keys import Shard, shard_of, shards_of
 from storage.redis.rows import (
     DAY_MS,
-    Sums,
     check_counts,
-    decode_entry,
-    decode_group,
     decode_kept,
-    decode_sums,
     group_of,
-    matches,
-    matches_group,
-    name_of,
     pack,
     pack_entry,
     pack_kept,
-    rows_of,
     session_of,
     sums_of,
 )
@@ -62,6 +54,7 @@ class RedisLedger:
         bounds: LedgerBounds = accounts.UNBOUNDED,
     ) -> None:
         self._redis = connection
+        self._entries = RedisEntries(connection)
         self._clock = clock
         self._session_ms = int(session_retention_seconds * 1000)
         self._entry_ms = int(entry_retention_seconds * 1000)
@@ -190,86 +183,10 @@ class RedisLedger:
         return SessionPage(page, cursors.encode("sessions", page[-1].key.session_id) if more else None)
 
     async def entries(self, wanted: EntryFilter, limit: int, cursor: str | None) -> EntryPage:
-        places = {} if cursor is None else _places(cursor)
-        readers = [
-            _Reader(self._redis, shard, wanted, end, places.get(shard.number))
-            for shard, end in await self._ends(wanted)
-        ]
-        page: list[AccountingEntry] = []
-        while True:
-            await asyncio.gather(*[reader.fill() for reader in readers if reader.is_empty])
-            ready = [reader for reader in readers if reader.found]
-            if not ready or len(page) == limit:
-                break
-            while len(page) < limit and not any(reader.is_empty for reader in readers):
-                first = min((reader for reader in ready if reader.found), key=_Reader.order, default=None)
-                if first is None:
-                    break
-                page.append(first.take())
-        places = {reader.shard.number: reader.place for reader in readers}
-        text = ",".join(f"{number}.{place}" for number, place in places.items())
-        return EntryPage(page, cursors.encode("entries", text) if ready else None)
+        return await self._entries.page(wanted, limit, cursor)
 
     async def summary(self, wanted: EntryFilter, group_by: GroupBy) -> list[SummaryRow]:
-        found: list[tuple[str | None, Sums]] = []
-        if wanted.session_id is not None or group_by is GroupBy.SESSION_ID:
-            for shard, end in await self._ends(wanted):
-                found += await self._summed(shard, wanted, group_by, end)
-            return rows_of(found)
-        shards = shards_of(wanted.tenant)
-        since, until = wanted.since or 0, wanted.until
-        last_day = "+inf" if until is None else str((until - 1) // DAY_MS)
-        days = [("ZRANGEBYSCORE", shard.key("days"), since // DAY_MS, last_day) for shard in shards]
-        states = [("HMGET", shard.key("state"), "wait", "trimmed") for shard in shards]
-        replies = await self._redis.commands([*days, *states])
-        whole: list[tuple[Shard, int]] = []
-        for shard, listed, (wait, trimmed) in zip(
-            shards, replies[: len(shards)], replies[len(shards) :], strict=True
-        ):
-            for day in map(int, listed):
-                begins, ends = day * DAY_MS, (day + 1) * DAY_MS
-                if begins < since or (until is not None and until < ends) or int(trimmed or 0) >= begins:
-                    part = _within(wanted, begins, ends)
-                    upto = str((part.until or ends) + int(wait or 0))
-                    found += await self._summed(shard, part, group_by, upto)
-                else:
-                    whole.append((shard, day))
-        kept = await self._redis.commands([("HGETALL", shard.key("day", day)) for shard, day in whole])
-        for (_, day), sums in zip(whole, kept, strict=True):
-            for packed, row in _pairs(sums):
-                group = decode_group(packed)
-                if matches_group(group, wanted):
-                    found.append((name_of(group, "", day, group_by), decode_sums(row)))
-        return rows_of(found)
-
-    async def _summed(
-        self, shard: Shard, wanted: EntryFilter, group_by: GroupBy, end: str
-    ) -> list[tuple[str | None, Sums]]:
-        """From the entries of a shard; a row for each group in each piece that is read."""
-        found: dict[str | None, Sums] = {}
-        reader = _Reader(self._redis, shard, wanted, end)
-        while not reader.is_done or reader.found:
-            await reader.fill()
-            for _, entry in reader.found:
-                day = entry.timestamp // DAY_MS
-                name = name_of(group_of(entry), entry.session_id, day, group_by)
-                sums = sums_of(entry)
-                found[name] = found[name].plus(sums) if name in found else sums
-            reader.found.clear()
-        return list(found.items())
-
-    async def _ends(self, wanted: EntryFilter) -> list[tuple[Shard, str]]:
-        """The shards that may have it, and up to which entry."""
-        shards = shards_of(wanted.tenant)
-        if wanted.session_id is not None:
-            safe = bool(shards) and is_name(wanted.session_id)
-            shards = [shard_of(SessionKey(wanted.tenant, wanted.session_id))] if safe else []
-        if wanted.until is None:
-            return [(shard, "+") for shard in shards]
-        waits = await self._redis.commands([("HGET", shard.key("state"), "wait") for shard in shards])
-        return [
-            (shard, str(wanted.until + int(wait or 0))) for shard, wait in zip(shards, waits, strict=True)
-        ]
+        return await self._entries.summary(wanted, group_by)
 
     async def stored_at(self, tenant: str, handle: Handle) -> int | None:
         shard = shard_of(SessionKey(tenant, handle.session_id))
@@ -363,7 +280,7 @@ class RedisLedger:
                     return reply
 
     async def _room(self, tenant: str, size: int) -> dict[str, bool]:
-        """Whether the tenant is at its bounds: counted again each second, and each time before it might be."""
+        """Whether the tenant is at its bounds. Counts each second, and each time before it might be."""
         most = self._bounds
         if not (most.sessions or most.bytes):
             return {}
@@ -392,76 +309,6 @@ class _Room:
     counted_at: float = float("-inf")
     steps: int = 0
     size: int = 0
-
-
-@dataclass(slots=True)
-class _Reader:
-    """The entries of one shard, in pieces. All up to `place` are taken or not wanted."""
-
-    redis: RedisConnection
-    shard: Shard
-    wanted: EntryFilter
-    end: str
-    place: str | None = None
-    found: list[tuple[str, AccountingEntry]] = field(default_factory=list)
-    is_done: bool = False
-    read_to: str = ""
-
-    def __post_init__(self) -> None:
-        self.read_to = self.place = self.place or _START
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.found and not self.is_done
-
-    def order(self) -> tuple[int, int, int]:
-        ms, _, number = self.found[0][0].partition("-")
-        return int(ms), int(number), self.shard.number
-
-    def take(self) -> AccountingEntry:
-        self.place, entry = self.found.pop(0)
-        return entry
-
-    async def fill(self) -> None:
-        """Reads on until something is found, or to the end."""
-        since = f"{self.wanted.since or 0}-0"
-        while not self.found and not self.is_done:
-            start = since if _order(since) > _order(self.read_to) else f"({self.read_to}"
-            items = await self.redis.command(
-                "XRANGE", self.shard.key("entries"), start, self.end, "COUNT", _BATCH
-            )
-            self.is_done = len(items) < _BATCH
-            for place, fields in items:
-                entry = decode_entry(fields[b"e"])
-                if matches(entry, self.wanted):
-                    self.found.append((place.decode(), entry))
-            if items:
-                self.read_to = items[-1][0].decode()
-                self.place = self.place if self.found else self.read_to
-
-
-def _order(place: str) -> tuple[int, int]:
-    ms, _, number = place.partition("-")
-    return int(ms), int(number)
-
-
-def _places(cursor: str) -> dict[int, str]:
-    """Raises InvalidField for a cursor that is not ours."""
-    text = cursors.decode("entries", cursor)
-    if not _PLACES.fullmatch(text):
-        raise cursors.foreign()
-    pairs = (one.partition(".") for one in text.split(","))
-    return {int(number): place for number, _, place in pairs}
-
-
-def _within(wanted: EntryFilter, begins: int, ends: int) -> EntryFilter:
-    since, until = max(wanted.since or 0, begins), min(wanted.until or ends, ends)
-    return replace(wanted, since=since, until=until)
-
-
-def _pairs(reply: Any) -> Iterable[tuple[bytes, bytes]]:
-    """Of HGETALL."""
-    return reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
 
 
 def _reported(report: UsageReport | None) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class Sums(msgspec.Struct, array_like=True):
     def plus(self, other: "Sums") -> "Sums":
         one, two = msgspec.structs.astuple(self), msgspec.structs.astuple(other)
         values = [a + b for a, b in zip(one[:-1], two[:-1], strict=True)]
-        return Sums(*values, max(one[-1], two[-1]))
+        return msgspec.convert([*values, max(one[-1], two[-1])], Sums)
 
     def row(self, group: str | None) -> SummaryRow:
         return SummaryRow(
@@ -122,9 +122,8 @@ group_of = attrgetter(*GROUPED)
 
 
 def session_of(key: SessionKey, packed: bytes) -> Session:
-    values = msgspec.structs.astuple(_decode_session(packed))
-    reports = tuple(UsageReport(*one) for one in values[-1])
-    return Session(key, *values[:-1], reports=reports)
+    fields = msgspec.structs.asdict(_decode_session(packed))
+    return Session(key, **{**fields, "reports": tuple(UsageReport(*one) for one in fields["reports"])})
 
 
 def pack(value: object) -> bytes:

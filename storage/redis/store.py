@@ -12,7 +12,7 @@ from typing import Self
 
 import msgspec
 
-from domain.errors import InvalidField, ResultExpired, StoreUnavailable
+from domain.errors import InvalidField, ResultExpired, StoreFull, StoreUnavailable
 from domain.handles import Handle, SessionKey
 from domain.ports import Clock, Draft
 from domain.results import Durability, StoredResult
@@ -66,7 +66,7 @@ class RedisStore:
     @property
     def body_ms(self) -> int:
         """A body is deleted with its result; where that fails, it expires after this."""
-        return 2 * self.retention_ms + GRACE_MS
+        return 2 * self.retention_ms
 
     def draft(self) -> AbstractAsyncContextManager[Draft]:
         return RedisDraft(self)
@@ -175,20 +175,24 @@ class RedisStore:
         self._quota.give(size - published)
 
     async def place(
-        self, stored: StoredResult, size: int, body: str, segment: bytes
+        self, stored: StoredResult, size: int, body: str, segment: bytes, gone: bytes = b"?"
     ) -> tuple[str, int, Durability]:
-        """Makes it visible: under `body`, or, where that is empty, with its only segment. Replies the body in
-        use, the bytes that are held more than before, and how durable it is."""
+        """Makes it visible: under `body`, or, where that is empty, with its only segment. `gone` is a body
+        that is not there any more. Returns the body in use, the bytes that are held more than before, and how
+        durable it is."""
         shard, handle = shard_of(stored.key), stored.handle
         await self.connection.register(shard)
         keys = (*_result_keys(shard, handle), shard.key("due"), shard.key("held"))
         args = (_encoded(stored), stored.sha256, stored.epoch, size, body, segment)
         where = (file_name(handle), handle.file_id, stored.stored_at, self.retention_ms)
-        (kept, unused, more), durability = await self.connection.durable("publish", keys, (*args, *where))
+        reply, durability = await self.connection.durable("publish", keys, (*args, *where, gone))
+        kept, unused, more = reply
         if unused:
             await self._let_go("PEXPIRE", [unused], GRACE_MS)
-        if kept and kept.decode() != body:
-            await self.connection.command("PEXPIRE", body_key(kept.decode()), self.body_ms)
+        is_other = bool(kept) and kept.decode() != body
+        if is_other and not await self.connection.command("PEXPIRE", body_key(kept.decode()), self.body_ms):
+            # The body that it had is gone, and this one takes its place.
+            return await self.place(stored, size, body, segment, kept)
         return kept.decode(), int(more), durability
 
     async def _remove(self, key: SessionKey, *what: str | int) -> int:
@@ -334,14 +338,23 @@ class RedisDraft:
             await self._send(self._store.body_ms)
         elif self._waiting_bytes:
             segment = await pack(self._cut())
-        kept, self._published, self._durability = await self._store.place(stored, self._size, body, segment)
-        self._is_in_redis = self._is_in_redis and kept != body
+        was_in_redis, self._is_in_redis = self._is_in_redis, False
+        try:
+            placed = await self._store.place(stored, self._size, body, segment)
+        except StoreFull:
+            self._is_in_redis = was_in_redis
+            raise
+        # Any other failure leaves it open whether the result is there: then its body has to be.
+        kept, self._published, self._durability = placed
+        self._is_in_redis = was_in_redis and kept != body
         self._end()
 
     async def _leave(self) -> None:
-        if self._is_in_redis:
-            await self._store.connection.command("UNLINK", body_key(self._body))
         self._end()
+        if self._is_in_redis:
+            # Where Redis is away, it expires there.
+            with suppress(StoreUnavailable):
+                await self._store.connection.command("UNLINK", body_key(self._body))
 
     def _end(self) -> None:
         if not self._is_done:

@@ -37,10 +37,6 @@ class Journal:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         self._turn = asyncio.Lock()
 
-    @property
-    def is_empty(self) -> bool:
-        return os.fstat(self._fd).st_size == 0
-
     async def write(self, line: Line) -> None:
         """Raises StoreFull, InvalidField."""
         try:
@@ -50,22 +46,26 @@ class Journal:
         async with self._turn:
             await asyncio.to_thread(self._write, packed)
 
-    async def replay(self, act: Callable[[Line], Awaitable[None]]) -> None:
-        """Calls `act` with each line, oldest first, then empties the journal. After a crash, or an error of
-        `act`, a line may be replayed again."""
-        offset = 0
-        while True:
-            lines = await asyncio.to_thread(self._read, offset)
+    async def each(self, act: Callable[[Line], Awaitable[None]], offset: int = 0) -> int:
+        """Calls `act` with each line from `offset` on, oldest first. Returns the offset of the end."""
+        while lines := await asyncio.to_thread(self._read, offset):
             for line in lines:
                 # What a crash cut off was not acknowledged.
                 if line.endswith(b"\n"):
                     await act(_decode(line))
                 offset += len(line)
-            if not lines:
-                async with self._turn:
-                    if offset == os.fstat(self._fd).st_size:
-                        os.ftruncate(self._fd, 0)
-                        return
+        return offset
+
+    async def replay(self, act: Callable[[Line], Awaitable[None]]) -> None:
+        """Calls `act` with each line, oldest first, then empties the journal. After a crash, or an error of
+        `act`, a line may be replayed again."""
+        offset = 0
+        while True:
+            offset = await self.each(act, offset)
+            async with self._turn:
+                if offset == os.fstat(self._fd).st_size:
+                    os.ftruncate(self._fd, 0)
+                    return
 
     def close(self) -> None:
         if self._fd >= 0:

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
@@ -43,8 +44,19 @@ class SpoolLedger:
         self._known: OrderedDict[SessionKey, Session] = OrderedDict()
         outage.ends_after(primary.check)
         outage.ends_with(self._replay)
-        if not journal.is_empty:
-            outage.watch()
+
+    async def restore(self) -> None:
+        """What a process before this one took, and Redis is still to get."""
+
+        async def judge(line: Line) -> None:
+            with suppress(SpillgateError):
+                if isinstance(line, Charged):
+                    await (await self._judging(line.charge.key, line.charge.epoch)).settle(line.charge)
+                elif isinstance(line, Declared):
+                    await self._judge.put_session(line.key, line.change)
+
+        if await self._journal.each(judge):
+            self._outage.watch()
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -12,8 +12,8 @@ from domain.results import Durability, StoredResult
 from storage.spool.outage import Outage, away, refuse
 
 _HELD = 1 << 20
-"""A body up to this is held in memory until Redis has it. A larger one is refused when Redis goes away during
-its upload; sent again, it goes to the spool."""
+"""A body up to this is held in memory until Redis has it. A larger one is refused if Redis goes away
+meanwhile; sent again, it goes to the spool."""
 
 
 class SpoolStore:
@@ -99,7 +99,7 @@ class SpoolStore:
 
 
 class SpoolDraft:
-    """In Redis, unless it is away. Moves to the local disk if Redis goes away before the body is past _HELD."""
+    """In Redis, unless it is away. A body up to _HELD moves to the local disk when it goes away."""
 
     def __init__(self, primary: ResultStore, local: ResultStore, outage: Outage) -> None:
         self._primary = primary

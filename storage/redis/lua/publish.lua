@@ -3,11 +3,12 @@
 -- KEYS the result, the session's results, due, held
 -- ARGV[1] what is known of it  [2] sha256  [3] epoch  [4] bytes  [5] the body's key or ''  [6] its only segment
 -- or ''  [7] handle  [8] file id  [9] now  [10] retention, both in ms
+-- [11] a body that is gone
 -- Replies the body in use, the body that is in use no longer, and the bytes that are held more than before.
 
 local was = redis.call('HMGET', KEYS[1], 'sha', 'member', 'body')
 local body, unused = ARGV[5], was[3] or ''
-if was[1] == ARGV[2] then
+if was[1] == ARGV[2] and was[3] ~= ARGV[11] then
   body, unused = was[3], ''
 end
 local member = ARGV[7] .. ' ' .. ARGV[4] .. ' ' .. body

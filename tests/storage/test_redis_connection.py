@@ -1,4 +1,4 @@
-"""The Redis client: deadlines, one retry, the breaker, and what it tells of a server."""
+"""The connection to Redis: bounds of time, one retry, and what is known of a server."""
 
 import asyncio
 import contextvars
@@ -15,30 +15,21 @@ from redis_proxy import Proxy
 from redis_server import RedisServer, free_port
 
 from domain.errors import ConfigError, StorageError, StoreFull, StoreUnavailable
-from storage import redis_client
-from storage.redis_breaker import FAILURES, Attempt, Breaker
-from storage.redis_client import (
-    BUSY_SECONDS,
-    OPERATION_SECONDS,
-    RedisClient,
-    command,
-    open_redis,
-    script,
-)
-from storage.redis_facts import Facts, worst_of
-from storage.redis_patience import PATIENCE_SECONDS, Patience
-from storage.redis_url import parse_redis_url
+from storage.redis import connection
+from storage.redis.connection import BUSY_SECONDS, REQUEST_SECONDS, RedisConnection, open_redis
+from storage.redis.facts import Facts, worst_of
+from storage.redis.url import parse_redis_url
 
 pytestmark = pytest.mark.anyio
-Client = Callable[[str], RedisClient]
+Client = Callable[[str], RedisConnection]
 
 
 @pytest.fixture
 async def client() -> AsyncIterator[Client]:
     """Opens clients; closes them."""
-    opened: list[RedisClient] = []
+    opened: list[RedisConnection] = []
 
-    def open_it(url: str) -> RedisClient:
+    def open_it(url: str) -> RedisConnection:
         opened.append(open_redis(url))
         return opened[-1]
 
@@ -54,9 +45,13 @@ def own(tmp_path: Path) -> Iterator[RedisServer]:
         yield server
 
 
-def counting(name: str) -> Any:
-    """A change that shows how often it was made."""
-    return script("result_count", ("spillgate:{t}:due", "spillgate:{t}:sizes"), (60_000, name, 10, 1, ""))
+def counted(redis: RedisConnection, name: str) -> Awaitable[int]:
+    """A change: replies how many names there are."""
+    return redis.script("segment", ("spillgate:{t}:names",), (60_000, name, b"x"))
+
+
+def written(redis: RedisConnection) -> Awaitable[tuple[Any, str]]:
+    return redis.durable("segment", ("spillgate:{t}:names",), (60_000, "one", b"x"))
 
 
 async def refused(act: Awaitable[Any]) -> tuple[str, float]:
@@ -67,61 +62,49 @@ async def refused(act: Awaitable[Any]) -> tuple[str, float]:
     return failure.value.detail, time.monotonic() - begun
 
 
-async def fill(redis: RedisClient) -> None:
+async def fill(redis: RedisConnection) -> None:
     """Until not even a small value fits."""
     for size in (100_000, 10_000, 1000, 10):
         with suppress(StoreFull):
             for number in range(10_000):
-                await redis.run(command("SET", f"fill:{size}:{number}", b"x" * size))
+                await redis.command("SET", f"fill:{size}:{number}", b"x" * size)
 
 
-async def recovery(client: RedisClient) -> float:
+async def recovery(client: RedisConnection) -> float:
     begun = time.monotonic()
     while True:
         try:
-            await client.run(command("GET", "k"))
+            await client.command("GET", "k")
         except StoreUnavailable:
             await asyncio.sleep(0.01)
         else:
             return time.monotonic() - begun
 
 
-async def test_commands_scripts_and_pipelines_are_answered_in_their_order(
-    client: Client, redis_url: str
-) -> None:
+async def test_commands_are_answered_in_their_order(client: Client, redis_url: str) -> None:
     redis = client(redis_url)
-    assert await redis.run(command("SET", "k", b"\x00\xff")) == b"OK"
-    assert await redis.pipeline(command("GET", "k"), counting("one"), command("GET", "none")) == [
-        b"\x00\xff",
-        10,
-        None,
-    ]
-    written = await redis.write(command("SET", "k", 7), command("INCR", "k"))
-    assert (written.replies, written.durability) == ([b"OK", 8], "aof")
+    assert await redis.command("SET", "k", b"\x00\xff")
+    assert await redis.commands([("GET", "k"), ("GET", "none"), ("STRLEN", "k")]) == [b"\x00\xff", None, 2]
+    assert await redis.commands([]) == []
     assert not redis.is_cluster
 
 
 async def test_scripts_that_a_server_has_forgotten_are_sent_again(
-    client: Client,
-    redis_server: RedisServer,
-    redis_url: str,
+    client: Client, redis_server: RedisServer, redis_url: str
 ) -> None:
     redis = client(redis_url)
-    for _ in range(2):
-        assert (
-            await redis.pipeline(counting("one"), command("GET", "k"), counting("two")) == [10, None, 20] or _
-        )
+    for number, name in enumerate("abc", start=1):
+        assert await counted(redis, name) == number
         redis_server.ask("SCRIPT", "FLUSH")
-    assert await redis.run(counting("three")) == 30
 
 
-async def test_a_refused_step_fails_the_pipeline_and_the_connection_goes_on(
+async def test_a_refused_command_fails_its_batch_and_the_connection_goes_on(
     client: Client, redis_url: str
 ) -> None:
     redis = client(f"{redis_url}?max_connections=1")
     with pytest.raises(StorageError, match=r"6\.2 or newer"):
-        await redis.pipeline(command("SET", "k", "text"), command("INCR", "k"), command("SET", "l", 1))
-    assert await redis.pipeline(command("GET", "k"), command("GET", "l")) == [b"text", b"1"]
+        await redis.commands([("SET", "k", "text"), ("INCR", "k"), ("SET", "l", 1)])
+    assert await redis.commands([("GET", "k"), ("GET", "l")]) == [b"text", b"1"]
 
 
 async def test_a_lost_reply_is_asked_for_once_more(
@@ -129,32 +112,46 @@ async def test_a_lost_reply_is_asked_for_once_more(
 ) -> None:
     async with Proxy(redis_server.port) as proxy:
         redis = client(proxy.url)
-        await redis.run(counting("warm"))
+        await counted(redis, "warm")
         proxy.lose(b"EVALSHA")
-        assert await redis.run(counting("one")) == 20
+        assert await counted(redis, "one") == 2
         assert proxy.lost == 1
         proxy.lose(b"EVALSHA", 2)
-        assert (await refused(redis.run(counting("two"))))[0].startswith("Redis cannot be reached")
-        assert await redis.run(counting("two")) == 30
+        assert (await refused(counted(redis, "two")))[0].startswith("Redis cannot be reached")
+        assert await recovery(redis) < 5
+        assert await counted(redis, "two") == 3
         await redis.close()
 
 
-async def test_a_server_that_refuses_connections_costs_microseconds(client: Client) -> None:
+async def test_a_server_that_did_not_answer_is_left_alone_for_a_moment(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "AWAY_SECONDS", 60.0)
     redis = client(f"redis://127.0.0.1:{free_port()}")
-    for _ in range(FAILURES):
-        assert (await refused(redis.run(command("GET", "k"))))[1] < 0.2
-    refusals = [await refused(redis.run(command("GET", "k"))) for _ in range(20)]
-    assert all("just now" in reason for reason, _ in refusals)
-    # The best of them: on a busy machine any may wait its turn.
-    assert min(seconds for _, seconds in refusals) < 0.02
+    assert (await refused(redis.command("GET", "k")))[0].startswith("Redis cannot be reached")
+    for _ in range(20):
+        assert "just now" in (await refused(redis.command("GET", "k")))[0]
+
+
+async def test_after_the_moment_one_caller_tries_and_the_others_are_refused(
+    client: Client, own: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    redis = client(own.url)
+    own.kill()
+    await refused(redis.command("GET", "k"))
+    own.start()
+    monkeypatch.setattr(redis, "_try_at", 0.0)
+    answers = await asyncio.gather(*[redis.command("GET", "k") for _ in range(5)], return_exceptions=True)
+    assert [type(one) for one in answers] == [type(None), *[StoreUnavailable] * 4]
+    assert await redis.command("GET", "k") is None
 
 
 async def test_a_silent_server_is_waited_for_two_seconds_at_most(client: Client, own: RedisServer) -> None:
     redis = client(own.url)
-    await redis.run(command("SET", "k", 1))
+    await redis.command("SET", "k", 1)
     own.pause()
-    waits = await asyncio.gather(*[refused(redis.run(command("GET", "k"))) for _ in range(100)])
-    assert max(seconds for _, seconds in waits) < OPERATION_SECONDS + 0.2
+    waits = await asyncio.gather(*[refused(redis.command("GET", "k")) for _ in range(100)])
+    assert max(seconds for _, seconds in waits) < REQUEST_SECONDS + 0.2
     assert (await refused(redis.check()))[1] < 0.1
     own.resume()
     assert await recovery(redis) < 5
@@ -164,130 +161,85 @@ async def test_a_server_that_accepts_and_never_answers_is_bounded_too(client: Cl
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         for url in (f"redis://user:secret@127.0.0.1:{port}", f"redis+cluster://127.0.0.1:{port}"):
-            assert (await refused(client(url).run(command("GET", "k"))))[1] < OPERATION_SECONDS + 0.2
+            assert (await refused(client(url).command("GET", "k")))[1] < REQUEST_SECONDS + 0.2
 
 
 async def test_it_recovers_within_five_seconds_of_a_restart(client: Client, own: RedisServer) -> None:
     redis = client(own.url)
-    await asyncio.gather(*[redis.run(command("SET", "k", 1)) for _ in range(20)])
+    await asyncio.gather(*[redis.command("SET", "k", 1) for _ in range(20)])
     own.kill()
     for _ in range(10):
-        await refused(redis.run(command("GET", "k")))
+        await refused(redis.command("GET", "k"))
     own.start()
     assert await recovery(redis) < 5
-    assert await redis.run(command("GET", "k")) == b"1"
+    assert await redis.command("GET", "k") == b"1"
 
 
 async def test_one_restart_between_two_commands_goes_unnoticed(client: Client, own: RedisServer) -> None:
     redis = client(own.url)
-    await asyncio.gather(*[redis.run(counting("one")) for _ in range(20)])
+    await asyncio.gather(*[counted(redis, "one") for _ in range(20)])
     own.kill()
     own.start()
-    assert await asyncio.gather(*[redis.run(counting("one")) for _ in range(20)]) == [10] * 20
+    assert await asyncio.gather(*[counted(redis, "one") for _ in range(20)]) == [1] * 20
 
 
-def test_a_breaker_opens_after_failures_in_a_row_and_lets_one_probe_through() -> None:
-    now = 0.0
-    breaker = Breaker(lambda: now)
-    for _ in range(FAILURES):
-        breaker.failed(breaker.enter())
-    with pytest.raises(StoreUnavailable):
-        breaker.enter()
-    # A straggler does not put off the probe.
-    now = 0.9
-    breaker.failed(Attempt.USUAL)
-    now = 1.0
-    probe = breaker.enter()
-    assert probe is Attempt.PROBE
-    with pytest.raises(StoreUnavailable):
-        breaker.enter()
-    breaker.failed(probe)
-    now = 1.9
-    with pytest.raises(StoreUnavailable):
-        breaker.enter()
-    now = 2.0
-    breaker.left(breaker.enter())
-    breaker.succeeded(breaker.enter())
-    assert breaker.enter() is Attempt.USUAL
+async def test_a_request_waits_for_slow_answers_no_longer_in_all_than_for_one(client: Client) -> None:
+    async def late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(1 << 16):
+            await asyncio.sleep(0.4)
+            writer.write(b"+late\r\n")
+        writer.close()
 
-
-def test_failures_that_are_not_in_a_row_do_not_open_the_breaker() -> None:
-    breaker = Breaker()
-    for _ in range(FAILURES * 2):
-        breaker.failed(breaker.enter())
-        breaker.succeeded(breaker.enter())
-
-
-async def test_a_caller_who_asks_again_and_again_waits_no_longer_in_all(
-    client: Client, own: RedisServer
-) -> None:
-    redis = client(own.url)
-    await redis.run(command("SET", "k", 1))
-    own.pause()
-    begun = time.monotonic()
-    reasons = [(await refused(redis.run(command("GET", "k"))))[0] for _ in range(5)]
-    assert time.monotonic() - begun < PATIENCE_SECONDS + 0.2
-    assert "too slow" in reasons[-1]
-    own.resume()
-    other = asyncio.create_task(redis.run(command("GET", "k")), context=contextvars.Context())
-    assert await other == b"1"
-
-
-def test_patience_is_spent_by_slow_answers_each_moment_once_and_comes_back() -> None:
-    patience = Patience()
-    for begun in range(10):
-        patience.waited(begun / 10, begun / 10 + 0.1)
-    assert patience.left(1.0) == PATIENCE_SECONDS
-    patience.waited(1.0, 2.0)
-    patience.waited(1.2, 2.2)
-    assert patience.left(2.2) == pytest.approx(PATIENCE_SECONDS - 1.2)
-    patience.waited(2.2, 3.0)
-    with pytest.raises(StoreUnavailable, match="too slow"):
-        patience.left(3.0)
-    assert patience.left(8.1) == PATIENCE_SECONDS
+    async with await asyncio.start_server(late, "127.0.0.1", 0) as server:
+        redis = client(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        begun, reason = time.monotonic(), ""
+        while not reason:
+            try:
+                await redis.command("ECHO", "k")
+            except StoreUnavailable as error:
+                reason = error.detail
+        assert "too slowly" in reason
+        assert time.monotonic() - begun < REQUEST_SECONDS + 0.4
+        other = asyncio.create_task(redis.command("ECHO", "k"), context=contextvars.Context())
+        assert await other == b"late"
+        await redis.close()
 
 
 async def test_when_every_connection_is_busy_a_caller_is_told_soon(client: Client, own: RedisServer) -> None:
     redis = client(f"{own.url}?max_connections=1")
     own.pause()
-    slow = asyncio.create_task(refused(redis.run(command("GET", "k"))))
+    slow = asyncio.create_task(refused(redis.command("GET", "k")))
     await asyncio.sleep(0.05)
-    reason, seconds = await refused(redis.run(command("GET", "k")))
+    reason, seconds = await refused(redis.command("GET", "k"))
     assert "busy" in reason
     assert seconds < BUSY_SECONDS + 0.2
     await slow
     own.resume()
-    assert await redis.run(command("GET", "k")) is None
+    assert await recovery(redis) < 5
 
 
 async def test_a_cancelled_command_leaves_no_reply_to_the_next(client: Client, redis_url: str) -> None:
     redis = client(f"{redis_url}?max_connections=2")
     for number in range(50):
-        tasks = [asyncio.create_task(redis.run(command("SET", f"k{n}", n))) for n in range(4)]
+        tasks = [asyncio.create_task(redis.command("SET", f"k{n}", n)) for n in range(4)]
         await asyncio.sleep(number * 0.00002)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        assert await redis.run(command("ECHO", f"{number}")) == f"{number}".encode()
+        assert await redis.command("ECHO", f"{number}") == f"{number}".encode()
 
 
 async def test_full_memory_is_store_full_and_reads_go_on(client: Client, tmp_path: Path) -> None:
     with RedisServer(tmp_path, options=["--maxmemory", "3mb", "--maxmemory-policy", "noeviction"]) as server:
         redis = client(server.url)
-        await redis.run(command("SET", "k", 1))
-        await redis.run(counting("warm"))
+        await redis.command("SET", "k", 1)
+        await counted(redis, "warm")
         await fill(redis)
         with pytest.raises(StoreFull):
             await redis.check()
         with pytest.raises(StoreFull):
-            await redis.run(
-                script(
-                    "result_publish",
-                    ("r", "i", "d", "g"),
-                    ("id", "file", 1, 1000, 1000, b"{}", "sha", 3, 1 << 20, 0, b"abc"),
-                )
-            )
-        assert await redis.pipeline(command("GET", "k"), command("EXISTS", "r")) == [b"1", 0]
+            await counted(redis, "more")
+        assert await redis.commands([("GET", "k"), ("HLEN", "spillgate:{t}:names")]) == [b"1", 1]
 
 
 @pytest.mark.parametrize(
@@ -301,9 +253,9 @@ async def test_a_server_that_takes_no_writes_is_unavailable(
     client: Client, own: RedisServer, setting: tuple[str, ...], reason: str
 ) -> None:
     redis = client(own.url)
-    await redis.run(counting("warm"))
+    await counted(redis, "warm")
     own.ask(*setting)
-    for act in (redis.run(counting("one")), redis.run(command("SET", "k", 1)), redis.check()):
+    for act in (counted(redis, "one"), redis.command("SET", "k", 1), redis.check()):
         assert reason in (await refused(act))[0]
 
 
@@ -317,7 +269,7 @@ async def test_a_wrong_password_is_unavailable_and_says_so(client: Client, tmp_p
         redis = client(f"redis://spill:s3cr%23t@{place}")
         await redis.check()
         with pytest.raises(StoreUnavailable, match="may not run a command"):
-            await redis.run(command("SET", "elsewhere", 1))
+            await redis.command("SET", "elsewhere", 1)
 
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl", "volatile-random"])
@@ -343,10 +295,10 @@ async def test_where_the_policy_may_not_be_asked_for_it_is_unknown(client: Clien
         redis = client(f"redis://spill:secret@127.0.0.1:{server.port}")
         await redis.check()
         assert "does not say" in redis.warnings[0]
-        assert (await redis.write(command("SET", "k", 1))).durability == "memory"
+        assert (await written(redis))[1] == "memory"
 
 
-@pytest.mark.parametrize("missing", ["time", "evalsha", "set"])
+@pytest.mark.parametrize("missing", ["evalsha", "hset", "zadd", "xadd"])
 async def test_a_user_who_may_not_run_what_a_change_runs_is_not_ready(
     client: Client, tmp_path: Path, missing: str
 ) -> None:
@@ -365,7 +317,7 @@ async def test_where_only_config_is_forbidden_info_tells_the_policy(client: Clie
         with pytest.raises(StoreUnavailable, match="allkeys-lfu"):
             await redis.check()
         # It may be `always`, but nobody says so.
-        assert (await redis.write(command("SET", "k", 1))).durability == "memory"
+        assert (await written(redis))[1] == "memory"
 
 
 @pytest.mark.parametrize(("aof", "promise"), [("no", "memory"), ("everysec", "memory"), ("always", "aof")])
@@ -374,18 +326,18 @@ async def test_without_waitaof_only_appendfsync_always_is_durable(
 ) -> None:
     with RedisServer(tmp_path, aof=aof) as server:
         redis = client(server.url)
-        assert (await redis.write(command("SET", "k", 1))).durability == promise
+        assert (await written(redis))[1] == promise
 
 
 async def test_a_server_that_is_set_up_otherwise_meanwhile_is_not_believed(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redis_client, "FACTS_SECONDS", 0.0)
+    monkeypatch.setattr(connection, "FACTS_SECONDS", 0.0)
     with RedisServer(tmp_path, aof="always") as server:
         redis = client(server.url)
-        assert (await redis.write(command("SET", "k", 1))).durability == "aof"
+        assert (await written(redis))[1] == "aof"
         server.ask("CONFIG", "SET", "appendfsync", "everysec")
-        assert (await redis.write(command("SET", "k", 1))).durability == "memory"
+        assert (await written(redis))[1] == "memory"
 
 
 def test_a_cluster_promises_what_all_of_its_servers_do() -> None:
@@ -412,6 +364,7 @@ class Newer:
             b"INFO": b"$%d\r\n%b\r\n" % (len(info), info),
             b"CONFIG": b"*2\r\n$11\r\nappendfsync\r\n$8\r\neverysec\r\n",
             b"WAITAOF": self._answer,
+            b"EVALSHA": b":1\r\n",
         }
         while head := await reader.readline():
             parts = []
@@ -438,19 +391,19 @@ async def test_waitaof_decides_on_the_connection_that_wrote(
     newer = Newer(answer)
     async with await asyncio.start_server(newer, "127.0.0.1", 0) as server:
         redis = client(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-        written = await redis.write(command("SET", "k", 1))
-        assert (written.replies, written.durability) == ([b"OK"], became)
+        assert await written(redis) == (1, became)
         await redis.close()
-    assert newer.asked[-1][-2:] == [b"SET k 1", b"WAITAOF 1 0 900"]
+    said = newer.asked[-1]
+    assert (said[-2].split()[0], said[-1]) == (b"EVALSHA", b"WAITAOF 1 0 900")
 
 
 async def test_a_write_that_is_not_to_wait_promises_what_the_configuration_does(client: Client) -> None:
     newer = Newer(b"*2\r\n:1\r\n:0\r\n")
     async with await asyncio.start_server(newer, "127.0.0.1", 0) as server:
         redis = client(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}?wait_aof=false")
-        assert (await redis.write(command("SET", "k", 1))).durability == "memory"
+        assert (await written(redis))[1] == "memory"
         await redis.close()
-    assert newer.asked[-1][-1] == b"SET k 1"
+    assert newer.asked[-1][-1].startswith(b"EVALSHA")
 
 
 async def test_over_tls_a_certificate_is_checked(client: Client, tmp_path: Path) -> None:
