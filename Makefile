@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-.PHONY: help run run-demo test faults interop check format bench openapi tree lock up down clean
+.PHONY: help run run-demo test faults interop fuzz check format bench openapi tree lock up down clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,15 @@ faults: $(VENV)/.dev ## Run the repeated tests (kills, races, faults, properties
 interop: $(VENV)/.dev .interop/.ready ## Test against an OpenAI-compatible server of others
 	$(BIN)/python -m pytest -q tests/interop
 
+.fuzz/.ready: tests/fuzz/requirements.lock
+	$(PYTHON) -m venv --clear .fuzz
+	@echo "Installing the locked schemathesis into .fuzz (a quarter of a minute, once) ..."
+	.fuzz/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/fuzz/requirements.lock
+	@touch $@
+
+fuzz: $(VENV)/.dev .fuzz/.ready ## Test every route by the OpenAPI document; SECONDS=90 bounds it
+	$(BIN)/python -m tests.fuzz $(SECONDS)
+
 check: $(VENV)/.dev ## Formatting, lint, types, import directions
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -69,6 +78,7 @@ lock: $(VENV)/.dev ## Resolve the locked dependencies anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o requirements.lock pyproject.toml
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group dev -c requirements.lock -o requirements-dev.lock pyproject.toml
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/interop/requirements.lock tests/interop/requirements.in
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/fuzz/requirements.lock tests/fuzz/requirements.in
 	printf 'editables\nhatchling\n' | uv pip compile --quiet --universal --python-version 3.13 --generate-hashes --no-emit-index-url --no-header --no-annotate -o deploy/build.lock -
 
 deploy/secrets/keys:
@@ -81,4 +91,4 @@ down: ## Stop the containers, keep their volumes
 	docker compose down
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) .interop .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .interop .fuzz .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
-from app.stamps import stamp_of
+from app.files import read_text, stamp_of
 from domain.errors import ConfigError, Forbidden, HostNotAllowed
 from domain.handles import is_name
 
@@ -57,10 +57,7 @@ class ApiKeys:
 
 def load_keys(path: Path) -> dict[str, str]:
     """Tenant by lower-case SHA-256 hex digest. Raises ConfigError."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        raise ConfigError(f"{_SETTING}: the file cannot be read as UTF-8 text.") from None
+    text = read_text(path, _SETTING, secret=True)
     tenants: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not (line := line.strip()) or line.startswith("#"):

@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from msgspec import Raw, UnsetType
 from starlette.responses import Response
 
-from app.wire import BudgetOut, MeasureOut, ResultOut
+from app.wire import BudgetOut, ResultOut
 from domain.budget import Budget, ReportWarning
 from domain.decisions import Outcome, OutcomeKind
-from domain.results import Measure
 
 
 class JsonAnswer(Response):
@@ -44,27 +43,28 @@ def report_warnings(warning: ReportWarning | None) -> tuple[str, ...]:
     return () if warning is None else (_REPORT_WARNINGS[warning],)
 
 
+def is_complete(outcome: Outcome, repairs: tuple[str, ...]) -> bool:
+    """True where the content is byte-equal to the result that was sent."""
+    return outcome.kind is OutcomeKind.PASS and not repairs
+
+
 def result_out(outcome: Outcome, content: Raw | UnsetType, repairs: tuple[str, ...]) -> ResultOut:
     """`repairs` say how the content that was governed differs from the content that was sent."""
     return ResultOut(
-        outcome=outcome.kind.value,
+        outcome=outcome.kind,
         content=content,
-        complete=outcome.kind is OutcomeKind.PASS and not repairs,
-        trigger=None if outcome.trigger is None else outcome.trigger.value,
+        complete=is_complete(outcome, repairs),
+        trigger=outcome.trigger,
         handle=None if outcome.handle is None else str(outcome.handle),
-        measure=measure_out(outcome.measure),
+        measure=outcome.measure,
         budget=budget_out(outcome.budget),
         truncated_bytes=outcome.truncated_bytes,
         truncated_total=outcome.truncated_total,
-        durability=None if outcome.durability is None else outcome.durability.value,
+        durability=outcome.durability,
         degraded=outcome.degraded,
         entry_id=outcome.entry_id,
         warnings=(*repairs, *report_warnings(outcome.report_warning)),
     )
-
-
-def measure_out(measure: Measure) -> MeasureOut:
-    return MeasureOut(measure.bytes, measure.lines, measure.chars, measure.tokens, measure.tokens_exact)
 
 
 def budget_out(budget: Budget) -> BudgetOut:
@@ -78,19 +78,25 @@ def budget_out(budget: Budget) -> BudgetOut:
     )
 
 
-def spillgate_headers(outcome: Outcome) -> dict[str, str]:
+def spillgate_headers(outcome: Outcome, repairs: tuple[str, ...]) -> dict[str, str]:
+    """What a text answer says beside its text. A header is absent where the JSON field is null."""
     measure = outcome.measure
     headers = {
         "Spillgate-Outcome": outcome.kind.value,
         "Spillgate-Bytes": str(measure.bytes),
         "Spillgate-Lines": str(measure.lines),
         "Spillgate-Tokens": str(measure.tokens),
+        "Spillgate-Complete": "true" if is_complete(outcome, repairs) else "false",
         "Spillgate-Budget-Remaining": str(outcome.budget.remaining_tokens),
     }
     if outcome.trigger is not None:
         headers["Spillgate-Trigger"] = outcome.trigger.value
     if outcome.handle is not None:
         headers["Spillgate-Handle"] = str(outcome.handle)
+    if outcome.truncated_bytes is not None:
+        headers["Spillgate-Truncated-Bytes"] = str(outcome.truncated_bytes)
+    if outcome.truncated_total is not None:
+        headers["Spillgate-Truncated-Total"] = str(outcome.truncated_total)
     if outcome.durability is not None:
         headers["Spillgate-Durability"] = outcome.durability.value
     if outcome.degraded:

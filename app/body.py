@@ -56,6 +56,8 @@ class Body:
         self._held: list[bytes] = []
         self._held_bytes = 0
         self._text: str | None = None
+        self._lines = 0
+        self._last = b""
         self._sha256 = ""
         self._draft: Draft | None = None
         self._opened: AbstractAsyncContextManager[Draft] | None = None
@@ -84,6 +86,7 @@ class Body:
                 self._text = text
             if self._view is not None:
                 await self._look(self._view, chunk if text is None else text)
+            self._last = chunk[-1:] or self._last
             self._held.append(chunk)
             self._held_bytes += len(chunk)
             if self._held_bytes > HELD_BYTES:
@@ -91,8 +94,16 @@ class Body:
         if self._view is not None:
             self._view.finish()
         if self._meter is None:
-            return measure(b"".join(self._held), self._tokenizer, self._text)
-        return await self._finished(self._meter)
+            measured = measure(b"".join(self._held), self._tokenizer, self._text)
+        else:
+            measured = await self._finished(self._meter)
+        self._lines = measured.lines
+        return measured
+
+    @property
+    def rows(self) -> int:
+        """Lines, without an empty one at the end."""
+        return self._lines - (self._last == b"\n")
 
     @property
     def is_viewed(self) -> bool:

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import httpx
 
-from app.settings import Settings, load_settings
+from app.settings import PREFIX, Settings, load_settings
 from domain.errors import ConfigError
 
 _TIMEOUT_SECONDS = 5
+_OPTIONS = {"host": "--host", "port": "--port", "uds": "--uds", "policy_file": "--policy"}
+"""The settings that an option sets."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,13 +28,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = COMMANDS[options.command](options)
         sys.stdout.flush()
     except ConfigError as error:
-        print(f"spillgate: {error}", file=sys.stderr)
-        return 2
+        print(f"spillgate: {_naming_options(str(error), options)}", file=sys.stderr)
+        # check-config reports on the configuration: a fault in it is what it was asked for.
+        return 1 if options.command == "check-config" else 2
     except BrokenPipeError:
         # Whoever reads it, `head` say, has seen enough; nor may the interpreter flush the rest at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return status
+
+
+def _naming_options(message: str, options: argparse.Namespace) -> str:
+    """A setting that was given as an option is named as the option."""
+    for name, option in _OPTIONS.items():
+        if getattr(options, name, None) is not None:
+            message = message.replace(f"{PREFIX}{name.upper()}", option)
+    return message
 
 
 def _print_anything() -> None:
@@ -78,7 +89,7 @@ def _add_try(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
 
 def _settings(options: argparse.Namespace) -> Settings:
     """The environment's settings, with the command line's on top."""
-    given = {name: getattr(options, name, None) for name in ("host", "port", "uds", "policy_file")}
+    given = {name: getattr(options, name, None) for name in _OPTIONS}
     return load_settings(**{name: value for name, value in given.items() if value is not None})
 
 
@@ -90,17 +101,13 @@ def _serve(options: argparse.Namespace) -> int:
     settings = _settings(options)
     load_policies(settings)
     app = create_app(settings)
-    return serve(app, settings, app.refused)
+    return serve(app, settings, app.refused, app.state.supervisor)
 
 
 def _check_config(options: argparse.Namespace) -> int:
     from app.config_report import report
 
-    try:
-        found = report(_settings(options), options.tool or "*", options.model)
-    except ConfigError as error:
-        print(f"spillgate: {error}", file=sys.stderr)
-        return 1
+    found = report(_settings(options), options.tool or "*", options.model)
     asked = options.tool is not None or options.model is not None
     print(found.as_json() if options.json else found.as_text(with_settings=not asked))
     return 0

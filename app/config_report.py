@@ -6,14 +6,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from app.access import load_keys
-from app.known_models import model_terms
+from app.known_models import known_window, model_terms
+from app.model_configs import model_configs
 from app.policy_files import load_policies
 from app.settings import PREFIX, Settings
 from content.tokens import encoding_for_model, load_encoding
 from policies.book import PolicyBook, Reason
 
+_LOCAL = re.compile(r"(disk|sqlite):(//)?(/[^/].*)?", re.DOTALL)
 # Up to the last @: a password that is not percent-encoded may hold any of :/?#@.
-_PASSWORD = re.compile(r"(://[^@:]*:).*(?=@)|([?&][a-z_]*password=)[^&]+")
+_LOGIN = re.compile(r"^(?P<scheme>[a-z][a-z0-9+.-]*:/{0,2})?(?P<login>.*)@", re.DOTALL | re.IGNORECASE)
+_OPTION = re.compile(r"([?&])([^=&]*)(=?)[^&]*", re.DOTALL)
+_SHOWN_OPTIONS = frozenset(
+    """max_connections allow_eviction wait_aof tls ssl_ca_certs ssl_certfile ssl_keyfile ssl_cert_reqs
+    ssl_check_hostname""".split()  # noqa: SIM905
+)
 _HEADS = ("key", "value", "set by")
 
 
@@ -61,6 +68,7 @@ def report(settings: Settings, tool: str = "*", model: str | None = None) -> Con
     if settings.api_keys_file is not None:
         load_keys(settings.api_keys_file)
     policies = load_policies(settings)
+    model_configs(settings, policies)
     return ConfigReport(
         settings=[
             _setting(name, value, settings) for name, value in settings.model_dump(mode="json").items()
@@ -82,17 +90,32 @@ def table(rows: Iterable[Sequence[str]], heads: Sequence[str] = _HEADS) -> str:
     return "\n".join(f"  {line}".rstrip() for line in padded)
 
 
-def mask_url(text: str) -> str:
-    """The text with `***` in place of each password of a URL."""
-    return _PASSWORD.sub(r"\1\2***", text)
+def mask_url(url: str) -> str:
+    """The URL with `***` for its password, for a user without one, and for each option that may be a secret.
+    It need not be a valid URL."""
+    if _LOCAL.fullmatch(url):
+        return url
+    return _OPTION.sub(_masked_option, _LOGIN.sub(_masked_login, url))
 
 
 def _setting(name: str, value: object, settings: Settings) -> Reason:
-    """URLs without the password that they may carry."""
     shown = {"storage_url": settings.store, "ledger_url": settings.ledger}.get(name, value)
-    text = mask_url(shown) if isinstance(shown, str) else shown
     place = "given" if name in settings.model_fields_set else "default"
-    return Reason(f"{PREFIX}{name.upper()}", text, place)
+    is_url = isinstance(shown, str) and (name.endswith("_url") or "://" in shown)
+    masked = mask_url(str(shown)) if is_url else shown
+    return Reason(f"{PREFIX}{name.upper()}", masked, place)
+
+
+def _masked_login(found: re.Match[str]) -> str:
+    user, colon, password = found["login"].partition(":")
+    return f"{found['scheme'] or ''}{user + colon if password else ''}***@"
+
+
+def _masked_option(found: re.Match[str]) -> str:
+    start, name, equals = found[1], found[2], found[3]
+    if name in _SHOWN_OPTIONS:
+        return found[0]
+    return f"{start}{name}{equals}***" if equals else f"{start}***"
 
 
 def _terms(model: str, settings: Settings, policies: PolicyBook) -> list[Reason]:
@@ -101,7 +124,9 @@ def _terms(model: str, settings: Settings, policies: PolicyBook) -> list[Reason]
     known = model_terms(model, keys, settings)
     encoding = encoding_for_model(model, "")
     terms = [
-        Reason("context_window", settings.context_window, f"{PREFIX}CONTEXT_WINDOW"),
+        Reason("context_window", window, "known of the model")
+        if (window := known_window(model))
+        else Reason("context_window", settings.context_window, f"{PREFIX}CONTEXT_WINDOW"),
         Reason("max_output_tokens", settings.max_output_tokens, f"{PREFIX}MAX_OUTPUT_TOKENS"),
         Reason("encoding", encoding, "known of the model")
         if encoding
@@ -109,6 +134,8 @@ def _terms(model: str, settings: Settings, policies: PolicyBook) -> list[Reason]
         Reason("input_price", known.price.input, "known prices; 0 if unknown"),
         Reason("output_price", known.price.output, "known prices; 0 if unknown"),
         Reason("cached_price", known.price.cached, "known prices; 0 if unknown"),
+        Reason("base_url", settings.llm_base_url or "", f"{PREFIX}LLM_BASE_URL"),
+        Reason("api_key_file", str(settings.llm_api_key_file or ""), f"{PREFIX}LLM_API_KEY_FILE"),
     ]
     told = {one.key: one for one in policies.model_reasons(model)}
     return [told.get(one.key, one) for one in terms]

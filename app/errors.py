@@ -21,6 +21,9 @@ from domain.unknown_keys import unknown_key
 MEDIA_TYPE = "application/problem+json"
 CLIENT_GONE = 499
 
+Refused = Callable[[errors.SpillgateError, str, str], None]
+"""Is called with the error, the method and the path of each refused request; "" where they are not known."""
+
 _OF_STATUS: dict[int, type[errors.SpillgateError]] = {
     404: errors.NotFound,
     405: errors.MethodNotAllowed,
@@ -106,8 +109,8 @@ def template_of(request: Request) -> str:
     return path
 
 
-def install(app: FastAPI, routes: RouteTable, refused: Callable[[str], None]) -> "Handlers":
-    """Registers the handlers; each error's code is told to `refused`."""
+def install(app: FastAPI, routes: RouteTable, refused: Refused) -> "Handlers":
+    """Registers the handlers; `refused` is called with each error."""
     handlers = Handlers(app, routes, refused)
     app.add_exception_handler(errors.SpillgateError, handlers.on_ours)
     app.add_exception_handler(RequestValidationError, handlers.on_validation)
@@ -120,7 +123,7 @@ def install(app: FastAPI, routes: RouteTable, refused: Callable[[str], None]) ->
 class Handlers:
     """One method an exception class; each answers a problem."""
 
-    def __init__(self, app: FastAPI, routes: RouteTable, refused: Callable[[str], None]) -> None:
+    def __init__(self, app: FastAPI, routes: RouteTable, refused: Refused) -> None:
         self._app = app
         self._routes = routes
         self._refused = refused
@@ -165,7 +168,7 @@ class Handlers:
         headers: Mapping[str, str] | None = None,
         rules: list[dict[str, str]] | None = None,
     ) -> Response:
-        self._refused(error.code)
+        self._refused(error, request.method, request.scope["path"])
         instance = template_of(request)
         stored = stored_of(request.method, instance)
         return problem(error, instance, stored, headers=headers, rules=rules)

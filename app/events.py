@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from starlette.responses import StreamingResponse
 
 from app.errors import encoded, problem_of
-from app.runs import Watch
+from app.extractor import Watch
 from domain.errors import InternalError, SpillgateError
 from extraction.task import Progress
 
@@ -23,7 +23,8 @@ QUIET_SECONDS = 10.0
 def events_of(
     start: Callable[[Watch], Awaitable[T]], result: Callable[[T], dict[str, Any]]
 ) -> StreamingResponse:
-    """Ends with one event `result`, or `error` with its problem. A client that goes away ends the work."""
+    """Streams the steps, then one event `result`, or `error` with its problem. A client that disconnects
+    cancels the work."""
     return StreamingResponse(_events(start, result), media_type=EVENTS)
 
 

@@ -210,8 +210,8 @@ EXAMPLES: dict[str, Any] = {
         "tool_name": "execute_shell",
         "coverage": {
             "chunks_total": 1712,
-            "chunks_ok": 1,
-            "ratio": 0.0006,
+            "chunks_ok": 1712,
+            "ratio": 1.0,
             "missing": [],
         },
         "usage": {"llm_calls": 0, "input_tokens": 0, "output_tokens": 0, "cost_usd": 0.0},

@@ -36,17 +36,17 @@ async def govern(
 ) -> Governed:
     """Measure, judge, reserve, keep, book: each once, in this order.
 
-    `read_back` is for a caller that does not have the content any more: it is told how many bytes come back
-    into memory, and may refuse them.
+    `read_back` is for a caller that does not have the content any more. It is called with the number of bytes
+    that come back into memory, before anything is charged, and may raise Overloaded.
     """
     started = perf_counter()
     if result.policy is not None:
         rt.policies.check_request(result.policy)
-    terms = rt.policies.terms(result.model)
+    terms = await rt.terms(result.model)
     entered = await rt.ledger.enter(result.key, result.call_id, result.context, terms.window, terms.told)
     session = entered.session
     if session.model is not None and result.model is None:
-        terms = rt.policies.terms(session.model)
+        terms = await rt.terms(session.model)
     policy = rt.policies.policy(result.tool_name, session.policy, result.policy)
     tokenizer = rt.tokenizer(result.model or session.model)
     async with Body(rt.store, tokenizer, policy, rt.counting, result) as body:
@@ -59,15 +59,18 @@ async def govern(
         if entered.receipt is not None:
             return await call.replayed(entered.receipt)
         shown = measure if viewed is None else viewed.measure
-        trigger = decide(Facts(shown, session.budget(terms.window, terms.told)), policy)
-        receipt = None
+        trigger = decide(Facts(shown, session.budget(terms.window, terms.told), body.rows), policy)
+        observes = policy.mode is PolicyMode.OBSERVE
+        receipt, content = None, None
+        if observes or (trigger is None and viewed is None):
+            # Before the ledger is written: an answer that fails must not be charged.
+            content = await call.content()
         if trigger is None and viewed is None:
             receipt = await call.passed()
             trigger = Trigger.RESERVE_FAILED
         if receipt is None:
-            observes = policy.mode is PolicyMode.OBSERVE
             receipt = await (call.observed(trigger) if observes else call.replaced(trigger))
-        return await call.outcome(receipt)
+        return await call.outcome(receipt, content)
 
 
 class _Call(NamedTuple):
@@ -106,7 +109,9 @@ class _Call(NamedTuple):
             # Another send of the same call came first, and kept nothing.
             await rt.store.delete(stored.tenant, stored.handle)
             raise Conflict("Another send of this call was answered in the meantime. Send it again.")
-        if not receipt.replayed:
+        if receipt.replayed:
+            await self._confirm_alive(stored.handle)
+        else:
             entry = receipt.entry
             kind = entry.outcome or OutcomeKind.STORE
             log_stored(self.governing.result, stored.handle, stored.measure, entry.trigger, kind)
@@ -116,7 +121,7 @@ class _Call(NamedTuple):
         """Body, then info, then the ledger: a handle is spoken only after its body is durable."""
         replacing, ledger = self._replacing(), self.rt.ledger
         receipt = None
-        for kind, fired in tries(trigger, self.policy):
+        for kind, fired in tries(trigger, self.policy, self.body.rows):
             decision = await replacing.decision(kind, fired, stored.handle)
             if decision is None:
                 continue
@@ -135,7 +140,7 @@ class _Call(NamedTuple):
         budget = session.budget(terms.window, terms.told)
         replacing, handle = self._replacing(), self._stored().handle
         would_be = None
-        for kind, fired in tries(trigger, self.policy):
+        for kind, fired in tries(trigger, self.policy, self.body.rows):
             would_be = await replacing.decision(kind, fired, handle)
             if would_be is not None and (kind is OutcomeKind.STORE or budget.fits(would_be.tokens)):
                 break
@@ -162,11 +167,29 @@ class _Call(NamedTuple):
         return await self.outcome(replace(receipt, budget=budget))
 
     async def _ensure_stored(self, handle: Handle) -> None:
-        """Deleted or expired since, it is kept again: a handle is never spoken without its body."""
+        """Stores the body again if it was deleted or has expired since the first answer."""
         if await self.rt.store.find(self.governing.result.key.tenant, handle) is None:
             await self.body.publish(replace(self._stored(), handle=handle))
+            await self._confirm_alive(handle)
 
-    async def outcome(self, receipt: Receipt) -> Governed:
+    async def _confirm_alive(self, handle: Handle) -> None:
+        """A replayed receipt may be of a life of the session that is over by now, whose results are deleted
+        already. Raises Conflict then, with nothing stored."""
+        key, epoch = self.governing.result.key, self.governing.session.epoch
+        session = await self.rt.ledger.session(key)
+        if session is not None and session.first_live_epoch > epoch:
+            await self.rt.store.delete(key.tenant, handle)
+            raise Conflict("The session ended or was emptied during the request. Send the call again.")
+
+    async def content(self) -> bytes | None:
+        """The whole result, for a caller that does not have it any more. Raises Overloaded, StorageError."""
+        if self.read_back is None:
+            return None
+        self.read_back(self.governing.measure.bytes)
+        return await self.body.content()
+
+    async def outcome(self, receipt: Receipt, content: bytes | None = None) -> Governed:
+        """`content` where it was read already; that of a call that was settled before is read here."""
         entry = receipt.entry
         handle = entry.details.tool_output_handle
         outcome = Outcome(
@@ -185,10 +208,9 @@ class _Call(NamedTuple):
             report_warning=self.report_warning,
         )
         self.rt.metrics.governed(outcome, entry.tokens_out, perf_counter() - self.started)
-        if receipt.text is not None or self.read_back is None:
+        if receipt.text is not None:
             return Governed(outcome, None)
-        self.read_back(self.governing.measure.bytes)
-        return Governed(outcome, await self.body.content())
+        return Governed(outcome, content or await self.content())
 
     def _measure(self, tokens: int) -> Measure:
         """With the tokens of the first answer: another policy may count where that one estimated."""

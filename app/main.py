@@ -1,7 +1,9 @@
 """The application: routes, errors and admission around one runtime."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 import anyio
 from fastapi import Depends, FastAPI, Request
@@ -10,16 +12,18 @@ from starlette.types import Lifespan, Receive, Scope, Send
 from app import __version__, errors, openapi
 from app.access import ApiKeys
 from app.edge.access import Access
+from app.edge.read_ahead import ReadAhead
 from app.edge.request_body import BodyGate
-from app.operations.logs import log_stopped
-from app.queries import known_only
+from app.operations.logs import log_refused, log_stopped
+from app.operations.supervisor import Supervisor
+from app.queries import json_only, known_only
 from app.reload import follow_policies
 from app.routes import accounting, check, extract, health, query, results, sessions, stored, tools
 from app.routing import RouteTable
 from app.runtime import Runtime, open_runtime
 from app.settings import Settings
 from app.sweeper import sweep_forever
-from domain.errors import ConfigError, StorageError, StoreFull, StoreUnavailable
+from domain.errors import ConfigError, SpillgateError, StorageError, StoreFull, StoreUnavailable
 
 ROUTERS = (
     results.router,
@@ -51,13 +55,18 @@ class Spillgate(FastAPI):
             redoc_url=None,
             swagger_ui_oauth2_redirect_url=None,
             redirect_slashes=False,
+            strict_content_type=False,
             telemetry={"tracing": False, "metrics": False, "logs": False},
         )
         self.state.draining = False
+        # Set while the service stops, when requests still under way must end.
+        self.state.stopping = asyncio.Event()
         self.state.config_error = None
+        self.state.supervisor = Supervisor(self.task_failed)
         self.state.gate = BodyGate(settings.max_body_bytes)
+        self.state.read_ahead = ReadAhead()
         keys = None if settings.api_keys_file is None else ApiKeys(settings.api_keys_file)
-        routes = RouteTable(self)
+        self._routes = routes = RouteTable(self)
         self._access = Access(
             self._inside,
             settings=settings,
@@ -81,9 +90,16 @@ class Spillgate(FastAPI):
         else:
             await super().__call__(scope, receive, send)
 
-    def refused(self, code: str) -> None:
+    def task_failed(self, name: str) -> None:
+        runtime: Runtime = self.state.runtime
+        runtime.metrics.task_failed(name)
+
+    def refused(self, error: SpillgateError, method: str, path: str) -> None:
+        """Counts and logs a refused request."""
+        code, route = error.code, self._routes.template(path)
         runtime: Runtime = self.state.runtime
         runtime.metrics.refused(code)
+        log_refused(error.status, code, method, route)
         if code in NOT_KEPT:
             runtime.readiness.doubt()
 
@@ -107,7 +123,7 @@ def create_app(settings: Settings, runtime: Runtime | None = None) -> Spillgate:
     app = Spillgate(settings, lifespan)
     app.state.routes = [route for router in ROUTERS for route in router.routes]
     for router in ROUTERS:
-        app.include_router(router, dependencies=[Depends(known_only)])
+        app.include_router(router, dependencies=[Depends(json_only), Depends(known_only)])
     return app
 
 
@@ -116,9 +132,10 @@ async def _served(app: FastAPI, runtime: Runtime) -> AsyncIterator[None]:
     app.state.runtime = runtime
     runtime.metrics.watch_bodies(lambda: app.state.gate.in_flight)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(sweep_forever, runtime)
-        tasks.start_soon(_first_check, runtime)
-        tasks.start_soon(follow_policies, app.state)
+        run = app.state.supervisor.run
+        tasks.start_soon(run, "sweep", partial(sweep_forever, runtime))
+        tasks.start_soon(run, "first check", partial(_first_check, runtime))
+        tasks.start_soon(run, "policy files", partial(follow_policies, app.state))
         yield
         tasks.cancel_scope.cancel()
     log_stopped(*runtime.metrics.total())

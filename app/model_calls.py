@@ -11,8 +11,9 @@ from domain.ports import Ledger
 from domain.results import StoredResult
 
 
-async def book_call(rt: Runtime, stored: StoredResult, call: LlmCall) -> None:
-    """Its tokens lessen what was saved, whichever model they were spent on."""
+async def book_call(rt: Runtime, stored: StoredResult, extract_id: str, call: LlmCall) -> None:
+    """Writes the entry of one call of the extraction `extract_id`. Its tokens are subtracted from what was
+    saved, whichever model they were spent on."""
     tokens = call.tokens.input + call.tokens.output
     rt.metrics.called(call)
     await rt.ledger.append(
@@ -29,6 +30,7 @@ async def book_call(rt: Runtime, stored: StoredResult, call: LlmCall) -> None:
             tokens=call.tokens,
             cost_usd=call.cost_usd,
             error=call.error,
+            extract_id=extract_id,
         )
     )
 

@@ -18,6 +18,7 @@ from app.examples import EXAMPLES
 from app.routing import RouteTable, errors_of, traits_of
 from app.wire import ResultIn, ResultOut
 from domain.errors import RangeNotSatisfiable, SpillgateError, every_error
+from domain.handles import NAME_PATTERN
 
 JSON = "application/json"
 _REF = "#/components/schemas/{name}"
@@ -30,6 +31,9 @@ Every error, and what to do: <a href="/docs/errors">/docs/errors</a>.</p>"""
 
 DESCRIPTION = """Governs what AI agents' tools return. POST a raw result to `/results`: what fits passes, what
 does not is stored whole and replaced by a short text that tells the model how to get at it."""
+
+SESSION_ID: dict[str, Any] = {"pattern": f"^{NAME_PATTERN}$"}
+"""Of a session id, for `json_schema_extra`: the domain checks it, with a message of its own."""
 
 PROBLEM = "application/problem+json"
 _PROBLEM_SCHEMA: dict[str, Any] = {
@@ -92,7 +96,7 @@ def body_of(struct: type[msgspec.Struct], shape: Mapping[str, Any], example: str
             "name": name,
             "in": "query",
             "required": False,
-            "schema": {"type": "string"},
+            "schema": {"type": "string", **(SESSION_ID if name == "session_id" else {})},
             "description": "With a text body: as the JSON field of this name.",
         }
         for name in [*names, "used_tokens", "turn"]
@@ -178,7 +182,8 @@ def _document(app: FastAPI, routes: RouteTable, needs_key: bool) -> dict[str, An
     for name, shape in _SHAPES.items():
         components[name]["properties"].update(shape)
     schemas = document["components"]["schemas"]
-    schemas |= components
+    # A shape that other routes have too is described by FastAPI already.
+    schemas |= {name: schema for name, schema in components.items() if name not in schemas}
     schemas["Problem"] = _PROBLEM_SCHEMA
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)

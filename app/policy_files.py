@@ -1,11 +1,11 @@
 """The operator's policies: their files read into one book."""
 
 from importlib.resources import files
-from pathlib import Path
 
+from app.files import read_text
+from app.known_models import known_window
 from app.settings import PREFIX, Settings
 from domain.budget import Window
-from domain.errors import ConfigError
 from policies.book import PolicyBook, Profiles
 from policies.documents import PolicyDocument, Profile, from_toml
 
@@ -14,8 +14,8 @@ def load_policies(settings: Settings) -> PolicyBook:
     """Built-in, policy file, bypassed tools, each over the one before. Raises ConfigError, with a line for
     each fault."""
     layers = [_packaged("default.toml", "built-in")]
-    if settings.policy_file is not None:
-        layers.append(from_toml(_read(settings.policy_file), settings.policy_file.name))
+    if (path := settings.policy_file) is not None:
+        layers.append(from_toml(read_text(path, f"{PREFIX}POLICY_FILE"), path.name))
     bypassed = {glob: {"bypass": True} for glob in settings.bypass_tools}
     layers.append(PolicyDocument(tools=bypassed, source=f"{PREFIX}BYPASS_TOOLS"))
     return PolicyBook(
@@ -25,6 +25,7 @@ def load_policies(settings: Settings) -> PolicyBook:
         overrides=settings.allow_request_overrides,
         models=settings.llm_models,
         profiles=_profiles(settings),
+        known_window=known_window,
     )
 
 
@@ -39,10 +40,3 @@ def _profiles(settings: Settings) -> Profiles:
 
 def _packaged(path: str, name: str) -> PolicyDocument:
     return from_toml(files("policies").joinpath(path).read_text(encoding="utf-8"), name)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError):
-        raise ConfigError(f"{PREFIX}POLICY_FILE: the file cannot be read as UTF-8 text.") from None

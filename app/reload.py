@@ -6,8 +6,8 @@ from dataclasses import replace
 import anyio
 from starlette.datastructures import State
 
+from app.files import stamp_of
 from app.runtime import Runtime, revised
-from app.stamps import stamp_of
 from domain.errors import ConfigError
 
 LOOK_SECONDS = 0.5

@@ -13,17 +13,21 @@ from domain.decisions import OutcomeKind, Trigger
 from domain.handles import Handle
 from domain.results import Measure
 from policies import size_cap, view
-from policies.arguments import first_row, name_of
+from policies.arguments import first_row, name_of, searches
 from policies.decide import OUTCOMES, Replacement
 from policies.facts import Facts, Policy
 from policies.oversized import Ends, Oversized, breach_of
 
+_SQUEEZES = (1.0, 0.6, 0.3, 0.1)
+"""Shares of a cap in tokens, tried in turn: what is cut may have more tokens a byte than the whole."""
 
-def tries(trigger: Trigger | None, policy: Policy) -> list[tuple[OutcomeKind, Trigger | None]]:
-    """What may take a result's place, one after the other; the last always can. Without a trigger its view
-    caps left something out, and that is all."""
+
+def tries(trigger: Trigger | None, policy: Policy, rows: int) -> list[tuple[OutcomeKind, Trigger | None]]:
+    """What may replace a result of so many rows, in the order of the tries; the last always can. Without a
+    trigger only its view caps left something out."""
     fired = trigger or Trigger.RESERVE_FAILED
-    named = [(policy.on_oversize, fired), (OutcomeKind.STORE, fired)]
+    is_rejected = trigger is Trigger.SIZE_CAP and 0 < policy.reject_rows < rows
+    named = [(OutcomeKind.REJECT if is_rejected else policy.on_oversize, fired), (OutcomeKind.STORE, fired)]
     return [(OutcomeKind.CAP, None), *named] if trigger is None else list(named)
 
 
@@ -44,14 +48,12 @@ class Replacing:
         stores = kind is OutcomeKind.STORE
         where = handle if stores or self._policy.keep else None
         made = OUTCOMES[kind] if trigger is not None else view
-        text = await self._text(made, trigger, where, viewed=not stores)
-        if text is None:
-            return None
-        result, session, _, measure = self._governing
-        tokens = await self._rt.count(text, result.model or session.model)
-        if made is OUTCOMES[OutcomeKind.CAP] and self._breaks(text, tokens):
-            return None
         cuts = kind in (OutcomeKind.TRUNCATE, OutcomeKind.CAP)
+        fitting = await self._fitting(made, trigger, where, cuts=cuts and trigger is not None)
+        if fitting is None:
+            return None
+        text, tokens = fitting
+        measure = self._governing.measure
         shown = measure if self._viewed is None else self._viewed.measure
         return Decision(
             kind=kind,
@@ -60,15 +62,35 @@ class Replacing:
             tokens=tokens,
             handle=where,
             truncated_bytes=shown.bytes if cuts and trigger is not None else None,
-            truncated_total=self._viewed.rows if cuts and self._viewed is not None else None,
+            truncated_total=self._rows_before_view() if cuts else None,
         )
 
+    async def _fitting(
+        self, made: Replacement, trigger: Trigger | None, handle: Handle | None, *, cuts: bool
+    ) -> tuple[str, int] | None:
+        """The text and its tokens. One that `cuts` is within every size cap, or None."""
+        result, session, _, _ = self._governing
+        for squeeze in _SQUEEZES if cuts and self._policy.max_tokens else _SQUEEZES[:1]:
+            text = await self._text(made, trigger, handle, squeeze)
+            if text is None:
+                return None
+            tokens = await self._rt.count(text, result.model or session.model)
+            if not cuts or not self._breaks(text, tokens):
+                return text, tokens
+        return None
+
+    def _rows_before_view(self) -> int | None:
+        """None unless rows were left out: lines that were shortened are no rows."""
+        most = self._policy.max_rows
+        return self._viewed.rows if self._viewed is not None and 0 < most < self._viewed.rows else None
+
     async def _text(
-        self, made: Replacement, trigger: Trigger | None, handle: Handle | None, *, viewed: bool
+        self, made: Replacement, trigger: Trigger | None, handle: Handle | None, squeeze: float
     ) -> str | None:
         result, _, _, measure = self._governing
+        viewed = made is not OUTCOMES[OutcomeKind.STORE]
         shown = self._viewed.measure if viewed and self._viewed is not None else measure
-        facts = Facts(shown, await self._budget(made, trigger))
+        facts = Facts(shown, await self._budget(made, trigger), self._body.rows)
         wanted = made.ends(shown, self._policy)
         head, tail = await self._body.ends(wanted, viewed=shown is not measure)
         lines, overview = await self._told(wanted, head, shown.bytes)
@@ -83,6 +105,8 @@ class Replacing:
             handle=handle,
             structure=lines,
             outline=overview,
+            path=self._rt.body_path(result, handle),
+            squeeze=squeeze,
         )
         if len(head) + len(tail) <= INLINE_BYTES:
             return made.text(oversized)
@@ -93,12 +117,14 @@ class Replacing:
         if not wanted.structure and not wanted.outline_bytes:
             return [], ""
         result = self._governing.result
-        name, first = name_of(result), first_row(result)
+        name, first = name_of(result), first_row(result, self._policy.offset_base)
+        if wanted.structure and searches(result):
+            return [], ""
         if wanted.structure:
             making = partial(structure, name, head, first_line=first)
-            return await anyio.to_thread.run_sync(making, limiter=self._rt.outlining), ""
+            return await anyio.to_thread.run_sync(making, limiter=self._rt.scanning), ""
         outlining = partial(outline, head, wanted.outline_bytes, size, name, first_line=first)
-        return [], await anyio.to_thread.run_sync(outlining, limiter=self._rt.outlining)
+        return [], await anyio.to_thread.run_sync(outlining, limiter=self._rt.scanning)
 
     async def _budget(self, made: Replacement, trigger: Trigger | None) -> Budget:
         """As the call found it; where an error is to name what others left of it since, as it is now."""

@@ -7,9 +7,26 @@ from typing import Any, TypeVar
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.routing import Mount, Route
 
 from domain import errors
+
+
+class WholeHandle(Convertor[str]):
+    """A handle at the end of a path. What ends like one of the routes below it is a path of that route: so a
+    method that this route lacks is answered with 405."""
+
+    regex = r"(?!.*/(?:content|lines|grep|query)$).+"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("whole_handle", WholeHandle())
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 ErrorClass = type[errors.SpillgateError]
@@ -19,21 +36,27 @@ _ATTRIBUTE = "spillgate_traits"
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """`is_open`: callable without an API key. `writes`: refused while the service stops. `raises`: the errors
-    that `errors_of` cannot derive."""
+    """`is_open`: callable without an API key. `writes`: refused while the service stops. `carries_results`:
+    takes bodies up to SPILLGATE_MAX_BODY_BYTES; other routes take at most 1 MiB. `raises`: the errors that
+    `errors_of` cannot derive."""
 
     is_open: bool = False
     writes: bool = False
+    carries_results: bool = False
     raises: tuple[ErrorClass, ...] = ()
 
 
 def traits(
-    *, is_open: bool = False, writes: bool = False, raises: tuple[ErrorClass, ...] = ()
+    *,
+    is_open: bool = False,
+    writes: bool = False,
+    carries_results: bool = False,
+    raises: tuple[ErrorClass, ...] = (),
 ) -> Callable[[Endpoint], Endpoint]:
     """Declares the traits of a route. Stands below the router's decorator."""
 
     def declare(endpoint: Endpoint) -> Endpoint:
-        setattr(endpoint, _ATTRIBUTE, Traits(is_open, writes, raises))
+        setattr(endpoint, _ATTRIBUTE, Traits(is_open, writes, carries_results, raises))
         return endpoint
 
     return declare
@@ -106,10 +129,9 @@ class RouteTable:
     def _open_paths(self) -> frozenset[str]:
         return frozenset(one.path for one in self._all if not one.include_in_schema or traits_of(one).is_open)
 
-    @cached_property
-    def fixed_paths(self) -> frozenset[str]:
-        """The paths without a parameter: they hold nothing of the caller's."""
-        return frozenset(one.path for one in self._all if not one.param_convertors)
+    def template(self, path: str) -> str:
+        """The template of a route that the path matches, `/results/{handle}`; "" for none."""
+        return next((one.path_format for one in self._all if one.path_regex.match(path)), "")
 
     def is_open(self, path: str) -> bool:
         """True where no API key is asked for: the pages about the service, and routes that say so."""
@@ -120,6 +142,15 @@ class RouteTable:
             traits_of(one).writes and method in (one.methods or ()) and one.path_regex.match(path)
             for one in self._all
         )
+
+    def carries_results(self, method: str, path: str) -> bool:
+        return any(
+            method in (one.methods or ()) and one.path_regex.match(path) for one in self._result_routes
+        )
+
+    @cached_property
+    def _result_routes(self) -> list[Route]:
+        return [one for one in self._all if traits_of(one).carries_results]
 
     def methods(self, path: str) -> list[str]:
         """The methods that a path takes, of every route that it matches."""

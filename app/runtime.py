@@ -9,25 +9,25 @@ from dataclasses import dataclass, field, replace
 
 import anyio
 
-from app import __version__
-from app.known_models import model_terms
+from app import __version__, known_models
+from app.background import Background
+from app.files import Stamp, stamp_of
+from app.model_configs import default_models, model_configs
 from app.operations.logs import log_outage
 from app.policy_files import load_policies
-from app.purse import Purses
 from app.readiness import Readiness
-from app.runs import Runs
 from app.settings import Settings
-from app.stamps import Stamp, stamp_of
+from app.spend_caps import SpendCaps
 from app.telemetry import Metrics
 from content.tokens import TokenMeter, encoding_for_model, load_encoding
-from domain.llm import ModelTerms
-from domain.ports import Clock, Ledger, ResultStore, Tokenizer
-from domain.results import Durability
-from extraction.indexes import Indexes
-from extraction.models import Models
+from domain.handles import Handle
+from domain.ports import Clock, Ledger, LedgerBounds, ResultStore, Tokenizer
+from domain.results import Durability, ToolResult
+from extraction.models import ModelPool
 from extraction.queries import Queries
-from policies.book import PolicyBook
-from storage import open_ledger, open_spooled_ledger, open_spooled_store, open_store
+from extraction.retrieve.index_cache import IndexCache
+from policies.book import PolicyBook, Terms
+from storage import body_path, open_ledger, open_outage, open_spooled_ledger, open_spooled_store, open_store
 from storage.spool.outage import Outage
 
 _MS = 1000
@@ -63,20 +63,24 @@ class Runtime:
     ledger: Ledger
     policies: PolicyBook
     metrics: Metrics
-    models: Models | None
-    purses: Purses
+    model_pool: ModelPool
+    spend_caps: SpendCaps
     readiness: Readiness
-    runs: Runs = field(default_factory=Runs)
+    background: Background = field(default_factory=Background)
     queries: Queries = field(default_factory=Queries)
-    indexes: Indexes = field(default_factory=Indexes)
+    indexes: IndexCache = field(default_factory=IndexCache)
     new_entry_id: EntryIds = field(default_factory=EntryIds)
     # One at a time: the tokenizer holds the GIL, more threads would only fight the event loop for it.
     counting: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
     scanning: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(2))
-    # They wait for one parser, and no longer than it takes: others need not wait for them.
-    outlining: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(8))
     policy_stamp: Stamp | None = None
     policy_stale: bool = False
+
+    async def terms(self, model: str | None) -> Terms:
+        """The window of a model, and whether it is enforced."""
+        if model is not None and not known_models.is_loaded():
+            await anyio.to_thread.run_sync(known_models.load, limiter=self.scanning)
+        return self.policies.terms(model)
 
     def tokenizer(self, model: str | None) -> Tokenizer:
         """The model's encoding: as the policy file says, else as known of the model, else the setting."""
@@ -89,9 +93,20 @@ class Runtime:
             return tokenizer.count(text)
         return await anyio.to_thread.run_sync(_sliced, tokenizer, text, limiter=self.counting)
 
+    def body_path(self, result: ToolResult, handle: Handle | None) -> str | None:
+        """The file of a stored result, if its caller is expected to be able to read it."""
+        if handle is None or not self.settings.names_paths:
+            return None
+        return body_path(self.settings.store, result.key.tenant, handle)
+
     def is_spooled(self, durability: Durability | None) -> bool:
         """Kept in the local spool: Redis itself never answers `disk`."""
         return durability is Durability.DISK and self.settings.spool is not None
+
+    @property
+    def models(self) -> ModelPool | None:
+        """None if no model is configured."""
+        return self.model_pool or None
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -106,7 +121,7 @@ class Runtime:
 def _tokenizer(model: str | None, settings: Settings, policies: PolicyBook) -> Tokenizer:
     if model is None:
         return load_encoding(settings.encoding)
-    return load_encoding(policies.terms(model).encoding or encoding_for_model(model, settings.encoding))
+    return load_encoding(policies.encoding(model) or encoding_for_model(model, settings.encoding))
 
 
 def _sliced(tokenizer: Tokenizer, text: str) -> int:
@@ -117,10 +132,13 @@ def _sliced(tokenizer: Tokenizer, text: str) -> int:
 
 def revised(rt: Runtime) -> Runtime:
     """The same ports under the policies as their files are now. Raises ConfigError."""
-    policies, models = load_policies(rt.settings), rt.models
-    if models is not None:
-        models = models.revised(_model_terms(rt.settings, policies), _tokenizers(rt.settings, policies))
-    return replace(rt, policies=policies, models=models)
+    settings, policies = rt.settings, load_policies(rt.settings)
+    models = rt.model_pool.revised(
+        model_configs(settings, policies),
+        default_models(settings, policies),
+        _tokenizers(settings, policies),
+    )
+    return replace(rt, policies=policies, model_pool=models)
 
 
 @asynccontextmanager
@@ -131,18 +149,28 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
     policies = load_policies(settings)
     load_encoding(settings.encoding)
     metrics = Metrics()
-    outage = None if settings.spool is None else Outage(log_outage)
+    outage = None if settings.spool is None else open_outage(log_outage)
     async with AsyncExitStack() as stack:
         store = await _opened_store(settings, clock, outage, stack)
         ledger = await _opened_ledger(settings, clock, outage, stack)
+        background = Background()
+        stack.push_async_callback(background.close)
         models = _open_models(settings, policies)
-        if models is not None:
-            stack.push_async_callback(models.close)
+        stack.push_async_callback(models.close)
         readiness = Readiness(store, ledger, outage)
         metrics.watch_outage(lambda: readiness.is_degraded)
-        purses = Purses(ledger)
         yield Runtime(
-            settings, clock, store, ledger, policies, metrics, models, purses, readiness, policy_stamp=stamp
+            settings,
+            clock,
+            store,
+            ledger,
+            policies,
+            metrics,
+            models,
+            SpendCaps(ledger),
+            readiness,
+            background=background,
+            policy_stamp=stamp,
         )
 
 
@@ -186,6 +214,7 @@ async def _opened_ledger(
         clock=clock,
         session_retention_seconds=settings.retention_seconds,
         entry_retention_seconds=settings.ledger_retention_seconds,
+        bounds=LedgerBounds(settings.max_sessions, settings.ledger_max_bytes),
     )
     stack.push_async_callback(ledger.close)
     if outage is None or not settings.ledger.startswith("redis"):
@@ -203,22 +232,15 @@ async def _opened_ledger(
     return both
 
 
-def _open_models(settings: Settings, policies: PolicyBook) -> Models | None:
-    """None where no backend is configured. Raises ConfigError."""
-    if settings.llm_base_url is None:
-        return None
-    return Models(
-        settings.llm_base_url,
-        settings.llm_key,
-        _model_terms(settings, policies),
+def _open_models(settings: Settings, policies: PolicyBook) -> ModelPool:
+    """Raises ConfigError."""
+    return ModelPool(
+        model_configs(settings, policies),
+        default_models(settings, policies),
         tokenizer_of=_tokenizers(settings, policies),
         concurrency=settings.extract_concurrency,
         version=__version__,
     )
-
-
-def _model_terms(settings: Settings, policies: PolicyBook) -> list[ModelTerms]:
-    return [model_terms(name, policies.model_keys(name), settings) for name in settings.llm_models]
 
 
 def _tokenizers(settings: Settings, policies: PolicyBook) -> Callable[[str], Tokenizer]:

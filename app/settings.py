@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from app.files import read_text
 from domain.errors import ConfigError
 
 PREFIX = "SPILLGATE_"
@@ -28,10 +29,7 @@ def _with_directory(url: str) -> str:
 
 
 def _secret(path: Path, setting: str) -> str:
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError):
-        raise ConfigError(f"{PREFIX}{setting}: the file cannot be read as text.") from None
+    return read_text(path, f"{PREFIX}{setting}", secret=True).strip()
 
 
 class Settings(BaseSettings):
@@ -65,6 +63,12 @@ class Settings(BaseSettings):
     policy_file: Path | None = Field(
         None, description="TOML file of policies on top of the built-in ones, reloaded on change."
     )
+    local_paths: bool = Field(
+        True,
+        description="Whether hints for a shell name the file of a stored result, so that no command runs "
+        "twice: with a `disk:` store and no API keys, so that every caller is on this machine. `false` where "
+        "the agent cannot read that directory; the container image has `false`.",
+    )
     allow_request_overrides: bool = Field(True, description="Whether a request may carry its own `policy`.")
     max_bytes: int = Field(12288, ge=0, le=1_000_000, description="Size cap in bytes; 0 = none.")
     context_window: int = Field(
@@ -83,6 +87,15 @@ class Settings(BaseSettings):
     )
     storage_max_bytes: int = Field(
         2_147_483_648, ge=0, description="Past this many stored bytes a write gets 507; 0 = no bound of ours."
+    )
+    max_sessions: int = Field(
+        10_000, ge=0, description="Open sessions of one tenant; past it a new one gets 429; 0 = no bound."
+    )
+    ledger_max_bytes: int = Field(
+        1_073_741_824,
+        ge=0,
+        description="Bytes of one tenant's accounting and sessions, about; past it a new result gets 507; "
+        "0 = no bound.",
     )
     bypass_tools: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
@@ -166,6 +179,12 @@ class Settings(BaseSettings):
         return None if self.store_fallback == "none" else _state_directory() / "spool"
 
     @property
+    def names_paths(self) -> bool:
+        """True where callers may be told the file of a stored result. Without API keys only loopback or a
+        Unix socket is bound: callers are on this machine."""
+        return self.local_paths and self.api_keys_file is None and self.store.startswith("disk:")
+
+    @property
     def has_model(self) -> bool:
         """True where extraction may ask a model."""
         return self.llm_base_url is not None
@@ -219,10 +238,11 @@ def _check_storage(settings: Settings) -> None:
 
 
 def _check_backend(settings: Settings) -> None:
-    """A backend without models, or models without a backend, would never be asked."""
-    if settings.has_model != bool(settings.llm_models):
-        missing = "LLM_MODELS" if settings.has_model else "LLM_BASE_URL"
-        raise ConfigError(f"{PREFIX}{missing} is not set: a backend and its models go together.")
+    """A backend without models would never be asked. A model may have its backend in the policy file."""
+    if settings.has_model and not settings.llm_models:
+        raise ConfigError(
+            f"{PREFIX}LLM_MODELS is not set: {PREFIX}LLM_BASE_URL needs the names of its models."
+        )
     if settings.llm_api_key is not None and settings.llm_api_key_file is not None:
         raise ConfigError(f"{PREFIX}LLM_API_KEY and {PREFIX}LLM_API_KEY_FILE are both set. Keep one.")
     try:
@@ -244,5 +264,5 @@ def _check_binding(settings: Settings) -> None:
             f"{PREFIX}HOST is not a loopback address, and no {PREFIX}API_KEYS_FILE is set. Without keys only "
             "127.0.0.1, ::1, localhost or a Unix socket may be bound."
         )
-    if settings.api_keys_file is not None and not settings.api_keys_file.is_file():
-        raise ConfigError(f"{PREFIX}API_KEYS_FILE: no such file. Write lines `tenant:sha256hex` into it.")
+    if settings.api_keys_file is not None:
+        read_text(settings.api_keys_file, f"{PREFIX}API_KEYS_FILE", secret=True)

@@ -1,4 +1,4 @@
-"""Deletes what has expired, every now and then, for as long as the service runs."""
+"""Deletes what has expired, at intervals, for as long as the service runs."""
 
 import logging
 
@@ -7,13 +7,14 @@ import anyio
 from app.runtime import Runtime
 from domain.errors import StorageError
 
-_LONGEST_SECONDS = 60
+SHORTEST_SECONDS, LONGEST_SECONDS = 1.0, 60.0
+"""Between two sweeps; a quarter of the retention where that is in between."""
 
 log = logging.getLogger("spillgate.sweeper")
 
 
 async def sweep_forever(rt: Runtime) -> None:
-    pause = max(1, min(_LONGEST_SECONDS, rt.settings.retention_seconds / 4))
+    pause = max(SHORTEST_SECONDS, min(LONGEST_SECONDS, rt.settings.retention_seconds / 4))
     left_behind = True
     while True:
         try:
@@ -26,7 +27,7 @@ async def sweep_forever(rt: Runtime) -> None:
 
 
 async def sweep(rt: Runtime, left_behind: bool) -> int:
-    """Answers how many results were deleted. `left_behind`: also what a crash left of ended sessions."""
+    """Returns how many results were deleted. `left_behind`: also what a crash left of ended sessions."""
     deleted = await rt.store.sweep()
     ended = await rt.ledger.sweep()
     for key in ended if left_behind else ():

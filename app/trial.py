@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import IO
 
 from app.config_report import table
+from app.files import why_unreadable
 from app.governor import govern
 from app.runtime import Runtime, open_runtime
 from app.settings import Settings
@@ -97,8 +98,8 @@ def _content(path: str) -> Iterator[IO[bytes]]:
 def _opened(path: str) -> IO[bytes]:
     try:
         return open(path, "rb")
-    except OSError:
-        raise ConfigError("The file to try cannot be read.") from None
+    except OSError as error:
+        raise ConfigError(f"FILE: {why_unreadable(error, path)}.") from None
 
 
 async def try_out(settings: Settings, source: IO[bytes], result: ToolResult) -> list[Trial]:

@@ -44,6 +44,12 @@ _STAMP = re.compile(
 _MARKDOWN = re.compile(
     rb"#{1,6} \S|```|[-*] (?:\[[ x]\] )?\S|> |\d{1,3}\. \S|\|.*\|\s*\Z|.*\[[^\]]+\]\([^)\s]+\)"
 )
+# What stands between the comments of YAML, TOML, INI, Dockerfile, Makefile and of servers' configuration.
+_SETTING = re.compile(
+    rb"\s*(?:- )?[\w.\-/$()\"']{1,80}\s*(?:[:?+]?=|:(?:\s|\Z))|\s*\[[^\]]*\]\s*\Z|\t\S"
+    rb"|(?:FROM|RUN|COPY|ADD|ENV|ARG|CMD|ENTRYPOINT|WORKDIR|EXPOSE|USER|LABEL|VOLUME|export|include) "
+    rb"|\s*[\w-]+ [^;{]*[;{]\s*\Z|\s*[})\]]|\s*[A-Za-z][\w-]* \S+\s*\Z"
+)
 _QUOTED = re.compile(rb'"[^"]*"')
 _HEADING = re.compile(rb"#{1,6} \S|```")
 # Messages of compilers and lines of code have commas too.
@@ -90,13 +96,22 @@ def _by_lines(lines: list[bytes], tool_name: str) -> Kind:
         lines = unnumbered(b"\n".join(lines)).text.split(b"\n")
     if _is_table(lines):
         return Kind.CSV
-    if _share(_HEADING, lines) and _share(_MARKDOWN, lines) >= 0.15 and _share(_CODE, lines) < 0.3:
+    if _is_markdown(lines):
         return Kind.MARKDOWN
     return Kind.CODE if _share(_CODE, lines) >= 0.2 else Kind.TEXT
 
 
 def _share(pattern: re.Pattern[bytes], lines: list[bytes]) -> float:
     return sum(1 for line in lines if pattern.match(line)) / len(lines)
+
+
+def _is_markdown(lines: list[bytes]) -> bool:
+    """True for headings and prose. A `#` between settings is a comment, unless there are three levels."""
+    if not _share(_HEADING, lines) or _share(_MARKDOWN, lines) < 0.15 or _share(_CODE, lines) >= 0.3:
+        return False
+    levels = {len(line) - len(line.lstrip(b"#")) for line in lines if _HEADING.match(line)}
+    rest = [line for line in lines if not line.lstrip().startswith(b"#")]
+    return len(levels) > 2 or 0 in levels or not rest or _share(_SETTING, rest) < 0.5
 
 
 def _is_table(lines: list[bytes]) -> bool:

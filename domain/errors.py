@@ -32,7 +32,8 @@ SpillgateError
     └── StoreFull
 ModelError                a call to a model failed: extraction falls back, a client never sees it
 ├── ModelUnavailable      the same call may succeed in a moment
-├── ModelRefused          the same call will fail again: another model may do
+├── ModelRefused          the model refuses every call: key, quota, unknown model
+├── PromptRefused         the model refuses this prompt; it may answer another one
 ├── ModelBadReply         an answer came that cannot be used
 │   └── PromptDeclined    for what the prompt says: it tells nothing of the model
 └── ContextExceeded       the prompt was longer than the model's window
@@ -324,6 +325,10 @@ class ModelUnavailable(ModelError):
 
 
 class ModelRefused(ModelError):
+    pass
+
+
+class PromptRefused(ModelError):
     pass
 
 

@@ -67,7 +67,8 @@ class LlmUsage:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a strategy found. `strategy` is the one that made the body, not the one asked for."""
+    """What a strategy found. `strategy` is the one that made the body, not the one asked for;
+    `fallback_reason` says why another one could not."""
 
     body: str
     strategy: Mode
@@ -75,3 +76,4 @@ class Answer:
     coverage: Coverage
     usage: LlmUsage = field(default_factory=LlmUsage)
     warnings: tuple[str, ...] = ()
+    fallback_reason: str | None = None

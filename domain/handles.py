@@ -10,9 +10,11 @@ from domain.errors import InvalidField, ResultNotFound
 DEFAULT_SESSION = "default"
 DEFAULT_TENANT = "default"
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:@=+~-]{0,127}")
+NAME_PATTERN = r"[A-Za-z0-9_][A-Za-z0-9._:@=+~-]{0,127}"
+
+_NAME = re.compile(NAME_PATTERN)
 _HANDLE = re.compile(
-    r"session-(?P<session>[A-Za-z0-9_][A-Za-z0-9._:@=+~-]{0,127})"
+    rf"session-(?P<session>{NAME_PATTERN})"
     r"/file-(?P<file>[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"
 )
 

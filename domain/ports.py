@@ -1,6 +1,6 @@
 """The ports: what the governor needs of the world. Every backend of a port passes the same contract suite."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -33,9 +33,11 @@ class Model(Protocol):
     @property
     def terms(self) -> ModelTerms: ...
 
-    async def complete(self, prompt: Prompt) -> Reply:
-        """Raises ModelUnavailable, ModelRefused, ModelBadReply, ContextExceeded. Bounds what it reads, but
-        not its time: that is the caller's, by cancelling; a cancelled call leaves nothing open."""
+    async def complete(self, prompt: Prompt, note_sent: Callable[[bool], None] = ...) -> Reply:
+        """Makes one attempt. Calls `note_sent` with False before the request is sent, with True when the
+        backend has all of it; a model that never calls it is taken to have sent it. Bounds what it reads,
+        but not its time: the caller cancels it, and a cancelled call leaves nothing open. Raises
+        ModelUnavailable, ModelRefused, PromptRefused, ModelBadReply, ContextExceeded."""
         ...
 
 
@@ -83,7 +85,8 @@ class ResultStore(Protocol):
         ...
 
     async def touch(self, stored: StoredResult) -> StoredResult:
-        """It was used: its retention starts anew. Answers it with its new `expires_at`."""
+        """Restarts retention at now; a clock that was set back shortens no life. Returns `stored` with its
+        new `expires_at` (Unix ms)."""
         ...
 
     async def delete(self, tenant: str, handle: Handle) -> bool:

@@ -1,61 +1,72 @@
-"""full-chunked: every chunk, or every one that is chosen, is asked; one report is made of what they said."""
+"""full-chunked: a finding from each chunk, merged into one report."""
 
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 import anyio
 
 from domain.errors import ModelError
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
-from extraction import bodies, choosing, chunking, pace, prompts, reducing, windows
+from extraction import bodies, chunking, pace, prompts, reducing, windows
 from extraction.chunking import Chunk
 from extraction.inquiry import Inquiry, inquire
-from extraction.mapping import Mapped, Mapping, pieces, too_little
+from extraction.map_phase import Mapped, MapPhase, Piece, pieces, too_little
 from extraction.prompts import NOTHING_FOUND, Finding
 from extraction.source import Source
 from extraction.task import Progress, StrategyFailed, Task
 
-_NOT_CHOSEN = "not chosen by retrieval"
-
-_Choice = Callable[[Task, Sequence[Chunk]], Awaitable[Sequence[Chunk]]]
+_CAPPED = "the session's cap of model calls"
 
 
 async def answer(task: Task) -> Answer:
-    """Raises StrategyFailed."""
-    return await _answered(task, _all)
-
-
-async def answer_of_chosen(task: Task) -> Answer:
-    """Out of many chunks it may read a few. Raises StrategyFailed."""
-    return await _answered(task, choosing.chosen)
-
-
-async def _all(task: Task, planned: Sequence[Chunk]) -> Sequence[Chunk]:
-    return planned
-
-
-async def _answered(task: Task, choose: _Choice) -> Answer:
+    """Reads every chunk, or as many as the session's cap of model calls allows. Raises StrategyFailed."""
     inquiry = await inquire(task)
     planned = await _plan(inquiry, chunk_tokens(inquiry))
-    chosen = set(await choose(task, planned))
-    fields = {"strategy": Mode.FULL_CHUNKED, "chunks": len(chosen), "bytes": task.source.size}
-    task.progress(Progress("plan", fields))
     if not planned:
+        task.progress(_planned(task, 0))
         return _answer(task, f"{NOTHING_FOUND}\nThe data is empty.", Coverage(0, 0, 1.0))
     one = len(planned) == 1
     max_bytes = task.max_bytes if one else windows.finding_bytes(inquiry.terms, task.max_bytes)
     parts = await pieces(inquiry, planned, len(planned))
-    mapped = await Mapping(inquiry, [part for part in parts if part.chunk in chosen], max_bytes).run()
-    mapped += [Mapped(part, None, _NOT_CHOSEN) for part in parts if part.chunk not in chosen]
+    chosen = await _affordable(inquiry, parts, max_bytes)
+    task.progress(_planned(task, len(chosen)))
+    mapped = await MapPhase(inquiry, chosen, max_bytes).run()
+    mapped += [Mapped(part, None, _CAPPED) for part in parts if part not in chosen]
     mapped.sort(key=lambda one: one.piece.chunk.start)
     return await _concluded(inquiry, mapped, _coverage(task.source, mapped))
+
+
+def _planned(task: Task, chunks: int) -> Progress:
+    return Progress("plan", {"strategy": Mode.FULL_CHUNKED, "chunks": chunks, "bytes": task.source.size})
+
+
+async def _affordable(inquiry: Inquiry, parts: Sequence[Piece], max_bytes: int) -> list[Piece]:
+    """The pieces that the session's cap of calls pays for, with one call kept for the reduce. Findings that
+    are known from before cost nothing; the others are spread over the document. Without a call left and
+    without findings all pieces are returned: the first call is then refused with the reason. Raises
+    StrategyFailed, before anything is paid for, if an answer that rests on a part is not wanted."""
+    calls = inquiry.asking.calls_left
+    if calls is None or len(parts) + (len(parts) > 1) <= calls:
+        return list(parts)
+    phase = MapPhase(inquiry, parts, max_bytes)
+    unknown = [part for part in parts if not await phase.known(part)]
+    if len(unknown) < calls or not unknown or (not calls and len(unknown) == len(parts)):
+        return list(parts)
+    if inquiry.task.whole:
+        raise StrategyFailed(f"{_CAPPED} leaves {calls} for {len(unknown)} chunks")
+    # Of two findings both are shown; merging them would cost one of the two.
+    keeps_one = len(unknown) < len(parts) or calls > 2
+    count = max(0, calls - keeps_one)
+    step = (len(unknown) - 1) / max(1, count - 1)
+    paid = {unknown[round(step * number)] for number in range(count)}
+    return [part for part in parts if part in paid or part not in unknown]
 
 
 async def fits(task: Task) -> bool:
     """Whether it takes no more chunks than the policy's `max_chunks`. Raises StrategyFailed."""
     inquiry = await inquire(task)
-    tokens, most = chunk_tokens(inquiry), task.terms.max_chunks
+    tokens, most = chunk_tokens(inquiry), task.limits.max_chunks
     # A token has seldom more than a few bytes: the cuts of what is far too long need not be looked for.
     if task.source.size > 16 * tokens * most:
         return False
@@ -70,7 +81,7 @@ def chunk_tokens(inquiry: Inquiry) -> int:
 
 async def _plan(inquiry: Inquiry, tokens: int) -> list[Chunk]:
     task = inquiry.task
-    return await chunking.plan(task.source, inquiry.kind, tokens, task.terms.overlap_percent)
+    return await chunking.plan(task.source, inquiry.kind, tokens, task.limits.overlap_percent)
 
 
 async def _concluded(inquiry: Inquiry, mapped: Sequence[Mapped], coverage: Coverage) -> Answer:
@@ -78,8 +89,8 @@ async def _concluded(inquiry: Inquiry, mapped: Sequence[Mapped], coverage: Cover
     findings = [Finding(one.piece.part, one.text) for one in mapped if one.text is not None]
     relevant = [one for one in findings if not one.text.startswith(NOTHING_FOUND)]
     warnings = _warnings(mapped)
-    if len(mapped) == 1:
-        return _answer(task, findings[0].text, coverage)
+    if len(_chosen(mapped)) == 1:
+        return _answer(task, findings[0].text, coverage, *warnings)
     if not relevant:
         return _answer(task, _nothing(task, findings, coverage.missing), coverage, *warnings)
     try:
@@ -131,7 +142,7 @@ def _lost(mapped: Sequence[Mapped]) -> list[Gap]:
 
 
 def _chosen(mapped: Sequence[Mapped]) -> list[Mapped]:
-    return [one for one in mapped if one.failure != _NOT_CHOSEN]
+    return [one for one in mapped if one.failure != _CAPPED]
 
 
 def _warnings(mapped: Sequence[Mapped]) -> tuple[str, ...]:
@@ -139,10 +150,7 @@ def _warnings(mapped: Sequence[Mapped]) -> tuple[str, ...]:
     failed = sum(one.text is None for one in chosen)
     warnings = []
     if len(chosen) < len(mapped):
-        warnings.append(
-            f"{len(chosen)} of {len(mapped)} chunks were chosen by retrieval; "
-            "ask mode full-chunked to read all"
-        )
+        warnings.append(f"{len(chosen)} of {len(mapped)} chunks were read: {_CAPPED} allows no more")
     if failed:
         warnings.append(f"{failed} of {len(chosen)} parts are missing ({_cause(mapped)})")
     return tuple(warnings)

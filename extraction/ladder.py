@@ -8,7 +8,8 @@ import anyio
 
 from domain.errors import ModelError
 from domain.extraction import Answer, ExtractStatus, Mode
-from extraction import bodies, full_chunked, pace, read_grep, retrieve, truncate
+from extraction import bodies, full_chunked, pace, read_grep, truncate
+from extraction.retrieve import strategy as retrieve
 from extraction.source import Source
 from extraction.task import StrategyFailed, Task
 
@@ -27,7 +28,10 @@ _SLICE = 1 << 20
 
 
 async def answer(task: Task, mode: Mode, fallback: Mode = Mode.TRUNCATE) -> Answer:
-    """At most `max_bytes` of body, whatever the strategy; but the warning of a fallback is said whole."""
+    """An answer of at most `max_bytes`, whatever the strategy; the warning of a fallback is never cut.
+    Without a model the fallback is retrieve, which needs none."""
+    if task.asking is None:
+        fallback = Mode.RETRIEVE
     try:
         found = await _within(task, mode, _seconds_left(task))
     except StrategyFailed as failed:
@@ -46,7 +50,7 @@ async def shorter(found: Answer, task: Task, max_bytes: int) -> Answer:
         return replace(await strategy(replace(task, max_bytes=max_bytes)), usage=found.usage)
     warning = found.warnings[0]
     cut = await strategy(replace(task, max_bytes=_room_after(warning, max_bytes)))
-    return replace(_warned(cut, warning), usage=found.usage)
+    return replace(_warned(cut, warning, found.fallback_reason or ""), usage=found.usage)
 
 
 def _seconds_left(task: Task) -> float:
@@ -71,8 +75,8 @@ async def _chosen(task: Task) -> Strategy:
     """Raises StrategyFailed."""
     if task.asking is None:
         return retrieve.answer
-    if await full_chunked.fits(task) or await _has_long_lines(task.source, task.terms.avg_line_bytes):
-        return full_chunked.answer_of_chosen
+    if await full_chunked.fits(task) or await _has_long_lines(task.source, task.limits.avg_line_bytes):
+        return full_chunked.answer
     return read_grep.answer
 
 
@@ -90,7 +94,7 @@ async def _has_long_lines(source: Source, avg_line_bytes: int) -> bool:
 
 
 async def _fall_back(task: Task, failed: Mode, fallback: Mode, reason: str) -> Answer:
-    """What failed is not tried again; the last resort is truncate."""
+    """Answers by `fallback`, or by truncate if that is what failed or cannot answer either."""
     if fallback not in (failed, Mode.TRUNCATE):
         with suppress(StrategyFailed):
             return await _warned_by(task, fallback, reason)
@@ -99,17 +103,23 @@ async def _fall_back(task: Task, failed: Mode, fallback: Mode, reason: str) -> A
 
 async def _warned_by(task: Task, mode: Mode, reason: str) -> Answer:
     """Raises StrategyFailed."""
-    warning = f"WARNING: tool_output fallback to {mode} ({' '.join(reason.split()).removesuffix('.')})."
+    reason = " ".join(reason.split()).removesuffix(".")
+    warning = f"WARNING: tool_output fallback to {mode} ({reason})."
     task = replace(task, max_bytes=_room_after(warning, task.max_bytes))
     # It has half of what was kept for it, should it have to be given up for truncate.
     seconds = _seconds_left(task) + pace.FALLBACK_SECONDS / 2
-    return _warned(await _within(task, mode, seconds), warning)
+    return _warned(await _within(task, mode, seconds), warning, reason)
 
 
 def _room_after(warning: str, max_bytes: int) -> int:
     return max(0, max_bytes - len(warning.encode()) - 1)
 
 
-def _warned(found: Answer, warning: str) -> Answer:
-    body = f"{warning}\n{found.body}" if found.body else warning
-    return replace(found, body=body, status=ExtractStatus.FALLBACK, warnings=(warning, *found.warnings))
+def _warned(found: Answer, warning: str, reason: str) -> Answer:
+    return replace(
+        found,
+        body=f"{warning}\n{found.body}" if found.body else warning,
+        status=ExtractStatus.FALLBACK,
+        warnings=(warning, *found.warnings),
+        fallback_reason=reason,
+    )

@@ -14,7 +14,10 @@ from extraction.tools import Tools
 MAX_TURNS = 15
 MAX_CALLS = 10
 
-# Calls beyond those are answered by a refusal; what is beyond these too, nobody hears of.
+# One to look something up, one to report.
+_LEAST_TURNS = 2
+
+# Tool calls of one turn beyond MAX_CALLS are refused, and those beyond this number are ignored.
 _HEARD_CALLS = 2 * MAX_CALLS
 
 _TOOL_BYTES = 16 * 1024
@@ -35,12 +38,13 @@ _TAG = re.compile(r"</?ai-agent-[^<>]*>?")
 async def answer(task: Task) -> Answer:
     """Raises StrategyFailed, ModelError."""
     inquiry = await inquire(task)
-    task.progress(Progress("plan", {"strategy": Mode.READ_GREP, "turns": MAX_TURNS}))
     spans = task.source.located(0, task.source.size)
     key = inquiry.key("read-grep", spans, task.max_bytes)
     body = await inquiry.known(key)
     if not body:
-        report = await Conversation(inquiry).report()
+        conversation = Conversation(inquiry)
+        task.progress(Progress("plan", {"strategy": Mode.READ_GREP, "turns": conversation.turns}))
+        report = await conversation.report()
         if is_synthetic(report.text, task.extract):
             raise StrategyFailed("the model's report was empty")
         await inquiry.keep(key, report)
@@ -63,10 +67,16 @@ def _words(text: str) -> list[str]:
 
 
 class Conversation:
-    """Between one model and its two tools, kept within the model's window and the time."""
+    """The turns between one model and its two tools, kept within the model's window, the time, and the
+    session's cap of calls."""
 
     def __init__(self, inquiry: Inquiry) -> None:
-        """Raises StrategyFailed where the window is too small for any."""
+        """Raises StrategyFailed if the window or the cap is too small for a conversation."""
+        calls = inquiry.asking.calls_left
+        # With no call left the first one is refused, with the reason.
+        self.turns = min(MAX_TURNS, calls) if calls else MAX_TURNS
+        if self.turns < _LEAST_TURNS:
+            raise StrategyFailed("the session's cap of model calls leaves one, and a search needs two")
         self._inquiry = inquiry
         self._nonce = final_report.new_nonce()
         self._messages: list[Message] = []
@@ -83,19 +93,24 @@ class Conversation:
         self._seconds = pace.seconds_left(inquiry.asking)
         task = inquiry.task
         for message in prompts.read_grep_prompt(
-            inquiry.document, task.extract, self._nonce, task.max_bytes, MAX_TURNS, MAX_CALLS
+            inquiry.document, task.extract, self._nonce, task.max_bytes, self.turns, MAX_CALLS
         ):
             self._add(message)
-        windows.data_tokens(inquiry.terms, self._total)
+        self._opening = len(self._messages)
+        last_turn = self._size(prompts.read_grep_last_turn(self._nonce))
+        windows.data_tokens(inquiry.terms, self._total + last_turn)
 
     async def report(self) -> Report:
         """Raises ModelError."""
         reply = await self._last_reply()
+        # If the reply holds no report, the model is asked for one once more.
+        again = self._size(Message(Role.ASSISTANT, reply.text)) + self._size(prompts.ask_again(self._nonce))
+        self._make_room(self._room - again)
         seconds = pace.seconds_left(self._inquiry.asking)
         return await self._inquiry.report_in(reply, tuple(self._messages), self._nonce, seconds)
 
     async def _last_reply(self) -> Reply:
-        for turn in range(1, MAX_TURNS):
+        for turn in range(1, self.turns):
             if self._is_late(turn - 1):
                 break
             reply = await self._asked(_TOOLS)
@@ -114,14 +129,14 @@ class Conversation:
 
     async def _asked(self, tools: tuple[ToolSpec, ...]) -> Reply:
         self._make_room(self._room)
-        try:
-            return await self._ask(tools)
-        except ContextExceeded:
-            # The model counts otherwise than we do.
-            self._room //= 2
-            if not self._make_room(0):
-                raise
-            return await self._ask(tools)
+        while True:
+            try:
+                return await self._ask(tools)
+            except ContextExceeded:
+                # The backend counts more tokens than our tokenizer does.
+                self._room //= 2
+                if not (self._drop_answers(0, len(self._messages)) or self._drop_turns(0, keep=0)):
+                    raise
 
     async def _ask(self, tools: tuple[ToolSpec, ...]) -> Reply:
         inquiry = self._inquiry
@@ -144,16 +159,41 @@ class Conversation:
         calls = "".join(call.name + call.arguments for call in message.tool_calls)
         return self._inquiry.asking.count(message.content + calls) + _MESSAGE_TOKENS
 
-    def _make_room(self, room: int) -> bool:
-        """Drops tool answers, the oldest first, until the conversation fits; whether there were any."""
-        dropped = False
-        for index, message in enumerate(self._messages):
+    def _make_room(self, room: int) -> None:
+        """Shortens the conversation to `room` tokens: drops the text of old tool answers, then whole old
+        turns, and only then the same of the newest turn. The least that can remain, the opening and the last
+        message, fits every window: see __init__."""
+        for keep in (1, 0):
+            starts = self._turn_starts()
+            self._drop_answers(room, starts[-1] if keep and starts else len(self._messages))
+            self._drop_turns(room, keep)
+
+    def _turn_starts(self) -> list[int]:
+        return [index for index, one in enumerate(self._messages) if one.role is Role.ASSISTANT]
+
+    def _drop_answers(self, room: int, end: int) -> bool:
+        """Drops tool answers before the message `end`, oldest first, until `room` tokens are left. Returns
+        whether there were any."""
+        before = self._total
+        for index in range(self._opening, end):
             if self._total <= room:
                 break
+            message = self._messages[index]
             if message.role is Role.TOOL and message.content != prompts.DROPPED:
                 self._messages[index] = replace(message, content=prompts.DROPPED)
                 self._total -= self._sizes[index]
                 self._sizes[index] = self._size(self._messages[index])
                 self._total += self._sizes[index]
-                dropped = True
-        return dropped
+        return self._total < before
+
+    def _drop_turns(self, room: int, keep: int) -> bool:
+        """Drops whole turns, oldest first, until `room` tokens or `keep` turns are left: each is a message of
+        the model and the tool answers that follow it. Returns whether there were any."""
+        before = self._total
+        while self._total > room and len(starts := self._turn_starts()) > keep:
+            start = end = starts[0]
+            while end == start or (end < len(self._messages) and self._messages[end].role is Role.TOOL):
+                end += 1
+            self._total -= sum(self._sizes[start:end])
+            del self._messages[start:end], self._sizes[start:end]
+        return self._total < before

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from domain.extraction import LlmUsage
 from domain.llm import ModelTerms, Prompt, Reply
-from extraction.indexes import Indexes
+from extraction.retrieve.index_cache import IndexCache
 from extraction.source import Source
 
 
@@ -38,6 +38,11 @@ class Asking(Protocol):
         ...
 
     @property
+    def calls_left(self) -> int | None:
+        """How many calls the session's cap still allows; None if there is no cap."""
+        ...
+
+    @property
     def usage(self) -> LlmUsage:
         """Spent so far by this extraction."""
         ...
@@ -47,9 +52,9 @@ class Asking(Protocol):
         ...
 
     async def ask(self, prompt: Prompt, seconds: float | None = None) -> Reply:
-        """The first model that answers within `seconds` (all that is left, by default). Retries what may
-        help. Raises ModelError: ContextExceeded if the prompt is too long for it, otherwise whatever the
-        last attempt failed with."""
+        """The reply of the first model that answers within `seconds` (default: all that is left). Raises
+        ContextExceeded if the prompt is too long for the model, otherwise the ModelError of the last
+        attempt."""
         ...
 
 
@@ -70,8 +75,8 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """The policy keys that extraction goes by."""
+class ExtractionLimits:
+    """The policy keys that decide how a result is read."""
 
     max_chunks: int = 1
     overlap_percent: int = 10
@@ -87,10 +92,10 @@ class Task:
     source: Source
     extract: str
     max_bytes: int
-    terms: Terms
+    limits: ExtractionLimits
     asking: Asking | None
     findings: Findings
     progress: Callable[[Progress], None] = lambda step: None
-    indexes: Indexes = field(default_factory=Indexes)
+    indexes: IndexCache = field(default_factory=IndexCache)
     ends: float = math.inf
     whole: bool = False

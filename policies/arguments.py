@@ -1,6 +1,8 @@
-"""What a tool's arguments say of its result: the name of what was read, and where the reading began."""
+"""What a tool's arguments say of its result: the file that was read, from where, the command that ran."""
 
 import json
+import re
+import shlex
 from collections.abc import Iterator, Mapping
 
 from domain.results import ToolResult
@@ -22,11 +24,16 @@ _NAMES = (
     "dir",
 )
 _URLS = ("url", "uri", "link")
-_OFFSETS = ("offset", "start_line", "line_start", "startLine")
+_OFFSET = "offset"
+_FIRST_LINES = ("start_line", "line_start", "startLine")
+_LIMITS = ("limit", "max_lines", "num_lines", "line_count")
+_LAST_LINES = ("end_line", "line_end", "endLine")
+_COMMANDS = ("command", "cmd", "script", "commandLine")
 # Some clients wrap the arguments of a server's tool in one of these.
 _WRAPPERS = ("params", "arguments", "input")
 
 _NAME_CHARS = 300
+_SEARCH = re.compile(r"(?:^|[|;&(])\s*(?:git\s+)?(?:[ef]?grep|rg|ag|ack)\s")
 _LARGEST = 10**12
 
 
@@ -41,14 +48,55 @@ def name_of(result: ToolResult) -> str | None:
     return None
 
 
-def first_row(result: ToolResult) -> int:
-    """The number of the result's first line, 1 unless the arguments say otherwise."""
+def first_row(result: ToolResult, offset_base: int) -> int:
+    """The number of the result's first line in its file, from 1; 1 unless the arguments say otherwise.
+    `offset_base` is the number that the tool gives the first line in `offset`."""
+    offset = _number(result, (_OFFSET,))
+    if offset is not None:
+        return max(1, offset + 1 - offset_base)
+    return max(1, _number(result, _FIRST_LINES) or 1)
+
+
+def is_paginated(result: ToolResult) -> bool:
+    """True for a read of a part: the arguments say how many lines, or up to which."""
+    return _number(result, (*_LIMITS, *_LAST_LINES)) is not None
+
+
+def limit_of(result: ToolResult) -> int | None:
+    """How many lines, rows or entries were asked for."""
+    return _number(result, _LIMITS)
+
+
+def command_of(result: ToolResult) -> str | None:
+    """The command that a shell was given: one printable line of at most 300 characters; None for others."""
     for given in _given(result.tool_arguments):
-        for key in _OFFSETS:
+        for key in _COMMANDS:
             value = given.get(key)
-            if isinstance(value, int) and not isinstance(value, bool) and 0 < value < _LARGEST:
+            if isinstance(value, list) and all(isinstance(word, str) for word in value):
+                value = shlex.join(value)
+            if (
+                isinstance(value, str)
+                and 0 < len(value.strip()) <= _NAME_CHARS
+                and value.strip().isprintable()
+            ):
+                return value.strip()
+    return None
+
+
+def searches(result: ToolResult) -> bool:
+    """True where the result is matches: of a search tool, or of a search that a shell ran."""
+    if kind_of(result.tool_name, result.tool_kind) in (ToolKind.GREP, ToolKind.GLOB, ToolKind.WEB_SEARCH):
+        return True
+    return _SEARCH.search(command_of(result) or "") is not None
+
+
+def _number(result: ToolResult, keys: tuple[str, ...]) -> int | None:
+    for given in _given(result.tool_arguments):
+        for key in keys:
+            value = given.get(key)
+            if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _LARGEST:
                 return value
-    return 1
+    return None
 
 
 def _given(arguments: str | None) -> Iterator[Mapping[str, object]]:

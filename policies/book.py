@@ -1,7 +1,7 @@
 """The policies in force: layers over one another, looked up by tool."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from domain.budget import Window
@@ -11,7 +11,11 @@ from policies.facts import Policy
 from policies.positions import Path
 
 _CACHED = 1024
-_STRAY = "`extract_models` may name none but the models of SPILLGATE_LLM_MODELS."
+_STRAY = (
+    "`extract_models` may name only `session`, the models of SPILLGATE_LLM_MODELS, and models that have a "
+    "`base_url` in the policy file."
+)
+_SESSION_MODEL = "session"
 
 Profiles = Mapping[Profile, Sequence[PolicyDocument]]
 """The layers of each profile, lowest first."""
@@ -19,11 +23,11 @@ Profiles = Mapping[Profile, Sequence[PolicyDocument]]
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What is known of a session's model: its window, whether anybody told us of it, its encoding."""
+    """The window of a session's model. `told`: it is enforced though the session neither declared a window
+    nor reported usage, since the model's own is known or every session is held to a budget."""
 
     window: Window
     told: bool
-    encoding: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +52,24 @@ class PolicyBook:
         overrides: bool = True,
         models: Iterable[str] = (),
         profiles: Profiles | None = None,
+        known_window: Callable[[str], int] = lambda model: 0,
     ) -> None:
-        """`models` are what `extract_models` may name; any name if there are none. Raises ConfigError."""
+        """`models` are those of the settings. `extract_models` may name them, `session`, and models that a
+        layer gives a backend; any name if there are neither. `known_window` returns a model's context window
+        in tokens, 0 if it is unknown. Raises ConfigError."""
         self._profiles = profiles or {}
         self._layers = tuple(part for layer in layers for part in self._based(layer))
         self._window = window
         self._required = required
         self._overrides = overrides
-        self._models = frozenset(models)
+        backends = (
+            name for layer in self._layers for name, keys in layer.models.items() if keys.get("base_url")
+        )
+        self.own_backends = tuple(dict.fromkeys(backends))
+        """The models that the policy file gives a backend of their own, in its order."""
+        named = frozenset((*models, *self.own_backends))
+        self._models = named | {_SESSION_MODEL} if named else named
+        self._known_window = known_window
         self._look_up = lru_cache(maxsize=_CACHED)(self._resolve)
         self._parsed = lru_cache(maxsize=_CACHED)(from_json)
         self.terms = lru_cache(maxsize=_CACHED)(self._terms)
@@ -128,17 +142,30 @@ class PolicyBook:
             if self._models and isinstance(named, tuple) and not self._models.issuperset(named):
                 yield (*path, "extract_models")
 
+    def encoding(self, model: str) -> str | None:
+        """What the policy file names for a model."""
+        encoding = self.model_keys(model).get("encoding")
+        return encoding if isinstance(encoding, str) else None
+
     def _terms(self, model: str | None) -> Terms:
-        """What the policy file says of a model; the settings' window where it says nothing."""
+        """What the policy file says of a model, else what is known of it, else the settings' window.
+
+        Of a model's own window, a buffer and an output that the policy file does not name take at most a
+        third together.
+        """
         keys = self.model_keys(model)
-        window = Window(
-            _whole(keys.get("context_window", self._window.context_window)),
-            self._window.buffer_tokens,
-            _whole(keys.get("max_output_tokens", self._window.max_output_tokens)),
-        )
-        encoding = keys.get("encoding")
-        told = self._required or "context_window" in keys
-        return Terms(window, told, encoding if isinstance(encoding, str) else None)
+        size = _whole(keys.get("context_window", 0)) or (self._known_window(model) if model else 0)
+        output = _whole(keys.get("max_output_tokens", self._window.max_output_tokens))
+        if not size:
+            window = replace(self._window, max_output_tokens=output)
+            return Terms(window, self._required)
+        buffer, third = self._window.buffer_tokens, size // 3
+        if "max_output_tokens" in keys:
+            buffer = min(buffer, third)
+        elif buffer + output > third:
+            buffer = third * buffer // (buffer + output)
+            output = third - buffer
+        return Terms(Window(size, buffer, output), True)
 
     def _resolve(self, tool_name: str, session: str | None, request: str | None) -> Policy:
         if request is not None:

@@ -9,16 +9,18 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Annotated
+from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import AfterValidator, Field, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from content.tokens import ENCODINGS
 from domain.errors import ConfigError, InvalidPolicy
+from domain.unknown_keys import unknown_key
 from policies.facts import Dollars, Policy, PolicyTable, ToolKeys, one_of, whole
 from policies.positions import Path, line_numbers
 
-Value = int | float | bool | str | tuple[str, ...]
+Value = int | float | bool | str | tuple[str, ...] | Mapping[str, str]
 Keys = Mapping[str, Value]
 
 CEILINGS = ("max_llm_calls", "max_llm_tokens", "max_llm_cost_usd")
@@ -34,8 +36,22 @@ class Profile(StrEnum):
     OXIDE_CODE = "oxide-code"
 
 
+def _check_base_url(url: str) -> str:
+    """Accepts an empty URL, which is none. A key in it would be shown by check-config."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        parts = urlsplit("")
+    if url and (not parts.scheme or "@" in parts.netloc or parts.query or parts.fragment):
+        raise PydanticCustomError(
+            "base_url", "must be a URL like https://api.example.com/v1, without a key, query or fragment"
+        )
+    return url
+
+
 class ModelKeys(PolicyTable):
-    """What a policy file may set for a model. None: not set. Prices in US dollars per million tokens."""
+    """What a policy file may set for a model. None: not set. Prices in US dollars per million tokens. A model
+    with a `base_url` has a backend of its own; `api_key_file` is the path of a file that holds its key."""
 
     context_window: Annotated[int, whole(0, 1_000_000_000)] | None = None
     max_output_tokens: Annotated[int, whole(0, 1_000_000_000)] | None = None
@@ -43,6 +59,10 @@ class ModelKeys(PolicyTable):
     input_price: Dollars | None = None
     output_price: Dollars | None = None
     cached_price: Dollars | None = None
+    base_url: Annotated[str, Field(strict=True, max_length=2048), AfterValidator(_check_base_url)] | None = (
+        None
+    )
+    api_key_file: Annotated[str, Field(strict=True, max_length=4096)] | None = None
 
 
 class _Document(Policy):
@@ -118,8 +138,11 @@ def _specificity(glob: str) -> tuple[bool, int, int, int]:
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Fault:
+    """`known` are the keys of the table, if the last one of `path` is none of them."""
+
     path: Path
     rule: str
+    known: tuple[str, ...] = ()
 
 
 def _read(data: object) -> tuple[PolicyDocument, list[_Fault]]:
@@ -152,20 +175,20 @@ def _set_keys(table: PolicyTable) -> Keys:
 def _fault(error: ErrorDetails) -> _Fault:
     path = tuple(part for part in error["loc"] if isinstance(part, str))
     if error["type"] == "extra_forbidden":
-        return _Fault(path, _unknown(path))
+        return _unknown(path)
     rule = _RULES.get(error["type"]) or _SUBJECT.sub("must", error["msg"])
     return _Fault(path, rule.format(path[-1]) if path else rule)
 
 
-def _unknown(path: Path) -> str:
+def _unknown(path: Path) -> _Fault:
     *section, name = path
     if section and name in _TOP:
-        return "stands at the top, before every section"
+        return _Fault(path, "stands at the top, before every section")
     table = ModelKeys if section[:1] == ["models"] else ToolKeys if section else _Document
-    near = difflib.get_close_matches(name, table.model_fields, n=1)
-    return (
-        f"is not a key; {near[0]} is" if near else f"is not a key; keys are {', '.join(table.model_fields)}"
-    )
+    known = tuple(table.model_fields)
+    near = difflib.get_close_matches(name, known, n=1)
+    rule = f"is not a key; {near[0]} is" if near else f"is not a key; keys are {', '.join(known)}"
+    return _Fault(path, rule, known)
 
 
 def from_toml(text: str, source: str) -> PolicyDocument:
@@ -217,4 +240,5 @@ def _unechoed(fault: _Fault) -> str:
     """The error without names that the caller chose, such as a glob."""
     names = {*_Document.model_fields, *ModelKeys.model_fields}
     where = ".".join(("policy", *(part for part in fault.path if part in names)))
-    return f"`{where}`: {fault.rule}."
+    rule = unknown_key(fault.path[-1], fault.known) if fault.known else fault.rule
+    return f"`{where}`: {rule}."

@@ -45,6 +45,14 @@ Size = Annotated[int, whole(0, 1_000_000)]
 Flag = Annotated[bool, Field(strict=True)]
 Dollars = Annotated[float, Field(strict=True, ge=0, le=1_000_000, allow_inf_nan=False)]
 Name = Annotated[str, Field(strict=True, min_length=1, max_length=256)]
+TextTool = Annotated[
+    str,
+    one_of(
+        *("read_file", "grep_content", "glob_files", "shell", "web_search", "web_fetch"),
+        *("tool_output", "tool_output_grep", "tool_output_lines", "tool_output_query"),
+    ),
+]
+"""A tool as the texts call it."""
 Oversize = Annotated[OutcomeKind, one_of(*(kind for kind in OutcomeKind if kind is not OutcomeKind.PASS))]
 
 
@@ -55,7 +63,8 @@ class PolicyTable(BaseModel):
 
 
 class ToolKeys(PolicyTable):
-    """What a policy may set for each tool. A cap of 0 means no cap of that kind."""
+    """What a policy may set for each tool. A cap of 0 means no cap of that kind. `tool_names` maps what texts
+    call a tool to the name that the model knows it by."""
 
     on_oversize: Oversize = OutcomeKind.STORE
     max_bytes: Size = 12_288
@@ -67,6 +76,10 @@ class ToolKeys(PolicyTable):
     preview_bytes: Annotated[int, whole(0, 65_536)] = 1024
     max_rows: Size = 0
     max_line_chars: Size = 0
+    reject_rows: Size = 0
+    suggestion: Annotated[str, Field(strict=True, max_length=1000)] = ""
+    tool_names: dict[TextTool, Name] = Field(default_factory=dict)
+    offset_base: Annotated[int, whole(0, 1)] = 1
     bypass: Flag = False
     max_chunks: Annotated[int, whole(1, 10_000)] = 1
     overlap_percent: Annotated[int, whole(0, 50)] = 10
@@ -82,10 +95,21 @@ class Policy(ToolKeys):
 
     mode: Annotated[PolicyMode, one_of(*PolicyMode)] = PolicyMode.ENFORCE
 
+    def __hash__(self) -> int:
+        """Without `tool_names`, which has no hash."""
+        return hash((self.mode, self.on_oversize, self.max_bytes, self.max_chars, self.max_tokens))
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """One result against its session. `measure` may still be growing: rules fire for good once they fire."""
+    """One result against its session. `measure` may still be growing: rules fire for good once they fire.
+    `rows` are those of the whole result: lines, without an empty one at the end."""
 
     measure: Measure
     budget: Budget
+    rows: int = 0
+
+
+def has_too_many_rows(facts: Facts, policy: Policy) -> bool:
+    """True if the count of rows alone rejects the result, whatever outcome the policy names."""
+    return 0 < policy.reject_rows < facts.rows

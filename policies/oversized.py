@@ -8,13 +8,17 @@ from typing import NamedTuple
 from domain.decisions import Trigger
 from domain.handles import Handle
 from domain.results import Measure, ToolResult
-from policies.facts import Facts, Policy
+from policies.facts import Facts, Policy, has_too_many_rows
+
+_SHARE = 0.9
+"""Of a cap in characters or tokens, turned into bytes by the text's own average: its ends may differ."""
 
 
 class Unit(StrEnum):
     TOKENS = "tokens"
     BYTES = "bytes"
     CHARS = "characters"
+    ROWS = "rows"
 
 
 class Breach(NamedTuple):
@@ -39,8 +43,10 @@ class Ends(NamedTuple):
 class Oversized:
     """`measure` is the whole result's. `shown` is that of the text which was judged: the result as its view
     caps leave it, the same where there are none; `head` and `tail` are that text's, perhaps cut within a
-    character. `handle` names the whole where it is kept. `structure` and `outline` are those of
-    content/outline.py where they were asked for: a process apart parses source, so a rule may not ask."""
+    character. `handle` names the whole where it is kept, and `path` its file where the agent can read it.
+    `structure` and `outline` are those of content/outline where they were asked for: they take too long for a
+    rule. A cap in tokens becomes bytes by the text's average; `squeeze` is the share of them that is used.
+    """
 
     result: ToolResult
     measure: Measure
@@ -52,15 +58,19 @@ class Oversized:
     handle: Handle | None
     structure: Sequence[str] = ()
     outline: str = ""
+    path: str | None = None
+    squeeze: float = 1.0
 
 
 def breach_of(trigger: Trigger, facts: Facts, policy: Policy) -> Breach:
-    """What decided, in its own unit; of several size caps the one in tokens, then bytes."""
+    """What decided, in its own unit; of several size caps the one in rows, then tokens, then bytes."""
     measure, budget = facts.measure, facts.budget
     if trigger is Trigger.RESERVE_FAILED:
         return Breach(measure.tokens, budget.remaining_tokens, Unit.TOKENS)
     if trigger is Trigger.TOKEN_BUDGET:
         return Breach(measure.tokens, max(0, budget.limit_tokens - budget.used_tokens), Unit.TOKENS)
+    if has_too_many_rows(facts, policy):
+        return Breach(facts.rows, policy.reject_rows, Unit.ROWS)
     if 0 < policy.max_tokens < measure.tokens:
         return Breach(measure.tokens, policy.max_tokens, Unit.TOKENS)
     if 0 < policy.max_bytes < measure.bytes:
@@ -68,9 +78,31 @@ def breach_of(trigger: Trigger, facts: Facts, policy: Policy) -> Breach:
     return Breach(measure.chars, policy.max_chars, Unit.CHARS)
 
 
-def whereabouts(handle: Handle | None) -> str:
-    """How to reach what is not shown: the last lines of every text but the handle message, which says it in
-    its own words. Nothing where nothing is kept."""
+def called(tool: str, policy: Policy) -> str:
+    """What the model knows a tool by."""
+    return policy.tool_names.get(tool, tool)
+
+
+def whereabouts(handle: Handle | None, policy: Policy) -> str:
+    """The last lines of every text but the handle message: how to reach what is not shown. "" where nothing
+    is kept."""
     if handle is None:
         return ""
-    return f'\n\nThe whole result is kept: tool_output(handle = "{handle}", extract = "what to extract").'
+    tool = called("tool_output", policy)
+    return f'\n\nThe whole result is kept: {tool}(handle = "{handle}", extract = "what to extract").'
+
+
+def room_bytes(measure: Measure, policy: Policy, squeeze: float = 1.0) -> int:
+    """Bytes that satisfy every size cap in force: exact for a cap in bytes, by the text's average for one in
+    characters or tokens. 0 if there is no cap."""
+    rooms = [policy.max_bytes] if policy.max_bytes else []
+    if policy.max_chars:
+        uniform = measure.bytes == measure.chars
+        rooms.append(policy.max_chars if uniform else _scaled(policy.max_chars, measure.bytes, measure.chars))
+    if policy.max_tokens:
+        rooms.append(int(squeeze * _scaled(policy.max_tokens, measure.bytes, measure.tokens)))
+    return min(rooms, default=0)
+
+
+def _scaled(most: int, size: int, count: int) -> int:
+    return int(most * size / max(count, 1) * _SHARE)

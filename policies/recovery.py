@@ -7,51 +7,62 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from domain.results import Measure
-from policies.arguments import first_row, name_of
-from policies.oversized import Oversized
+from policies.arguments import command_of, first_row, name_of
+from policies.facts import Policy
+from policies.oversized import Oversized, called
 from policies.tool_kinds import ToolKind, kind_of
 
 _STRUCTURE_CHARS = 1500
 _LINES = 50
 _NAMED = re.compile(r"([^\W\d]\w*) \(line \d+\)$")
+_COMPOSED = re.compile(r"[;&|<>]")
 
 
 class _Seen(NamedTuple):
     """`name` is that of the file or page, None if the arguments do not say; `first_line` is where the result
-    begins in it, `next_line` the first that is not shown whole; `symbol` is something that it defines."""
+    begins in it, `next_line` the first that is not shown whole; `symbol` is something that it defines.
+    `command` is what a shell ran; `path` is a file that holds the result."""
 
     tool: str
+    policy: Policy
     name: str | None
     measure: Measure
     first_line: int
     next_line: int
     shown_bytes: int
     symbol: str
+    command: str | None
+    path: str | None
 
 
-def recovery(oversized: Oversized, head: str, room: int) -> str:
-    """`head` is what is shown above it. The structure takes no more characters than were cut (`room`), so
-    that the text does not grow by it."""
-    result, measure = oversized.result, oversized.measure
+def recovery(oversized: Oversized, head: str, room: int, *, has_commands: bool) -> str:
+    """`head` is what is shown above it. The structure makes the text no longer than `room` characters, and is
+    left out where that is too little."""
+    result, measure, policy = oversized.result, oversized.measure, oversized.policy
     kind = kind_of(result.tool_name, result.tool_kind)
     name = name_of(result)
-    first = first_row(result)
+    first = first_row(result, policy.offset_base)
     lines = list(oversized.structure)
     if lines and len(oversized.head) < oversized.shown.bytes:
         lines.insert(0, f"  - in the first {len(oversized.head)} bytes:")
     seen = _Seen(
         tool=result.tool_name,
+        policy=policy,
         name=name,
         measure=measure,
         first_line=first,
         next_line=first + head.count("\n"),
         shown_bytes=len(head.encode()),
         symbol=_symbol(lines),
+        command=command_of(result),
+        path=oversized.path,
     )
     top = (
         "--- Recovery Options ---\n"
         f"File: {name or result.tool_name} | {measure.lines} lines, {measure.chars:,} chars\n"
     )
+    if not has_commands:
+        return top + _fitting(lines, min(_STRUCTURE_CHARS, room - len(top)))
     commands = "\nCommands:\n" + "\n".join(f"  • {command}" for command in _COMMANDS[kind](seen))
     return top + _fitting(lines, min(_STRUCTURE_CHARS, room - len(top) - len(commands))) + commands
 
@@ -77,56 +88,77 @@ def _fitting(lines: list[str], room: int) -> str:
     return "\nStructure:\n" + "\n".join(kept) + "\n"
 
 
-def _call(tool: str, **arguments: str) -> str:
+def _call(seen: _Seen, tool: str, **arguments: str) -> str:
     given = ", ".join(f"{name}={json.dumps(text, ensure_ascii=False)}" for name, text in arguments.items())
-    return f"{tool}({given})"
+    return f"{called(tool, seen.policy)}({given})"
 
 
 def _file(seen: _Seen) -> Iterator[str]:
-    name = seen.name or "<path>"
-    yield _call("grep_content", pattern=seen.symbol, path=name)
-    quoted = shlex.quote(seen.name) if seen.name else name
-    following = seen.next_line
+    quoted = shlex.quote(seen.name) if seen.name else "<path>"
+    yield _call(seen, "grep_content", pattern=seen.symbol, path=seen.name or "<path>")
+    yield from _parts(seen, quoted, seen.first_line)
+
+
+def _parts(seen: _Seen, quoted: str, first_line: int) -> Iterator[str]:
+    """Commands that show parts of a file, in which the result begins with `first_line`."""
+    following = first_line + seen.next_line - seen.first_line
     if seen.measure.lines < _LINES:
         # Few, and so long ones: ranges of lines alone would not help.
-        span = f"{seen.first_line},{seen.first_line + _LINES - 1}p"
+        span = f"{first_line},{first_line + _LINES - 1}p"
         following_bytes = f"sed -n '{span}' {quoted} | tail -c +{seen.shown_bytes + 1} | head -c 2000"
-        yield _call("shell", command=following_bytes) + "  # Next 2000 bytes"
-        yield _call("shell", command=f"tail -c 2000 {quoted}") + "  # Last 2000 bytes"
+        yield _call(seen, "shell", command=following_bytes) + "  # Next 2000 bytes"
+        yield _call(seen, "shell", command=f"tail -c 2000 {quoted}") + "  # Last 2000 bytes"
         return
-    yield _call("shell", command=f"sed -n '1,{_LINES}p' {quoted}") + f"  # First {_LINES} lines"
+    yield _call(seen, "shell", command=f"sed -n '1,{_LINES}p' {quoted}") + f"  # First {_LINES} lines"
     if following > 1:
         span = f"{following},{following + _LINES - 1}p"
-        yield _call("shell", command=f"sed -n '{span}' {quoted}") + "  # Next lines"
-    yield _call("shell", command=f"tail -n {_LINES} {quoted}") + f"  # Last {_LINES} lines"
+        yield _call(seen, "shell", command=f"sed -n '{span}' {quoted}") + "  # Next lines"
+    yield _call(seen, "shell", command=f"tail -n {_LINES} {quoted}") + f"  # Last {_LINES} lines"
 
 
 def _grep(seen: _Seen) -> Iterator[str]:
-    yield _call("grep_content", pattern="<more specific pattern>", path=seen.name or ".")
-    yield _call("grep_content", pattern="<pattern>", path="<one of the files above>")
+    yield _call(seen, "grep_content", pattern="<more specific pattern>", path=seen.name or ".")
+    yield _call(seen, "grep_content", pattern="<pattern>", path="<one of the files above>")
 
 
 def _shell(seen: _Seen) -> Iterator[str]:
+    if seen.path is not None:
+        quoted = shlex.quote(seen.path)
+        yield from _parts(seen, quoted, 1)
+        yield _call(seen, "shell", command=f"grep -n '<pattern>' {quoted}") + "  # The output is stored there"
+        return
+    ran = _runnable(seen.command)
     last = seen.next_line + _LINES - 1
-    yield _call("shell", command=f"<command> | head -n {_LINES}") + f"  # First {_LINES} lines"
-    yield _call("shell", command=f"<command> | tail -n {_LINES}") + f"  # Last {_LINES} lines"
-    yield _call("shell", command=f"<command> | sed -n '{seen.next_line},{last}p'") + "  # Next lines"
-    yield _call("shell", command="<command> | grep -n '<pattern>'")
+    yield _call(seen, "shell", command=f"{ran} | head -n {_LINES}") + f"  # First {_LINES} lines"
+    yield _call(seen, "shell", command=f"{ran} | tail -n {_LINES}") + f"  # Last {_LINES} lines"
+    yield _call(seen, "shell", command=f"{ran} | sed -n '{seen.next_line},{last}p'") + "  # Next lines"
+    yield _call(seen, "shell", command=f"{ran} | grep -n '<pattern>'")
+
+
+def _runnable(command: str | None) -> str:
+    """The command as a part of a pipeline; `<command>` where that is not known, or would change it."""
+    try:
+        words = shlex.split(command or "")
+    except ValueError:
+        words = []
+    if command is None or not words or "#" in command or "<<" in command:
+        return "<command>"
+    return f"({command})" if _COMPOSED.search(command) else command
 
 
 def _web_search(seen: _Seen) -> Iterator[str]:
-    yield _call("web_search", query="<more specific query>")
-    yield _call("web_fetch", url="<a URL from the results>")
+    yield _call(seen, "web_search", query="<more specific query>")
+    yield _call(seen, "web_fetch", url="<a URL from the results>")
 
 
 def _web_fetch(seen: _Seen) -> Iterator[str]:
-    yield _call("web_fetch", url=seen.name or "<URL>", save_to="page.txt")
-    yield _call("grep_content", pattern="<pattern>", path="page.txt") + "  # Then search it"
+    yield _call(seen, "web_fetch", url=seen.name or "<URL>", save_to="page.txt")
+    yield _call(seen, "grep_content", pattern="<pattern>", path="page.txt") + "  # Then search it"
 
 
 def _glob(seen: _Seen) -> Iterator[str]:
-    yield _call("glob_files", pattern="<directory>/**/*") + "  # One directory"
-    yield _call("glob_files", pattern="**/*.<extension>") + "  # One extension"
+    yield _call(seen, "glob_files", pattern="<directory>/**/*") + "  # One directory"
+    yield _call(seen, "glob_files", pattern="**/*.<extension>") + "  # One extension"
 
 
 def _other(seen: _Seen) -> Iterator[str]:

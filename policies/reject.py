@@ -1,8 +1,11 @@
 """reject: an error that says what to do instead; no partial data."""
 
-from domain.results import Measure
+import shlex
+
+from domain.results import Measure, ToolResult
+from policies.arguments import is_paginated, limit_of
 from policies.facts import Policy
-from policies.oversized import Breach, Ends, Oversized, whereabouts
+from policies.oversized import Breach, Ends, Oversized, called, whereabouts
 from policies.tool_kinds import ToolKind, kind_of
 
 _NOUNS = {
@@ -14,14 +17,22 @@ _NOUNS = {
 }
 
 _SUGGESTIONS = {
-    ToolKind.FILE: "Use offset and limit to read a part of it, or grep_content to search it.",
+    ToolKind.FILE: "Use offset and limit to read a part of it, or {grep} to search it.",
     ToolKind.SHELL: "Pipe it through head, tail or grep, or redirect it to a file and read parts of that.",
     ToolKind.GREP: "Use a more specific pattern, name files or directories, or set max_results.",
     ToolKind.GLOB: "Use a narrower pattern: a directory, or an extension; or set max_results.",
     ToolKind.WEB_SEARCH: "Use a more specific query, set max_results, or fetch one of the pages.",
-    ToolKind.WEB_FETCH: "Fetch it with save_to and search that file with grep_content, or read parts of it.",
+    ToolKind.WEB_FETCH: "Fetch it with save_to and search that file with {grep}, or read parts of it.",
     ToolKind.OTHER: "Ask for less: narrow the request, or page through it with offset and limit.",
 }
+_PAGINATED = {
+    ToolKind.FILE: "Read less at once: a smaller limit{limit}, or {grep} to search it.",
+    ToolKind.OTHER: "Ask for less at once: a smaller limit{limit}, or a narrower request.",
+}
+_STORED = "Use head, tail or grep on {path}: the output is stored there, and the command need not run again."
+
+_SHARE = 0.9
+"""Of the limit that would just fit: lines differ in length."""
 
 
 def ends(measure: Measure, policy: Policy) -> Ends:
@@ -29,15 +40,30 @@ def ends(measure: Measure, policy: Policy) -> Ends:
 
 
 def text(oversized: Oversized) -> str | None:
-    result = oversized.result
-    return refusal(result.tool_name, oversized.breach, result.tool_kind) + whereabouts(oversized.handle)
+    breach, policy = oversized.breach, oversized.policy
+    refused = refusal(oversized.result, breach, policy, oversized.path)
+    return refused + whereabouts(oversized.handle, policy)
 
 
-def refusal(tool_name: str, breach: Breach, tool_kind: str | None = None) -> str:
-    """In the unit that decided, and what to do instead."""
-    kind, unit = kind_of(tool_name, tool_kind), breach.unit
+def refusal(result: ToolResult, breach: Breach, policy: Policy, path: str | None = None) -> str:
+    """In the unit that decided, and what to do instead. `path` is a file that holds the result."""
+    kind, unit = kind_of(result.tool_name, result.tool_kind), breach.unit
     noun = _NOUNS.get(kind, "Tool output")
     return (
         f"Error: {noun} (~{breach.size} {unit}) exceeds maximum allowed {unit} ({breach.allowed}).\n"
-        f"{_SUGGESTIONS[kind]}"
+        f"{policy.suggestion or _suggestion(result, kind, breach, policy, path)}"
     )
+
+
+def _suggestion(result: ToolResult, kind: ToolKind, breach: Breach, policy: Policy, path: str | None) -> str:
+    if kind is ToolKind.SHELL and path is not None:
+        return _STORED.format(path=shlex.quote(path))
+    named = _PAGINATED.get(kind, _SUGGESTIONS[kind]) if is_paginated(result) else _SUGGESTIONS[kind]
+    return named.format(grep=called("grep_content", policy), limit=_smaller(result, breach))
+
+
+def _smaller(result: ToolResult, breach: Breach) -> str:
+    """The limit that would fit, where the arguments have one."""
+    limit = limit_of(result)
+    fitting = 0 if limit is None else int(limit * breach.allowed / max(breach.size, 1) * _SHARE)
+    return f" (about {fitting})" if fitting > 0 else ""

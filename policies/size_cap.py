@@ -3,11 +3,11 @@
 from domain.decisions import OutcomeKind
 from domain.results import Measure
 from policies import cap
-from policies.facts import Facts, Policy
+from policies.facts import Facts, Policy, has_too_many_rows
 
 
 def fires(facts: Facts, policy: Policy) -> bool:
-    return exceeds(facts.measure, policy)
+    return exceeds(facts.measure, policy) or has_too_many_rows(facts, policy)
 
 
 def exceeds(measure: Measure, policy: Policy) -> bool:

@@ -4,14 +4,14 @@ from content.preview import Preview, preview
 from domain.handles import Handle
 from domain.results import Measure
 from policies.facts import Policy
-from policies.oversized import Ends, Oversized
+from policies.oversized import Ends, Oversized, called
 
 _PREVIEWED_BYTES = 1 << 16
 """How much of the head a preview looks at."""
 
 _MESSAGE = (
     "Tool output is too large ({bytes} bytes, {lines} lines, {tokens} tokens).\n"
-    'Call tool_output(handle = "{handle}", extract = "what to extract").\n'
+    'Call {tool}(handle = "{handle}", extract = "what to extract").\n'
     "The handle is a relative path under the tool_output root.\n"
     "Provide precise and detailed instructions in `extract` about what you are looking for."
 )
@@ -27,7 +27,7 @@ def ends(measure: Measure, policy: Policy) -> Ends:
 def text(oversized: Oversized) -> str | None:
     """The handle message, exact; a preview follows after a blank line."""
     assert oversized.handle is not None
-    message = handle_message(oversized.handle, oversized.measure)
+    message = handle_message(oversized.handle, oversized.measure, called("tool_output", oversized.policy))
     policy, size = oversized.policy, oversized.measure.bytes
     shown = oversized.outline or preview(
         policy.preview, oversized.head, oversized.tail, size, policy.preview_bytes
@@ -35,5 +35,7 @@ def text(oversized: Oversized) -> str | None:
     return f"{message}\n\n{shown}" if shown else message
 
 
-def handle_message(handle: Handle, measure: Measure) -> str:
-    return _MESSAGE.format(bytes=measure.bytes, lines=measure.lines, tokens=measure.tokens, handle=handle)
+def handle_message(handle: Handle, measure: Measure, tool: str) -> str:
+    return _MESSAGE.format(
+        bytes=measure.bytes, lines=measure.lines, tokens=measure.tokens, handle=handle, tool=tool
+    )

@@ -2,11 +2,14 @@
 
 from domain.results import Measure
 from policies.facts import Policy
-from policies.oversized import Ends, Oversized, whereabouts
+from policies.oversized import Ends, Oversized, room_bytes, whereabouts
 from policies.recovery import recovery
 
 _LOOKED_AT = 1 << 18
 """How much of the head is looked at for its structure."""
+
+_TRIES = 8
+"""How often the head is shortened until the text is within its caps: each takes off what is too much."""
 
 
 def ends(measure: Measure, policy: Policy) -> Ends:
@@ -14,18 +17,58 @@ def ends(measure: Measure, policy: Policy) -> Ends:
 
 
 def text(oversized: Oversized) -> str | None:
-    """None where the head is all of it."""
+    """At most as large as every size cap in force: first the structure gets shorter, then the head, at last
+    the commands go. None where the head is all of it, or where no text is within the caps."""
     head = _head(oversized.head, oversized.policy.head_chars)
-    missing = oversized.shown.chars - len(head)
-    if missing <= 0:
+    if oversized.shown.chars <= len(head):
         return None
-    cut = f"{head}\n\n[... {missing} characters truncated ...]\n\n"
-    below = whereabouts(oversized.handle)
-    return cut + recovery(oversized, head, missing - len(below)) + below
+    for has_commands, least in ((True, len(head) // 4), (False, 0)):
+        kept = head
+        for _ in range(_TRIES):
+            made = _composed(oversized, kept, has_commands=has_commands)
+            excess = _excess_chars(made, oversized)
+            if excess == 0:
+                return made
+            if len(kept) <= least:
+                break
+            kept = _shortened(kept, max(least, len(kept) - excess))
+    return None
+
+
+def _composed(oversized: Oversized, head: str, *, has_commands: bool) -> str:
+    missing = oversized.shown.chars - len(head)
+    above = f"{head}\n\n[... {missing} characters truncated ...]\n\n"
+    below = whereabouts(oversized.handle, oversized.policy)
+    room = min(missing, _room_chars(above, oversized)) - len(below)
+    return above + recovery(oversized, head, room, has_commands=has_commands) + below
+
+
+def _room_chars(above: str, oversized: Oversized) -> int:
+    """What the caps leave below `above`, for text of which most characters are one byte."""
+    most, policy = _most_bytes(oversized), oversized.policy
+    rooms = [most - len(above.encode())] if most else []
+    rooms += [policy.max_chars - len(above)] if policy.max_chars else []
+    return min(rooms, default=oversized.shown.chars)
+
+
+def _most_bytes(oversized: Oversized) -> int:
+    """A cap in characters is held to in characters. 0 if there is no other cap."""
+    policy = oversized.policy.model_copy(update={"max_chars": 0})
+    return room_bytes(oversized.shown, policy, oversized.squeeze)
+
+
+def _excess_chars(made: str, oversized: Oversized) -> int:
+    """How many characters have to go, at least."""
+    most, policy, size = _most_bytes(oversized), oversized.policy, len(made.encode())
+    by_bytes = -(-(size - most) * len(made) // size) if 0 < most < size else 0
+    return max(by_bytes, len(made) - policy.max_chars if policy.max_chars else 0, 0)
 
 
 def _head(data: bytes, chars: int) -> str:
     """The first characters, but no half of a CRLF."""
-    text = data[: 4 * chars + 4].decode("utf-8", "ignore")
-    end = chars - 1 if text[chars - 1 : chars + 1] == "\r\n" else chars
+    return _shortened(data[: 4 * chars + 4].decode("utf-8", "ignore"), chars)
+
+
+def _shortened(text: str, chars: int) -> str:
+    end = chars - 1 if text[max(0, chars - 1) : chars + 1] == "\r\n" else chars
     return text[:end]

@@ -31,7 +31,7 @@ def ends(measure: Measure, policy: Policy) -> Ends:
 
 def text(oversized: Oversized) -> str | None:
     """All that the view shows, for a result that exceeds nothing else."""
-    return oversized.head.decode() + whereabouts(oversized.handle)
+    return oversized.head.decode() + whereabouts(oversized.handle, oversized.policy)
 
 
 class View:
@@ -90,7 +90,7 @@ class View:
             return ""
         if kind_of(self._result.tool_name, self._result.tool_kind) in _MATCHES:
             return f"\n(Showing {shown} of {total} matches.)"
-        first = first_row(self._result)
+        first = first_row(self._result, self._policy.offset_base)
         return f"\n(Showing lines {first}–{first + shown - 1} of {first + total - 1} total)"
 
 

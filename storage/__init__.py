@@ -1,11 +1,13 @@
 """Keeping: one technology a file, chosen by URL scheme."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from domain.errors import ConfigError
+from domain.handles import Handle
 from domain.ports import Clock, Ledger, LedgerBounds, ResultStore
 from storage.accounts import UNBOUNDED
 from storage.disk import DiskStore
@@ -66,6 +68,13 @@ async def open_ledger(
     )
 
 
+def open_outage(changed: Callable[[str | None], None]) -> Outage:
+    """For a store and a ledger in Redis. `changed` gets the reason as an outage begins, None as it ends."""
+    from storage.redis.connection import renew_patience
+
+    return Outage(changed, renew_patience)
+
+
 async def open_spooled_store(
     primary: ResultStore,
     folder: Path,
@@ -105,6 +114,11 @@ async def open_spooled_ledger(
     ledger = SpoolLedger(primary, judge, journal, outage)
     await ledger.restore()
     return ledger
+
+
+def body_path(url: str, tenant: str, handle: Handle) -> str | None:
+    """The file of a stored body. None for stores that keep no plain files."""
+    return str(_path(url) / "tool_output" / tenant / str(handle)) if url.startswith("disk:") else None
 
 
 async def _open_memory(url: str, *, clock: Clock, retention_seconds: float, max_bytes: int) -> ResultStore:

@@ -2,10 +2,12 @@
 
 import itertools
 import os
+import secrets
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar, TypeVarTuple
 
 from domain.errors import ResultExpired
@@ -36,33 +38,33 @@ class DiskStore:
         self._clock = clock
         self._retention_ms = int(retention_seconds * 1000)
         self._threads = Threads(THREADS, "disk")
-        self._numbers = itertools.count()
+        # Names of this start alone: what stands in `drafts` from an earlier one is in no draft's way.
+        self._names = (f"{secrets.token_hex(4)}-{number}" for number in itertools.count())
 
     def draft(self) -> AbstractAsyncContextManager[Draft]:
-        return DiskDraft(self._shelf, self._threads, f"draft-{next(self._numbers)}")
+        return DiskDraft(self._shelf, self._threads, f"draft-{next(self._names)}")
 
     async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
         found = await self._run(self._shelf.find, tenant, handle)
         if found is None:
             return None
         stored, used_ns = found
-        if used_ns <= self._expired_ns() or (stored.tenant, stored.handle) != (tenant, handle):
+        if used_ns <= self._expired_ns():
             return None
         return replace(stored, expires_at=used_ns // _NS + self._retention_ms)
 
     async def read(
         self, stored: StoredResult, start: int = 0, end: int | None = None
     ) -> AsyncIterator[bytes]:
-        fd = await self._run(self._shelf.open_body, stored.tenant, stored.handle)
-        if fd is None:
-            raise ResultExpired("The stored result was deleted or has expired. Call the tool again.")
-        body = _Body(fd)
+        body = _Body(partial(self._shelf.open_body, stored.tenant, stored.handle))
         try:
             position = max(0, start)
             while end is None or position < end:
                 chunk = await self._run(
                     body.read, position, CHUNK if end is None else min(CHUNK, end - position)
                 )
+                if chunk is None:
+                    raise ResultExpired("The stored result was deleted or has expired. Call the tool again.")
                 if not chunk:
                     return
                 yield chunk
@@ -71,9 +73,8 @@ class DiskStore:
             self._threads.detach(body.close)
 
     async def touch(self, stored: StoredResult) -> StoredResult:
-        now = self._clock()
-        touched = await self._run(self._shelf.touch, stored.tenant, stored.handle, now * _NS)
-        return replace(stored, expires_at=now + self._retention_ms) if touched else stored
+        used_ns = await self._run(self._shelf.touch, stored.tenant, stored.handle, self._clock() * _NS)
+        return stored if used_ns is None else replace(stored, expires_at=used_ns // _NS + self._retention_ms)
 
     async def delete(self, tenant: str, handle: Handle) -> bool:
         return await self._run(self._shelf.delete, tenant, handle, self._expired_ns())
@@ -96,9 +97,10 @@ class DiskStore:
 
     async def check(self) -> None:
         self._shelf.quota.check()
-        await self._run(self._probe, f"probe-{next(self._numbers)}")
+        await self._run(self._probe, f"probe-{next(self._names)}")
 
     def _probe(self, name: str) -> None:
+        self._root.check_places()
         files, drafts = self._shelf.files, self._shelf.drafts
         fd = files.create(name, drafts)
         try:
@@ -123,18 +125,27 @@ class DiskStore:
 
 
 class _Body:
-    """An open body. Locked, since a cancelled reader may close it while a thread still reads."""
+    """A body that its first read opens. Locked: a cancelled reader may close it while a thread reads, or
+    before a thread has opened it."""
 
-    def __init__(self, fd: int) -> None:
-        self._fd: int | None = fd
+    def __init__(self, open_body: Callable[[], int | None]) -> None:
+        self._open = open_body
+        self._fd: int | None = None
+        self._is_closed = False
         self._lock = threading.Lock()
 
-    def read(self, offset: int, size: int) -> bytes:
+    def read(self, offset: int, size: int) -> bytes | None:
+        """None if there is no body."""
         with self._lock:
-            return b"" if self._fd is None else os.pread(self._fd, size, offset)
+            if self._is_closed:
+                return b""
+            if self._fd is None and (found := self._open()) is not None:
+                self._fd = found
+            return None if self._fd is None else os.pread(self._fd, size, offset)
 
     def close(self) -> None:
         with self._lock:
+            self._is_closed = True
             fd, self._fd = self._fd, None
             if fd is not None:
                 os.close(fd)

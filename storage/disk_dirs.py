@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from domain.handles import SessionKey, is_name
-from storage.disk_files import Files, open_dir
-from storage.disk_layout import directory_name, is_key, key_of
+from storage.disk_files import Files, open_dir, size_of, unlink
+from storage.disk_layout import directory_name, is_key, key_of, path_of
+from storage.disk_notices import Notices
 
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
@@ -16,21 +17,33 @@ _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 class SessionDirs:
     """`top` is the open `tool_output` directory. Safe from any thread."""
 
-    def __init__(self, files: Files, top: int) -> None:
+    def __init__(self, files: Files, top: int, notices: Notices) -> None:
         self._files = files
         self._top = top
+        self._notices = notices
         self._lock = threading.Lock()
         self._durable: set[SessionKey] = set()
 
     def open(self, key: SessionKey) -> int:
-        """Raises FileNotFoundError where no directory is; a link in its place is none."""
+        """Raises FileNotFoundError if there is no directory of this name; a file or a link in its place is
+        named in a warning."""
         if not is_key(key):
-            raise FileNotFoundError(errno.ENOENT, "not a name of ours")
-        tenant = _open_or_gone(key.tenant, self._top)
+            raise FileNotFoundError(errno.ENOENT, "not the name of a session")
+        tenant = self._open(key.tenant, self._top, f"tool_output/{key.tenant}")
         try:
-            return _open_or_gone(directory_name(key), tenant)
+            return self._open(directory_name(key), tenant, path_of(key))
         finally:
             os.close(tenant)
+
+    def _open(self, name: str, parent: int, path: str) -> int:
+        try:
+            return open_dir(name, parent)
+        except OSError as error:
+            if error.errno in (errno.ENOTDIR, errno.ELOOP):
+                self._notices.warn(path, "is not a directory: nothing can be stored there. Move it away.")
+            if error.errno in _GONE:
+                raise FileNotFoundError(errno.ENOENT, "no such directory") from None
+            raise
 
     @contextmanager
     def opened(self, key: SessionKey) -> Iterator[int]:
@@ -60,7 +73,7 @@ class SessionDirs:
         self._files.sync(parent)
 
     def forget(self, key: SessionKey) -> None:
-        """Someone took the directory away: the next `make` makes it anew."""
+        """The directory is gone: the next `make` creates it again."""
         with self._lock:
             self._durable.discard(key)
 
@@ -80,25 +93,31 @@ class SessionDirs:
             finally:
                 os.close(tenant)
 
+    def remove_file_in_place_of(self, key: SessionKey) -> None:
+        """Deletes a regular file that has the name of the session's directory."""
+        with suppress(FileNotFoundError):
+            tenant = self._open(key.tenant, self._top, f"tool_output/{key.tenant}")
+            try:
+                if size_of(directory_name(key), tenant) is not None:
+                    unlink(directory_name(key), tenant)
+            finally:
+                os.close(tenant)
+
     def all(self) -> list[SessionKey]:
+        """A tenant's directory that cannot be listed is named in a warning, and left out."""
         return [key for name in os.listdir(self._top) if is_name(name) for key in self._of(name)]
 
     def _of(self, tenant: str) -> list[SessionKey]:
+        path = f"tool_output/{tenant}"
         try:
-            directory = _open_or_gone(tenant, self._top)
+            directory = self._open(tenant, self._top, path)
         except FileNotFoundError:
+            return []
+        except OSError as error:
+            self._notices.warn(path, f"cannot be opened: {error.strerror}.")
             return []
         try:
             found = [key_of(tenant, name) for name in os.listdir(directory)]
         finally:
             os.close(directory)
         return [key for key in found if key is not None]
-
-
-def _open_or_gone(name: str, parent: int) -> int:
-    try:
-        return open_dir(name, parent)
-    except OSError as error:
-        if error.errno in _GONE:
-            raise FileNotFoundError(errno.ENOENT, "no such directory") from None
-        raise

@@ -82,6 +82,23 @@ def unlink(name: str, parent: int) -> None:
         os.unlink(name, dir_fd=parent)
 
 
+def remove(name: str, parent: int) -> bool:
+    """Deletes a file, or an empty directory that is in its place; True, too, if it is gone already. False if
+    it is a directory with something in it."""
+    try:
+        unlink(name, parent)
+    except (IsADirectoryError, PermissionError):
+        if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+            raise
+        try:
+            os.rmdir(name, dir_fd=parent)
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                return False
+            raise
+    return True
+
+
 def write_all(files: Files, fd: int, data: bytes) -> None:
     # A full disk first writes less than it was given, and only then raises.
     view = memoryview(data)

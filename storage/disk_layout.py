@@ -7,6 +7,7 @@
 """
 
 import os
+import zlib
 from dataclasses import dataclass
 
 import msgspec
@@ -15,6 +16,13 @@ from domain.errors import InvalidField, ResultNotFound
 from domain.handles import Handle, SessionKey, is_name, parse_handle
 from domain.results import StoredResult
 from storage.disk_files import open_file
+
+MAX_INFO_BYTES = 8 << 20
+"""More than any info can have: 1 MiB of tool_arguments, each byte of them escaped as six."""
+
+
+class DamagedInfo(ValueError):
+    """The file is no info, or not the whole of one. The message says what is wrong, and quotes nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,27 +33,50 @@ class Info:
     stored: StoredResult
 
 
-_encode_info = msgspec.json.Encoder().encode
-_decode_info = msgspec.json.Decoder(Info).decode
+_CHECKSUM_BYTES = len(b'{"crc32":"00000000",')
+_encode_json = msgspec.json.Encoder().encode
+_decode_json = msgspec.json.Decoder(Info).decode
 
 
 def encode_info(info: Info) -> bytes:
+    """Raises InvalidField for text that is not valid Unicode."""
     try:
-        return _encode_info(info)
+        line = _encode_json(info)
     except UnicodeEncodeError:
-        raise InvalidField("tool_name or tool_arguments is not valid Unicode. Mend it.") from None
+        raise InvalidField("tool_name or tool_arguments is not valid Unicode. Send valid Unicode.") from None
+    return _checksum(line) + line[1:]
 
 
-def read_info(name: str, directory: int) -> tuple[Info | None, int]:
-    """With its last use in Unix ns; None for what is not an info of ours. Raises FileNotFoundError."""
-    fd = open_file(name, directory)
+def decode_info(data: bytes) -> Info:
+    """Raises DamagedInfo."""
+    line = b"{" + data[_CHECKSUM_BYTES:]
+    if data[:_CHECKSUM_BYTES] != _checksum(line):
+        raise DamagedInfo("its checksum does not match")
+    try:
+        return _decode_json(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise DamagedInfo("it does not hold what an info file holds") from None
+
+
+def read_info(tenant: str, handle: Handle, directory: int) -> tuple[Info, int]:
+    """With its last use in Unix ns. Raises FileNotFoundError, also for what is not a regular file, and
+    DamagedInfo."""
+    fd = open_file(info_name(handle), directory)
     try:
         found = os.fstat(fd)
-        return _decode_info(os.read(fd, found.st_size)), found.st_mtime_ns
-    except msgspec.DecodeError:
-        return None, 0
+        if found.st_size > MAX_INFO_BYTES:
+            raise DamagedInfo("it is larger than any info file")
+        info = decode_info(os.read(fd, found.st_size))
     finally:
         os.close(fd)
+    if (info.stored.tenant, info.stored.handle) != (tenant, handle):
+        raise DamagedInfo("it belongs to another result")
+    return info, found.st_mtime_ns
+
+
+def _checksum(line: bytes) -> bytes:
+    """What an info file begins with, in the place of the brace that opens `line`."""
+    return b'{"crc32":"%08x",' % zlib.crc32(line)
 
 
 def body_name(handle: Handle) -> str:
@@ -58,6 +89,11 @@ def info_name(handle: Handle) -> str:
 
 def directory_name(key: SessionKey) -> str:
     return f"session-{key.session_id}"
+
+
+def path_of(key: SessionKey, name: str = "") -> str:
+    """Relative to the root, for messages."""
+    return "/".join(part for part in ("tool_output", key.tenant, directory_name(key), name) if part)
 
 
 def is_key(key: SessionKey) -> bool:

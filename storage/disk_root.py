@@ -5,10 +5,13 @@ import os
 from pathlib import Path
 
 from domain.errors import ConfigError
-from storage.disk_files import Files, open_dir, unlink
+from storage.disk_files import Files, open_dir, remove
 from storage.disk_shelf import Shelf
+from storage.in_place import InPlace
 from storage.locks import make_directories, take_lock
 from storage.quota import Quota
+
+_NAMES = ("tool_output", "drafts", "lock")
 
 
 class Root:
@@ -24,11 +27,15 @@ class Root:
             top = self._hold(_own_dir(files, "tool_output", root))
             drafts = self._hold(_own_dir(files, "drafts", root))
             files.sync(root)
-            self.shelf = Shelf(files, top, drafts, Quota(max_bytes))
+            outer = InPlace(path, "The storage directory")
+            inner = {name: InPlace(path / name, f"{name} in the storage directory") for name in _NAMES}
+            self._places = [outer, *inner.values()]
+            self.shelf = Shelf(files, top, inner["tool_output"], drafts, Quota(max_bytes))
             self._tidy()
         except OSError as error:
             self.close()
-            raise ConfigError(f"{path} cannot be used to store results: {error.strerror}.") from error
+            at = path if error.filename is None else path / os.fsdecode(error.filename)
+            raise ConfigError(f"{at} cannot be used to store results: {error.strerror}.") from error
         except ConfigError:
             self.close()
             raise
@@ -38,11 +45,26 @@ class Root:
         return fd
 
     def _tidy(self) -> None:
-        """After a crash: strays go. What has expired waits for the first sweep."""
+        """Deletes what a crash left behind. What has expired waits for the first sweep."""
         for name in os.listdir(self.shelf.drafts):
-            unlink(name, self.shelf.drafts)
+            self._remove_draft(name)
         for key in self.shelf.dirs.all():
             self.shelf.quota.used += self.shelf.tidy(key, expired_ns=-1)[1]
+
+    def _remove_draft(self, name: str) -> None:
+        """What cannot be deleted is named in a warning: it is in the way of no draft."""
+        path, reason = f"drafts/{name}", "is a directory that is not empty"
+        try:
+            if remove(name, self.shelf.drafts):
+                return
+        except OSError as error:
+            reason = f"cannot be deleted: {error.strerror}"
+        self.shelf.notices.warn(path, f"{reason}. Delete it by hand.")
+
+    def check_places(self) -> None:
+        """Raises StoreUnavailable if a directory that is open was deleted or replaced by a person."""
+        for place in self._places:
+            place.check()
 
     def close(self) -> None:
         while self._fds:

@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol, TypeVar, cast
 
@@ -39,12 +40,16 @@ class _Waiting:
 
 
 class GroupCommit:
-    """The one writer of a database: its own thread, its own connection."""
+    """The one writer of a database: its own thread, its own connection. `guard` is called before each commit;
+    a StorageError that it raises is raised to every caller, with nothing written."""
 
-    def __init__(self, connection: sqlite3.Connection, state: State) -> None:
+    def __init__(self, connection: sqlite3.Connection, state: State, guard: Callable[[], None]) -> None:
         self._connection = connection
         self._state = state
+        self._guard = guard
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="ledger-write")
+        # The thread starts here: where there is no room for it, the service does not start.
+        self._executor.submit(_do_nothing)
         self._waiting: list[_Waiting] = []
         self._batch: list[_Waiting] = []
         self._is_running = False
@@ -62,7 +67,9 @@ class GroupCommit:
 
     async def close(self) -> None:
         """Commits what waits, then closes the connection."""
-        await self.run(lambda connection: None)
+        # What cannot be committed was told to its callers.
+        with suppress(StorageError):
+            await self.run(lambda connection: None)
         await asyncio.get_running_loop().run_in_executor(self._executor, self._connection.close)
         self._executor.shutdown()
 
@@ -104,6 +111,8 @@ class GroupCommit:
             return [unkeepable()]
         except sqlite3.Error as error:
             return [translated(error) for _ in changes]
+        except StorageError as error:
+            return [StoreUnavailable(error.detail) for _ in changes]
 
     def _transaction(self, changes: list[Change]) -> list[object]:
         connection = self._connection
@@ -111,6 +120,7 @@ class GroupCommit:
             connection.execute("BEGIN IMMEDIATE")
             outcomes = [_outcome(change, connection) for change in changes]
             self._state.write(connection)
+            self._guard()
             connection.execute("COMMIT")
             self._state.commit()
         finally:
@@ -118,6 +128,10 @@ class GroupCommit:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
         return outcomes
+
+
+def _do_nothing() -> None:
+    pass
 
 
 def _outcome(change: Change, connection: sqlite3.Connection) -> object:

@@ -43,7 +43,8 @@ class MemoryStore:
         before = session.get(stored.handle)
         if before is not None:
             self._quota.give(len(before.body))
-        session[stored.handle] = _Kept(stored, body, stored.stored_at)
+        used_at = stored.stored_at if before is None else max(stored.stored_at, before.used_at)
+        session[stored.handle] = _Kept(stored, body, used_at)
 
     def _alive(self, tenant: str, handle: Handle) -> _Kept | None:
         kept = self._sessions.get(SessionKey(tenant, handle.session_id), {}).get(handle)
@@ -80,7 +81,7 @@ class MemoryStore:
         kept = self._sessions.get(stored.key, {}).get(stored.handle)
         if kept is None:
             return stored
-        kept.used_at = self._clock()
+        kept.used_at = max(kept.used_at, self._clock())
         return replace(stored, expires_at=kept.used_at + self._retention_ms)
 
     async def delete(self, tenant: str, handle: Handle) -> bool:

@@ -18,6 +18,7 @@ from storage import accounts, cursors
 from storage import sqlite_rows as rows
 from storage import sqlite_sweep as sweeping
 from storage.group_commit import UNKEEPABLE, GroupCommit, translated, unkeepable
+from storage.in_place import InPlace
 from storage.sqlite_schema import open_database
 from storage.sqlite_state import SqliteState
 from storage.threads import Threads
@@ -47,7 +48,10 @@ class SqliteLedger:
         self._lock = database.lock
         usages = {tenant: LedgerUsage(*found) for tenant, *found in database.writer.execute(rows.USAGES)}
         self._state = SqliteState(bounds, usages)
-        self._writer = GroupCommit(database.writer, self._state)
+        # Without its -wal file the database lacks what was committed since the last checkpoint.
+        files = [path, path.with_name(f"{path.name}-wal")]
+        self._places = [InPlace(one, f"The ledger's file {one.name}") for one in files]
+        self._writer = GroupCommit(database.writer, self._state, self._check_places)
         self._by_key = database.by_key
         self._long = database.long
         self._threads = Threads(1, "ledger-read")
@@ -217,6 +221,10 @@ class SqliteLedger:
         # The writer last: the last one to close empties the -wal file.
         await self._writer.close()
         os.close(self._lock)
+
+    def _check_places(self) -> None:
+        for place in self._places:
+            place.check()
 
     def _read_now(self, connection: sqlite3.Connection, key: SessionKey) -> Session | None:
         return self._state.committed(key) or rows.read_session(connection, key)

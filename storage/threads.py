@@ -1,9 +1,12 @@
 """Worker threads for blocking calls: one hop a job, and a job once begun is never abandoned half-way."""
 
 import asyncio
+import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar, TypeVarTuple
+
+log = logging.getLogger("spillgate.threads")
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -23,16 +26,21 @@ class Threads:
         return await asyncio.shield(running)
 
     def detach(self, job: Callable[[], object]) -> None:
-        """Runs it some time soon; nobody waits."""
+        """Runs it soon, without a caller that waits. Its error is logged."""
         if self._is_closed:
             job()
         else:
-            self._executor.submit(job)
+            self._executor.submit(job).add_done_callback(_log_error)
 
     async def close(self) -> None:
         """Returns when every job has ended."""
         self._is_closed = True
         await asyncio.to_thread(self._executor.shutdown)
+
+
+def _log_error(done: Future[object]) -> None:
+    if (error := done.exception()) is not None:
+        log.error("a detached job failed", exc_info=error)
 
 
 def _seen(done: asyncio.Future[T]) -> None:

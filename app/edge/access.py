@@ -6,13 +6,12 @@ from collections.abc import Callable
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.access import ApiKeys, check_host, check_origin
-from app.edge.request_body import BodyGate, ClientDisconnected, RequestBody, too_large
-from app.errors import problem, stored_of
+from app.edge.request_body import BodyGate, ClientDisconnected, RequestBody
+from app.errors import Refused, problem, stored_of
 from app.routing import RouteTable
 from app.settings import Settings
 from domain.errors import (
     BadRequest,
-    BodyTooLarge,
     Draining,
     HostNotAllowed,
     InternalError,
@@ -43,7 +42,7 @@ class Access:
         keys: ApiKeys | None,
         draining: Callable[[], bool],
         gate: BodyGate,
-        refused: Callable[[str], None] = lambda code: None,
+        refused: Refused = lambda error, method, path: None,
     ) -> None:
         self._app = app
         self._hosts = settings.hosts
@@ -59,7 +58,8 @@ class Access:
         if scope["type"] != "http":
             await self._pass(scope, receive, send)
             return
-        body = RequestBody(receive, send, self._gate, self._cap)
+        carries_results = self._routes.carries_results(scope["method"], scope["path"])
+        body = RequestBody(receive, send, self._gate, self._cap, carries_results=carries_results)
         try:
             self._admit(scope, body)
             await self._app(scope, body.receive, body.send)
@@ -111,7 +111,7 @@ class Access:
         scope["tenant"] = self._tenant(found.get(b"authorization"), scope["path"])
         scope["request_body"] = body
         if body.has_body:
-            self._check_body(found)
+            _check_body(found, body)
         if self._draining() and self._routes.writes(scope["method"], scope["path"]):
             raise Draining(SHUTTING_DOWN)
 
@@ -133,20 +133,19 @@ class Access:
             raise Unauthorized("This API key is not known.")
         return tenant
 
-    def _check_body(self, found: Headers) -> None:
-        if found.get(b"content-encoding", b"identity").lower() not in (b"identity", b""):
-            raise UnsupportedMedia("Send the body uncompressed: without Content-Encoding.")
-        if found.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
-            raise UnsupportedMedia("Send the body chunked, or with a Content-Length, and not compressed.")
-        length = found.get(b"content-length", b"0")
-        if not length.isdigit() or len(length) > 19:
-            raise BadRequest("Content-Length must be a number of bytes.")
-        if int(length) > self._cap:
-            raise BodyTooLarge(too_large(self._cap))
-
     async def _refuse(self, error: SpillgateError, scope: Scope, body: RequestBody) -> None:
-        self._refused(error.code)
-        path: str = scope["path"]
-        instance = path if path in self._routes.fixed_paths else ""
-        answer = problem(error, instance, stored_of(scope["method"], path))
+        method, path = scope["method"], scope["path"]
+        self._refused(error, method, path)
+        answer = problem(error, self._routes.template(path), stored_of(method, path))
         await answer(scope, body.receive, body.send)
+
+
+def _check_body(found: Headers, body: RequestBody) -> None:
+    if found.get(b"content-encoding", b"identity").lower() not in (b"identity", b""):
+        raise UnsupportedMedia("Send the body uncompressed: without Content-Encoding.")
+    if found.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
+        raise UnsupportedMedia("Send the body chunked, or with a Content-Length, and not compressed.")
+    length = found.get(b"content-length", b"0")
+    if not length.isdigit() or len(length) > 19:
+        raise BadRequest("Content-Length must be a number of bytes.")
+    body.check_size(int(length))

@@ -1,10 +1,10 @@
-"""HTTP/1.1 with deadlines: uvicorn's protocol, and bounds on what a slow or greedy client can hold."""
+"""HTTP/1.1 with bounds: uvicorn's protocol, a deadline for each head and body, and half-closed clients."""
 
 import asyncio
 import fcntl
 import sys
 import termios
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -13,83 +13,64 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.edge.refusals import CROWDED, INVALID, LARGE_HEAD, SLOW_BODY, SLOW_HEAD, Refusal
 from app.edge.request_body import RequestBody
-from app.errors import stored_of
+from app.errors import Refused, stored_of
 
 MAX_CONNECTIONS = 4096
 
 _FRAMING = (b"content-length", b"transfer-encoding")
+_PROBE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class HeadTooLarge(Exception):
     """Ends the parsing of a header block."""
 
 
-class Closer:
-    """A request's transport: closing it does not cut off an answer that the client has yet to read."""
-
-    __slots__ = ("close", "is_closing", "write")
-
-    def __init__(self, protocol: "Protocol") -> None:
-        self.write = protocol.transport.write
-        self.is_closing = protocol.transport.is_closing
-        self.close = protocol.close_gently
-
-
 class Protocol(HttpToolsProtocol):
-    """A connection is read in two phases: the head (between requests, and a header block), then its body.
-    Deadlines are kept by one sweep over all connections, not by a timer a request."""
+    """One connection. Its deadlines are checked by `sweep`, about once a second, not by a timer for each."""
 
     HEAD_SECONDS: ClassVar[float] = 10.0
     BODY_SECONDS: ClassVar[float] = 15.0
+    """A body must bring BODY_PROGRESS bytes within this time."""
     BODY_PROGRESS: ClassVar[int] = 1024
-    # A body that holds bytes of the common pool keeps others out of it: it has to hurry more. A streamed one
-    # that is let go on the way does not.
     HOLDER_PROGRESS: ClassVar[int] = 256 << 10
+    """The same for a body that holds bytes of the common pool: it keeps other requests out of it."""
     READER_SECONDS: ClassVar[float] = 30.0
     LINGER_SECONDS: ClassVar[float] = 2.0
-    LINGER_BYTES: ClassVar[int] = 128 << 20
     MAX_HEAD: ClassVar[int] = 16 << 10
     MAX_TARGET: ClassVar[int] = 8 << 10
     MAX_PIPELINED: ClassVar[int] = 64
+    WRITE_BUFFER: ClassVar[int] = 4 << 10
+    """An answer waits while more than this is unsent."""
+    PROBES: ClassVar[int] = 2
 
     def __init__(
         self,
         *args: Any,
-        refused: Callable[[str], None] = lambda code: None,
+        refused: Refused = lambda error, method, path: None,
         max_connections: int = MAX_CONNECTIONS,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self.max_connections = max_connections
-        self.told = refused
+        self.refused = refused
+        self.since: float | None = self.loop.time()  # None: the client is not waited for
+        self.pending = 0  # bytes since the last complete head or piece of a body
         self.in_body = False
-        self.since: float | None = self.loop.time()  # when this phase last moved; None: nothing is due
-        self.pending = 0  # read, but neither a whole head nor body yet
-        self.body_bytes = 0
-        self.body_mark = 0
-        self.write_mark = 0
-        self.write_since = 0.0
-        self.deaf = False
-        self.lingering = False
-        self.discarded = 0
-        self.framing: list[tuple[bytes, bytes]] = []  # of a body that is still to be read past an upgrade
+        self.body_bytes = self.body_mark = 0
+        self.unsent_mark, self.unsent_since = 0, 0.0
+        self.is_deaf = False  # what still arrives is discarded
+        self.probes = 0  # still to be sent to a half-closed client
+        self.framing: list[tuple[bytes, bytes]] = []  # of a body that follows a declined upgrade
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.closer = Closer(self)
+        transport.set_write_buffer_limits(high=self.WRITE_BUFFER)
         if len(self.connections) > self.max_connections:
-            self._answer(CROWDED, None)
-            transport.close()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        # Or this connection would be garbage that only the collector frees.
-        self.closer.close = self.transport.close
-        super().connection_lost(exc)
+            self.refuse(CROWDED)
 
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
-        if self.deaf:
-            self._discard(len(data))
+        if self.is_deaf:
             return
         if not self.in_body and not self.pending:
             self.since = self.loop.time()
@@ -98,12 +79,14 @@ class Protocol(HttpToolsProtocol):
             self._feed(data)
         except HttpParserError as error:
             self.refuse(LARGE_HEAD if isinstance(error.__context__, HeadTooLarge) else INVALID)
-            return
-        if self.pending > self.MAX_HEAD:
-            # In a body these are chunk extensions or trailers without end.
-            self.refuse(INVALID if self.in_body else LARGE_HEAD)
+        else:
+            if self.pending > self.MAX_HEAD:
+                # In a body these are chunk extensions or trailers without end.
+                self.refuse(INVALID if self.in_body else LARGE_HEAD)
 
     def _feed(self, data: bytes) -> None:
+        """The parser treats what follows an `Upgrade` (Java's client asks for h2c) as another protocol. A new
+        parser gets a head with the same framing, and so reads the body."""
         while data:
             try:
                 self.parser.feed_data(data)
@@ -111,15 +94,10 @@ class Protocol(HttpToolsProtocol):
             except HttpParserUpgrade as upgrade:
                 data = data[upgrade.args[0] :]
                 if self.framing:
-                    self._decline_upgrade()
-
-    def _decline_upgrade(self) -> None:
-        """The parser takes what follows an `Upgrade` (Java's client asks for h2c) for the new protocol.
-        A fresh one is told of the body by a head of its own, which goes nowhere."""
-        lines = b"".join(b"%b: %b\r\n" % header for header in self.framing)
-        self.parser = HttpRequestParser(self)
-        self.parser.feed_data(b"POST / HTTP/1.1\r\n" + lines + b"\r\n")
-        self.framing = []
+                    lines = b"".join(b"%b: %b\r\n" % header for header in self.framing)
+                    self.parser = HttpRequestParser(self)
+                    self.parser.feed_data(b"POST / HTTP/1.1\r\n" + lines + b"\r\n")
+                    self.framing = []
 
     def on_message_begin(self) -> None:
         if not self.framing:
@@ -131,14 +109,10 @@ class Protocol(HttpToolsProtocol):
             return
         headers = self.headers
         size = len(self.url) + sum(map(len, chain.from_iterable(headers))) + 4 * len(headers)
-        if (
-            size > self.MAX_HEAD
-            or len(self.url) > self.MAX_TARGET
-            or len(self.pipeline) >= self.MAX_PIPELINED
-        ):
+        is_large = size > self.MAX_HEAD or len(self.url) > self.MAX_TARGET
+        if is_large or len(self.pipeline) >= self.MAX_PIPELINED:
             raise HeadTooLarge
         super().on_headers_complete()
-        self.cycle.transport = self.closer  # type: ignore[assignment]
         # Trailers must not become headers of a request that was admitted without them.
         self.headers = []
         self.in_body = True
@@ -154,102 +128,85 @@ class Protocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         if not self.framing:
-            self.in_body = False
-            self.pending = 0
-            self.since = None
+            self.in_body, self.pending, self.since = False, 0, None
             super().on_message_complete()
 
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """True keeps the connection open: a client may end its side and still wait for its answer. A client
+        that is gone looks the same until something is sent to it: `check` does that."""
+        if self.in_body or self.cycle is None or self.cycle.response_complete:
+            return False
+        self.cycle.keep_alive = False
+        self.is_deaf, self.since = True, None
+        self.probes = self.PROBES if self.cycle.scope["http_version"] == "1.1" else 0
+        return True
+
     def refuse(self, refusal: Refusal) -> None:
-        """Answers and closes. A request that is whole already is answered by the app first."""
-        self.deaf = True
-        cycle = self.cycle
+        """Answers and ends the connection. A request that is complete is answered by the app first.
+
+        The client may still be sending: closing at once would reset the connection, and lose the answer."""
+        cycle, self.is_deaf = self.cycle, True
         if cycle is not None and not cycle.response_complete and not self.in_body:
-            cycle.keep_alive = False
+            cycle.keep_alive, self.since = False, None
             return
-        if not self.in_body:
-            self._answer(refusal, None)
-        elif not cycle.response_started and not self.pipeline:
-            self._answer(refusal, stored_of(cycle.scope["method"], cycle.scope["path"]))
+        scope = cycle.scope if self.in_body else {"method": "", "path": ""}
+        if not self.in_body or not (cycle.response_started or self.pipeline):
+            method, path = scope["method"], scope["path"]
+            self.refused(refusal.error, method, path)
+            self.transport.write(refusal.answer(self.server_state.default_headers, stored_of(method, path)))
         if self.in_body:
             cycle.disconnected = True
             cycle.message_event.set()
-        self.close_gently()
-
-    def _answer(self, refusal: Refusal, stored: bool | None) -> None:
-        self.told(refusal.code)
-        self.deaf = True
-        self.transport.write(refusal.answer(self.server_state.default_headers, stored))
-
-    def close_gently(self) -> None:
-        """Closes. To a client that is still sending, a close at once would be a reset, and cost it the
-        answer: what it sends is thrown away for a moment longer."""
-        if self.transport.is_closing() or self.lingering:
-            return
-        if not self.in_body and not self.pending:
-            self.transport.close()
-            return
-        self.deaf = self.lingering = True
         self.since = self.loop.time()
         self.flow.resume_reading()
         self.transport.write_eof()
 
-    def _discard(self, size: int) -> None:
-        self.discarded += size
-        if self.discarded > self.LINGER_BYTES:
-            self.transport.abort()
-
-    def on_response_complete(self) -> None:
-        if self.lingering:
-            self.server_state.total_requests += 1
-        else:
-            super().on_response_complete()
-
-    def keep_time(self, now: float) -> None:
+    def check(self, now: float) -> None:
+        """Ends what has passed its deadline."""
         if self._reader_stalled(now):
             self.transport.abort()
-        elif self.lingering:
-            if self.since is not None and now - self.since >= self.LINGER_SECONDS:
-                self.transport.close()
-        elif self.deaf or self.since is None:
+        elif self.probes and not self.pipeline and not self.cycle.response_started:
+            # The second one fails if the client is gone: the first one was answered by a reset.
+            self.probes -= 1
+            self.transport.write(_PROBE)
+        elif self.since is None:
             return
-        elif self._is_held(now):
-            self.since = now
-        elif self.in_body:
-            if now - self.since >= self.BODY_SECONDS:
-                self.refuse(SLOW_BODY)
-        elif now - self.since >= self.HEAD_SECONDS:
-            if self.cycle is None and not self.pending:
+        elif self.is_deaf:
+            if now - self.since >= self.LINGER_SECONDS:
                 self.transport.close()
+        elif self._progressed():
+            self.since = now
+        elif now - self.since >= (self.BODY_SECONDS if self.in_body else self.HEAD_SECONDS):
+            if self.in_body or self.pending or self.cycle is not None:
+                self.refuse(SLOW_BODY if self.in_body else SLOW_HEAD)
             else:
-                self.refuse(SLOW_HEAD)
+                self.transport.close()
 
-    def _is_held(self, now: float) -> bool:
-        """True while it is not the client that keeps us waiting."""
-        if self.flow.read_paused:
-            return True
-        if not self.in_body:
-            return False
-        visit = self.cycle.scope.get("request_body")
-        hurries = isinstance(visit, RequestBody) and visit.holds_pool
-        wanted = self.HOLDER_PROGRESS if hurries else self.BODY_PROGRESS
-        moved = self.body_bytes - self.body_mark >= wanted
-        if moved:
+    def _progressed(self) -> bool:
+        """True if the client is not waited for, or has sent enough since the last time."""
+        if self.flow.read_paused or not self.in_body:
+            return self.flow.read_paused
+        body = self.cycle.scope.get("request_body")
+        must_hurry = isinstance(body, RequestBody) and body.holds_pool
+        progressed = self.body_bytes - self.body_mark >= (
+            self.HOLDER_PROGRESS if must_hurry else self.BODY_PROGRESS
+        )
+        if progressed:
             self.body_mark = self.body_bytes
-        return moved or self.cycle.waiting_for_100_continue or bool(self.pipeline)
+        return progressed or self.cycle.waiting_for_100_continue or bool(self.pipeline)
 
     def _reader_stalled(self, now: float) -> bool:
-        """True when nothing was drained for long, and nothing but the reader can drain it."""
-        unsent = self.transport.get_write_buffer_size()
-        cycle = self.cycle
+        """True if the client read nothing for READER_SECONDS, and only its reading can drain the answer."""
+        unsent, cycle = self.transport.get_write_buffer_size(), self.cycle
         if not unsent or not (self.flow.write_paused or cycle is None or cycle.response_complete):
-            self.write_since = now
+            self.unsent_since = now
             return False
-        # The kernel asks for more only when much of its own queue is free: a slow reader moves that first.
+        # The kernel asks for more only when much of its own queue is free: a slow reader shows there first.
         unsent += _kernel_queue(self.transport)
-        if unsent < self.write_mark or not self.write_mark:
-            self.write_since = now
-        self.write_mark = unsent
-        return now - self.write_since >= self.READER_SECONDS
+        if unsent < self.unsent_mark or not self.unsent_mark:
+            self.unsent_since = now
+        self.unsent_mark = unsent
+        return now - self.unsent_since >= self.READER_SECONDS
 
 
 def _kernel_queue(transport: asyncio.Transport) -> int:
@@ -263,4 +220,4 @@ def _kernel_queue(transport: asyncio.Transport) -> int:
 
 def sweep(connections: Iterable[Any], now: float) -> None:
     for connection in tuple(connections):
-        connection.keep_time(now)
+        connection.check(now)

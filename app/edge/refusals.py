@@ -14,10 +14,6 @@ class Refusal(NamedTuple):
 
     error: errors.SpillgateError
 
-    @property
-    def code(self) -> str:
-        return self.error.code
-
     def answer(self, headers: Iterable[tuple[bytes, bytes]], stored: bool | None) -> bytes:
         """All of the answer as it goes over the wire."""
         body = encoded(problem_of(self.error, stored=stored))

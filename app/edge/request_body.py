@@ -9,7 +9,7 @@ from fastapi import Request
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Send
 
-from domain.errors import BodyTooLarge, Overloaded
+from domain.errors import BodyTooLarge, Draining, InvalidField, Overloaded
 
 T = TypeVar("T")
 
@@ -17,6 +17,14 @@ FREE_BYTES = 64 << 10
 """Bytes of its body that each request may hold without taking from the gate."""
 
 LEAST_POOL_BYTES = 256 << 20
+
+PLAIN_BODY_BYTES = 1 << 20
+"""The largest body of a route that carries no results."""
+
+PLAIN_BODY_MEMBERS = 20_000
+"""The most commas and opening brackets in such a body: it is parsed on the event loop."""
+
+LINGER_SECONDS = 2.0
 
 _NOSNIFF = (b"x-content-type-options", b"nosniff")
 _NO_STORE = (b"cache-control", b"no-store")
@@ -51,7 +59,9 @@ class RequestBody:
         "_cap",
         "_ended",
         "_gate",
+        "_held_back",
         "_kept",
+        "_members",
         "_read",
         "_receive",
         "_send",
@@ -60,24 +70,30 @@ class RequestBody:
         "started",
     )
 
-    def __init__(self, receive: Receive, send: Send, gate: BodyGate, cap: int) -> None:
+    def __init__(
+        self, receive: Receive, send: Send, gate: BodyGate, cap: int, *, carries_results: bool = True
+    ) -> None:
         self._receive = receive
         self._send = send
         self._gate = gate
-        self._cap = cap
+        self._cap = cap if carries_results else min(cap, PLAIN_BODY_BYTES)
+        self._members = None if carries_results else 0
         self._read = 0
         self._kept = 0
         self._taken = 0
         self._ended = False
+        self._held_back: Message | None = None
         self.has_body = False
         self.started = False
 
     async def receive(self) -> Message:
-        """Raises BodyTooLarge, Overloaded, ClientDisconnected."""
+        """Raises BodyTooLarge, InvalidField, Overloaded, ClientDisconnected."""
         message = await self._receive()
         if message["type"] == "http.request":
             if size := len(message.get("body", b"")):
                 self._count(size)
+                if self._members is not None:
+                    self._count_members(self._members, message["body"])
             if not message.get("more_body", False):
                 self._ended = True
         elif not self._ended and not self.started:
@@ -86,10 +102,25 @@ class RequestBody:
 
     def _count(self, size: int) -> None:
         self._read += size
-        if self._read > self._cap:
-            raise BodyTooLarge(too_large(self._cap))
+        self.check_size(self._read)
         self._kept += size
         self._take()
+
+    def check_size(self, size: int) -> None:
+        """Raises BodyTooLarge for a body of that many bytes."""
+        if size <= self._cap:
+            return
+        if self._members is not None and self._cap == PLAIN_BODY_BYTES:
+            raise BodyTooLarge("The body is larger than 1 MiB, the most that this route takes. Send less.")
+        raise BodyTooLarge(
+            f"The body is larger than {self._cap} bytes (SPILLGATE_MAX_BODY_BYTES). Send it in parts, or "
+            "less of it."
+        )
+
+    def _count_members(self, before: int, chunk: bytes) -> None:
+        self._members = before + sum(map(chunk.count, (b",", b"[", b"{")))
+        if self._members > PLAIN_BODY_MEMBERS:
+            raise InvalidField("The body holds more than 20,000 JSON values. Send fewer.")
 
     def _take(self) -> None:
         wanted = self._kept - FREE_BYTES - self._taken
@@ -115,10 +146,47 @@ class RequestBody:
         self._gate.give(spare)
 
     async def send(self, message: Message) -> None:
+        """Sends a part of the answer; a large one in slices, each when the client has read the one before.
+        Until then a large part of what a request without a body asked for takes room in the pool. Raises
+        Overloaded, before anything was sent of an answer with a Content-Length."""
         if message["type"] == "http.response.start":
-            self.started = True
             self._add_headers(message)
+            self._held_back = message
+            if all(name != b"content-length" for name, _ in message["headers"]):
+                await self._send_start()
+            return
+        body: bytes = message.get("body", b"")
+        takes_room = len(body) > FREE_BYTES and not self.has_body
+        if takes_room:
+            self.hold(len(body))
+        await self._send_start()
+        for start in range(0, len(body) - FREE_BYTES, FREE_BYTES):
+            await self._send({**message, "body": body[start : start + FREE_BYTES], "more_body": True})
+        if len(body) > FREE_BYTES:
+            message = {**message, "body": body[-(len(body) % FREE_BYTES or FREE_BYTES) :]}
+        if self.has_body and not self._ended and not message.get("more_body", False):
+            await self._send({**message, "more_body": True})
+            await self._discard_rest()
+            message = {"type": "http.response.body"}
         await self._send(message)
+        if takes_room:
+            self.let_go(len(body))
+
+    async def _send_start(self) -> None:
+        if self._held_back is not None:
+            message, self._held_back = self._held_back, None
+            self.started = True
+            await self._send(message)
+
+    async def _discard_rest(self) -> None:
+        """Reads what the client still sends, for a moment: closing now would reset the connection, and the
+        client would lose the answer."""
+        self.leave()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_SECONDS):
+                message = await self._receive()
+                while message["type"] == "http.request" and message.get("more_body", False):
+                    message = await self._receive()
 
     def _add_headers(self, message: Message) -> None:
         headers = list(message.get("headers", ()))
@@ -160,10 +228,22 @@ async def cancel_on_disconnect(request: Request, work: Coroutine[Any, Any, T]) -
                 await asyncio.wait((task,))
 
 
+async def cancel_on_stop(stopping: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
+    """Runs `work`; cancels it if the service cannot wait for it any longer. Raises Draining."""
+    working = asyncio.ensure_future(work)
+    watching = asyncio.ensure_future(stopping.wait())
+    try:
+        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise Draining("This instance is stopping, and could not finish in time. Ask again.")
+    finally:
+        for task in (working, watching):
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait((task,))
+
+
 async def _disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-def too_large(cap: int) -> str:
-    return f"The body is larger than {cap} bytes (SPILLGATE_MAX_BODY_BYTES). Send it in parts, or less of it."

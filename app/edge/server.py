@@ -13,7 +13,7 @@ import socket
 import stat
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -25,7 +25,9 @@ from fastapi import FastAPI
 from app import __version__
 from app.config_report import mask_url
 from app.edge.deadlines import MAX_CONNECTIONS, Protocol, sweep
+from app.errors import Refused
 from app.operations.logs import configure_logging
+from app.operations.supervisor import Supervisor
 from app.reload import reload_policies
 from app.settings import Settings
 from domain.errors import ConfigError
@@ -35,10 +37,21 @@ log = logging.getLogger(__name__)
 BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 65
 GRACEFUL_SECONDS = 25
+_NO_MODEL = "none, unless the policy file names a backend: questions are answered by retrieval"
+
+EXTRACT_SECONDS = 20
+"""An extraction that is under way when the service is told to stop has this long to end by itself."""
+
 STOP_SECONDS = 29
 SWEEP_SECONDS = 1.0
 # M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of glibc's malloc.h.
 _MALLOC = {-8: 1, -3: 2 << 20, -1: 32 << 20}
+
+SWITCH_SECONDS = 0.0005
+"""How soon a busy thread gives way to the event loop, which asks for the interpreter at each callback."""
+
+UNSENT_BYTES = 16 << 10
+"""Unsent bytes of a connection that the kernel holds. They count as memory of the container."""
 
 SPARE_FILES = 128
 """File descriptors that connections must leave for the stores."""
@@ -47,19 +60,23 @@ MAX_SOCKET_PATH = 107
 
 
 class Server(uvicorn.Server):
-    """Stops taking writes before it stops listening, and is gone within half a minute."""
+    """Stops taking writes before it stops listening, and is gone within half a minute. Stops, too, when the
+    application cannot go on: a process that answers /livez serves the other routes as well."""
 
-    def __init__(self, config: uvicorn.Config, app: FastAPI, settings: Settings, address: str) -> None:
+    def __init__(
+        self, config: uvicorn.Config, app: FastAPI, settings: Settings, address: str, supervisor: Supervisor
+    ) -> None:
         super().__init__(config)
         self._app = app
         self._settings = settings
         self._address = address
+        self._supervisor = supervisor
         self._sweeper: asyncio.Task[None] | None = None
         self._reloading: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        self._sweeper = asyncio.create_task(self._sweep())
+        self._sweeper = asyncio.create_task(self._supervisor.run("connections", self._sweep))
         # A terminal that is closed sends SIGHUP too: that still ends a service that was started there.
         if threading.current_thread() is threading.main_thread() and not os.isatty(0):
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload)
@@ -73,7 +90,7 @@ class Server(uvicorn.Server):
             "address": self._address,
             "storage": mask_url(settings.store),
             "ledger": mask_url(settings.ledger),
-            "model": ", ".join(settings.llm_models) or "none: questions are answered by retrieval",
+            "model": ", ".join(settings.llm_models) or _NO_MODEL,
             "policy": settings.policy_file or "built in",
             "docs": None if settings.uds else f"{self._address}/docs",
             "version": __version__,
@@ -81,20 +98,37 @@ class Server(uvicorn.Server):
         log.info("listening", extra={"fields": fields, "block": True})
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        late = asyncio.get_running_loop().call_later(EXTRACT_SECONDS, self._app.state.stopping.set)
         await super().shutdown(sockets)
+        late.cancel()
         if self._sweeper is not None:
             self._sweeper.cancel()
 
+    @property
+    def has_failed(self) -> bool:
+        """True when the application's lifespan or the supervised sweep ended with an error."""
+        swept = self._sweeper is not None and self._sweeper.done() and not self._sweeper.cancelled()
+        return swept or bool(getattr(self.lifespan, "error_occurred", False))
+
+    async def on_tick(self, counter: int) -> bool:
+        if self.has_failed:
+            self._begin_stop()
+        return await super().on_tick(counter)
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # Not recorded as uvicorn does: it would raise the signal again at the end, and spoil the exit code.
-        self._app.state.draining = True
         self.force_exit |= self.should_exit and sig == signal.SIGINT
+        self._begin_stop()
+
+    def _begin_stop(self) -> None:
+        self._app.state.draining = True
         if not self.should_exit:
             faulthandler.dump_traceback_later(STOP_SECONDS, exit=True, file=sys.__stderr__ or sys.stderr)
         self.should_exit = True
 
     def _reload(self) -> None:
-        self._reloading = asyncio.create_task(reload_policies(self._app.state))
+        reloading = self._supervisor.run("policy reload", partial(reload_policies, self._app.state))
+        self._reloading = asyncio.create_task(reloading)
 
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
@@ -103,14 +137,22 @@ class Server(uvicorn.Server):
             sweep(self.server_state.connections, loop.time())
 
 
-def serve(app: FastAPI, settings: Settings, refused: Callable[[str], None] = lambda code: None) -> int:
-    """Serves until SIGTERM or SIGINT; answers the exit code. Raises ConfigError for what cannot be bound."""
+def serve(
+    app: FastAPI,
+    settings: Settings,
+    refused: Refused = lambda error, method, path: None,
+    supervisor: Supervisor | None = None,
+) -> int:
+    """Serves until SIGTERM, SIGINT or a fault that the process cannot recover from. Returns the exit code.
+    Raises ConfigError for what cannot be bound."""
     configure_logging(settings.log_level, settings.log_format)
     tune_memory()
+    sys.setswitchinterval(SWITCH_SECONDS)
     files = raise_open_files()
     app.state.draining = False
+    app.state.stopping = asyncio.Event()
     with listener(settings) as (sock, address):
-        server = Server(_config(app, files, refused), app, settings, address)
+        server = Server(_config(app, files, refused), app, settings, address, supervisor or Supervisor())
         try:
             server.run(sockets=[sock])
         except SystemExit as stop:
@@ -119,7 +161,7 @@ def serve(app: FastAPI, settings: Settings, refused: Callable[[str], None] = lam
             return stop.code if isinstance(stop.code, int) else 1
         finally:
             faulthandler.cancel_dump_traceback_later()
-    return 0 if server.started else 1
+    return 0 if server.started and not server.has_failed else 1
 
 
 def tune_memory() -> None:
@@ -130,7 +172,7 @@ def tune_memory() -> None:
             libc.mallopt(option, value)
 
 
-def _config(app: FastAPI, files: int, refused: Callable[[str], None]) -> uvicorn.Config:
+def _config(app: FastAPI, files: int, refused: Refused) -> uvicorn.Config:
     most = max(16, min(MAX_CONNECTIONS, files - SPARE_FILES))
     return uvicorn.Config(
         app,
@@ -185,6 +227,8 @@ def _tcp_socket(host: str, port: int) -> socket.socket:
     sock = socket.socket(family, kind, number)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         sock.bind(address)
         sock.listen(BACKLOG)
     except OSError as error:

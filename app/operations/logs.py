@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from domain.accounting import split_tool_name
+from domain.accounting import AccountingEntry, split_tool_name
 from domain.decisions import OutcomeKind, Trigger
+from domain.extraction import Answer, Mode
 from domain.handles import Handle
 from domain.results import Measure, ToolResult
 
@@ -142,6 +143,33 @@ def log_stored(
     }
     event = "Tool '%s' output stored for tool_output (%s)."
     log.warning(event, result.tool_name, reason, extra={"fields": fields})
+
+
+def log_extracted(handle: str, mode: Mode, answer: Answer | None, entry: AccountingEntry) -> None:
+    """One line for each extraction: a warning if its strategy fell back, or if it failed (`answer` None)."""
+    fields: dict[str, Any] = {"handle": handle, "mode": mode.value, "latency_ms": entry.latency}
+    if answer is not None:
+        fields |= {
+            "strategy": answer.strategy.value,
+            "status": answer.status.value,
+            "fallback_reason": answer.fallback_reason,
+            "coverage": answer.coverage.ratio,
+            "llm_calls": answer.usage.llm_calls,
+        }
+    if entry.error is not None:
+        log.warning("Extraction failed (%s).", entry.error, extra={"fields": fields})
+    elif answer is not None and answer.fallback_reason is not None:
+        event = "Extraction fell back to %s (%s)."
+        log.warning(event, answer.strategy, answer.fallback_reason, extra={"fields": fields})
+    else:
+        log.info("Extraction answered.", extra={"fields": fields})
+
+
+def log_refused(status: int, code: str, method: str, route: str) -> None:
+    """A request was refused. `route` is a path template, and "" where no route was found."""
+    level = logging.WARNING if status >= 500 else logging.INFO
+    fields = {"route": f"{method} {route}".strip() or None, "status": status, "code": code}
+    log.log(level, "refused", extra={"fields": fields})
 
 
 def log_outage(why: str | None) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Depends, Query, Request, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, WithJsonSchema
 from starlette.responses import StreamingResponse
 
 from app.accept import prefers
@@ -35,7 +35,14 @@ EXPORT_PAGE = 1000
 CSV = "text/csv"
 NDJSON = "application/x-ndjson"
 
-Time = Annotated[str | None, Query(max_length=64, description="Unix ms, or ISO 8601.")]
+_TIME: dict[str, Any] = {
+    "anyOf": [
+        {"type": "string", "pattern": "^[0-9]{1,15}$"},
+        {"type": "string", "format": "date-time"},
+        {"type": "string", "format": "date"},
+    ]
+}
+Time = Annotated[str | None, WithJsonSchema(_TIME), Query(max_length=64, description="Unix ms, or ISO 8601.")]
 
 
 class EntriesOut(BaseModel):

@@ -3,15 +3,17 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from app.openapi import example_of
+from app.openapi import SESSION_ID, example_of
+from app.queries import INTEGRAL
 from app.routing import traits
 from app.runtime import Runtime
+from domain.budget import Session
 from domain.decisions import Trigger
 from domain.errors import InvalidField, SessionEnded
 from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
-from domain.results import Measure
+from domain.results import Measure, ToolResult
 from policies import reject
 from policies.decide import decide
 from policies.facts import Facts, PolicyMode
@@ -22,19 +24,27 @@ router = APIRouter(tags=["results"])
 _BYTES_PER_TOKEN = 4
 """Of ordinary text, measured: code 3.7, JSON 2.6 to 4.3, logs 2.5. Where only bytes are known."""
 
-Size = Annotated[int, Field(ge=0, le=1 << 50, strict=True)]
+Size = Annotated[int, Field(ge=0, le=1 << 50, strict=True), INTEGRAL]
+
+
+_SIZED: list[JsonValue] = [
+    {"required": [name], "properties": {name: {"type": "integer"}}} for name in ("bytes", "tokens", "rows")
+]
 
 
 class CheckIn(BaseModel):
-    """`bytes` or `tokens`, whichever is known. A `paginated` read is bounded already: it may go ahead."""
+    """`bytes`, `tokens` and `rows`, as far as they are known. `model` as in POST /results. A `paginated` read
+    is bounded: it may go ahead."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"anyOf": _SIZED})
 
-    session_id: str = DEFAULT_SESSION
+    session_id: Annotated[str, Field(json_schema_extra=SESSION_ID)] = DEFAULT_SESSION
     tool_name: Annotated[str, Field(min_length=1, max_length=256)]
     bytes: Size | None = None
     tokens: Size | None = None
-    paginated: bool = False
+    rows: Size | None = None
+    model: Annotated[str, Field(max_length=256)] | None = None
+    paginated: Annotated[bool, Field(strict=True)] = False
 
 
 class CheckOut(BaseModel):
@@ -53,21 +63,25 @@ class CheckOut(BaseModel):
 )
 @traits(raises=(SessionEnded,))
 async def post_check(request: Request, body: CheckIn) -> CheckOut:
-    if body.bytes is None and body.tokens is None:
-        raise InvalidField("Give the size: `bytes` or `tokens`.")
+    if body.bytes is None and body.tokens is None and body.rows is None:
+        raise InvalidField("Give the size: `bytes`, `tokens` or `rows`.")
     rt: Runtime = request.app.state.runtime
     key = SessionKey(request.scope["tenant"], checked_session_id(body.session_id))
-    terms = rt.policies.terms(None)
-    session = (await rt.ledger.enter(key, None, None, terms.window, terms.told)).session
-    terms = rt.policies.terms(session.model)
+    session = await rt.ledger.session(key)
+    if session is not None and session.ended_at is not None:
+        raise SessionEnded
+    session = session or Session(key, 0, 0, 0)
+    terms = await rt.terms(body.model or session.model)
     policy = rt.policies.policy(body.tool_name, session.policy)
     budget = session.budget(terms.window, terms.told)
-    size = max(body.bytes or 0, body.tokens or 0)  # a token is at least a byte
-    tokens = body.tokens if body.tokens is not None else size // _BYTES_PER_TOKEN
-    measure = Measure(size, 0, size, tokens, False)
-    facts = Facts(measure, budget)
+    # Tokens alone say nothing of bytes: then only the caps in tokens and the budget are judged.
+    size = body.bytes or 0
+    tokens = size // _BYTES_PER_TOKEN if body.tokens is None else body.tokens
+    facts = Facts(Measure(size, 0, size, tokens, False), budget, body.rows or 0)
     trigger = None if body.paginated else decide(facts, policy)
+    if trigger is None and not (body.paginated or policy.bypass or budget.fits(tokens)):
+        trigger = Trigger.RESERVE_FAILED
     if trigger is None or policy.mode is PolicyMode.OBSERVE:
         return CheckOut(allowed=True, trigger=trigger, content=None)
-    text = reject.refusal(body.tool_name, breach_of(trigger, facts, policy))
+    text = reject.refusal(ToolResult(key, body.tool_name), breach_of(trigger, facts, policy), policy)
     return CheckOut(allowed=False, trigger=trigger, content=text)

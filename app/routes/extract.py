@@ -1,18 +1,22 @@
 """POST /extract: a question about a stored result."""
 
+import asyncio
+import re
 from dataclasses import replace
 from typing import Annotated, Any
 
+import anyio
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.accept import prefers
-from app.edge.request_body import cancel_on_disconnect
+from app.edge.request_body import cancel_on_disconnect, cancel_on_stop
 from app.events import EVENTS, events_of
 from app.extractor import Extracted, Wish, extract
 from app.lookup import look_up
 from app.openapi import example_of
+from app.queries import INTEGRAL
 from app.routing import traits
 from app.runtime import Runtime
 from domain.errors import (
@@ -26,11 +30,13 @@ from domain.errors import (
     SessionEnded,
     TooManySessions,
 )
-from domain.extraction import Coverage, ExtractStatus, LlmUsage, Mode, Question, Span
+from domain.extraction import Answer, Coverage, ExtractStatus, LlmUsage, Mode, Question, Span
 from domain.handles import parse_handle
 from extraction import frames
 
 router = APIRouter(tags=["extract"])
+
+_HANDLE_LIKE = re.compile(r"session-[A-Za-z0-9._:@=+~/-]{1,256}")
 
 
 class SpanIn(BaseModel):
@@ -38,8 +44,8 @@ class SpanIn(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    start: Annotated[int, Field(ge=0)]
-    end: Annotated[int, Field(ge=0)]
+    start: Annotated[int, Field(ge=0, strict=True), INTEGRAL]
+    end: Annotated[int, Field(ge=0, strict=True), INTEGRAL]
 
 
 class ExtractIn(BaseModel):
@@ -48,8 +54,8 @@ class ExtractIn(BaseModel):
     handle: Annotated[str, Field(min_length=1, max_length=512)]
     extract: Annotated[str, Field(min_length=1, max_length=65_536, pattern=r"\S")]
     mode: Mode = Mode.AUTO
-    deadline_ms: Annotated[int, Field(ge=100, le=120_000)] | None = None
-    require_complete: bool = False
+    deadline_ms: Annotated[int, Field(ge=100, le=120_000, strict=True), INTEGRAL] | None = None
+    require_complete: Annotated[bool, Field(strict=True)] = False
     ranges: Annotated[list[SpanIn], Field(max_length=1000)] = []
 
 
@@ -91,29 +97,45 @@ async def post_extract(request: Request, body: ExtractIn) -> Response:
             raise InvalidField("Each of `ranges` needs a `start` before its `end`.")
         question = Question(parse_handle(body.handle), body.extract, body.mode, spans)
         deadline = body.deadline_ms or rt.settings.extract_deadline_ms
-        wish = Wish(deadline, body.require_complete)
+        ends = asyncio.get_running_loop().time() + deadline / 1000
+        wish = Wish(ends, body.require_complete)
         tenant = request.scope["tenant"]
+        stopping: asyncio.Event = request.app.state.stopping
         if prefers(accept, EVENTS):
-            # What is unknown or gone is still a clean error, before the stream begins.
-            await look_up(rt, tenant, str(question.handle))
-            return events_of(lambda watch: extract(tenant, question, replace(wish, watch=watch), rt), _out)
-        extracted = await cancel_on_disconnect(request, extract(tenant, question, wish, rt))
+            # An unknown or expired handle is answered with its status, before the stream begins.
+            with anyio.CancelScope(deadline=ends):
+                await look_up(rt, tenant, str(question.handle))
+            return events_of(
+                lambda watch: cancel_on_stop(
+                    stopping, extract(tenant, question, replace(wish, watch=watch), rt)
+                ),
+                _out,
+            )
+        work = cancel_on_stop(stopping, extract(tenant, question, wish, rt))
+        extracted = await cancel_on_disconnect(request, work)
     except (NotFound, Gone) as error:
         if not plain:
             raise
         text = frames.failed("unknown", _safe(body.handle), body.mode, error.detail)
         return Response(text, error.status, media_type="text/plain; charset=utf-8")
     if plain:
-        return Response(extracted.text, media_type="text/plain; charset=utf-8")
+        return Response(
+            extracted.text, headers=_headers(extracted.answer), media_type="text/plain; charset=utf-8"
+        )
     return JSONResponse(_out(extracted))
 
 
+def _headers(answer: Answer) -> dict[str, str]:
+    return {
+        "Spillgate-Status": answer.status.value,
+        "Spillgate-Strategy": answer.strategy.value,
+        "Spillgate-Coverage": f"{answer.coverage.ratio:.4g}",
+    }
+
+
 def _safe(handle: str) -> str:
-    """The handle only where it has the shape of one: other input is not repeated."""
-    try:
-        return str(parse_handle(handle))
-    except NotFound:
-        return "unknown"
+    """The handle, if it is close enough to one to tell the model which of its handles was wrong."""
+    return handle if _HANDLE_LIKE.fullmatch(handle) else "unknown"
 
 
 def _out(extracted: Extracted) -> dict[str, Any]:
@@ -123,11 +145,11 @@ def _out(extracted: Extracted) -> dict[str, Any]:
         body=answer.body,
         status=answer.status,
         strategy=answer.strategy,
-        handle=str(extracted.stored.handle),
-        tool_name=extracted.stored.tool_name,
+        handle=extracted.handle,
+        tool_name=extracted.tool_name,
         coverage=answer.coverage,
         usage=answer.usage,
-        latency_ms=extracted.receipt.entry.latency,
+        latency_ms=extracted.entry.latency,
         warnings=list(answer.warnings),
-        entry_id=extracted.receipt.entry.id,
+        entry_id=extracted.entry.id,
     ).model_dump(mode="json")

@@ -80,8 +80,11 @@ async def metrics(request: Request) -> Response:
     rt: Runtime = request.app.state.runtime
     # What it was last, where the store cannot say: the other figures are wanted most while it is away.
     with suppress(StorageError):
-        rt.metrics.stored_bytes.set(await rt.store.stored_bytes())
-    rt.metrics.stored_bytes_cap.set(rt.settings.storage_max_bytes)
+        rt.metrics.stored_bytes.set(await rt.store.stored_bytes(), rt.settings.storage_max_bytes)
+    with suppress(StorageError):
+        usage = await rt.ledger.usage()
+        rt.metrics.sessions.set(usage.sessions, rt.settings.max_sessions)
+        rt.metrics.ledger_bytes.set(usage.bytes, rt.settings.ledger_max_bytes)
     body, media_type = rt.metrics.render()
     return Response(body, media_type=media_type)
 

@@ -13,22 +13,22 @@ from app.accept import prefers
 from app.answers import JsonAnswer, result_out, spillgate_headers
 from app.edge.request_body import ClientDisconnected
 from app.governor import Governed, govern
-from app.openapi import body_of, schema_of
+from app.large_json import Content
+from app.openapi import SESSION_ID, body_of, schema_of
 from app.routing import traits
 from app.runtime import Runtime
 from app.wire import (
+    INLINE_BYTES,
     MAX_CALL_ID,
     MAX_POLICY_BYTES,
-    WHOLE_BYTES,
-    Content,
+    SURROGATE_WARNING,
     ResultIn,
     ResultOut,
+    TextResultIn,
     UsageIn,
-    WholeResultIn,
-    checked,
     encode,
-    read_pieces,
     read_result,
+    rule_of,
 )
 from domain.errors import (
     BadRequest,
@@ -41,7 +41,7 @@ from domain.errors import (
     TooManySessions,
     UnsupportedMedia,
 )
-from domain.handles import SessionKey, checked_session_id
+from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
 from domain.results import ToolResult, UsageReport
 
 router = APIRouter(tags=["results"])
@@ -52,6 +52,7 @@ COALESCED_BYTES = 1 << 18
 MAX_ARGUMENT_BYTES = 1 << 20
 
 _SHAPE = {
+    "session_id": {"type": "string", "default": DEFAULT_SESSION, **SESSION_ID},
     "content": {
         "anyOf": [
             {"type": "string"},
@@ -83,6 +84,7 @@ _SHAPE = {
 )
 @traits(
     writes=True,
+    carries_results=True,
     raises=(InvalidUtf8, Conflict, IdempotencyKeyReused, InvalidPolicy, SessionEnded, TooManySessions),
 )
 async def post_result(request: Request) -> Response:
@@ -101,18 +103,24 @@ async def post_result(request: Request) -> Response:
 
 
 async def _from_json(request: Request, headers: Headers) -> Response:
+    if request.scope["query_string"]:
+        raise InvalidField("With a JSON body there are no query parameters: put the fields into the body.")
     body = await _read(request)
     rt: Runtime = request.app.state.runtime
-    if len(body) <= WHOLE_BYTES:
-        sent, warnings = read_result(body)
+    if len(body) <= INLINE_BYTES:
+        sent = read_result(body)
     else:
-        sent, warnings = await anyio.to_thread.run_sync(read_result, body, limiter=rt.scanning)
-    result = _tool_result(request, headers, sent)
-    governed = await govern(result, _pieces(sent.content, rt), rt)
+        sent = await anyio.to_thread.run_sync(read_result, body, limiter=rt.scanning)
+    content, is_large = sent.content, len(body) > INLINE_BYTES
+    result = _tool_result(request, headers, sent.fields)
+    governed = await govern(result, _pieces(content, is_large, rt), rt)
     if governed.outcome.text is None and _wants_text(headers):
-        whole = "".join([piece async for piece in _pieces(sent.content, rt)])
+        whole = "".join([piece async for piece in _pieces(content, is_large, rt)])
         governed = governed._replace(content=whole.encode())
-    return _answer(headers, governed, sent.content, warnings)
+    warnings = sent.warnings
+    if isinstance(content, Content) and content.had_surrogates and not warnings:
+        warnings = (SURROGATE_WARNING,)
+    return _answer(headers, governed, content, warnings)
 
 
 async def _read(request: Request) -> bytes | bytearray:
@@ -143,14 +151,17 @@ async def _from_text(request: Request, headers: Headers) -> Response:
     return _answer(headers, governed, None, ())
 
 
-async def _pieces(content: Content, rt: Runtime) -> AsyncIterator[str]:
-    pieces = read_pieces(content)
-    if not isinstance(content, Raw) or len(memoryview(content)) <= WHOLE_BYTES:
+async def _pieces(content: str | Content, is_large: bool, rt: Runtime) -> AsyncIterator[str]:
+    if isinstance(content, str):
+        yield content
+        return
+    pieces = content.pieces()
+    if not is_large:
         while some := _next_pieces(pieces):
             yield some
         return
-    while pieces_of_one := await anyio.to_thread.run_sync(_next_pieces, pieces, limiter=rt.scanning):
-        yield pieces_of_one
+    while some := await anyio.to_thread.run_sync(_next_pieces, pieces, limiter=rt.scanning):
+        yield some
 
 
 def _next_pieces(pieces: Iterator[str]) -> str:
@@ -204,23 +215,37 @@ def _from_query(request: Request) -> ResultIn:
         query["context"] = usage
     for name in ("context", "policy"):
         if isinstance(query.get(name), str):
-            query[name] = Raw(query[name].encode())
+            query[name] = _json_in_query(name, query[name])
     if "tool_arguments" in query:
         query["tool_arguments"] = Raw(msgspec.json.encode(query["tool_arguments"]))
     if isinstance(query.get("context"), Raw):
-        query["context"] = checked(msgspec.json.Decoder(UsageIn).decode, query["context"])
+        query["context"] = _usage_in_query(query["context"])
     query["content"] = Raw(b'""')
     try:
         return msgspec.convert(query, ResultIn, strict=False)
     except msgspec.ValidationError as error:
-        if str(error).startswith("Object contains unknown field"):
-            fields = (*ResultIn.__struct_fields__, *UsageIn.__struct_fields__)
-            known = ", ".join(name for name in fields if name != "content")
-            raise InvalidField(f"A query parameter is not known here. Known are: {known}.") from None
-        raise InvalidField(f"In the query: {error}.") from None
+        fields = (*ResultIn.__struct_fields__, *UsageIn.__struct_fields__)
+        known = [name for name in fields if name != "content"]
+        rule = rule_of(str(error), {"": known, "context": UsageIn.__struct_fields__})
+        raise InvalidField(rule.replace("The body", "The query", 1)) from None
 
 
-def _tool_result(request: Request, headers: Headers, sent: ResultIn | WholeResultIn) -> ToolResult:
+def _json_in_query(name: str, text: str) -> Raw:
+    try:
+        return msgspec.json.decode(text, type=Raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        raise InvalidField(f"In the query, `{name}` must be well-formed JSON.") from None
+
+
+def _usage_in_query(text: Raw) -> UsageIn:
+    try:
+        return msgspec.json.decode(text, type=UsageIn)
+    except msgspec.ValidationError as error:
+        rule = rule_of(str(error), {"": UsageIn.__struct_fields__})
+        raise InvalidField(rule.replace("The body", "`context`", 1)) from None
+
+
+def _tool_result(request: Request, headers: Headers, sent: ResultIn | TextResultIn) -> ToolResult:
     arguments = _text_of(sent.tool_arguments, MAX_ARGUMENT_BYTES, "tool_arguments")
     if arguments is not None and arguments.startswith('"'):
         arguments = msgspec.json.decode(arguments, type=str)
@@ -276,13 +301,15 @@ def _wants_text(headers: Headers) -> bool:
     return prefers(headers.get(b"accept", b"").decode("latin-1"), "text/plain")
 
 
-def _answer(headers: Headers, governed: Governed, sent: Content | None, repairs: tuple[str, ...]) -> Response:
+def _answer(
+    headers: Headers, governed: Governed, sent: str | Content | None, repairs: tuple[str, ...]
+) -> Response:
     """`repairs` say how the content that was governed differs from the content that was sent."""
     outcome = governed.outcome
     status = 200 if outcome.handle is None else 201
     more = {} if outcome.handle is None else {"Location": f"/results/{outcome.handle}"}
     if _wants_text(headers):
-        more |= spillgate_headers(outcome)
+        more |= spillgate_headers(outcome, repairs)
         text = governed.content if outcome.text is None else outcome.text.encode()
         assert text is not None
         return Response(text, status, more, media_type="text/plain; charset=utf-8")
@@ -292,7 +319,7 @@ def _answer(headers: Headers, governed: Governed, sent: Content | None, repairs:
         content = UNSET
         more["Preference-Applied"] = "return=minimal"
     elif sent is not None:
-        content = sent if isinstance(sent, Raw) else Raw(encode(sent))
+        content = Raw(encode(sent)) if isinstance(sent, str) else sent.as_it_came()
     else:
         assert governed.content is not None
         content = Raw(encode(governed.content.decode()))

@@ -8,12 +8,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.answers import report_warnings
-from app.openapi import example_of
+from app.answers import budget_out, report_warnings
+from app.openapi import SESSION_ID, example_of
+from app.queries import INTEGRAL
 from app.routing import traits
 from app.runtime import Runtime
-from app.wire import MAX_POLICY_BYTES
-from domain.budget import Budget, Session, SessionChange
+from app.wire import MAX_POLICY_BYTES, BudgetOut
+from domain.budget import Session, SessionChange
 from domain.errors import (
     InvalidField,
     InvalidPolicy,
@@ -29,8 +30,10 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 router = APIRouter(tags=["sessions"])
 
-SessionId = Annotated[str, Path(description="Letters, digits and ._:@=+~-, at most 128.")]
-Tokens = Annotated[int, Field(ge=0, le=1_000_000_000, strict=True)]
+SessionId = Annotated[
+    str, Path(description="Letters, digits and ._:@=+~-, at most 128.", json_schema_extra=SESSION_ID)
+]
+Tokens = Annotated[int, Field(ge=0, le=1_000_000_000, strict=True), INTEGRAL]
 
 
 class SessionIn(BaseModel):
@@ -50,15 +53,6 @@ class UsageIn(BaseModel):
 
     used_tokens: Tokens
     turn: Tokens | None = None
-
-
-class BudgetOut(BaseModel):
-    limit_tokens: int
-    used_tokens: int
-    reserved_tokens: int
-    remaining_tokens: int
-    exhausted: bool
-    enforced: bool
 
 
 class SessionOut(BaseModel):
@@ -93,7 +87,7 @@ class SessionsOut(BaseModel):
 async def put_session(request: Request, session_id: SessionId, body: SessionIn) -> SessionOut:
     rt: Runtime = request.app.state.runtime
     key = _key(request, session_id)
-    policy = None if body.policy is None else json.dumps(body.policy, sort_keys=True, ensure_ascii=False)
+    policy = None if body.policy is None else _compact(body.policy)
     if policy is not None:
         if _LONE_SURROGATE.search(policy):
             raise InvalidField("`policy` holds a lone surrogate. Send valid Unicode.")
@@ -157,7 +151,7 @@ async def list_sessions(
     rt: Runtime = request.app.state.runtime
     page = await rt.ledger.sessions(request.scope["tenant"], limit, cursor)
     held = await rt.store.holds([session.key for session in page.sessions])
-    shown = [_out(rt, *one) for one in zip(page.sessions, held, strict=True)]
+    shown = [await _out(rt, *one) for one in zip(page.sessions, held, strict=True)]
     return SessionsOut(sessions=shown, next_cursor=page.next_cursor)
 
 
@@ -174,21 +168,21 @@ async def report_usage(request: Request, session_id: SessionId, body: UsageIn) -
     return await _shown(rt, after.session, report_warnings(after.warning))
 
 
+def _compact(policy: dict[str, Any]) -> str:
+    return json.dumps(policy, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+
+
 def _key(request: Request, session_id: str) -> SessionKey:
     return SessionKey(request.scope["tenant"], checked_session_id(session_id))
 
 
-def budget_model(budget: Budget) -> BudgetOut:
-    return BudgetOut.model_validate(budget, from_attributes=True)
-
-
 async def _shown(rt: Runtime, session: Session, warnings: Sequence[str] = ()) -> SessionOut:
     (held,) = await rt.store.holds([session.key])
-    return _out(rt, session, held, warnings)
+    return await _out(rt, session, held, warnings)
 
 
-def _out(rt: Runtime, session: Session, held: int, warnings: Sequence[str] = ()) -> SessionOut:
-    terms = rt.policies.terms(session.model)
+async def _out(rt: Runtime, session: Session, held: int, warnings: Sequence[str] = ()) -> SessionOut:
+    terms = await rt.terms(session.model)
     return SessionOut(
         session_id=session.key.session_id,
         context_window=session.context_window,
@@ -197,7 +191,7 @@ def _out(rt: Runtime, session: Session, held: int, warnings: Sequence[str] = ())
         model=session.model,
         policy=None if session.policy is None else json.loads(session.policy),
         turn=session.turn,
-        budget=budget_model(session.budget(terms.window, terms.told)),
+        budget=budget_out(session.budget(terms.window, terms.told)),
         stored_results=held,
         created_at=session.created_at,
         last_used_at=session.last_used_at,

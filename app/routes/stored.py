@@ -3,6 +3,7 @@
 import re
 from collections.abc import AsyncIterator
 from enum import StrEnum
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -15,7 +16,7 @@ from app.reading import account_read, account_texts, scan
 from app.routing import traits
 from app.runtime import Runtime
 from content.greppable import needs_view
-from content.lines import Line, LinePager
+from content.lines import LinePage, LinePager
 from content.matches import Match
 from content.search import Grep
 from domain.errors import BadPattern, RangeNotSatisfiable, ResultNotFound
@@ -53,12 +54,6 @@ class StoredOut(BaseModel):
     expires_at: int
 
 
-class LinesOut(BaseModel):
-    lines: list[Line]
-    total_lines: int
-    next_offset: int | None
-
-
 class GrepOut(BaseModel):
     matches: list[Match]
     total_matches: int
@@ -77,14 +72,14 @@ async def get_lines(
     offset: Annotated[int, Query(ge=1, description="First line, 1-based.")] = 1,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 200,
     view: Annotated[View, Query(description="greppable pretty-prints one-line data.")] = View.RAW,
-) -> LinesOut:
+) -> LinePage:
     rt: Runtime = request.app.state.runtime
     stored = await look_up(rt, request.scope["tenant"], handle)
     pager = LinePager(offset, limit, ANSWER_BYTES)
     await scan(rt, stored, pager, greppable=view is View.GREPPABLE)
     page = pager.finish()
     await account_texts(rt, stored, [line.text for line in page.lines])
-    return LinesOut(lines=page.lines, total_lines=page.total_lines, next_offset=page.next_offset)
+    return page
 
 
 @router.get(
@@ -166,7 +161,7 @@ async def get_content(request: Request, handle: HandlePath) -> Response:
     status = 206 if span else 200
     if request.method == "HEAD":
         return Response(None, status, headers, media_type="text/plain; charset=utf-8")
-    body = await _begun(rt.store.read(stored, start, end))
+    body = await _begun(request.app.state.read_ahead.chunks(partial(rt.store.read, stored), start, end))
     measure = stored.measure
     chars = (end - start) * measure.chars // max(measure.bytes, 1)
     await account_read(rt, stored, end - start, chars)
@@ -203,7 +198,7 @@ def _range(request: Request, etag: str, size: int) -> tuple[int, int] | None:
 
 
 @router.get(
-    "/results/{handle:path}",
+    "/results/{handle:whole_handle}",
     summary="What is known of a stored result",
     responses={200: example_of("stored")},
 )
@@ -213,7 +208,7 @@ async def get_stored(request: Request, handle: HandlePath) -> StoredOut:
 
 
 @router.delete(
-    "/results/{handle:path}",
+    "/results/{handle:whole_handle}",
     status_code=204,
     response_class=Response,
     summary="Delete a stored result",

@@ -1,11 +1,11 @@
 """GET /tools: what to register with the model while something is stored."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel
 
-from app.openapi import example_of
+from app.openapi import SESSION_ID, example_of
 from app.runtime import Runtime
 from app.tool_output import FORMATS, INSTRUCTIONS, ToolFormat
 from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
@@ -26,7 +26,9 @@ class ToolsOut(BaseModel):
     responses={200: example_of("tools")},
 )
 async def get_tools(
-    request: Request, session_id: str = DEFAULT_SESSION, format: ToolFormat = ToolFormat.OPENAI
+    request: Request,
+    session_id: Annotated[str, Query(json_schema_extra=SESSION_ID)] = DEFAULT_SESSION,
+    format: ToolFormat = ToolFormat.OPENAI,
 ) -> ToolsOut:
     rt: Runtime = request.app.state.runtime
     key = SessionKey(request.scope["tenant"], checked_session_id(session_id))

@@ -20,10 +20,12 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from app.access import ApiKeys
 from app.edge import server as serving
 from app.edge.access import Access
-from app.edge.request_body import BodyGate
+from app.edge.request_body import BodyGate, cancel_on_disconnect
 from app.errors import install
-from app.routing import RouteTable
+from app.operations.supervisor import Supervisor
+from app.routing import RouteTable, traits
 from app.settings import Settings
+from domain.errors import SpillgateError
 
 KEY = "sk-edge-0123456789"
 
@@ -61,7 +63,7 @@ class EdgeApp(FastAPI):
         self.state.raising = raising
         self.state.gate = gate
         routes = RouteTable(self)
-        install(self, routes, self.state.codes.append)
+        install(self, routes, self.refused)
         self._access = Access(
             super().__call__,
             settings=settings,
@@ -69,8 +71,11 @@ class EdgeApp(FastAPI):
             keys=keys,
             draining=lambda: self.state.draining,
             gate=gate,
-            refused=self.state.codes.append,
+            refused=self.refused,
         )
+
+    def refused(self, error: SpillgateError, method: str, path: str) -> None:
+        self.state.codes.append(error.code)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         await self._access(scope, receive, send)
@@ -98,12 +103,14 @@ def _add_routes(app: FastAPI) -> None:
     app.add_api_route("/results/{handle:path}/content", _fail, methods=["GET"])
     app.add_api_route("/big", _big, methods=["GET"])
     app.add_api_route("/slow", _slow, methods=["GET"])
+    app.add_api_route("/costly", _costly, methods=["GET"])
 
 
 async def _hello(request: Request) -> Response:
     return PlainTextResponse(request.scope["tenant"])
 
 
+@traits(carries_results=True)
 async def _results(request: Request) -> Response:
     events: list[str] = request.app.state.events
     size = 0
@@ -117,6 +124,7 @@ async def _results(request: Request) -> Response:
     return PlainTextResponse(str(size))
 
 
+@traits(carries_results=True)
 async def _let_go(request: Request) -> Response:
     size = 0
     async for chunk in request.stream():
@@ -125,6 +133,7 @@ async def _let_go(request: Request) -> Response:
     return PlainTextResponse(str(size))
 
 
+@traits(carries_results=True)
 async def _held(request: Request) -> Response:
     await request.body()
     return PlainTextResponse(str(request.app.state.gate.in_flight))
@@ -155,6 +164,22 @@ async def _slow(request: Request, seconds: float = 1.0) -> Response:
     request.app.state.events.append("slow began")
     await asyncio.sleep(seconds)
     return PlainTextResponse("slow but whole")
+
+
+async def _costly(request: Request) -> Response:
+    events: list[str] = request.app.state.events
+    await request.body()
+
+    async def work() -> None:
+        events.append("work began")
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            events.append("work cancelled")
+            raise
+
+    await cancel_on_disconnect(request, work())
+    return PlainTextResponse("done")
 
 
 class Served:
@@ -189,7 +214,7 @@ def served(app: FastAPI, settings: Settings | None = None) -> Iterator[Served]:
     """In a thread of its own; signals are tested with processes."""
     settings = settings or settings_of()
     with serving.listener(settings) as (sock, address):
-        server = serving.Server(serving._config(app, 4096, app.state.codes.append), app, settings, address)
+        server = serving.Server(serving._config(app, 4096, app.refused), app, settings, address, Supervisor())
         thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
         thread.start()
         try:

@@ -75,7 +75,7 @@ def test_a_file_without_keys_is_refused(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match=f"API_KEYS_FILE: there is no file {tmp_path}/none"):
         ApiKeys(tmp_path / "none")
 
 

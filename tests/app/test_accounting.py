@@ -42,6 +42,69 @@ async def test_an_entry_says_all_that_the_contract_names(
     assert [entry["timestamp"] for entry in entries] == sorted(entry["timestamp"] for entry in entries)
 
 
+async def test_an_entry_names_its_call_its_turn_and_its_kind_of_tool(client: httpx.AsyncClient) -> None:
+    first = {"tool_name": "t", "tool_call_id": "call-1", "tool_kind": "mcp", "content": "x"}
+    await client.post("/results", json=first | {"context": {"used_tokens": 5, "turn": 3}})
+    await client.post("/results", json={"tool_name": "t", "content": "x"})
+    await client.post(
+        "/results", json={"tool_name": "t", "content": "x", "context": {"used_tokens": 9, "turn": 4}}
+    )
+    entries = (await client.get("/accounting/entries")).json()["entries"]
+    named = [(entry["tool_call_id"], entry["turn"], entry["tool_kind"]) for entry in entries]
+    assert named == [("call-1", 3, "mcp"), (None, 3, None), (None, 4, None)]
+    rows = (await client.get("/accounting/summary?group_by=tool_kind")).json()["rows"]
+    assert [(row["group"], row["entries"]) for row in rows] == [(None, 2), ("mcp", 1)]
+    text = (await client.get("/accounting/entries", headers={"Accept": "text/csv"})).text
+    row = next(csv.DictReader(io.StringIO(text)))
+    assert (row["tool_call_id"], row["turn"], row["tool_kind"]) == ("call-1", "3", "mcp")
+
+
+@pytest.mark.parametrize("outcome", ["store", "truncate", "cap", "reject"])
+@pytest.mark.parametrize("keep", [True, False])
+async def test_a_result_that_the_model_did_not_get_whole_is_truncated(
+    client: httpx.AsyncClient, outcome: str, keep: bool
+) -> None:
+    policy = {"on_oversize": outcome, "keep": keep, "max_bytes": 4000}
+    await client.post("/results", json={"tool_name": "t", "content": BIG, "policy": policy})
+    await client.post("/results", json={"tool_name": "t", "content": "x"})
+    cut, whole = (await client.get("/accounting/entries")).json()["entries"]
+    assert (cut["outcome"], cut["details"]["truncated"]) == (outcome, True)
+    assert (whole["outcome"], whole["details"]["truncated"]) == ("pass", False)
+
+
+@pytest.mark.parametrize(
+    ("name", "namespace", "split"),
+    [
+        ("mcp__files__read", None, ("files", "read")),
+        ("mcp__files__read__all", None, ("files", "read__all")),
+        ("files__read", None, ("files", "read")),
+        ("mcp:files/read", None, ("files", "read")),
+        ("rest:files/read", None, ("files", "read")),
+        ("files/read", None, ("files", "read")),
+        ("io.github/files/read", None, ("io.github/files", "read")),
+        ("read_file", None, ("", "read_file")),
+        ("__init__", None, ("", "__init__")),
+        ("mcp__files", None, ("", "mcp__files")),
+        ("files/", None, ("", "files/")),
+        ("mcp:read", None, ("", "mcp:read")),
+        ("read", "files", ("files", "read")),
+        ("mcp__my__files__read", "my__files", ("my__files", "read")),
+        ("my__files__read", "my__files", ("my__files", "read")),
+        ("rest:a/b/read", "a", ("a", "b/read")),
+        ("other__read", "files", ("files", "other__read")),
+        ("files__read", "", ("", "files__read")),
+    ],
+)
+async def test_a_tools_name_is_split_into_server_and_tool(
+    client: httpx.AsyncClient, name: str, namespace: str | None, split: tuple[str, str]
+) -> None:
+    sent = {"tool_name": name, "tool_namespace": namespace, "content": BIG}
+    handle = (await client.post("/results", json=sent)).json()["handle"]
+    await client.get(f"/results/{handle}/lines?limit=1")
+    entries = (await client.get("/accounting/entries")).json()["entries"]
+    assert [(entry["mcpServer"], entry["command"]) for entry in entries] == [split, split]
+
+
 @pytest.mark.parametrize(
     ("wanted", "count"),
     [
@@ -122,6 +185,8 @@ async def test_savings_are_net_of_extraction_and_reading_back(
         ("type", {"tool"}),
         ("model", {None}),
         ("day", {"2025-11-21"}),
+        ("strategy", {None}),
+        ("tool_kind", {None}),
     ],
 )
 async def test_summaries_group(

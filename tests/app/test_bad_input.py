@@ -198,6 +198,144 @@ async def test_no_json_whatever_is_answered_by_a_500(
     assert answer.status_code < 500
 
 
+NAMED: list[tuple[str, str, Any, str]] = [
+    ("POST", "/results", {"content": "x"}, "The body lacks the field `tool_name`."),
+    ("POST", "/results", ["x"], "The body: expected `object`, got `array`."),
+    ("POST", "/results", {"tool_name": 7, "content": "x"}, "`tool_name`: expected `str`, got `int`."),
+    (
+        "POST",
+        "/results",
+        {"tool_nam": "t", "tool_name": "t", "content": "x"},
+        "The body: `tool_nam` is not known here; the nearest known name is `tool_name`.",
+    ),
+    (
+        "POST",
+        "/results",
+        {"tool_name": "t", "content": "x", "context": {"turn": 1}},
+        "`context` lacks the field `used_tokens`.",
+    ),
+    (
+        "POST",
+        "/results",
+        {"tool_name": "t", "content": "x", "context": {"used_token": 1}},
+        "`context`: `used_token` is not known here; the nearest known name is `used_tokens`.",
+    ),
+    (
+        "POST",
+        "/results",
+        {"tool_name": "t", "content": [{"type": "text", "text": "x"}, {"MARK": 1}]},
+        "`content[1]` must be an object with a `type`, a string.",
+    ),
+    (
+        "POST",
+        "/results",
+        {"tool_name": "t", "content": [{"type": "text"}]},
+        "`content[0]` is of type text and lacks the field `text`, a string.",
+    ),
+    (
+        "POST",
+        "/results",
+        {"tool_name": "t", "content": "x", "policy": {"tools": {"MARK": {"max_byte": 1}}}},
+        "`policy.tools`: `max_byte` is not known here; the nearest known name is `max_bytes`.",
+    ),
+    (
+        "PUT",
+        "/sessions/s",
+        {"contxt_window": 1},
+        "body: `contxt_window` is not known here; the nearest known name is `context_window`.",
+    ),
+    (
+        "PUT",
+        "/sessions/s",
+        {"MARK": 1},
+        "body: a name is not known here; known are context_window, buffer_tokens, max_output_tokens, model, "
+        "policy.",
+    ),
+    (
+        "POST",
+        "/extract",
+        {"handle": "h", "extract": "x", "ranges": [{"start": 0, "ends": 1, "end": 2}]},
+        "body.ranges.0: `ends` is not known here; the nearest known name is `end`.",
+    ),
+    ("POST", "/check", {"bytes": 1}, "body.tool_name: Field required."),
+    (
+        "GET",
+        "/sessions?limt=3",
+        None,
+        "In the query, `limt` is not known here; the nearest known name is `limit`.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("method", "url", "sent", "detail"), NAMED)
+async def test_an_error_names_the_object_and_the_key(
+    client: httpx.AsyncClient, method: str, url: str, sent: Any, detail: str
+) -> None:
+    answer = await client.request(method, url, json=sent)
+    assert told(answer, 422)["detail"] == detail
+
+
+@pytest.mark.parametrize(
+    ("query", "detail"),
+    [
+        ("tool_nam=t", "The query: `tool_nam` is not known here; the nearest known name is `tool_name`."),
+        ("session_id=s", "The query lacks the field `tool_name`."),
+        ("tool_name=t&context=%7B%22turn%22:1%7D", "`context` lacks the field `used_tokens`."),
+        ("tool_name=t&context=MARK", "In the query, `context` must be well-formed JSON."),
+        ("tool_name=t&is_error=MARK", "`is_error`: expected `bool`, got `str`."),
+    ],
+)
+async def test_an_error_names_the_query_parameter(client: httpx.AsyncClient, query: str, detail: str) -> None:
+    answer = await client.post(f"/results?{query}", content=b"x", headers=TEXT)
+    assert told(answer, 422)["detail"] == detail
+
+
+@pytest.mark.parametrize("query", ["MARK=1", "tool_name=t"])
+async def test_a_json_body_takes_no_query_parameters(client: httpx.AsyncClient, query: str) -> None:
+    answer = await client.post(f"/results?{query}", json={"tool_name": "t", "content": "x"})
+    assert "put the fields into the body" in told(answer, 422)["detail"]
+    assert (await client.get("/accounting/entries")).json()["entries"] == []
+
+
+@pytest.mark.parametrize("media", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
+@pytest.mark.parametrize(
+    ("method", "url", "sent"),
+    [
+        ("POST", "/check", {"tool_name": "t", "bytes": 1}),
+        ("POST", "/extract", {"handle": "h", "extract": "x"}),
+        ("PUT", "/sessions/s", {"model": "gpt-4o"}),
+        ("POST", "/sessions/s/usage", {"used_tokens": 1}),
+    ],
+)
+async def test_a_body_of_another_type_is_415_on_every_route(
+    client: httpx.AsyncClient, method: str, url: str, sent: dict[str, Any], media: str
+) -> None:
+    body = json.dumps(sent).encode()
+    told(await client.request(method, url, content=body, headers={"Content-Type": media}), 415)
+    for headers in ({}, JSON, {"Content-Type": "application/problem+json; charset=utf-8"}):
+        answer = await client.request(method, url, content=body, headers=headers)
+        assert answer.status_code == (404 if url == "/extract" else 200)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PATCH", "/results", "POST"),
+        ("DELETE", "/sessions", "GET"),
+        ("PATCH", "/sessions/s", "DELETE, GET, PUT"),
+        ("POST", "/results/session-s/file-1/content", "GET, HEAD"),
+        ("DELETE", "/results/session-s/file-1/lines", "GET"),
+        ("POST", "/results/session-s/file-1", "DELETE, GET"),
+        ("POST", "/swagger/swagger-ui.css", "GET, HEAD"),
+    ],
+)
+async def test_allow_names_the_methods_of_the_path(
+    client: httpx.AsyncClient, method: str, path: str, allowed: str
+) -> None:
+    answer = await client.request(method, path)
+    assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
+
+
 @pytest.mark.parametrize(
     "url",
     ["/accounting/entries?MARK=1", "/tools?session=MARK", "/sessions?MARK", "/results/x/lines?start=MARK"],

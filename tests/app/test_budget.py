@@ -1,6 +1,7 @@
 """Budgets, turns and the atomic reservation, over HTTP."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -148,3 +149,120 @@ async def test_a_model_known_to_the_operator_needs_no_declared_window(
         told = await post(client, model="small")
         assert told["budget"]["limit_tokens"] == 64
         assert told["trigger"] == "token_budget"
+
+
+async def usage(client: httpx.AsyncClient, used: int, turn: int | None = None) -> dict[str, Any]:
+    answer = await client.post("/sessions/s/usage", json={"used_tokens": used, "turn": turn})
+    assert answer.status_code == 200, answer.text
+    return answer.json()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("by_result", [True, False])
+async def test_a_second_run_in_one_session_is_guarded_by_its_own_reports(
+    client: httpx.AsyncClient, by_result: bool
+) -> None:
+    async def report(used: int, turn: int) -> dict[str, Any]:
+        if not by_result:
+            return await usage(client, used, turn)
+        return await post(client, "x", context={"used_tokens": used, "turn": turn})
+
+    for turn in (1, 2, 3):
+        assert (await report(1000 * turn, turn))["warnings"] == []
+    second = await report(60_000, 1)
+    assert second["budget"]["used_tokens"] == 60_000
+    assert "new run" in second["warnings"][0]
+    assert (await report(61_000, 2))["warnings"] == []
+    # A late result of this run's first turn.
+    late = await report(60_000, 1)
+    assert (late["budget"]["used_tokens"], late["warnings"]) == (61_000, [])
+
+
+async def test_a_second_report_of_one_turn_is_applied_with_a_warning(client: httpx.AsyncClient) -> None:
+    await put(client, 1000)
+    await post(client, context={"used_tokens": 100, "turn": 1})
+    told = await post(client, context={"used_tokens": 300, "turn": 1})
+    assert (told["budget"]["used_tokens"], told["budget"]["reserved_tokens"]) == (300, 200)
+    assert "same `turn`" in told["warnings"][0]
+    assert told["complete"] is True
+
+
+async def test_a_report_with_a_repeated_call_is_not_applied_and_the_answer_says_so(
+    client: httpx.AsyncClient,
+) -> None:
+    await post(client, tool_call_id="a", context={"used_tokens": 100, "turn": 1})
+    again = await post(client, tool_call_id="a", context={"used_tokens": 100, "turn": 1})
+    assert again["warnings"] == []
+    again = await post(client, tool_call_id="a", context={"used_tokens": 900, "turn": 2})
+    assert again["budget"]["used_tokens"] == 100
+    assert "not applied" in again["warnings"][0]
+
+
+async def test_a_session_that_names_a_model_has_its_window(client: httpx.AsyncClient) -> None:
+    async def limit(**fields: Any) -> tuple[int, bool]:
+        budget = (await client.put("/sessions/s", json=fields)).json()["budget"]
+        return budget["limit_tokens"], budget["enforced"]
+
+    assert await limit(model="gpt-4") == (8192 - 2730, True)
+    assert await limit(model="openai/gpt-4o") == (128_000 - 8192 - 16_384, True)
+    assert await limit(model="a-model-of-our-own") == (106_496, False)
+    # What the session declares goes before what is known of its model.
+    assert await limit(model="gpt-4", context_window=6000) == (4000, True)
+    assert await limit(context_window=None, buffer_tokens=92, max_output_tokens=100) == (8000, True)
+    assert (await post(client, HUNDRED * 81, policy={"max_bytes": 0}))["trigger"] == "token_budget"
+
+
+async def test_a_result_that_names_a_model_is_held_to_its_window(client: httpx.AsyncClient) -> None:
+    policy = {"max_bytes": 0}
+    assert (await post(client, HUNDRED * 60, policy=policy))["trigger"] is None
+    told = await post(client, HUNDRED * 60, policy=policy, model="gpt-4")
+    assert (told["trigger"], told["budget"]["limit_tokens"]) == ("token_budget", 5462)
+
+
+async def test_a_check_decides_as_the_result_does(client: httpx.AsyncClient) -> None:
+    async def check(**fields: Any) -> Any:
+        sent = {"session_id": "s", "tool_name": "t", **fields}
+        return (await client.post("/check", json=sent)).json()["trigger"]
+
+    policy = {"max_bytes": 1000, "tools": {"free": {"bypass": True}}}
+    await client.put("/sessions/s", json={"model": "gpt-4", "policy": policy})
+    # Tokens are no bytes: 2,000 of them may be 1,000 bytes long or less.
+    assert await check(tokens=2000) is None
+    assert await check(tokens=2000, bytes=1001) == "size_cap"
+    assert await check(tokens=5463) == "token_budget"
+    await post(client, HUNDRED, context={"used_tokens": 5262, "turn": 1})
+    assert await check(tokens=100) is None
+    assert await check(tokens=101) == "reserve_failed"
+    assert await check(tokens=101, tool_name="free") is None
+    assert (await post(client, HUNDRED + " the"))["trigger"] == "reserve_failed"
+    assert await check(tokens=100, model="gpt-4o") is None
+    budget = (await client.get("/sessions/s")).json()["budget"]
+    assert budget["reserved_tokens"] > 100
+
+
+async def test_what_is_refused_for_want_of_memory_is_not_charged(serve) -> None:  # type: ignore[no-untyped-def]
+    text = "the " * 500_000
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(20):
+            yield b"the " * 25_000
+
+    query = {"tool_name": "t", "session_id": "s", "policy": '{"max_bytes": 0}'}
+    headers = {"Content-Type": "text/plain"}
+    async with serve() as client:
+        gate = client._transport.app.state.gate
+        await client.put("/sessions/s", json={"context_window": 2_000_000})
+        for policy in ('{"max_bytes": 0}', '{"max_bytes": 10, "mode": "observe"}'):
+            # Enough to read the body piece by piece, and too little to hold all of it.
+            gate.in_flight = gate.capacity - 1_000_000
+            for _ in range(3):
+                sent = query | {"policy": policy}
+                answer = await client.post("/results", params=sent, content=pieces(), headers=headers)
+                assert (answer.status_code, answer.json()["stored"]) == (503, False)
+            gate.in_flight = 0
+            assert (await client.get("/sessions/s")).json()["budget"]["reserved_tokens"] == 0
+            assert (await client.get("/accounting/entries")).json()["entries"] == []
+        answer = await client.post("/results", params=query, content=pieces(), headers=headers)
+        assert (answer.status_code, answer.json()["content"]) == (200, text)
+        (entry,) = (await client.get("/accounting/entries")).json()["entries"]
+        reserved = (await client.get("/sessions/s")).json()["budget"]["reserved_tokens"]
+        assert reserved == entry["tokens_out"] > 0

@@ -100,8 +100,35 @@ def test_a_bad_file_is_told_whole_and_fails(tmp_path: Path, capsys: pytest.Captu
     assert "policy.toml, line 1: profile must be one of" in said
     assert "the nearest is ouro" in said
     assert "policy.toml, line 3: defaults.keep must be true or false." in said
-    assert main(["check-config", "--policy", str(tmp_path / "none")]) == 1
-    assert "cannot be read" in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_read_is_named_with_what_named_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "none.toml"
+    assert main(["check-config", "--policy", str(path)]) == 1
+    assert capsys.readouterr().err == f"spillgate: --policy: there is no file {path}.\n"
+    assert main(["check-config", "--policy", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == f"spillgate: --policy: {tmp_path} is a directory, not a file.\n"
+    path.write_bytes(b"[defaults]\n\xff")
+    monkeypatch.setenv("SPILLGATE_POLICY_FILE", str(path))
+    assert main(["check-config"]) == 1
+    said = capsys.readouterr().err
+    assert said == f"spillgate: SPILLGATE_POLICY_FILE: {path} is not UTF-8 text (byte 11).\n"
+    assert main(["serve", "--port", "70000"]) == 2
+    assert capsys.readouterr().err.startswith("spillgate: --port: ")
+
+
+def test_a_secret_given_where_its_files_path_belongs_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SPILLGATE_LLM_BASE_URL", "http://127.0.0.1:1/v1")
+    monkeypatch.setenv("SPILLGATE_LLM_MODELS", "small")
+    monkeypatch.setenv("SPILLGATE_LLM_API_KEY_FILE", "sk-secret")
+    assert main(["check-config"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("spillgate: SPILLGATE_LLM_API_KEY_FILE: there is no file of that name")
+    assert "sk-secret" not in said
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:

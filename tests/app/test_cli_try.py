@@ -131,8 +131,8 @@ def test_nothing_of_the_service_is_touched(
         (b"\xff\xfe", [], 1, "not valid UTF-8"),
         (b"x", ["--profile", "uoro"], 1, "the nearest is ouro"),
         (b"x", ["--show", "drop"], 2, "--show: one of all, store, truncate, cap, reject"),
-        (b"x", ["--policy", "none.toml"], 2, "cannot be read as UTF-8 text"),
-        (None, [], 2, "The file to try cannot be read"),
+        (b"x", ["--policy", "none.toml"], 2, "--policy: there is no file none.toml"),
+        (None, [], 2, "FILE: there is no file "),
     ],
 )
 def test_what_cannot_be_tried_is_refused_with_a_reason(

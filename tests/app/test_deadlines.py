@@ -2,13 +2,17 @@
 
 import asyncio
 import contextlib
+import inspect
 import re
 import socket
+import struct
 import time
 from collections.abc import Iterator
 
 import httpx
 import pytest
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from app.edge import server as serving
 from app.edge.deadlines import Protocol
@@ -226,6 +230,58 @@ def test_a_reader_that_is_only_slow_gets_all(host: Served) -> None:
             time.sleep(0.1)
             size += len(sock.recv(65536))
         assert size + len(read_all(sock)) > 1000 * 65536
+
+
+def test_a_client_that_ends_its_side_after_its_requests_gets_every_answer(host: Served) -> None:
+    slow, post = head("GET", "/slow?seconds=0.3"), head("POST", "/results", "Content-Length: 3") + b"abc"
+    for requests, bodies in ((slow, 1), (post, 1), (slow + post + slow, 3)):
+        with host.connect() as sock:
+            sock.sendall(requests)
+            sock.shutdown(socket.SHUT_WR)
+            answer = read_all(sock)
+        assert answer.count(b"HTTP/1.1 200") == bodies
+        assert answer.endswith(b"\r\n\r\n3" if requests is post else b"slow but whole")
+    with host.connect() as sock:
+        sock.sendall(post[:-1])
+        sock.shutdown(socket.SHUT_WR)
+        assert read_all(sock) == b""
+
+
+@pytest.mark.parametrize("is_reset", [False, True])
+def test_the_work_for_a_client_that_is_gone_is_cancelled(host: Served, is_reset: bool) -> None:
+    with host.connect() as sock:
+        sock.sendall(head("GET", "/costly"))
+        wait_for(lambda: host.app.state.events == ["work began"])
+        if is_reset:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    wait_for(lambda: host.app.state.events == ["work began", "work cancelled"], 5)
+
+
+def test_uvicorn_still_has_what_the_protocol_leans_on() -> None:
+    """Otherwise a new version of uvicorn would take the bounds away without a failure."""
+    cycle = set(inspect.signature(RequestResponseCycle).parameters)
+    assert {"scope", "transport", "flow", "keep_alive", "message_event", "expect_100_continue"} <= cycle
+    of_cycle = inspect.getsource(RequestResponseCycle)
+    for name in ("disconnected", "response_started", "response_complete", "waiting_for_100_continue"):
+        assert f"self.{name} = False" in of_cycle, name
+    base = inspect.getsource(HttpToolsProtocol)
+    for name in ("connections", "pipeline", "cycle", "flow", "parser", "url", "headers", "server_state"):
+        assert f"self.{name}" in base, name
+    callbacks = {
+        "connection_made": ["self", "transport"],
+        "data_received": ["self", "data"],
+        "eof_received": ["self"],
+        "on_message_begin": ["self"],
+        "on_headers_complete": ["self"],
+        "on_body": ["self", "body"],
+        "on_message_complete": ["self"],
+        "_unset_keepalive_if_required": ["self"],
+    }
+    for name, parameters in callbacks.items():
+        assert list(inspect.signature(getattr(HttpToolsProtocol, name)).parameters) == parameters, name
+    for name in ("read_paused", "write_paused"):
+        assert f"self.{name} = " in inspect.getsource(FlowControl), name
+    assert STATUS_LINE[503] == b"HTTP/1.1 503 Service Unavailable\r\n"
 
 
 def test_pipelined_requests_are_answered_in_order(host: Served) -> None:

@@ -53,7 +53,7 @@ class Call:
             keys=self.keys,
             draining=lambda: self.draining,
             gate=self.gate,
-            refused=self.refused.append,
+            refused=lambda error, method, path: self.refused.append(error.code),
         )
 
     async def app(self, scope: Any, receive: Any, send: Any) -> None:

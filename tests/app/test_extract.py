@@ -20,18 +20,16 @@ async def ask(client: httpx.AsyncClient, named: str, **fields: Any) -> httpx.Res
     return await client.post("/extract", json={"handle": named, "extract": "errors", **fields})
 
 
-async def test_a_mode_that_needs_a_model_falls_back_to_truncate_and_says_so(
+async def test_a_mode_that_needs_a_model_is_answered_by_retrieve_where_there_is_none(
     client: httpx.AsyncClient,
 ) -> None:
     handle = await keep(client)
     told = (await ask(client, handle, mode="read-grep")).json()
-    frame = f"ABSTRACT FROM TOOL OUTPUT journal WITH HANDLE {handle}, STRATEGY:truncate:\n\n"
+    frame = f"ABSTRACT FROM TOOL OUTPUT journal WITH HANDLE {handle}, STRATEGY:retrieve:\n\n"
+    warning = "WARNING: tool_output fallback to retrieve (no model is configured)."
     assert told["text"] == frame + told["body"]
-    assert told["body"].startswith(
-        "WARNING: tool_output fallback to truncate (no model is configured).\n00000"
-    )
-    assert told["body"].endswith("02999 nothing to see")
-    assert (told["status"], told["strategy"]) == ("fallback", "truncate")
+    assert told["body"].startswith(f"{warning}\n")
+    assert (told["status"], told["strategy"], told["warnings"]) == ("fallback", "retrieve", [warning])
     assert len(told["text"].encode()) <= 12_288
 
 
@@ -102,6 +100,9 @@ async def test_an_unknown_handle_is_404_also_in_the_models_own_words(client: htt
     answer = await client.post("/extract", json={"handle": UNKNOWN, "extract": "x"}, headers=plain)
     assert answer.status_code == 404
     assert answer.text.startswith(f"TOOL_OUTPUT FAILED FOR unknown WITH HANDLE {UNKNOWN}, STRATEGY:auto:\n\n")
+    near = UNKNOWN[:-3]
+    answer = await client.post("/extract", json={"handle": near, "extract": "x"}, headers=plain)
+    assert answer.text.startswith(f"TOOL_OUTPUT FAILED FOR unknown WITH HANDLE {near}, STRATEGY:auto:\n\n")
     answer = await client.post("/extract", json={"handle": "<evil>", "extract": "x"}, headers=plain)
     assert "evil" not in answer.text
 
@@ -111,6 +112,14 @@ async def test_plain_text_answers_just_the_frame(client: httpx.AsyncClient) -> N
     answer = await client.post("/extract", json=sent, headers={"Accept": "text/plain"})
     assert answer.status_code == 200
     assert answer.text.startswith("ABSTRACT FROM TOOL OUTPUT journal")
+    told = (await client.post("/extract", json=sent)).json()
+    ratio = told["coverage"]["ratio"]
+    headers = {name: value for name, value in answer.headers.items() if name.startswith("spillgate-")}
+    assert headers == {
+        "spillgate-status": told["status"],
+        "spillgate-strategy": told["strategy"],
+        "spillgate-coverage": f"{ratio:.4g}",
+    }
 
 
 @pytest.mark.parametrize(

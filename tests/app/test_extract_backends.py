@@ -2,12 +2,12 @@
 
 import asyncio
 import itertools
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx
 import psutil
 import pytest
@@ -16,16 +16,23 @@ from tests.app.test_extract_models import ask, entries, keep, served
 from tests.conftest import Serve
 from tests.extraction.backend import Backend
 from tests.extraction.behaviours import SCRIPTS
+from tests.virtual_time import VIRTUAL_TIME
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> object:
+    return VIRTUAL_TIME
+
 
 GRACE = 0.5
 
 
 async def timed(client: httpx.AsyncClient, handle: str, deadline_ms: int, **fields: Any) -> tuple[float, Any]:
-    started = time.perf_counter()
+    started = anyio.current_time()
     answer = await ask(client, handle, deadline_ms=deadline_ms, **fields)
-    return time.perf_counter() - started, answer
+    return anyio.current_time() - started, answer
 
 
 def judge(name: str, took: float, answer: httpx.Response, deadline: float) -> None:
@@ -52,9 +59,8 @@ async def test_whatever_a_backend_does_the_answer_is_in_time_and_honest(
     async def one(name: str) -> AsyncIterator[httpx.AsyncClient]:
         folder = tmp_path / name
         folder.mkdir()
-        state = {"storage_url": f"disk://{folder}/state"}
         async with Backend(*SCRIPTS[name]) as backend:
-            async with served(serve, folder, backend, **state) as client:
+            async with served(serve, folder, backend) as client:
                 yield client
             assert await backend.idle(), name
 

@@ -1,4 +1,4 @@
-"""POST /extract with a model: progress, sharing, caps, departure, and what is booked."""
+"""POST /extract with a model: progress, caps, disconnects, and what is accounted."""
 
 import asyncio
 import json
@@ -12,12 +12,25 @@ import pytest
 
 from domain.errors import ConfigError
 from tests.conftest import Serve
-from tests.extraction.backend import Backend, report
+from tests.extraction.backend import Backend, Spoken, report
+from tests.virtual_time import VIRTUAL_TIME
 
 pytestmark = pytest.mark.anyio
 
-ROWS = "\n".join(f"row {n:05}: nothing of interest, value {n * 7}" for n in range(1500))
+
+@pytest.fixture
+def anyio_backend() -> object:
+    return VIRTUAL_TIME
+
+
 TERMS = "[models.m]\ncontext_window = 8000\nmax_output_tokens = 1000\ninput_price = 2\noutput_price = 10\n"
+
+
+def rows(count: int) -> str:
+    return "\n".join(f"row {n:05}: nothing of interest, value {n * 7}" for n in range(count))
+
+
+ROWS = rows(1500)
 
 
 @asynccontextmanager
@@ -26,7 +39,13 @@ async def served(
 ) -> AsyncIterator[httpx.AsyncClient]:
     file = tmp_path / "policy.toml"
     file.write_text(policy)
-    given = {"llm_base_url": backend.base_url, "llm_models": ("m",), "llm_api_key": "k", "policy_file": file}
+    given = {
+        "storage_url": "memory:",
+        "llm_base_url": backend.base_url,
+        "llm_models": ("m",),
+        "llm_api_key": "k",
+        "policy_file": file,
+    }
     async with serve(**given | settings) as client:
         yield client
 
@@ -45,6 +64,18 @@ async def ask(client: httpx.AsyncClient, handle: str, **fields: Any) -> httpx.Re
 async def entries(client: httpx.AsyncClient, kind: str) -> list[dict[str, Any]]:
     found = (await client.get(f"/accounting/entries?type={kind}&limit=1000")).json()["entries"]
     return [dict(entry) for entry in found]
+
+
+def reading(body: dict[str, Any]) -> Spoken:
+    """Reads as long as there are tools."""
+    if "tools" not in body:
+        return report(body)
+    call = {"name": "Read", "arguments": '{"offset": 1, "limit": 500}'}
+    return {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"id": "c", "type": "function", "function": call}],
+    }
 
 
 def saying(text: str) -> Callable[[dict[str, Any]], str]:
@@ -108,23 +139,15 @@ async def test_an_error_after_the_stream_began_is_its_last_event(serve: Serve, t
         assert json.loads(last.partition("data: ")[2])["code"] == "incomplete"
 
 
-async def test_the_same_question_at_the_same_time_shares_one_run(serve: Serve, tmp_path: Path) -> None:
-    async with Backend(latency=0.2) as backend, served(serve, tmp_path, backend) as client:
-        handle = await keep(client)
-        told = await asyncio.gather(*[ask(client, handle, mode="full-chunked") for _ in range(5)])
-        bodies = {one.json()["body"] for one in told}
-        assert len(bodies) == 1
-        assert backend.requests == told[0].json()["usage"]["llm_calls"] == len(await entries(client, "llm"))
-        assert len(await entries(client, "extract")) == 5
-
-
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_asked_again_it_costs_nothing_until_the_session_ends(serve: Serve, tmp_path: Path) -> None:
+    state = {"storage_url": f"disk://{tmp_path}/state"}
     async with Backend() as backend:
-        async with served(serve, tmp_path, backend) as client:
+        async with served(serve, tmp_path, backend, **state) as client:
             handle = await keep(client)
             first = (await ask(client, handle, mode="full-chunked")).json()
             paid = backend.requests
-        async with served(serve, tmp_path, backend) as client:
+        async with served(serve, tmp_path, backend, **state) as client:
             again = (await ask(client, handle, mode="full-chunked")).json()
             assert (again["body"], again["usage"]["llm_calls"]) == (first["body"], 0)
             assert backend.requests == paid
@@ -142,7 +165,9 @@ async def test_who_hangs_up_ends_the_run_and_pays_for_what_was_begun(serve: Serv
         booked = await entries(client, "llm")
         assert {one["error"] for one in booked} == {"cancelled"}
         assert all(one["tokens"]["input"] > 1000 for one in booked)
-        assert await entries(client, "extract") == []
+        (extraction,) = await entries(client, "extract")
+        assert (extraction["status"], extraction["error"]) == ("failed", "cancelled")
+        assert {one["extract_id"] for one in booked} == {extraction["id"]}
 
 
 async def departing(client: httpx.AsyncClient, handle: str, seconds: float) -> list[Any]:
@@ -184,15 +209,12 @@ async def departing(client: httpx.AsyncClient, handle: str, seconds: float) -> l
 
 async def test_a_session_spends_no_more_calls_than_its_cap(serve: Serve, tmp_path: Path) -> None:
     policy = f"[defaults]\nmax_llm_calls = 2\n{TERMS}"
-    async with (
-        Backend() as backend,
-        served(serve, tmp_path, backend, policy, extract_concurrency=1) as client,
-    ):
+    async with Backend() as backend, served(serve, tmp_path, backend, policy) as client:
         handle = await keep(client, policy={"max_llm_calls": 1000})
         told = (await ask(client, handle, mode="full-chunked")).json()
         reason = "the session's cap of model calls is reached"
-        assert told["status"] == "fallback"
-        assert reason in told["body"].splitlines()[0]
+        assert (told["status"], told["coverage"]["chunks_ok"]) == ("partial", 2)
+        assert told["warnings"][-1] == f"the findings were not merged ({reason})"
         assert backend.requests == 2
         again = (await ask(client, handle, extract="Else?", mode="full-chunked")).json()
         assert reason in again["warnings"][0]
@@ -200,6 +222,36 @@ async def test_a_session_spends_no_more_calls_than_its_cap(serve: Serve, tmp_pat
         other = await keep(client, session="other")
         await ask(client, other, mode="full-chunked")
         assert backend.requests == 4
+
+
+@pytest.mark.parametrize("mode", ["full-chunked", "read-grep"])
+async def test_the_plan_keeps_to_the_cap_of_calls(serve: Serve, tmp_path: Path, mode: str) -> None:
+    policy = f"[defaults]\nmax_llm_calls = 3\n{TERMS}"
+    async with (
+        Backend(answer=reading) as backend,
+        served(serve, tmp_path, backend, policy) as client,
+    ):
+        handle = await keep(client, rows(1_850))
+        if mode == "read-grep":
+            told = (await ask(client, handle, mode=mode)).json()
+            assert told["status"] == "complete"
+        else:
+            required = await ask(client, handle, mode=mode, require_complete=True)
+            assert (required.status_code, backend.requests) == (502, 0)
+            told = (await ask(client, handle, mode=mode)).json()
+            coverage = told["coverage"]
+            assert (told["status"], coverage["chunks_total"], coverage["chunks_ok"]) == ("partial", 6, 2)
+            # The first chunk and the last one.
+            (gap,) = coverage["missing"]
+            assert 0 < gap["start"] < gap["end"] < len(rows(1_850))
+            assert gap["reason"] == "the session's cap of model calls"
+            cap = "the session's cap of model calls allows no more"
+            assert told["warnings"] == [f"2 of 6 chunks were read: {cap}"]
+            assert len(backend.asked[-1].body["messages"]) == 2
+        assert (told["usage"]["llm_calls"], told["body"]) == (3, "All is well.")
+        # What is kept costs no call.
+        assert (await ask(client, handle, mode=mode)).json()["body"] == "All is well."
+        assert backend.requests == 3
 
 
 @pytest.mark.parametrize(("asked", "calls"), [(0, 2), (9, 2), (1, 1)])
@@ -272,16 +324,6 @@ async def test_nothing_of_key_or_document_is_logged_or_answered(
         assert "tulipan" not in caplog.text
 
 
-async def test_who_asks_later_has_all_of_its_own_time(serve: Serve, tmp_path: Path) -> None:
-    async with Backend(latency=1.2) as backend, served(serve, tmp_path, backend) as client:
-        handle = await keep(client, "x" * 13_000)
-        first = asyncio.create_task(ask(client, handle, deadline_ms=900))
-        await asyncio.sleep(0.3)
-        second = (await ask(client, handle, deadline_ms=4000)).json()
-        assert (await first).json()["status"] == "fallback"
-        assert second["status"] == "complete"
-
-
 async def test_an_extraction_that_is_refused_is_booked_as_failed(serve: Serve, tmp_path: Path) -> None:
     async with Backend("bad_key") as backend, served(serve, tmp_path, backend) as client:
         refused = await ask(client, await keep(client), require_complete=True)
@@ -349,20 +391,3 @@ async def test_a_caller_may_allow_up_to_two_minutes(serve: Serve, tmp_path: Path
         backend.latency = 0.8
         assert (await ask(client, handle, deadline_ms=120_000)).json()["status"] == "complete"
         assert (await ask(client, handle, deadline_ms=120_001)).status_code == 422
-
-
-async def test_auto_reads_what_it_chose_unless_all_is_required(serve: Serve, tmp_path: Path) -> None:
-    wide = "".join(f'{{"id": "A-{n}", "note": "{"nothing of note " * 70}"}}\n' for n in range(500))
-    async with Backend(answer=saying("It is there.")) as backend, served(serve, tmp_path, backend) as client:
-        handle = await keep(client, wide)
-        told = (await ask(client, handle, extract="What is noted of A-321?")).json()
-        total, read = told["coverage"]["chunks_total"], told["coverage"]["chunks_ok"]
-        assert (told["strategy"], told["status"]) == ("full-chunked", "partial")
-        assert 0 < read <= 2 < 10 < total
-        assert told["warnings"] == [
-            f"{read} of {total} chunks were chosen by retrieval; ask mode full-chunked to read all"
-        ]
-        assert {gap["reason"] for gap in told["coverage"]["missing"]} == {"not chosen by retrieval"}
-        assert told["usage"]["llm_calls"] == read + 1
-        required = await ask(client, handle, extract="What is noted of A-321?", require_complete=True)
-        assert (required.json()["status"], required.json()["coverage"]["chunks_ok"]) == ("complete", total)

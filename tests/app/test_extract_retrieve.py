@@ -50,8 +50,7 @@ async def test_a_question_is_answered_with_no_model(client: httpx.AsyncClient, m
     assert re.search(r"^\[lines \d+-\d+\]$", told["body"], re.MULTILINE)
     assert (told["status"], told["strategy"], told["warnings"]) == ("complete", "retrieve", [])
     assert told["usage"] == {"llm_calls": 0, "input_tokens": 0, "output_tokens": 0, "cost_usd": 0.0}
-    assert 0 < told["coverage"]["ratio"] < 0.2
-    assert told["coverage"]["missing"] == []
+    assert (told["coverage"]["ratio"], told["coverage"]["missing"]) == (1.0, [])
 
 
 async def test_all_that_is_shown_stands_in_the_result(client: httpx.AsyncClient) -> None:
@@ -73,7 +72,55 @@ async def test_nothing_found_is_an_answer_that_says_what_there_is(client: httpx.
     told = await ask(client, await keep(client, ORDERS), "velocity of swallows", require_complete=True)
     assert told["body"].startswith("NO RELEVANT DATA FOUND\nNowhere in the data: velocity, swallows.\n")
     assert "orders: array of 2000" in told["body"]
+    assert (told["status"], told["coverage"]["ratio"]) == ("complete", 1.0)
+    assert told["coverage"]["chunks_ok"] == told["coverage"]["chunks_total"] > 1
+
+
+PLAIN = "one more line of plain words\n" * 1000
+TABLE = "id,city,amount\n" + "".join(f'{n},"city\n{n}",{n * 3}\n' for n in range(2000))
+RECORDS = "".join(json.dumps({"name": f"n {n}", "size": n}) + "\n" for n in range(900))
+EXTENTS = [
+    (
+        PLAIN,
+        "How many rows are there?",
+        "The data is plain text: 6,000 words; 29,000 bytes in 1,001 lines, the last of them emp",
+    ),
+    (PLAIN, "how large is the file?", "The data is plain text: 6,000 words; 29,000 bytes in 1,001 lines"),
+    (PLAIN, "Count the columns", "The data is plain text: 6,000 words; 29,000 bytes in 1,001 lines"),
+    (TABLE, "How many rows are there?", "The data is a table: 2,000 rows below the first line, 3 columns ("),
+    (TABLE, "Which columns does the table have?", "3 columns (id, city, amount); "),
+    (ORDERS, "number of items in the array", "The data is JSON: 2 keys, orders: 2,000 items; "),
+    (RECORDS, "How many records does it have?", "The data is JSON lines: 900 records, one a line; "),
+    (LOG, "When does the log start and end?", "from 2024-05-01 10:00:00 to 2024-05-01 10:49:59 (0:49:59); "),
+    (LOG, "What time range does the log cover?", "2024-05-01 10:00:00 to 2024-05-01 10:49:59 (0:49:59); "),
+]
+
+
+@pytest.mark.parametrize(("text", "extract", "said"), EXTENTS)
+async def test_a_question_about_the_extent_is_answered_by_what_is_known(
+    client: httpx.AsyncClient, text: str, extract: str, said: str
+) -> None:
+    told = await ask(client, await keep(client, text), extract)
+    assert said in told["body"].splitlines()[0]
+    assert "NO RELEVANT DATA FOUND" not in told["body"]
+    assert "Nowhere in" not in told["body"]
+    assert (told["status"], told["coverage"]["ratio"]) == ("complete", 1.0)
+
+
+async def test_a_count_of_what_the_data_does_not_hold_is_nothing_found(client: httpx.AsyncClient) -> None:
+    told = await ask(client, await keep(client, PLAIN), "How many swallows are in the rows?")
+    assert told["body"].startswith(
+        "NO RELEVANT DATA FOUND\nNowhere in the data: swallows.\nThe data is plain text: 6,000 words; "
+    )
     assert told["status"] == "complete"
+
+
+async def test_a_count_of_what_the_data_holds_shows_passages_too(client: httpx.AsyncClient) -> None:
+    told = await ask(client, await keep(client, FAULTY), "How many rows have db-7.internal?")
+    assert told["body"].startswith("[The data is a log: from 2024-05-01 10:00:00 to ")
+    assert "db-7.internal, took" in told["body"]
+    assert told["body"].endswith(".]")
+    assert "Nowhere" not in told["body"]
 
 
 async def test_content_blocks_are_searched_like_any_text(client: httpx.AsyncClient) -> None:

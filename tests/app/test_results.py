@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import httpx
 import msgspec
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.wire import ResultOut, read_pieces, read_result
+from app.wire import ResultOut, read_result
 
 pytestmark = pytest.mark.anyio
 
@@ -268,8 +269,9 @@ async def test_a_large_string_is_unescaped_in_pieces_without_a_trace(text: str, 
     content = (text + '\\"\U0001f600\n') * times
     for ascii_only in (True, False):
         body = json.dumps({"tool_name": "t", "content": content[:700_000]}, ensure_ascii=ascii_only)
-        sent, _ = read_result(body.encode())
-        assert "".join(read_pieces(sent.content)) == content[:700_000]
+        sent = read_result(body.encode())
+        pieces = [sent.content] if isinstance(sent.content, str) else sent.content.pieces()
+        assert "".join(pieces) == content[:700_000]
 
 
 async def test_a_retry_of_a_call_whose_result_was_deleted_keeps_it_again(client: httpx.AsyncClient) -> None:
@@ -344,3 +346,29 @@ async def test_sends_of_one_call_under_different_policies_leave_no_body_behind(
         assert len(handles) == 1
         stored = (await client.get(f"/sessions/s{number}")).json()["stored_results"]
         assert stored == (0 if handles == {None} else 1)
+
+
+@pytest.mark.parametrize(
+    ("policy", "content"),
+    [
+        ({}, "short"),
+        ({"on_oversize": "truncate"}, "x" * 20_000),
+        ({"on_oversize": "cap", "max_bytes": 1000}, "x" * 20_000),
+        ({"max_rows": 3}, "row\n" * 10),
+        ({}, "\ud800 lone"),
+    ],
+)
+async def test_the_headers_of_a_text_answer_say_what_its_json_says(
+    client: httpx.AsyncClient, policy: dict[str, Any], content: str
+) -> None:
+    sent = {"tool_name": "read_file", "tool_call_id": "c", "content": content, "policy": policy}
+    body = json.dumps(sent).encode()
+    headers = {"Content-Type": "application/json"}
+    told = (await client.post("/results", content=body, headers=headers)).json()
+    answer = await client.post("/results", content=body, headers=headers | {"Accept": "text/plain"})
+    names = ("outcome", "trigger", "handle", "complete", "truncated_bytes", "truncated_total", "durability")
+    expected = {f"spillgate-{name.replace('_', '-')}": told[name] for name in names}
+    expected |= {f"spillgate-{name}": told["measure"][name] for name in ("bytes", "lines", "tokens")}
+    expected["spillgate-budget-remaining"] = told["budget"]["remaining_tokens"]
+    given = {name: json.dumps(value).strip('"') for name, value in expected.items() if value is not None}
+    assert {name: value for name, value in answer.headers.items() if name.startswith("spillgate-")} == given

@@ -12,6 +12,7 @@ from tests.conftest import StillClock
 pytestmark = pytest.mark.anyio
 
 BIG = "x\n" * 10_000
+TEXT = {"Content-Type": "text/plain"}
 
 
 async def store(client: httpx.AsyncClient, session: str = "s", **fields: Any) -> httpx.Response:
@@ -20,9 +21,9 @@ async def store(client: httpx.AsyncClient, session: str = "s", **fields: Any) ->
 
 
 async def test_put_opens_and_changes_only_what_it_is_given(client: httpx.AsyncClient) -> None:
-    await client.put("/sessions/s", json={"context_window": 50_000, "model": "gpt-4o"})
+    await client.put("/sessions/s", json={"context_window": 50_000, "model": "m"})
     told = (await client.put("/sessions/s", json={"buffer_tokens": 0})).json()
-    assert (told["context_window"], told["buffer_tokens"], told["model"]) == (50_000, 0, "gpt-4o")
+    assert (told["context_window"], told["buffer_tokens"], told["model"]) == (50_000, 0, "m")
     assert told["budget"]["limit_tokens"] == 50_000 - 16_384
     told = (await client.put("/sessions/s", json={"context_window": None})).json()
     assert told["context_window"] is None
@@ -169,3 +170,89 @@ async def test_a_policy_that_is_not_unicode_is_refused_and_spoils_no_list(client
 
 async def test_allow_lists_every_method_of_a_path(client: httpx.AsyncClient) -> None:
     assert (await client.patch("/sessions/s")).headers["allow"] == "DELETE, GET, PUT"
+
+
+async def test_a_policy_is_measured_in_bytes(client: httpx.AsyncClient) -> None:
+    # 8,192 bytes at most in both places: 30 beside the name.
+    for name, status in (("日" * 2720, 200), ("日" * 2721, 422)):
+        policy = {"tools": {name: {"max_bytes": 1}}}
+        assert (await client.put("/sessions/s", json={"policy": policy})).status_code == status
+        sent = {"tool_name": "t", "content": "x", "policy": policy}
+        assert (await client.post("/results", json=sent)).status_code == status
+
+
+async def test_a_tenant_has_only_so_many_open_sessions(serve, clock: StillClock) -> None:  # type: ignore[no-untyped-def]
+    async with serve(max_sessions=2) as client:
+        await client.put("/sessions/a", json={})
+        kept = (await store(client, "b")).json()["handle"]
+        for refused in (
+            await client.put("/sessions/c", json={}),
+            await client.post("/sessions/c/usage", json={"used_tokens": 1}),
+            await store(client, "c"),
+            await store(client, "c", tool_call_id="named"),
+        ):
+            assert (refused.status_code, refused.json()["code"]) == (429, "too_many_sessions")
+            assert "DELETE /sessions/{id}" in refused.json()["detail"]
+        assert refused.json()["stored"] is False
+        assert (await client.get("/healthz")).json()["stored_bytes"] == len(BIG)
+        assert (await client.get("/sessions/c")).status_code == 404
+        assert len((await client.get("/accounting/entries")).json()["entries"]) == 1
+        metrics = (await client.get("/metrics")).text
+        assert "spillgate_sessions 2.0" in metrics
+        assert "spillgate_sessions_cap 2.0" in metrics
+        # The open ones go on, and ending one makes room.
+        assert (await store(client, "b")).status_code == 201
+        assert (await client.get(f"/results/{kept}/content")).text == BIG
+        assert (await client.delete("/sessions/b")).status_code == 204
+        assert (await store(client, "c")).status_code == 201
+
+
+async def test_a_full_ledger_refuses_results_whole_and_lets_everything_else_go_on(serve) -> None:  # type: ignore[no-untyped-def]
+    async with serve(ledger_max_bytes=20_000) as client:
+        kept = []
+        while (answer := await store(client, tool_call_id=f"call-{len(kept)}")).status_code == 201:
+            kept.append(answer.json()["handle"])
+            assert len(kept) < 50
+        before = (await client.get("/sessions/s")).json()
+        stored = (await client.get("/healthz")).json()["stored_bytes"]
+        for refused in (answer, await store(client), await store(client, "new", tool_call_id="x")):
+            assert (refused.status_code, refused.json()["code"]) == (507, "store_full")
+            assert refused.json()["stored"] is False
+            assert "SPILLGATE_LEDGER_MAX_BYTES" in refused.json()["detail"]
+        assert stored == len(kept) * len(BIG)
+        assert (await client.get("/healthz")).json()["stored_bytes"] == stored
+        assert len((await client.get("/accounting/entries")).json()["entries"]) == len(kept)
+        # A call that was answered before is answered again, a stored result is read and deleted.
+        assert (await store(client, tool_call_id="call-0")).json()["handle"] == kept[0]
+        assert (await client.get(f"/results/{kept[0]}/content")).text == BIG
+        assert (await client.get(f"/results/{kept[0]}/lines")).status_code == 200
+        assert (await client.get("/sessions/s")).json() == before
+        assert (await client.delete(f"/results/{kept[0]}")).status_code == 204
+        assert (await client.put("/sessions/s", json={"model": "m"})).status_code == 200
+        answer = await client.post("/extract", json={"handle": kept[1], "extract": "x"})
+        assert (answer.status_code, answer.json()["code"]) == (507, "store_full")
+        size = (await client.get("/metrics")).text.partition("\nspillgate_ledger_bytes ")[2].split()[0]
+        assert 20_000 <= float(size) < 30_000
+        assert (await client.delete("/sessions/s")).status_code == 204
+
+
+@pytest.mark.parametrize(
+    ("field", "most"),
+    [
+        ("tool_name", 256),
+        ("tool_call_id", 256),
+        ("model", 256),
+        ("provider", 128),
+        ("tool_kind", 128),
+        ("tool_namespace", 128),
+    ],
+)
+async def test_labels_are_bounded(client: httpx.AsyncClient, field: str, most: int) -> None:
+    for size, status in ((most, 200), (most + 1, 422)):
+        sent = {"tool_name": "t", "content": "x", field: "é" * size}
+        answer = await client.post("/results", json=sent)
+        assert answer.status_code == status
+        query = {name: value for name, value in sent.items() if name != "content"}
+        assert (await client.post("/results", params=query, content="x", headers=TEXT)).status_code == status
+    assert f"{most}" in answer.json()["detail"]
+    assert field in answer.json()["detail"]

@@ -99,6 +99,16 @@ def test_check_config_shows_what_is_in_force(
             "redis+sentinel://:***@one:1,two/main/0?sentinel_password=***&max_connections=5",
         ),
         ("redis://host:6379/0", "redis://host:6379/0"),
+        ("redis://pass@host", "redis://***@host"),
+        ("redis://pass:@host", "redis://***@host"),
+        ("redis:pass@host", "redis:***@host"),
+        ("pass@host", "***@host"),
+        (
+            "redis://host/0?ssl_ca_certs=/ca&PassWord=pass&pass",
+            "redis://host/0?ssl_ca_certs=/ca&PassWord=***&***",
+        ),
+        ("disk://user:pass@host/x", "disk://user:***@host/x"),
+        ("disk:///var/l@b", "disk:///var/l@b"),
         ("disk:///var/lib/x", "disk:///var/lib/x"),
     ],
 )

@@ -46,7 +46,7 @@ async def test_each_format_holds_the_same_schema(
         ({"tool_name": "bash", "tokens": 900}, None, None),
         ({"tool_name": "bash", "tokens": 5001}, "token_budget", "Error: Command output (~5001 tokens)"),
         ({"tool_name": "bash", "bytes": 12_000, "tokens": 5001}, "token_budget", "Error: Command output"),
-        ({"tool_name": "bash", "tokens": 1_000_000}, "size_cap", "Error: Command output"),
+        ({"tool_name": "bash", "tokens": 1_000_000}, "token_budget", "Error: Command output"),
         ({"tool_name": "grep", "bytes": 99_999}, "size_cap", "Error: Search output"),
         ({"tool_name": "fly", "bytes": 99_999}, "size_cap", "Error: Tool output"),
         ({"tool_name": "read_file", "bytes": 99_999, "paginated": True}, None, None),

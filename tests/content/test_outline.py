@@ -202,3 +202,33 @@ def test_structure_lists_what_is_no_source_too() -> None:
     ]
     assert structure(None, KINDS[Kind.CSV]) == ["  - 3 columns: id,name,city", "  - 3 rows"]
     assert structure(None, KINDS[Kind.TEXT]) == structure(None, KINDS[Kind.BINARY]) == []
+
+
+SETTINGS = {
+    "values.yaml": "# How many\nreplicas: 2\n\n## Image\nimage:\n  name: shop\n  # Which\n  tag: 1\n",
+    "pyproject.toml": '# Build\n[project]\n# Its name\nname = "shop"\nversion = "1"\n',
+    "Dockerfile": '# Base\nFROM python:3.12\n\n# Install\nRUN pip install shop\nCMD ["shop"]\n',
+    "Makefile": "# Build all\nall: shop\n\n# The shop\nshop: shop.o\n\tcc -o shop shop.o\n",
+    "nginx.conf": "# Server\nserver {\n  # Port\n  listen 80;\n  root /srv;\n}\n",
+    "sshd_config.conf": "# Port\nPort 22\n# Users\nPermitRootLogin no\n#AllowUsers me\n",
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("is_named", [True, False])
+def test_comments_of_settings_are_no_headings(name: str, is_named: bool) -> None:
+    data = SETTINGS[name].encode()
+    path = f"deploy/{name}" if is_named else None
+    assert structure(path, data) == []
+    assert "(markdown" not in outline(data, 1024, path=path)
+
+
+def test_headings_of_markdown_are_structure_whatever_stands_between() -> None:
+    data = b"# One\nkey: value\nother: value\n## Two\nport: 80\n"
+    assert structure("docs/a.md", data) == ["  - # One (line 1)", "  - ## Two (line 4)"]
+    deep = b"# One\nId: 1\n\n## Two\nId: 2\n\n### Three\nId: 3\n"
+    assert structure(None, deep)[-1] == "  - ### Three (line 7)"
+
+
+def test_matches_of_a_search_are_no_structure() -> None:
+    assert structure("src/a.py", KINDS[Kind.GREP]) == []

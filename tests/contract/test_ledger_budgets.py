@@ -330,6 +330,23 @@ async def test_the_epoch_after_an_end_is_later_than_any_before_even_one_that_is_
         assert epochs == sorted(set(epochs))
 
 
+async def test_a_clock_that_was_set_back_never_moves_the_last_use_back(
+    ledger: Ledger, clock: FakeClock
+) -> None:
+    key = SessionKey(TENANT, DEFAULT_SESSION)
+    opened = await ledger.put_session(key, OPEN)
+    clock.advance(-RETENTION)
+    uses = [
+        await ledger.settle(charge(1, key=key, entry=entry(key, at=clock()))),
+        await ledger.report(key, UsageReport(5, 1)),
+        await ledger.put_session(key, OPEN),
+        await ledger.append(entry(key, at=clock())),
+        await ledger.end(key),
+    ]
+    assert len(uses) == 5
+    assert (await session(ledger, key)).last_used_at == opened.last_used_at
+
+
 async def test_emptying_the_default_session_restarts_its_retention(ledger: Ledger, clock: FakeClock) -> None:
     key = SessionKey(TENANT, DEFAULT_SESSION)
     await ledger.put_session(key, OPEN)

@@ -302,6 +302,22 @@ async def test_results_arrive_while_their_directory_is_being_swept_away(
     assert await store.stored_bytes() == 0
 
 
+@pytest.mark.parametrize("store", ["memory:", "disk://{path}/store"], ids=["memory", "disk"], indirect=True)
+async def test_a_clock_that_was_set_back_shortens_no_life(store: ResultStore, clock: FakeClock) -> None:
+    touched, published = [await put(store, b"body", clock()) for _ in range(2)]
+    lasting = await store.touch(touched)
+    clock.advance(-RETENTION / 2)
+    assert (await store.touch(touched)).expires_at == lasting.expires_at
+    await put(store, b"body", clock(), where=published.handle)
+    for one in (touched, published):
+        found = await store.find(TENANT, one.handle)
+        assert found is not None
+        assert found.expires_at == lasting.expires_at
+    clock.advance(RETENTION)
+    assert await store.sweep() == 0
+    assert (await store.touch(touched)).expires_at == clock() + RETENTION * 1000
+
+
 async def test_past_the_quota_a_write_is_refused_and_reads_go_on(
     store: ResultStore, clock: FakeClock
 ) -> None:

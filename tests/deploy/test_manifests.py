@@ -37,9 +37,9 @@ from app.cli import COMMANDS
 from app.edge import request_body
 from app.edge import server as serving
 from app.settings import LOOPBACK_NAMES, PREFIX, Settings
-from content import parser_child
-from extraction import indexes, retrieve
 from extraction.queries import child, runner
+from extraction.retrieve import index_cache
+from extraction.retrieve import strategy as retrieve
 from storage import LEDGERS, STORES
 
 OLDEST_KUBERNETES = "1.29"
@@ -232,9 +232,8 @@ def test_the_memory_that_is_allowed_holds_all_that_has_a_bound() -> None:
         at_rest
         + request_body.LEAST_POOL_BYTES
         + runner.AT_A_TIME * child.MEMORY_BYTES
-        + parser_child.MEMORY_BYTES
         + retrieve.MOST_BYTES * for_each_byte_searched
-        + indexes.MAX_BYTES
+        + index_cache.MAX_BYTES
     )
     allowed = [one["resources"]["limits"]["memory"] for one in (sidecar, replica)]
     for limit in (*allowed, services["spillgate"]["mem_limit"]):

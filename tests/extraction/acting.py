@@ -1,15 +1,14 @@
-"""What the strategies' tests share: an actor for the models, a stored text, and time that does not wait."""
+"""What the tests of the strategies share: an actor for the models, and a stored text."""
 
 import asyncio
 import inspect
 import re
-import selectors
 from collections.abc import Awaitable, Callable, Iterable
 from hashlib import sha256
 
 import anyio
 
-from domain.errors import ModelError
+from domain.errors import ModelError, ModelRefused
 from domain.extraction import LlmUsage, Span
 from domain.handles import Handle
 from domain.llm import Message, ModelTerms, Prompt, Reply, ToolCall
@@ -17,43 +16,13 @@ from domain.results import Measure, StoredResult
 from extraction.fences import inside
 from extraction.final_report import closing, opening
 from extraction.source import Source
-from extraction.task import Progress, Task, Terms
+from extraction.task import ExtractionLimits, Progress, Task
 from storage.memory import MemoryStore
 
 Play = Callable[[Prompt], Reply | ModelError | Awaitable[Reply]]
 
 SMALL = ModelTerms("small", 8_000, 1_000)
 HANDLE = Handle("s", "00000000-0000-4000-8000-000000000000")
-
-
-class JumpingLoop(asyncio.SelectorEventLoop):
-    """Nobody waits for a timer: its clock jumps to the next one. Not for work in threads."""
-
-    def __init__(self) -> None:
-        self._jumped = 0.0
-        super().__init__(_JumpingSelector(self))
-
-    def time(self) -> float:
-        return self._jumped
-
-    def jump(self, seconds: float) -> None:
-        self._jumped += seconds
-
-
-class _JumpingSelector(selectors.SelectSelector):
-    def __init__(self, loop: JumpingLoop) -> None:
-        super().__init__()
-        self._loop = loop
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None:
-            return super().select(None)
-        if not (events := super().select(0)):
-            self._loop.jump(timeout)
-        return events
-
-
-JUMPING = ("asyncio", {"loop_factory": JumpingLoop})
 
 
 class Actor:
@@ -67,6 +36,7 @@ class Actor:
         seconds: float = 60.0,
         latency: float | Callable[[Prompt], float] = 0.0,
         slots: int = 8,
+        calls_left: int | None = None,
     ) -> None:
         self.terms = terms
         self.prompts: list[Prompt] = []
@@ -74,6 +44,7 @@ class Actor:
         self._play = play
         self._latency = latency
         self._slots = anyio.Semaphore(slots)
+        self._most_calls = calls_left
         self._ends = anyio.current_time() + seconds
 
     @property
@@ -83,6 +54,10 @@ class Actor:
     @property
     def seconds_left(self) -> float:
         return max(0.0, self._ends - anyio.current_time())
+
+    @property
+    def calls_left(self) -> int | None:
+        return None if self._most_calls is None else max(0, self._most_calls - len(self.prompts))
 
     @property
     def usage(self) -> LlmUsage:
@@ -101,6 +76,8 @@ class Actor:
             self.waiting -= 1
 
     async def _answered(self, prompt: Prompt) -> Reply:
+        if self.calls_left == 0:
+            raise ModelRefused("the cap is reached")
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         self.prompts.append(prompt)
@@ -192,10 +169,10 @@ async def task_of(
     max_bytes: int = 12_000,
     ranges: Iterable[Span] = (),
     kept: Kept | None = None,
-    terms: Terms = Terms(),  # noqa: B008
+    limits: ExtractionLimits = ExtractionLimits(),  # noqa: B008
     steps: list[Progress] | None = None,
 ) -> Task:
     store, stored = await stored_text(text)
     watch = [] if steps is None else steps
     source = Source(store, stored, ranges)
-    return Task(source, extract, max_bytes, terms, asking, kept or Kept(), watch.append)
+    return Task(source, extract, max_bytes, limits, asking, kept or Kept(), watch.append)

@@ -19,7 +19,7 @@ Answer = Callable[[dict[str, Any]], Spoken]
 """From the request's JSON to what the model says."""
 
 GREAT_BYTES = 50 << 20
-BOMB_BYTES = 300 << 20
+BOMB_BYTES = 64 << 20
 DRIP_SECONDS = 0.01
 
 _PIECE = b"x" * (1 << 16)
@@ -180,7 +180,7 @@ async def great_body(it: Exchange) -> None:
 
 @cache
 def bomb() -> bytes:
-    """A chat completion of 300 MB, packed to about 300 KB."""
+    """A chat completion of 64 MB, packed to about 64 KB."""
     packer = zlib.compressobj(9, wbits=zlib.MAX_WBITS | 16)
     head, tail = json.dumps(completion("@")).encode().split(b"@")
     parts = [packer.compress(head)]

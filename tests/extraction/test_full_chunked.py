@@ -18,7 +18,6 @@ from extraction.pace import LATE
 from extraction.prompts import NOTHING_FOUND, Finding, Part
 from extraction.task import Progress, StrategyFailed
 from tests.extraction.acting import (
-    JUMPING,
     Actor,
     Kept,
     data_of,
@@ -28,6 +27,7 @@ from tests.extraction.acting import (
     said,
     task_of,
 )
+from tests.virtual_time import VIRTUAL_TIME
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +37,7 @@ OTHER = ModelTerms("other", 8_000, 1_000)
 
 @pytest.fixture
 def anyio_backend() -> object:
-    return JUMPING
+    return VIRTUAL_TIME
 
 
 def lines(count: int) -> str:

@@ -12,10 +12,11 @@ from domain.errors import ModelRefused, ModelUnavailable
 from domain.extraction import Answer, ExtractStatus, LlmUsage, Mode, Span
 from domain.llm import ModelTerms, Prompt, Reply
 from extraction import ladder
-from extraction.scripted import ScriptedModel
+from extraction.models.demo import DemoModel
 from extraction.source import Source
-from extraction.task import Terms
-from tests.extraction.acting import JUMPING, Actor, Kept, calling, reporting, said, stored_text, task_of
+from extraction.task import ExtractionLimits
+from tests.extraction.acting import Actor, Kept, calling, reporting, said, stored_text, task_of
+from tests.virtual_time import VIRTUAL_TIME
 
 pytestmark = pytest.mark.anyio
 
@@ -23,21 +24,18 @@ LOG = "".join(f"line {n} of a log that is longer than one window\n" for n in ran
 SHORT_LOG = LOG[:5000]
 ONE_LINE = "record, " * 12_000
 
-# For work in threads: real time.
-THREADS = pytest.mark.parametrize("anyio_backend", ["asyncio"])
-
 
 @pytest.fixture
 def anyio_backend() -> object:
-    return JUMPING
+    return VIRTUAL_TIME
 
 
 def found(prompt: Prompt) -> Reply:
     return reporting(prompt, "found it")
 
 
-async def asked(text: str, mode: Mode = Mode.AUTO, terms: Terms = Terms()) -> Answer:  # noqa: B008
-    return await ladder.answer(await task_of(text, Actor(found), terms=terms), mode)
+async def asked(text: str, mode: Mode = Mode.AUTO, limits: ExtractionLimits = ExtractionLimits()) -> Answer:  # noqa: B008
+    return await ladder.answer(await task_of(text, Actor(found), limits=limits), mode)
 
 
 async def test_auto_maps_what_fits_one_chunk() -> None:
@@ -45,7 +43,7 @@ async def test_auto_maps_what_fits_one_chunk() -> None:
 
 
 async def test_auto_maps_what_fits_as_many_chunks_as_the_policy_allows() -> None:
-    assert (await asked(LOG, terms=Terms(max_chunks=20))).strategy is Mode.FULL_CHUNKED
+    assert (await asked(LOG, limits=ExtractionLimits(max_chunks=20))).strategy is Mode.FULL_CHUNKED
 
 
 async def test_auto_maps_long_lines_of_any_size() -> None:
@@ -57,8 +55,8 @@ async def test_auto_searches_long_texts_of_short_lines() -> None:
 
 
 async def test_how_long_a_line_is_long_is_the_policys() -> None:
-    assert (await asked(LOG, terms=Terms(avg_line_bytes=40))).strategy is Mode.FULL_CHUNKED
-    assert (await asked(ONE_LINE, terms=Terms(avg_line_bytes=10**6))).strategy is Mode.READ_GREP
+    assert (await asked(LOG, limits=ExtractionLimits(avg_line_bytes=40))).strategy is Mode.FULL_CHUNKED
+    assert (await asked(ONE_LINE, limits=ExtractionLimits(avg_line_bytes=10**6))).strategy is Mode.READ_GREP
 
 
 @pytest.mark.parametrize(
@@ -78,12 +76,11 @@ async def test_a_mode_that_is_asked_for_is_used(mode: Mode) -> None:
         assert (answer.strategy, answer.status, answer.body) == (mode, ExtractStatus.COMPLETE, "found it")
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("mode", [Mode.FULL_CHUNKED, Mode.READ_GREP])
 async def test_the_scripted_model_finds_a_line_in_either_way(mode: Mode) -> None:
     text = LOG.replace("line 1234 of", "line 1234 (error: disk full) of")
     terms = ModelTerms("scripted", 8_000, 1_000)
-    actor = Actor(ScriptedModel(terms).complete, terms=terms)
+    actor = Actor(DemoModel(terms).complete, terms=terms)
     task = await task_of(text, actor, extract='Where is "disk full" logged?')
     answer = await ladder.answer(task, mode)
     assert (answer.status, answer.strategy) == (ExtractStatus.COMPLETE, mode)
@@ -95,38 +92,36 @@ async def test_truncate_asks_no_model_even_if_there_is_one() -> None:
     assert (answer.body, answer.usage) == (SHORT_LOG, LlmUsage())
 
 
-@pytest.mark.parametrize("mode", [Mode.FULL_CHUNKED, Mode.READ_GREP])
-async def test_without_a_model_it_falls_back_and_says_so(mode: Mode) -> None:
-    warning = "WARNING: tool_output fallback to truncate (no model is configured)."
-    answer = await ladder.answer(await task_of(LOG, None), mode)
-    assert answer.body.startswith(f"{warning}\nline 0")
-    assert (answer.strategy, answer.status) == (Mode.TRUNCATE, ExtractStatus.FALLBACK)
-    assert answer.warnings == (warning,)
-    assert len(answer.body.encode()) <= 12_000
-
-
 FAULTY = LOG.replace("line 1234 of", "line 1234 (disk full) of")
 
 
-@THREADS
+@pytest.mark.parametrize("mode", [Mode.FULL_CHUNKED, Mode.READ_GREP])
+async def test_without_a_model_retrieve_answers_and_says_so(mode: Mode) -> None:
+    warning = "WARNING: tool_output fallback to retrieve (no model is configured)."
+    answer = await ladder.answer(await task_of(FAULTY, None, extract="disk full"), mode)
+    assert answer.body.startswith(f"{warning}\n[")
+    assert "line 1234 (disk full) of a log" in answer.body
+    assert (answer.strategy, answer.status) == (Mode.RETRIEVE, ExtractStatus.FALLBACK)
+    assert (answer.warnings, answer.fallback_reason) == ((warning,), "no model is configured")
+    assert len(answer.body.encode()) <= 12_000
+
+
 async def test_auto_without_a_model_retrieves() -> None:
     answer = await ladder.answer(await task_of(FAULTY, None, extract="Where was the disk full?"), Mode.AUTO)
     assert (answer.strategy, answer.status, answer.warnings) == (Mode.RETRIEVE, ExtractStatus.COMPLETE, ())
     assert "line 1234 (disk full) of a log" in answer.body
 
 
-@THREADS
 async def test_retrieve_asks_no_model_even_if_there_is_one() -> None:
     actor = Actor(found)
     answer = await ladder.answer(await task_of(FAULTY, actor, extract="disk full"), Mode.RETRIEVE)
     assert (answer.strategy, answer.usage, actor.prompts) == (Mode.RETRIEVE, LlmUsage(), [])
 
 
-@THREADS
 async def test_retrieve_can_be_the_fallback() -> None:
-    task = await task_of(FAULTY, None, extract="disk full")
+    task = await task_of(FAULTY, Actor(lambda _: ModelRefused("quota exhausted")), extract="disk full")
     answer = await ladder.answer(task, Mode.READ_GREP, Mode.RETRIEVE)
-    warning = "WARNING: tool_output fallback to retrieve (no model is configured)."
+    warning = "WARNING: tool_output fallback to retrieve (quota exhausted)."
     assert answer.body.startswith(f"{warning}\n[")
     assert "line 1234 (disk full) of a log" in answer.body
     assert (answer.status, answer.warnings) == (ExtractStatus.FALLBACK, (warning,))
@@ -136,7 +131,6 @@ async def test_retrieve_can_be_the_fallback() -> None:
     assert len(short.body.encode()) <= 400
 
 
-@THREADS
 async def test_retrieve_that_is_late_gives_way_to_truncate() -> None:
     task = replace(await task_of(FAULTY, None), ends=asyncio.get_running_loop().time())
     for fallback in (Mode.TRUNCATE, Mode.RETRIEVE):
@@ -203,8 +197,9 @@ async def test_a_model_that_only_calls_tools_is_brought_to_an_end() -> None:
 
 @pytest.mark.parametrize("max_bytes", [0, 40, 67, 68, 69, 100, 130, 200, 1000])
 async def test_a_fallback_is_within_its_cap_but_its_warning_is_said_whole(max_bytes: int) -> None:
-    warning = "WARNING: tool_output fallback to truncate (no model is configured)."
-    answer = await ladder.answer(await task_of(LOG, None, max_bytes=max_bytes), Mode.READ_GREP)
+    warning = "WARNING: tool_output fallback to truncate (quota exhausted)."
+    actor = Actor(lambda _: ModelRefused("quota exhausted"))
+    answer = await ladder.answer(await task_of(LOG, actor, max_bytes=max_bytes), Mode.READ_GREP)
     assert answer.body.startswith(warning)
     assert len(answer.body.encode()) <= max(max_bytes, len(warning))
 
@@ -241,7 +236,7 @@ async def test_an_answer_can_be_made_shorter_without_asking_again(mode: Mode) ->
 
 
 async def test_a_shorter_fallback_still_says_its_warning() -> None:
-    task = await task_of(LOG, None)
+    task = await task_of(LOG, Actor(lambda _: ModelRefused("quota exhausted")))
     answer = await ladder.answer(task, Mode.READ_GREP)
     short = await ladder.shorter(answer, task, 300)
     assert short.body.startswith(f"{answer.warnings[0]}\nline 0")

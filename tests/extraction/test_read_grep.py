@@ -16,7 +16,6 @@ from extraction.prompts import NOTHING_FOUND
 from extraction.task import Progress, StrategyFailed
 from extraction.tools import Tools
 from tests.extraction.acting import (
-    JUMPING,
     Actor,
     Kept,
     calling,
@@ -26,6 +25,7 @@ from tests.extraction.acting import (
     task_of,
     tool_messages,
 )
+from tests.virtual_time import VIRTUAL_TIME
 
 pytestmark = pytest.mark.anyio
 
@@ -39,7 +39,7 @@ ONE_LINE = json.dumps(
 @pytest.fixture
 def anyio_backend() -> object:
     """Texts of these tests are small enough to be searched without a thread; others say so."""
-    return JUMPING
+    return VIRTUAL_TIME
 
 
 def script(*steps: Reply | ModelError | str) -> Callable[[Prompt], Reply | ModelError]:

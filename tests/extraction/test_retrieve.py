@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 
 from content.opaque import opaque
 from content.passages import split
-from domain.extraction import Answer, ExtractStatus, Mode, Span
-from extraction import excerpts, ladder, passage_index, retrieve
-from extraction.indexes import Indexes
-from extraction.passage_index import PassageIndex, Stopped
+from domain.extraction import Answer, ExtractStatus, Gap, Mode, Span
+from extraction import ladder
+from extraction.retrieve import excerpts
+from extraction.retrieve import index as passage_index
+from extraction.retrieve import strategy as retrieve
+from extraction.retrieve.index import PassageIndex, Stopped
+from extraction.retrieve.index_cache import IndexCache
 from extraction.source import Source
 from extraction.task import StrategyFailed
 from tests.extraction.acting import stored_text, task_of
@@ -77,8 +80,8 @@ async def test_what_is_asked_for_is_found(needle: str, extract: str) -> None:
     answer = await asked(with_needle(needle), extract)
     assert needle in answer.body
     assert (answer.strategy, answer.status) == (Mode.RETRIEVE, ExtractStatus.COMPLETE)
-    assert 0 < answer.coverage.ratio < 0.5
-    assert 0 < answer.coverage.chunks_ok < answer.coverage.chunks_total
+    assert answer.coverage.ratio == 1
+    assert 1 < answer.coverage.chunks_ok == answer.coverage.chunks_total
 
 
 async def test_passages_stand_in_order_under_their_lines_with_gaps_marked() -> None:
@@ -130,10 +133,12 @@ async def test_nothing_found_says_what_there_is_instead() -> None:
     data = json.dumps({"items": ITEMS, "total": 300})
     answer = await asked(data, "population of France")
     assert answer.body.startswith("NO RELEVANT DATA FOUND\nNowhere in the data: population, france.\n")
-    assert f"The data has {len(data)} bytes in one line." in answer.body
+    assert f"The data is JSON: 2 keys, items: 300 items; {len(data):,} bytes in 1 line." in answer.body
     assert "items: array of 300" in answer.body
     assert answer.body.endswith(data[:1000])
     assert (answer.status, answer.strategy) == (ExtractStatus.COMPLETE, Mode.RETRIEVE)
+    assert (answer.coverage.ratio, answer.coverage.missing) == (1.0, ())
+    assert answer.coverage.chunks_ok == answer.coverage.chunks_total > 1
 
 
 async def test_of_what_hardly_exceeds_the_cap_nothing_found_shows_most() -> None:
@@ -159,7 +164,8 @@ async def test_garbage_is_named_and_not_shown(data: str, name: str) -> None:
     answer = await asked(data, "image width document stream base64")
     assert answer.body.startswith(f"NO RELEVANT DATA FOUND\nThe data ({len(data.encode())} bytes) is {name}")
     assert len(answer.body) < 300
-    assert answer.status is ExtractStatus.COMPLETE
+    assert (answer.status, answer.coverage.ratio) == (ExtractStatus.PARTIAL, 0.0)
+    assert answer.coverage.missing == (Gap(0, len(data.encode()), "not text"),)
 
 
 @pytest.mark.parametrize(
@@ -290,11 +296,11 @@ async def test_indexes_are_kept_as_far_as_there_is_room_and_while_their_result_l
     store, stored = await stored_text(FILLER)
     task = await task_of(FILLER, None)
     data = FILLER.encode()
-    nothing = Indexes(max_bytes=1000)
+    nothing = IndexCache(max_bytes=1000)
     await nothing.of(task.source, data)
     assert nothing.size == 0
-    one = (await Indexes().of(task.source, data)).size
-    few = Indexes(max_bytes=int(one * 1.5))
+    one = (await IndexCache().of(task.source, data)).size
+    few = IndexCache(max_bytes=int(one * 1.5))
     await few.of(task.source, data)
     await few.of((await task_of(FILLER, None, ranges=[Span(0, len(data) - 1)])).source, data[:-1])
     assert 0 < few.size <= 1.5 * one

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from domain.budget import Budget, Window
 from domain.decisions import Trigger
 from domain.errors import InvalidPolicy
-from domain.handles import Handle
-from domain.results import Measure
+from domain.handles import Handle, SessionKey
+from domain.results import Measure, ToolResult
 from policies import reject, store
 from policies.book import PolicyBook
 from policies.decide import decide
@@ -103,12 +103,12 @@ def test_a_models_facts_come_from_the_highest_layer() -> None:
     rules = book("[models.m]\ncontext_window = 5\n", '[models.m]\nencoding = "cl100k_base"\n')
     assert rules.terms("m").window == Window(5, 0, 0)
     assert rules.terms("m").told is True
-    assert rules.terms("m").encoding == "cl100k_base"
+    assert rules.encoding("m") == "cl100k_base"
     assert rules.terms("other").told is False
 
 
 def test_the_handle_message_is_exact() -> None:
-    assert store.handle_message(NAME, Measure(5, 4, 3, 2, True)) == (
+    assert store.handle_message(NAME, Measure(5, 4, 3, 2, True), "tool_output") == (
         "Tool output is too large (5 bytes, 4 lines, 2 tokens).\n"
         f'Call tool_output(handle = "{NAME}", extract = "what to extract").\n'
         "The handle is a relative path under the tool_output root.\n"
@@ -128,6 +128,8 @@ def test_the_handle_message_is_exact() -> None:
     ],
 )
 def test_a_rejection_names_the_kind_of_output(tool: str, noun: str) -> None:
-    first, suggestion = reject.refusal(tool, Breach(30_000, 25_000, Unit.TOKENS)).split("\n")
+    first, suggestion = reject.refusal(
+        ToolResult(SessionKey("t", "s"), tool), Breach(30_000, 25_000, Unit.TOKENS), Policy()
+    ).split("\n")
     assert first == f"Error: {noun} (~30000 tokens) exceeds maximum allowed tokens (25000)."
     assert suggestion

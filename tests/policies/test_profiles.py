@@ -25,6 +25,10 @@ DESIGN = {
     "preview_bytes",
     "max_rows",
     "max_line_chars",
+    "reject_rows",
+    "suggestion",
+    "tool_names",
+    "offset_base",
 }
 OPERATORS = {"bypass", "max_llm_calls", "max_llm_tokens", "max_llm_cost_usd"}
 
@@ -67,6 +71,11 @@ def test_without_a_file_the_built_in_design_is_in_force() -> None:
         ("oxide-code", "Grep", {"max_rows": 250, "max_line_chars": 500}),
         ("oxide-code", "glob_files", {"max_rows": 100, "max_line_chars": 0}),
         ("oxide-code", "Glob", {"max_rows": 100}),
+        ("oxide-code", "read", {"max_bytes": 131_072, "max_rows": 2000, "max_line_chars": 500}),
+        ("oxide-code", "grep", {"max_rows": 250, "max_line_chars": 500}),
+        ("oxide-code", "glob", {"max_rows": 100, "max_line_chars": 0}),
+        ("oxide-code", "bash", {"max_bytes": 131_072, "max_rows": 0, "max_line_chars": 0}),
+        ("ouro", "any", {"offset_base": 0}),
     ],
 )
 def test_a_profile_has_the_numbers_of_its_system(

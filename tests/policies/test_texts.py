@@ -14,7 +14,7 @@ from domain.decisions import OutcomeKind, Trigger
 from domain.handles import Handle, SessionKey
 from domain.results import Measure, ToolResult
 from policies import cap, reject, size_cap, truncate
-from policies.arguments import first_row, name_of
+from policies.arguments import first_row, name_of, searches
 from policies.decide import OUTCOMES
 from policies.facts import Facts, Policy
 from policies.oversized import Breach, Oversized, Unit, breach_of
@@ -80,7 +80,11 @@ def oversized(
         policy=policy,
         breach=breach_of(Trigger.SIZE_CAP, facts, policy),
         handle=HANDLE if keep or kind is OutcomeKind.STORE else None,
-        structure=structure(name_of(result), head, first_line=first_row(result)) if ends.structure else (),
+        structure=(
+            structure(name_of(result), head, first_line=first_row(result, policy.offset_base))
+            if ends.structure and not searches(result)
+            else ()
+        ),
     )
 
 
@@ -117,9 +121,9 @@ def test_a_truncated_file_is_exact() -> None:
     ("tool", "arguments", "name", "said"),
     [
         ("grep_content", {"pattern": "x", "path": "src"}, "src", 'grep_content(pattern="<more specific'),
-        ("execute_shell", {"command": "make"}, "execute_shell", "<command> | head -n 50"),
-        ("execute_shell", {"command": "make"}, "execute_shell", "<command> | tail -n 50"),
-        ("execute_shell", {"command": "make"}, "execute_shell", "<command> | sed -n '"),
+        ("execute_shell", {"command": "make"}, "execute_shell", "make | head -n 50"),
+        ("execute_shell", {"command": "make"}, "execute_shell", "make | tail -n 50"),
+        ("execute_shell", {"command": "make"}, "execute_shell", "make | sed -n '"),
         ("web_search", {"query": "x"}, "web_search", 'web_search(query="<more specific query>")'),
         ("web_search", {"query": "x"}, "web_search", "web_fetch(url="),
         ("web_fetch", {"url": "https://a.b/c"}, "https://a.b/c", 'url="https://a.b/c", save_to="page.txt"'),
@@ -443,4 +447,4 @@ def test_what_the_caller_says_of_a_tool_goes_first() -> None:
 def test_the_name_of_what_was_read_is_in_the_arguments(tool: str, arguments: str | None, name: str) -> None:
     result = ToolResult(SessionKey("t", "s"), tool, tool_arguments=arguments)
     assert name_of(result) == name
-    assert first_row(result) in (1, 3)
+    assert first_row(result, 1) in (1, 3)

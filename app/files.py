@@ -1,0 +1,44 @@
+"""Files that settings and options name: their text, and whether they are still the ones that were read."""
+
+import errno
+from pathlib import Path
+
+from domain.errors import ConfigError
+
+Stamp = tuple[int, int, int]
+
+_WHY = {
+    errno.ENOENT: "there is no file {path}",
+    errno.ENOTDIR: "there is no file {path}",
+    errno.EISDIR: "{path} is a directory, not a file",
+    errno.EACCES: "this user may not read {path}",
+    errno.EPERM: "this user may not read {path}",
+}
+
+
+def stamp_of(path: Path) -> Stamp | None:
+    """Changes with the file, a file renamed over it, and a link that leads elsewhere. None: no such file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def read_text(path: Path, named_by: str, *, secret: bool = False) -> str:
+    """The file's text, without a byte order mark. Raises ConfigError, which says what named the file and why
+    it cannot be read. A `secret` file's path is only shown if it is absolute: anything else may be the secret
+    itself, given where its file's path belongs."""
+    shown = str(path) if path.is_absolute() or not secret else "of that name: give an absolute path"
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise ConfigError(f"{named_by}: {why_unreadable(error, shown)}.") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{named_by}: {shown} is not UTF-8 text (byte {error.start}).") from None
+    except ValueError:
+        raise ConfigError(f"{named_by}: the path holds a null character.") from None
+
+
+def why_unreadable(error: OSError, path: str) -> str:
+    return _WHY.get(error.errno or 0, f"{{path}} cannot be read: {error.strerror}").format(path=path)

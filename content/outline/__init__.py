@@ -1,0 +1,5 @@
+"""The structure of a text in a few lines: `outline` and `structure`."""
+
+from content.outline.outline import outline, structure
+
+__all__ = ["outline", "structure"]

@@ -1,0 +1,238 @@
+"""Which programming language a source file is in: by its name, else by signs that only one of them has."""
+
+import re
+from collections import Counter
+from enum import StrEnum
+
+from content.numbering import unnumbered
+
+
+class Language(StrEnum):
+    PYTHON = "python"
+    JAVASCRIPT = "javascript"
+    TYPESCRIPT = "typescript"
+    TSX = "tsx"
+    GO = "go"
+    RUST = "rust"
+    JAVA = "java"
+    C = "c"
+    CPP = "c++"
+    RUBY = "ruby"
+    CSHARP = "c#"
+    SHELL = "shell"
+    PHP = "php"
+    KOTLIN = "kotlin"
+    SWIFT = "swift"
+    SCALA = "scala"
+    ELIXIR = "elixir"
+    LUA = "lua"
+    R = "r"
+    PERL = "perl"
+    SQL = "sql"
+
+
+_EXTENSIONS = {
+    Language.PYTHON: "py pyi pyw",
+    Language.JAVASCRIPT: "js jsx mjs cjs",
+    Language.TYPESCRIPT: "ts mts cts",
+    Language.TSX: "tsx",
+    Language.GO: "go",
+    Language.RUST: "rs",
+    Language.JAVA: "java",
+    Language.C: "c",
+    Language.CPP: "cc cpp cxx c++ h hh hpp hxx h++ ipp inl tpp cu cuh",
+    Language.RUBY: "rb rake gemspec ru",
+    Language.CSHARP: "cs csx",
+    Language.SHELL: "sh bash zsh ksh bats",
+    Language.PHP: "php phtml php5 php7",
+    Language.KOTLIN: "kt kts",
+    Language.SWIFT: "swift",
+    Language.SCALA: "scala sc sbt",
+    Language.ELIXIR: "ex exs",
+    Language.LUA: "lua luau",
+    Language.R: "r",
+    Language.PERL: "pl pm t",
+    Language.SQL: "sql ddl psql",
+}
+_BY_EXTENSION = {ending: language for language, endings in _EXTENSIONS.items() for ending in endings.split()}
+_BY_NAME = {"rakefile": Language.RUBY, "gemfile": Language.RUBY, ".bashrc": Language.SHELL}
+
+_SHEBANG = re.compile(
+    rb"#![^\n]{0,80}?\b(python|node|deno|bun|ruby|php|perl|lua|elixir|Rscript|(?:ba|z|k|da)?sh)[\d.]*\b"
+)
+_INTERPRETERS = {
+    b"python": Language.PYTHON,
+    b"node": Language.JAVASCRIPT,
+    b"deno": Language.TYPESCRIPT,
+    b"bun": Language.TYPESCRIPT,
+    b"ruby": Language.RUBY,
+    b"php": Language.PHP,
+    b"perl": Language.PERL,
+    b"lua": Language.LUA,
+    b"elixir": Language.ELIXIR,
+    b"Rscript": Language.R,
+}
+_LOOKED_AT = 8 * 1024
+_LINE = 400
+_ENOUGH = 2
+
+# How lines begin that the other languages do not write. A language is taken when at least `_ENOUGH` lines
+# speak for it, and twice as many as for any other.
+_SIGNS = {
+    Language.PYTHON: (
+        r"from [\w.]+ import [\w(*]",
+        r"import [\w.]+(?: as \w+)?\s*$",
+        r"\s*(?:async )?def \w+\(.*\).*:\s*$",
+        r"class \w+(?:\(.*\))?:\s*$",
+        r"\s*(?:elif .*|except\b.*|else|try):\s*$",
+        r"if __name__ ==",
+    ),
+    Language.JAVASCRIPT: (
+        r"(?:const|let|var) .*= ?require\(",
+        r"import .* from ['\"]",
+        r"module\.exports\b",
+        r"export (?:default|const|async|function|class|\{)",
+        r"\s*(?:async )?function\*? ?\w*\(.*\) ?\{\s*$",
+        r".*\) ?=> ?\{\s*$",
+        r"['\"]use strict['\"]",
+        r"\s*(?:const|let) \w+ = ",
+    ),
+    Language.TYPESCRIPT: (
+        r"import type |declare ",
+        r"export (?:interface|type|enum|abstract|declare) ",
+        r"interface \w+.*\{\s*$|type \w+ =",
+        r"\s*(?:private|public|protected|readonly) \w+[?]?[:(]",
+        r".*[\w)\]]\??: (?:string|number|boolean|void|unknown|Promise<|Record<)",
+    ),
+    Language.GO: (
+        r"package \w+\s*$",
+        r"import \(\s*$",
+        r"func (?:\(\w+ [*\w.\[\]]+\) )?\w+\(.*\{\s*$",
+        r"type \w+ (?:struct|interface) ?\{",
+        r"\s*\w+(?:, \w+)* := ",
+    ),
+    Language.RUST: (
+        r"use (?:\w+::)+",
+        r"\s*(?:pub(?:\(\w+\))? )?(?:async )?fn \w+.*[{(]\s*$",
+        r"\s*let mut ",
+        r"impl\b.*\{\s*$",
+        r"\s*#!?\[\w+.*\]\s*$",
+        r"pub (?:mod|struct|enum|trait) |mod \w+;",
+    ),
+    Language.JAVA: (
+        r"package [\w.]+;",
+        r"import (?:static )?[\w.]+(?:\.\*)?;",
+        r"\s*@Override\b",
+        r"\s*public (?:static |final |abstract )*(?:class|interface|enum|record) ",
+    ),
+    Language.C: (
+        r"#include [<\"][\w./]+\.h[>\"]",
+        r"typedef (?:struct|enum|unsigned)",
+        r"#define [A-Z_]+",
+        r"static \w+ \*?\w+\(",
+    ),
+    Language.CPP: (
+        r"#include <[a-z_]+>\s*$",
+        r"using namespace |template ?<|namespace \w+.*\{",
+        r"\s*(?:public|private|protected):\s*$",
+        r".*\bstd::",
+    ),
+    Language.RUBY: (
+        r"require(?:_relative)? ['\"]",
+        r"\s*def (?:self\.)?\w+[?!]?(?:\([^:]*\))?\s*$",
+        r"\s*end\s*$",
+        r"\s*attr_(?:reader|accessor|writer) :",
+        r"module [A-Z][\w:]*\s*$|class [A-Z]\w*(?: < [\w:]+)?\s*$",
+    ),
+    Language.CSHARP: (
+        r"using (?:static )?[A-Z][\w.]*;",
+        r"namespace [A-Z][\w.]*[;{]?\s*$",
+        r".*\{ get; ",
+        r"\s*/// ?<summary>",
+    ),
+    Language.KOTLIN: (
+        r"\s*(?:(?:private|override|suspend|inline|internal|open) )*fun (?:<.*> )?[\w.]+\(",
+        r"\s*(?:data|sealed|open) class ",
+        r"package [\w.]+\.\w+\s*$",
+        r"import [\w.]+\.[A-Z]\w*\s*$",
+        r"\s*val \w+",
+    ),
+    Language.SWIFT: (
+        r"import (?:Foundation|UIKit|SwiftUI|Combine|XCTest)\s*$",
+        r"\s*(?:(?:private|public|override|static|mutating|open) )*func \w+\(.*->.*\{\s*$",
+        r"\s*guard let |extension \w+.*\{\s*$",
+        r"\s*(?:@\w+ )?(?:private )?(?:let|var) \w+: [A-Z\[]",
+    ),
+    Language.SCALA: (
+        r"\s*(?:case |implicit )*(?:class|object) \w+.*(?:extends|\{\s*$)",
+        r"\s*(?:override |private |protected |final )*def \w+.*=\s*\{?\s*$",
+        r"import [\w.]+\.(?:\{|_\s*$)",
+        r"\s*sealed (?:abstract class|trait) ",
+        r"\s*case .* =>\s*$",
+    ),
+    Language.ELIXIR: (
+        r"\s*def(?:module|protocol|impl) [A-Z][\w.]*.* do\s*$",
+        r"\s*defp? \w+[?!]?.*(?: do|, do: .*)\s*$",
+        r"\s*@(?:moduledoc|doc|spec|impl)\b",
+        r"\s*\|> ",
+    ),
+    Language.LUA: (
+        r"\s*local (?:function )?\w+",
+        r"\s*function [\w.:]+\(.*\)\s*$",
+        r"\s*(?:if|elseif) .* then\s*$",
+        r"--\[\[|--- ?@",
+    ),
+    Language.R: (
+        r"\s*[\w.]+ <- ",
+        r"library\(\w+\)|require\(\w+\)\s*$",
+        r"#' ",
+    ),
+    Language.PERL: (
+        r"use (?:strict|warnings|[A-Z]\w*(?:::\w+)*).*;",
+        r"\s*my [$@%(]",
+        r"sub \w+ *\{?\s*$",
+        r"package [\w:]+;",
+        r"\s*[$@%]\w+.*;\s*$",
+    ),
+    Language.SQL: (
+        r"(?i:create (?:or replace |temp |unique )*(?:table|view|function|procedure|trigger|index) )",
+        r"(?i:alter table |insert into |drop (?:table|view|index) |comment on )",
+        r"(?i:select .* from |begin;|commit;)",
+        r"(?i:\s+(?:\w+) (?:integer|int|bigint|text|varchar|timestamp|boolean|serial|numeric)\b)",
+    ),
+}
+_SIGN = {language: re.compile("|".join(signs).encode()) for language, signs in _SIGNS.items()}
+# What speaks for the first speaks for the second, where that has signs of its own.
+_WIDER = (
+    (Language.JAVASCRIPT, Language.TYPESCRIPT),
+    (Language.C, Language.CPP),
+    (Language.JAVA, Language.CSHARP),
+    (Language.RUBY, Language.LUA),
+    (Language.RUBY, Language.ELIXIR),
+)
+
+
+def language_of(path: str | None, head: bytes) -> Language | None:
+    """None where neither the ending of the path nor the text itself tells. Looks at no more than 8 KiB."""
+    named = _by_path(path) if path else None
+    return named or _by_content(unnumbered(head[:_LOOKED_AT].removeprefix(b"\xef\xbb\xbf")).text)
+
+
+def _by_path(path: str) -> Language | None:
+    name = path.replace("\\", "/").rpartition("/")[2].strip().lower()
+    return _BY_NAME.get(name) or _BY_EXTENSION.get(name.rpartition(".")[2] if "." in name else "")
+
+
+def _by_content(head: bytes) -> Language | None:
+    shebang = _SHEBANG.match(head)
+    if shebang:
+        return _INTERPRETERS.get(shebang[1], Language.SHELL)
+    if head.lstrip().startswith(b"<?php"):
+        return Language.PHP
+    lines = [line[:_LINE] for line in head.split(b"\n") if line.strip()]
+    said = Counter({language: sum(map(bool, map(sign.match, lines))) for language, sign in _SIGN.items()})
+    for narrow, wide in _WIDER:
+        if said[wide] >= _ENOUGH:
+            said[wide] += said.pop(narrow, 0)
+    (best, count), (_, second) = said.most_common(2)
+    return best if count >= _ENOUGH and count >= 2 * second else None

@@ -1,0 +1,137 @@
+"""The structure of a text in a few lines: what a model needs to ask the right question."""
+
+from collections.abc import Callable, Iterator
+
+from content import cut
+from content.kinds import Kind, sniff
+from content.numbering import Numbered, unnumbered
+from content.outline.counts import elements, hits, log_span, table
+from content.outline.definitions import definitions
+from content.outline.headings import headings, html_headings, paragraphs
+from content.outline.json_shape import json_shape, records_shape
+from content.outline.languages import Language, language_of
+
+_LOOKED_AT = 1024 * 1024
+_MOST = 200
+_NO_STRUCTURE = (Kind.TEXT, Kind.BINARY, Kind.GREP)
+_MARKDOWN = frozenset(["md", "markdown", "mdx", "qmd", "rmd"])
+# Their comments look like headings.
+_SETTINGS = frozenset(
+    [
+        "yaml",
+        "yml",
+        "toml",
+        "ini",
+        "cfg",
+        "cnf",
+        "conf",
+        "config",
+        "properties",
+        "env",
+        "service",
+        "desktop",
+        "tf",
+        "hcl",
+        "nix",
+        "cmake",
+        "mk",
+        "dockerfile",
+        "makefile",
+        "gnumakefile",
+        "containerfile",
+        "justfile",
+        "procfile",
+        "gitignore",
+        "dockerignore",
+        "gitattributes",
+        "editorconfig",
+        "npmrc",
+    ]
+)
+
+
+def outline(
+    data: bytes,
+    max_bytes: int,
+    total_bytes: int | None = None,
+    path: str | None = None,
+    first_line: int = 1,
+) -> str:
+    """At most `max_bytes` of UTF-8; "" where there is nothing to say. `data` may be a beginning only, of
+    `total_bytes`; of that, 1 MiB is looked at. `path` is the file's own, if it has one; `first_line` is the
+    number of its first line there. It raises nothing, whatever the data. It takes up to 150 ms: call it in a
+    thread."""
+    total = len(data) if total_bytes is None else total_bytes
+    data = data[:_LOOKED_AT]
+    name, lines = _structure(path, data, first_line)
+    if not lines:
+        return ""
+    part = f", of its first {len(data)} bytes" if len(data) < total else ""
+    text = "\n".join((f"Outline ({name}{part}):", *lines))
+    return cut.head(text.encode("utf-8", "replace"), max_bytes).decode()
+
+
+def structure(path: str | None, data: bytes, most: int = _MOST, first_line: int = 1) -> list[str]:
+    """Lines to stand below `Structure:`, at most `most`; none for plain text, search results and binary data.
+    Its arguments and bounds are those of `outline`."""
+    data = data[:_LOOKED_AT]
+    source, kind, language = _identified(path, data, first_line)
+    if language is not None:
+        return [f"  - {definition}" for definition in definitions(data, language, most, first_line)]
+    if kind not in _FORMS or kind in _NO_STRUCTURE:
+        return []
+    return [_item(line) for line in _FORMS[kind](source)][:most]
+
+
+def _item(line: str) -> str:
+    text = line.lstrip(" ")
+    return f"{' ' * (len(line) - len(text))}  - {text}"
+
+
+def _structure(path: str | None, data: bytes, first_line: int) -> tuple[str, list[str]]:
+    """What the text is called, and its lines, indented by their depth."""
+    source, kind, language = _identified(path, data, first_line)
+    if language is None:
+        lines = list(_FORMS.get(kind, paragraphs)(source))
+    else:
+        found = definitions(data, language, _MOST, first_line)
+        lines = [f"{'  ' * definition.depth}{definition}" for definition in found]
+    return language or kind, lines or list(paragraphs(source))
+
+
+def _identified(path: str | None, data: bytes, first_line: int) -> tuple[Numbered, Kind, Language | None]:
+    """The text without line numbers, its kind, and its programming language. The path decides before the text
+    does; but matches of a search in a source file are not source."""
+    source = unnumbered(data, first_line)
+    kind = sniff(source.text)
+    if kind in (Kind.BINARY, Kind.GREP):
+        return source, kind, None
+    name = (path or "").replace("\\", "/").rpartition("/")[2].lower()
+    ending = name.rpartition(".")[2]
+    if ending in _MARKDOWN:
+        return source, Kind.MARKDOWN, None
+    if kind is Kind.MARKDOWN and (ending in _SETTINGS or name.partition(".")[0] in _SETTINGS):
+        return source, Kind.TEXT, None
+    return source, kind, language_of(path, source.text if kind in (Kind.CODE, Kind.TEXT) else b"")
+
+
+def _binary(source: Numbered) -> Iterator[str]:
+    yield "not text"
+
+
+def _html(source: Numbered) -> Iterator[str]:
+    found = list(html_headings(source))
+    return iter(found) if found else elements(source)
+
+
+_FORMS: dict[Kind, Callable[[Numbered], Iterator[str]]] = {
+    Kind.JSON: lambda source: json_shape(source.text),
+    Kind.NDJSON: lambda source: records_shape(source.text),
+    Kind.CSV: table,
+    Kind.LOG: log_span,
+    Kind.MARKDOWN: headings,
+    Kind.HTML: _html,
+    Kind.XML: elements,
+    Kind.GREP: hits,
+    Kind.BINARY: _binary,
+}

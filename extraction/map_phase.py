@@ -1,0 +1,181 @@
+"""The map phase: a finding from every chunk, in parallel, while there is time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import anyio
+
+from domain.errors import ContextExceeded, ModelError
+from domain.llm import Message
+from extraction import chunking, final_report, pace, prompts
+from extraction.chunking import Chunk
+from extraction.inquiry import Inquiry, Report, built
+from extraction.prompts import Part
+from extraction.task import Progress
+from extraction.together import together
+
+# Of the time, for the reduce.
+_RESERVED_SHARE = 0.25
+_RESERVED_SECONDS = 0.5
+
+_LONGER = "a part is longer than the model's window"
+
+# Kept in place of a finding: the model cannot take this chunk, and its halves were asked instead.
+_TOO_LONG = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A chunk, and what the model is told of its place."""
+
+    chunk: Chunk
+    part: Part
+
+    @property
+    def size(self) -> int:
+        return self.chunk.end - self.chunk.start
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """What became of a piece: its finding, or why there is none; "" where it was given up for others."""
+
+    piece: Piece
+    text: str | None
+    failure: str = ""
+
+
+async def pieces(inquiry: Inquiry, chunks: Sequence[Chunk], total: int, first_line: int = 1) -> list[Piece]:
+    lines = await chunking.lines_of(inquiry.task.source, chunks, first_line)
+    return [
+        Piece(chunk, Part(chunk.number, total, chunk.start, chunk.end, first, last, chunk.overlap_before))
+        for chunk, (first, last) in zip(chunks, lines, strict=True)
+    ]
+
+
+def too_little(covered: int, size: int) -> bool:
+    """An answer that rests on less than half of what was asked about is none."""
+    return 2 * covered < size
+
+
+class MapPhase:
+    """One run over the pieces of a plan. Those that prove too long are replaced by their halves.
+    `max_bytes` is what each finding may have."""
+
+    def __init__(self, inquiry: Inquiry, planned: Sequence[Piece], max_bytes: int) -> None:
+        self._inquiry = inquiry
+        self._max_bytes = max_bytes
+        self._open = dict.fromkeys(planned)
+        self._mapped: list[Mapped] = []
+        self._bytes = sum(piece.size for piece in planned)
+        self._lost_bytes = 0
+        self._took: list[float] = []
+        # No chunk's text is in memory longer than its call takes.
+        self._slots = anyio.Semaphore(inquiry.asking.concurrency)
+        self._scope = anyio.CancelScope()
+        self._seconds = pace.seconds_left(inquiry.asking)
+
+    async def run(self) -> list[Mapped]:
+        """In the order of the document."""
+        with self._scope:
+            self._set_deadline()
+            await self._map_all(list(self._open))
+        reason = "" if self._is_lost else pace.LATE
+        for piece in list(self._open):
+            self._finish(Mapped(piece, None, reason), "failed")
+        return sorted(self._mapped, key=lambda mapped: mapped.piece.chunk.start)
+
+    async def known(self, piece: Piece) -> bool:
+        """Whether its finding is kept from an earlier question."""
+        return bool(await self._inquiry.known(self._key(piece)))
+
+    async def _map_all(self, wanted: Sequence[Piece]) -> None:
+        await together([partial(self._map, piece) for piece in wanted])
+
+    async def _map(self, piece: Piece) -> None:
+        key = self._key(piece)
+        known = await self._inquiry.known(key)
+        if known:
+            self._finish(Mapped(piece, known), "cached")
+            return
+        try:
+            if known == _TOO_LONG:
+                raise ContextExceeded(_LONGER)
+            report = await self._asked(piece)
+        except ContextExceeded as error:
+            await self._split(piece, key, error.detail)
+        except ModelError as error:
+            self._finish(Mapped(piece, None, error.detail), "failed")
+        else:
+            self._finish(Mapped(piece, report.text), "ok")
+            await self._inquiry.keep(key, report)
+
+    async def _asked(self, piece: Piece) -> Report:
+        nonce = final_report.new_nonce()
+        async with self._slots:
+            started = anyio.current_time()
+            messages = await self._prompt(piece, nonce)
+            seconds = max(0.0, self._scope.deadline - anyio.current_time())
+            report = await self._inquiry.report(messages, nonce, seconds)
+            self._took.append(anyio.current_time() - started)
+        self._set_deadline()
+        return report
+
+    async def _prompt(self, piece: Piece, nonce: str) -> tuple[Message, ...]:
+        """A step of its own, so that while the model thinks the chunk is in memory just once."""
+        inquiry, chunk = self._inquiry, piece.chunk
+        build = partial(
+            prompts.chunk_prompt,
+            inquiry.document,
+            inquiry.task.extract,
+            await inquiry.read(chunk.start, chunk.end),
+            piece.part,
+            nonce,
+            self._max_bytes,
+            await inquiry.read(chunk.read_from, chunk.start),
+        )
+        return await built(build, chunk.end - chunk.read_from)
+
+    async def _split(self, piece: Piece, key: str, reason: str) -> None:
+        inquiry = self._inquiry
+        overlap = inquiry.task.limits.overlap_percent
+        halves = await chunking.halves(inquiry.task.source, inquiry.kind, piece.chunk, overlap)
+        if not halves:
+            self._finish(Mapped(piece, None, reason), "failed")
+            return
+        parts = await pieces(inquiry, halves, piece.part.total, piece.part.first_line)
+        del self._open[piece]
+        self._open |= dict.fromkeys(parts)
+        self._set_deadline()
+        await inquiry.keep_mark(key, _TOO_LONG)
+        await self._map_all(parts)
+
+    def _finish(self, mapped: Mapped, status: str) -> None:
+        del self._open[mapped.piece]
+        self._mapped.append(mapped)
+        done, total = len(self._mapped), len(self._mapped) + len(self._open)
+        self._inquiry.task.progress(Progress("chunk", {"done": done, "total": total, "status": status}))
+        if mapped.text is None:
+            self._lost_bytes += mapped.piece.size
+            if self._is_lost:
+                # There will be no answer: no use in paying for the rest.
+                self._scope.cancel()
+
+    @property
+    def _is_lost(self) -> bool:
+        return too_little(self._bytes - self._lost_bytes, self._bytes)
+
+    def _set_deadline(self) -> None:
+        left = pace.seconds_left(self._inquiry.asking)
+        reserve = 0.0
+        if len(self._open) + len(self._mapped) > 1:
+            reserve = min(max(_RESERVED_SHARE * self._seconds, _RESERVED_SECONDS), self._seconds / 2)
+            average = sum(self._took) / max(1, len(self._took))
+            # Where a reduce would not fit any more, the time is better spent on the map.
+            reserve = max(reserve, average if average <= left else 0.0)
+        self._scope.deadline = anyio.current_time() + left - reserve - pace.MARGIN_SECONDS
+
+    def _key(self, piece: Piece) -> str:
+        spans = self._inquiry.task.source.located(piece.chunk.read_from, piece.chunk.end)
+        return self._inquiry.key("chunk", spans, piece.chunk.overlap_before, self._max_bytes)

@@ -1,0 +1,5 @@
+"""The models that extraction asks: where they are, which one is asked, what a call costs."""
+
+from extraction.models.pool import ModelConfig, ModelPool
+
+__all__ = ["ModelConfig", "ModelPool"]

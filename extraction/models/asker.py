@@ -1,0 +1,279 @@
+"""How one extraction asks the models: in order, two tries each, within its time, every attempt accounted."""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+
+import anyio
+
+from domain.errors import (
+    ContextExceeded,
+    ModelBadReply,
+    ModelError,
+    ModelRefused,
+    ModelUnavailable,
+    PromptDeclined,
+    PromptRefused,
+)
+from domain.extraction import LlmUsage
+from domain.llm import ModelTerms, Prompt, Reply
+from domain.ports import Clock, Tokenizer
+from extraction.models.lane import ModelLane
+from extraction.models.usage import (
+    Attempt,
+    BookCall,
+    SharedModelState,
+    Usage,
+    count,
+    has_more_bytes,
+    prompt_texts,
+)
+
+TRIES = 2
+"""Tries of one prompt at one model."""
+
+_LEAST_SECONDS = 0.02
+"""No model answers within less: a call would be paid for and cut off."""
+
+_OUTAGE_SECONDS = 10.0
+"""A model that is silent for so long is left alone. A shorter silence tells only of a short deadline."""
+
+_WAIT_SECONDS = 10.0
+"""The longest wait for a model that this extraction has asked before."""
+
+_FIRST_WAIT_SECONDS = 2.0
+"""The longest wait for a model that was left alone before this extraction asked it."""
+
+_WAIT_SHARE = 2 / 3
+"""The part of the time left that a wait may take."""
+
+_LATE = "the deadline passed"
+_LEFT_ALONE = "the model is left alone for a moment"
+_TOO_LONG = "the prompt is longer than the model's window"
+
+
+class _Silence(ModelUnavailable):
+    """The attempt's time was up."""
+
+
+@dataclass(slots=True)
+class _Call:
+    """One prompt until a model has answered it."""
+
+    prompt: Prompt
+    ends: float
+    tries: Counter[ModelLane] = field(default_factory=Counter)
+    failure: ModelError | None = None
+    # The prompt's tokens, by the name of the encoding.
+    sizes: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def seconds_left(self) -> float:
+        return max(0.0, self.ends - anyio.current_time())
+
+
+class Asker:
+    """Implements extraction.task.Asking over at least one lane, in the lanes' order."""
+
+    def __init__(
+        self,
+        lanes: Sequence[ModelLane],
+        shared: SharedModelState,
+        *,
+        ends: float,
+        book: BookCall,
+        allowed: Callable[[], str | None],
+        calls_left: Callable[[], int | None] = lambda: None,
+        clock: Clock,
+    ) -> None:
+        """`ends` is a time of the event loop's clock. `allowed` is asked before each attempt, and returns the
+        reason if it may not begin. `calls_left` returns how many may still begin, None if any number.
+        `book` is awaited with every attempt, also with a cancelled one."""
+        self._lanes = lanes
+        self._shared = shared
+        self._ends = ends
+        self._allowed = allowed
+        self._calls_left = calls_left
+        self._usage = Usage(shared, book, clock)
+        # Models that refuse whatever they are asked, with the reason.
+        self._refusals: dict[ModelLane, str] = {}
+        self._asked: set[ModelLane] = set()
+        # Prompts that a model failed on in every try since it last answered this extraction.
+        self._lost: Counter[ModelLane] = Counter()
+
+    @property
+    def terms(self) -> ModelTerms:
+        return self._first.model.terms
+
+    @property
+    def concurrency(self) -> int:
+        return self._shared.concurrency
+
+    @property
+    def seconds_left(self) -> float:
+        return max(0.0, self._ends - anyio.current_time())
+
+    @property
+    def calls_left(self) -> int | None:
+        return self._calls_left()
+
+    @property
+    def usage(self) -> LlmUsage:
+        return self._usage.total
+
+    def count(self, text: str) -> int:
+        return count((text,), self._first.tokenizer)
+
+    async def ask(self, prompt: Prompt, seconds: float | None = None) -> Reply:
+        ends = self._ends if seconds is None else min(self._ends, anyio.current_time() + seconds)
+        call = _Call(prompt, ends)
+        while True:
+            await self._wait(call)
+            async with self._slot(call):
+                # While this call waited for the slot, a model may have failed for another one.
+                if (lane := next(self._available(call), None)) is None:
+                    continue
+                await self._check_window(lane, call)
+                outcome, attempt = await self._attempt(lane, call)
+            await attempt.booked()
+            if isinstance(outcome, Reply):
+                return outcome
+            self._note_failure(lane, call, outcome)
+
+    @property
+    def _first(self) -> ModelLane:
+        """The lane that would be asked now."""
+        now = anyio.current_time()
+        lanes = [lane for lane in self._lanes if lane not in self._refusals] or self._lanes
+        return next((lane for lane in lanes if lane.health.is_available(now)), lanes[0])
+
+    def _open(self, call: _Call) -> Iterator[ModelLane]:
+        """The lanes that may still answer this call, now or later."""
+        for lane in self._lanes:
+            if lane not in self._refusals and call.tries[lane] < TRIES:
+                yield lane
+
+    def _available(self, call: _Call) -> Iterator[ModelLane]:
+        now = anyio.current_time()
+        return (lane for lane in self._open(call) if lane.health.is_available(now))
+
+    async def _wait(self, call: _Call) -> None:
+        """Returns when a model may be asked. Raises ModelError if none will be in time."""
+        if call.seconds_left < _LEAST_SECONDS:
+            raise ModelUnavailable(_LATE)
+        if next(self._available(call), None) is not None:
+            return
+        now = anyio.current_time()
+        pauses = [lane.health.retry_at - now for lane in self._open(call) if self._waits_for(lane, now)]
+        if pauses and (pause := min(pauses)) <= _WAIT_SHARE * call.seconds_left:
+            await anyio.sleep(max(0.0, pause))
+        elif call.failure is not None:
+            raise call.failure
+        elif len(self._refusals) == len(self._lanes):
+            raise ModelRefused(next(reversed(self._refusals.values())))
+        else:
+            reasons = (lane.health.reason for lane in self._lanes if lane not in self._refusals)
+            raise ModelUnavailable(f"{_LEFT_ALONE}: {next(reasons)}")
+
+    def _waits_for(self, lane: ModelLane, now: float) -> bool:
+        """Not where the model failed on two prompts of this extraction in turn, with no other call open."""
+        if self._lost[lane] >= TRIES and not lane.health.in_flight:
+            return False
+        return lane.health.retry_at - now <= (_WAIT_SECONDS if lane in self._asked else _FIRST_WAIT_SECONDS)
+
+    @asynccontextmanager
+    async def _slot(self, call: _Call) -> AsyncIterator[None]:
+        """Holds one of the calls that the process makes at a time."""
+        try:
+            with anyio.fail_after(call.seconds_left):
+                await self._shared.slots.acquire()
+        except TimeoutError:
+            raise ModelUnavailable(_LATE) from None
+        try:
+            yield
+        finally:
+            self._shared.slots.release()
+
+    async def _check_window(self, lane: ModelLane, call: _Call) -> None:
+        """Raises ContextExceeded if the prompt is too long for the model: some backends read what fits, and
+        do not report that there was more."""
+        terms, encoding = lane.model.terms, lane.tokenizer.name
+        room = terms.context_window - min(call.prompt.max_output_tokens, terms.max_output_tokens)
+        texts = prompt_texts(call.prompt)
+        if not has_more_bytes(texts, room):
+            return
+        if encoding not in call.sizes:
+            call.sizes[encoding] = await self._size(call, texts, lane.tokenizer)
+        if call.sizes[encoding] > room:
+            raise ContextExceeded(_TOO_LONG)
+
+    async def _size(self, call: _Call, texts: Sequence[str], tokenizer: Tokenizer) -> int:
+        try:
+            with anyio.fail_after(call.seconds_left):
+                return await self._shared.count(texts, tokenizer)
+        except TimeoutError:
+            raise ModelUnavailable(_LATE) from None
+
+    async def _attempt(self, lane: ModelLane, call: _Call) -> tuple[Reply | ModelError, Attempt]:
+        """Makes one attempt. Raises ModelRefused if none may begin."""
+        if reason := self._allowed():
+            raise ModelRefused(reason)
+        seconds, began = self._seconds(lane, call), anyio.current_time()
+        attempt = self._usage.begin(lane.model.terms, lane.tokenizer, call.prompt)
+        self._asked.add(lane)
+        lane.health.in_flight += 1
+        outcome: Reply | ModelError
+        try:
+            with anyio.fail_after(seconds):
+                reply = await lane.model.complete(call.prompt, attempt.note_sent)
+                outcome = replace(reply, model=lane.model.terms.name)
+        except TimeoutError:
+            outcome = _Silence("no answer in time")
+        except ModelError as failure:
+            outcome = failure
+        except BaseException as fault:
+            is_cancelled = isinstance(fault, anyio.get_cancelled_exc_class())
+            attempt.failed("cancelled" if is_cancelled else "internal error", was_read=True)
+            await attempt.booked_after_cancel()
+            raise
+        finally:
+            lane.health.in_flight -= 1
+        self._judge(lane, outcome, began, seconds)
+        if isinstance(outcome, Reply):
+            attempt.answered(outcome)
+        else:
+            attempt.failed(outcome.detail, was_read=isinstance(outcome, _Silence | ModelBadReply))
+        return outcome, attempt
+
+    def _seconds(self, lane: ModelLane, call: _Call) -> float:
+        """Half of what is left if another model could still answer, else all of it."""
+        others = any(one is not lane for one in self._available(call))
+        return call.seconds_left / 2 if others else call.seconds_left
+
+    def _judge(self, lane: ModelLane, outcome: Reply | ModelError, began: float, seconds: float) -> None:
+        """Tells the model's health what the attempt says about the model, as opposed to the prompt."""
+        match outcome:
+            case Reply() | ContextExceeded() | PromptRefused() | PromptDeclined():
+                lane.health.succeeded(began)
+                self._lost[lane] = 0
+            case _Silence() if seconds < _OUTAGE_SECONDS:
+                pass
+            case ModelUnavailable():
+                lane.health.failed(anyio.current_time(), outcome.detail, outcome.retry_after)
+
+    def _note_failure(self, lane: ModelLane, call: _Call, failure: ModelError) -> None:
+        """Decides whether this lane is tried again for the call. Raises ContextExceeded: the caller splits
+        the prompt."""
+        if isinstance(failure, ContextExceeded):
+            raise failure
+        call.failure = failure
+        match failure:
+            case ModelRefused():
+                self._refusals[lane] = failure.detail
+            case PromptRefused() | PromptDeclined() | _Silence():
+                call.tries[lane] = TRIES
+            case _:
+                call.tries[lane] += 1
+                if call.tries[lane] == TRIES and isinstance(failure, ModelUnavailable):
+                    self._lost[lane] += 1

@@ -1,0 +1,196 @@
+"""What an OpenAI-compatible backend's error means for the caller; its own words are read, never passed on."""
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+
+import msgspec
+
+from domain.errors import (
+    ContextExceeded,
+    ModelError,
+    ModelRefused,
+    ModelUnavailable,
+    PromptDeclined,
+    PromptRefused,
+)
+from extraction.models.openai_wire import Dialect
+
+_READ_CHARS = 1000
+
+_RETRYABLE = frozenset((408, 409, 425, 429))
+_ABOUT_THE_REQUEST = frozenset((400, 413, 422, 500))
+_ABOUT_A_FIELD = frozenset((400, 422))
+
+_QUOTA_CODES = ("insufficient_quota", "billing")
+_MODEL_CODES = ("model_not_found", "unknown_model")
+_FILTER_CODES = ("content_filter", "content_policy")
+_CONTEXT_CODES = ("context_length", "exceed_context_size")
+_CONTEXT_WORDS = (
+    "context length",
+    "context size",
+    "context window",
+    "maximum model length",
+    "maximum prompt length",
+    "too many tokens",
+    "prompt is too long",
+    "input is too long",
+    "input token count",
+    "reduce the length",
+)
+_OUTPUT_WORDS = (
+    "max_tokens",
+    "max_completion_tokens",
+    "max_output_tokens",
+    "maxoutputtokens",
+    "output tokens",
+)
+_TOO_LARGE_WORDS = (
+    "too large",
+    "too high",
+    "at most",
+    "less than",
+    "<=",
+    " > ",
+    "maximum",
+    "range",
+    "exceed",
+)
+# Not one that is part of a name, as in "model-2024-05-13".
+_NUMBER = re.compile(r"(?<![\w.-])(\d{1,3}(?:,\d{3})+|\d{1,9})(?!\w|[.,-]\w)", re.ASCII)
+_SECONDS = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
+# No model's cap is below it: a smaller number in a complaint says something else.
+_LEAST_OUTPUT_TOKENS = 256
+# The request exceeds what the backend accepts in a minute: a later try would fail as well.
+_TOO_MUCH = "request too large"
+
+
+class _ErrorJson(msgspec.Struct):
+    error: object = None
+    message: object = None
+    detail: object = None
+    code: object = None
+    type: object = None
+    param: object = None
+
+
+_ERROR = msgspec.json.Decoder(_ErrorJson | list[_ErrorJson])
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """What an error's body says, in lower case; empty where it says nothing."""
+
+    codes: str = ""
+    message: str = ""
+    parameter: str = ""
+
+    @property
+    def about_length(self) -> bool:
+        return _any(_CONTEXT_CODES, self.codes) or _any(_CONTEXT_WORDS, self.message)
+
+    @property
+    def about_output(self) -> bool:
+        """That the answer was allowed more than the model ever gives."""
+        if self.about_length or not _any(_TOO_LARGE_WORDS, self.message):
+            return False
+        return self.parameter in _OUTPUT_WORDS or _any(_OUTPUT_WORDS, self.message)
+
+    def taught(self, status: int, used: Dialect, known: Dialect, allowed: int) -> Dialect | None:
+        """`known`, and what follows of this complaint about a request in `used` that allowed the answer so
+        many tokens; None if nothing does."""
+        if status not in _ABOUT_A_FIELD:
+            return None
+        if allowed > _LEAST_OUTPUT_TOKENS and self.about_output:
+            most = min(self._most_output_tokens(allowed), known.most_output_tokens or allowed)
+            return replace(known, most_output_tokens=most)
+        if used.tokens_field == "max_tokens" and "max_completion_tokens" in self.message:
+            return replace(known, tokens_field="max_completion_tokens")
+        if used.has_temperature and ("temperature" in self.message or self.parameter == "temperature"):
+            return replace(known, has_temperature=False)
+        return None
+
+    def _most_output_tokens(self, allowed: int) -> int:
+        """As named, else half of what was too much."""
+        named = (int(number.replace(",", "")) for number in _NUMBER.findall(self.message))
+        halved = max(_LEAST_OUTPUT_TOKENS, allowed // 2)
+        return max((one for one in named if _LEAST_OUTPUT_TOKENS <= one < allowed), default=halved)
+
+
+def parse_complaint(body: bytes | bytearray) -> Complaint:
+    try:
+        said = _ERROR.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return Complaint(message=body[:_READ_CHARS].decode(errors="replace").lower())
+    outer = said if isinstance(said, _ErrorJson) else said[0] if said else _ErrorJson()
+    if isinstance(outer.error, dict):
+        inner = msgspec.convert(outer.error, _ErrorJson)
+    else:
+        inner = outer if outer.error is None else _ErrorJson(message=outer.error)
+    message = inner.message or inner.detail
+    return Complaint(f"{_word(inner.code)} {_word(inner.type)}", _word(message), _word(inner.param))
+
+
+def _word(value: object) -> str:
+    return value[:_READ_CHARS].lower() if isinstance(value, str) else ""
+
+
+def _any(words: tuple[str, ...], text: str) -> bool:
+    return any(word in text for word in words)
+
+
+def failure(status: int, headers: Mapping[str, str], complaint: Complaint) -> ModelError:
+    """`headers` by names in lower case."""
+    if status == 402 or (status == 429 and _any(_QUOTA_CODES, complaint.codes)):
+        return ModelRefused("quota exhausted")
+    if _is_too_long(status, complaint):
+        return ContextExceeded("the prompt is longer than the model's window")
+    if _any(_FILTER_CODES, complaint.codes):
+        # Of this prompt: another one may be answered.
+        return PromptDeclined("the backend's content filter refused the prompt")
+    told = _should_retry(headers)
+    if told or (told is None and (status in _RETRYABLE or status >= 500)):
+        return ModelUnavailable(f"the backend failed ({status})", retry_after(headers))
+    if status in _ABOUT_A_FIELD and not _any(_MODEL_CODES, complaint.codes):
+        return PromptRefused(f"the backend refused the request ({status})")
+    return ModelRefused(_refusal(status, complaint))
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """The pause that a backend asks for, in seconds, unbounded; None if it names none that can be read."""
+    milliseconds = headers.get("retry-after-ms", "").strip()
+    if _SECONDS.fullmatch(milliseconds):
+        return float(milliseconds) / 1000
+    named = headers.get("retry-after", "").strip()
+    if _SECONDS.fullmatch(named):
+        return float(named)
+    try:
+        date = parsedate_to_datetime(named)
+        # A date without a zone is UTC too.
+        return max(0.0, (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - time.time())
+    except (ValueError, OverflowError):
+        return None
+
+
+def _should_retry(headers: Mapping[str, str]) -> bool | None:
+    """The backend's own word on trying again, if it sent one."""
+    return {"true": True, "false": False}.get(headers.get("x-should-retry", "").strip().lower())
+
+
+def _is_too_long(status: int, complaint: Complaint) -> bool:
+    if status == 429:
+        return _TOO_MUCH in complaint.message
+    return status == 413 or (status in _ABOUT_THE_REQUEST and complaint.about_length)
+
+
+def _refusal(status: int, complaint: Complaint) -> str:
+    if status < 400:
+        return "the backend answered with a redirect"
+    if status in (401, 403):
+        return "the backend refused the key"
+    if status == 404 or _any(_MODEL_CODES, complaint.codes):
+        return "unknown model"
+    return f"the backend refused the request ({status})"

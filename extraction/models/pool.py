@@ -1,0 +1,147 @@
+"""The models of this process, each behind the backend that its URL names, opened once."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from copy import copy
+from dataclasses import dataclass, field
+
+import httpx
+
+from domain.errors import ConfigError
+from domain.llm import ModelTerms
+from domain.ports import Clock, Model, Tokenizer
+from extraction.models.asker import Asker
+from extraction.models.connections import open_client
+from extraction.models.demo import DemoModel
+from extraction.models.lane import ModelHealth, ModelLane
+from extraction.models.openai import OpenAIModel
+from extraction.models.usage import BookCall, SharedModelState
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """A model and its backend. `source` names the setting that holds `base_url`, for error messages."""
+
+    terms: ModelTerms
+    base_url: str
+    api_key: str | None = field(default=None, repr=False)
+    source: str = "SPILLGATE_LLM_BASE_URL"
+
+
+class ModelPool:
+    """Gives each extraction an Asker over the models that it may ask."""
+
+    def __init__(
+        self,
+        models: Sequence[ModelConfig],
+        default: Sequence[str],
+        *,
+        tokenizer_of: Callable[[str], Tokenizer],
+        concurrency: int,
+        version: str,
+    ) -> None:
+        """`default` names the models that are asked where the policy names none. `tokenizer_of` returns the
+        tokenizer for a model's name. Raises ConfigError for a URL that names no backend."""
+        self._stack = AsyncExitStack()
+        # One client per backend, so that its connections are reused.
+        self._clients: dict[str, httpx.AsyncClient] = {}
+        self._version = version
+        self._shared = SharedModelState(concurrency, asyncio.Semaphore(concurrency))
+        self._configs: dict[str, ModelConfig] = {}
+        self._lanes: dict[str, ModelLane] = {}
+        self.default: tuple[str, ...] = ()
+        """Names of the models that are asked where the policy names none."""
+        self._set(models, default, tokenizer_of)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._lanes
+
+    def __len__(self) -> int:
+        return len(self._lanes)
+
+    def asker(
+        self,
+        names: Sequence[str] = (),
+        *,
+        ends: float,
+        book: BookCall,
+        allowed: Callable[[], str | None],
+        calls_left: Callable[[], int | None] = lambda: None,
+        clock: Clock,
+    ) -> Asker:
+        """An Asker over the models of these names, in this order; over the default ones if none of the names
+        is configured. For the rest see Asker."""
+        lanes = [self._lanes[name] for name in dict.fromkeys(names) if name in self._lanes]
+        return Asker(
+            lanes or [self._lanes[name] for name in self.default],
+            self._shared,
+            ends=ends,
+            book=book,
+            allowed=allowed,
+            calls_left=calls_left,
+            clock=clock,
+        )
+
+    def revised(
+        self, models: Sequence[ModelConfig], default: Sequence[str], tokenizer_of: Callable[[str], Tokenizer]
+    ) -> "ModelPool":
+        """A pool of these models that shares connections, slots and the health of models that stay where they
+        are. Calls under way go on as they began. Raises ConfigError."""
+        revised = copy(self)
+        revised._set(models, default, tokenizer_of)
+        return revised
+
+    async def close(self) -> None:
+        """Waits for the accounting of cancelled calls, then closes all connections."""
+        await self._shared.close()
+        await self._stack.aclose()
+
+    def _set(
+        self, models: Sequence[ModelConfig], default: Sequence[str], tokenizer_of: Callable[[str], Tokenizer]
+    ) -> None:
+        lanes = {one.terms.name: self._lane(one, tokenizer_of(one.terms.name)) for one in models}
+        self._configs = {one.terms.name: one for one in models}
+        self._lanes, self.default = lanes, tuple(default)
+
+    def _lane(self, config: ModelConfig, tokenizer: Tokenizer) -> ModelLane:
+        name = config.terms.name
+        old, lane = self._configs.get(name), self._lanes.get(name)
+        if lane is None or old is None or (old.base_url, old.api_key) != (config.base_url, config.api_key):
+            return ModelLane(self._model(config), tokenizer, ModelHealth(name))
+        return ModelLane(lane.model if old == config else self._model(config), tokenizer, lane.health)
+
+    def _model(self, config: ModelConfig) -> Model:
+        scheme, colon, _ = config.base_url.partition(":")
+        if not colon or scheme.lower() not in BACKENDS:
+            known = ", ".join(f"{name}:" for name in BACKENDS)
+            raise ConfigError(f"{config.source}: unknown scheme. It starts with one of {known}")
+        return BACKENDS[scheme.lower()](self, config)
+
+    def _http(self, config: ModelConfig) -> Model:
+        if not _has_address(config.base_url):
+            raise ConfigError(f"{config.source}: is not a URL. It looks like https://api.example.com/v1")
+        client = self._clients.get(config.base_url)
+        if client is None:
+            client = self._clients[config.base_url] = open_client(self._shared.concurrency)
+            self._stack.push_async_callback(client.aclose)
+        return OpenAIModel(config.terms, client, config.base_url, config.api_key, version=self._version)
+
+    def _demo(self, config: ModelConfig) -> Model:
+        return DemoModel(config.terms)
+
+
+def _has_address(base_url: str) -> bool:
+    try:
+        url = httpx.URL(base_url)
+    except httpx.InvalidURL:
+        return False
+    return bool(url.host) and 0 < (url.port or 443) < 1 << 16
+
+
+BACKENDS: dict[str, Callable[[ModelPool, ModelConfig], Model]] = {
+    "http": ModelPool._http,
+    "https": ModelPool._http,
+    "scripted": ModelPool._demo,
+}
+"""What serves a base URL, by its scheme."""

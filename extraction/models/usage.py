@@ -1,0 +1,194 @@
+"""What calls to models cost: every attempt is counted, priced and accounted, however it ends."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+import anyio
+import anyio.to_thread
+
+from content.tokens import TokenMeter
+from domain.extraction import LlmUsage
+from domain.llm import LlmCall, LlmTokens, Message, ModelTerms, Prompt, Reply
+from domain.ports import Clock, Tokenizer
+
+BookCall = Callable[[LlmCall], Awaitable[None]]
+"""Writes one call into the accounting. Raises StorageError."""
+
+_MS = 1000
+_INLINE_CHARS = 1 << 14
+_CHARS_A_TOKEN = 3
+_PLAUSIBLE = 10
+_BYTES_A_CHAR = 4
+
+# How long a cancelled call waits for its entry to be written; the writing goes on in any case.
+_CANCELLED_SECONDS = 0.2
+_CLOSING_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class SharedModelState:
+    """What all extractions of a process share: `slots` for calls at a time, a thread that counts tokens, and
+    the accounting entries that are being written."""
+
+    concurrency: int
+    slots: asyncio.Semaphore
+    # The tokenizer holds the GIL: more threads would only fight the event loop for it.
+    counting: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
+    bookings: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def close(self) -> None:
+        """Waits until every entry is written, at most 5 s."""
+        with anyio.move_on_after(_CLOSING_SECONDS):
+            while self.bookings:
+                await asyncio.wait(self.bookings)
+
+    async def count(self, texts: Sequence[str], tokenizer: Tokenizer) -> int:
+        """Counts tokens; those of long texts in the thread."""
+        if sum(map(len, texts)) <= _INLINE_CHARS:
+            return count(texts, tokenizer)
+        return await anyio.to_thread.run_sync(count, texts, tokenizer, limiter=self.counting)
+
+
+def count(texts: Sequence[str], tokenizer: Tokenizer) -> int:
+    """Counts tokens in slices, because the tokenizer holds the GIL during each."""
+    tokens = 0
+    for text in texts:
+        meter = TokenMeter(tokenizer)
+        meter.feed(text)
+        tokens += meter.finish()[0]
+    return tokens
+
+
+def prompt_texts(prompt: Prompt) -> list[str]:
+    """All texts of a prompt that the model reads."""
+    tools = [text for tool in prompt.tools for text in (tool.name, tool.description, tool.parameters)]
+    return [*tools, *(text for message in prompt.messages for text in _message_texts(message))]
+
+
+def has_more_bytes(texts: Sequence[str], most: int) -> bool:
+    """Whether the texts have more than `most` bytes of UTF-8. No text has more tokens than bytes, and bytes
+    are quick to count."""
+    chars = sum(map(len, texts))
+    # Only where the number of characters does not tell they are encoded, and then no more than `most`.
+    if chars > most or all(text.isascii() for text in texts) or chars * _BYTES_A_CHAR <= most:
+        return chars > most
+    return sum(len(text.encode(errors="surrogatepass")) for text in texts) > most
+
+
+def _message_texts(message: Message) -> list[str]:
+    calls = [text for call in message.tool_calls for text in (call.name, call.arguments)]
+    return [message.content, *calls]
+
+
+def _reply_texts(reply: Reply) -> list[str]:
+    return [reply.text, *(text for call in reply.tool_calls for text in (call.name, call.arguments))]
+
+
+class Usage:
+    """The calls, tokens and cost of one extraction."""
+
+    def __init__(self, shared: SharedModelState, book: BookCall, clock: Clock) -> None:
+        self.shared = shared
+        self.book = book
+        self._clock = clock
+        self._calls = 0
+        self._tokens = LlmTokens()
+        self._cost_usd = 0.0
+
+    @property
+    def total(self) -> LlmUsage:
+        return LlmUsage(self._calls, self._tokens.input, self._tokens.output, self._cost_usd)
+
+    def begin(self, terms: ModelTerms, tokenizer: Tokenizer, prompt: Prompt) -> "Attempt":
+        self._calls += 1
+        return Attempt(self, self._clock(), terms, tokenizer, prompt)
+
+    def add(self, tokens: LlmTokens, cost_usd: float) -> None:
+        spent = self._tokens
+        self._tokens = LlmTokens(spent.input + tokens.input, spent.output + tokens.output)
+        self._cost_usd += cost_usd
+
+
+class Attempt:
+    """One call, from its beginning until its entry is written. `answered` or `failed` ends it once."""
+
+    def __init__(
+        self, usage: Usage, timestamp: int, terms: ModelTerms, tokenizer: Tokenizer, prompt: Prompt
+    ) -> None:
+        self._usage = usage
+        self._timestamp = timestamp
+        self._terms = terms
+        self._tokenizer = tokenizer
+        self._started = anyio.current_time()
+        self._booking: asyncio.Task[None] | None = None
+        self._prompt = prompt
+        self._is_sent = True
+
+    def note_sent(self, is_sent: bool) -> None:
+        """Called by the model: whether its backend has the whole request. True if it is never called."""
+        self._is_sent = is_sent
+
+    def answered(self, reply: Reply) -> None:
+        self._end(reply, None, was_read=True)
+
+    def failed(self, error: str, *, was_read: bool) -> None:
+        """`was_read`: the backend read the prompt if the whole request was sent, so its tokens are spent."""
+        self._end(None, error, was_read and self._is_sent)
+
+    async def booked(self) -> None:
+        """Waits until the entry is written. Cancelling the wait does not cancel the writing. Raises
+        StorageError."""
+        if self._booking is not None:
+            await asyncio.shield(self._booking)
+
+    async def booked_after_cancel(self) -> None:
+        """Waits for the entry at most 0.2 s, in a task that is cancelled already. Raises nothing."""
+        if self._booking is not None:
+            with anyio.move_on_after(_CANCELLED_SECONDS, shield=True):
+                await asyncio.wait((self._booking,))
+
+    def _end(self, reply: Reply | None, error: str | None, was_read: bool) -> None:
+        latency = round((anyio.current_time() - self._started) * _MS, 3)
+        bookings = self._usage.shared.bookings
+        self._booking = asyncio.create_task(self._settle(reply, error, was_read, latency))
+        bookings.add(self._booking)
+        self._booking.add_done_callback(bookings.discard)
+        self._booking.add_done_callback(_retrieve_error)
+
+    async def _settle(self, reply: Reply | None, error: str | None, was_read: bool, latency: float) -> None:
+        if reply is not None:
+            tokens = await self._spent(reply)
+        else:
+            tokens = LlmTokens(await self._count(prompt_texts(self._prompt)) if was_read else 0)
+        cost = self._terms.price.cost(tokens)
+        self._usage.add(tokens, cost)
+        call = LlmCall(
+            provider=self._terms.provider,
+            model=self._terms.name,
+            timestamp=self._timestamp,
+            latency=latency,
+            stop_reason=None if reply is None else reply.stop_reason,
+            tokens=tokens,
+            cost_usd=cost,
+            error=error,
+        )
+        await self._usage.book(call)
+
+    async def _spent(self, reply: Reply) -> LlmTokens:
+        """The tokens that the backend reported, or our own count if the report cannot be true."""
+        texts = prompt_texts(self._prompt)
+        expected = sum(map(len, texts)) / _CHARS_A_TOKEN
+        told = reply.tokens
+        if told is not None and expected / _PLAUSIBLE <= told.input <= expected * _PLAUSIBLE:
+            return told
+        return LlmTokens(await self._count(texts), await self._count(_reply_texts(reply)))
+
+    async def _count(self, texts: Sequence[str]) -> int:
+        return await self._usage.shared.count(texts, self._tokenizer)
+
+
+def _retrieve_error(booking: asyncio.Task[None]) -> None:
+    # If the caller was cancelled, nothing else retrieves the error, and asyncio would log it.
+    if not booking.cancelled():
+        booking.exception()

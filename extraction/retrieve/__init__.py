@@ -1,0 +1,1 @@
+"""retrieve: the passages that answer an instruction best, verbatim, without a model."""

@@ -1,0 +1,166 @@
+"""Parses an instruction: words, phrases, identifiers, patterns, and what the answer looks like."""
+
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+
+from content.patterns import Pattern
+from content.words import pieces
+from domain.errors import BadPattern
+
+_MOST_CHARS = 2000
+_MOST_OF_A_KIND = 40
+_MOST_PATTERNS = 8
+
+_QUOTED = re.compile(
+    r"\"([^\"\n]{2,200})\"|`([^`\n]{2,200})`|(?<!\w)'([^'\n]{2,200})'(?!\w)|“([^”\n]{2,200})”"
+)
+_WORD = re.compile(r"[\w$@#%/\\^.(\[-][^\s\"'`“”,;]*")
+_TRIM = "?.:,;!()[]{}<>=&*^$\\-\"'"
+_AROUND = ",;:!?\"'`“”"
+_IDENTIFIER = re.compile(r"\w[./:@+_-]+\w|[a-z][A-Z]|[A-Z]{2}[a-z]")
+_PARTS = re.compile(r"[^\w]+|_+")
+_PATTERN = re.compile(r"\S\|\S|\\[dwsbDWS.]|\.[*+]|\[[^\]\s]+\][*+?]|\(\?[:i]")
+_ORDINAL = re.compile(r"\b(\d+)(?:st|nd|rd|th)\b", re.IGNORECASE)
+_MONTH = re.compile(
+    r"\b(jan|feb|mar|apr|jun|jul|aug|sep|oct|nov|dec)(?:uary|ruary|ch|il|e|y|ust|tember|ober|ember)\b",
+    re.IGNORECASE,
+)
+
+# Stop words of a question.
+_ASKING_WORDS = """
+a about all also am an and any are as at be been being both but by can could did do does each else exact
+exactly extract find for from gave get give had happen happened happens has have her here him his how i if
+in into is it its itself just list located look made many me more most much must my no nor not of on one
+only or other our out please provide quote report return say says shall she should show shows since so some
+such tell than that the their them then there these they this those to too under up upon us was we went were
+what when where whether which while who whom whose why will with within would wrong you your
+"""
+_ASKING = frozenset(_ASKING_WORDS.split())
+
+# A question about what went wrong. Programs report that with the words below.
+_TROUBLE = re.compile(
+    r"\b(?:wrong|errors?|fail\w*|problems?|issues?|bugs?|crash\w*|broke\w*|trouble\w*|incidents?)\b",
+    re.IGNORECASE,
+)
+_TROUBLE_WORDS = """
+error fail failure exception fatal critical panic traceback denied refused abort unable timeout warning
+"""
+_REPORTED_TROUBLE = tuple(_TROUBLE_WORDS.split())
+
+# A question about how much there is of the data itself.
+_EXTENT = re.compile(
+    r"\b(?:how (?:many|long|large|big|much (?:data|text|time))|number of|counts?|sizes?|lengths?|durations?"
+    r"|when (?:do|does|did|is|was)\b.{0,40}?\b(?:start|begin|end|stop|over)"
+    r"|(?:first|last) (?:lines?|times?|rows?)"
+    r"|(?:time|date) ?(?:span|range|period|frame)s?|(?:which|what|list|name|show)\b.{0,40}?"
+    r"\b(?:columns?|fields|keys))\b",
+    re.IGNORECASE,
+)
+_UNIT_WORDS = """
+byte bytes character characters chars column columns element elements entries entry field fields item items
+key keys kb kilobytes line lines mb megabytes object objects record records row rows word words
+"""
+_EXTENT_WORDS = """
+array begin big contained contains content contents count counted counts cover covered covers csv data dataset
+document duration durations end ends exist file first frame input json last large length lengths list log
+logs long name named names ndjson number output overall period range result results size sizes span start
+starts stop stops table text there time times total tsv
+"""
+_UNITS = frozenset(_UNIT_WORDS.split())
+_OF_EXTENT = _UNITS | frozenset(_EXTENT_WORDS.split())
+
+# A question of the first kind is answered by a value of the second.
+_VALUES = (
+    (r"how (?:many|much|long|big|large|old|often)|number of|count|size|total|bytes|population", r"\d"),
+    (r"when|what (?:time|date)|date|instant|since|until|expire", r"\d\d:\d\d|\d{4}-\d\d|\b\d{9,13}\b"),
+    (r"version|release", r"\d+\.\d+"),
+    (r"url|link|website|address of the page", r"https?://"),
+    (r"ip|address|host|peer|client", r"\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}"),
+    (r"e-?mail|who|author|contact", r"[\w.]@[\w-]"),
+    (r"where|path|file|directory|folder", r"\w/\w"),
+    (r"price|cost|fee|amount", r"[$€£¥]|\d+\.\d\d\b"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedInstruction:
+    """`words` are single words. The words of a phrase stand together. `exact` were quoted or are identifiers.
+    `patterns` are the regular expressions that RE2 accepts. `alternatives` are words that the data may use
+    instead. `value` matches what an answer looks like. `about_extent`: it may ask how much data there is."""
+
+    words: tuple[str, ...]
+    phrases: tuple[str, ...]
+    exact: tuple[str, ...]
+    patterns: tuple[Pattern, ...]
+    alternatives: tuple[str, ...]
+    value: re.Pattern[str] | None
+    about_extent: bool
+
+    def needs(self, word: str) -> bool:
+        """False for a lower-case word that need not occur in the data: the name of a unit, such as `rows`;
+        in a question about the extent also `file` or `size`."""
+        return word not in (_OF_EXTENT if self.about_extent else _UNITS)
+
+
+def parse(instruction: str) -> ParsedInstruction:
+    """Looks at the first 2,000 characters."""
+    text = instruction[:_MOST_CHARS]
+    exact = [next(filter(None, found.groups())) for found in _QUOTED.finditer(text)]
+    patterns = [one for one in (text.strip(), *exact, *_bare(text.split())) if _PATTERN.search(one)]
+    runs = _runs(text)
+    words = [word for run in runs for word in run]
+    exact += [word for word in words if _IDENTIFIER.search(word)]
+    words += [part for word in words for part in _PARTS.split(word) if part and part.lower() not in _ASKING]
+    words = [word for word in words if not _PARTS.search(word)]
+    words += [word.lower() for word in words if not word.islower()]
+    words += [found[1] for pattern in (_ORDINAL, _MONTH) for found in pattern.finditer(text)]
+    pairs = [pair for run in runs for pair in pairwise(run)]
+    phrases = [f"{first} {second}" for first, second in pairs]
+    phrases += [first + second for first, second in pairs if first.isalpha() and second.isalpha()]
+    return ParsedInstruction(
+        words=_few(words),
+        phrases=_few(phrases),
+        exact=_few(exact),
+        patterns=tuple(_compiled(patterns)),
+        alternatives=_REPORTED_TROUBLE if _TROUBLE.search(text) else (),
+        value=_value(text),
+        about_extent=_EXTENT.search(text) is not None,
+    )
+
+
+def _bare(parts: list[str]) -> list[str]:
+    return [part.strip(_AROUND) for part in parts]
+
+
+def _runs(text: str) -> list[list[str]]:
+    """Words in order, split at stop words."""
+    runs: list[list[str]] = [[]]
+    for found in _WORD.findall(text):
+        for part in found.split("|"):
+            bare = part.strip(_TRIM)
+            if bare.lower() in _ASKING:
+                runs.append([])
+            else:
+                runs[-1] += pieces(bare)
+    return runs
+
+
+def _compiled(patterns: list[str]) -> list[Pattern]:
+    found = []
+    for one in dict.fromkeys(patterns[:_MOST_PATTERNS]):
+        try:
+            found.append(Pattern(one, ignore_case=True))
+        except BadPattern:
+            # RE2 does not accept it. Its words are searched for.
+            continue
+    return found
+
+
+def _value(text: str) -> re.Pattern[str] | None:
+    shapes = [shape for asked, shape in _VALUES if re.search(rf"\b(?:{asked})\b", text, re.IGNORECASE)]
+    return re.compile("|".join(shapes)) if shapes else None
+
+
+def _few(items: list[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(items))[:_MOST_OF_A_KIND]

@@ -1,0 +1,166 @@
+"""Ranks the passages by an instruction: BM25, then neighbours of hits, then words that share a line."""
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import nlargest
+
+from content.passages import Passage
+from extraction.retrieve.index import PassageIndex
+from extraction.retrieve.instruction import ParsedInstruction
+from extraction.retrieve.similar_words import similar_words
+
+# Weights, measured on questions about recorded results: see the table in `bench/README.md`. Half or twice a
+# weight changes one answer in a hundred.
+_PHRASE, _EXACT, _SIMILAR, _ALTERNATIVE, _PATTERN = 0.5, 1.0, 0.5, 0.5, 2.0
+_NEIGHBOURS = ((1, 0.3), (2, 0.15))
+_ONE_LINE, _VALUE = 1.0, 0.3
+_SAME_AGAIN = 0.85
+_LEAST_SHARE = 0.1
+
+_POOL = 600
+_LOOKED_AT = 200
+_LINE_BYTES = 200
+_SHORT = 4
+
+_SUFFIX = re.compile(r"(?:ing|ed|es|s|ly|ions?|ments?)\Z")
+_NO_LETTERS = bytes(byte for byte in range(128) if not chr(byte).isalpha())
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A passage that is worth showing."""
+
+    passage: Passage
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """Best first. `absent` are the words of the instruction that the data does not hold, nor similar ones."""
+
+    hits: list[Hit]
+    absent: tuple[str, ...]
+
+
+def rank(index: PassageIndex, instruction: ParsedInstruction, data: bytes) -> Ranked:
+    """`data` is what the index was built from. Reads at most a few hundred passages of it; patterns are
+    matched against all of it."""
+    counts = {word: count for word in instruction.words if (count := index.count(word))}
+    absent = [word for word in instruction.words if word not in counts and instruction.needs(word.lower())]
+    near = {word: similar_words(index, word) for word in absent}
+    counts |= {found: max(1, index.count(found)) for founds in near.values() for found in founds}
+    scores: defaultdict[int, float] = defaultdict(float)
+    for phrases, weight in (
+        ([word for word in instruction.words if word in counts], 1.0),
+        (instruction.phrases, _PHRASE),
+        (instruction.exact, _EXACT),
+        (instruction.alternatives, _ALTERNATIVE),
+        ([found for founds in near.values() for found in founds], _SIMILAR),
+    ):
+        for number, score in index.rank(phrases, _POOL).items():
+            scores[number] += weight * score
+    for number, score in _matching(index, instruction, data):
+        scores[number] += score
+    _spread(scores, len(index.passages))
+    look = _Look(index, data, instruction, counts)
+    hits = [
+        look.hit(number, scores[number]) for number in nlargest(_LOOKED_AT, scores, key=scores.__getitem__)
+    ]
+    known = {word.lower() for word in counts}
+    missing = (word.lower() for word in absent if not near[word])
+    return Ranked(_varied(hits, data), tuple(dict.fromkeys(word for word in missing if word not in known)))
+
+
+def _matching(
+    index: PassageIndex, instruction: ParsedInstruction, data: bytes
+) -> Iterator[tuple[int, float]]:
+    """Numbers of passages that match a pattern, with a weight that grows as matches get rarer. A pattern that
+    matches more than half of the passages is ignored."""
+    for pattern in instruction.patterns:
+        numbers = []
+        at = pattern.find(data, 0, len(data))
+        while at >= 0:
+            numbers.append(index.at(at))
+            after = index.passages[numbers[-1]].end
+            at = pattern.find(data, after, len(data)) if after < len(data) else -1
+        if 2 * len(numbers) > len(index.passages):
+            continue
+        weight = _PATTERN * math.log(1 + len(index.passages) / max(1, len(numbers)))
+        yield from ((number, weight) for number in numbers)
+
+
+def _spread(scores: defaultdict[int, float], count: int) -> None:
+    """Gives the neighbours of each hit a share of its score."""
+    own = dict(scores)
+    for number, score in own.items():
+        for distance, share in _NEIGHBOURS:
+            for other in (number - distance, number + distance):
+                if 0 <= other < count:
+                    scores[other] = max(scores[other], own.get(other, 0.0) + share * score)
+
+
+class _Look:
+    """Scores single passages: by the words that share a line, by a word that labels the value behind it, and
+    by a value of the kind that the instruction asks for."""
+
+    def __init__(
+        self, index: PassageIndex, data: bytes, instruction: ParsedInstruction, counts: dict[str, int]
+    ) -> None:
+        self._index = index
+        self._data = data
+        self._value = instruction.value
+        self._words = [
+            (*_forms(word), math.log(1 + len(index.passages) / count)) for word, count in counts.items()
+        ]
+
+    def hit(self, number: int, score: float) -> Hit:
+        passage = self._index.passages[number]
+        text = self._data[passage.start : passage.end].decode("utf-8", "replace").lower()
+        present = [word for word in self._words if word[0] in text]
+        best = max(_worth(line, present) for line in text.split("\n"))
+        score += _ONE_LINE * best
+        if self._value is not None and self._value.search(text):
+            score *= 1 + _VALUE
+        return Hit(passage, score)
+
+
+_Form = tuple[str, re.Pattern[str], re.Pattern[str], float]
+
+
+def _worth(line: str, words: list[_Form]) -> float:
+    """Sums the weights of the words in a line. A word that labels the value behind it counts twice."""
+    found = sum(
+        weight * (2 if label.search(line) else 1)
+        for stem, form, label, weight in words
+        if stem in line and form.search(line)
+    )
+    return found / (1 + len(line) / _LINE_BYTES)
+
+
+def _forms(word: str) -> tuple[str, re.Pattern[str], re.Pattern[str]]:
+    """The stem of a word, a pattern for its forms, and a pattern for a form used as a label: `stems: 3`,
+    `"stem" = 3`. All three are for text in lower case."""
+    low = word.lower()
+    stem = _SUFFIX.sub("", low)
+    if len(stem) < _SHORT:
+        stem = low
+    form = re.escape(stem)
+    if len(stem) < _SHORT and stem.isascii():
+        form = rf"(?<![^\W_]){form}(?![^\W_])"
+    return stem, re.compile(form), re.compile(rf"{form}\w{{0,4}}[\"'\]]{{0,2}}\s{{0,3}}[:={{]")
+
+
+def _varied(hits: list[Hit], data: bytes) -> list[Hit]:
+    """Best first. A passage that differs from better ones only in digits and signs loses score each time.
+    Passages with less than a tenth of the best score are left out."""
+    seen: Counter[bytes] = Counter()
+    varied = []
+    for hit in sorted(hits, key=lambda hit: -hit.score):
+        letters = data[hit.passage.start : hit.passage.end].translate(None, _NO_LETTERS)
+        varied.append(Hit(hit.passage, hit.score * _SAME_AGAIN ** seen[letters]))
+        seen[letters] += 1
+    least = _LEAST_SHARE * max((hit.score for hit in varied), default=0.0)
+    return sorted((hit for hit in varied if hit.score >= least), key=lambda hit: -hit.score)

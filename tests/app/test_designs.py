@@ -1,0 +1,340 @@
+"""The published designs over HTTP: each program's own tools, numbers and texts."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from content.tokens import load_encoding
+
+pytestmark = pytest.mark.anyio
+
+LOG = "".join(f"line {number} of the log\n" for number in range(1, 1001))
+CODE = "import os\n\n\nclass DataProcessor:\n    def load(self):\n        return 1\n" + "x = 1\n" * 1000
+
+
+async def post(client: httpx.AsyncClient, content: str, tool: str, **fields: Any) -> Any:
+    answer = await client.post("/results", json={"tool_name": tool, "content": content, **fields})
+    assert answer.status_code in (200, 201), answer.text
+    return answer.json()
+
+
+def commands(told: Any) -> list[str]:
+    """The commands of a recovery section, without what `keep` adds."""
+    text: str = told["content"].split("\nCommands:\n")[1].partition("\n\n")[0]
+    return [line.removeprefix("  • ") for line in text.splitlines()]
+
+
+# oxide-code, under its own tool names
+
+
+@pytest.mark.parametrize(
+    ("tool", "rows", "most", "footer"),
+    [
+        ("read", 2500, 2000, "(Showing lines 1–2000 of 2500 total)"),
+        ("grep", 300, 250, "(Showing 250 of 300 matches.)"),
+        ("glob", 311, 100, "(Showing 100 of 311 matches.)"),
+    ],
+)
+async def test_oxide_codes_tools_show_so_many_rows(
+    client: httpx.AsyncClient, tool: str, rows: int, most: int, footer: str
+) -> None:
+    text = "".join(f"src/file_{number}.rs\n" for number in range(rows))
+    told = await post(client, text, tool, policy={"profile": "oxide-code", "keep": False})
+    assert told["content"] == "".join(text.splitlines(keepends=True)[:most]) + f"\n{footer}"
+    assert (told["outcome"], told["truncated_total"], told["truncated_bytes"]) == ("cap", rows, None)
+
+
+@pytest.mark.parametrize(("tool", "cut"), [("read", True), ("grep", True), ("glob", False), ("bash", False)])
+async def test_oxide_codes_lines_are_capped_and_count_as_no_rows(
+    client: httpx.AsyncClient, tool: str, cut: bool
+) -> None:
+    told = await post(client, "x" * 700, tool, policy={"profile": "oxide-code", "keep": False})
+    assert told["content"] == ("x" * 500 + "… [+200 chars]" if cut else "x" * 700)
+    assert told["truncated_total"] is None
+
+
+@pytest.mark.parametrize("tool", ["bash", "edit", "write"])
+async def test_oxide_codes_other_tools_have_its_one_ceiling(client: httpx.AsyncClient, tool: str) -> None:
+    told = await post(client, LOG * 10, tool, policy={"profile": "oxide-code", "keep": False})
+    assert (told["outcome"], told["truncated_bytes"]) == ("cap", len(LOG) * 10)
+    assert len(told["content"].encode()) <= 131_072
+    assert (await post(client, LOG, tool, policy={"profile": "oxide-code"}))["outcome"] == "pass"
+
+
+# structure
+
+
+@pytest.mark.parametrize("path", ["values.yaml", "Dockerfile", "Makefile", "app.toml", "nginx.conf", None])
+async def test_comments_of_settings_are_no_structure(client: httpx.AsyncClient, path: str | None) -> None:
+    text = "# How many\nreplicas: 2\n\n# Image\nimage: shop\n" * 200
+    arguments = {"path": path} if path else {}
+    told = await post(client, text, "read_file", tool_arguments=arguments, policy={"profile": "ouro"})
+    assert told["outcome"] == "truncate"
+    assert "Structure:" not in told["content"]
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "line"),
+    [
+        (
+            "lib/shop.ex",
+            "defmodule Shop do\n  def price(order) do\n    1\n  end\nend\n",
+            "def price (line 2)",
+        ),
+        ("R/shop.R", "price <- function(order) {\n  1\n}\n", "function price (line 1)"),
+        ("docs/a.md", "# One\n\nText.\n\n## Two\n\nMore.\n", "## Two (line 5)"),
+    ],
+)
+async def test_definitions_and_headings_are_structure(
+    client: httpx.AsyncClient, path: str, text: str, line: str
+) -> None:
+    told = await post(client, text + "\n" * 9000, "read_file", tool_arguments={"path": path}, policy=OURO)
+    assert f"  - {line}\n" in told["content"]
+
+
+OURO = {"profile": "ouro", "keep": False}
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [("grep_content", {"pattern": "def", "path": "a.py"}), ("execute_shell", {"command": "rg -n def a.py"})],
+)
+async def test_matches_get_recovery_hints_and_no_structure(
+    client: httpx.AsyncClient, tool: str, arguments: dict[str, str]
+) -> None:
+    text = "".join(f"{number}:def f{number}(a):\n" for number in range(1, 500))
+    told = await post(client, text, tool, tool_arguments=arguments, policy=OURO)
+    assert "Structure:" not in told["content"]
+    assert commands(told)
+
+
+# truncate within its caps
+
+TEXTS = st.one_of(
+    st.text(max_size=2000),
+    st.sampled_from(["word ", "é", "中文", "😀", "1,2;", " ", "\r\n", "def f():\n    pass\n"]).map(
+        lambda piece: piece * 1500
+    ),
+)
+
+
+@given(
+    text=TEXTS,
+    key=st.sampled_from(["max_bytes", "max_chars", "max_tokens"]),
+    most=st.integers(1, 1500),
+    head_chars=st.integers(0, 2500),
+    tool=st.sampled_from(["read_file", "execute_shell", "web_fetch", "t"]),
+    keep=st.booleans(),
+)
+@example(text="中文" * 3000, key="max_tokens", most=300, head_chars=2000, tool="read_file", keep=True)
+@example(text=CODE, key="max_bytes", most=700, head_chars=2000, tool="read_file", keep=False)
+@example(text=" " * 50_000, key="max_tokens", most=150, head_chars=2000, tool="t", keep=False)
+async def test_a_truncated_text_is_never_larger_than_the_cap(
+    client: httpx.AsyncClient, text: str, key: str, most: int, head_chars: int, tool: str, keep: bool
+) -> None:
+    caps = {"max_bytes": 0, "on_oversize": "truncate", "head_chars": head_chars, "keep": keep, key: most}
+    told = await post(client, text, tool, tool_arguments={"path": "a.py", "command": "make"}, policy=caps)
+    if told["outcome"] != "truncate":
+        assert told["outcome"] in ("pass", "store")
+        return
+    sizes = {
+        "max_bytes": len(told["content"].encode()),
+        "max_chars": len(told["content"]),
+        "max_tokens": load_encoding("o200k_base").count(told["content"]),
+    }
+    assert sizes[key] <= most
+    head = told["content"].split("\n\n[... ")[0]
+    assert text.startswith(head)
+    assert f"[... {len(text) - len(head)} characters truncated ...]" in told["content"]
+
+
+@pytest.mark.parametrize("caps", [{"max_bytes": 1100}, {"max_chars": 1100}, {"max_tokens": 1000}])
+async def test_a_cap_below_the_head_still_shows_a_head_and_commands(
+    client: httpx.AsyncClient, caps: dict[str, int]
+) -> None:
+    rules = {"on_oversize": "truncate", "max_bytes": 0, "keep": False, **caps}
+    told = await post(client, CODE, "read_file", tool_arguments={"path": "a.py"}, policy=rules)
+    assert told["outcome"] == "truncate"
+    assert len(told["content"].split("\n\n[... ")[0]) > 100
+    assert commands(told)
+
+
+async def test_ouros_thresholds_leave_its_text_as_it_is(client: httpx.AsyncClient) -> None:
+    told = await post(client, CODE, "read_file", tool_arguments={"path": "src/data.py"}, policy=OURO)
+    assert told["content"].startswith(
+        f"{CODE[:2000]}\n\n[... {len(CODE) - 2000} characters truncated ...]\n\n"
+    )
+    assert "  - class DataProcessor (line 4)\n" in told["content"]
+    assert len(told["content"]) <= 3500
+
+
+# RFC 002: counts, pages, words of one's own
+
+
+async def test_more_rows_than_allowed_are_rejected_whatever_the_policy_names(
+    client: httpx.AsyncClient,
+) -> None:
+    rows = "".join(f"src/{number}.py\n" for number in range(101))
+    rules = {"tools": {"glob_files": {"reject_rows": 100, "keep": False}}}
+    told = await post(client, rows, "glob_files", policy=rules)
+    assert (told["outcome"], told["trigger"], told["handle"]) == ("reject", "size_cap", None)
+    assert told["content"] == (
+        "Error: Search output (~101 rows) exceeds maximum allowed rows (100).\n"
+        "Use a narrower pattern: a directory, or an extension; or set max_results."
+    )
+    passed = await post(client, rows[: rows.rindex("src/")], "glob_files", policy=rules)
+    assert passed["outcome"] == "pass"
+    await client.put("/sessions/s", json={"policy": rules})
+    asked = {"session_id": "s", "tool_name": "glob_files", "rows": 101}
+    assert (await client.post("/check", json=asked)).json()["content"] == told["content"]
+    assert (await client.post("/check", json=asked | {"rows": 100})).json()["allowed"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "suggestion"),
+    [
+        ({}, "Use offset and limit to read a part of it, or grep_content to search it."),
+        ({"offset": 5}, "Use offset and limit to read a part of it, or grep_content to search it."),
+        (
+            {"offset": 1, "limit": 1000},
+            "Read less at once: a smaller limit (about 450), or grep_content to search it.",
+        ),
+        (
+            {"start_line": 1, "end_line": 900},
+            "Read less at once: a smaller limit, or grep_content to search it.",
+        ),
+    ],
+)
+async def test_a_read_that_was_paginated_is_told_to_read_less(
+    client: httpx.AsyncClient, arguments: dict[str, int], suggestion: str
+) -> None:
+    rules = {"on_oversize": "reject", "max_bytes": 1000, "keep": False}
+    told = await post(client, "x" * 2000, "read_file", tool_arguments=arguments, policy=rules)
+    assert told["content"].split("\n")[1] == suggestion
+
+
+async def test_the_second_line_of_a_rejection_may_be_the_policys_own(client: httpx.AsyncClient) -> None:
+    rules = {"on_oversize": "reject", "max_bytes": 10, "keep": False, "suggestion": "Ask the librarian."}
+    told = await post(client, "x" * 2000, "read_file", policy=rules)
+    assert told["content"].split("\n")[1] == "Ask the librarian."
+    await client.put("/sessions/s", json={"policy": rules})
+    asked = {"session_id": "s", "tool_name": "read_file", "bytes": 2000}
+    assert (await client.post("/check", json=asked)).json()["content"] == told["content"]
+
+
+async def test_texts_call_tools_what_the_policy_says(client: httpx.AsyncClient) -> None:
+    names = {"grep_content": "Grep", "shell": "Bash", "tool_output": "mcp__spillgate__tool_output"}
+    rules = {"max_bytes": 0, "max_chars": 3500, "tool_names": names}
+    given = {"tool_arguments": {"path": "a.py"}}
+    truncated = await post(client, CODE, "Read", policy=rules | {"on_oversize": "truncate"}, **given)
+    assert [command.split("(")[0] for command in commands(truncated)] == ["Grep", "Bash", "Bash", "Bash"]
+    rejected = await post(client, CODE, "Read", policy=rules | {"on_oversize": "reject"}, **given)
+    assert "or Grep to search it." in rejected["content"]
+    stored = await post(client, CODE, "Read", policy=rules, **given)
+    for told in (truncated, rejected, stored):
+        assert f'mcp__spillgate__tool_output(handle = "{told["handle"]}"' in told["content"]
+        assert not re.search(r"(?<!__)tool_output\(|grep_content|shell\(", told["content"])
+
+
+async def test_a_name_that_no_text_uses_is_refused(client: httpx.AsyncClient) -> None:
+    rules = {"tool_names": {"grep": "Grep"}}
+    answer = await client.post("/results", json={"tool_name": "t", "content": "x", "policy": rules})
+    assert answer.json()["code"] == "invalid_policy"
+    assert "grep_content" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("rules", "first"), [({}, 101), ({"offset_base": 0}, 102), ({"profile": "ouro", "keep": False}, 102)]
+)
+async def test_lines_count_from_the_offset(client: httpx.AsyncClient, rules: Any, first: int) -> None:
+    rules = {"on_oversize": "truncate", "max_bytes": 1000, "head_chars": 30, **rules}
+    arguments = {"path": "a.py", "offset": 101}
+    told = await post(client, CODE, "read_file", tool_arguments=arguments, policy=rules)
+    assert f"class DataProcessor (line {first + 3})" in told["content"]
+    view = {**rules, "max_bytes": 0, "max_chars": 0, "max_rows": 2}
+    told = await post(client, CODE, "read_file", tool_arguments=arguments, policy=view)
+    assert (
+        f"(Showing lines {first}–{first + 1} of {first + CODE.count(chr(10)) - 1} total)" in told["content"]
+    )
+
+
+# shell hints
+
+
+@pytest.mark.parametrize(
+    ("command", "ran"),
+    [
+        ("make all", "make all"),
+        ("make 2>&1 && make test", "(make 2>&1 && make test)"),
+        ("echo 'unclosed", "<command>"),
+        ("make # all", "<command>"),
+        ("a\nb", "<command>"),
+        ("x" * 400, "<command>"),
+    ],
+)
+async def test_shell_hints_name_the_command_that_ran(
+    client: httpx.AsyncClient, command: str, ran: str
+) -> None:
+    told = await post(client, LOG, "execute_shell", tool_arguments={"command": command}, policy=OURO)
+    assert commands(told)[0] == f"shell(command={json.dumps(f'{ran} | head -n 50')})  # First 50 lines"
+
+
+async def test_shell_hints_name_the_stored_file_so_that_nothing_runs_twice(
+    serve: Any, tmp_path: Path
+) -> None:
+    rules = {"on_oversize": "truncate", "max_bytes": 2000, "head_chars": 500}
+    given = {"tool_arguments": {"command": "make"}, "policy": rules}
+    async with serve(storage_url=f"disk://{tmp_path / 'a state'}") as client:
+        told = await post(client, LOG, "execute_shell", **given)
+        rejected = await post(client, LOG, "Bash", policy={"on_oversize": "reject", "max_bytes": 2000})
+        shell = [re.match(r"shell\(command=(\".*\")\)", command) for command in commands(told)]
+        ran = [json.loads(match[1]) for match in shell if match]
+        assert len(ran) == len(commands(told)) == 4
+        assert not any("make" in command for command in ran)
+        outputs = [
+            subprocess.run(
+                command.replace("<pattern>", "line 777 "), shell=True, capture_output=True, text=True
+            )
+            for command in ran
+        ]
+    lines = LOG.splitlines(keepends=True)
+    shown = told["content"].split("\n\n[...")[0].count("\n")
+    assert outputs[0].stdout == "".join(lines[:50])
+    assert outputs[1].stdout == "".join(lines[shown : shown + 50])
+    assert outputs[2].stdout == "".join(lines[-50:])
+    assert outputs[3].stdout == "777:line 777 of the log\n"
+    assert f"{tmp_path}/a state/tool_output/" in rejected["content"].split("\n")[1]
+
+
+@pytest.mark.parametrize("setting", [{"local_paths": False}, {"api_keys_file": "keys"}])
+async def test_a_file_is_named_to_callers_of_this_machine_alone(
+    serve: Any, tmp_path: Path, setting: dict[str, Any]
+) -> None:
+    headers = {}
+    if "api_keys_file" in setting:
+        path = tmp_path / "keys"
+        digest = "2c70e12b7a0646f92279f427c7b38e7334d8e5389cff167a1dc30e73f826b683"
+        path.write_text(f"team:{digest}\n")
+        setting = {"api_keys_file": path}
+        headers = {"Authorization": "Bearer key"}
+    async with serve(storage_url=f"disk://{tmp_path / 'state'}", **setting) as client:
+        answer = await client.post(
+            "/results",
+            json={
+                "tool_name": "Bash",
+                "content": LOG,
+                "tool_arguments": {"command": "make"},
+                "policy": {"on_oversize": "truncate", "max_bytes": 2000},
+            },
+            headers=headers,
+        )
+    assert answer.status_code == 201, answer.text
+    assert str(tmp_path) not in answer.text
+    assert commands(answer.json())[0].startswith('shell(command="make | head')

@@ -1,0 +1,163 @@
+import asyncio
+import json
+import threading
+from collections.abc import Awaitable, Callable
+
+import pytest
+from acting import Actor, task_of
+
+from content.search import Grep
+from domain.errors import ContextExceeded
+from domain.extraction import Answer, Gap
+from domain.llm import LlmTokens, Message, ModelTerms, Prompt, Reply, Role, ToolCall
+from domain.ports import Model
+from extraction import full_chunked, prompts, read_grep
+from extraction.final_report import parse
+from extraction.models.demo import DemoModel
+from extraction.prompts import NOTHING_FOUND, Document, Finding, Part
+from extraction.task import Task
+
+pytestmark = pytest.mark.anyio
+
+NONCE = "4be1c07a99d2f365"
+TERMS = ModelTerms("scripted", 32_000, 2_000)
+DOCUMENT = Document("journal", None, 1000, 5, 250, "log")
+PART = Part(1, 2, 0, 90, 7, 11)
+LOG = "INFO start\nERROR db-1 timeout after 30 s\nINFO retry\nERROR disk full\nINFO ordering lunch\n"
+TOOLS = (prompts.READ_TOOL, prompts.GREP_TOOL)
+
+
+async def ask(messages: tuple[Message, ...], model: DemoModel | None = None) -> str:
+    reply = await (model or DemoModel(TERMS)).complete(Prompt(messages, 2000))
+    assert (reply.stop_reason, reply.tool_calls) == ("stop", ())
+    return parse(reply.text, NONCE) or ""
+
+
+async def on_chunk(asked: str, data: str = LOG, max_bytes: int = 4000) -> str:
+    return await ask(prompts.chunk_prompt(DOCUMENT, asked, data, PART, NONCE, max_bytes))
+
+
+async def on_findings(*texts: str, gaps: tuple[Gap, ...] = ()) -> str:
+    findings = [Finding(PART, text) for text in texts]
+    return await ask(prompts.reduce_prompt(DOCUMENT, "Which errors?", findings, gaps, NONCE, 4000))
+
+
+async def test_it_reports_the_lines_that_share_most_with_the_instruction() -> None:
+    both = "line 8: ERROR db-1 timeout after 30 s\nline 10: ERROR disk full"
+    assert await on_chunk("List all errors") == both
+    assert await on_chunk('What is said of "disk full"?') == "line 10: ERROR disk full"
+    assert await on_chunk("Was there an error on db-1?") == "line 8: ERROR db-1 timeout after 30 s"
+
+
+async def test_what_is_not_there_is_said_to_be_so_and_what_is_there_too() -> None:
+    report = await on_chunk("Who logged in as admin?")
+    assert report.startswith(NOTHING_FOUND)
+    assert "admin" in report
+    assert "line 7: INFO start" in report
+    assert "names nothing" in await on_chunk("Summarise this output")
+
+
+async def test_the_overlap_is_not_reported() -> None:
+    part = Part(2, 2, 90, 190, 12, 13, overlap=11)
+    messages = prompts.chunk_prompt(DOCUMENT, "errors", "ERROR new\n", part, NONCE, 4000, "ERROR old\n\n")
+    assert await ask(messages) == "line 12: ERROR new"
+
+
+async def test_one_line_of_json_is_reported_record_by_record() -> None:
+    data = json.dumps([{"id": n, "state": "failed" if n == 71 else "fine"} for n in range(200)])
+    assert await on_chunk("Which record failed?", data) == 'line 7: {"id": 71, "state": "failed"}'
+
+
+async def test_a_report_keeps_its_size_and_says_what_is_left_out() -> None:
+    report = await on_chunk("errors", "ERROR again\n" * 500, max_bytes=300)
+    assert len(report.encode()) <= 300
+    assert report.endswith("more lines]")
+    assert len((await on_chunk("errors", "ERROR " + "é" * 5000, max_bytes=100)).encode()) <= 100
+
+
+async def test_findings_are_merged_without_repeats_and_without_those_that_found_nothing() -> None:
+    merged = await on_findings("line 1: a\nline 2: b", f"{NOTHING_FOUND}\nonly c", "line 2: b\nline 9: d")
+    assert merged == "line 1: a\nline 2: b\nline 9: d"
+    assert await on_findings(f"{NOTHING_FOUND}\nonly c", f"{NOTHING_FOUND}\nonly d") == (
+        f"{NOTHING_FOUND}\nonly c\nonly d"
+    )
+    gapped = await on_findings("line 1: a", gaps=(Gap(70, 1090, "the model timed out"),))
+    assert gapped == "Not covered: bytes 70 to 1,090: the model timed out\nline 1: a"
+
+
+async def test_with_tools_it_greps_then_reads_then_reports() -> None:
+    model = DemoModel(TERMS)
+    messages = prompts.read_grep_prompt(DOCUMENT, "When did db-1 time out (code [30])?", NONCE, 4000)
+
+    async def turn(answer: str, after: Reply) -> Reply:
+        nonlocal messages
+        call: ToolCall = after.tool_calls[0]
+        said = Message(Role.ASSISTANT, after.text, after.tool_calls)
+        content = prompts.tool_answer(answer, NONCE)
+        messages = (*messages, said, Message(Role.TOOL, content, tool_call_id=call.id))
+        return await model.complete(Prompt(messages, 2000, TOOLS))
+
+    grep = await model.complete(Prompt(messages, 2000, TOOLS))
+    assert grep.stop_reason == "tool_calls"
+    wish = json.loads(grep.tool_calls[0].arguments)
+    search = Grep(wish["pattern"], ignore_case=wish["ignore_case"])
+    search.feed(LOG.encode())
+    assert [match.line for match in search.finish().matches] == [2]
+
+    read = await turn("42:\tERROR db-1 timeout after 30 s\n[1 lines match.]", grep)
+    assert json.loads(read.tool_calls[0].arguments) == {"offset": 32, "limit": 21}
+    assert read.tool_calls[0].id != grep.tool_calls[0].id
+    last = await turn("41\tINFO start\n42\tERROR db-1 timeout after 30 s\n[50 lines in all.]", read)
+    assert parse(last.text, NONCE) == "line 42: ERROR db-1 timeout after 30 s"
+
+
+async def test_without_tools_it_reports_what_it_has_seen() -> None:
+    messages = prompts.read_grep_prompt(DOCUMENT, "errors", NONCE, 4000)
+    seen = Message(Role.TOOL, prompts.tool_answer("3:\tERROR x", NONCE), tool_call_id="call-0")
+    assert await ask((*messages, seen, prompts.read_grep_last_turn(NONCE))) == "line 3: ERROR x"
+
+
+async def test_it_is_a_model_with_a_window_a_latency_and_a_count() -> None:
+    model: Model = DemoModel(TERMS, latency=0.05, count=len)
+    prompt = Prompt(prompts.chunk_prompt(DOCUMENT, "errors", LOG, PART, NONCE, 4000), 2000)
+    reply = await model.complete(prompt)
+    said = sum(len(message.content) for message in prompt.messages)
+    assert reply.tokens == LlmTokens(said, len(reply.text))
+    assert await model.complete(prompt) == reply
+    with pytest.raises(ContextExceeded):
+        await DemoModel(ModelTerms("tiny", said, 2000), count=len).complete(prompt)
+
+
+async def test_any_prompt_is_answered() -> None:
+    for messages in ((), (Message(Role.USER, "Hello?"),), (Message(Role.SYSTEM, "x"),)):
+        assert (await DemoModel(TERMS).complete(Prompt(messages, 100, TOOLS))).stop_reason
+        assert (await DemoModel(TERMS).complete(Prompt(messages, 100))).text
+
+
+@pytest.mark.parametrize("answer", [full_chunked.answer, read_grep.answer])
+async def test_a_strategy_finds_the_needle_with_it(answer: Callable[[Task], Awaitable[Answer]]) -> None:
+    lines = [f"2024-05-01 10:00:00 INFO request {n} was answered" for n in range(3000)]
+    lines[1234] = "2024-05-01 10:20:34 ERROR the payment gateway refused order 77-A"
+    actor = Actor(DemoModel(ModelTerms("small", 8_000, 1_000)).complete)
+    task = await task_of("\n".join(lines), actor, extract="Which order did the payment gateway refuse?")
+    found = await answer(task)
+    assert "line 1235: " + lines[1234] in found.body
+
+
+async def test_it_thinks_in_a_thread_and_a_cancelled_caller_does_not_wait_for_it() -> None:
+    begun, goes_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def count(text: str) -> int:
+        loop.call_soon_threadsafe(begun.set)
+        goes_on.wait(60)
+        return len(text)
+
+    messages = prompts.chunk_prompt(DOCUMENT, "errors", "ERROR again\n", PART, NONCE, 4000)
+    model = DemoModel(ModelTerms("vast", 10_000_000, 2_000), count=count)
+    thinking = asyncio.create_task(model.complete(Prompt(messages, 2000)))
+    await begun.wait()
+    thinking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await thinking
+    goes_on.set()

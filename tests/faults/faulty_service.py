@@ -1,0 +1,47 @@
+"""The service with short pauses between its sweeps, and with a fault in them.
+
+`errors`: the first three raise RuntimeError; `panic`: the second raises what is no Exception; `unsupervised`:
+`errors`, and the supervisor neither logs nor starts anything again; `none`: no fault."""
+
+import itertools
+import sys
+from collections.abc import Awaitable, Callable
+
+from app import sweeper
+from app.cli import main
+from app.operations import supervisor
+from storage.disk import DiskStore
+
+PAUSE_SECONDS = 0.02
+
+
+class Panic(BaseException):
+    """As a native library raises it."""
+
+
+def fail_sweeps(name: str) -> None:
+    numbers, sweep = itertools.count(1), DiskStore.sweep
+
+    async def faulty(self: DiskStore) -> int:
+        number = next(numbers)
+        if name == "panic" and number == 2:
+            raise Panic
+        if name in ("errors", "unsupervised") and number <= 3:
+            raise RuntimeError("kept out of the log")
+        return await sweep(self)
+
+    setattr(DiskStore, "sweep", faulty)  # noqa: B010
+
+
+async def run_once(self: supervisor.Supervisor, name: str, task: Callable[[], Awaitable[None]]) -> None:
+    await task()
+
+
+if __name__ == "__main__":
+    fault = sys.argv[1]
+    sweeper.SHORTEST_SECONDS = sweeper.LONGEST_SECONDS = PAUSE_SECONDS
+    supervisor.FIRST_SECONDS = PAUSE_SECONDS
+    fail_sweeps(fault)
+    if fault == "unsupervised":
+        setattr(supervisor.Supervisor, "run", run_once)  # noqa: B010
+    sys.exit(main(["serve", "--port", "0"]))

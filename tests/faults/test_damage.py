@@ -1,0 +1,284 @@
+"""What a person or a bad disk does to the files of a running service: it is named, and nothing else fails."""
+
+import asyncio
+import json
+import os
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.faults.calls import Call, Kept, text_of
+from tests.faults.service import Service, Services
+
+pytestmark = pytest.mark.anyio
+
+FAULTY = str(Path(__file__).with_name("faulty_service.py"))
+SECONDS = 30
+
+
+async def store(client: httpx.AsyncClient, session_id: str, name: str) -> Kept:
+    call = Call(session_id, text_of(name, 20_000))
+    return Kept.of(call, await call.send(client))
+
+
+def info_of(state: Path, kept: Kept) -> Path:
+    session, _, file = kept.handle.partition("/")
+    return state / "tool_output" / "default" / session / f".{file}.json"
+
+
+def body_of(state: Path, kept: Kept) -> Path:
+    return state / "tool_output" / "default" / kept.handle
+
+
+async def logged(service: Service, event: str) -> list[dict[str, Any]]:
+    """The log lines whose event holds this text; waits for the first."""
+    async with asyncio.timeout(SECONDS):
+        while not (found := [line for line in service.lines() if event in line["event"]]):
+            assert service.popen.poll() is None, service.tail()
+            await asyncio.sleep(0.02)
+    return found
+
+
+def with_checksum(info: Any) -> bytes:
+    """As the service writes it: the checksum is of all the rest."""
+    line = json.dumps(info).encode()
+    return b'{"crc32":"%08x",' % zlib.crc32(line) + line[1:]
+
+
+def changed(data: bytes, **fields: Any) -> bytes:
+    info = json.loads(data)
+    del info["crc32"]
+    info["stored"] |= fields
+    return with_checksum(info)
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "one byte is not UTF-8": lambda data: data.replace(b"execute_shell", b"exec\xffte_shell"),
+    "one byte is another letter": lambda data: data.replace(b"execute_shell", b"execute_shelL"),
+    "nested": lambda data: b'{"x":' + b"[" * 100_000,
+    "nested, with a checksum": lambda data: b'{"crc32":"%08x",' % zlib.crc32(deep) + deep[1:],
+    "negative sizes": lambda data: data.replace(b'"bytes":', b'"bytes":-'),
+    "truncated": lambda data: data[: len(data) // 2],
+    "empty": lambda data: b"",
+    "wrong types, with a checksum": lambda data: changed(data, measure=[1], stored_at="now"),
+    "of another handle": lambda data: changed(
+        data, handle=["damaged", "0" * 8 + "-0000" * 3 + "-" + "0" * 12]
+    ),
+    "of another tenant": lambda data: changed(data, tenant="other"),
+    "huge": lambda data: data + b" " * (9 << 20),
+    "not JSON": lambda data: os.urandom(512),
+}
+deep = b'{"x":' + b"[" * 100_000
+
+
+async def test_a_damaged_info_is_not_found_by_any_route_and_named_in_one_warning(
+    services: Services, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    service = await services.start(state, (FAULTY, "none"))
+    async with service.client() as client:
+        damaged = {name: await store(client, "damaged", name) for name in DAMAGES}
+        whole = await store(client, "damaged", "whole")
+        for kept in damaged.values():
+            # So that the sweep looks at it: it drops the index of a result that is gone.
+            asked = {"handle": kept.handle, "extract": "404 result", "mode": "retrieve"}
+            assert (await client.post("/extract", json=asked)).status_code == 200
+        for name, kept in damaged.items():
+            info = info_of(state, kept)
+            info.write_bytes(DAMAGES[name](info.read_bytes()))
+        for kept in damaged.values():
+            warnings = await logged(service, info_of(state, kept).name)
+            assert warnings[0]["path"] == f"tool_output/default/session-damaged/{info_of(state, kept).name}"
+            path = f"/results/{kept.handle}"
+            answers = [
+                await client.get(path),
+                await client.get(f"{path}/content"),
+                await client.get(f"{path}/lines"),
+                await client.get(f"{path}/grep", params={"pattern": "x"}),
+                await client.get(f"{path}/query", params={"expression": "@"}),
+                await client.post("/extract", json={"handle": kept.handle, "extract": "all"}),
+            ]
+            assert {answer.status_code for answer in answers} == {404}
+            assert len(await logged(service, info_of(state, kept).name)) == 1
+        assert (await client.get(f"/results/{whole.handle}")).status_code == 200
+        assert (await client.get("/readyz")).status_code == 200
+        assert (await client.get("/sessions/damaged")).status_code == 200
+        assert (await client.delete(f"/results/{damaged['empty'].handle}")).status_code in (204, 404)
+    assert await service.stop() == 0
+    assert service.failures() == []
+    service = await services.start(state)
+    async with service.client() as client:
+        assert (await client.get(f"/results/{damaged['nested'].handle}")).status_code == 404
+        assert (await client.get(f"/results/{whole.handle}")).status_code == 200
+        assert (await client.delete("/sessions/damaged")).status_code == 204
+    assert list((state / "tool_output").rglob("*file-*")) == []
+    assert service.failures() == []
+
+
+@pytest.mark.parametrize(("fault", "ends"), [("errors", False), ("panic", True)])
+async def test_a_background_fault_is_logged_and_the_task_starts_again_or_the_process_ends(
+    services: Services, tmp_path: Path, fault: str, ends: bool
+) -> None:
+    service = await services.start(tmp_path / "state", (FAULTY, fault))
+    if ends:
+        assert await service.ended() == 1
+        (failed,) = [line for line in service.lines() if line["level"] == "critical"]
+        assert (failed["task"], failed["error"]["type"]) == ("sweep", "Panic")
+        assert "faulty" in failed["error"]["frames"][-1]
+        return
+    async with service.client() as client:
+        async with asyncio.timeout(SECONDS):
+            while 'spillgate_task_faults_total{task="sweep"} 3.0' not in (await client.get("/metrics")).text:
+                await asyncio.sleep(0.02)
+        failed, *others = await logged(service, "background task failed")
+        assert len(others) == 2
+        assert (failed["task"], failed["error"]["type"]) == ("sweep", "RuntimeError")
+        assert "faulty" in failed["error"]["frames"][-1]
+        assert (await client.get("/readyz")).status_code == 200
+        await store(client, "after", "after")
+    assert await service.stop() == 0
+
+
+async def test_a_process_whose_stores_are_closed_by_a_fault_does_not_go_on(
+    services: Services, tmp_path: Path
+) -> None:
+    """Whatever ends the lifespan early, a supervisor that failed included."""
+    service = await services.start(tmp_path / "state", (FAULTY, "unsupervised"))
+    assert await service.ended() == 1
+
+
+async def ready(client: httpx.AsyncClient, status: int) -> str:
+    """The problem's detail, once readiness answers with this status."""
+    async with asyncio.timeout(SECONDS):
+        while (answer := await client.get("/readyz")).status_code != status:
+            await asyncio.sleep(0.05)
+    return str(answer.json().get("detail", ""))
+
+
+@pytest.mark.parametrize("name", ["tool_output", "drafts", "lock", "ledger.db", "ledger.db-wal", "."])
+async def test_what_was_moved_away_under_the_service_is_not_written_to_until_it_is_back(
+    services: Services, tmp_path: Path, name: str
+) -> None:
+    state = tmp_path / "state"
+    service = await services.start(state)
+    moved, away = (state / name).resolve(), tmp_path / "away"
+    async with service.client() as client:
+        kept = await store(client, "moved", "before")
+        assert await ready(client, 200) == ""
+        moved.rename(away)
+        # Replaced by one of the same kind, as a person who notices would do.
+        moved.mkdir() if away.is_dir() else moved.write_bytes(b"")
+        refused = await Call("moved", text_of("between", 20_000)).send(client)
+        if name not in ("drafts", "lock"):
+            assert (refused.status_code, refused.json()["stored"]) == (503, False)
+        detail = await ready(client, 503)
+        assert "The storage directory" in detail if name == "." else name in detail
+        assert "deleted or replaced" in detail
+        moved.rmdir() if away.is_dir() else moved.unlink()
+        away.rename(moved)
+        await ready(client, 200)
+        assert (await client.get(f"/results/{kept.handle}")).status_code == 200
+        again = await store(client, "moved", "after")
+    assert await service.stop() == 0
+    service = await services.start(state)
+    async with service.client() as client:
+        for one in (kept, again):
+            assert (await client.get(f"/results/{one.handle}")).status_code == 200
+        entries = (await client.get("/accounting/entries")).json()["entries"]
+        assert {kept.entry_id, again.entry_id} <= {entry["id"] for entry in entries}
+
+
+async def test_nothing_is_acknowledged_after_the_ledger_was_deleted(
+    services: Services, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    service = await services.start(state)
+    async with service.client() as client:
+        await store(client, "deleted", "before")
+        for name in ("ledger.db", "ledger.db-wal", "ledger.db-shm"):
+            (state / name).unlink()
+        answers = [
+            await Call("deleted", text_of("after", 20_000)).send(client),
+            await client.post("/results", json={"tool_name": "t", "content": "small"}),
+            await client.put("/sessions/other", json={}),
+            await client.delete("/sessions/deleted"),
+        ]
+        assert [answer.status_code for answer in answers] == [503] * 4
+        assert all("ledger.db was deleted" in answer.json()["detail"] for answer in answers)
+        assert (await client.get("/livez")).status_code == 200
+    assert await service.stop() == 0
+    service = await services.start(state)
+    async with service.client() as client:
+        await ready(client, 200)
+
+
+async def test_directories_where_files_belong_stop_neither_the_start_nor_the_end_of_a_session(
+    services: Services, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    service = await services.start(state)
+    async with service.client() as client:
+        full, empty, info, whole = [await store(client, "odd", f"{number}") for number in range(4)]
+        other = await store(client, "other", "other")
+    assert await service.stop() == 0
+    for kept, path in (
+        (full, body_of(state, full)),
+        (empty, body_of(state, empty)),
+        (info, info_of(state, info)),
+    ):
+        path.unlink()
+        path.mkdir()
+        if kept is not empty:
+            (path / "of a person").write_text("keep me")
+    for name in ("draft-0", "draft-1/inner"):
+        (state / "drafts" / name).mkdir(parents=True)
+    (state / "tool_output" / "default" / "session-file").write_text("a file")
+    (state / "tool_output" / "tenant").write_text("a file")
+
+    service = await services.start(state, (FAULTY, "none"))
+    async with service.client() as client:
+        assert (await client.get("/readyz")).status_code == 200
+        for kept in (full, empty, info):
+            assert (await client.get(f"/results/{kept.handle}")).status_code == 404
+        refused = await Call("file", text_of("file", 20_000)).send(client)
+        assert refused.status_code == 503
+        for session in ("odd", "file"):
+            await client.put(f"/sessions/{session}", json={})
+            assert (await client.delete(f"/sessions/{session}")).status_code == 204
+            await client.put(f"/sessions/{session}", json={})
+            await store(client, session, f"{session} again")
+        assert (await client.get(f"/results/{whole.handle}")).status_code in (404, 410)
+        assert (await client.get(f"/results/{other.handle}")).status_code == 200
+    assert await service.stop() == 0
+    assert service.failures() == []
+    named = [line["path"] for line in service.lines() if "path" in line]
+    assert sorted(named) == sorted(
+        [
+            f"tool_output/default/{full.handle}",
+            f"tool_output/default/{info_of(state, info).relative_to(state / 'tool_output/default')}",
+            "drafts/draft-1",
+            "tool_output/default/session-file",
+            "tool_output/tenant",
+        ]
+    )
+    assert (body_of(state, full) / "of a person").exists()
+
+
+@pytest.mark.parametrize("name", ["tool_output", "drafts", "lock", "ledger.db", "."])
+async def test_a_start_that_a_wrong_kind_of_file_prevents_names_it(
+    services: Services, tmp_path: Path, name: str
+) -> None:
+    state = tmp_path / "state"
+    path = (state / name).resolve()
+    if name in ("lock", "ledger.db"):
+        path.mkdir(parents=True)
+    else:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("a file")
+    service = services.spawn(state)
+    assert await service.ended() != 0
+    assert str(path) in service.tail()

@@ -1,0 +1,112 @@
+"""Large JSON bodies that are hard to parse: memory stays bounded, and the content that is kept is right."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from bench import hostile
+from tests.faults.service import Services
+
+pytestmark = pytest.mark.anyio
+
+SIZE = 5_000_000
+GROWTH = 4
+"""The peak grows by at most so many times the body."""
+
+BASE = 24 << 20
+"""For what is loaded or cached once."""
+
+KEPT = {
+    "escaped quotes": '"',
+    "backslashes": "\\",
+    "text, escaped": 'a line of text\n\tand "more" of it\n',
+    "text in \\u": "é",
+    "lone surrogates": "\ufffd",
+    "surrogate pairs": "\U0001f600",
+}
+
+
+def reset_peak(pid: int) -> int:
+    """Forgets the most resident bytes so far; answers those of now."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+    return peak(pid)
+
+
+def peak(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+
+async def test_a_large_json_body_takes_little_more_memory_than_its_size(
+    services: Services, tmp_path: Path
+) -> None:
+    service = await services.start(tmp_path / "state", storage_max_bytes="0")
+    figures = {}
+    async with service.client() as client:
+        await client.post("/results", json={"tool_name": "t", "content": "x" * 100_000})
+        for label, body in hostile.bodies(SIZE):
+            before = reset_peak(service.popen.pid)
+            answer = await client.post("/results", content=body, headers={"Content-Type": "application/json"})
+            figures[label] = (peak(service.popen.pid) - before) / len(body)
+            assert answer.status_code in (201, 400, 422), label
+            assert (peak(service.popen.pid) - before) < GROWTH * len(body) + BASE, figures
+            if label in KEPT:
+                stored = answer.json()
+                text = (await client.get(f"/results/{stored['handle']}/content")).text
+                assert text == KEPT[label] * (len(text) // len(KEPT[label])), label
+                assert len(text) == stored["measure"]["chars"] > SIZE // 12 - 10, label
+                assert bool(stored["warnings"]) == (label == "lone surrogates"), label
+    print(figures)
+    assert service.failures() == []
+    assert await service.stop() == 0
+
+
+async def test_blocks_of_a_large_body_are_kept_as_they_came(services: Services, tmp_path: Path) -> None:
+    service = await services.start(tmp_path / "state")
+    image = {"type": "image", "data": "QUJD" * 400_000, "note": 'a "quoted" \\ and é\U0001f600'}
+    blocks = [{"type": "text", "text": f"{n} \u0000 \\u0000 1:2\n" * 4000} for n in range(40)]
+    sent = [*blocks, image, {"type": "text", "text": "\u00001:2"}]
+    whole = "\n".join(
+        str(one["text"]) if one["type"] == "text" else json.dumps(one, separators=(",", ":")) for one in sent
+    )
+    arguments = {"path": "p" * 5000, "say": 'a "quoted" \\ word'}
+    body = json.dumps(
+        {"tool_name": "t", "tool_arguments": arguments, "content": sent}, separators=(",", ":")
+    ).encode()
+    assert len(body) > 2 << 20
+    async with service.client() as client:
+        stored = (
+            await client.post("/results", content=body, headers={"Content-Type": "application/json"})
+        ).json()
+        assert (await client.get(f"/results/{stored['handle']}/content")).text == whole
+        info = (await client.get(f"/results/{stored['handle']}")).json()
+    assert json.loads(info["tool_arguments"]) == arguments
+    assert await service.stop() == 0
+
+
+OTHERS = (
+    ("POST", "/check", b"tool_name"),
+    ("PUT", "/sessions/s", b"policy"),
+    ("POST", "/sessions/s/usage", b"turn"),
+    ("POST", "/extract", b"extract"),
+)
+
+
+async def pieces(body: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(body), 1 << 16):
+        yield body[start : start + (1 << 16)]
+
+
+async def test_other_routes_take_a_mebibyte_and_few_values(services: Services, tmp_path: Path) -> None:
+    service = await services.start(tmp_path / "state")
+    async with service.client(headers={"Content-Type": "application/json"}) as client:
+        for method, path, field in OTHERS:
+            large = b'{"%b":"%b"}' % (field, b"a" * (1 << 20))
+            many = b'{"%b":[%b1]}' % (field, b"[]," * 20_000)
+            for body, status, code in ((large, 413, "body_too_large"), (many, 422, "invalid_field")):
+                for content in (body, pieces(body)):
+                    answer = await client.request(method, path, content=content)
+                    assert (answer.status_code, answer.json()["code"]) == (status, code), path
+    assert await service.stop() == 0
