@@ -1,16 +1,22 @@
 """What is known of a model: its window and price, by the policy file, else by a table of public prices."""
 
+import logging
 import sys
 from collections.abc import Mapping
 from functools import lru_cache
 
 from app.settings import Settings
+from content.tokens import encoding_for_model
 from domain.llm import ModelTerms, Price
+from policies.book import PolicyBook
 from policies.documents import Value
+
+log = logging.getLogger(__name__)
 
 # Small enough for every provider's first price band.
 _UNIT = 1000
 _MILLION = 1_000_000
+_MOST_MET = 1000
 _UNKNOWN_PROVIDER = "openai-compatible"
 
 
@@ -35,6 +41,26 @@ def model_terms(name: str, keys: Mapping[str, Value], settings: Settings) -> Mod
         price,
         known.provider,
     )
+
+
+class UnknownModels:
+    """Logs a warning for each model that nothing is known of, once."""
+
+    def __init__(self) -> None:
+        self._met: set[str] = set()
+
+    def meet(self, model: str, policies: PolicyBook) -> None:
+        """Does nothing for a model that it met before, and once it met 1,000."""
+        if model in self._met or len(self._met) >= _MOST_MET:
+            return
+        self._met.add(model)
+        if policies.model_keys(model) or encoding_for_model(model, "") or known_window(model):
+            return
+        log.warning(
+            "A model is not known: the settings' window and encoding stand in for its own. "
+            "A table [models.NAME] of the policy file sets them.",
+            extra={"fields": {"model": model}},
+        )
 
 
 @lru_cache(maxsize=1024)

@@ -12,6 +12,7 @@ import anyio
 from app import __version__, known_models
 from app.background import Background
 from app.files import Stamp, stamp_of
+from app.known_models import UnknownModels
 from app.model_configs import default_models, model_configs
 from app.operations.logs import log_outage
 from app.policy_files import load_policies
@@ -69,6 +70,7 @@ class Runtime:
     background: Background = field(default_factory=Background)
     queries: Queries = field(default_factory=Queries)
     indexes: IndexCache = field(default_factory=IndexCache)
+    unknown_models: UnknownModels = field(default_factory=UnknownModels)
     new_entry_id: EntryIds = field(default_factory=EntryIds)
     # One at a time: the tokenizer holds the GIL, more threads would only fight the event loop for it.
     counting: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
@@ -77,9 +79,11 @@ class Runtime:
     policy_stale: bool = False
 
     async def terms(self, model: str | None) -> Terms:
-        """The window of a model, and whether it is enforced."""
-        if model is not None and not known_models.is_loaded():
-            await anyio.to_thread.run_sync(known_models.load, limiter=self.scanning)
+        """The window of a model, and whether it is enforced. An unknown model draws a warning."""
+        if model is not None:
+            if not known_models.is_loaded():
+                await anyio.to_thread.run_sync(known_models.load, limiter=self.scanning)
+            self.unknown_models.meet(model, self.policies)
         return self.policies.terms(model)
 
     def tokenizer(self, model: str | None) -> Tokenizer:

@@ -13,7 +13,7 @@ from storage.memory import MemoryStore
 from storage.memory_ledger import MemoryLedger
 from tests.app.test_extract_models import ask, entries, keep, reading, rows, saying, served
 from tests.conftest import Serve
-from tests.extraction.backend import Backend
+from tests.extraction.backend import Backend, Spoken
 from tests.extraction.behaviours import BEHAVIOURS, Behaviour, Exchange, fails
 from tests.virtual_time import VIRTUAL_TIME
 
@@ -105,10 +105,19 @@ async def test_a_refusal_counts_against_its_chunk(
         assert len(backend.asked) == 18 + len(models)
 
 
+def rambling(body: dict[str, Any]) -> Spoken:
+    """Reads, several times a turn, and talks about it."""
+    said = reading(body)
+    if isinstance(said, dict):
+        calls = [{**call, "id": f"c{n}"} for n in range(4) for call in said["tool_calls"]]
+        said |= {"content": "Let me look at the next part of it. " * 10, "tool_calls": calls}
+    return said
+
+
 async def test_a_search_in_a_small_window_reaches_its_last_turn(serve: Serve, tmp_path: Path) -> None:
     policy = "[models.m]\ncontext_window = 4096\nmax_output_tokens = 1024\n"
     async with (
-        Backend(answer=reading) as backend,
+        Backend(answer=rambling) as backend,
         served(serve, tmp_path, backend, policy) as client,
     ):
         told = (await ask(client, await keep(client), mode="read-grep")).json()

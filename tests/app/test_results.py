@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.wire import ResultOut, read_result
+from tests.conftest import Serve
 
 pytestmark = pytest.mark.anyio
 
@@ -372,3 +373,15 @@ async def test_the_headers_of_a_text_answer_say_what_its_json_says(
     expected["spillgate-budget-remaining"] = told["budget"]["remaining_tokens"]
     given = {name: json.dumps(value).strip('"') for name, value in expected.items() if value is not None}
     assert {name: value for name, value in answer.headers.items() if name.startswith("spillgate-")} == given
+
+
+async def test_an_unknown_model_draws_one_warning(serve: Serve, tmp_path: Path, caplog: Any) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text("[models.ours]\ncontext_window = 50000\n")
+    async with serve(policy_file=policy) as client:
+        for model in ("gtp-4o", "gtp-4o", "gpt-4o", "openai/gpt-4o", "claude-sonnet-4-5", "ours"):
+            assert (await post(client, "short", model=model)).status_code == 200
+        await client.put("/sessions/s", json={"model": "gtp-4o"})
+        await post(client, "short", session_id="s")
+    warned = [record for record in caplog.records if "not known" in record.message]
+    assert [record.fields for record in warned] == [{"model": "gtp-4o"}]

@@ -286,7 +286,12 @@ def test_all_of_a_long_file_is_read() -> None:
 
 @pytest.mark.parametrize("at", range(32_000, 33_000, 97))
 def test_a_definition_across_the_end_of_a_window_is_found(at: int) -> None:
-    text = b"/" * 2 + b"x" * (at - 100) + b"\n" + b"int\nmany_arguments(\n" + b"    int argument,\n" * 60
+    text = (
+        b"int filler;\n" * ((at - 500) // 12)
+        + b"\n" * (at % 12)
+        + b"int\nmany_arguments(\n"
+        + b"    int argument,\n" * 60
+    )
     found = definitions(text + b"    int last)\n{\n}\nint after(void) {\n}\n", Language.C)
     assert [definition.name for definition in found] == ["many_arguments", "after"]
 

@@ -1,7 +1,6 @@
 import csv
 import io
 import json
-import time
 
 import pytest
 from acting import stored_text
@@ -144,18 +143,15 @@ async def test_only_ranges_that_are_asked_about_are_cut() -> None:
     assert_covers(chunks, 0, 17_000)
 
 
-async def test_a_line_of_20_mb_is_cut_between_its_records_with_little_reading() -> None:
-    text = json.dumps([{"id": n, "name": f"n{n}", "more": {"tags": ["a, b", "c"]}} for n in range(300_000)])
+async def test_a_long_line_is_cut_between_its_records_with_little_reading() -> None:
+    text = json.dumps([{"id": n, "name": f"n{n}", "more": {"tags": ["a, b", "c"]}} for n in range(60_000)])
     store, stored = await stored_text(text, len(text) // 3)
     source = Watched(store, stored)
-    started = time.process_time()
     chunks = await plan(source, Kind.JSON, 100_000, 10)
-    taken = time.process_time() - started
-    assert len(text) > 19_000_000
-    assert 50 < len(chunks) < 100
+    assert len(text) > 3_800_000
+    assert 10 < len(chunks) < 20
     assert all([(await source.read(chunk.start, chunk.start + 7)) == b' {"id":' for chunk in chunks[1:]])
     assert source.taken < source.size / 4
-    assert taken < 5
 
 
 @every_text

@@ -62,7 +62,7 @@ class Service:
     def lines(self) -> list[dict[str, Any]]:
         """What it logged; the line that it is just writing is left for later."""
         whole = self.log.read_text().rpartition("\n")[0]
-        return [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
+        return [json.loads(line) for line in whole.split("\n") if line.startswith("{")]
 
     def tail(self) -> str:
         return self.log.read_text()[-2000:]

@@ -11,6 +11,11 @@ import schemathesis
 def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
     """Requests that are to be valid. A JSON body of POST /results takes no query, a text body its fields from
     there; half of the handles name a result that exists."""
+    if case.operation.label == "DELETE /sessions/{session_id}":
+        # The session `default` is emptied and never ended: `use_after_free` knows of no such resource.
+        if case.path_parameters.get("session_id") == "default":
+            case.path_parameters = {**case.path_parameters, "session_id": "demo"}
+        return
     if case.meta is None or not case.meta.generation.mode.is_positive:
         return
     if case.operation.label == "POST /results":
@@ -23,6 +28,8 @@ def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
         case.body = {**case.body, "handle": handle}
     elif "{handle}" in case.path and case.method != "DELETE" and _half(case.query):
         case.path_parameters = {**case.path_parameters, "handle": handle}
+        if case.path.endswith("/query"):
+            case.query = {**case.query, "expression": "[?id > `7`].name"}
 
 
 def _half(value: object) -> bool:

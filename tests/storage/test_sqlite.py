@@ -5,6 +5,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -126,6 +127,33 @@ async def test_text_that_is_not_unicode_is_refused(tmp_path: Path, clock: FakeCl
         await ledger.append(entry(tool_name="\udfff"))
     with pytest.raises(InvalidField):
         await ledger.enter(KEY, "\udfff", None, WINDOW, False)
+    await ledger.close()
+
+
+async def test_sessions_past_a_thousand_take_no_memory(tmp_path: Path, clock: FakeClock) -> None:
+    ledger = await open_at(tmp_path / "ledger.db", clock)
+
+    async def put(first: int, last: int) -> None:
+        for start in range(first, last, 100):
+            changes = [
+                ledger.put_session(
+                    SessionKey(TENANT, f"run-{number}"),
+                    SessionChange(frozenset({"policy"}), policy=f"{number} " * 1000),
+                )
+                for number in range(start, start + 100)
+            ]
+            await asyncio.gather(*changes)
+
+    await put(1000, 2100)
+    tracemalloc.start()
+    try:
+        await put(2100, 3100)
+        grown = tracemalloc.get_traced_memory()[0]
+        # The thousand that are in memory are others now: as many bytes came as went, and those went untraced.
+        await put(3100, 4100)
+        assert tracemalloc.get_traced_memory()[0] < 1.1 * grown
+    finally:
+        tracemalloc.stop()
     await ledger.close()
 
 
