@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 
+SMALL = b'{"tool_name":"bench","content":"small"}'
 START = b'{"tool_name":"bench","content":'
 
 

@@ -7,10 +7,12 @@ import random
 import statistics
 import string
 import time
+from multiprocessing import get_context
+from multiprocessing.synchronize import Barrier
 
 from tqdm import tqdm
 
-from bench import corpus, load
+from bench import corpus, hostile, load
 from bench.servers import Server, running
 
 MEGABYTE = 1_000_000
@@ -19,7 +21,7 @@ MEGABYTE = 1_000_000
 ROUNDS = 7
 
 
-def hostile() -> dict[str, list[str]]:
+def hostile_texts() -> dict[str, list[str]]:
     """A text for each round, so that none is met twice."""
     rng = random.Random(1)
     rounds = range(ROUNDS)
@@ -51,6 +53,37 @@ async def _livez(server: Server, big: bytes) -> load.Tally:
     return tally
 
 
+def _send(port: int, label: str, ready: Barrier) -> None:
+    """Eight clients send one 60 MB body each. In a process of its own: it is busy with that."""
+    body = dict(hostile.bodies(60 * MEGABYTE))[label]
+    ready.wait()
+    asyncio.run(load.run(port, [load.request("/results", body)], 0, clients=8))
+
+
+def _hostile_row(label: str) -> list[float]:
+    """p50, p99 and maximum of /livez in ms, and the peak of the server in MB."""
+    processes = get_context("spawn")
+    with running("spillgate", pinned=False) as server:
+        asyncio.run(load.run(server.port, [load.request("/results", hostile.SMALL)], 0, clients=1))
+        ready = processes.Barrier(2)
+        sender = processes.Process(target=_send, args=(server.port, label, ready))
+        sender.start()
+        ready.wait()
+        tally = load.Tally()
+        while sender.is_alive():
+            once = asyncio.run(load.run(server.port, [load.request("/livez", method="GET")], 0, clients=1))
+            tally.seconds += once.seconds
+            time.sleep(0.005)
+        return [*(tally.percentile(at) * 1000 for at in (50, 99, 100)), server.peak / MEGABYTE]
+
+
+def hostile_bodies() -> None:
+    print("\n| /livez while eight clients send 60 MB of | p50 ms | p99 ms | max ms | peak MB |")
+    print("|---|---|---|---|---|")
+    for label, _ in hostile.bodies(1000):
+        print(f"| `{label}` | " + " | ".join(f"{one:.0f}" for one in _hostile_row(label)) + " |", flush=True)
+
+
 async def _seconds(server: Server, texts: list[str], exact: bool) -> float:
     caps = {"max_bytes": 0, "max_tokens": 1} if exact else {}
     taken = []
@@ -73,7 +106,7 @@ def main() -> None:
             figures = [tally.percentile(at) * 1000 for at in (50, 99, 100)]
             print(f"| {label} | {len(tally.seconds)} | " + " | ".join(f"{ms:.1f}" for ms in figures) + " |")
         rows = {}
-        for name, texts in tqdm(hostile().items(), desc="hostile text"):
+        for name, texts in tqdm(hostile_texts().items(), desc="hostile text"):
             rows[name] = [asyncio.run(_seconds(server, texts, exact)) for exact in (False, True)]
     print("\n| 1 MB of | estimated ms | x ordinary | counted exactly ms | x ordinary |")
     print("|---|---|---|---|---|")
@@ -81,6 +114,7 @@ def main() -> None:
     for name, taken in rows.items():
         cells = [f"{t * 1000:.1f} | {t / o:.2f}" for t, o in zip(taken, ordinary, strict=True)]
         print(f"| {name} | {' | '.join(cells)} |")
+    hostile_bodies()
 
 
 if __name__ == "__main__":

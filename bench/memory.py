@@ -1,11 +1,11 @@
-"""Resident memory: idle, during a 500 MB text upload, during a 60 MB JSON body."""
+"""Resident memory: idle, during a 500 MB text upload, during 60 MB JSON bodies of many kinds."""
 
 import asyncio
 import http.client
 import json
 from collections.abc import Iterator
 
-from bench import corpus, load
+from bench import corpus, hostile, load
 from bench.servers import Server, running
 
 MB = 1_000_000
@@ -39,6 +39,18 @@ def json_body(server: Server, text: str) -> int:
     return (server.peak - before) * MB // len(body)
 
 
+def hostile_bodies() -> None:
+    """Growth of the peak for each body of `bench.hostile`."""
+    print("\n| 60 MB JSON body | answer | growth of the peak |\n|---|---|---|")
+    for label, body in hostile.bodies(60 * MB):
+        with running("spillgate", pinned=False) as server:
+            asyncio.run(load.run(server.port, [load.request("/results", hostile.SMALL)], 0, clients=1))
+            before = server.rss
+            tally = asyncio.run(load.run(server.port, [load.request("/results", body)], 0, clients=1))
+            times = (server.peak - before) / len(body)
+            print(f"| `{label}` | {', '.join(map(str, tally.statuses))} | {times:.2f} x its size |")
+
+
 def main() -> None:
     print("| memory | MB |\n|---|---|")
     with running("spillgate", pinned=False) as server:
@@ -50,6 +62,7 @@ def main() -> None:
         with running("spillgate", pinned=False) as server:
             times = json_body(server, text) / MB
             print(f"| 60 MB JSON body, {label}, growth of the peak | {times:.2f} x its size |")
+    hostile_bodies()
 
 
 if __name__ == "__main__":

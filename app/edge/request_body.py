@@ -150,12 +150,16 @@ class RequestBody:
         Until then a large part of what a request without a body asked for takes room in the pool. Raises
         Overloaded, before anything was sent of an answer with a Content-Length."""
         if message["type"] == "http.response.start":
-            self._add_headers(message)
             self._held_back = message
-            if all(name != b"content-length" for name, _ in message["headers"]):
+            if not self._add_headers(message):
                 await self._send_start()
             return
         body: bytes = message.get("body", b"")
+        if len(body) <= FREE_BYTES and (self._ended or not self.has_body):
+            if self._held_back is not None:
+                await self._send_start()
+            await self._send(message)
+            return
         takes_room = len(body) > FREE_BYTES and not self.has_body
         if takes_room:
             self.hold(len(body))
@@ -188,14 +192,18 @@ class RequestBody:
                 while message["type"] == "http.request" and message.get("more_body", False):
                     message = await self._receive()
 
-    def _add_headers(self, message: Message) -> None:
+    def _add_headers(self, message: Message) -> bool:
+        """True if the answer has a Content-Length."""
         headers = list(message.get("headers", ()))
         plain = cached = True
+        has_length = False
         for name, _ in headers:
             if name == b"x-content-type-options":
                 plain = False
             elif name == b"cache-control":
                 cached = False
+            elif name == b"content-length":
+                has_length = True
         if plain:
             headers.append(_NOSNIFF)
         if cached:
@@ -204,6 +212,7 @@ class RequestBody:
             # Kept open, the server would have to read the rest of the body first.
             headers.append(_CLOSE)
         message["headers"] = headers
+        return has_length
 
     def leave(self) -> None:
         if self._taken:

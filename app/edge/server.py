@@ -47,9 +47,6 @@ SWEEP_SECONDS = 1.0
 # M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of glibc's malloc.h.
 _MALLOC = {-8: 1, -3: 2 << 20, -1: 32 << 20}
 
-SWITCH_SECONDS = 0.0005
-"""How soon a busy thread gives way to the event loop, which asks for the interpreter at each callback."""
-
 UNSENT_BYTES = 16 << 10
 """Unsent bytes of a connection that the kernel holds. They count as memory of the container."""
 
@@ -147,7 +144,6 @@ def serve(
     Raises ConfigError for what cannot be bound."""
     configure_logging(settings.log_level, settings.log_format)
     tune_memory()
-    sys.setswitchinterval(SWITCH_SECONDS)
     files = raise_open_files()
     app.state.draining = False
     app.state.stopping = asyncio.Event()

@@ -13,7 +13,7 @@ from app.accept import prefers
 from app.answers import JsonAnswer, result_out, spillgate_headers
 from app.edge.request_body import ClientDisconnected
 from app.governor import Governed, govern
-from app.large_json import Content
+from app.large_json import Content, Yielding
 from app.openapi import SESSION_ID, body_of, schema_of
 from app.routing import traits
 from app.runtime import Runtime
@@ -22,6 +22,7 @@ from app.wire import (
     MAX_CALL_ID,
     MAX_POLICY_BYTES,
     SURROGATE_WARNING,
+    WHOLE_BYTES,
     ResultIn,
     ResultOut,
     TextResultIn,
@@ -107,6 +108,13 @@ async def _from_json(request: Request, headers: Headers) -> Response:
         raise InvalidField("With a JSON body there are no query parameters: put the fields into the body.")
     body = await _read(request)
     rt: Runtime = request.app.state.runtime
+    if len(body) <= WHOLE_BYTES:
+        return await _from_body(request, headers, body, rt)
+    with Yielding():
+        return await _from_body(request, headers, body, rt)
+
+
+async def _from_body(request: Request, headers: Headers, body: bytes | bytearray, rt: Runtime) -> Response:
     if len(body) <= INLINE_BYTES:
         sent = read_result(body)
     else:
