@@ -88,7 +88,7 @@ async def test_a_node_that_was_away_is_used_again(tmp_path: Path) -> None:
             begun = time.monotonic()
             with pytest.raises(StoreUnavailable):
                 await client.command("GET", "k")
-            assert time.monotonic() - begun < REQUEST_SECONDS + 0.2
+            assert time.monotonic() - begun < REQUEST_SECONDS + 1
             for node in cluster.nodes:
                 node.start()
             while any(b"cluster_state:ok" not in node.ask("CLUSTER", "INFO") for node in cluster.nodes):
