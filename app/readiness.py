@@ -5,7 +5,7 @@ import math
 from time import monotonic
 
 from domain.ports import Ledger, ResultStore
-from storage.outage import Outage
+from storage.spool.outage import Outage
 
 FRESH_SECONDS = 1.0
 DEGRADED = "degraded: the local spool keeps what comes, and knows what it was told since."

@@ -28,10 +28,8 @@ from extraction.models import ModelPool
 from extraction.queries import Queries
 from extraction.retrieve.index_cache import IndexCache
 from policies.book import PolicyBook, Terms
-from storage import body_path, open_ledger, open_store
-from storage.fallback_ledger import FallbackLedger
-from storage.fallback_store import FallbackStore
-from storage.outage import Outage
+from storage import body_path, open_ledger, open_outage, open_spooled_ledger, open_spooled_store, open_store
+from storage.spool.outage import Outage
 
 _MS = 1000
 _INLINE_CHARS = 1 << 14
@@ -155,7 +153,7 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
     policies = load_policies(settings)
     load_encoding(settings.encoding)
     metrics = Metrics()
-    outage = None if settings.spool is None else Outage(log_outage)
+    outage = None if settings.spool is None else open_outage(log_outage)
     async with AsyncExitStack() as stack:
         store = await _opened_store(settings, clock, outage, stack)
         ledger = await _opened_ledger(settings, clock, outage, stack)
@@ -198,7 +196,15 @@ async def _opened_store(
     store = await opened(settings.store)
     if outage is None:
         return store
-    both = FallbackStore(store, await opened(f"disk://{settings.spool}"), outage)
+    assert settings.spool is not None
+    both = await open_spooled_store(
+        store,
+        settings.spool,
+        outage,
+        clock=clock,
+        retention_seconds=settings.retention_seconds,
+        max_bytes=settings.storage_max_bytes,
+    )
     stack.push_async_callback(both.close)
     return both
 
@@ -207,22 +213,25 @@ async def _opened_ledger(
     settings: Settings, clock: Clock, outage: Outage | None, stack: AsyncExitStack
 ) -> Ledger:
     """Before the spool, where there is one and the ledger is in Redis."""
-
-    async def opened(url: str) -> Ledger:
-        ledger = await open_ledger(
-            url,
-            clock=clock,
-            session_retention_seconds=settings.retention_seconds,
-            entry_retention_seconds=settings.ledger_retention_seconds,
-            bounds=LedgerBounds(settings.max_sessions, settings.ledger_max_bytes),
-        )
-        stack.push_async_callback(ledger.close)
-        return ledger
-
-    ledger = await opened(settings.ledger)
+    ledger = await open_ledger(
+        settings.ledger,
+        clock=clock,
+        session_retention_seconds=settings.retention_seconds,
+        entry_retention_seconds=settings.ledger_retention_seconds,
+        bounds=LedgerBounds(settings.max_sessions, settings.ledger_max_bytes),
+    )
+    stack.push_async_callback(ledger.close)
     if outage is None or not settings.ledger.startswith("redis"):
         return ledger
-    both = FallbackLedger(ledger, await opened(f"sqlite://{settings.spool}/ledger.db"), outage)
+    assert settings.spool is not None
+    both = await open_spooled_ledger(
+        ledger,
+        settings.spool,
+        outage,
+        clock=clock,
+        session_retention_seconds=settings.retention_seconds,
+        entry_retention_seconds=settings.ledger_retention_seconds,
+    )
     stack.push_async_callback(both.close)
     return both
 

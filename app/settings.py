@@ -57,8 +57,8 @@ class Settings(BaseSettings):
     ledger_url_file: Path | None = Field(None, description="File that holds the ledger URL.")
     store_fallback: Literal["none", "disk"] = Field(
         "none",
-        description="`disk`: while Redis is away, results, sessions and accounting are kept in `spool` under "
-        "the state directory. For a single instance.",
+        description="`disk`: while Redis is away, results and accounting are kept in `spool` under the state "
+        "directory. For a single instance.",
     )
     policy_file: Path | None = Field(
         None, description="TOML file of policies on top of the built-in ones, reloaded on change."

@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import os
-import re
 import shutil
 import socket
 import statistics
@@ -26,9 +25,9 @@ from bench import corpus, load
 from bench.servers import LOAD_CORE, pin, running
 from domain.handles import Handle
 from domain.results import Measure, StoredResult
-from storage.redis_client import RedisClient, command, open_redis
-from storage.redis_segments import pack
-from storage.redis_store import RedisStore
+from storage.redis.connection import RedisConnection, open_redis
+from storage.redis.segments import pack
+from storage.redis.store import RedisStore
 
 SIZE = 100_000
 TEXTS = 500
@@ -82,7 +81,7 @@ def now() -> int:
     return time.time_ns() // 1_000_000
 
 
-def open_store(client: RedisClient) -> RedisStore:
+def open_store(client: RedisConnection) -> RedisStore:
     return RedisStore(client, clock=now, retention_seconds=86_400, max_bytes=1 << 40)
 
 
@@ -150,11 +149,11 @@ async def storing(url: str, clients: int, rounds: int, seconds: float, bar: "tqd
     texts = await ordinary_texts()
 
     async def bare(number: int) -> None:
-        await client.run(command("SET", f"bench:{uuid.uuid4()}", texts.packed[number % TEXTS]))
+        await client.command("SET", f"bench:{uuid.uuid4()}", texts.packed[number % TEXTS])
 
     async def packing(number: int) -> None:
         body = await pack([memoryview(texts.bodies[number % TEXTS])])
-        await client.run(command("SET", f"bench:{uuid.uuid4()}", body))
+        await client.command("SET", f"bench:{uuid.uuid4()}", body)
 
     async def stored(number: int) -> None:
         known = replace(texts.known[number % TEXTS], handle=Handle("bench", str(uuid.uuid4())))
@@ -163,7 +162,7 @@ async def storing(url: str, clients: int, rounds: int, seconds: float, bar: "tqd
     rates: dict[Act, list[float]] = {bare: [], packing: [], stored: []}
     for number in range(rounds + 1):
         for act, found in rates.items():
-            await client.run(command("FLUSHALL", "SYNC"))
+            await client.command("FLUSHALL", "SYNC")
             one = await rate(act, clients, seconds)
             # The first round warms up.
             found += [one] if number else []
@@ -180,18 +179,16 @@ def share_of(ours: list[float], theirs: list[float]) -> str:
     return f"{statistics.median(shares):.0%} ({min(shares):.0%} to {max(shares):.0%})"
 
 
-async def used_memory(client: RedisClient) -> int:
-    info = await client.run(command("INFO", "memory"))
-    found = re.search(rb"used_memory:(\d+)", info)
-    assert found is not None
-    return int(found[1])
+async def used_memory(client: RedisConnection) -> int:
+    info = await client.command("INFO", "memory")
+    return int(info["used_memory"])
 
 
 async def holding(url: str, label: str, bodies: Sequence[bytes]) -> str:
     """A row: what Redis grows by, all of its own keeping included."""
     client = open_redis(url)
     store = open_store(client)
-    await client.run(command("FLUSHALL", "SYNC"))
+    await client.command("FLUSHALL", "SYNC")
     await put(store, known_of(b"warm"), b"warm")
     before = await used_memory(client)
     for body in bodies:

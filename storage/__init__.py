@@ -1,6 +1,7 @@
 """Keeping: one technology a file, chosen by URL scheme."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -13,12 +14,15 @@ from storage.disk import DiskStore
 from storage.disk_root import Root
 from storage.memory import MemoryStore
 from storage.memory_ledger import MemoryLedger
-from storage.redis_client import open_redis
-from storage.redis_ledger import RedisLedger
-from storage.redis_store import RedisStore
+from storage.spool.journal import Journal
+from storage.spool.ledger import SpoolLedger
+from storage.spool.outage import Outage
+from storage.spool.store import SpoolStore
 from storage.sqlite import SqliteLedger
 
 Opener = TypeVar("Opener")
+SPOOL_BOUNDS = LedgerBounds(bytes=1 << 28)
+"""What a tenant may have in the memory and the journal of a spool while Redis is away."""
 
 
 class StoreOpener(Protocol):
@@ -64,6 +68,54 @@ async def open_ledger(
     )
 
 
+def open_outage(changed: Callable[[str | None], None]) -> Outage:
+    """For a store and a ledger in Redis. `changed` gets the reason as an outage begins, None as it ends."""
+    from storage.redis.connection import renew_patience
+
+    return Outage(changed, renew_patience)
+
+
+async def open_spooled_store(
+    primary: ResultStore,
+    folder: Path,
+    outage: Outage,
+    *,
+    clock: Clock,
+    retention_seconds: float,
+    max_bytes: int,
+) -> ResultStore:
+    """Before a store in `folder`, for a `primary` in Redis. Raises ConfigError."""
+    root = await asyncio.to_thread(Root, folder, max_bytes)
+    return SpoolStore(primary, DiskStore(root, clock=clock, retention_seconds=retention_seconds), outage)
+
+
+async def open_spooled_ledger(
+    primary: Ledger,
+    folder: Path,
+    outage: Outage,
+    *,
+    clock: Clock,
+    session_retention_seconds: float,
+    entry_retention_seconds: float,
+) -> Ledger:
+    """Before a journal in `folder`, which exists. Raises ConfigError."""
+    from storage.redis.ledger import RedisLedger
+
+    def judge() -> MemoryLedger:
+        return MemoryLedger(
+            clock=clock,
+            session_retention_seconds=session_retention_seconds,
+            entry_retention_seconds=entry_retention_seconds,
+            bounds=SPOOL_BOUNDS,
+        )
+
+    assert isinstance(primary, RedisLedger)
+    journal = await asyncio.to_thread(Journal, folder / "journal.jsonl")
+    ledger = SpoolLedger(primary, judge, journal, outage)
+    await ledger.restore()
+    return ledger
+
+
 def body_path(url: str, tenant: str, handle: Handle) -> str | None:
     """The file of a stored body. None for stores that keep no plain files."""
     return str(_path(url) / "tool_output" / tenant / str(handle)) if url.startswith("disk:") else None
@@ -79,6 +131,10 @@ async def _open_disk(url: str, *, clock: Clock, retention_seconds: float, max_by
 
 
 async def _open_redis(url: str, *, clock: Clock, retention_seconds: float, max_bytes: int) -> ResultStore:
+    # redis-py is imported only where a URL asks for it.
+    from storage.redis.connection import open_redis
+    from storage.redis.store import RedisStore
+
     return RedisStore(open_redis(url), clock=clock, retention_seconds=retention_seconds, max_bytes=max_bytes)
 
 
@@ -124,11 +180,15 @@ async def _open_redis_ledger(
     entry_retention_seconds: float,
     bounds: LedgerBounds,
 ) -> Ledger:
+    from storage.redis.connection import open_redis
+    from storage.redis.ledger import RedisLedger
+
     return RedisLedger(
         open_redis(url),
         clock=clock,
         session_retention_seconds=session_retention_seconds,
         entry_retention_seconds=entry_retention_seconds,
+        bounds=bounds,
     )
 
 

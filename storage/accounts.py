@@ -22,8 +22,16 @@ def fresh(key: SessionKey, now: int) -> Session:
 
 def alive(session: Session) -> Session:
     if session.ended_at is not None:
-        raise SessionEnded("This session has ended. Open it anew with PUT /sessions/{id}, or use another id.")
+        raise over()
     return session
+
+
+def over() -> SessionEnded:
+    return SessionEnded("This session has ended. Open it again with PUT /sessions/{id}, or use another id.")
+
+
+def conflict() -> Conflict:
+    return Conflict("The session was opened again or emptied during this request. Try again.")
 
 
 def used(session: Session, now: int) -> Session:
@@ -113,7 +121,7 @@ def admitted(session: Session | None, charge: Charge) -> Session:
     if session is None:
         session = fresh(charge.key, charge.entry.timestamp)
     if alive(session).epoch != charge.epoch:
-        raise Conflict("The session was opened anew or emptied while this result was on its way. Try again.")
+        raise conflict()
     return session
 
 

@@ -22,7 +22,7 @@ def decode(kind: Kind, cursor: str) -> str:
         text = ""
     found, _, position = text.partition(":")
     if found != kind or not position:
-        raise _foreign()
+        raise foreign()
     return position
 
 
@@ -30,9 +30,9 @@ def decode_number(kind: Kind, cursor: str) -> int:
     """As `decode`, for a position that is a row number (63 bits)."""
     position = decode(kind, cursor)
     if not (position.isascii() and position.isdigit() and len(position) <= 18):
-        raise _foreign()
+        raise foreign()
     return int(position)
 
 
-def _foreign() -> InvalidField:
+def foreign() -> InvalidField:
     return InvalidField("cursor is not one of ours. Use next_cursor of the page before, or leave it out.")

@@ -57,6 +57,10 @@ class MemoryLedger:
         self._stored_at: dict[tuple[str, str], int] = {}
         self._seq = 0
 
+    def adopt(self, session: Session) -> None:
+        """Keeps a session of another ledger as it is."""
+        self._save(session)
+
     def _save(self, session: Session) -> Session:
         """Raises StoreFull, TooManySessions if the session is a new one and there is no room for it."""
         tenant, kept = session.key.tenant, self._sessions.get(session.key)

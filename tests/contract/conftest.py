@@ -10,33 +10,31 @@ from samples import ENTRY_RETENTION, RETENTION, FakeClock, OpenBounded, OpenLedg
 
 from domain.ports import Ledger, LedgerBounds, ResultStore
 from domain.results import Durability
-from storage import open_ledger, open_store
+from storage import open_ledger, open_spooled_ledger, open_spooled_store, open_store
 from storage.accounts import UNBOUNDED
-from storage.fallback_ledger import FallbackLedger
-from storage.fallback_store import FallbackStore
-from storage.outage import Outage
+from storage.spool.outage import Outage
 
-# Before a space: what stands first, in front of a spool.
-STORES = {
+# After a space: the spool's folder.
+STORES: dict[str, str] = {
     "memory": "memory:",
     "disk": "disk://{path}/store",
     "redis": "{redis}",
     "cluster": "{cluster}",
-    "fallback": "{redis} disk://{path}/spool",
+    "spool": "{redis} {path}/spool",
 }
 DURABILITY = {
     "memory": Durability.MEMORY,
     "disk": Durability.DISK,
     "redis": Durability.AOF,
     "cluster": Durability.AOF,
-    "fallback": Durability.AOF,
+    "spool": Durability.AOF,
 }
 LEDGERS = {
     "memory": "memory:",
     "sqlite": "sqlite://{path}/ledger/ledger.db",
     "redis": "{redis}",
     "cluster": "{cluster}",
-    "fallback": "{redis} sqlite://{path}/spool/ledger.db",
+    "spool": "{redis} {path}/spool",
 }
 
 
@@ -96,7 +94,7 @@ async def open_lasting_store(
         yield open_it
 
 
-@pytest.fixture(params=[LEDGERS["memory"], LEDGERS["sqlite"]], ids=["memory", "sqlite"])
+@pytest.fixture(params=LEDGERS.values(), ids=LEDGERS)
 async def open_bounded_ledger(
     request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock
 ) -> AsyncIterator[OpenBounded]:
@@ -105,20 +103,11 @@ async def open_bounded_ledger(
     async with AsyncExitStack() as stack:
 
         async def open_it(**bounds: int) -> Ledger:
-            ledger = await _open_one_ledger(url, clock, LedgerBounds(**bounds))
+            ledger = await _open_ledger(url, clock, LedgerBounds(**bounds))
             stack.push_async_callback(ledger.close)
             return ledger
 
         yield open_it
-
-
-@pytest.fixture(params=[LEDGERS["memory"], LEDGERS["sqlite"]], ids=["memory", "sqlite"])
-async def local_ledger(
-    request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock
-) -> AsyncIterator[Ledger]:
-    ledger = await _open_one_ledger(_url(request, tmp_path), clock)
-    yield ledger
-    await ledger.close()
 
 
 @pytest.fixture(params=LEDGERS.values(), ids=LEDGERS)
@@ -144,23 +133,21 @@ async def open_lasting_ledger(
 
 
 async def _open_store(url: str, clock: FakeClock, max_bytes: int) -> ResultStore:
-    first, *spools = [
-        await open_store(one, clock=clock, retention_seconds=RETENTION, max_bytes=max_bytes)
-        for one in url.split()
-    ]
-    return FallbackStore(first, *spools, Outage()) if spools else first
+    url, _, spool = url.partition(" ")
+    options = {"clock": clock, "retention_seconds": RETENTION, "max_bytes": max_bytes}
+    store = await open_store(url, **options)
+    return await open_spooled_store(store, Path(spool), Outage(), **options) if spool else store
 
 
-async def _open_ledger(url: str, clock: FakeClock) -> Ledger:
-    first, *spools = [await _open_one_ledger(one, clock) for one in url.split()]
-    return FallbackLedger(first, *spools, Outage()) if spools else first
-
-
-async def _open_one_ledger(url: str, clock: FakeClock, bounds: LedgerBounds = UNBOUNDED) -> Ledger:
-    return await open_ledger(
-        url,
-        clock=clock,
-        session_retention_seconds=RETENTION,
-        entry_retention_seconds=ENTRY_RETENTION,
-        bounds=bounds,
-    )
+async def _open_ledger(url: str, clock: FakeClock, bounds: LedgerBounds = UNBOUNDED) -> Ledger:
+    url, _, spool = url.partition(" ")
+    options = {
+        "clock": clock,
+        "session_retention_seconds": RETENTION,
+        "entry_retention_seconds": ENTRY_RETENTION,
+    }
+    ledger = await open_ledger(url, bounds=bounds, **options)
+    if not spool:
+        return ledger
+    Path(spool).mkdir(exist_ok=True)
+    return await open_spooled_ledger(ledger, Path(spool), Outage(), **options)

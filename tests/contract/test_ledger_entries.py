@@ -142,16 +142,16 @@ async def test_a_summary_nets_the_savings_of_each_group(
     assert [(row.group, row.entries, row.tokens_saved) for row in rows] == groups
 
 
-async def test_a_summary_groups_by_strategy_and_tool_kind(local_ledger: Ledger) -> None:
+async def test_a_summary_groups_by_strategy_and_tool_kind(ledger: Ledger) -> None:
     for one in (
         entry(tokens_saved=5, tool_kind="mcp"),
         entry(tokens_saved=4, tool_kind="mcp"),
         entry(type=EntryType.EXTRACT, tokens_saved=-2, strategy="truncate"),
     ):
-        await local_ledger.append(one)
+        await ledger.append(one)
     found = {
         group_by: [
-            (row.group, row.tokens_saved) for row in await local_ledger.summary(EntryFilter(TENANT), group_by)
+            (row.group, row.tokens_saved) for row in await ledger.summary(EntryFilter(TENANT), group_by)
         ]
         for group_by in (GroupBy.STRATEGY, GroupBy.TOOL_KIND)
     }

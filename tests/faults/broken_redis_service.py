@@ -7,10 +7,11 @@ from types import TracebackType
 from app.cli import main
 from domain.ports import Charge, Receipt
 from domain.results import StoredResult
-from storage import RedisLedger, redis_store
-from storage.redis_draft import RedisDraft
+from storage.redis import store
+from storage.redis.ledger import RedisLedger
+from storage.redis.store import RedisDraft
 
-PAUSE_SECONDS = 0.3
+PAUSE_SECONDS = 5.0
 
 
 class EarlyDraft(RedisDraft):
@@ -37,11 +38,12 @@ async def look_first(ledger: RedisLedger, charge: Charge) -> Receipt | None:
     session = await ledger.session(charge.key)
     if session is not None and not session.budget(charge.fallback, charge.required).fits(charge.tokens):
         return None
+    await asyncio.sleep(0.05)
     return await ledger.settle(charge)
 
 
 FAULTS = {
-    "early": (redis_store, "RedisDraft", EarlyDraft),
+    "early": (store, "RedisDraft", EarlyDraft),
     "look-first": (RedisLedger, "reserve", look_first),
 }
 

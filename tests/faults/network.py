@@ -16,7 +16,7 @@ DRIP_SECONDS = 0.05
 DELAY_SECONDS = 0.6
 ELSEWHERE = b""
 
-_RUN = re.compile(rb"/(run-[a-z0-9-]+)}")
+_RUN = re.compile(rb":(run-[a-z0-9-]+)")
 
 
 class Network:

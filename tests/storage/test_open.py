@@ -1,5 +1,8 @@
 """Backends are chosen by URL."""
 
+import subprocess
+import sys
+
 import pytest
 
 from domain.errors import ConfigError
@@ -21,3 +24,8 @@ async def test_an_unknown_scheme_is_refused_with_a_list_of_the_known(url: str) -
 async def test_a_path_must_be_absolute(url: str) -> None:
     with pytest.raises(ConfigError, match="absolute path"):
         await open_store(url, clock=lambda: 0, retention_seconds=1, max_bytes=0)
+
+
+def test_a_service_on_disk_and_sqlite_does_not_import_redis_py() -> None:
+    code = "import sys, app.main; sys.exit('redis' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

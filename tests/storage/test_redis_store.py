@@ -11,19 +11,17 @@ from typing import Any
 
 import pytest
 from redis_proxy import Proxy
-from redis_server import RedisCluster, RedisServer
+from redis_server import RedisServer
 from samples import KEY, RETENTION, START, TENANT, FakeClock, handle, joined, put, stored_result
 
 from domain.errors import ResultExpired, StorageError, StoreFull, StoreUnavailable
 from domain.handles import Handle, SessionKey
 from domain.results import StoredResult
-from storage import redis_client
-from storage.redis_client import command, open_redis
-from storage.redis_draft import RedisDraft
-from storage.redis_keys import SIZES_KEY, draft_key, result_keys
-from storage.redis_segments import SEGMENT
-from storage.redis_shelf import GRACE_MS
-from storage.redis_store import RedisStore
+from storage.redis import connection
+from storage.redis.connection import open_redis
+from storage.redis.keys import body_key, file_name, shard_of
+from storage.redis.segments import SEGMENT
+from storage.redis.store import GRACE_MS, RedisDraft, RedisStore
 
 pytestmark = pytest.mark.anyio
 Open = Callable[..., RedisStore]
@@ -79,7 +77,7 @@ async def wholly(store: RedisStore, where: Handle, body: bytes) -> bool:
 
 
 @pytest.mark.parametrize("size", [12_000, SEGMENT, 3_500_000])
-@pytest.mark.parametrize("marker", [b"EVALSHA", b"HSET", b"UNLINK"])
+@pytest.mark.parametrize("marker", [b"EVALSHA", b"UNLINK", b"PEXPIRE"])
 async def test_what_loses_its_reply_happens_once(
     replica: Open, redis_server: RedisServer, redis_url: str, size: int, marker: bytes
 ) -> None:
@@ -115,12 +113,15 @@ async def test_after_three_lost_replies_the_callers_retry_stores_once(
         await put(store, b"warm", START, where=handle("other"))
         await store.delete_session(SessionKey(TENANT, "other"), 1)
         proxy.lose(b"result", 3)
-        for _ in range(3):
-            try:
+        while proxy.lost < 3:
+            with suppress(StoreUnavailable):
                 await put(store, LARGE[:50_000], START, where=where)
-            except StoreUnavailable:
-                continue
-            break
+            await asyncio.sleep(0.05)
+        while True:
+            with suppress(StoreUnavailable):
+                await put(store, LARGE[:50_000], START, where=where)
+                break
+            await asyncio.sleep(0.05)
         assert await wholly(store, where, LARGE[:50_000])
         await store.close()
 
@@ -144,7 +145,7 @@ async def test_full_memory_leaves_nothing_half_visible_and_reading_goes_on(
         assert len(kept) > 1
         assert await store.holds([KEY]) == [len(kept)]
         assert await store.stored_bytes() == len(noise) * len(kept)
-        assert [key for key in keys(server) if "draft" in key] == []
+        assert len([key for key in keys(server) if ":body:" in key]) == len(kept)
         for size in (20_000, 1000, 10):
             kept += await filled(store, noise[:size], clock)
         total = await store.stored_bytes()
@@ -152,6 +153,7 @@ async def test_full_memory_leaves_nothing_half_visible_and_reading_goes_on(
         touched = await store.touch(kept[0])
         assert touched.expires_at == clock() + RETENTION * 1000
         assert await joined(store.read(kept[0])) == noise
+        server.ask("CONFIG", "SET", "maxmemory", "1mb")
         with pytest.raises(StoreFull):
             await store.check()
         clock.advance(1)
@@ -175,13 +177,9 @@ async def test_a_draft_that_nobody_publishes_expires(
 ) -> None:
     store = replica(redis_url, draft_seconds=0.3)
     await abandoned(store, LARGE)
-    assert len([key for key in keys(redis_server) if "draft" in key]) == 1
-    await eventually(lambda: not [key for key in keys(redis_server) if "draft" in key])
-    other = replica(redis_url)
-    assert await other.stored_bytes() == 3 * SEGMENT
-    clock.advance(1)
-    assert await other.sweep() == 0
-    assert await other.stored_bytes() == 0
+    assert len([key for key in keys(redis_server) if ":body:" in key]) == 1
+    await eventually(lambda: not [key for key in keys(redis_server) if ":body:" in key])
+    assert await replica(redis_url).stored_bytes() == 0
 
 
 async def test_a_draft_lives_for_as_long_as_it_is_written_to(
@@ -205,7 +203,7 @@ async def test_a_draft_that_has_expired_is_not_published(
     stored = stored_result(LARGE, clock())
     async with store.draft() as draft:
         await draft.write(LARGE)
-        await eventually(lambda: not [key for key in keys(redis_server) if "draft" in key])
+        await eventually(lambda: not [key for key in keys(redis_server) if ":body:" in key])
         with pytest.raises(StoreUnavailable):
             await draft.publish(stored)
     assert await store.find(TENANT, stored.handle) is None
@@ -220,7 +218,7 @@ async def test_a_small_body_costs_one_conversation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Once a second there is one more, to see whether it still syncs always.
-    monkeypatch.setattr(redis_client, "FACTS_SECONDS", 60.0)
+    monkeypatch.setattr(connection, "FACTS_SECONDS", 60.0)
     async with Proxy(redis_server.port) as proxy:
         store = replica(proxy.url)
         await put(store, TEXT[:100_000], clock())
@@ -230,7 +228,7 @@ async def test_a_small_body_costs_one_conversation(
             (lambda: store.touch(kept), 1),
             (lambda: joined(store.read(kept)), 1),
             (lambda: store.holds([KEY._replace(session_id=f"run-{n}") for n in range(100)]), 1),
-            (lambda: store.delete(TENANT, kept.handle), 2),
+            (lambda: store.delete(TENANT, kept.handle), 1),
         ]
         kept = await put(store, TEXT[:12_000], clock())
         await store.touch(kept)
@@ -243,15 +241,15 @@ async def test_a_small_body_costs_one_conversation(
 
 
 @pytest.mark.parametrize(
-    ("start", "end", "hmget", "evalsha"),
+    ("start", "end", "hget"),
     [
-        (0, 10, 1, 0),
-        (2 * SEGMENT + 5, 2 * SEGMENT + 9, 1, 0),
-        (SEGMENT - 1, SEGMENT + 1, 1, 1),
-        (SEGMENT, None, 1, 2),
-        (0, None, 1, 3),
-        (3_499_999, None, 1, 0),
-        (3_500_000, None, 1, 0),
+        (0, 10, 1),
+        (2 * SEGMENT + 5, 2 * SEGMENT + 9, 1),
+        (SEGMENT - 1, SEGMENT + 1, 2),
+        (SEGMENT, None, 3),
+        (0, None, 4),
+        (3_499_999, None, 1),
+        (3_500_000, None, 0),
     ],
 )
 async def test_a_range_fetches_only_the_segments_it_needs(
@@ -261,15 +259,14 @@ async def test_a_range_fetches_only_the_segments_it_needs(
     redis_url: str,
     start: int,
     end: int | None,
-    hmget: int,
-    evalsha: int,
+    hget: int,
 ) -> None:
     store = replica(redis_url)
     kept = await put(store, LARGE, clock())
     await joined(store.read(kept))
     redis_server.ask("CONFIG", "RESETSTAT")
     assert await joined(store.read(kept, start, end)) == LARGE[start:end]
-    assert (calls(redis_server, "hmget"), calls(redis_server, "evalsha")) == (hmget, evalsha)
+    assert (calls(redis_server, "hmget"), calls(redis_server, "hget")) == (1, hget)
 
 
 async def test_text_takes_a_third_of_its_size_in_memory_at_most(
@@ -309,13 +306,16 @@ async def test_everything_expires_by_itself_and_its_bytes_come_back(
 ) -> None:
     store = replica(redis_url, clock=lambda: time.time_ns() // 1_000_000, retention_seconds=0.4)
     kept = [await put(store, body, time.time_ns() // 1_000_000) for body in (b"small", LARGE)]
-    assert all(int(redis_server.ask("PTTL", key)[1:]) > 0 for key in keys(redis_server))
+    lasting = [key for key in keys(redis_server) if redis_server.ask("PTTL", key) == b":-1\r\n"]
+    assert {key.rpartition(":")[2] for key in lasting} == {"due", "held", "shards"}
     await asyncio.sleep(0.25)
     await store.touch(kept[1])
     await asyncio.sleep(0.25)
     assert await store.find(TENANT, kept[0].handle) is None
     assert await store.find(TENANT, kept[1].handle) is not None
-    await eventually(lambda: not [key for key in keys(redis_server) if "count" not in key])
+    await eventually(
+        lambda: not [key for key in keys(redis_server) if not key.endswith((":due", ":held", ":shards"))]
+    )
     assert await store.sweep() == 2
     assert await store.stored_bytes() == 0
     assert await store.holds([KEY]) == [0]
@@ -353,26 +353,6 @@ async def test_replicas_share_the_quota(replica: Open, clock: FakeClock, redis_u
     await put(one, LARGE[:2_000_000], clock())
 
 
-async def test_a_count_that_a_crash_left_is_forgotten_in_time(
-    replica: Open, clock: FakeClock, redis_url: str
-) -> None:
-    store, client = replica(redis_url), open_redis(redis_url)
-    kept = await put(store, b"12345", clock())
-    name = result_keys(TENANT, kept.handle).count_name
-    await client.pipeline(
-        store._count.counting(result_keys(TENANT, handle()).count_name, 1000, clock() + RETENTION * 1000),
-        store._count.forgetting([name]),
-    )
-    assert await store.stored_bytes() == 1000
-    clock.advance(RETENTION / 2)
-    await store.touch(kept)
-    assert await store.stored_bytes() == 1005
-    clock.advance(RETENTION / 2)
-    assert await store.sweep() == 1
-    assert await store.stored_bytes() == 5
-    await client.close()
-
-
 async def test_the_same_content_again_does_not_disturb_a_reader(
     replica: Open, clock: FakeClock, redis_url: str
 ) -> None:
@@ -404,8 +384,8 @@ async def test_what_is_deleted_is_soon_gone_from_redis(
     for body in (b"small", LARGE):
         kept = await put(store, body, clock())
         assert await store.delete(TENANT, kept.handle)
-    left = [key for key in keys(redis_server) if key != SIZES_KEY]
-    assert all(key.endswith(":deleted") for key in left)
+    left = [key for key in keys(redis_server) if not key.endswith((":held", ":shards"))]
+    assert all(":once:" in key or ":body:" in key for key in left)
     assert all(0 < int(redis_server.ask("PTTL", key)[1:]) <= GRACE_MS for key in left)
     with pytest.raises(ResultExpired):
         await joined(store.read(kept))
@@ -417,10 +397,13 @@ async def test_a_body_that_is_damaged_is_not_handed_out(
     store, client = replica(redis_url), open_redis(redis_url)
     for body in (TEXT[:5000], LARGE):
         kept = await put(store, body, clock())
-        where = result_keys(TENANT, kept.handle).result
-        segment = bytearray(await client.run(command("HGET", where, 0)))
+        where, field = shard_of(KEY).key("result", file_name(kept.handle)), "segment"
+        body = await client.command("HGET", where, "body")
+        if body:
+            where, field = body_key(body.decode()), "0"
+        segment = bytearray(await client.command("HGET", where, field))
         segment[len(segment) // 2] ^= 0xFF
-        await client.run(command("HSET", where, 0, bytes(segment)))
+        await client.command("HSET", where, field, bytes(segment))
         with pytest.raises(StorageError, match="damaged"):
             await joined(store.read(kept))
     await client.close()
@@ -462,11 +445,7 @@ async def test_while_redis_is_away_nothing_is_acknowledged_and_then_all_is_back(
                 await asyncio.sleep(0.02)
         assert time.monotonic() - begun < 5
         assert await store.holds([KEY]) == [1]
-        # What the draft had sent is still there, counted, until a sweep.
-        assert await store.stored_bytes() > len(LARGE)
-        await store.sweep()
         assert await store.stored_bytes() == len(LARGE)
-        assert not [key for key in keys(server) if "draft" in key]
 
 
 async def test_what_was_acknowledged_survives_a_killed_redis(
@@ -504,16 +483,3 @@ async def test_a_draft_says_how_durable_it_became(replica: Open, clock: FakeCloc
         assert await draft.publish(stored_result(b"body", clock())) == "aof"
     await store.check()
     assert store.warnings == ()
-
-
-async def test_in_a_cluster_a_draft_is_brought_to_its_session(
-    replica: Open, clock: FakeClock, redis_cluster: RedisCluster, redis_cluster_url: str
-) -> None:
-    store = replica(redis_cluster_url)
-    kept = [await put(store, LARGE, clock(), where=handle(f"run-{number}")) for number in range(6)]
-    for one in kept:
-        assert await joined(store.read(one)) == LARGE
-    left = [key for node in redis_cluster.nodes for key in keys(node)]
-    assert len(left) == 2 * 6 + 2
-    assert not [key for key in left if key.startswith(draft_key("").partition("{")[0])]
-    assert SIZES_KEY in left

@@ -1,0 +1,1 @@
+"""Bodies and ledger in Redis or Valkey, shared by any number of replicas."""

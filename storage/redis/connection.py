@@ -1,0 +1,328 @@
+"""Scripts and commands over redis-py, bounded in time. Driver errors become StorageError."""
+
+import asyncio
+import hashlib
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
+from functools import cache
+from importlib.resources import files
+from typing import Any, TypeVar
+
+from redis.asyncio import Redis, RedisCluster
+from redis.asyncio.cluster import ClusterNode
+from redis.asyncio.connection import ConnectionPool, SSLConnection
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoScriptError, ResponseError
+
+from domain.errors import StorageError, StoreBusy, StoreFull, StoreUnavailable
+from domain.results import Durability
+from storage.redis.errors import DRIVER_ERRORS, is_unreachable, translated
+from storage.redis.facts import Facts, facts_of, worst_of
+from storage.redis.keys import SHARDS_KEY, Shard, shard_named
+from storage.redis.url import RedisUrl, parse_redis_url
+
+T = TypeVar("T")
+Arg = str | bytes | int
+
+CONNECT_SECONDS = 1.0
+NODE_SECONDS = 1.0
+REQUEST_SECONDS = 1.9
+"""What one request waits for slow answers in all; the caller is answered within 2.5 s."""
+
+AOF_SECONDS = 0.9
+"""How long a stored result waits for the append-only file that is synced every second."""
+
+BUSY_SECONDS = 1.0
+"""How long an operation waits for a free connection."""
+
+AWAY_SECONDS = 1.0
+"""A server that did not answer is left alone for so long; then one caller tries it."""
+
+FACTS_SECONDS = 1.0
+"""How long `appendfsync always` is believed: it may be set otherwise."""
+
+_QUICK_SECONDS = 0.2
+_LEAST_SECONDS = 0.5
+_FRESH_SECONDS = 5.0
+_PROBE_MS = 10_000
+
+
+def open_redis(url: str) -> "RedisConnection":
+    """Connects with the first use. Raises ConfigError for a URL that cannot be used."""
+    return RedisConnection(parse_redis_url(url))
+
+
+class _Patience:
+    """What one request has waited for slow answers. Answers within _QUICK_SECONDS count nothing."""
+
+    __slots__ = ("_at", "_spent")
+
+    def __init__(self) -> None:
+        self._spent, self._at = 0.0, float("-inf")
+
+    def left(self, now: float) -> float:
+        """Seconds. Raises StoreUnavailable when there are none."""
+        if now > self._at + _FRESH_SECONDS:
+            self._spent = 0.0
+        if self._spent >= REQUEST_SECONDS - _LEAST_SECONDS:
+            raise StoreUnavailable("Redis answers too slowly. Try again in a moment.")
+        return REQUEST_SECONDS - self._spent
+
+    def waited(self, begun: float, now: float) -> None:
+        if now - begun > _QUICK_SECONDS:
+            # Operations that waited at the same time count once.
+            self._spent += now - max(begun, self._at)
+            self._at = now
+
+
+_patience: ContextVar[_Patience] = ContextVar("redis_patience")
+
+
+def renew_patience() -> None:
+    """The running task, and those that it starts from here on, wait as a new request does."""
+    _patience.set(_Patience())
+
+
+class RedisConnection:
+    """One server, a primary behind sentinels, or a cluster. A change is a script that may run twice: it runs
+    again where its reply was lost. Every method raises StoreUnavailable, StoreFull or StorageError."""
+
+    def __init__(self, url: RedisUrl) -> None:
+        self._client: Redis | RedisCluster = _client(url)
+        self._connections = asyncio.Semaphore(url.max_connections)
+        self._allows_eviction = url.allow_eviction
+        self._waits_aof = url.wait_aof
+        self._facts: Facts | None = None
+        self._learned_at = float("-inf")
+        self._is_away = False
+        self._try_at = 0.0
+        self._registered: set[str] = set()
+        self.warnings: tuple[str, ...] = ()
+        """What an operator should know, as of the last `check`."""
+
+    @property
+    def is_cluster(self) -> bool:
+        return isinstance(self._client, RedisCluster)
+
+    async def command(self, *command: Arg) -> Any:
+        """A command that reads, or that is harmless to repeat."""
+        return await self._bounded(lambda: self._client.execute_command(*command))
+
+    async def commands(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
+        """As `command`, all at once, in any order."""
+        if not commands:
+            return []
+        if not self.is_cluster:
+            return await self._bounded(lambda: self._piped(commands))
+        patience_of_caller()
+        return list(await asyncio.gather(*[self.command(*one) for one in commands]))
+
+    async def script(self, name: str, keys: Sequence[str], args: Sequence[Arg] = ()) -> Any:
+        """Runs `lua/<name>.lua`. All keys have the same hash tag."""
+        return await self._bounded(lambda: self._run(name, keys, args))
+
+    async def durable(self, name: str, keys: Sequence[str], args: Sequence[Arg]) -> tuple[Any, Durability]:
+        """As `script`, and waits until the server that ran it has it on its disk, where it can say so."""
+        facts = self._facts or await self._learn()
+        if facts.can_wait:
+            return await self._bounded(lambda: self._waited(name, keys, args), AOF_SECONDS)
+        reply = await self.script(name, keys, args)
+        return reply, await self._unwaited(facts)
+
+    async def register(self, shard: Shard) -> None:
+        """Before the first write to it: a sweep by any replica finds it."""
+        if shard.name not in self._registered:
+            self._registered.add(shard.name)
+            try:
+                await self.command("SADD", SHARDS_KEY, shard.name)
+            except BaseException:
+                self._registered.discard(shard.name)
+                raise
+
+    async def shards(self) -> list[Shard]:
+        """Every shard that was ever written to."""
+        if self._registered:
+            # Again: the server may have lost its data. A full one has not.
+            with suppress(StoreFull):
+                await self.command("SADD", SHARDS_KEY, *self._registered)
+        return [shard_named(name) for name in sorted(await self.command("SMEMBERS", SHARDS_KEY))]
+
+    async def check(self) -> None:
+        """Raises StorageError when a write would not be kept now, or might be evicted later."""
+        key, value = f"spillgate:{{probe:{secrets.token_hex(8)}}}", secrets.token_hex(8)
+        names = [f"{key}:{kind}" for kind in ("string", "hash", "zset", "stream", "set")]
+        if await self.script("probe", names, (value, _PROBE_MS)) != value.encode():
+            raise StoreUnavailable("Redis does not answer with what it was given. Try again.")
+        facts = await self._learn()
+        if facts.may_evict and not self._allows_eviction:
+            raise StoreUnavailable(f"{facts.eviction} Set maxmemory-policy noeviction.")
+        self.warnings = facts.warnings
+
+    async def close(self) -> None:
+        await self._client.aclose()
+        pool = getattr(self._client, "connection_pool", None)
+        if isinstance(pool, SentinelConnectionPool):
+            await pool.sentinel_manager.aclose()
+
+    async def _learn(self) -> Facts:
+        self._facts = await self._bounded(self._asked)
+        self._learned_at = time.monotonic()
+        return self._facts
+
+    async def _unwaited(self, facts: Facts) -> Durability:
+        if facts.syncs_always and time.monotonic() > self._learned_at + FACTS_SECONDS:
+            try:
+                facts = await self._learn()
+            except StorageError:
+                return Durability.MEMORY
+        return Durability.AOF if facts.syncs_always else Durability.MEMORY
+
+    async def _asked(self) -> Facts:
+        """Of every server that takes writes. What an ACL forbids to ask stays unknown."""
+        found = []
+        options: list[dict[str, Any]] = [{}]
+        if isinstance(self._client, RedisCluster):
+            await self._client.initialize()
+            options = [{"target_nodes": node} for node in self._client.get_primaries()]
+        for option in options:
+            info, fsync = {}, None
+            with suppress(ResponseError):
+                info = await self._client.execute_command("INFO", **option)
+            with suppress(ResponseError):
+                fsync = (await self._client.execute_command("CONFIG", "GET", "appendfsync", **option))[
+                    1
+                ].decode()
+            found.append(facts_of(info, fsync, self._waits_aof))
+        return worst_of(found)
+
+    async def _bounded(self, act: Callable[[], Awaitable[T]], more: float = 0.0) -> T:
+        """`more` are seconds on top of those that one command has."""
+        begun, patience = time.monotonic(), patience_of_caller()
+        seconds = patience.left(begun)
+        if self._is_away:
+            if begun < self._try_at:
+                raise StoreUnavailable("Redis did not answer just now. Try again in a moment.")
+            # Until the outcome of this try is known, the others are refused.
+            self._try_at = begun + AWAY_SECONDS
+        try:
+            async with asyncio.timeout(seconds + more), self._connection(min(BUSY_SECONDS, seconds / 2)):
+                # A cluster learns its slots first: redis-py closes connections that others use while it does.
+                if isinstance(self._client, RedisCluster):
+                    await self._client.initialize()
+                try:
+                    done = await act()
+                except RuntimeError:
+                    # uvloop, of a connection that the other side has closed. redis-py does not try again.
+                    done = await act()
+        except DRIVER_ERRORS as error:
+            if is_unreachable(error):
+                self._is_away, self._try_at = True, time.monotonic() + AWAY_SECONDS
+            raise translated(error) from error
+        finally:
+            patience.waited(begun, time.monotonic())
+        self._is_away = False
+        return done
+
+    @asynccontextmanager
+    async def _connection(self, seconds: float) -> AsyncIterator[None]:
+        """One of the connections that may be in use. Raises StoreBusy when none gets free soon."""
+        if self._connections.locked():
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._connections.acquire()
+            except TimeoutError:
+                raise StoreBusy("Every connection to Redis is busy. Try again.") from None
+        else:
+            await self._connections.acquire()
+        try:
+            yield
+        finally:
+            self._connections.release()
+
+    async def _piped(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
+        """One round trip."""
+        pipe: Any = self._client.pipeline(transaction=False)
+        for command in commands:
+            pipe.execute_command(*command)
+        return list(await pipe.execute())
+
+    async def _run(self, name: str, keys: Sequence[str], args: Sequence[Arg]) -> Any:
+        source, sha = _script(name)
+        try:
+            return await self._client.execute_command("EVALSHA", sha, len(keys), *keys, *args)
+        except NoScriptError:
+            return await self._client.execute_command("EVAL", source, len(keys), *keys, *args)
+
+    async def _waited(self, name: str, keys: Sequence[str], args: Sequence[Arg]) -> tuple[Any, Durability]:
+        """WAITAOF speaks of the connection that it comes on."""
+        source, sha = _script(name)
+        reply, waited = await self._then_wait("EVALSHA", sha, len(keys), *keys, *args)
+        if isinstance(reply, NoScriptError):
+            reply, waited = await self._then_wait("EVAL", source, len(keys), *keys, *args)
+        if isinstance(reply, Exception):
+            raise reply
+        is_on_disk = isinstance(waited, list) and waited[0] >= 1
+        return reply, Durability.AOF if is_on_disk else Durability.MEMORY
+
+    async def _then_wait(self, *command: Arg) -> list[Any]:
+        """Its reply and that of WAITAOF; an error stands in the place of a reply."""
+        options: dict[str, Any] = {}
+        if isinstance(self._client, RedisCluster):
+            await self._client.initialize()
+            options = {"target_nodes": self._client.get_node_from_key(str(command[3]))}
+        client: Any = self._client
+        pipe = client.pipeline(transaction=None if options else False)
+        pipe.execute_command(*command, **options)
+        pipe.execute_command("WAITAOF", 1, 0, int(AOF_SECONDS * 1000), **options)
+        return list(await pipe.execute(raise_on_error=False))
+
+
+def patience_of_caller() -> _Patience:
+    """That of the running task and of the tasks that it starts from here on."""
+    found = _patience.get(None)
+    if found is None:
+        renew_patience()
+        found = _patience.get()
+    return found
+
+
+@cache
+def _script(name: str) -> tuple[str, str]:
+    """Its source and SHA-1."""
+    source = files("storage.redis").joinpath("lua", f"{name}.lua").read_text(encoding="utf-8")
+    return source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+
+
+def _client(url: RedisUrl) -> Redis | RedisCluster:
+    """RESP2 and no driver info: a new connection sends AUTH and SELECT at most. What timed out is not tried
+    again."""
+    options: dict[str, Any] = {
+        **url.credentials,
+        "socket_connect_timeout": CONNECT_SECONDS,
+        # Of a command, the bound is that of its request: redis-py's would cost each read a timer.
+        "socket_timeout": None,
+        "retry": Retry(NoBackoff(), 1, (RedisConnectionError,)),
+        "protocol": 2,
+        "driver_info": None,
+        "max_connections": url.max_connections,
+    }
+    secured = {} if url.tls is None else {"ssl": True, **url.tls}
+    if url.kind == "cluster":
+        nodes = [ClusterNode(host, port) for host, port in url.hosts]
+        # A silent node, asked for the cluster's slots: on to the next.
+        return RedisCluster(startup_nodes=nodes, **secured, **{**options, "socket_timeout": NODE_SECONDS})
+    if url.kind == "sentinel":
+        asking = {**options, "username": None, "password": None, **url.sentinel_credentials, **secured}
+        asking["socket_timeout"] = CONNECT_SECONDS
+        sentinel = Sentinel(url.hosts, sentinel_kwargs=asking)  # type: ignore[no-untyped-call]
+        primary: Redis = sentinel.master_for(url.service, db=url.db, **secured, **options)
+        return primary
+    host, port = url.hosts[0]
+    connecting = {} if url.tls is None else {"connection_class": SSLConnection, **url.tls}
+    return Redis.from_pool(ConnectionPool(host=host, port=port, db=url.db, **connecting, **options))

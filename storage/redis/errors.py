@@ -1,0 +1,78 @@
+"""Driver errors of redis-py as StorageError."""
+
+import re
+
+from redis.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
+    ClusterError,
+    InvalidResponse,
+    NoPermissionError,
+    RedisClusterException,
+    RedisError,
+)
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeout
+
+from domain.errors import StorageError, StoreFull, StoreUnavailable
+
+DRIVER_ERRORS = (RedisError, RedisClusterException, OSError, RuntimeError)
+"""What redis-py raises. TimeoutError of asyncio is an OSError; uvloop raises RuntimeError for a closed
+connection."""
+
+_ON_THE_WAY = (
+    OSError,
+    RuntimeError,
+    RedisConnectionError,
+    RedisClusterException,
+    ClusterError,
+    InvalidResponse,
+)
+# A script's error names the code of the command that failed: first (Redis 7), or after a dash (before).
+_CODE = re.compile(r"(?:^|-)([A-Z]{3,})\b")
+# Redis 7.0 and earlier, and 7.2 and later, of a command that the user may not run in a script.
+_DENIED_IN_SCRIPT = ("The user executing the script can't", "ACL failure in script")
+_FOR_NOW = {
+    "READONLY": "it is a read-only replica",
+    "LOADING": "it is loading its data",
+    "MASTERDOWN": "it has lost its primary",
+    "NOREPLICAS": "it has too few replicas",
+    "CLUSTERDOWN": "its cluster is down",
+    "TRYAGAIN": "its cluster is moving keys",
+    "BUSY": "it is busy with a script",
+    "MISCONF": "it cannot write to its own disk",
+    "MOVED": "its cluster has changed",
+    "ASK": "its cluster is moving keys",
+}
+
+
+_UNREACHABLE = (OSError, RuntimeError, RedisConnectionError, RedisTimeout, RedisClusterException)
+
+
+def is_unreachable(error: BaseException) -> bool:
+    """True where no server answered, so that the next operation would wait in vain, too."""
+    return isinstance(error, _UNREACHABLE) and not isinstance(error, AuthenticationError | AuthorizationError)
+
+
+def translated(error: BaseException) -> StorageError:
+    """`error` is one of DRIVER_ERRORS. Never carries its text: that may hold keys and addresses."""
+    denied = any(words in str(error) for words in _DENIED_IN_SCRIPT)
+    if denied or isinstance(error, AuthenticationError | AuthorizationError | NoPermissionError):
+        return StoreUnavailable(
+            "Redis rejected the user or password of its URL, or that user may not run a command. Check the "
+            "URL and the ACL."
+        )
+    if isinstance(error, RedisTimeout | TimeoutError):
+        return StoreUnavailable("Redis did not answer in time; nothing is certain to be kept. Try again.")
+    codes = {error.status_code, *_CODE.findall(str(error))} if isinstance(error, RedisError) else set()
+    if "OOM" in codes:
+        return StoreFull(
+            "Redis holds all that its maxmemory allows. Delete results or end sessions that are done with, "
+            "or raise maxmemory, and try again."
+        )
+    for code, reason in _FOR_NOW.items():
+        if code in codes:
+            return StoreUnavailable(f"Redis cannot do it now: {reason}. Try again.")
+    if isinstance(error, _ON_THE_WAY):
+        return StoreUnavailable("Redis cannot be reached. Try again.")
+    return StorageError("Redis refused a command. It has to be Redis or Valkey, 6.2 or newer.")

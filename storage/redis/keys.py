@@ -1,0 +1,78 @@
+"""The names of Redis keys. What stands between braces decides the slot of a cluster.
+
+Everything of one session is in the slot of its shard, `{tenant:shard}`. A tenant has SHARDS of them, so that
+it spreads over a cluster. A body of more than one segment has a slot of its own. Times are Unix ms.
+
+spillgate:shards            set     the `tenant:shard` that were ever written to
+spillgate:body:{<random>}   hash    zstd segments of a body by number; expires
+
+Of each shard, after `spillgate:{tenant:shard}:`
+
+once:<id>            string   the reply to a change, for a client that sends it twice; expires
+result:<handle>      hash     what is known of a result, and its body or its body's key; expires
+results:<session>    zset     file ids of a session by their last use; expires
+due                  zset     `handle size body` of all results by their expiry
+held                 string   bytes of all results
+session:<session>    hash     `s` session, `f` bytes of findings, a receipt for each `epoch:call`; expires
+findings:<session>   hash     texts by `epoch:name`; expires
+live · ended         zset     sessions by name · by the time of their end
+sizes                hash     bytes that each session counts for
+state                hash     `ms`, `n` of the newest entry; `wait`, how much later than its time the id of an
+                              entry may be; `session_bytes`, `entry_bytes`; `trimmed`, the time of the newest
+                              entry that may be forgotten
+entries              stream   accounting entries; expires
+handles              zset     handles by when they were last stored; expires
+days                 zset     days that have sums; expires
+day:<day>            hash     sums of a day's entries by group; expires
+"""
+
+import zlib
+from dataclasses import dataclass
+from functools import lru_cache
+
+from domain.errors import InvalidField
+from domain.handles import Handle, SessionKey, is_name
+
+SHARDS = 16
+SHARDS_KEY = "spillgate:shards"
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A part of one tenant's sessions. All of its keys are in one slot."""
+
+    tenant: str
+    number: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.tenant}:{self.number}"
+
+    def key(self, *parts: object) -> str:
+        return f"spillgate:{{{self.tenant}:{self.number}}}:{':'.join(map(str, parts))}"
+
+
+@lru_cache(4096)
+def shard_of(key: SessionKey) -> Shard:
+    """Raises InvalidField for names that are not safe in a key."""
+    if not (is_name(key.tenant) and is_name(key.session_id)):
+        raise InvalidField("The tenant or session is not safe in a key. Use names that Spillgate gave out.")
+    return Shard(key.tenant, zlib.crc32(key.session_id.encode()) % SHARDS)
+
+
+def shards_of(tenant: str) -> list[Shard]:
+    """Empty for a tenant whose name is not safe in a key."""
+    return [Shard(tenant, number) for number in range(SHARDS)] if is_name(tenant) else []
+
+
+def shard_named(name: bytes) -> Shard:
+    tenant, _, number = name.decode().rpartition(":")
+    return Shard(tenant, int(number))
+
+
+def file_name(handle: Handle) -> str:
+    return f"{handle.session_id}/{handle.file_id}"
+
+
+def body_key(body: str) -> str:
+    return f"spillgate:body:{{{body}}}"

@@ -1,0 +1,330 @@
+"""Sessions and accounting in Redis: each step of a session, with its entry, is one script in its shard."""
+
+import heapq
+import itertools
+import re
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from domain.accounting import AccountingEntry, EntryFilter, EntryPage, EntryType, GroupBy, SummaryRow
+from domain.budget import REMEMBERED_REPORTS, Reported, ReportWarning, Session, SessionChange, Window
+from domain.errors import Conflict, IdempotencyKeyReused, InvalidField, SessionEnded
+from domain.handles import DEFAULT_SESSION, Handle, SessionKey
+from domain.ports import Charge, Clock, Entered, LedgerBounds, LedgerUsage, Receipt, SessionPage
+from domain.results import UsageReport
+from storage import accounts, cursors
+from storage.redis.connection import RedisConnection
+from storage.redis.entries import RedisEntries
+from storage.redis.keys import Shard, shard_of, shards_of
+from storage.redis.rows import (
+    DAY_MS,
+    check_counts,
+    decode_kept,
+    group_of,
+    pack,
+    pack_entry,
+    pack_kept,
+    session_of,
+    sums_of,
+)
+
+ONCE_MS = 60_000
+"""How long the reply to a change is kept for a client that lost it; redis-py asks again at once."""
+
+_BATCH = 200
+_FRESH_SECONDS = 1.0
+_START = "0-0"
+_PLACES = re.compile(r"(?:\d{1,2}\.\d{1,15}-\d{1,15})(?:,\d{1,2}\.\d{1,15}-\d{1,15})*")
+_CHANGED = ("context_window", "buffer_tokens", "max_output_tokens", "model", "policy")
+
+
+class RedisLedger:
+    """The bounds of a tenant hold as of the last second where other replicas write too."""
+
+    def __init__(
+        self,
+        connection: RedisConnection,
+        *,
+        clock: Clock,
+        session_retention_seconds: float,
+        entry_retention_seconds: float,
+        bounds: LedgerBounds = accounts.UNBOUNDED,
+    ) -> None:
+        self._redis = connection
+        self._entries = RedisEntries(connection)
+        self._clock = clock
+        self._session_ms = int(session_retention_seconds * 1000)
+        self._entry_ms = int(entry_retention_seconds * 1000)
+        self._bounds = bounds
+        self._rooms: dict[str, _Room] = {}
+        self._prefix = secrets.token_hex(8)
+        self._count = itertools.count(1)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return self._redis.warnings
+
+    async def enter(
+        self,
+        key: SessionKey,
+        call_id: str | None,
+        report: UsageReport | None,
+        fallback: Window,
+        required: bool,
+    ) -> Entered:
+        asked = {"call": call_id, **_reported(report)}
+        word, packed, *extra = await self._step("enter", key, asked)
+        session = session_of(key, packed)
+        if word == b"again":
+            first = decode_kept(extra[0])
+            budget = session.budget(fallback, required)
+            receipt = Receipt(first.entry, budget, first.fingerprint, first.text, replayed=True)
+            return accounts.reentered(session, receipt, report)
+        return Entered(session, warning=_warning(extra))
+
+    async def reserve(self, charge: Charge) -> Receipt | None:
+        return await self._charge(charge, forced=False)
+
+    async def settle(self, charge: Charge) -> Receipt:
+        receipt = await self._charge(charge, forced=True)
+        assert receipt is not None
+        return receipt
+
+    async def replay(self, line: Charge | AccountingEntry) -> None:
+        """Enters what a spool took while Redis was away: once, and past every bound. Where the life of its
+        session is over, the entry alone."""
+        if isinstance(line, Charge):
+            try:
+                await self._charge(line, forced=True, is_replay=True)
+                return
+            except (Conflict, SessionEnded, IdempotencyKeyReused):
+                line = line.entry
+        await self._append(line, is_replay=True)
+
+    async def _charge(self, charge: Charge, *, forced: bool, is_replay: bool = False) -> Receipt | None:
+        window = charge.fallback
+        check_counts(charge.tokens, window.context_window, window.buffer_tokens, window.max_output_tokens)
+        asked = {
+            "epoch": charge.epoch,
+            "tokens": charge.tokens,
+            "forced": forced,
+            "required": charge.required,
+            "context_window": window.context_window,
+            "buffer_tokens": window.buffer_tokens,
+            "max_output_tokens": window.max_output_tokens,
+            "call": charge.call_id,
+            "text_bytes": accounts.text_bytes(charge.text),
+        }
+        kept = pack_kept(charge.entry, charge.fingerprint, charge.text) if charge.call_id is not None else b""
+        if is_replay:
+            asked["in_doubt"] = True
+        word, *packed = await self._step("charge", charge.key, asked, charge.entry, kept)
+        if word == b"refused":
+            return None
+        session = session_of(charge.key, packed[0])
+        if word == b"again":
+            first = decode_kept(packed[1])
+            return accounts.replayed(session, charge, first.entry, first.fingerprint, first.text)
+        budget = session.budget(charge.fallback, charge.required)
+        return Receipt(charge.entry, budget, charge.fingerprint, charge.text)
+
+    async def append(self, entry: AccountingEntry) -> None:
+        await self._append(entry)
+
+    async def _append(self, entry: AccountingEntry, *, is_replay: bool = False) -> None:
+        asked = {"in_doubt": True} if is_replay else {}
+        await self._step("append", SessionKey(entry.tenant, entry.session_id), asked, entry)
+
+    async def session(self, key: SessionKey) -> Session | None:
+        packed = await self._redis.command("HGET", shard_of(key).key("session", key.session_id), "s")
+        return None if packed is None else session_of(key, packed)
+
+    async def put_session(self, key: SessionKey, change: SessionChange) -> Session:
+        check_counts(change.context_window, change.buffer_tokens, change.max_output_tokens)
+        given = {name: getattr(change, name) for name in _CHANGED if name in change.given}
+        asked = {
+            "set": {name: value for name, value in given.items() if value is not None},
+            "clear": [name for name, value in given.items() if value is None],
+        }
+        _, packed, *_ = await self._step("put", key, asked)
+        return session_of(key, packed)
+
+    async def report(self, key: SessionKey, report: UsageReport) -> Reported:
+        _, packed, *extra = await self._step("report", key, _reported(report))
+        return Reported(session_of(key, packed), _warning(extra))
+
+    async def end(self, key: SessionKey) -> Session | None:
+        asked = {"never_ends": key.session_id == DEFAULT_SESSION}
+        _, packed, *_ = await self._step("finish", key, asked)
+        return session_of(key, packed) if packed else None
+
+    async def sessions(self, tenant: str, limit: int, cursor: str | None) -> SessionPage:
+        after = "" if cursor is None else cursors.decode("sessions", cursor)
+        shards, found = shards_of(tenant), list[Session]()
+        while len(found) <= limit:
+            span = (f"({after}" if after else "-", "+", "LIMIT", 0, limit + 1)
+            lists = await self._redis.commands(
+                [("ZRANGEBYLEX", shard.key("live"), *span) for shard in shards]
+            )
+            names = list(itertools.islice(heapq.merge(*lists), limit + 1))
+            keys = [SessionKey(tenant, name.decode()) for name in names]
+            asked = [("HGET", shard_of(key).key("session", key.session_id), "s") for key in keys]
+            for key, packed in zip(keys, await self._redis.commands(asked), strict=True):
+                # Redis may have forgotten it, before a sweep took it off the list.
+                if packed is not None:
+                    found.append(session_of(key, packed))
+            if len(names) <= limit:
+                break
+            after = keys[-1].session_id
+        page, more = found[:limit], len(found) > limit
+        return SessionPage(page, cursors.encode("sessions", page[-1].key.session_id) if more else None)
+
+    async def entries(self, wanted: EntryFilter, limit: int, cursor: str | None) -> EntryPage:
+        return await self._entries.page(wanted, limit, cursor)
+
+    async def summary(self, wanted: EntryFilter, group_by: GroupBy) -> list[SummaryRow]:
+        return await self._entries.summary(wanted, group_by)
+
+    async def stored_at(self, tenant: str, handle: Handle) -> int | None:
+        shard = shard_of(SessionKey(tenant, handle.session_id))
+        at = await self._redis.command("ZSCORE", shard.key("handles"), str(handle))
+        return None if at is None else int(float(at))
+
+    async def finding(self, key: SessionKey, epoch: int, name: str) -> str | None:
+        where = shard_of(key).key("findings", key.session_id)
+        text = await self._redis.command("HGET", where, _text(f"{epoch}:{name}"))
+        return None if text is None else str(text, "utf-8")
+
+    async def keep_finding(self, key: SessionKey, epoch: int, name: str, text: str) -> None:
+        asked = {"epoch": epoch, "field": f"{epoch}:{name}"}
+        await self._step("keep", key, asked, None, _text(text))
+
+    async def sweep(self) -> list[SessionKey]:
+        now, ended = self._clock(), list[SessionKey]()
+        idle, oldest = now - self._session_ms, now - self._entry_ms
+        for shard in await self._redis.shards():
+            keys = [shard.key(name) for name in ("state", "entries", "handles", "days")]
+            while await self._redis.script("trim", keys, (shard.key("day", ""), oldest, _BATCH)):
+                pass
+            keys = [shard.key(name) for name in ("live", "ended", "sizes", "state")]
+            prefixes, after = (shard.key("session", ""), shard.key("findings", "")), b""
+            while True:
+                after = await self._redis.script("forget", keys, (*prefixes, idle, oldest, after, _BATCH))
+                if not after:
+                    break
+            names = await self._redis.command("ZRANGE", shard.key("ended"), 0, -1)
+            ended += [SessionKey(shard.tenant, name.decode()) for name in names]
+        return ended
+
+    async def usage(self) -> LedgerUsage:
+        shards = await self._redis.shards()
+        usages: dict[str, LedgerUsage] = {}
+        for shard, used in zip(shards, await self._used(shards), strict=True):
+            before = usages.get(shard.tenant, accounts.NOTHING)
+            usages[shard.tenant] = LedgerUsage(before.sessions + used.sessions, before.bytes + used.bytes)
+        return accounts.most(usages.values())
+
+    async def _used(self, shards: Sequence[Shard]) -> list[LedgerUsage]:
+        counts = [("ZCARD", shard.key("live")) for shard in shards]
+        sizes = [("HMGET", shard.key("state"), "session_bytes", "entry_bytes") for shard in shards]
+        replies = await self._redis.commands([*counts, *sizes])
+        pairs = zip(replies[: len(shards)], replies[len(shards) :], strict=True)
+        return [LedgerUsage(count, sum(int(one or 0) for one in size)) for count, size in pairs]
+
+    async def check(self) -> None:
+        await self._redis.check()
+
+    async def close(self) -> None:
+        await self._redis.close()
+
+    async def _step(
+        self,
+        step: str,
+        key: SessionKey,
+        asked: dict[str, Any],
+        entry: AccountingEntry | None = None,
+        text: str | bytes = b"",
+    ) -> list[bytes]:
+        """Runs session.lua. Raises SessionEnded, Conflict, StoreFull, TooManySessions, InvalidField."""
+        shard, name, day = shard_of(key), key.session_id, 0
+        args: list[str | bytes] = [text]
+        asked |= {"step": step, "name": name, "now": self._clock(), "once_ms": ONCE_MS}
+        asked |= {"session_ms": self._session_ms, "entry_ms": self._entry_ms}
+        once = f"{self._prefix}-{next(self._count):x}"
+        if entry is not None:
+            day, once = entry.timestamp // DAY_MS, entry.id
+            handle = entry.details.tool_output_handle if entry.type is EntryType.TOOL else None
+            asked |= {"id": entry.id, "at": entry.timestamp, "day": day, "handle": handle}
+            asked["amounts"] = sums_of(entry)
+            args = [pack_entry(entry), pack(group_of(entry)), text]
+        keys = [shard.key("session", name), shard.key("findings", name), shard.key("once", once)]
+        keys += [shard.key(one) for one in ("live", "ended", "sizes", "state", "entries", "handles", "days")]
+        keys.append(shard.key("day", day))
+        await self._redis.register(shard)
+        while True:
+            if "in_doubt" not in asked:
+                asked |= await self._room(key.tenant, sum(map(len, args)))
+            packed = pack({name: value for name, value in asked.items() if value is not None})
+            reply: list[bytes] = await self._redis.script("session", keys, (packed, *args))
+            match reply[0]:
+                case b"ended":
+                    raise accounts.over()
+                case b"conflict":
+                    raise accounts.conflict()
+                case b"full" | b"crowded":
+                    accounts.check_room(self._rooms[key.tenant].usage, self._bounds, opens=True)
+                case _:
+                    return reply
+
+    async def _room(self, tenant: str, size: int) -> dict[str, bool]:
+        """Whether the tenant is at its bounds. Counts each second, and each time before it might be."""
+        most = self._bounds
+        if not (most.sessions or most.bytes):
+            return {}
+        room, now = self._rooms.setdefault(tenant, _Room()), time.monotonic()
+        used = room.usage
+        if (
+            now > room.counted_at + _FRESH_SECONDS
+            or (most.sessions and used.sessions + room.steps >= most.sessions)
+            or (most.bytes and used.bytes + room.size >= most.bytes)
+        ):
+            counts = await self._used(shards_of(tenant))
+            used = LedgerUsage(sum(one.sessions for one in counts), sum(one.bytes for one in counts))
+            room.usage, room.counted_at, room.steps, room.size = used, now, 0, 0
+        room.steps, room.size = room.steps + 1, room.size + 2 * size + 2 * accounts.SESSION_BYTES
+        return {
+            "full": bool(most.bytes) and used.bytes >= most.bytes,
+            "crowded": bool(most.sessions) and used.sessions >= most.sessions,
+        }
+
+
+@dataclass(slots=True)
+class _Room:
+    """What a tenant had at `counted_at`, and at most has had since by this replica."""
+
+    usage: LedgerUsage = accounts.NOTHING
+    counted_at: float = float("-inf")
+    steps: int = 0
+    size: int = 0
+
+
+def _reported(report: UsageReport | None) -> dict[str, Any]:
+    if report is None:
+        return {}
+    check_counts(report.used_tokens, report.turn)
+    return {"used_tokens": report.used_tokens, "turn": report.turn, "most_reports": REMEMBERED_REPORTS}
+
+
+def _warning(extra: list[bytes]) -> ReportWarning | None:
+    return ReportWarning(extra[0].decode()) if extra and extra[0] else None
+
+
+def _text(text: str) -> bytes:
+    """Raises InvalidField for a text that is not Unicode."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise InvalidField("A text in it cannot be kept. Use valid Unicode.") from None

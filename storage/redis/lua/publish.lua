@@ -1,0 +1,31 @@
+-- Makes a result visible. One with the same content keeps the body that it has; another takes its place.
+--
+-- KEYS the result, the session's results, due, held
+-- ARGV[1] what is known of it  [2] sha256  [3] epoch  [4] bytes  [5] the body's key or ''  [6] its only segment
+-- or ''  [7] handle  [8] file id  [9] now  [10] retention, both in ms
+-- [11] a body that is gone
+-- Replies the body in use, the body that is in use no longer, and the bytes that are held more than before.
+
+local was = redis.call('HMGET', KEYS[1], 'sha', 'member', 'body')
+local body, unused = ARGV[5], was[3] or ''
+if was[1] == ARGV[2] and was[3] ~= ARGV[11] then
+  body, unused = was[3], ''
+end
+local member = ARGV[7] .. ' ' .. ARGV[4] .. ' ' .. body
+local more = tonumber(ARGV[4])
+redis.call('HSET', KEYS[1], 'info', ARGV[1], 'sha', ARGV[2], 'epoch', ARGV[3], 'size', ARGV[4], 'body', body,
+  'used', ARGV[9], 'member', member)
+if body == '' then
+  redis.call('HSET', KEYS[1], 'segment', ARGV[6])
+else
+  redis.call('HDEL', KEYS[1], 'segment')
+end
+if was[2] and redis.call('ZREM', KEYS[3], was[2]) == 1 then
+  more = more - tonumber(string.match(was[2], ' (%d+) '))
+end
+redis.call('INCRBY', KEYS[4], more)
+redis.call('ZADD', KEYS[3], ARGV[9] + ARGV[10], member)
+redis.call('ZADD', KEYS[2], ARGV[9], ARGV[8])
+redis.call('PEXPIRE', KEYS[1], ARGV[10])
+redis.call('PEXPIRE', KEYS[2], ARGV[10])
+return { body, unused, more }

@@ -1,0 +1,279 @@
+-- One step of a session, with the entry and the sums that belong to it: the rules of storage/accounts.py, where they
+-- have to be atomic. A step that runs again, because its reply was lost, replies what it replied before.
+--
+-- KEYS session, findings, once, live, ended, sizes, state, entries, handles, days, sums of the entry's day
+-- ARGV[1] `asked`, a msgpack map: step, name, now, session_ms, entry_ms, once_ms; full, crowded (the tenant is at its
+-- bound of bytes, of sessions), and what the step needs. With an entry: [2] the entry  [3] its group in the sums
+-- [4] the receipt of a named call. With a finding: [2] its text.
+-- Replies a word ('' if it was done), the session and, after 'again', the receipt. A session is a msgpack map of its
+-- fields without those that are None.
+
+local asked = cmsgpack.unpack(ARGV[1])
+local said = redis.call('GET', KEYS[3])
+if said then
+  return cmsgpack.unpack(said)
+end
+
+local kept = redis.call('HGET', KEYS[1], 's')
+local session = kept and cmsgpack.unpack(kept)
+local was_ended = session and session.ended_at
+
+local function size()
+  return session and 1024 + #(session.policy or '') + #(session.model or '') or 0
+end
+local size_before = size()
+
+local function fresh(now)
+  return { epoch = 0, created_at = now, last_used_at = now, reserved_tokens = 0 }
+end
+
+local function use(now)
+  session.last_used_at = math.max(session.last_used_at, now)
+end
+
+local function count(bytes)
+  if bytes ~= 0 then
+    redis.call('HINCRBY', KEYS[6], asked.name, bytes)
+    redis.call('HINCRBY', KEYS[7], 'session_bytes', bytes)
+  end
+end
+
+local function say(word, extra)
+  local reply = { word, session and cmsgpack.pack(session) or '', extra }
+  redis.call('SET', KEYS[3], cmsgpack.pack(reply), 'PX', asked.once_ms)
+  return reply
+end
+
+local function save()
+  redis.call('HSET', KEYS[1], 's', cmsgpack.pack(session))
+  for place = 1, 2 do
+    redis.call('PEXPIRE', KEYS[place], session.ended_at and asked.entry_ms or asked.session_ms)
+  end
+  if not kept or was_ended ~= session.ended_at then
+    redis.call('ZREM', session.ended_at and KEYS[4] or KEYS[5], asked.name)
+    redis.call('ZADD', session.ended_at and KEYS[5] or KEYS[4], session.ended_at or 0, asked.name)
+  end
+  count(size() - size_before)
+end
+
+-- The word of refusal, or nil.
+local function no_room(opens)
+  return asked.full and 'full' or opens and asked.crowded and 'crowded' or nil
+end
+
+-- A budget that is not enforced fits everything.
+local function fits()
+  local declared, undeclared = 0, 0
+  for _, field in ipairs({ 'buffer_tokens', 'max_output_tokens' }) do
+    declared = declared + (session[field] or 0)
+    undeclared = undeclared + (session[field] and 0 or asked[field])
+  end
+  local window = session.context_window or asked.context_window
+  if session.context_window then
+    undeclared = math.min(undeclared, math.floor(window / 3))
+  end
+  local limit = math.max(0, window - declared - undeclared)
+  local enforced = asked.required or session.context_window or session.used_tokens
+  return not enforced or asked.tokens <= math.max(0, limit - (session.used_tokens or 0) - session.reserved_tokens)
+end
+
+-- Applies a usage report. Returns whether it changed anything, and what the caller is to be warned of.
+local function report()
+  local used, turn = asked.used_tokens, asked.turn
+  local seen, reserved, warning = session.reports or {}, 0, nil
+  if not turn then
+    if used == session.used_tokens then
+      return false
+    end
+    session.used_tokens, session.reserved_tokens = used, 0
+    return true
+  end
+  for _, one in ipairs(seen) do
+    if one[1] == used and one[2] == turn then
+      return false
+    end
+  end
+  if session.turn and turn < session.turn then
+    seen, warning = {}, 'new_run'
+  elseif session.turn == turn then
+    reserved, warning = session.reserved_tokens, used ~= session.used_tokens and 'turn_changed' or nil
+  end
+  seen[#seen + 1] = { used, turn }
+  if #seen > asked.most_reports then
+    table.remove(seen, 1)
+  end
+  session.used_tokens, session.turn, session.reserved_tokens, session.reports = used, turn, reserved, seen
+  return true, warning
+end
+
+local function reported()
+  local changed, warning = report()
+  if not changed then
+    return { '', cmsgpack.pack(session) }
+  end
+  use(asked.now)
+  save()
+  return say('', warning)
+end
+
+-- True for an entry that Redis may have got before it went away, and has.
+local function is_known()
+  local from = asked.in_doubt and asked.at .. '-0'
+  while from do
+    local found = redis.call('XRANGE', KEYS[8], from, asked.at + 60000, 'COUNT', 500)
+    for _, item in ipairs(found) do
+      if string.find(item[2][2], asked.id, 1, true) then
+        return true
+      end
+    end
+    from = #found == 500 and '(' .. found[500][1]
+  end
+end
+
+-- An entry's id is its time, or that of the entry before where that is later, and a number that grows.
+local function add_entry()
+  local ms, number, wait = unpack(redis.call('HMGET', KEYS[7], 'ms', 'n', 'wait'))
+  ms, number = math.max(asked.at, tonumber(ms or 0)), tonumber(number or 0) + 1
+  redis.call('HSET', KEYS[7], 'ms', ms, 'n', number, 'wait', math.max(ms - asked.at, tonumber(wait or 0)))
+  redis.call('XADD', KEYS[8], string.format('%.0f-%.0f', ms, number), 'e', ARGV[2])
+  redis.call('HINCRBY', KEYS[7], 'entry_bytes', 2 * #ARGV[2])
+  local row, sums = asked.amounts, redis.call('HGET', KEYS[11], ARGV[3])
+  if sums then
+    sums = cmsgpack.unpack(sums)
+    for place = 1, #row - 1 do
+      row[place] = row[place] + sums[place]
+    end
+    row[#row] = math.max(row[#row], sums[#row])
+  end
+  redis.call('HSET', KEYS[11], ARGV[3], cmsgpack.pack(row))
+  redis.call('ZADD', KEYS[10], asked.day, asked.day)
+  if asked.handle then
+    redis.call('ZADD', KEYS[9], 'GT', asked.at, asked.handle)
+  end
+  for place = 8, 11 do
+    redis.call('PEXPIRE', KEYS[place], asked.entry_ms + 86400000)
+  end
+end
+
+local steps = {}
+
+function steps.enter()
+  if was_ended then
+    return { 'ended' }
+  end
+  local first = session and asked.call and redis.call('HGET', KEYS[1], session.epoch .. ':' .. asked.call)
+  if first then
+    return { 'again', kept, first }
+  end
+  local refusal = no_room(not session)
+  if refusal then
+    return { refusal }
+  end
+  session = session or fresh(asked.now)
+  return asked.used_tokens and reported() or { '', cmsgpack.pack(session) }
+end
+
+function steps.report()
+  local refusal = was_ended and 'ended' or not session and no_room(true)
+  if refusal then
+    return { refusal }
+  end
+  session = session or fresh(asked.now)
+  return reported()
+end
+
+function steps.charge()
+  local call = asked.call and asked.epoch .. ':' .. asked.call
+  local first = session and call and redis.call('HGET', KEYS[1], call)
+  if first then
+    return { 'again', kept, first }
+  end
+  local is_new = not session
+  session = session or fresh(asked.at)
+  local refusal = was_ended and 'ended' or session.epoch ~= asked.epoch and 'conflict' or no_room(is_new)
+    or not asked.forced and not fits() and 'refused'
+  if refusal then
+    return { refusal }
+  end
+  if is_known() then
+    return say('')
+  end
+  add_entry()
+  session.reserved_tokens = session.reserved_tokens + asked.tokens
+  use(asked.at)
+  if call then
+    redis.call('HSET', KEYS[1], call, ARGV[4])
+    count(asked.text_bytes)
+  end
+  save()
+  return say('')
+end
+
+function steps.append()
+  if no_room() then
+    return { 'full' }
+  end
+  if not is_known() then
+    add_entry()
+    if session then
+      use(asked.at)
+      save()
+    end
+  end
+  return say('')
+end
+
+function steps.put()
+  local refusal = (not session or was_ended) and no_room(true)
+  if refusal then
+    return { refusal }
+  end
+  if not session then
+    session = fresh(asked.now)
+  elseif was_ended then
+    local epoch = math.max(session.epoch + 1, session.ended_at)
+    session = fresh(asked.now)
+    session.epoch = epoch
+  end
+  for field, value in pairs(asked.set) do
+    session[field] = value
+  end
+  for _, field in ipairs(asked.clear) do
+    session[field] = nil
+  end
+  use(asked.now)
+  save()
+  return say('')
+end
+
+function steps.finish()
+  if not session or was_ended then
+    return { '', kept or '' }
+  end
+  -- First: a full server refuses a script only its first write, and not this one.
+  redis.call('UNLINK', KEYS[2])
+  count(-tonumber(redis.call('HGET', KEYS[1], 'f') or 0))
+  redis.call('HDEL', KEYS[1], 'f')
+  if asked.never_ends then
+    session.epoch = math.max(session.epoch + 1, asked.now)
+    session.used_tokens, session.turn, session.reports, session.reserved_tokens = nil, nil, nil, 0
+    use(asked.now)
+  else
+    session.ended_at = asked.now
+  end
+  save()
+  return say('')
+end
+
+function steps.keep()
+  if session and not was_ended and session.epoch == asked.epoch and not asked.full then
+    local bytes = #ARGV[2] - redis.call('HSTRLEN', KEYS[2], asked.field)
+    redis.call('HSET', KEYS[2], asked.field, ARGV[2])
+    redis.call('PEXPIRE', KEYS[2], redis.call('PTTL', KEYS[1]))
+    redis.call('HINCRBY', KEYS[1], 'f', bytes)
+    count(bytes)
+  end
+  return { '' }
+end
+
+return steps[asked.step]()

@@ -1,0 +1,24 @@
+-- Forgets a piece of the entries that are past their retention, with what was derived from them.
+--
+-- KEYS state, entries, handles, days   ARGV[1] the prefix of the days' sums  [2] the time (ms) up to which  [3] how
+-- many entries at most   Replies how many entries went.
+
+local oldest, gone, bytes = tonumber(ARGV[2]), 0, 0
+redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', oldest)
+for _, item in ipairs(redis.call('XRANGE', KEYS[2], '-', '+', 'COUNT', ARGV[3])) do
+  if cmsgpack.unpack(item[2][2]).timestamp <= oldest then
+    redis.call('XDEL', KEYS[2], item[1])
+    gone, bytes = gone + 1, bytes + 2 * #item[2][2]
+  end
+end
+local whole_days = math.floor((oldest + 1) / 86400000) - 1
+for _, day in ipairs(redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', whole_days)) do
+  redis.call('UNLINK', ARGV[1] .. day)
+  redis.call('ZREM', KEYS[4], day)
+end
+local trimmed, held = unpack(redis.call('HMGET', KEYS[1], 'trimmed', 'entry_bytes'))
+if gone > 0 then
+  local left = redis.call('XLEN', KEYS[2]) > 0 and held - bytes or 0
+  redis.call('HSET', KEYS[1], 'trimmed', math.max(oldest, tonumber(trimmed or 0)), 'entry_bytes', left)
+end
+return gone

@@ -1,0 +1,383 @@
+"""Bodies in Redis: compressed, in segments; a small one stands with what is known of it."""
+
+import asyncio
+import secrets
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from domain.errors import InvalidField, ResultExpired, StoreFull, StoreUnavailable
+from domain.handles import Handle, SessionKey
+from domain.ports import Clock, Draft
+from domain.results import Durability, StoredResult
+from storage.quota import Quota
+from storage.redis.connection import RedisConnection, patience_of_caller
+from storage.redis.keys import Shard, body_key, file_name, shard_of
+from storage.redis.segments import SEGMENT, pack, unpack
+
+DRAFT_SECONDS = 300.0
+"""A draft that is not written to for so long expires."""
+
+GRACE_MS = 60_000
+"""How long a deleted body of several segments waits for a reader that has begun."""
+
+_BATCH = 100
+_FRESH_SECONDS = 1.0
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(StoredResult).decode
+
+
+class RedisStore:
+    """Expiry is judged by `clock`; Redis forgets by its own, `retention_seconds` after the last use.
+
+    `max_bytes` (0: no bound) is for all replicas together. Each knows the bytes of the others as of a second
+    ago; drafts are counted by the replica that writes them."""
+
+    constant_durability = None
+
+    def __init__(
+        self,
+        connection: RedisConnection,
+        *,
+        clock: Clock,
+        retention_seconds: float,
+        max_bytes: int,
+        draft_seconds: float = DRAFT_SECONDS,
+    ) -> None:
+        self.connection = connection
+        self.clock = clock
+        self.retention_ms = int(retention_seconds * 1000)
+        self.draft_ms = int(draft_seconds * 1000)
+        self.jobs: set[asyncio.Task[None]] = set()
+        self._quota = Quota(max_bytes)
+        self._drafted = 0
+        self._counted_at = float("-inf")
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return self.connection.warnings
+
+    @property
+    def body_ms(self) -> int:
+        """A body is deleted with its result; where that fails, it expires after this."""
+        return 2 * self.retention_ms
+
+    def draft(self) -> AbstractAsyncContextManager[Draft]:
+        return RedisDraft(self)
+
+    async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
+        try:
+            key = shard_of(SessionKey(tenant, handle.session_id)).key("result", file_name(handle))
+        except InvalidField:
+            return None
+        info, used = await self.connection.command("HMGET", key, "info", "used")
+        if info is None or int(used) <= self._expired_by():
+            return None
+        return replace(_decode(info), expires_at=int(used) + self.retention_ms)
+
+    async def read(
+        self, stored: StoredResult, start: int = 0, end: int | None = None
+    ) -> AsyncIterator[bytes]:
+        key = shard_of(stored.key).key("result", file_name(stored.handle))
+        found, body, only = await self.connection.command("HMGET", key, "size", "body", "segment")
+        if found is None:
+            raise _gone()
+        size, position = int(found), max(0, start)
+        end = size if end is None else min(end, size)
+        while position < end:
+            number, offset = divmod(position, SEGMENT)
+            segment = only
+            if body:
+                segment = await self.connection.command("HGET", body_key(body.decode()), number)
+            if segment is None:
+                raise _gone()
+            whole = await unpack(segment, min(SEGMENT, size - number * SEGMENT))
+            yield whole[offset : offset + end - position]
+            position = (number + 1) * SEGMENT
+
+    async def touch(self, stored: StoredResult) -> StoredResult:
+        shard = shard_of(stored.key)
+        keys = (*_result_keys(shard, stored.handle), shard.key("due"))
+        args = (self.clock(), self.retention_ms, stored.handle.file_id)
+        reply = await self.connection.script("touch", keys, args)
+        if not reply:
+            return stored
+        used, body = reply
+        if body:
+            await self.connection.command("PEXPIRE", body_key(body.decode()), self.body_ms)
+        return replace(stored, expires_at=int(used) + self.retention_ms)
+
+    async def delete(self, tenant: str, handle: Handle) -> bool:
+        key = SessionKey(tenant, handle.session_id)
+        return await self._remove(key, "one", file_name(handle)) > 0
+
+    async def delete_session(self, key: SessionKey, epoch: int) -> int:
+        return await self._remove(key, "session", key.session_id, epoch)
+
+    async def holds(self, keys: Sequence[SessionKey]) -> list[int]:
+        since = f"({self._expired_by()}"
+        asked: list[tuple[str, ...] | None] = []
+        for key in keys:
+            with suppress(InvalidField):
+                asked.append(("ZCOUNT", shard_of(key).key("results", key.session_id), since, "+inf"))
+                continue
+            asked.append(None)
+        counts = iter(await self.connection.commands([one for one in asked if one is not None]))
+        return [0 if one is None else int(next(counts)) for one in asked]
+
+    async def sweep(self) -> int:
+        """Removes what has expired, one shard after another."""
+        swept = 0
+        for shard in await self.connection.shards():
+            removed: list[bytes] = []
+            while len(removed) in (0, 2 * _BATCH):
+                removed = await self._removed(shard, "due", self.clock(), _BATCH)
+                await self._let_go("UNLINK", [body for body in removed[1::2] if body])
+                swept += len(removed) // 2
+                if not removed:
+                    break
+        return swept
+
+    async def stored_bytes(self) -> int:
+        shards = await self.connection.shards()
+        held = await self.connection.commands([("GET", shard.key("held")) for shard in shards])
+        self._quota.used = sum(int(one or 0) for one in held) + self._drafted
+        self._counted_at = time.monotonic()
+        return self._quota.used
+
+    async def check(self) -> None:
+        await self.connection.check()
+        await self.stored_bytes()
+        self._quota.check()
+
+    async def close(self) -> None:
+        await asyncio.gather(*self.jobs, return_exceptions=True)
+        await self.connection.close()
+
+    async def take(self, size: int) -> None:
+        """For a draft. Raises StoreFull, with nothing taken, when it does not fit."""
+        if self._quota.max_bytes:
+            is_old = time.monotonic() > self._counted_at + _FRESH_SECONDS
+            if is_old or self._quota.used + size > self._quota.max_bytes:
+                await self.stored_bytes()
+        self._quota.take(size)
+        self._drafted += size
+
+    def give(self, size: int, published: int = 0) -> None:
+        """A draft of `size` ended; `published` of it are held now."""
+        self._drafted -= size
+        self._quota.give(size - published)
+
+    async def place(
+        self, stored: StoredResult, size: int, body: str, segment: bytes, gone: bytes = b"?"
+    ) -> tuple[str, int, Durability]:
+        """Makes it visible: under `body`, or, where that is empty, with its only segment. `gone` is a body
+        that is not there any more. Returns the body in use, the bytes that are held more than before, and how
+        durable it is."""
+        shard, handle = shard_of(stored.key), stored.handle
+        await self.connection.register(shard)
+        keys = (*_result_keys(shard, handle), shard.key("due"), shard.key("held"))
+        args = (_encoded(stored), stored.sha256, stored.epoch, size, body, segment)
+        where = (file_name(handle), handle.file_id, stored.stored_at, self.retention_ms)
+        reply, durability = await self.connection.durable("publish", keys, (*args, *where, gone))
+        kept, unused, more = reply
+        if unused:
+            await self._let_go("PEXPIRE", [unused], GRACE_MS)
+        is_other = bool(kept) and kept.decode() != body
+        if is_other and not await self.connection.command("PEXPIRE", body_key(kept.decode()), self.body_ms):
+            # The body that it had is gone, and this one takes its place.
+            return await self.place(stored, size, body, segment, kept)
+        return kept.decode(), int(more), durability
+
+    async def _remove(self, key: SessionKey, *what: str | int) -> int:
+        """Returns how many had not expired."""
+        try:
+            shard = shard_of(key)
+        except InvalidField:
+            return 0
+        removed = await self._removed(shard, *what)
+        await self._let_go("PEXPIRE", [body for body in removed[1::2] if body], GRACE_MS)
+        return sum(int(used) > self._expired_by() for used in removed[::2])
+
+    async def _removed(self, shard: Shard, *what: str | int) -> list[bytes]:
+        keys = (shard.key("due"), shard.key("held"), shard.key("once", secrets.token_hex(8)))
+        return list(await self.connection.script("remove", keys, (shard.key(""), *what)))
+
+    async def _let_go(self, command: str, bodies: Sequence[bytes], *args: int) -> None:
+        await self.connection.commands([(command, body_key(body.decode()), *args) for body in bodies])
+
+    def _expired_by(self) -> int:
+        return self.clock() - self.retention_ms
+
+
+class RedisDraft:
+    """Its last segment waits in memory and is sent when it is published; those before stand in Redis under a
+    key of their own. Its jobs run one after another, and to their end when the caller is cancelled."""
+
+    def __init__(self, store: RedisStore) -> None:
+        self._store = store
+        self._body = secrets.token_hex(16)
+        self._waiting: deque[memoryview] = deque()
+        self._waiting_bytes = 0
+        self._size = 0
+        self._sent = 0
+        self._published = 0
+        self._renew_at = 0.0
+        self._is_done = False
+        self._is_in_redis = False
+        self._last_job: asyncio.Task[None] | None = None
+        self._durability = Durability.MEMORY
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._is_in_redis or (self._last_job is not None and not self._last_job.done()):
+            await self._run(self._leave)
+        else:
+            self._end()
+
+    async def write(self, chunk: bytes) -> None:
+        if self._is_done:
+            raise _lost()
+        await self._store.take(len(chunk))
+        self._size += len(chunk)
+        self._waiting.append(memoryview(chunk))
+        self._waiting_bytes += len(chunk)
+        while self._waiting_bytes > SEGMENT:
+            await self._run(self._send)
+        if self._sent and time.monotonic() > self._renew_at:
+            await self._run(self._renew)
+
+    async def read(self) -> AsyncIterator[bytes]:
+        for number in range(self._sent):
+            segment = await self._store.connection.command("HGET", body_key(self._body), number)
+            if segment is None:
+                raise _lost()
+            yield await unpack(segment, SEGMENT)
+        for piece in list(self._waiting):
+            for start in range(0, len(piece), SEGMENT):
+                yield bytes(piece[start : start + SEGMENT])
+
+    async def publish(self, stored: StoredResult) -> Durability:
+        async def job() -> None:
+            await self._publish(stored)
+
+        await self._run(job)
+        return self._durability
+
+    async def _run(self, job: Callable[[], Awaitable[None]]) -> None:
+        before = self._last_job
+
+        async def in_turn() -> None:
+            if before is not None:
+                await asyncio.wait([before])
+            await job()
+
+        # The job waits for slow answers on account of this caller.
+        patience_of_caller()
+        task = self._last_job = asyncio.create_task(in_turn())
+        self._store.jobs.add(task)
+        task.add_done_callback(self._ended)
+        await asyncio.wait([task])
+        task.result()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._store.jobs.discard(task)
+        if not task.cancelled():
+            task.exception()
+
+    def _cut(self) -> list[memoryview]:
+        """The next segment of what waits."""
+        pieces: list[memoryview] = []
+        room = SEGMENT
+        while room and self._waiting:
+            piece = self._waiting.popleft()
+            if len(piece) > room:
+                self._waiting.appendleft(piece[room:])
+                piece = piece[:room]
+            pieces.append(piece)
+            room -= len(piece)
+        self._waiting_bytes -= SEGMENT - room
+        return pieces
+
+    async def _send(self, keep_ms: int | None = None) -> None:
+        """Raises StoreUnavailable where a segment before has expired."""
+        if self._is_done:
+            raise _lost()
+        segment = await pack(self._cut())
+        self._is_in_redis = True
+        args = (keep_ms or self._store.draft_ms, self._sent, segment)
+        self._sent += 1
+        if await self._store.connection.script("segment", (body_key(self._body),), args) != self._sent:
+            raise _lost()
+        self._plan()
+
+    async def _renew(self) -> None:
+        await self._store.connection.command("PEXPIRE", body_key(self._body), self._store.draft_ms)
+        self._plan()
+
+    def _plan(self) -> None:
+        self._renew_at = time.monotonic() + self._store.draft_ms / 4000
+
+    async def _publish(self, stored: StoredResult) -> None:
+        if self._is_done:
+            raise _lost()
+        body, segment = "", b""
+        if self._sent:
+            body = self._body
+            # A process that is killed between this step and the next leaves the body to expire.
+            await self._send(self._store.body_ms)
+        elif self._waiting_bytes:
+            segment = await pack(self._cut())
+        was_in_redis, self._is_in_redis = self._is_in_redis, False
+        try:
+            placed = await self._store.place(stored, self._size, body, segment)
+        except StoreFull:
+            self._is_in_redis = was_in_redis
+            raise
+        # Any other failure leaves it open whether the result is there: then its body has to be.
+        kept, self._published, self._durability = placed
+        self._is_in_redis = was_in_redis and kept != body
+        self._end()
+
+    async def _leave(self) -> None:
+        self._end()
+        if self._is_in_redis:
+            # Where Redis is away, it expires there.
+            with suppress(StoreUnavailable):
+                await self._store.connection.command("UNLINK", body_key(self._body))
+
+    def _end(self) -> None:
+        if not self._is_done:
+            self._is_done = True
+            self._store.give(self._size, self._published)
+            self._waiting.clear()
+
+
+def _result_keys(shard: Shard, handle: Handle) -> tuple[str, str]:
+    return shard.key("result", file_name(handle)), shard.key("results", handle.session_id)
+
+
+def _encoded(stored: StoredResult) -> bytes:
+    """Raises InvalidField for a text that is not Unicode."""
+    try:
+        return _encode(stored)
+    except UnicodeEncodeError:
+        raise InvalidField("A text in it cannot be kept. Use valid Unicode.") from None
+
+
+def _gone() -> ResultExpired:
+    return ResultExpired("The stored result was deleted or has expired. Call the tool again.")
+
+
+def _lost() -> StoreUnavailable:
+    return StoreUnavailable("This draft is closed or has expired; it is not kept. Send the result again.")

@@ -1,0 +1,222 @@
+"""The spool before Redis: at each moment at which Redis may go away, and with replies that are lost."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from redis_proxy import Proxy
+from redis_server import RedisServer
+from samples import (
+    KEY,
+    LIMIT,
+    RETENTION,
+    TENANT,
+    WINDOW,
+    FakeClock,
+    charge,
+    entry,
+    joined,
+    put,
+    stored_result,
+)
+
+from domain.accounting import EntryFilter, GroupBy
+from domain.budget import SessionChange
+from domain.errors import IdempotencyKeyReused, StoreUnavailable
+from domain.ports import Ledger, ResultStore
+from domain.results import Durability
+from storage import open_ledger, open_spooled_ledger, open_spooled_store, open_store
+from storage.redis.connection import renew_patience
+from storage.spool.outage import Outage
+
+pytestmark = pytest.mark.anyio
+LARGE = bytes(range(256)) * 10_000
+EVERYTHING = EntryFilter(TENANT)
+
+
+@dataclass
+class Pair:
+    """Both behind one outage."""
+
+    store: ResultStore
+    ledger: Ledger
+    outage: Outage
+    said: list[str | None]
+
+    async def back(self) -> None:
+        async with asyncio.timeout(30):
+            while self.outage.is_on:
+                await asyncio.sleep(0.02)
+
+    async def ids(self) -> list[str]:
+        return [one.id for one in (await self.ledger.entries(EVERYTHING, 1000, None)).entries]
+
+
+Open = Callable[[str], Awaitable[Pair]]
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path / "redis", aof="always") as server:
+        yield server
+
+
+@pytest.fixture
+async def opened(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Open]:
+    pairs: list[Pair] = []
+
+    async def open_it(url: str) -> Pair:
+        said: list[str | None] = []
+        outage, spool = Outage(said.append, renew_patience), tmp_path / "spool"
+        of_store = {"clock": clock, "retention_seconds": RETENTION, "max_bytes": 0}
+        of_ledger = {
+            "clock": clock,
+            "session_retention_seconds": RETENTION,
+            "entry_retention_seconds": RETENTION,
+        }
+        store = await open_spooled_store(await open_store(url, **of_store), spool, outage, **of_store)
+        ledger = await open_spooled_ledger(await open_ledger(url, **of_ledger), spool, outage, **of_ledger)
+        pairs.append(Pair(store, ledger, outage, said))
+        return pairs[-1]
+
+    yield open_it
+    for pair in pairs:
+        await pair.ledger.close()
+        await pair.store.close()
+
+
+@pytest.mark.parametrize("written", [0, 100_000, 700_000])
+async def test_wherever_redis_dies_under_a_body_the_local_disk_has_all_of_it(
+    opened: Open, redis: RedisServer, clock: FakeClock, written: int
+) -> None:
+    pair = await opened(redis.url)
+    body = LARGE[:700_000]
+    stored = stored_result(body, clock())
+    async with pair.store.draft() as draft:
+        for start in range(0, len(body), 50_000):
+            if start == written:
+                redis.kill()
+            await draft.write(body[start : start + 50_000])
+        if written == len(body):
+            redis.kill()
+        assert await draft.publish(stored) is Durability.DISK
+    assert await joined(pair.store.read(stored, 100_000, 200_000)) == body[100_000:200_000]
+    redis.start()
+    await pair.back()
+    assert await joined(pair.store.read(stored)) == body
+    assert await pair.store.holds([KEY]) == [1]
+    assert pair.said[1:] == [None]
+    clock.advance(RETENTION)
+    await pair.store.sweep()
+    assert await pair.store.stored_bytes() == 0
+
+
+async def test_a_large_body_that_redis_loses_half_way_is_spooled_when_it_is_sent_again(
+    opened: Open, redis: RedisServer, clock: FakeClock
+) -> None:
+    pair = await opened(redis.url)
+    stored = stored_result(LARGE, clock())
+
+    async def send() -> None:
+        async with pair.store.draft() as draft:
+            await draft.write(LARGE[:2_000_000])
+            redis.kill()
+            await draft.write(LARGE[2_000_000:])
+            await draft.publish(stored)
+
+    with pytest.raises(StoreUnavailable):
+        await send()
+    with pytest.raises(StoreUnavailable):
+        await pair.store.find(TENANT, stored.handle)
+    again = await put(pair.store, LARGE, clock(), where=stored.handle)
+    assert await joined(pair.store.read(again)) == LARGE
+
+
+async def test_what_was_entered_while_redis_is_away_is_in_redis_once_when_it_is_back(
+    opened: Open, redis: RedisServer
+) -> None:
+    pair = await opened(redis.url)
+    await pair.ledger.put_session(KEY, SessionChange(frozenset({"context_window"}), context_window=500))
+    await pair.ledger.settle(charge(100, "before", fingerprint="f"))
+    redis.kill()
+    named, unnamed, appended = charge(20, "during", fingerprint="f"), charge(3), entry()
+    for one in (named, unnamed):
+        assert (await pair.ledger.settle(one)).degraded
+    await pair.ledger.append(appended)
+    again = await pair.ledger.settle(charge(20, "during", fingerprint="f"))
+    assert (again.entry, again.replayed) == (named.entry, True)
+    # Judged by what this instance knows: 123 of the declared 500 are taken.
+    assert await pair.ledger.reserve(charge(400)) is None
+    # A call that Redis knows, and this instance does not: entered once all the same.
+    await pair.ledger.settle(charge(100, "before", fingerprint="f"))
+    for question in (
+        pair.ledger.entries(EVERYTHING, 10, None),
+        pair.ledger.summary(EVERYTHING, GroupBy.TYPE),
+        pair.ledger.sessions(TENANT, 10, None),
+        pair.ledger.end(KEY),
+    ):
+        with pytest.raises(StoreUnavailable):
+            await question
+    redis.start()
+    await pair.back()
+    ids = await pair.ids()
+    assert ids[1:] == [named.entry.id, unnamed.entry.id, appended.id]
+    session = await pair.ledger.session(KEY)
+    assert session is not None
+    assert session.reserved_tokens == 123
+    with pytest.raises(IdempotencyKeyReused):
+        await pair.ledger.settle(charge(20, "during", fingerprint="other"))
+
+
+async def test_a_journal_outlives_its_process_and_is_replayed_by_the_next(
+    opened: Open, redis: RedisServer
+) -> None:
+    redis.kill()
+    first = await opened(redis.url)
+    made = charge(20, "during", fingerprint="f")
+    await first.ledger.settle(made)
+    await first.ledger.put_session(KEY, SessionChange(frozenset({"model"}), model="m"))
+    await first.outage.close()
+    await first.store.close()
+    second = await opened(redis.url)
+    assert (await second.ledger.settle(charge(20, "during", fingerprint="f"))).entry == made.entry
+    redis.start()
+    await second.back()
+    session = await second.ledger.session(KEY)
+    assert session is not None
+    assert (session.reserved_tokens, session.model) == (20, "m")
+    assert await second.ids() == [made.entry.id]
+
+
+async def test_what_redis_did_without_a_reply_before_it_went_away_is_not_entered_again(
+    opened: Open, redis: RedisServer
+) -> None:
+    async with Proxy(redis.port) as proxy:
+        pair = await opened(proxy.url)
+        await pair.ledger.settle(charge(1))
+        proxy.lose(b"EVALSHA", 2)
+        made = charge(5)
+        assert (await pair.ledger.settle(made)).degraded
+        # As after a long outage: Redis has forgotten the replies to what was repeated at once.
+        for key in redis.ask("KEYS", "*:once:*").decode().split("\r\n")[2::2]:
+            redis.ask("DEL", key)
+        await pair.back()
+        assert (await pair.ids()).count(made.entry.id) == 1
+        session = await pair.ledger.session(KEY)
+        assert session is not None
+        assert session.reserved_tokens == 6
+        await pair.ledger.close()
+        await pair.store.close()
+
+
+async def test_a_session_that_this_instance_does_not_know_has_the_budget_of_the_settings(
+    opened: Open, redis: RedisServer
+) -> None:
+    pair = await opened(redis.url)
+    redis.kill()
+    entered = await pair.ledger.enter(KEY, None, None, WINDOW, True)
+    assert entered.session.epoch == 0
+    assert await pair.ledger.reserve(charge(LIMIT)) is not None
+    assert await pair.ledger.reserve(charge(1)) is None
