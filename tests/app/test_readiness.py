@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.readiness import Readiness
+from app.operations.readiness import Readiness
 from domain.errors import StoreUnavailable
 from storage.memory import MemoryStore
 from storage.memory_ledger import MemoryLedger

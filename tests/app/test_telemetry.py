@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.operations.logs import LogFormat, TextFormatter, configure_logging, log_stored
-from app.telemetry import Metrics
+from app.operations.telemetry import Metrics
 from domain.budget import Budget
 from domain.decisions import Outcome, OutcomeKind, Trigger
 from domain.extraction import Answer, Coverage, ExtractStatus, Mode

@@ -6,7 +6,7 @@ import sys
 import time
 from types import TracebackType
 
-from app.cli import main
+from app.cli.main import main
 from domain.results import Durability, StoredResult
 from storage import disk
 from storage.disk_draft import DiskDraft

@@ -7,9 +7,8 @@ import itertools
 import sys
 from collections.abc import Awaitable, Callable
 
-from app import sweeper
-from app.cli import main
-from app.operations import supervisor
+from app.cli.main import main
+from app.operations import supervisor, sweeper
 from storage.disk import DiskStore
 
 PAUSE_SECONDS = 0.02

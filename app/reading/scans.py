@@ -8,7 +8,7 @@ from typing import Protocol
 
 import anyio
 
-from app.entries import entry_about
+from app.reading.entries import entry_about
 from app.runtime import Runtime
 from content.reading.greppable import Greppable
 from domain.accounting import EntryType

@@ -2,8 +2,8 @@
 
 from importlib.resources import files
 
+from app.extracting.known_models import known_window
 from app.files import read_text
-from app.known_models import known_window
 from app.settings import PREFIX, Settings
 from domain.budget import Window
 from policies.book import PolicyBook, Profiles

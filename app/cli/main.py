@@ -96,7 +96,7 @@ def _settings(options: argparse.Namespace) -> Settings:
 def _serve(options: argparse.Namespace) -> int:
     from app.edge.server import serve
     from app.main import create_app
-    from app.policy_files import load_policies
+    from app.operations.policy_files import load_policies
 
     settings = _settings(options)
     load_policies(settings)
@@ -105,7 +105,7 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _check_config(options: argparse.Namespace) -> int:
-    from app.config_report import report
+    from app.cli.check_config import report
 
     found = report(_settings(options), options.tool or "*", options.model)
     asked = options.tool is not None or options.model is not None
@@ -133,7 +133,7 @@ def _healthcheck(options: argparse.Namespace) -> int:
 
 
 def _try(options: argparse.Namespace) -> int:
-    from app.trial import run
+    from app.cli.try_out import run
 
     return run(_settings(options), options)
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from app.tool_output import FORMATS, INSTRUCTIONS, ToolFormat
+from app.api.tool_definitions import FORMATS, INSTRUCTIONS, ToolFormat
 
 _HANDLE = "session-demo/file-3f0c2f0e-6f5b-4c7e-9d2a-8b1f0a7c5d11"
 

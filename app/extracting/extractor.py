@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 import anyio
 
-from app.entries import entry_about
-from app.lookup import look_up
-from app.model_calls import SessionFindings, book_call
+from app.extracting.model_calls import SessionFindings, book_call
 from app.operations.logs import log_extracted
+from app.reading.entries import entry_about
+from app.reading.lookup import look_up
 from app.runtime import Runtime
 from content.text import cut
 from domain.accounting import AccountingEntry, EntryStatus, EntryType

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from app.entries import entry_about
+from app.reading.entries import entry_about
 from app.runtime import Runtime
 from domain.accounting import EntryStatus, EntryType
 from domain.handles import SessionKey

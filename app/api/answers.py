@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from msgspec import Raw, UnsetType
 from starlette.responses import Response
 
-from app.wire import BudgetOut, ResultOut
+from app.api.wire import BudgetOut, ResultOut
 from domain.budget import Budget, ReportWarning
 from domain.decisions import Outcome, OutcomeKind
 

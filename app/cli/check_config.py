@@ -5,10 +5,10 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from app.access import load_keys
-from app.known_models import known_window, model_terms
-from app.model_configs import model_configs
-from app.policy_files import load_policies
+from app.edge.api_keys import load_keys
+from app.extracting.known_models import known_window, model_terms
+from app.extracting.model_configs import model_configs
+from app.operations.policy_files import load_policies
 from app.settings import PREFIX, Settings
 from content.tokens.encodings import encoding_for_model, load_encoding
 from policies.book import PolicyBook, Reason

@@ -12,11 +12,11 @@ from fastapi.routing import APIRoute
 from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.staticfiles import StaticFiles
 
-from app import errors_page
-from app.errors import problem_of
-from app.examples import EXAMPLES
-from app.routing import RouteTable, errors_of, traits_of
-from app.wire import ResultIn, ResultOut
+from app.api import problems_page
+from app.api.examples import EXAMPLES
+from app.api.problems import problem_of
+from app.api.routing import RouteTable, errors_of, traits_of
+from app.api.wire import ResultIn, ResultOut
 from domain.errors import RangeNotSatisfiable, SpillgateError, every_error
 from domain.handles import NAME_PATTERN
 
@@ -164,7 +164,7 @@ def install(app: FastAPI, routes: RouteTable, *, needs_key: bool) -> None:
         return HTMLResponse(bytes(page.body).decode().replace("<body>", f"<body>{_LINKS}", 1))
 
     def errors() -> HTMLResponse:
-        return HTMLResponse(errors_page.page())
+        return HTMLResponse(problems_page.page())
 
     def root() -> RedirectResponse:
         return RedirectResponse("/docs")

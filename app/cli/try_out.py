@@ -12,9 +12,9 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import IO
 
-from app.config_report import table
+from app.cli.check_config import table
 from app.files import why_unreadable
-from app.governor import govern
+from app.governing.governor import govern
 from app.runtime import Runtime, open_runtime
 from app.settings import Settings
 from domain.decisions import Outcome, OutcomeKind

@@ -8,8 +8,8 @@ from typing import Annotated, NamedTuple, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from app import large_json
-from app.large_json import WRONG_CONTENT, Content, Data, Skeleton, repaired
+from app.edge import large_json
+from app.edge.large_json import WRONG_CONTENT, Content, Data, Skeleton, repaired
 from domain.decisions import OutcomeKind, Trigger
 from domain.errors import BadRequest, InvalidField
 from domain.handles import DEFAULT_SESSION

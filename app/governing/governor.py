@@ -5,10 +5,10 @@ from dataclasses import replace
 from time import perf_counter
 from typing import NamedTuple
 
-from app.body import Body, Viewed
-from app.charges import PASSED, Decision, Governing, charge_of
+from app.governing.body import Body, Viewed
+from app.governing.charges import PASSED, Decision, Governing, charge_of
+from app.governing.replacement import Replacing, tries
 from app.operations.logs import log_stored
-from app.replacement import Replacing, tries
 from app.runtime import Runtime
 from domain.budget import ReportWarning
 from domain.decisions import Outcome, OutcomeKind, Trigger

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from app.routing import RouteTable
+from app.api.routing import RouteTable
 from domain import errors
 from domain.unknown_keys import unknown_key
 

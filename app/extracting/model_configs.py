@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from app.extracting.known_models import model_terms
 from app.files import read_text
-from app.known_models import model_terms
 from app.settings import PREFIX, Settings
 from domain.errors import ConfigError
 from extraction.models import ModelConfig

@@ -4,8 +4,8 @@ from functools import partial
 
 import anyio
 
-from app.body import INLINE_BYTES, Body, Viewed
-from app.charges import Decision, Governing
+from app.governing.body import INLINE_BYTES, Body, Viewed
+from app.governing.charges import Decision, Governing
 from app.runtime import Runtime
 from content.outline import outline, structure
 from domain.budget import Budget

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from starlette.responses import StreamingResponse
 
-from app.errors import encoded, problem_of
-from app.extractor import Watch
+from app.api.problems import encoded, problem_of
+from app.extracting.extractor import Watch
 from domain.errors import InternalError, SpillgateError
 from extraction.task.task import Progress
 
