@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from app.cli.main import main
 from app.operations import supervisor, sweeper
-from storage.disk import DiskStore
+from storage.disk.store import DiskStore
 
 PAUSE_SECONDS = 0.02
 

@@ -5,11 +5,11 @@ import os
 from pathlib import Path
 
 from domain.errors import ConfigError
-from storage.disk_files import Files, open_dir, remove
-from storage.disk_shelf import Shelf
-from storage.in_place import InPlace
-from storage.locks import make_directories, take_lock
-from storage.quota import Quota
+from storage.base.in_place import InPlace
+from storage.base.process_lock import make_directories, take_lock
+from storage.base.quota import Quota
+from storage.disk.published import Shelf
+from storage.disk.syscalls import Files, open_dir, remove
 
 _NAMES = ("tool_output", "drafts", "lock")
 

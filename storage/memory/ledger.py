@@ -22,7 +22,7 @@ from domain.errors import StoreFull
 from domain.handles import Handle, SessionKey
 from domain.ports import Charge, Clock, Entered, LedgerBounds, LedgerUsage, Receipt, SessionPage
 from domain.results import UsageReport
-from storage import accounts, cursors
+from storage.base import cursors, session_rules
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class MemoryLedger:
         clock: Clock,
         session_retention_seconds: float,
         entry_retention_seconds: float,
-        bounds: LedgerBounds = accounts.UNBOUNDED,
+        bounds: LedgerBounds = session_rules.UNBOUNDED,
     ) -> None:
         self._clock = clock
         self._bounds = bounds
@@ -64,10 +64,10 @@ class MemoryLedger:
     def _save(self, session: Session) -> Session:
         """Raises StoreFull, TooManySessions if the session is a new one and there is no room for it."""
         tenant, kept = session.key.tenant, self._sessions.get(session.key)
-        before = accounts.NOTHING if kept is None else accounts.session_usage(kept.session)
-        after = accounts.session_usage(session)
+        before = session_rules.NOTHING if kept is None else session_rules.session_usage(kept.session)
+        after = session_rules.session_usage(session)
         if after.sessions > before.sessions:
-            accounts.check_room(self._used(tenant), self._bounds, opens=True)
+            session_rules.check_room(self._used(tenant), self._bounds, opens=True)
         if kept is None:
             self._sessions[session.key] = _Kept(session)
         else:
@@ -76,7 +76,7 @@ class MemoryLedger:
         return session
 
     def _used(self, tenant: str) -> LedgerUsage:
-        return self._usage.get(tenant, accounts.NOTHING)
+        return self._usage.get(tenant, session_rules.NOTHING)
 
     def _count(self, tenant: str, sessions: int, size: int) -> None:
         before = self._used(tenant)
@@ -91,17 +91,17 @@ class MemoryLedger:
         required: bool,
     ) -> Entered:
         known = self._sessions.get(key)
-        kept = known or _Kept(accounts.fresh(key, self._clock()))
-        session = accounts.alive(kept.session)
+        kept = known or _Kept(session_rules.fresh(key, self._clock()))
+        session = session_rules.alive(kept.session)
         first = kept.calls.get((session.epoch, call_id)) if call_id is not None else None
         if first is not None:
             budget = session.budget(fallback, required)
             receipt = Receipt(first.entry, budget, first.fingerprint, first.text, True)
-            return accounts.reentered(session, receipt, report)
-        accounts.check_room(self._used(key.tenant), self._bounds, opens=known is None)
+            return session_rules.reentered(session, receipt, report)
+        session_rules.check_room(self._used(key.tenant), self._bounds, opens=known is None)
         if report is None:
             return Entered(session)
-        after = accounts.reported(session, report, self._clock())
+        after = session_rules.reported(session, report, self._clock())
         return Entered(self._save(after.session), warning=after.warning)
 
     async def reserve(self, charge: Charge) -> Receipt | None:
@@ -117,24 +117,24 @@ class MemoryLedger:
         call = None if charge.call_id is None else (charge.epoch, charge.call_id)
         if kept is not None and call in kept.calls:
             first = kept.calls[call]
-            return accounts.replayed(kept.session, charge, first.entry, first.fingerprint, first.text)
-        session = accounts.admitted(None if kept is None else kept.session, charge)
-        accounts.check_room(self._used(charge.key.tenant), self._bounds, opens=kept is None)
+            return session_rules.replayed(kept.session, charge, first.entry, first.fingerprint, first.text)
+        session = session_rules.admitted(None if kept is None else kept.session, charge)
+        session_rules.check_room(self._used(charge.key.tenant), self._bounds, opens=kept is None)
         budget = session.budget(charge.fallback, charge.required)
         if not forced and not budget.fits(charge.tokens):
             return None
-        self._save(accounts.charged(session, charge))
+        self._save(session_rules.charged(session, charge))
         if call is not None:
             self._sessions[charge.key].calls[call] = charge
-            self._count(charge.key.tenant, 0, accounts.text_bytes(charge.text))
+            self._count(charge.key.tenant, 0, session_rules.text_bytes(charge.text))
         self._append(charge.entry)
-        return accounts.receipt(budget, charge)
+        return session_rules.receipt(budget, charge)
 
     async def append(self, entry: AccountingEntry) -> None:
-        accounts.check_room(self._used(entry.tenant), self._bounds, opens=False)
+        session_rules.check_room(self._used(entry.tenant), self._bounds, opens=False)
         kept = self._sessions.get(SessionKey(entry.tenant, entry.session_id))
         if kept is not None:
-            kept.session = accounts.used(kept.session, entry.timestamp)
+            kept.session = session_rules.used(kept.session, entry.timestamp)
         self._append(entry)
 
     def _append(self, entry: AccountingEntry) -> None:
@@ -151,11 +151,11 @@ class MemoryLedger:
         return None if kept is None else kept.session
 
     async def put_session(self, key: SessionKey, change: SessionChange) -> Session:
-        return self._save(accounts.opened(await self.session(key), key, change, self._clock()))
+        return self._save(session_rules.opened(await self.session(key), key, change, self._clock()))
 
     async def report(self, key: SessionKey, report: UsageReport) -> Reported:
-        session = await self.session(key) or accounts.fresh(key, self._clock())
-        after = accounts.reported(session, report, self._clock())
+        session = await self.session(key) or session_rules.fresh(key, self._clock())
+        after = session_rules.reported(session, report, self._clock())
         self._save(after.session)
         return after
 
@@ -164,7 +164,7 @@ class MemoryLedger:
         if kept is None:
             return None
         self._forget_findings(kept)
-        return self._save(accounts.ended(kept.session, self._clock()))
+        return self._save(session_rules.ended(kept.session, self._clock()))
 
     async def sessions(self, tenant: str, limit: int, cursor: str | None) -> SessionPage:
         after = "" if cursor is None else cursors.decode("sessions", cursor)
@@ -205,16 +205,16 @@ class MemoryLedger:
 
     async def keep_finding(self, key: SessionKey, epoch: int, name: str, text: str) -> None:
         kept = self._sessions.get(key)
-        if kept is None or not accounts.keeps(kept.session, epoch):
+        if kept is None or not session_rules.keeps(kept.session, epoch):
             return
         with suppress(StoreFull):
-            accounts.check_room(self._used(key.tenant), self._bounds, opens=False)
+            session_rules.check_room(self._used(key.tenant), self._bounds, opens=False)
             before = kept.findings.get(name)
             kept.findings[name] = text
-            self._count(key.tenant, 0, accounts.text_bytes(text) - accounts.text_bytes(before))
+            self._count(key.tenant, 0, session_rules.text_bytes(text) - session_rules.text_bytes(before))
 
     def _forget_findings(self, kept: _Kept) -> None:
-        self._count(kept.session.key.tenant, 0, -sum(map(accounts.text_bytes, kept.findings.values())))
+        self._count(kept.session.key.tenant, 0, -sum(map(session_rules.text_bytes, kept.findings.values())))
         kept.findings.clear()
 
     async def sweep(self) -> list[SessionKey]:
@@ -234,12 +234,12 @@ class MemoryLedger:
     def _forget(self, key: SessionKey) -> None:
         kept = self._sessions.pop(key)
         self._forget_findings(kept)
-        usage = accounts.session_usage(kept.session)
-        texts = sum(accounts.text_bytes(charge.text) for charge in kept.calls.values())
+        usage = session_rules.session_usage(kept.session)
+        texts = sum(session_rules.text_bytes(charge.text) for charge in kept.calls.values())
         self._count(key.tenant, -usage.sessions, -usage.bytes - texts)
 
     async def usage(self) -> LedgerUsage:
-        return accounts.most(self._usage.values())
+        return session_rules.most(self._usage.values())
 
     async def check(self) -> None:
         return None
@@ -250,7 +250,7 @@ class MemoryLedger:
 
 
 def _size(entry: AccountingEntry) -> int:
-    return accounts.entry_bytes(msgspec.json.encode(entry), None)
+    return session_rules.entry_bytes(msgspec.json.encode(entry), None)
 
 
 def _matches(entry: AccountingEntry, wanted: EntryFilter) -> bool:

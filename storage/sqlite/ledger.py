@@ -14,14 +14,14 @@ from domain.errors import StoreFull
 from domain.handles import Handle, SessionKey
 from domain.ports import Charge, Clock, Entered, LedgerBounds, LedgerUsage, Receipt, SessionPage
 from domain.results import UsageReport
-from storage import accounts, cursors
-from storage import sqlite_rows as rows
-from storage import sqlite_sweep as sweeping
-from storage.group_commit import UNKEEPABLE, GroupCommit, translated, unkeepable
-from storage.in_place import InPlace
-from storage.sqlite_schema import open_database
-from storage.sqlite_state import SqliteState
-from storage.threads import Threads
+from storage.base import cursors, session_rules
+from storage.base.in_place import InPlace
+from storage.base.worker_threads import Threads
+from storage.sqlite import expiry as sweeping
+from storage.sqlite import rows
+from storage.sqlite.group_commit import UNKEEPABLE, GroupCommit, translated, unkeepable
+from storage.sqlite.schema import open_database
+from storage.sqlite.state import SqliteState
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ class SqliteLedger:
         clock: Clock,
         session_retention_seconds: float,
         entry_retention_seconds: float,
-        bounds: LedgerBounds = accounts.UNBOUNDED,
+        bounds: LedgerBounds = session_rules.UNBOUNDED,
     ) -> None:
         self._clock = clock
         self._session_retention_ms = int(session_retention_seconds * 1000)
@@ -83,7 +83,7 @@ class SqliteLedger:
             found = _look(connection, before, *asked)
             if found.receipt is not None:
                 return found
-            after = accounts.reported(found.session, report, asked[3])
+            after = session_rules.reported(found.session, report, asked[3])
             return Entered(self._state.save(before, after.session), warning=after.warning)
 
         return await self._writer.run(apply)
@@ -109,7 +109,7 @@ class SqliteLedger:
             self._state.append(row, entry.tenant)
             session = self._state.read(connection, SessionKey(entry.tenant, entry.session_id))
             if session is not None:
-                self._state.save(session, accounts.used(session, entry.timestamp))
+                self._state.save(session, session_rules.used(session, entry.timestamp))
 
         await self._writer.run(change)
 
@@ -121,7 +121,7 @@ class SqliteLedger:
 
         def put(connection: sqlite3.Connection) -> Session:
             before = self._state.read(connection, key)
-            return self._state.save(before, accounts.opened(before, key, change, now))
+            return self._state.save(before, session_rules.opened(before, key, change, now))
 
         return await self._writer.run(put)
 
@@ -130,7 +130,7 @@ class SqliteLedger:
 
         def apply(connection: sqlite3.Connection) -> Reported:
             before = self._state.read(connection, key)
-            after = accounts.reported(before or accounts.fresh(key, now), report, now)
+            after = session_rules.reported(before or session_rules.fresh(key, now), report, now)
             self._state.save(before, after.session)
             return after
 
@@ -144,7 +144,7 @@ class SqliteLedger:
             if before is None:
                 return None
             sweeping.forget_findings(connection, key, self._state)
-            return self._state.save(before, accounts.ended(before, now))
+            return self._state.save(before, session_rules.ended(before, now))
 
         return await self._writer.run(end)
 
@@ -180,13 +180,13 @@ class SqliteLedger:
     async def keep_finding(self, key: SessionKey, epoch: int, name: str, text: str) -> None:
         def keep(connection: sqlite3.Connection) -> None:
             session = self._state.read(connection, key)
-            if session is None or not accounts.keeps(session, epoch):
+            if session is None or not session_rules.keeps(session, epoch):
                 return
             self._state.check_room(key.tenant, opens=False)
             before = connection.execute(rows.FINDING, (*key, epoch, name)).fetchone()
             connection.execute(rows.KEEP_FINDING, (*key, epoch, name, text))
-            old = 0 if before is None else accounts.text_bytes(before[0])
-            self._state.count(key.tenant, 0, accounts.text_bytes(text) - old)
+            old = 0 if before is None else session_rules.text_bytes(before[0])
+            self._state.count(key.tenant, 0, session_rules.text_bytes(text) - old)
 
         with suppress(StoreFull):
             await self._writer.run(keep)
@@ -255,7 +255,7 @@ def _look(
     required: bool,
 ) -> Entered:
     """The session, and the receipt of the call if it was settled before. Raises SessionEnded."""
-    session = accounts.alive(session or accounts.fresh(key, now))
+    session = session_rules.alive(session or session_rules.fresh(key, now))
     if call_id is None:
         return Entered(session)
     first = connection.execute(rows.CALL, (*key, session.epoch, call_id)).fetchone()
@@ -263,7 +263,7 @@ def _look(
         return Entered(session)
     entry = rows.decode_entry(first[0])
     budget = session.budget(fallback, required)
-    return accounts.reentered(session, Receipt(entry, budget, first[1], first[2], replayed=True), report)
+    return session_rules.reentered(session, Receipt(entry, budget, first[1], first[2], replayed=True), report)
 
 
 def _charge(
@@ -277,18 +277,18 @@ def _charge(
     if charge.call_id is not None and before is not None:
         first = connection.execute(rows.CALL, (*charge.key, charge.epoch, charge.call_id)).fetchone()
         if first is not None:
-            return accounts.replayed(before, charge, rows.decode_entry(first[0]), *first[1:])
-    session = accounts.admitted(before, charge)
+            return session_rules.replayed(before, charge, rows.decode_entry(first[0]), *first[1:])
+    session = session_rules.admitted(before, charge)
     state.check_room(charge.key.tenant, opens=before is None)
     budget = session.budget(charge.fallback, charge.required)
     if not forced and not budget.fits(charge.tokens):
         return None
-    state.save(before, accounts.charged(session, charge))
+    state.save(before, session_rules.charged(session, charge))
     if charge.call_id is None:
         state.append(row, charge.key.tenant)
     else:
         state.append_now(connection, row, charge.key.tenant)
-    return accounts.receipt(budget, charge)
+    return session_rules.receipt(budget, charge)
 
 
 def _row(entry: AccountingEntry, charge: Charge | None = None) -> tuple[object, ...]:

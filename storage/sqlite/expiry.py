@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from domain.budget import Session
 from domain.handles import SessionKey
-from storage import accounts
-from storage.sqlite_rows import FORGET_FINDINGS
-from storage.sqlite_state import SqliteState
+from storage.base import session_rules
+from storage.sqlite.rows import FORGET_FINDINGS
+from storage.sqlite.state import SqliteState
 
 MOST = 500
 STALE = (
@@ -49,7 +49,7 @@ def forget_session(key: SessionKey, times: Times, state: SqliteState) -> Callabl
         # Calls first: were the session gone before them, its next life would take them for its own.
         calls = connection.execute(_CALLS, (*key, MOST)).fetchall()
         connection.executemany(_FORGET_CALL, [(seq,) for seq, _ in calls])
-        state.count(key.tenant, 0, -sum(accounts.text_bytes(text) for _, text in calls))
+        state.count(key.tenant, 0, -sum(session_rules.text_bytes(text) for _, text in calls))
         if len(calls) == MOST:
             return False
         forget_findings(connection, key, state)
@@ -73,7 +73,7 @@ def forget_entries(times: Times, state: SqliteState) -> Callable[[sqlite3.Connec
         gone = [(seq, *rest) for seq, timestamp, *rest in oldest if timestamp <= times.oldest]
         connection.executemany(_FORGET_ENTRY, [(seq,) for seq, *_ in gone])
         for _, tenant, entry, text in gone:
-            state.count(tenant, 0, -accounts.entry_bytes(entry, text))
+            state.count(tenant, 0, -session_rules.entry_bytes(entry, text))
         return bool(gone)
 
     return change

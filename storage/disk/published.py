@@ -9,9 +9,9 @@ from typing import TypeVar
 from domain.errors import InvalidField
 from domain.handles import Handle, SessionKey
 from domain.results import StoredResult
-from storage.disk_dirs import SessionDirs
-from storage.disk_files import Files, open_file, remove, size_of
-from storage.disk_layout import (
+from storage.base.in_place import InPlace
+from storage.base.quota import Quota
+from storage.disk.layout import (
     DamagedInfo,
     body_name,
     check_names,
@@ -20,9 +20,9 @@ from storage.disk_layout import (
     path_of,
     read_info,
 )
-from storage.disk_notices import Notices
-from storage.in_place import InPlace
-from storage.quota import Quota
+from storage.disk.session_folders import SessionDirs
+from storage.disk.syscalls import Files, open_file, remove, size_of
+from storage.disk.warnings import Notices
 
 T = TypeVar("T")
 _ATTEMPTS = 5

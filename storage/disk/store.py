@@ -14,10 +14,10 @@ from domain.errors import ResultExpired
 from domain.handles import Handle, SessionKey
 from domain.ports import Clock, Draft
 from domain.results import Durability, StoredResult
-from storage.disk_draft import DiskDraft
-from storage.disk_files import translated, unlink
-from storage.disk_root import Root
-from storage.threads import Threads
+from storage.base.worker_threads import Threads
+from storage.disk.draft import DiskDraft
+from storage.disk.root import Root
+from storage.disk.syscalls import translated, unlink
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

@@ -15,7 +15,7 @@ import msgspec
 from domain.errors import InvalidField, ResultNotFound
 from domain.handles import Handle, SessionKey, is_name, parse_handle
 from domain.results import StoredResult
-from storage.disk_files import open_file
+from storage.disk.syscalls import open_file
 
 MAX_INFO_BYTES = 8 << 20
 """More than any info can have: 1 MiB of tool_arguments, each byte of them escaped as six."""

@@ -10,7 +10,7 @@ from domain.budget import Session
 from domain.handles import SessionKey
 from domain.ports import Charge
 from domain.results import UsageReport
-from storage import accounts
+from storage.base import session_rules
 
 SESSION = "SELECT * FROM sessions WHERE tenant = ? AND session_id = ?"
 SAVE_SESSION = "INSERT OR REPLACE INTO sessions VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
@@ -120,7 +120,7 @@ def row_bytes(row: tuple[object, ...]) -> int:
     """What the row of an entry counts for against the bound of its tenant."""
     packed, text = row[_ENTRY], row[_ENTRY + 1]
     assert isinstance(packed, bytes)
-    return accounts.entry_bytes(packed, text if isinstance(text, str) else None)
+    return session_rules.entry_bytes(packed, text if isinstance(text, str) else None)
 
 
 def where(wanted: EntryFilter) -> tuple[str, list[object]]:

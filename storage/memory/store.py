@@ -8,7 +8,7 @@ from domain.errors import ResultExpired
 from domain.handles import Handle, SessionKey
 from domain.ports import Clock, Draft
 from domain.results import Durability, StoredResult
-from storage.quota import Quota
+from storage.base.quota import Quota
 
 CHUNK = 1 << 20
 

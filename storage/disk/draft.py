@@ -8,10 +8,10 @@ from typing import Self, TypeVarTuple
 
 from domain.errors import StoreUnavailable
 from domain.results import Durability, StoredResult
-from storage.disk_files import translated, unlink, write_all
-from storage.disk_layout import Info, encode_info
-from storage.disk_shelf import Shelf
-from storage.threads import Threads
+from storage.base.worker_threads import Threads
+from storage.disk.layout import Info, encode_info
+from storage.disk.published import Shelf
+from storage.disk.syscalls import translated, unlink, write_all
 
 Ts = TypeVarTuple("Ts")
 SPILL = 1 << 20

@@ -5,8 +5,8 @@ import sqlite3
 from domain.budget import Session
 from domain.handles import SessionKey
 from domain.ports import LedgerBounds, LedgerUsage
-from storage import accounts
-from storage import sqlite_rows as rows
+from storage.base import session_rules
+from storage.sqlite import rows
 
 KEPT = 1_000
 """Sessions in memory. The others are read from the database, which takes 20 microseconds."""
@@ -38,8 +38,8 @@ class SqliteState:
     def save(self, before: Session | None, session: Session) -> Session:
         """`before` is the session as it was read. Raises StoreFull, TooManySessions if `session` is to be
         opened and there is no room for it."""
-        old = accounts.NOTHING if before is None else accounts.session_usage(before)
-        new = accounts.session_usage(session)
+        old = session_rules.NOTHING if before is None else session_rules.session_usage(before)
+        new = session_rules.session_usage(session)
         tenant = session.key.tenant
         if new.sessions > old.sessions:
             self.check_room(tenant, opens=True)
@@ -58,17 +58,17 @@ class SqliteState:
         self.count(tenant, 0, rows.row_bytes(row))
 
     def forget(self, session: Session) -> None:
-        usage = accounts.session_usage(session)
+        usage = session_rules.session_usage(session)
         self.count(session.key.tenant, -usage.sessions, -usage.bytes)
         self._forgotten.add(session.key)
 
     def check_room(self, tenant: str, *, opens: bool) -> None:
         """Within a transaction. Raises StoreFull, TooManySessions."""
-        accounts.check_room(self._usage(tenant), self._bounds, opens=opens)
+        session_rules.check_room(self._usage(tenant), self._bounds, opens=opens)
 
     def check_room_now(self, tenant: str, *, opens: bool) -> None:
         """By what is committed. Raises StoreFull, TooManySessions."""
-        accounts.check_room(self._usages.get(tenant, accounts.NOTHING), self._bounds, opens=opens)
+        session_rules.check_room(self._usages.get(tenant, session_rules.NOTHING), self._bounds, opens=opens)
 
     def count(self, tenant: str, sessions: int, size: int) -> None:
         usage = self._usage(tenant)
@@ -76,10 +76,10 @@ class SqliteState:
 
     def most(self) -> LedgerUsage:
         """By what is committed."""
-        return accounts.most(list(self._usages.values()))
+        return session_rules.most(list(self._usages.values()))
 
     def _usage(self, tenant: str) -> LedgerUsage:
-        return self._changed_usages.get(tenant) or self._usages.get(tenant, accounts.NOTHING)
+        return self._changed_usages.get(tenant) or self._usages.get(tenant, session_rules.NOTHING)
 
     def write(self, connection: sqlite3.Connection) -> None:
         """Once a transaction, however many changes it holds: a session that many charged is written once."""
