@@ -186,7 +186,7 @@ class RedisStore:
         args = (_encoded(stored), stored.sha256, stored.epoch, size, body, segment)
         where = (file_name(handle), handle.file_id, stored.stored_at, self.retention_ms)
         reply, durability = await self.connection.durable("publish", keys, (*args, *where, gone))
-        kept, unused, more = reply
+        kept, unused, more = (b"", b"", reply) if isinstance(reply, int) else reply
         if unused:
             await self._let_go("PEXPIRE", [unused], GRACE_MS)
         is_other = bool(kept) and kept.decode() != body

@@ -4,7 +4,8 @@
 -- ARGV[1] what is known of it  [2] sha256  [3] epoch  [4] bytes  [5] the body's key or ''  [6] its only segment
 -- or ''  [7] handle  [8] file id  [9] now  [10] retention, both in ms
 -- [11] a body that is gone
--- Replies the body in use, the body that is in use no longer, and the bytes that are held more than before.
+-- Replies the body in use, the body that is in use no longer, and the bytes that are held more than before; these
+-- bytes alone where there is neither body.
 
 local was = redis.call('HMGET', KEYS[1], 'sha', 'member', 'body')
 local body, unused = ARGV[5], was[3] or ''
@@ -14,12 +15,7 @@ end
 local member = ARGV[7] .. ' ' .. ARGV[4] .. ' ' .. body
 local more = tonumber(ARGV[4])
 redis.call('HSET', KEYS[1], 'info', ARGV[1], 'sha', ARGV[2], 'epoch', ARGV[3], 'size', ARGV[4], 'body', body,
-  'used', ARGV[9], 'member', member)
-if body == '' then
-  redis.call('HSET', KEYS[1], 'segment', ARGV[6])
-else
-  redis.call('HDEL', KEYS[1], 'segment')
-end
+  'used', ARGV[9], 'member', member, 'segment', body == '' and ARGV[6] or '')
 if was[2] and redis.call('ZREM', KEYS[3], was[2]) == 1 then
   more = more - tonumber(string.match(was[2], ' (%d+) '))
 end
@@ -28,4 +24,7 @@ redis.call('ZADD', KEYS[3], ARGV[9] + ARGV[10], member)
 redis.call('ZADD', KEYS[2], ARGV[9], ARGV[8])
 redis.call('PEXPIRE', KEYS[1], ARGV[10])
 redis.call('PEXPIRE', KEYS[2], ARGV[10])
+if body == '' and unused == '' then
+  return more
+end
 return { body, unused, more }
