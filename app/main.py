@@ -9,20 +9,21 @@ import anyio
 from fastapi import Depends, FastAPI, Request
 from starlette.types import Lifespan, Receive, Scope, Send
 
-from app import __version__, errors, openapi
-from app.access import ApiKeys
+from app import __version__
+from app.api import openapi, problems
+from app.api.query_parameters import json_only, known_only
+from app.api.routing import RouteTable
 from app.edge.access import Access
+from app.edge.api_keys import ApiKeys
 from app.edge.read_ahead import ReadAhead
 from app.edge.request_body import BodyGate
 from app.operations.logs import log_refused, log_stopped
+from app.operations.policy_reload import follow_policies
 from app.operations.supervisor import Supervisor
-from app.queries import json_only, known_only
-from app.reload import follow_policies
+from app.operations.sweeper import sweep_forever
 from app.routes import accounting, check, extract, health, query, results, sessions, stored, tools
-from app.routing import RouteTable
 from app.runtime import Runtime, open_runtime
 from app.settings import Settings
-from app.sweeper import sweep_forever
 from domain.errors import ConfigError, SpillgateError, StorageError, StoreFull, StoreUnavailable
 
 ROUTERS = (
@@ -76,7 +77,7 @@ class Spillgate(FastAPI):
             gate=self.state.gate,
             refused=self.refused,
         )
-        errors.install(self, routes, self.refused)
+        problems.install(self, routes, self.refused)
         openapi.install(self, routes, needs_key=keys is not None)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

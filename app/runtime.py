@@ -9,17 +9,18 @@ from dataclasses import dataclass, field, replace
 
 import anyio
 
-from app import __version__, known_models
-from app.background import Background
+from app import __version__
+from app.extracting import known_models
+from app.extracting.background import Background
+from app.extracting.known_models import UnknownModels
+from app.extracting.model_configs import default_models, model_configs
+from app.extracting.spend_caps import SpendCaps
 from app.files import Stamp, stamp_of
-from app.known_models import UnknownModels
-from app.model_configs import default_models, model_configs
 from app.operations.logs import log_outage
-from app.policy_files import load_policies
-from app.readiness import Readiness
+from app.operations.policy_files import load_policies
+from app.operations.readiness import Readiness
+from app.operations.telemetry import Metrics
 from app.settings import Settings
-from app.spend_caps import SpendCaps
-from app.telemetry import Metrics
 from content.tokens.encodings import TokenMeter, encoding_for_model, load_encoding
 from domain.handles import Handle
 from domain.ports import Clock, Ledger, LedgerBounds, ResultStore, Tokenizer

@@ -9,7 +9,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from app.governor import govern
+from app.governing.governor import govern
 from app.runtime import Runtime, open_runtime
 from app.settings import Settings
 from bench import corpus

@@ -9,16 +9,16 @@ from urllib.parse import unquote, urlsplit
 from domain.errors import ConfigError
 from domain.handles import Handle
 from domain.ports import Clock, Ledger, LedgerBounds, ResultStore
-from storage.accounts import UNBOUNDED
-from storage.disk import DiskStore
-from storage.disk_root import Root
-from storage.memory import MemoryStore
-from storage.memory_ledger import MemoryLedger
+from storage.base.session_rules import UNBOUNDED
+from storage.disk.root import Root
+from storage.disk.store import DiskStore
+from storage.memory.ledger import MemoryLedger
+from storage.memory.store import MemoryStore
 from storage.spool.journal import Journal
 from storage.spool.ledger import SpoolLedger
 from storage.spool.outage import Outage
 from storage.spool.store import SpoolStore
-from storage.sqlite import SqliteLedger
+from storage.sqlite.ledger import SqliteLedger
 
 Opener = TypeVar("Opener")
 SPOOL_BOUNDS = LedgerBounds(bytes=1 << 28)

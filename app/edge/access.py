@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.access import ApiKeys, check_host, check_origin
+from app.api.problems import Refused, problem, stored_of
+from app.api.routing import RouteTable
+from app.edge.api_keys import ApiKeys, check_host, check_origin
 from app.edge.request_body import BodyGate, ClientDisconnected, RequestBody
-from app.errors import Refused, problem, stored_of
-from app.routing import RouteTable
 from app.settings import Settings
 from domain.errors import (
     BadRequest,

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from app.api.problems import Refused, stored_of
 from app.edge.refusals import CROWDED, INVALID, LARGE_HEAD, SLOW_BODY, SLOW_HEAD, Refusal
 from app.edge.request_body import RequestBody
-from app.errors import Refused, stored_of
 
 MAX_CONNECTIONS = 4096
 

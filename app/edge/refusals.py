@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from app.errors import MEDIA_TYPE, encoded, headers_of, problem_of
+from app.api.problems import MEDIA_TYPE, encoded, headers_of, problem_of
 from domain import errors
 
 

@@ -23,12 +23,12 @@ import uvicorn
 from fastapi import FastAPI
 
 from app import __version__
-from app.config_report import mask_url
+from app.api.problems import Refused
+from app.cli.check_config import mask_url
 from app.edge.deadlines import MAX_CONNECTIONS, Protocol, sweep
-from app.errors import Refused
 from app.operations.logs import configure_logging
+from app.operations.policy_reload import reload_policies
 from app.operations.supervisor import Supervisor
-from app.reload import reload_policies
 from app.settings import Settings
 from domain.errors import ConfigError
 

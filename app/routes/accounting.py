@@ -12,8 +12,8 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, WithJsonSchema
 from starlette.responses import StreamingResponse
 
-from app.accept import prefers
-from app.openapi import example_of
+from app.api.accept import prefers
+from app.api.openapi import example_of
 from app.runtime import Runtime
 from domain.accounting import (
     AccountingEntry,

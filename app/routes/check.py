@@ -5,9 +5,9 @@ from typing import Annotated
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from app.openapi import SESSION_ID, example_of
-from app.queries import INTEGRAL
-from app.routing import traits
+from app.api.openapi import SESSION_ID, example_of
+from app.api.query_parameters import INTEGRAL
+from app.api.routing import traits
 from app.runtime import Runtime
 from domain.budget import Session
 from domain.decisions import Trigger

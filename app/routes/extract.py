@@ -10,14 +10,14 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.accept import prefers
+from app.api.accept import prefers
+from app.api.openapi import example_of
+from app.api.query_parameters import INTEGRAL
+from app.api.routing import traits
+from app.api.sse import EVENTS, events_of
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop
-from app.events import EVENTS, events_of
-from app.extractor import Extracted, Wish, extract
-from app.lookup import look_up
-from app.openapi import example_of
-from app.queries import INTEGRAL
-from app.routing import traits
+from app.extracting.extractor import Extracted, Wish, extract
+from app.reading.lookup import look_up
 from app.runtime import Runtime
 from domain.errors import (
     Conflict,

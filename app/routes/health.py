@@ -5,8 +5,8 @@ from contextlib import suppress
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
-from app.openapi import example_of
-from app.routing import traits
+from app.api.openapi import example_of
+from app.api.routing import traits
 from app.runtime import Runtime
 from domain.errors import Draining, StorageError, StoreFull, StoreUnavailable
 

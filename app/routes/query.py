@@ -7,11 +7,11 @@ import msgspec
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel
 
+from app.api.openapi import example_of
+from app.api.routing import traits
 from app.edge.request_body import cancel_on_disconnect
-from app.lookup import look_up
-from app.openapi import example_of
-from app.reading import account_texts
-from app.routing import traits
+from app.reading.lookup import look_up
+from app.reading.scans import account_texts
 from app.runtime import Runtime
 from content.data.jmespath import MAX_EXPRESSION_CHARS
 from domain.errors import NotQueryable, QueryTooCostly

@@ -9,15 +9,11 @@ from fastapi import APIRouter, Request, Response
 from msgspec import UNSET, Raw
 from starlette.types import Message
 
-from app.accept import prefers
-from app.answers import JsonAnswer, result_out, spillgate_headers
-from app.edge.request_body import ClientDisconnected
-from app.governor import Governed, govern
-from app.large_json import Content, Yielding
-from app.openapi import SESSION_ID, body_of, schema_of
-from app.routing import traits
-from app.runtime import Runtime
-from app.wire import (
+from app.api.accept import prefers
+from app.api.answers import JsonAnswer, result_out, spillgate_headers
+from app.api.openapi import SESSION_ID, body_of, schema_of
+from app.api.routing import traits
+from app.api.wire import (
     INLINE_BYTES,
     MAX_CALL_ID,
     MAX_POLICY_BYTES,
@@ -31,6 +27,10 @@ from app.wire import (
     read_result,
     rule_of,
 )
+from app.edge.large_json import Content, Yielding
+from app.edge.request_body import ClientDisconnected
+from app.governing.governor import Governed, govern
+from app.runtime import Runtime
 from domain.errors import (
     BadRequest,
     Conflict,

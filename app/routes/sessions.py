@@ -8,12 +8,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.answers import budget_out, report_warnings
-from app.openapi import SESSION_ID, example_of
-from app.queries import INTEGRAL
-from app.routing import traits
+from app.api.answers import budget_out, report_warnings
+from app.api.openapi import SESSION_ID, example_of
+from app.api.query_parameters import INTEGRAL
+from app.api.routing import traits
+from app.api.wire import MAX_POLICY_BYTES, BudgetOut
 from app.runtime import Runtime
-from app.wire import MAX_POLICY_BYTES, BudgetOut
 from domain.budget import Session, SessionChange
 from domain.errors import (
     InvalidField,

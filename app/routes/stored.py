@@ -10,10 +10,10 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel
 from starlette.responses import StreamingResponse
 
-from app.lookup import look_up
-from app.openapi import example_of
-from app.reading import account_read, account_texts, scan
-from app.routing import traits
+from app.api.openapi import example_of
+from app.api.routing import traits
+from app.reading.lookup import look_up
+from app.reading.scans import account_read, account_texts, scan
 from app.runtime import Runtime
 from content.reading.grep import Grep
 from content.reading.greppable import needs_view

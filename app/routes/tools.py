@@ -5,9 +5,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel
 
-from app.openapi import SESSION_ID, example_of
+from app.api.openapi import SESSION_ID, example_of
+from app.api.tool_definitions import FORMATS, INSTRUCTIONS, ToolFormat
 from app.runtime import Runtime
-from app.tool_output import FORMATS, INSTRUCTIONS, ToolFormat
 from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
 
 router = APIRouter(tags=["tools"])

@@ -7,7 +7,7 @@ from typing import Any
 
 from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, SummaryRow
 from domain.handles import SessionKey, is_name
-from storage import cursors
+from storage.base import cursors
 from storage.redis.connection import RedisConnection
 from storage.redis.keys import Shard, shard_of, shards_of
 from storage.redis.rows import (

@@ -15,7 +15,7 @@ from domain.errors import Conflict, IdempotencyKeyReused, InvalidField, SessionE
 from domain.handles import DEFAULT_SESSION, Handle, SessionKey
 from domain.ports import Charge, Clock, Entered, LedgerBounds, LedgerUsage, Receipt, SessionPage
 from domain.results import UsageReport
-from storage import accounts, cursors
+from storage.base import cursors, session_rules
 from storage.redis.connection import RedisConnection
 from storage.redis.entries import RedisEntries
 from storage.redis.keys import Shard, shard_of, shards_of
@@ -51,7 +51,7 @@ class RedisLedger:
         clock: Clock,
         session_retention_seconds: float,
         entry_retention_seconds: float,
-        bounds: LedgerBounds = accounts.UNBOUNDED,
+        bounds: LedgerBounds = session_rules.UNBOUNDED,
     ) -> None:
         self._redis = connection
         self._entries = RedisEntries(connection)
@@ -82,7 +82,7 @@ class RedisLedger:
             first = decode_kept(extra[0])
             budget = session.budget(fallback, required)
             receipt = Receipt(first.entry, budget, first.fingerprint, first.text, replayed=True)
-            return accounts.reentered(session, receipt, report)
+            return session_rules.reentered(session, receipt, report)
         return Entered(session, warning=_warning(extra))
 
     async def reserve(self, charge: Charge) -> Receipt | None:
@@ -116,7 +116,7 @@ class RedisLedger:
             "buffer_tokens": window.buffer_tokens,
             "max_output_tokens": window.max_output_tokens,
             "call": charge.call_id,
-            "text_bytes": accounts.text_bytes(charge.text),
+            "text_bytes": session_rules.text_bytes(charge.text),
         }
         kept = pack_kept(charge.entry, charge.fingerprint, charge.text) if charge.call_id is not None else b""
         if is_replay:
@@ -127,7 +127,7 @@ class RedisLedger:
         session = session_of(charge.key, packed[0])
         if word == b"again":
             first = decode_kept(packed[1])
-            return accounts.replayed(session, charge, first.entry, first.fingerprint, first.text)
+            return session_rules.replayed(session, charge, first.entry, first.fingerprint, first.text)
         budget = session.budget(charge.fallback, charge.required)
         return Receipt(charge.entry, budget, charge.fingerprint, charge.text)
 
@@ -223,9 +223,9 @@ class RedisLedger:
         shards = await self._redis.shards()
         usages: dict[str, LedgerUsage] = {}
         for shard, used in zip(shards, await self._used(shards), strict=True):
-            before = usages.get(shard.tenant, accounts.NOTHING)
+            before = usages.get(shard.tenant, session_rules.NOTHING)
             usages[shard.tenant] = LedgerUsage(before.sessions + used.sessions, before.bytes + used.bytes)
-        return accounts.most(usages.values())
+        return session_rules.most(usages.values())
 
     async def _used(self, shards: Sequence[Shard]) -> list[LedgerUsage]:
         counts = [("ZCARD", shard.key("live")) for shard in shards]
@@ -271,11 +271,11 @@ class RedisLedger:
             reply: list[bytes] = await self._redis.script("session", keys, (packed, *args))
             match reply[0]:
                 case b"ended":
-                    raise accounts.over()
+                    raise session_rules.over()
                 case b"conflict":
-                    raise accounts.conflict()
+                    raise session_rules.conflict()
                 case b"full" | b"crowded":
-                    accounts.check_room(self._rooms[key.tenant].usage, self._bounds, opens=True)
+                    session_rules.check_room(self._rooms[key.tenant].usage, self._bounds, opens=True)
                 case _:
                     return reply
 
@@ -294,7 +294,7 @@ class RedisLedger:
             counts = await self._used(shards_of(tenant))
             used = LedgerUsage(sum(one.sessions for one in counts), sum(one.bytes for one in counts))
             room.usage, room.counted_at, room.steps, room.size = used, now, 0, 0
-        room.steps, room.size = room.steps + 1, room.size + 2 * size + 2 * accounts.SESSION_BYTES
+        room.steps, room.size = room.steps + 1, room.size + 2 * size + 2 * session_rules.SESSION_BYTES
         return {
             "full": bool(most.bytes) and used.bytes >= most.bytes,
             "crowded": bool(most.sessions) and used.sessions >= most.sessions,
@@ -305,7 +305,7 @@ class RedisLedger:
 class _Room:
     """What a tenant had at `counted_at`, and at most has had since by this replica."""
 
-    usage: LedgerUsage = accounts.NOTHING
+    usage: LedgerUsage = session_rules.NOTHING
     counted_at: float = float("-inf")
     steps: int = 0
     size: int = 0

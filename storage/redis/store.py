@@ -16,7 +16,7 @@ from domain.errors import InvalidField, ResultExpired, StoreFull, StoreUnavailab
 from domain.handles import Handle, SessionKey
 from domain.ports import Clock, Draft
 from domain.results import Durability, StoredResult
-from storage.quota import Quota
+from storage.base.quota import Quota
 from storage.redis.connection import RedisConnection, patience_of_caller
 from storage.redis.keys import Shard, body_key, file_name, shard_of
 from storage.redis.segments import SEGMENT, pack, unpack

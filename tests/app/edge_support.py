@@ -17,13 +17,13 @@ from fastapi import FastAPI, Request
 from pydantic import BaseModel, Field
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
-from app.access import ApiKeys
+from app.api.problems import install
+from app.api.routing import RouteTable, traits
 from app.edge import server as serving
 from app.edge.access import Access
+from app.edge.api_keys import ApiKeys
 from app.edge.request_body import BodyGate, cancel_on_disconnect
-from app.errors import install
 from app.operations.supervisor import Supervisor
-from app.routing import RouteTable, traits
 from app.settings import Settings
 from domain.errors import SpillgateError
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.access import ApiKeys, check_host, check_origin, load_keys
+from app.edge.api_keys import ApiKeys, check_host, check_origin, load_keys
 from domain.errors import ConfigError, Forbidden, HostNotAllowed
 from tests.app.edge_support import KEY, keys_file
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli import main
+from app.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[2]
 POLICY = """\
@@ -132,7 +132,7 @@ def test_a_secret_given_where_its_files_path_belongs_is_not_shown(
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
-    command = [sys.executable, "-m", "app.cli", "check-config"]
+    command = [sys.executable, "-m", "app.cli.main", "check-config"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
         assert running.stdout is not None
         assert running.stderr is not None

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from app.access import ApiKeys
+from app.api.routing import RouteTable
 from app.edge.access import Access
+from app.edge.api_keys import ApiKeys
 from app.edge.request_body import FREE_BYTES, BodyGate, ClientDisconnected
 from app.main import create_app
-from app.routing import RouteTable
 from domain.errors import BodyTooLarge, Overloaded
 from tests.app.edge_support import KEY, keys_file, settings_of
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from app.errors import problem
+from app.api.problems import problem
 from domain import errors
 from tests.app.edge_support import edge_app, settings_of
 

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.cli import main
+from app.cli.main import main
 from domain.errors import ConfigError
 from tests.app.test_extract_models import ask, entries, keep, saying
 from tests.conftest import Serve

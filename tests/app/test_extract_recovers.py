@@ -9,8 +9,8 @@ import anyio
 import httpx
 import pytest
 
-from storage.memory import MemoryStore
-from storage.memory_ledger import MemoryLedger
+from storage.memory.ledger import MemoryLedger
+from storage.memory.store import MemoryStore
 from tests.app.test_extract_models import ask, entries, keep, reading, rows, saying, served
 from tests.conftest import Serve
 from tests.extraction.backend import Backend, Spoken

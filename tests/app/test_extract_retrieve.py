@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 from app.main import create_app
+from app.operations.sweeper import sweep
 from app.runtime import open_runtime
 from app.settings import Settings
-from app.sweeper import sweep
 from tests.conftest import Serve, StillClock
 
 pytestmark = pytest.mark.anyio

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from starlette.datastructures import State
 
-from app.reload import reload_policies
+from app.operations.policy_reload import reload_policies
 from app.runtime import open_runtime
 from app.settings import Settings
 from tests.conftest import Serve

@@ -9,10 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
-from app.readiness import Readiness
+from app.operations.readiness import Readiness
 from domain.errors import StoreUnavailable
-from storage.memory import MemoryStore
-from storage.memory_ledger import MemoryLedger
+from storage.memory.ledger import MemoryLedger
+from storage.memory.store import MemoryStore
 from tests.conftest import Serve, StillClock
 from tests.redis_server import RedisServer
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.wire import ResultOut, read_result
+from app.api.wire import ResultOut, read_result
 from tests.conftest import Serve
 
 pytestmark = pytest.mark.anyio

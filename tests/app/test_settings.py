@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli import main
+from app.cli.main import main
 from app.settings import PREFIX, Settings, load_settings
 from domain.errors import ConfigError
 
@@ -197,7 +197,7 @@ def test_a_bad_policy_file_refuses_to_start_and_names_the_line(
 
 def test_openapi_prints_the_document() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "app.cli", "openapi"], cwd=ROOT, capture_output=True, check=True
+        [sys.executable, "-m", "app.cli.main", "openapi"], cwd=ROOT, capture_output=True, check=True
     )
     assert json.loads(done.stdout)["info"]["title"] == "Spillgate"
 

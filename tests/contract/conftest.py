@@ -11,7 +11,7 @@ from samples import ENTRY_RETENTION, RETENTION, FakeClock, OpenBounded, OpenLedg
 from domain.ports import Ledger, LedgerBounds, ResultStore
 from domain.results import Durability
 from storage import open_ledger, open_spooled_ledger, open_spooled_store, open_store
-from storage.accounts import UNBOUNDED
+from storage.base.session_rules import UNBOUNDED
 from storage.spool.outage import Outage
 
 # After a space: the spool's folder.

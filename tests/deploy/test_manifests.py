@@ -33,7 +33,7 @@ from manifests import (
     workloads,
 )
 
-from app.cli import COMMANDS
+from app.cli.main import COMMANDS
 from app.edge import request_body
 from app.edge import server as serving
 from app.settings import LOOPBACK_NAMES, PREFIX, Settings

@@ -25,7 +25,7 @@ def listening() -> Iterator[str]:
     folder = Path(tempfile.mkdtemp(prefix="spillgate"))
     uds = folder / "private" / "s.sock"
     given = {"SPILLGATE_UDS": str(uds), "XDG_STATE_HOME": str(folder), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "app.cli", "serve"]
+    command = [sys.executable, "-m", "app.cli.main", "serve"]
     service = subprocess.Popen(command, env=given, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + START_SECONDS
@@ -43,7 +43,7 @@ def listening() -> Iterator[str]:
 def run_probe(name: str, uds: str) -> int:
     given = environment(sidecar)["SPILLGATE_UDS"]
     first, *rest = [part.replace(given, uds) for part in sidecar[name]["exec"]["command"]]
-    start = {"spillgate": [sys.executable, "-m", "app.cli"], "python": [sys.executable]}[first]
+    start = {"spillgate": [sys.executable, "-m", "app.cli.main"], "python": [sys.executable]}[first]
     return subprocess.run([*start, *rest], cwd=ROOT, stderr=subprocess.DEVNULL, timeout=30).returncode
 
 

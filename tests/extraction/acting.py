@@ -17,7 +17,7 @@ from extraction.prompts.fences import inside
 from extraction.prompts.final_report import closing, opening
 from extraction.task.source import Source
 from extraction.task.task import ExtractionLimits, Progress, Task
-from storage.memory import MemoryStore
+from storage.memory.store import MemoryStore
 
 Play = Callable[[Prompt], Reply | ModelError | Awaitable[Reply]]
 

@@ -4,7 +4,7 @@ import asyncio
 import sys
 from types import TracebackType
 
-from app.cli import main
+from app.cli.main import main
 from domain.ports import Charge, Receipt
 from domain.results import StoredResult
 from storage.redis import store

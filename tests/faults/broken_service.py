@@ -6,11 +6,11 @@ import sys
 import time
 from types import TracebackType
 
-from app.cli import main
+from app.cli.main import main
 from domain.results import Durability, StoredResult
-from storage import disk
-from storage.disk_draft import DiskDraft
-from storage.disk_layout import Info, body_name, info_name
+from storage.disk import store
+from storage.disk.draft import DiskDraft
+from storage.disk.layout import Info, body_name, info_name
 
 PAUSE_SECONDS = 0.3
 
@@ -61,5 +61,5 @@ class InPlaceDraft(DiskDraft):
 FAULTS: dict[str, type[DiskDraft]] = {"early": EarlyDraft, "in-place": InPlaceDraft}
 
 if __name__ == "__main__":
-    setattr(disk, "DiskDraft", FAULTS[sys.argv[1]])  # noqa: B010
+    setattr(store, "DiskDraft", FAULTS[sys.argv[1]])  # noqa: B010
     sys.exit(main(["serve", "--port", "0"]))

@@ -7,10 +7,9 @@ import itertools
 import sys
 from collections.abc import Awaitable, Callable
 
-from app import sweeper
-from app.cli import main
-from app.operations import supervisor
-from storage.disk import DiskStore
+from app.cli.main import main
+from app.operations import supervisor, sweeper
+from storage.disk.store import DiskStore
 
 PAUSE_SECONDS = 0.02
 

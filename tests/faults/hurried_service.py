@@ -2,7 +2,7 @@
 
 import sys
 
-from app.cli import main
+from app.cli.main import main
 from app.edge import server as serving
 from app.edge.deadlines import Protocol
 

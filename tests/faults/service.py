@@ -15,7 +15,7 @@ import httpx
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 30
-SERVE = ("-m", "app.cli", "serve", "--port", "0")
+SERVE = ("-m", "app.cli.main", "serve", "--port", "0")
 
 
 class Service:

@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from app.main import create_app
+from app.operations.sweeper import sweep
 from app.runtime import Runtime, open_runtime
 from app.settings import Settings
-from app.sweeper import sweep
 from content.tokens.encodings import load_encoding
 from domain.handles import SessionKey
 from domain.ports import Charge, Receipt

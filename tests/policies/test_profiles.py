@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.policy_files import load_policies
+from app.operations.policy_files import load_policies
 from app.settings import Settings
 from domain.decisions import OutcomeKind
 from policies.book import PolicyBook

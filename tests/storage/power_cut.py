@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from storage.disk_files import Files
+from storage.disk.syscalls import Files
 
 TOP = 0  # the number of the root directory; other directories and files are numbered as they are made
 

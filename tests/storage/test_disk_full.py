@@ -10,9 +10,9 @@ import pytest
 from samples import KEY, RETENTION, TENANT, FakeClock, joined, put
 
 from domain.errors import StorageError, StoreFull, StoreUnavailable
-from storage.disk import DiskStore
-from storage.disk_files import Files
-from storage.disk_root import Root
+from storage.disk.root import Root
+from storage.disk.store import DiskStore
+from storage.disk.syscalls import Files
 
 pytestmark = pytest.mark.anyio
 

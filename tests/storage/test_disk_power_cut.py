@@ -10,8 +10,8 @@ from power_cut import RecordingFiles, disks, survive
 from samples import KEY, RETENTION, TENANT, FakeClock, handle, put
 
 from domain.handles import Handle
-from storage.disk import DiskStore
-from storage.disk_root import Root
+from storage.disk.root import Root
+from storage.disk.store import DiskStore
 
 pytestmark = pytest.mark.anyio
 SMALL, LARGE = b"body", b"0123456789" * 150_000

@@ -6,8 +6,8 @@ import sqlite3
 import pytest
 
 from domain.ports import LedgerBounds
-from storage.group_commit import GroupCommit
-from storage.sqlite_state import SqliteState
+from storage.sqlite.group_commit import GroupCommit
+from storage.sqlite.state import SqliteState
 
 pytestmark = pytest.mark.anyio
 

@@ -24,7 +24,8 @@ from domain.errors import InvalidField, StoreFull, StoreUnavailable
 from domain.handles import DEFAULT_SESSION, SessionKey
 from domain.ports import Charge, Ledger, Receipt
 from domain.results import UsageReport
-from storage import cursors, open_ledger
+from storage import open_ledger
+from storage.base import cursors
 from storage.redis.keys import shard_of
 from storage.redis.ledger import RedisLedger
 from tests.counts import count

@@ -1,4 +1,4 @@
-"""The rules in the Lua of the Redis ledger are those of storage/accounts.py."""
+"""The rules in the Lua of the Redis ledger are those of storage/base/session_rules.py."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

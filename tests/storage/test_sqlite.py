@@ -19,7 +19,7 @@ from domain.handles import SessionKey
 from domain.ports import Ledger
 from domain.results import UsageReport
 from storage import open_ledger
-from storage.sqlite_schema import VERSION
+from storage.sqlite.schema import VERSION
 
 pytestmark = pytest.mark.anyio
 

@@ -1,4 +1,4 @@
--- One step of a session, with the entry and the sums that belong to it: the rules of storage/accounts.py, where they
+-- One step of a session, with the entry and the sums that belong to it: the rules of storage/base/session_rules.py, where they
 -- have to be atomic. A step that runs again, because its reply was lost, replies what it replied before.
 --
 -- KEYS session, findings, once, live, ended, sizes, state, entries, handles, days, sums of the entry's day

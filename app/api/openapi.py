@@ -1,0 +1,207 @@
+"""The OpenAPI document: schemas of the hot route, examples, and the problems that each route answers."""
+
+from collections.abc import Mapping
+from itertools import groupby
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI
+from fastapi.openapi.docs import get_swagger_ui_html
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
+from starlette.responses import HTMLResponse, RedirectResponse
+from starlette.staticfiles import StaticFiles
+
+from app.api import problems_page
+from app.api.examples import EXAMPLES
+from app.api.problems import problem_of
+from app.api.routing import RouteTable, errors_of, traits_of
+from app.api.wire import ResultIn, ResultOut
+from domain.errors import RangeNotSatisfiable, SpillgateError, every_error
+from domain.handles import NAME_PATTERN
+
+JSON = "application/json"
+_REF = "#/components/schemas/{name}"
+_STRUCTS = (ResultIn, ResultOut)
+_SHAPES: dict[str, Mapping[str, Any]] = {}
+
+_LINKS = """
+<p>The API for programs: <a href="/openapi.json">/openapi.json</a>.
+Every error, and what to do: <a href="/docs/errors">/docs/errors</a>.</p>"""
+
+DESCRIPTION = """Governs what AI agents' tools return. POST a raw result to `/results`: what fits passes, what
+does not is stored whole and replaced by a short text that tells the model how to get at it."""
+
+SESSION_ID: dict[str, Any] = {"pattern": f"^{NAME_PATTERN}$"}
+"""Of a session id, for `json_schema_extra`: the domain checks it, with a message of its own."""
+
+PROBLEM = "application/problem+json"
+_PROBLEM_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "required": ["type", "title", "status", "detail", "instance", "code", "retryable"],
+    "properties": {
+        "type": {"type": "string", "format": "uri-reference"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string", "description": "Says what to do."},
+        "instance": {"type": "string", "description": "The path's template, where it is known; else empty."},
+        "code": {
+            "type": "string",
+            "enum": sorted({kind.code for kind in every_error()}),
+            "description": "For programs; never changes.",
+        },
+        "retryable": {"type": "boolean", "description": "true: the same request may work later."},
+        "stored": {
+            "type": "boolean",
+            "description": "Of POST /results. false: the caller still holds the only copy.",
+        },
+        "errors": {
+            "type": "array",
+            "description": "Of invalid fields: each with the rule that it breaks.",
+            "items": {
+                "type": "object",
+                "required": ["field", "rule"],
+                "properties": {"field": {"type": "string"}, "rule": {"type": "string"}},
+            },
+        },
+    },
+}
+_PROBLEM_HEADERS = {
+    401: ("WWW-Authenticate", "Bearer"),
+    405: ("Allow", "The methods that this path takes."),
+    416: ("Content-Range", "`bytes */SIZE`."),
+    503: ("Retry-After", "Seconds."),
+}
+
+
+def schema_of(struct: type[msgspec.Struct], description: str, example: str) -> dict[str, Any]:
+    """A response whose body is this struct."""
+    schema = {"$ref": _REF.format(name=struct.__name__)}
+    return {
+        "description": description,
+        "content": {JSON: {"schema": schema, "example": EXAMPLES[example]}},
+    }
+
+
+def body_of(struct: type[msgspec.Struct], shape: Mapping[str, Any], example: str) -> dict[str, Any]:
+    """A request body: this struct as JSON, or any text with the same fields in the query. `shape` replaces
+    the properties that a struct cannot describe."""
+    _SHAPES[struct.__name__] = shape
+    schema = {"$ref": _REF.format(name=struct.__name__)}
+    text = {"schema": {"type": "string"}, "example": EXAMPLES["text"]}
+    content = {JSON: {"schema": schema, "example": EXAMPLES[example]}, "text/plain": text}
+    names = [name for name in struct.__struct_fields__ if name != "content"]
+    parameters = [
+        {
+            "name": name,
+            "in": "query",
+            "required": False,
+            "schema": {"type": "string", **(SESSION_ID if name == "session_id" else {})},
+            "description": "With a text body: as the JSON field of this name.",
+        }
+        for name in [*names, "used_tokens", "turn"]
+    ]
+    return {"requestBody": {"required": True, "content": content}, "parameters": parameters}
+
+
+def _problems_of(route: APIRoute, shared: dict[str, Any]) -> dict[str, Any]:
+    """The problems that a route answers, by status. Each is a reference into `shared`, which it fills."""
+    answers: dict[str, Any] = {}
+    for status, kinds in groupby(errors_of(route), key=lambda kind: kind.status):
+        told = list(kinds)
+        name = ".".join(kind.code for kind in told)
+        shared[name] = _problem_answer(status, told)
+        answers[str(status)] = {"$ref": f"#/components/responses/{name}"}
+    return answers
+
+
+def _problem_answer(status: int, kinds: list[type[SpillgateError]]) -> dict[str, Any]:
+    examples = {kind.code: {"$ref": f"#/components/examples/{kind.code}"} for kind in kinds}
+    content = {PROBLEM: {"schema": {"$ref": _REF.format(name="Problem")}, "examples": examples}}
+    titles = dict.fromkeys(kind.title for kind in kinds)
+    answer: dict[str, Any] = {"description": " · ".join(titles), "content": content}
+    if status in _PROBLEM_HEADERS:
+        name, text = _PROBLEM_HEADERS[status]
+        answer["headers"] = {name: {"required": True, "description": text, "schema": {"type": "string"}}}
+    return answer
+
+
+def _problem_examples() -> dict[str, Any]:
+    """One for each error of the table."""
+    problems = {kind.code: problem_of(_made(kind)) for kind in every_error()}
+    return {
+        code: {"summary": problem.title, "value": msgspec.to_builtins(problem)}
+        for code, problem in sorted(problems.items())
+    }
+
+
+def _made(kind: type[SpillgateError]) -> SpillgateError:
+    return RangeNotSatisfiable("", 0) if issubclass(kind, RangeNotSatisfiable) else kind()
+
+
+def example_of(name: str) -> dict[str, Any]:
+    """A 200 answer's example, for `responses`."""
+    return {"content": {JSON: {"example": EXAMPLES[name]}}}
+
+
+def install(app: FastAPI, routes: RouteTable, *, needs_key: bool) -> None:
+    """The document under /openapi.json, and a page for people that loads nothing from elsewhere."""
+
+    def document() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = _document(app, routes, needs_key)
+        return app.openapi_schema
+
+    def docs() -> HTMLResponse:
+        page = get_swagger_ui_html(
+            openapi_url="/openapi.json",
+            title="Spillgate",
+            swagger_js_url="/swagger/swagger-ui-bundle.js",
+            swagger_css_url="/swagger/swagger-ui.css",
+            swagger_favicon_url="/swagger/favicon-32x32.png",
+        )
+        # The rest of the page is drawn by a script: these links are for a reader without one.
+        return HTMLResponse(bytes(page.body).decode().replace("<body>", f"<body>{_LINKS}", 1))
+
+    def errors() -> HTMLResponse:
+        return HTMLResponse(problems_page.page())
+
+    def root() -> RedirectResponse:
+        return RedirectResponse("/docs")
+
+    app.add_api_route("/", root, include_in_schema=False)
+    app.openapi = document  # type: ignore[method-assign]
+    app.add_api_route("/docs/errors", errors, include_in_schema=False)
+    app.add_api_route("/docs", docs, include_in_schema=False)
+    app.mount("/swagger", StaticFiles(packages=[("fastapi_swagger", "resources")]))
+
+
+def _document(app: FastAPI, routes: RouteTable, needs_key: bool) -> dict[str, Any]:
+    document = get_openapi(title="Spillgate", version=app.version, description=DESCRIPTION, routes=app.routes)
+    _, components = msgspec.json.schema_components(_STRUCTS, ref_template=_REF)
+    for name, shape in _SHAPES.items():
+        components[name]["properties"].update(shape)
+    schemas = document["components"]["schemas"]
+    # A shape that other routes have too is described by FastAPI already.
+    schemas |= {name: schema for name, schema in components.items() if name not in schemas}
+    schemas["Problem"] = _PROBLEM_SCHEMA
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    document["components"]["examples"] = _problem_examples()
+    document["components"]["securitySchemes"] = {
+        "bearer": {"type": "http", "scheme": "bearer", "description": "Only where API keys are set."}
+    }
+    document["security"] = [{"bearer": []}] if needs_key else [{"bearer": []}, {}]
+    answers: dict[str, Any] = {}
+    for route in routes.api:
+        for method in route.methods or ():
+            operation = document["paths"][route.path_format][method.lower()]
+            operation["responses"] = _by_status(operation["responses"] | _problems_of(route, answers))
+            if traits_of(route).is_open:
+                operation["security"] = []
+    document["components"]["responses"] = dict(sorted(answers.items()))
+    return document
+
+
+def _by_status(responses: dict[str, Any]) -> dict[str, Any]:
+    return dict(sorted(responses.items()))

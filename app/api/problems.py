@@ -1,0 +1,236 @@
+"""Errors as problem+json (RFC 9457), and the handlers that answer with them."""
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from http import HTTPStatus
+from typing import Any, get_args
+
+import msgspec
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from app.api.routing import RouteTable
+from domain import errors
+from domain.unknown_keys import unknown_key
+
+MEDIA_TYPE = "application/problem+json"
+CLIENT_GONE = 499
+
+Refused = Callable[[errors.SpillgateError, str, str], None]
+"""Is called with the error, the method and the path of each refused request; "" where they are not known."""
+
+_OF_STATUS: dict[int, type[errors.SpillgateError]] = {
+    404: errors.NotFound,
+    405: errors.MethodNotAllowed,
+    413: errors.BodyTooLarge,
+}
+"""What the framework refuses by a bare status."""
+
+_WRITE_ROUTES = frozenset({("POST", "/results")})
+
+
+class Problem(msgspec.Struct, omit_defaults=True):
+    """RFC 9457 members and ours. `stored: false` tells the agent that it still holds the only copy."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    code: str
+    # Nullable only so that `false`, being no default, is always written.
+    retryable: bool | None = None
+    stored: bool | None = None
+    errors: list[dict[str, str]] | None = None
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def problem_of(
+    error: errors.SpillgateError,
+    instance: str = "",
+    stored: bool | None = None,
+    rules: list[dict[str, str]] | None = None,
+) -> Problem:
+    """`instance` is a path template: never what the caller sent."""
+    return Problem(
+        type=f"/docs/errors#{error.code}",
+        title=error.title,
+        status=error.status,
+        detail=error.detail,
+        instance=instance,
+        code=error.code,
+        retryable=error.retryable,
+        stored=stored,
+        errors=rules,
+    )
+
+
+def headers_of(error: errors.SpillgateError) -> dict[str, str]:
+    """The headers that an error's answer has by its class, except Allow."""
+    if isinstance(error, errors.Unauthorized):
+        return {"WWW-Authenticate": "Bearer"}
+    if isinstance(error, errors.RangeNotSatisfiable):
+        return {"Content-Range": f"bytes */{error.size}"}
+    return {"Retry-After": "1"} if error.status == HTTPStatus.SERVICE_UNAVAILABLE else {}
+
+
+def encoded(problem: Problem) -> bytes:
+    return _encode(problem)
+
+
+def stored_of(method: str, path: str) -> bool | None:
+    """What a failed request's problem says in `stored`: False where it was to store something, else None."""
+    return False if (method, path) in _WRITE_ROUTES else None
+
+
+def problem(
+    error: errors.SpillgateError,
+    instance: str,
+    stored: bool | None = None,
+    *,
+    headers: Mapping[str, str] | None = None,
+    rules: list[dict[str, str]] | None = None,
+) -> Response:
+    """The answer to an error of ours."""
+    body = encoded(problem_of(error, instance, stored, rules))
+    return Response(body, error.status, {**headers_of(error), **(headers or {})}, MEDIA_TYPE)
+
+
+def template_of(request: Request) -> str:
+    """The path template of the route that matched, `/results/{handle}`; "" when none did."""
+    path: str = getattr(request.scope.get("route"), "path_format", "")
+    return path
+
+
+def install(app: FastAPI, routes: RouteTable, refused: Refused) -> "Handlers":
+    """Registers the handlers; `refused` is called with each error."""
+    handlers = Handlers(app, routes, refused)
+    app.add_exception_handler(errors.SpillgateError, handlers.on_ours)
+    app.add_exception_handler(RequestValidationError, handlers.on_validation)
+    app.add_exception_handler(HTTPException, handlers.on_status)
+    app.add_exception_handler(ClientDisconnect, handlers.on_gone)
+    app.add_exception_handler(Exception, handlers.on_failure)
+    return handlers
+
+
+class Handlers:
+    """One method an exception class; each answers a problem."""
+
+    def __init__(self, app: FastAPI, routes: RouteTable, refused: Refused) -> None:
+        self._app = app
+        self._routes = routes
+        self._refused = refused
+
+    async def on_ours(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, errors.SpillgateError)
+        return self._answer(request, error)
+
+    async def on_status(self, request: Request, error: Exception) -> Response:
+        # FastAPI wraps whatever is raised while it reads a body.
+        cause = error.__cause__
+        if isinstance(cause, errors.SpillgateError):
+            return await self.on_ours(request, cause)
+        if isinstance(cause, ClientDisconnect):
+            return await self.on_gone(request, cause)
+        assert isinstance(error, HTTPException)
+        otherwise = errors.InternalError if error.status_code >= 500 else errors.BadRequest
+        kind = _OF_STATUS.get(error.status_code, otherwise)
+        allowed = self._routes.methods(request.scope["path"]) if kind is errors.MethodNotAllowed else ()
+        return self._answer(request, kind(), {"Allow": ", ".join(allowed)} if allowed else None)
+
+    async def on_gone(self, request: Request, error: Exception) -> Response:
+        # No client is left to read it, and the service did not fail.
+        return Response(status_code=CLIENT_GONE)
+
+    async def on_failure(self, request: Request, error: Exception) -> Response:
+        # Logged by the server, to which Starlette passes it on after this answer.
+        return self._answer(request, errors.InternalError())
+
+    async def on_validation(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        if any(each["type"] == "json_invalid" for each in error.errors()):
+            return self._answer(request, errors.BadRequest("The body is not well-formed JSON."))
+        rules = [_broken_rule(each, self._declared, request) for each in error.errors()[:20]]
+        detail = "; ".join(f"{rule['field']}: {rule['rule']}" for rule in rules) + "."
+        return self._answer(request, errors.InvalidField(detail), rules=rules)
+
+    def _answer(
+        self,
+        request: Request,
+        error: errors.SpillgateError,
+        headers: Mapping[str, str] | None = None,
+        rules: list[dict[str, str]] | None = None,
+    ) -> Response:
+        self._refused(error, request.method, request.scope["path"])
+        instance = template_of(request)
+        stored = stored_of(request.method, instance)
+        return problem(error, instance, stored, headers=headers, rules=rules)
+
+    @cached_property
+    def _declared(self) -> frozenset[str]:
+        return frozenset(_declared_names(self._app.openapi()))
+
+
+# Messages of these rules hold nothing but what the schema says; others may quote the value.
+_PLAIN_RULES = frozenset(
+    """bool_parsing bool_type dict_type enum finite_number float_parsing float_type
+    greater_than greater_than_equal int_from_float int_parsing int_type less_than less_than_equal list_type
+    literal_error missing string_pattern_mismatch string_too_long string_too_short string_type""".split()  # noqa: SIM905
+)
+
+
+def _broken_rule(found: dict[str, Any], names: frozenset[str], request: Request) -> dict[str, str]:
+    """The field of the schema, and the rule that it breaks."""
+    location = found["loc"]
+    if found["type"] == "extra_forbidden":
+        known = _keys_at(request.scope.get("route"), location[1:-1])
+        return {"field": _field(location[:-1], names), "rule": unknown_key(str(location[-1]), known)}
+    kind: str = found["type"]
+    return {"field": _field(location, names), "rule": found["msg"] if kind in _PLAIN_RULES else kind}
+
+
+def _keys_at(route: object, path: tuple[int | str, ...]) -> list[str]:
+    """The keys of the object at `path` of the route's JSON body."""
+    field = route.body_field if isinstance(route, APIRoute) else None
+    model = _model_in(field.field_info.annotation) if field else None
+    for part in path:
+        if model is not None and isinstance(part, str):
+            model = _model_in(model.model_fields[part].annotation)
+    return list(model.model_fields) if model else []
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(_model_in, get_args(annotation))), None)
+
+
+def _field(location: tuple[int | str, ...], names: frozenset[str]) -> str:
+    # An unknown field's name is the caller's, and not repeated; so is a key of a free-form object.
+    place = [str(location[0])] if location else []
+    for part in location[1:]:
+        if part not in names and not isinstance(part, int):
+            break
+        place.append(str(part))
+    return ".".join(place)
+
+
+def _declared_names(schema: Any) -> list[str]:
+    """The names of every parameter and property that the schema declares."""
+    if isinstance(schema, list):
+        return [name for part in schema for name in _declared_names(part)]
+    if not isinstance(schema, dict):
+        return []
+    names = [name for part in schema.values() for name in _declared_names(part)]
+    if isinstance(schema.get("properties"), dict):
+        names += schema["properties"]
+    if "in" in schema and isinstance(schema.get("name"), str):
+        names.append(schema["name"])
+    return names

@@ -1,0 +1,1 @@
+"""The command line: `spillgate serve`, `check-config`, `try`, `healthcheck` and `openapi`."""

@@ -1,0 +1,149 @@
+"""What is in force and why: settings, a tool's policy, a model's terms, each with where it was set."""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from app.edge.api_keys import load_keys
+from app.extracting.known_models import known_window, model_terms
+from app.extracting.model_configs import model_configs
+from app.operations.policy_files import load_policies
+from app.settings import PREFIX, Settings
+from content.tokens.encodings import encoding_for_model, load_encoding
+from policies.book import PolicyBook, Reason
+
+_LOCAL = re.compile(r"(disk|sqlite):(//)?(/[^/].*)?", re.DOTALL)
+# Up to the last @: a password that is not percent-encoded may hold any of :/?#@.
+_LOGIN = re.compile(r"^(?P<scheme>[a-z][a-z0-9+.-]*:/{0,2})?(?P<login>.*)@", re.DOTALL | re.IGNORECASE)
+_OPTION = re.compile(r"([?&])([^=&]*)(=?)[^&]*", re.DOTALL)
+_SHOWN_OPTIONS = frozenset(
+    """max_connections allow_eviction wait_aof tls ssl_ca_certs ssl_certfile ssl_keyfile ssl_cert_reqs
+    ssl_check_hostname""".split()  # noqa: SIM905
+)
+_HEADS = ("key", "value", "set by")
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigReport:
+    """`tool` is "*" for a tool that no glob names."""
+
+    settings: Sequence[Reason]
+    tool: str
+    policy: Sequence[Reason]
+    model: str | None
+    terms: Sequence[Reason]
+
+    def as_json(self) -> str:
+        def places(reasons: Sequence[Reason]) -> dict[str, str]:
+            return {one.key: one.place for one in reasons}
+
+        told = {
+            "settings": _values(self.settings),
+            "tool": self.tool,
+            "policy": _values(self.policy),
+            "model": self.model,
+            "terms": _values(self.terms),
+            "set_by": {
+                "settings": places(self.settings),
+                "policy": places(self.policy),
+                "terms": places(self.terms),
+            },
+        }
+        return json.dumps(told, indent=2, ensure_ascii=False)
+
+    def as_text(self, with_settings: bool) -> str:
+        """A table each; the settings only where they are asked for."""
+        named = "any other tool" if self.tool == "*" else self.tool
+        parts = [("Settings", self.settings)] if with_settings else []
+        parts.append((f"Policy for {named}", self.policy))
+        if self.model is not None:
+            parts.append((f"Model {self.model}", self.terms))
+        return "\n\n".join(f"{title}\n{table(_rows(reasons))}" for title, reasons in parts)
+
+
+def report(settings: Settings, tool: str = "*", model: str | None = None) -> ConfigReport:
+    """Raises ConfigError for what cannot be honoured."""
+    load_encoding(settings.encoding)
+    if settings.api_keys_file is not None:
+        load_keys(settings.api_keys_file)
+    policies = load_policies(settings)
+    model_configs(settings, policies)
+    return ConfigReport(
+        settings=[
+            _setting(name, value, settings) for name, value in settings.model_dump(mode="json").items()
+        ],
+        tool=tool,
+        policy=policies.reasons(tool),
+        model=model,
+        terms=_terms(model, settings, policies) if model is not None else (),
+    )
+
+
+def table(rows: Iterable[Sequence[str]], heads: Sequence[str] = _HEADS) -> str:
+    """Columns as wide as what is in them, indented by two."""
+    lines = [heads, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
+    padded = (
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines
+    )
+    return "\n".join(f"  {line}".rstrip() for line in padded)
+
+
+def mask_url(url: str) -> str:
+    """The URL with `***` for its password, for a user without one, and for each option that may be a secret.
+    It need not be a valid URL."""
+    if _LOCAL.fullmatch(url):
+        return url
+    return _OPTION.sub(_masked_option, _LOGIN.sub(_masked_login, url))
+
+
+def _setting(name: str, value: object, settings: Settings) -> Reason:
+    shown = {"storage_url": settings.store, "ledger_url": settings.ledger}.get(name, value)
+    place = "given" if name in settings.model_fields_set else "default"
+    is_url = isinstance(shown, str) and (name.endswith("_url") or "://" in shown)
+    masked = mask_url(str(shown)) if is_url else shown
+    return Reason(f"{PREFIX}{name.upper()}", masked, place)
+
+
+def _masked_login(found: re.Match[str]) -> str:
+    user, colon, password = found["login"].partition(":")
+    return f"{found['scheme'] or ''}{user + colon if password else ''}***@"
+
+
+def _masked_option(found: re.Match[str]) -> str:
+    start, name, equals = found[1], found[2], found[3]
+    if name in _SHOWN_OPTIONS:
+        return found[0]
+    return f"{start}{name}{equals}***" if equals else f"{start}***"
+
+
+def _terms(model: str, settings: Settings, policies: PolicyBook) -> list[Reason]:
+    """The budget's window, the encoding, and the prices of extraction; the policy file's word goes first."""
+    keys = policies.model_keys(model)
+    known = model_terms(model, keys, settings)
+    encoding = encoding_for_model(model, "")
+    terms = [
+        Reason("context_window", window, "known of the model")
+        if (window := known_window(model))
+        else Reason("context_window", settings.context_window, f"{PREFIX}CONTEXT_WINDOW"),
+        Reason("max_output_tokens", settings.max_output_tokens, f"{PREFIX}MAX_OUTPUT_TOKENS"),
+        Reason("encoding", encoding, "known of the model")
+        if encoding
+        else Reason("encoding", settings.encoding, f"{PREFIX}ENCODING"),
+        Reason("input_price", known.price.input, "known prices; 0 if unknown"),
+        Reason("output_price", known.price.output, "known prices; 0 if unknown"),
+        Reason("cached_price", known.price.cached, "known prices; 0 if unknown"),
+        Reason("base_url", settings.llm_base_url or "", f"{PREFIX}LLM_BASE_URL"),
+        Reason("api_key_file", str(settings.llm_api_key_file or ""), f"{PREFIX}LLM_API_KEY_FILE"),
+    ]
+    told = {one.key: one for one in policies.model_reasons(model)}
+    return [told.get(one.key, one) for one in terms]
+
+
+def _values(reasons: Iterable[Reason]) -> dict[str, object]:
+    return {one.key: one.value for one in reasons}
+
+
+def _rows(reasons: Iterable[Reason]) -> list[tuple[str, str, str]]:
+    return [(one.key, json.dumps(one.value, ensure_ascii=False), one.place) for one in reasons]

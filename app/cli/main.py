@@ -1,0 +1,157 @@
+"""The command line: a function for each command. Each imports what it needs: a healthcheck runs every few
+seconds, and the whole service would cost it half a second of processor time."""
+
+import argparse
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import httpx
+
+from app.settings import PREFIX, Settings, load_settings
+from domain.errors import ConfigError
+
+_TIMEOUT_SECONDS = 5
+_OPTIONS = {"host": "--host", "port": "--port", "uds": "--uds", "policy_file": "--policy"}
+"""The settings that an option sets."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status: 0 done, 1 not healthy or not in order, 2 a setting or argument that cannot be honoured."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    _print_anything()
+    try:
+        status = COMMANDS[options.command](options)
+        sys.stdout.flush()
+    except ConfigError as error:
+        print(f"spillgate: {_naming_options(str(error), options)}", file=sys.stderr)
+        # check-config reports on the configuration: a fault in it is what it was asked for.
+        return 1 if options.command == "check-config" else 2
+    except BrokenPipeError:
+        # Whoever reads it, `head` say, has seen enough; nor may the interpreter flush the rest at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return status
+
+
+def _naming_options(message: str, options: argparse.Namespace) -> str:
+    """A setting that was given as an option is named as the option."""
+    for name, option in _OPTIONS.items():
+        if getattr(options, name, None) is not None:
+            message = message.replace(f"{PREFIX}{name.upper()}", option)
+    return message
+
+
+def _print_anything() -> None:
+    """A result may hold characters that the terminal's encoding has not: they are shown as escapes."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="spillgate", description="HTTP sidecar that governs tool results.", allow_abbrev=False
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, text in (
+        ("serve", "serve until stopped"),
+        ("healthcheck", "exit 0 if a running service is ready, else 1"),
+    ):
+        command = commands.add_parser(name, help=text)
+        command.add_argument("--host", help="as SPILLGATE_HOST")
+        command.add_argument("--port", type=int, help="as SPILLGATE_PORT")
+        command.add_argument("--uds", type=Path, help="as SPILLGATE_UDS")
+    check = commands.add_parser("check-config", help="show the settings and policy in force")
+    check.add_argument("--tool", help="show the policy for this tool, and who set each key")
+    check.add_argument("--model", help="show what is known of this model")
+    check.add_argument("--policy", dest="policy_file", type=Path, help="as SPILLGATE_POLICY_FILE")
+    check.add_argument("--json", action="store_true", help="all of it as JSON")
+    _add_try(commands)
+    commands.add_parser("openapi", help="print the OpenAPI document")
+    return parser
+
+
+def _add_try(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    trial = commands.add_parser("try", help="show what each outcome would hand to the model for a result")
+    trial.add_argument("file", help="the result; - for stdin")
+    trial.add_argument("--tool", help="the tool that returned it (read_file; for stdin execute_shell)")
+    trial.add_argument("--arguments", help="what the tool was given, as JSON (the file's path)")
+    trial.add_argument("--model", help="count tokens as this model does")
+    trial.add_argument("--policy", dest="policy_file", type=Path, help="as SPILLGATE_POLICY_FILE")
+    trial.add_argument("--profile", help="under this profile instead of the policy in force")
+    trial.add_argument("--show", metavar="OUTCOME", help="print the text too: of this outcome, or of `all`")
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    """The environment's settings, with the command line's on top."""
+    given = {name: getattr(options, name, None) for name in _OPTIONS}
+    return load_settings(**{name: value for name, value in given.items() if value is not None})
+
+
+def _serve(options: argparse.Namespace) -> int:
+    from app.edge.server import serve
+    from app.main import create_app
+    from app.operations.policy_files import load_policies
+
+    settings = _settings(options)
+    load_policies(settings)
+    app = create_app(settings)
+    return serve(app, settings, app.refused, app.state.supervisor)
+
+
+def _check_config(options: argparse.Namespace) -> int:
+    from app.cli.check_config import report
+
+    found = report(_settings(options), options.tool or "*", options.model)
+    asked = options.tool is not None or options.model is not None
+    print(found.as_json() if options.json else found.as_text(with_settings=not asked))
+    return 0
+
+
+def _healthcheck(options: argparse.Namespace) -> int:
+    settings = _settings(options)
+    uds = None if settings.uds is None else str(settings.uds)
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)  # noqa: S104
+    transport = httpx.HTTPTransport(uds=uds)
+    with httpx.Client(transport=transport, timeout=_TIMEOUT_SECONDS, trust_env=False) as client:
+        try:
+            url = f"http://{'localhost' if uds else host}:{settings.port}/readyz"
+            answer = client.get(url, headers={"Host": settings.hosts[0]} if settings.hosts else {})
+        except httpx.HTTPError as error:
+            print(f"not ready: {type(error).__name__}", file=sys.stderr)
+            return 1
+    if answer.status_code != 200:
+        print(f"not ready: {answer.status_code}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _try(options: argparse.Namespace) -> int:
+    from app.cli.try_out import run
+
+    return run(_settings(options), options)
+
+
+def _openapi(options: argparse.Namespace) -> int:
+    from app.main import create_app
+
+    print(json.dumps(create_app(load_settings()).openapi(), indent=2, ensure_ascii=False))
+    return 0
+
+
+COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "serve": _serve,
+    "healthcheck": _healthcheck,
+    "check-config": _check_config,
+    "try": _try,
+    "openapi": _openapi,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

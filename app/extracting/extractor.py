@@ -1,0 +1,334 @@
+"""Answers a question about a stored result, within the session's size cap, its budget and a deadline."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import anyio
+
+from app.extracting.model_calls import SessionFindings, book_call
+from app.operations.logs import log_extracted
+from app.reading.entries import entry_about
+from app.reading.lookup import look_up
+from app.runtime import Runtime
+from content.text import cut
+from domain.accounting import AccountingEntry, EntryStatus, EntryType
+from domain.errors import Conflict, Incomplete, SessionEnded
+from domain.extraction import Answer, Coverage, ExtractStatus, Mode, Question
+from domain.llm import LlmCall
+from domain.ports import Charge, Entered, Receipt
+from domain.results import StoredResult
+from extraction import ladder
+from extraction.task import frames
+from extraction.task.source import Source
+from extraction.task.task import ExtractionLimits, Progress, Task
+from policies.book import Terms
+from policies.facts import Policy
+
+UNCAPPED_BYTES = 12_288
+"""How long an answer may be where the policy sets no size cap."""
+
+GRACE_SECONDS = 0.4
+"""After the deadline a fallback still has this long; then the answer says that the time was up."""
+
+SESSION_MODEL = "session"
+"""In `extract_models`: the model that the session declares."""
+
+_TRIES = 3
+
+_EXHAUSTED = (
+    "The answer does not fit what is left of the context budget. Take the final turn, "
+    "or report the context's usage and ask again."
+)
+_LATE = "The deadline passed before the stored result could be read. Ask again, and allow more time."
+_UNCONFIRMED = "the deadline passed before the answer's tokens were reserved; they are charged in any case"
+_INCOMPLETE = "The answer would not rest on all of the result. Ask about less of it, or allow it."
+
+Watch = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Extracted:
+    """`text` is framed: what the model reads."""
+
+    text: str
+    answer: Answer
+    handle: str
+    tool_name: str
+    entry: AccountingEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How the answer is wanted. `ends` is the deadline, on the event loop's clock."""
+
+    ends: float
+    require_complete: bool = False
+    watch: Watch = lambda step: None
+
+
+async def extract(tenant: str, question: Question, wish: Wish, rt: Runtime) -> Extracted:
+    """Answers by the deadline + 0.5 s, with what there is by then. Raises ResultNotFound, ResultExpired,
+    SessionEnded, StorageError; Incomplete if the caller required all of it."""
+    return await _Extraction(tenant, question, wish, rt).run()
+
+
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    """What is asked about, and what holds for its session."""
+
+    stored: StoredResult
+    entered: Entered
+    policy: Policy
+    terms: Terms
+
+
+class _Extraction:
+    def __init__(self, tenant: str, question: Question, wish: Wish, rt: Runtime) -> None:
+        self._tenant = tenant
+        self._question = question
+        self._wish = wish
+        self._rt = rt
+        self._started = rt.clock()
+        self._entry_id = rt.new_entry_id()
+        self._latest = wish.ends + GRACE_SECONDS
+        self._subject: _Subject | None = None
+        # The answer whose tokens are being reserved.
+        self._reserving: Extracted | None = None
+        self._is_sent = False
+
+    async def run(self) -> Extracted:
+        try:
+            with anyio.CancelScope(deadline=self._latest):
+                self._subject = subject = await self._opened()
+                return self._done(await self._answered(subject))
+            return self._done(await self._late())
+        except (Incomplete, SessionEnded, Conflict) as error:
+            if self._subject is not None or isinstance(error, Incomplete):
+                await asyncio.shield(self._rt.background.start(self._append_failure(error.code)))
+            raise
+        except asyncio.CancelledError:
+            if self._subject is not None and self._reserving is None:
+                self._rt.background.start(self._append_failure("cancelled"))
+            raise
+
+    async def _opened(self) -> _Subject:
+        rt = self._rt
+        stored = await look_up(rt, self._tenant, str(self._question.handle))
+        terms = await rt.terms(None)
+        entered = await rt.ledger.enter(stored.key, None, None, terms.window, terms.told)
+        policy = rt.policies.policy(stored.tool_name, entered.session.policy)
+        return _Subject(stored, entered, policy, await rt.terms(entered.session.model))
+
+    async def _answered(self, subject: _Subject) -> Extracted:
+        """Shortens the answer until the budget holds it; the last resort is a failure that says so."""
+        source = Source(self._rt.store, subject.stored, self._question.ranges)
+        if subject.entered.session.budget(subject.terms.window, subject.terms.told).exhausted:
+            # No answer of a model would fit.
+            return await self._exhausted(subject, _nothing(Mode.TRUNCATE, _EXHAUSTED))
+        cap = subject.policy.max_bytes or UNCAPPED_BYTES
+        room = max(0, cap - len(_framed(subject.stored, Mode.FULL_CHUNKED, "").encode()))
+        task = self._task(subject, source, room)
+        answer = await self._found(subject, task)
+        for _ in range(_TRIES):
+            if self._wish.require_complete and answer.status is not ExtractStatus.COMPLETE:
+                raise Incomplete(_INCOMPLETE)
+            # Only a cap below the frame's own size cuts here.
+            text = cut.head(_framed(subject.stored, answer.strategy, answer.body).encode(), cap).decode()
+            tokens = await self._count(subject, text)
+            if (extracted := await self._reserved(subject, answer, text, tokens)) is not None:
+                return extracted
+            room = await self._smaller(subject, len(answer.body.encode()), tokens)
+            if room <= 0:
+                break
+            answer = await ladder.shorter(answer, task, room)
+        return await self._exhausted(subject, answer)
+
+    async def _found(self, subject: _Subject, task: Task) -> Answer:
+        rt, mode = self._rt, self._question.mode
+        fallback = Mode(rt.settings.extract_fallback)
+        if rt.models is None:
+            return await ladder.answer(task, mode, fallback)
+        names, warnings = self._model_names(subject)
+        async with rt.spend_caps.open(subject.stored.key, subject.policy) as cap:
+
+            async def book(call: LlmCall) -> None:
+                cap.add(call)
+                await book_call(rt, subject.stored, self._entry_id, call)
+
+            asker = rt.models.asker(
+                names,
+                ends=self._wish.ends,
+                book=book,
+                allowed=cap.try_start_call,
+                calls_left=cap.calls_left,
+                clock=rt.clock,
+            )
+            answer = await ladder.answer(replace(task, asking=asker), mode, fallback)
+            return replace(answer, warnings=(*answer.warnings, *warnings))
+
+    def _model_names(self, subject: _Subject) -> tuple[list[str], tuple[str, ...]]:
+        """The models that the policy names, with the session's own in place of `session`."""
+        own = subject.entered.session.model
+        wanted = subject.policy.extract_models
+        names = [own if name == SESSION_MODEL else name for name in wanted]
+        known = [name for name in names if name is not None and name in (self._rt.models or ())]
+        if SESSION_MODEL in wanted and own not in known:
+            return known, ("the session's own model has no backend here; another one was asked",)
+        return known, ()
+
+    def _task(self, subject: _Subject, source: Source, room: int) -> Task:
+        policy = subject.policy
+        return Task(
+            source,
+            self._question.extract,
+            room,
+            ExtractionLimits(policy.max_chunks, policy.overlap_percent, policy.avg_line_bytes),
+            asking=None,
+            findings=SessionFindings(self._rt.ledger, subject.stored.key, subject.entered.session.epoch),
+            progress=self._wish.watch,
+            indexes=self._rt.indexes,
+            ends=self._wish.ends,
+            whole=self._wish.require_complete,
+        )
+
+    async def _smaller(self, subject: _Subject, size: int, tokens: int) -> int:
+        """Bytes that should fit what remains of the budget, given that `size` bytes had `tokens`."""
+        key, terms = subject.stored.key, subject.terms
+        now = await self._rt.ledger.enter(key, None, None, terms.window, terms.told)
+        remaining = now.session.budget(terms.window, terms.told).remaining_tokens
+        frame = await self._count(subject, _framed(subject.stored, Mode.FULL_CHUNKED, ""))
+        return int((remaining - frame) * (size / max(tokens, 1)) * 0.9)
+
+    async def _reserved(self, subject: _Subject, answer: Answer, text: str, tokens: int) -> Extracted | None:
+        """None if the budget does not hold the answer."""
+        entry = self._entry(subject, answer, text, tokens)
+        charge = _charge(subject, entry, tokens)
+        self._reserving = self._extracted(subject, answer, text, entry)
+        # In a task of its own: a ledger that is late must not stop the answer, nor lose the charge.
+        receipt = await asyncio.shield(self._rt.background.start(self._reserve(charge)))
+        extracted, self._reserving = self._reserving, None
+        return None if receipt is None else extracted
+
+    async def _reserve(self, charge: Charge) -> Receipt | None:
+        receipt = await self._rt.ledger.reserve(charge)
+        if receipt is None and self._is_sent:
+            return await self._rt.ledger.settle(charge)
+        return receipt
+
+    async def _exhausted(self, subject: _Subject, answer: Answer) -> Extracted:
+        if self._wish.require_complete:
+            raise Incomplete("What is left of the context budget does not hold the answer.")
+        answer = replace(_nothing(answer.strategy, _EXHAUSTED), usage=answer.usage)
+        text = frames.failed(
+            subject.stored.tool_name, str(subject.stored.handle), answer.strategy, _EXHAUSTED
+        )
+        tokens = await self._count(subject, text)
+        entry = replace(
+            self._entry(subject, answer, text, tokens), status=EntryStatus.FAILED, error="budget exhausted"
+        )
+        self._reserving = extracted = self._extracted(subject, answer, text, entry)
+        settling = self._rt.ledger.settle(_charge(subject, entry, tokens))
+        await asyncio.shield(self._rt.background.start(settling))
+        return extracted
+
+    async def _late(self) -> Extracted:
+        """The deadline and the grace have passed, because the store, the ledger or the machine is slow."""
+        if self._wish.require_complete:
+            raise Incomplete(_INCOMPLETE)
+        if (found := self._reserving) is not None:
+            self._is_sent = True
+            warned = replace(found.answer, warnings=(*found.answer.warnings, _UNCONFIRMED))
+            return replace(found, answer=warned)
+        handle, subject = str(self._question.handle), self._subject
+        if subject is None:
+            answer = _nothing(self._question.mode, _LATE)
+            text = frames.failed("unknown", handle, answer.strategy, _LATE)
+            entry = self._failure("deadline", answer, text)
+            self._rt.background.start(self._rt.ledger.append(entry))
+            return Extracted(text, answer, handle, "unknown", entry)
+        answer = _nothing(Mode.TRUNCATE, _LATE)
+        text = frames.failed(subject.stored.tool_name, handle, answer.strategy, _LATE)
+        tokens = self._rt.tokenizer(subject.entered.session.model).count(text)
+        entry = replace(
+            self._entry(subject, answer, text, tokens), status=EntryStatus.FAILED, error="deadline"
+        )
+        self._rt.background.start(self._rt.ledger.settle(_charge(subject, entry, tokens)))
+        return self._extracted(subject, answer, text, entry)
+
+    def _done(self, extracted: Extracted) -> Extracted:
+        self._rt.metrics.extracted(extracted.answer)
+        self._rt.metrics.spent(extracted.entry.tokens_out)
+        log_extracted(extracted.handle, self._question.mode, extracted.answer, extracted.entry)
+        return extracted
+
+    def _extracted(self, subject: _Subject, answer: Answer, text: str, entry: AccountingEntry) -> Extracted:
+        return Extracted(text, answer, str(subject.stored.handle), subject.stored.tool_name, entry)
+
+    async def _append_failure(self, code: str) -> None:
+        """Writes the entry of an extraction that was not answered."""
+        entry = self._failure(code, _nothing(self._question.mode, ""), "")
+        log_extracted(str(self._question.handle), self._question.mode, None, entry)
+        await self._rt.ledger.append(entry)
+
+    def _failure(self, code: str, answer: Answer, text: str) -> AccountingEntry:
+        if self._subject is not None:
+            entry = self._entry(self._subject, answer, text, 0)
+        else:
+            handle = self._question.handle
+            entry = AccountingEntry(
+                id=self._entry_id,
+                type=EntryType.EXTRACT,
+                timestamp=self._rt.clock(),
+                tenant=self._tenant,
+                session_id=handle.session_id,
+                tool_name="unknown",
+                latency=self._rt.clock() - self._started,
+                mode=self._question.mode,
+                strategy=answer.strategy,
+                coverage=0.0,
+            )
+        return replace(entry, status=EntryStatus.FAILED, error=code)
+
+    async def _count(self, subject: _Subject, text: str) -> int:
+        return await self._rt.count(text, subject.entered.session.model)
+
+    def _entry(self, subject: _Subject, answer: Answer, text: str, tokens: int) -> AccountingEntry:
+        now = self._rt.clock()
+        about = entry_about(self._rt, subject.stored, EntryType.EXTRACT, now)
+        return replace(
+            about,
+            id=self._entry_id,
+            latency=now - self._started,
+            charactersIn=len(self._question.extract),
+            charactersOut=len(text),
+            tokens_out=tokens,
+            tokens_saved=-tokens,
+            model=subject.entered.session.model,
+            mode=self._question.mode,
+            strategy=answer.strategy,
+            fallback_reason=answer.fallback_reason,
+            coverage=answer.coverage.ratio,
+            details=replace(
+                about.details,
+                truncated=answer.coverage.ratio < 1,
+                bytes=len(text.encode()),
+                lines=text.count("\n") + 1,
+                tokens=tokens,
+            ),
+        )
+
+
+def _nothing(strategy: Mode, reason: str) -> Answer:
+    """An answer that holds nothing of the result, only the reason."""
+    warnings = (reason,) if reason else ()
+    return Answer(reason, strategy, ExtractStatus.PARTIAL, Coverage(1, 0, 0.0), warnings=warnings)
+
+
+def _framed(stored: StoredResult, strategy: Mode, body: str) -> str:
+    return frames.abstract(stored.tool_name, str(stored.handle), strategy, body)
+
+
+def _charge(subject: _Subject, entry: AccountingEntry, tokens: int) -> Charge:
+    terms = subject.terms
+    return Charge(subject.stored.key, subject.entered.session.epoch, tokens, entry, terms.window, terms.told)

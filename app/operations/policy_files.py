@@ -1,0 +1,42 @@
+"""The operator's policies: their files read into one book."""
+
+from importlib.resources import files
+
+from app.extracting.known_models import known_window
+from app.files import read_text
+from app.settings import PREFIX, Settings
+from domain.budget import Window
+from policies.book import PolicyBook, Profiles
+from policies.documents import PolicyDocument, Profile, from_toml
+
+
+def load_policies(settings: Settings) -> PolicyBook:
+    """Built-in, policy file, bypassed tools, each over the one before. Raises ConfigError, with a line for
+    each fault."""
+    layers = [_packaged("default.toml", "built-in")]
+    if (path := settings.policy_file) is not None:
+        layers.append(from_toml(read_text(path, f"{PREFIX}POLICY_FILE"), path.name))
+    bypassed = {glob: {"bypass": True} for glob in settings.bypass_tools}
+    layers.append(PolicyDocument(tools=bypassed, source=f"{PREFIX}BYPASS_TOOLS"))
+    return PolicyBook(
+        layers,
+        Window(settings.context_window, settings.buffer_tokens, settings.max_output_tokens),
+        required=settings.require_budget,
+        overrides=settings.allow_request_overrides,
+        models=settings.llm_models,
+        profiles=_profiles(settings),
+        known_window=known_window,
+    )
+
+
+def _profiles(settings: Settings) -> Profiles:
+    """The size cap of the settings is the built-in profile's; the others have caps of their own."""
+    profiles = {name: [_packaged(f"profiles/{name}.toml", f"profile {name}")] for name in Profile}
+    if "max_bytes" in settings.model_fields_set:
+        cap = PolicyDocument({"max_bytes": settings.max_bytes}, source=f"{PREFIX}MAX_BYTES")
+        profiles[Profile.AI_AGENT].append(cap)
+    return profiles
+
+
+def _packaged(path: str, name: str) -> PolicyDocument:
+    return from_toml(files("policies").joinpath(path).read_text(encoding="utf-8"), name)

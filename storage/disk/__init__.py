@@ -1,0 +1,1 @@
+"""Bodies as plain files under one directory."""

@@ -1,0 +1,142 @@
+"""A body on its way to the disk: small ones wait in memory, so that they cost one hop to a thread in all."""
+
+import os
+import threading
+from collections.abc import AsyncIterator, Callable
+from types import TracebackType
+from typing import Self, TypeVarTuple
+
+from domain.errors import StoreUnavailable
+from domain.results import Durability, StoredResult
+from storage.base.worker_threads import Threads
+from storage.disk.layout import Info, encode_info
+from storage.disk.published import Shelf
+from storage.disk.syscalls import translated, unlink, write_all
+
+Ts = TypeVarTuple("Ts")
+SPILL = 1 << 20
+READ = 1 << 19
+
+
+class DiskDraft:
+    """Its jobs run in threads one after another, even when the task that waits for one is cancelled."""
+
+    def __init__(self, shelf: Shelf, threads: Threads, name: str) -> None:
+        self._shelf = shelf
+        self._threads = threads
+        self._name = name
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        self._spilled = 0
+        self._fd: int | None = None
+        self._lock = threading.Lock()
+        self._is_done = False
+        self._in_thread = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._fd is None and not self._in_thread:
+            self._drop()
+        else:
+            await self._run(self._drop)
+
+    async def write(self, chunk: bytes) -> None:
+        self._shelf.quota.take(len(chunk))
+        self._waiting.append(chunk)
+        self._waiting_bytes += len(chunk)
+        if self._waiting_bytes >= SPILL:
+            await self._run(self._spill)
+
+    async def read(self) -> AsyncIterator[bytes]:
+        offset = 0
+        while offset < self._spilled:
+            chunk = await self._threads.run(self._read_at, offset)
+            offset += len(chunk)
+            yield chunk
+        for waiting in list(self._waiting):
+            for start in range(0, len(waiting), SPILL):
+                yield waiting[start : start + SPILL]
+
+    async def publish(self, stored: StoredResult) -> Durability:
+        await self._run(self._publish, stored)
+        return Durability.DISK
+
+    async def _run(self, job: Callable[[*Ts], None], *args: *Ts) -> None:
+        self._in_thread = True
+        try:
+            await self._threads.run(self._one_at_a_time, job, args)
+        except OSError as error:
+            raise translated(error) from error
+        self._in_thread = False
+
+    def _one_at_a_time(self, job: Callable[[*Ts], None], args: tuple[*Ts]) -> None:
+        with self._lock:
+            try:
+                job(*args)
+            except OSError:
+                self._drop()
+                raise
+
+    def _spill(self) -> None:
+        fd = self._open()
+        for chunk in self._waiting:
+            write_all(self._shelf.files, fd, chunk)
+        self._spilled += self._waiting_bytes
+        self._waiting = []
+        self._waiting_bytes = 0
+
+    def _open(self) -> int:
+        if self._is_done:
+            raise StoreUnavailable("This draft is closed; nothing of it was kept. Send the result again.")
+        if self._fd is None:
+            self._fd = self._shelf.files.create(self._name, self._shelf.drafts)
+        return self._fd
+
+    def _read_at(self, offset: int) -> bytes:
+        with self._lock:
+            return os.pread(self._open(), min(READ, self._spilled - offset), offset)
+
+    def _publish(self, stored: StoredResult) -> None:
+        body = self._open()
+        self._spill()
+        self._shelf.files.sync_data(body)
+        self._write_info(Info(self._spilled, stored))
+        directory = self._shelf.place(self._name, f"{self._name}.json", stored)
+        # From here on the bytes are the shelf's, whatever happens.
+        self._spilled = 0
+        try:
+            self._shelf.files.sync(directory)
+        finally:
+            os.close(directory)
+        self._close()
+
+    def _write_info(self, info: Info) -> None:
+        files = self._shelf.files
+        fd = files.create(f"{self._name}.json", self._shelf.drafts)
+        try:
+            write_all(files, fd, encode_info(info))
+            used_ns = info.stored.stored_at * 1_000_000
+            os.utime(fd, ns=(used_ns, used_ns))
+            files.sync(fd)
+        finally:
+            os.close(fd)
+
+    def _drop(self) -> None:
+        """Leaves nothing of what was not published; harmless when repeated."""
+        if self._fd is not None:
+            unlink(self._name, self._shelf.drafts)
+            unlink(f"{self._name}.json", self._shelf.drafts)
+        self._close()
+        self._shelf.quota.give(self._spilled + self._waiting_bytes)
+        self._waiting = []
+        self._waiting_bytes = self._spilled = 0
+
+    def _close(self) -> None:
+        self._is_done = True
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            os.close(fd)

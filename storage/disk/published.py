@@ -1,0 +1,236 @@
+"""The shelf: the tree in which published results stand. Every method blocks; call it from a worker thread."""
+
+import os
+import stat
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from domain.errors import InvalidField
+from domain.handles import Handle, SessionKey
+from domain.results import StoredResult
+from storage.base.in_place import InPlace
+from storage.base.quota import Quota
+from storage.disk.layout import (
+    DamagedInfo,
+    body_name,
+    check_names,
+    handle_of,
+    info_name,
+    path_of,
+    read_info,
+)
+from storage.disk.session_folders import SessionDirs
+from storage.disk.syscalls import Files, open_file, remove, size_of
+from storage.disk.warnings import Notices
+
+T = TypeVar("T")
+_ATTEMPTS = 5
+
+
+class Shelf:
+    """`top` is the open `tool_output` directory, `place` the same at its path; `drafts` is the open `drafts`
+    directory. `expired_ns` is the time (Unix ns) since when a result must have been used to be alive."""
+
+    def __init__(self, files: Files, top: int, place: InPlace, drafts: int, quota: Quota) -> None:
+        self.files = files
+        self.drafts = drafts
+        self.quota = quota
+        self.notices = Notices()
+        self.dirs = SessionDirs(files, top, self.notices)
+        self._place = place
+        # Held while the two names of a result change, so that no reader finds one without the other.
+        self._names = threading.Lock()
+
+    def place(self, body: str, info: str, stored: StoredResult) -> int:
+        """Moves both drafts to their place. Returns the open directory: they are durable once it is synced.
+        Raises StoreUnavailable if `tool_output` was deleted or replaced, so that they would be lost."""
+        check_names(stored.tenant, stored.handle)
+        self._place.check()
+        for attempt in range(1, _ATTEMPTS + 1):
+            self.dirs.make(stored.key)
+            directory = None
+            try:
+                directory = self.dirs.open(stored.key)
+                self._move(body, info, stored.handle, directory)
+                return directory
+            except OSError as error:
+                if directory is not None:
+                    os.close(directory)
+                # A sweep may take the directory away between its opening and the rename.
+                if attempt == _ATTEMPTS or not isinstance(error, FileNotFoundError):
+                    raise
+                self.dirs.forget(stored.key)
+        raise AssertionError
+
+    def _move(self, body: str, info: str, handle: Handle, directory: int) -> None:
+        with self._names:
+            replaced = size_of(body_name(handle), directory) or 0
+            if (used_at := _last_use(handle, directory)) > os.stat(info, dir_fd=self.drafts).st_mtime_ns:
+                os.utime(info, ns=(used_at, used_at), dir_fd=self.drafts)
+            self.files.rename(body, self.drafts, body_name(handle), directory)
+            self.files.rename(info, self.drafts, info_name(handle), directory)
+        self.quota.give(replaced)
+
+    def find(self, tenant: str, handle: Handle) -> tuple[StoredResult, int] | None:
+        """With its last use in Unix ns. None unless its info is there and its body is whole."""
+        key = SessionKey(tenant, handle.session_id)
+
+        def look(directory: int) -> tuple[StoredResult, int] | None:
+            try:
+                info, used_at = read_info(tenant, handle, directory)
+            except DamagedInfo as damage:
+                self._warn(
+                    key, info_name(handle), f"is damaged ({damage}): its result is not found. Delete it."
+                )
+                return None
+            size = size_of(body_name(handle), directory)
+            if size == info.body_bytes:
+                return info.stored, used_at
+            if size is not None:
+                self._warn(
+                    key, body_name(handle), "is not as long as it was stored: it is not found. Delete it."
+                )
+            return None
+
+        return self._in_session(tenant, handle, look)
+
+    def open_body(self, tenant: str, handle: Handle) -> int | None:
+        return self._in_session(tenant, handle, lambda directory: open_file(body_name(handle), directory))
+
+    def touch(self, tenant: str, handle: Handle, now_ns: int) -> int | None:
+        """Returns its last use in Unix ns, which is `now_ns` or later; None if it is gone."""
+
+        def renew(directory: int) -> int:
+            with self._names:
+                found = os.stat(info_name(handle), dir_fd=directory, follow_symlinks=False)
+                used_at = max(now_ns, found.st_mtime_ns)
+                os.utime(info_name(handle), ns=(used_at, used_at), dir_fd=directory, follow_symlinks=False)
+            return used_at
+
+        return self._in_session(tenant, handle, renew)
+
+    def delete(self, tenant: str, handle: Handle, expired_ns: int) -> bool:
+        """False when nothing alive was there to delete."""
+
+        def delete(directory: int) -> bool:
+            with self._names:
+                return self._remove(tenant, handle, directory, expired_ns)
+
+        return self._in_session(tenant, handle, delete) or False
+
+    def _remove(self, tenant: str, handle: Handle, directory: int, expired_ns: int) -> bool:
+        """Of a directory in the place of a file it deletes what is empty, and names the rest in a warning."""
+        alive = _is_alive(handle, directory, expired_ns)
+        size = size_of(body_name(handle), directory)
+        # Info first: without it the result is not found, whatever becomes of the body.
+        for name in (info_name(handle), body_name(handle)):
+            if not remove(name, directory):
+                key = SessionKey(tenant, handle.session_id)
+                self._warn(key, name, "is a directory that is not empty: it stays. Delete it by hand.")
+        self.quota.give(size or 0)
+        return alive
+
+    def delete_session(self, key: SessionKey, epoch: int, expired_ns: int) -> int:
+        """Deletes the results of epochs before `epoch`. Returns how many of them were alive. A file that
+        cannot be deleted hinders no other; its OSError is raised at the end."""
+        self.dirs.remove_file_in_place_of(key)
+
+        def delete_earlier(handle: Handle, directory: int) -> bool:
+            is_later = _is_since(epoch, key.tenant, handle, directory)
+            return not is_later and self._remove(key.tenant, handle, directory, expired_ns)
+
+        deleted, failed = self._each(key, delete_earlier)
+        self.dirs.remove_if_empty(key)
+        if failed is not None:
+            raise failed
+        return deleted
+
+    def _each(self, key: SessionKey, act: Callable[[Handle, int], bool]) -> tuple[int, OSError | None]:
+        """Runs `act` for each result of the session, with the lock on its names. Returns how often it was
+        true, and the last OSError; each is named in a warning."""
+        done, failed = 0, None
+        try:
+            with self.dirs.opened(key) as directory:
+                for handle in _handles(key, directory):
+                    try:
+                        with self._names:
+                            done += act(handle, directory)
+                    except OSError as error:
+                        failed = error
+                        self._warn(key, body_name(handle), f"cannot be deleted: {error.strerror}.")
+        except FileNotFoundError:
+            pass
+        return done, failed
+
+    def count(self, key: SessionKey, expired_ns: int) -> int:
+        """How many results of the session are alive."""
+        try:
+            with self.dirs.opened(key) as directory:
+                return sum(_is_alive(one, directory, expired_ns) for one in _handles(key, directory))
+        except FileNotFoundError:
+            return 0
+
+    def tidy(self, key: SessionKey, expired_ns: int) -> tuple[int, int]:
+        """Deletes what has expired, and any half whose other half is missing. Returns how many it deleted
+        and how many bytes stay. What cannot be opened or deleted is named in a warning."""
+        kept = 0
+
+        def delete_expired(handle: Handle, directory: int) -> bool:
+            nonlocal kept
+            if _is_alive(handle, directory, expired_ns):
+                kept += size_of(body_name(handle), directory) or 0
+                return False
+            # Alive by any clock means that both halves were there.
+            return self._remove(key.tenant, handle, directory, expired_ns=-1)
+
+        try:
+            deleted, _ = self._each(key, delete_expired)
+            self.dirs.remove_if_empty(key)
+        except OSError as error:
+            self.notices.warn(path_of(key), f"cannot be opened: {error.strerror}.")
+            return 0, kept
+        return deleted, kept
+
+    def _warn(self, key: SessionKey, name: str, what: str) -> None:
+        self.notices.warn(path_of(key, name), what)
+
+    def _in_session(self, tenant: str, handle: Handle, act: Callable[[int], T]) -> T | None:
+        """None when the names are not safe or something on the way is not there."""
+        try:
+            check_names(tenant, handle)
+            with self.dirs.opened(SessionKey(tenant, handle.session_id)) as directory:
+                return act(directory)
+        except (InvalidField, FileNotFoundError):
+            return None
+
+
+def _handles(key: SessionKey, directory: int) -> set[Handle]:
+    """Of every body and every info that stands in this session's directory."""
+    return {handle for name in os.listdir(directory) if (handle := handle_of(key, name)) is not None}
+
+
+def _is_since(epoch: int, tenant: str, handle: Handle, directory: int) -> bool:
+    """True for a result of this epoch or a later one. A half or damaged one is a result of no epoch."""
+    try:
+        info, _ = read_info(tenant, handle, directory)
+    except (FileNotFoundError, DamagedInfo):
+        return False
+    return info.stored.epoch >= epoch
+
+
+def _last_use(handle: Handle, directory: int) -> int:
+    """In Unix ns; 0 where nothing is."""
+    try:
+        return os.stat(info_name(handle), dir_fd=directory, follow_symlinks=False).st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+def _is_alive(handle: Handle, directory: int, expired_ns: int) -> bool:
+    try:
+        info = os.stat(info_name(handle), dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    has_body = size_of(body_name(handle), directory) is not None
+    return stat.S_ISREG(info.st_mode) and info.st_mtime_ns > expired_ns and has_body

@@ -1,0 +1,77 @@
+"""Opening the one directory under which a disk store keeps everything."""
+
+import contextlib
+import os
+from pathlib import Path
+
+from domain.errors import ConfigError
+from storage.base.in_place import InPlace
+from storage.base.process_lock import make_directories, take_lock
+from storage.base.quota import Quota
+from storage.disk.published import Shelf
+from storage.disk.syscalls import Files, open_dir, remove
+
+_NAMES = ("tool_output", "drafts", "lock")
+
+
+class Root:
+    """An open, locked and tidied root. Opening walks the whole tree: do it off the event loop."""
+
+    def __init__(self, path: Path, max_bytes: int, files: Files | None = None) -> None:
+        files = files or Files()
+        self._fds: list[int] = []
+        try:
+            make_directories(path)
+            self._fds.append(take_lock(path / "lock", path))
+            root = self._hold(open_dir(str(path.resolve()), None))
+            top = self._hold(_own_dir(files, "tool_output", root))
+            drafts = self._hold(_own_dir(files, "drafts", root))
+            files.sync(root)
+            outer = InPlace(path, "The storage directory")
+            inner = {name: InPlace(path / name, f"{name} in the storage directory") for name in _NAMES}
+            self._places = [outer, *inner.values()]
+            self.shelf = Shelf(files, top, inner["tool_output"], drafts, Quota(max_bytes))
+            self._tidy()
+        except OSError as error:
+            self.close()
+            at = path if error.filename is None else path / os.fsdecode(error.filename)
+            raise ConfigError(f"{at} cannot be used to store results: {error.strerror}.") from error
+        except ConfigError:
+            self.close()
+            raise
+
+    def _hold(self, fd: int) -> int:
+        self._fds.append(fd)
+        return fd
+
+    def _tidy(self) -> None:
+        """Deletes what a crash left behind. What has expired waits for the first sweep."""
+        for name in os.listdir(self.shelf.drafts):
+            self._remove_draft(name)
+        for key in self.shelf.dirs.all():
+            self.shelf.quota.used += self.shelf.tidy(key, expired_ns=-1)[1]
+
+    def _remove_draft(self, name: str) -> None:
+        """What cannot be deleted is named in a warning: it is in the way of no draft."""
+        path, reason = f"drafts/{name}", "is a directory that is not empty"
+        try:
+            if remove(name, self.shelf.drafts):
+                return
+        except OSError as error:
+            reason = f"cannot be deleted: {error.strerror}"
+        self.shelf.notices.warn(path, f"{reason}. Delete it by hand.")
+
+    def check_places(self) -> None:
+        """Raises StoreUnavailable if a directory that is open was deleted or replaced by a person."""
+        for place in self._places:
+            place.check()
+
+    def close(self) -> None:
+        while self._fds:
+            os.close(self._fds.pop())
+
+
+def _own_dir(files: Files, name: str, parent: int) -> int:
+    with contextlib.suppress(FileExistsError):
+        files.make_dir(name, parent)
+    return open_dir(name, parent)

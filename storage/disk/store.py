@@ -1,0 +1,151 @@
+"""Bodies as plain files under one directory, readable with cat and grep; durable when `publish` returns."""
+
+import itertools
+import os
+import secrets
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar, TypeVarTuple
+
+from domain.errors import ResultExpired
+from domain.handles import Handle, SessionKey
+from domain.ports import Clock, Draft
+from domain.results import Durability, StoredResult
+from storage.base.worker_threads import Threads
+from storage.disk.draft import DiskDraft
+from storage.disk.root import Root
+from storage.disk.syscalls import translated, unlink
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+THREADS = 16
+CHUNK = 1 << 19
+_NS = 1_000_000
+
+
+class DiskStore:
+    """Deleting is not synced: after a power cut a result may come back, until it expires again."""
+
+    constant_durability = Durability.DISK
+    warnings: tuple[str, ...] = ()
+
+    def __init__(self, root: Root, *, clock: Clock, retention_seconds: float) -> None:
+        self._root = root
+        self._shelf = root.shelf
+        self._clock = clock
+        self._retention_ms = int(retention_seconds * 1000)
+        self._threads = Threads(THREADS, "disk")
+        # Names of this start alone: what stands in `drafts` from an earlier one is in no draft's way.
+        self._names = (f"{secrets.token_hex(4)}-{number}" for number in itertools.count())
+
+    def draft(self) -> AbstractAsyncContextManager[Draft]:
+        return DiskDraft(self._shelf, self._threads, f"draft-{next(self._names)}")
+
+    async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
+        found = await self._run(self._shelf.find, tenant, handle)
+        if found is None:
+            return None
+        stored, used_ns = found
+        if used_ns <= self._expired_ns():
+            return None
+        return replace(stored, expires_at=used_ns // _NS + self._retention_ms)
+
+    async def read(
+        self, stored: StoredResult, start: int = 0, end: int | None = None
+    ) -> AsyncIterator[bytes]:
+        body = _Body(partial(self._shelf.open_body, stored.tenant, stored.handle))
+        try:
+            position = max(0, start)
+            while end is None or position < end:
+                chunk = await self._run(
+                    body.read, position, CHUNK if end is None else min(CHUNK, end - position)
+                )
+                if chunk is None:
+                    raise ResultExpired("The stored result was deleted or has expired. Call the tool again.")
+                if not chunk:
+                    return
+                yield chunk
+                position += len(chunk)
+        finally:
+            self._threads.detach(body.close)
+
+    async def touch(self, stored: StoredResult) -> StoredResult:
+        used_ns = await self._run(self._shelf.touch, stored.tenant, stored.handle, self._clock() * _NS)
+        return stored if used_ns is None else replace(stored, expires_at=used_ns // _NS + self._retention_ms)
+
+    async def delete(self, tenant: str, handle: Handle) -> bool:
+        return await self._run(self._shelf.delete, tenant, handle, self._expired_ns())
+
+    async def delete_session(self, key: SessionKey, epoch: int) -> int:
+        return await self._run(self._shelf.delete_session, key, epoch, self._expired_ns())
+
+    async def holds(self, keys: Sequence[SessionKey]) -> list[int]:
+        return [await self._run(self._shelf.count, key, self._expired_ns()) for key in keys]
+
+    async def sweep(self) -> int:
+        # A job a session, so that a large sweep leaves the processor to others in between.
+        deleted = 0
+        for key in await self._run(self._shelf.dirs.all):
+            deleted += (await self._run(self._shelf.tidy, key, self._expired_ns()))[0]
+        return deleted
+
+    async def stored_bytes(self) -> int:
+        return self._shelf.quota.used
+
+    async def check(self) -> None:
+        self._shelf.quota.check()
+        await self._run(self._probe, f"probe-{next(self._names)}")
+
+    def _probe(self, name: str) -> None:
+        self._root.check_places()
+        files, drafts = self._shelf.files, self._shelf.drafts
+        fd = files.create(name, drafts)
+        try:
+            files.write(fd, memoryview(b"spillgate"))
+            files.sync(fd)
+        finally:
+            os.close(fd)
+            unlink(name, drafts)
+
+    async def close(self) -> None:
+        await self._threads.close()
+        self._root.close()
+
+    def _expired_ns(self) -> int:
+        return (self._clock() - self._retention_ms) * _NS
+
+    async def _run(self, job: Callable[[*Ts], T], *args: *Ts) -> T:
+        try:
+            return await self._threads.run(job, *args)
+        except OSError as error:
+            raise translated(error) from error
+
+
+class _Body:
+    """A body that its first read opens. Locked: a cancelled reader may close it while a thread reads, or
+    before a thread has opened it."""
+
+    def __init__(self, open_body: Callable[[], int | None]) -> None:
+        self._open = open_body
+        self._fd: int | None = None
+        self._is_closed = False
+        self._lock = threading.Lock()
+
+    def read(self, offset: int, size: int) -> bytes | None:
+        """None if there is no body."""
+        with self._lock:
+            if self._is_closed:
+                return b""
+            if self._fd is None and (found := self._open()) is not None:
+                self._fd = found
+            return None if self._fd is None else os.pread(self._fd, size, offset)
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            fd, self._fd = self._fd, None
+            if fd is not None:
+                os.close(fd)

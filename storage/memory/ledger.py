@@ -1,0 +1,290 @@
+"""Sessions and accounting in this process's memory: the reference for every ledger."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import islice
+
+import msgspec
+
+from domain.accounting import (
+    AccountingEntry,
+    EntryFilter,
+    EntryPage,
+    EntryStatus,
+    EntryType,
+    GroupBy,
+    SummaryRow,
+)
+from domain.budget import Reported, Session, SessionChange, Window
+from domain.errors import StoreFull
+from domain.handles import Handle, SessionKey
+from domain.ports import Charge, Clock, Entered, LedgerBounds, LedgerUsage, Receipt, SessionPage
+from domain.results import UsageReport
+from storage.base import cursors, session_rules
+
+
+@dataclass(slots=True)
+class _Kept:
+    """One session, with the charges that its named calls made, by epoch and call id, and its findings."""
+
+    session: Session
+    calls: dict[tuple[int, str], Charge] = field(default_factory=dict)
+    findings: dict[str, str] = field(default_factory=dict)
+
+
+class MemoryLedger:
+    """Each method runs without awaiting, so each is one atomic step."""
+
+    warnings = ("Sessions and accounting are kept in the memory of this process: they end with it.",)
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        session_retention_seconds: float,
+        entry_retention_seconds: float,
+        bounds: LedgerBounds = session_rules.UNBOUNDED,
+    ) -> None:
+        self._clock = clock
+        self._bounds = bounds
+        self._usage: dict[str, LedgerUsage] = {}
+        self._session_retention_ms = int(session_retention_seconds * 1000)
+        self._entry_retention_ms = int(entry_retention_seconds * 1000)
+        self._sessions: dict[SessionKey, _Kept] = {}
+        self._entries: dict[int, AccountingEntry] = {}
+        self._stored_at: dict[tuple[str, str], int] = {}
+        self._seq = 0
+
+    def adopt(self, session: Session) -> None:
+        """Keeps a session of another ledger as it is."""
+        self._save(session)
+
+    def _save(self, session: Session) -> Session:
+        """Raises StoreFull, TooManySessions if the session is a new one and there is no room for it."""
+        tenant, kept = session.key.tenant, self._sessions.get(session.key)
+        before = session_rules.NOTHING if kept is None else session_rules.session_usage(kept.session)
+        after = session_rules.session_usage(session)
+        if after.sessions > before.sessions:
+            session_rules.check_room(self._used(tenant), self._bounds, opens=True)
+        if kept is None:
+            self._sessions[session.key] = _Kept(session)
+        else:
+            kept.session = session
+        self._count(tenant, after.sessions - before.sessions, after.bytes - before.bytes)
+        return session
+
+    def _used(self, tenant: str) -> LedgerUsage:
+        return self._usage.get(tenant, session_rules.NOTHING)
+
+    def _count(self, tenant: str, sessions: int, size: int) -> None:
+        before = self._used(tenant)
+        self._usage[tenant] = LedgerUsage(before.sessions + sessions, before.bytes + size)
+
+    async def enter(
+        self,
+        key: SessionKey,
+        call_id: str | None,
+        report: UsageReport | None,
+        fallback: Window,
+        required: bool,
+    ) -> Entered:
+        known = self._sessions.get(key)
+        kept = known or _Kept(session_rules.fresh(key, self._clock()))
+        session = session_rules.alive(kept.session)
+        first = kept.calls.get((session.epoch, call_id)) if call_id is not None else None
+        if first is not None:
+            budget = session.budget(fallback, required)
+            receipt = Receipt(first.entry, budget, first.fingerprint, first.text, True)
+            return session_rules.reentered(session, receipt, report)
+        session_rules.check_room(self._used(key.tenant), self._bounds, opens=known is None)
+        if report is None:
+            return Entered(session)
+        after = session_rules.reported(session, report, self._clock())
+        return Entered(self._save(after.session), warning=after.warning)
+
+    async def reserve(self, charge: Charge) -> Receipt | None:
+        return self._charge(charge, forced=False)
+
+    async def settle(self, charge: Charge) -> Receipt:
+        receipt = self._charge(charge, forced=True)
+        assert receipt is not None
+        return receipt
+
+    def _charge(self, charge: Charge, forced: bool) -> Receipt | None:
+        kept = self._sessions.get(charge.key)
+        call = None if charge.call_id is None else (charge.epoch, charge.call_id)
+        if kept is not None and call in kept.calls:
+            first = kept.calls[call]
+            return session_rules.replayed(kept.session, charge, first.entry, first.fingerprint, first.text)
+        session = session_rules.admitted(None if kept is None else kept.session, charge)
+        session_rules.check_room(self._used(charge.key.tenant), self._bounds, opens=kept is None)
+        budget = session.budget(charge.fallback, charge.required)
+        if not forced and not budget.fits(charge.tokens):
+            return None
+        self._save(session_rules.charged(session, charge))
+        if call is not None:
+            self._sessions[charge.key].calls[call] = charge
+            self._count(charge.key.tenant, 0, session_rules.text_bytes(charge.text))
+        self._append(charge.entry)
+        return session_rules.receipt(budget, charge)
+
+    async def append(self, entry: AccountingEntry) -> None:
+        session_rules.check_room(self._used(entry.tenant), self._bounds, opens=False)
+        kept = self._sessions.get(SessionKey(entry.tenant, entry.session_id))
+        if kept is not None:
+            kept.session = session_rules.used(kept.session, entry.timestamp)
+        self._append(entry)
+
+    def _append(self, entry: AccountingEntry) -> None:
+        self._seq += 1
+        self._entries[self._seq] = entry
+        self._count(entry.tenant, 0, _size(entry))
+        handle = entry.details.tool_output_handle
+        if handle is not None and entry.type is EntryType.TOOL:
+            place = (entry.tenant, handle)
+            self._stored_at[place] = max(entry.timestamp, self._stored_at.get(place, 0))
+
+    async def session(self, key: SessionKey) -> Session | None:
+        kept = self._sessions.get(key)
+        return None if kept is None else kept.session
+
+    async def put_session(self, key: SessionKey, change: SessionChange) -> Session:
+        return self._save(session_rules.opened(await self.session(key), key, change, self._clock()))
+
+    async def report(self, key: SessionKey, report: UsageReport) -> Reported:
+        session = await self.session(key) or session_rules.fresh(key, self._clock())
+        after = session_rules.reported(session, report, self._clock())
+        self._save(after.session)
+        return after
+
+    async def end(self, key: SessionKey) -> Session | None:
+        kept = self._sessions.get(key)
+        if kept is None:
+            return None
+        self._forget_findings(kept)
+        return self._save(session_rules.ended(kept.session, self._clock()))
+
+    async def sessions(self, tenant: str, limit: int, cursor: str | None) -> SessionPage:
+        after = "" if cursor is None else cursors.decode("sessions", cursor)
+        found = sorted(
+            (kept.session for key, kept in self._sessions.items() if key.tenant == tenant),
+            key=lambda session: session.key,
+        )
+        alive = [one for one in found if one.ended_at is None and one.key.session_id > after]
+        more = len(alive) > limit
+        page = alive[:limit]
+        return SessionPage(page, cursors.encode("sessions", page[-1].key.session_id) if more else None)
+
+    async def entries(self, wanted: EntryFilter, limit: int, cursor: str | None) -> EntryPage:
+        after = 0 if cursor is None else cursors.decode_number("entries", cursor)
+        found = list(islice(self._matching(wanted, after), limit + 1))
+        page = found[:limit]
+        more = cursors.encode("entries", str(page[-1][0])) if len(found) > limit else None
+        return EntryPage([entry for _, entry in page], more)
+
+    def _matching(self, wanted: EntryFilter, after: int = 0) -> Iterator[tuple[int, AccountingEntry]]:
+        return (
+            (seq, entry) for seq, entry in self._entries.items() if seq > after and _matches(entry, wanted)
+        )
+
+    async def summary(self, wanted: EntryFilter, group_by: GroupBy) -> list[SummaryRow]:
+        groups: dict[str | None, list[AccountingEntry]] = {}
+        for _, entry in self._matching(wanted):
+            groups.setdefault(_group(entry, group_by), []).append(entry)
+        rows = [_row(group, entries) for group, entries in groups.items()]
+        return sorted(rows, key=lambda row: (-row.tokens_saved, row.group or ""))
+
+    async def stored_at(self, tenant: str, handle: Handle) -> int | None:
+        return self._stored_at.get((tenant, str(handle)))
+
+    async def finding(self, key: SessionKey, epoch: int, name: str) -> str | None:
+        kept = self._sessions.get(key)
+        return kept.findings.get(name) if kept is not None and kept.session.epoch == epoch else None
+
+    async def keep_finding(self, key: SessionKey, epoch: int, name: str, text: str) -> None:
+        kept = self._sessions.get(key)
+        if kept is None or not session_rules.keeps(kept.session, epoch):
+            return
+        with suppress(StoreFull):
+            session_rules.check_room(self._used(key.tenant), self._bounds, opens=False)
+            before = kept.findings.get(name)
+            kept.findings[name] = text
+            self._count(key.tenant, 0, session_rules.text_bytes(text) - session_rules.text_bytes(before))
+
+    def _forget_findings(self, kept: _Kept) -> None:
+        self._count(kept.session.key.tenant, 0, -sum(map(session_rules.text_bytes, kept.findings.values())))
+        kept.findings.clear()
+
+    async def sweep(self) -> list[SessionKey]:
+        now = self._clock()
+        idle_since, oldest = now - self._session_retention_ms, now - self._entry_retention_ms
+        for key, session in [(key, kept.session) for key, kept in self._sessions.items()]:
+            idle = session.ended_at is None and session.last_used_at <= idle_since
+            if idle or (session.ended_at is not None and session.ended_at <= oldest):
+                self._forget(key)
+        for seq, entry in list(self._entries.items()):
+            if entry.timestamp <= oldest:
+                del self._entries[seq]
+                self._count(entry.tenant, 0, -_size(entry))
+        self._stored_at = {place: at for place, at in self._stored_at.items() if at > oldest}
+        return [key for key, kept in self._sessions.items() if kept.session.ended_at is not None]
+
+    def _forget(self, key: SessionKey) -> None:
+        kept = self._sessions.pop(key)
+        self._forget_findings(kept)
+        usage = session_rules.session_usage(kept.session)
+        texts = sum(session_rules.text_bytes(charge.text) for charge in kept.calls.values())
+        self._count(key.tenant, -usage.sessions, -usage.bytes - texts)
+
+    async def usage(self) -> LedgerUsage:
+        return session_rules.most(self._usage.values())
+
+    async def check(self) -> None:
+        return None
+
+    async def close(self) -> None:
+        self._sessions.clear()
+        self._entries.clear()
+
+
+def _size(entry: AccountingEntry) -> int:
+    return session_rules.entry_bytes(msgspec.json.encode(entry), None)
+
+
+def _matches(entry: AccountingEntry, wanted: EntryFilter) -> bool:
+    return (
+        entry.tenant == wanted.tenant
+        and wanted.session_id in (None, entry.session_id)
+        and wanted.type in (None, entry.type)
+        and wanted.tool_name in (None, entry.tool_name)
+        and wanted.trigger in (None, entry.trigger)
+        and wanted.outcome in (None, entry.outcome)
+        and wanted.status in (None, entry.status)
+        and (wanted.since is None or entry.timestamp >= wanted.since)
+        and (wanted.until is None or entry.timestamp < wanted.until)
+    )
+
+
+def _group(entry: AccountingEntry, group_by: GroupBy) -> str | None:
+    if group_by is GroupBy.DAY:
+        return datetime.fromtimestamp(entry.timestamp / 1000, UTC).strftime("%Y-%m-%d")
+    value = getattr(entry, group_by.value)
+    return None if value is None else str(value)
+
+
+def _row(group: str | None, entries: list[AccountingEntry]) -> SummaryRow:
+    return SummaryRow(
+        group=group,
+        entries=len(entries),
+        failed=sum(entry.status is EntryStatus.FAILED for entry in entries),
+        bytes=sum(entry.details.bytes for entry in entries),
+        tokens_in=sum(entry.tokens_in for entry in entries),
+        tokens_out=sum(entry.tokens_out for entry in entries),
+        tokens_saved=sum(entry.tokens_saved for entry in entries),
+        latency_ms_mean=sum(entry.latency for entry in entries) / len(entries),
+        latency_ms_max=max(entry.latency for entry in entries),
+        cost_usd=sum(entry.cost_usd for entry in entries),
+        tokens_saved_observed=sum(entry.details.observed_tokens_saved for entry in entries),
+    )

@@ -1,0 +1,141 @@
+"""Bodies in this process's memory: the reference for every store, gone when the process ends."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+from domain.errors import ResultExpired
+from domain.handles import Handle, SessionKey
+from domain.ports import Clock, Draft
+from domain.results import Durability, StoredResult
+from storage.base.quota import Quota
+
+CHUNK = 1 << 20
+
+
+@dataclass(slots=True)
+class _Kept:
+    stored: StoredResult
+    body: bytes
+    used_at: int
+
+
+class MemoryStore:
+    constant_durability = Durability.MEMORY
+    warnings = ("Results are kept in the memory of this process: they end with it.",)
+
+    def __init__(self, *, clock: Clock, retention_seconds: float, max_bytes: int) -> None:
+        self._clock = clock
+        self._retention_ms = int(retention_seconds * 1000)
+        self._quota = Quota(max_bytes)
+        self._sessions: dict[SessionKey, dict[Handle, _Kept]] = {}
+
+    @asynccontextmanager
+    async def draft(self) -> AsyncIterator[Draft]:
+        draft = _MemoryDraft(self, self._quota)
+        try:
+            yield draft
+        finally:
+            draft.drop()
+
+    def keep(self, stored: StoredResult, body: bytes) -> None:
+        session = self._sessions.setdefault(stored.key, {})
+        before = session.get(stored.handle)
+        if before is not None:
+            self._quota.give(len(before.body))
+        used_at = stored.stored_at if before is None else max(stored.stored_at, before.used_at)
+        session[stored.handle] = _Kept(stored, body, used_at)
+
+    def _alive(self, tenant: str, handle: Handle) -> _Kept | None:
+        kept = self._sessions.get(SessionKey(tenant, handle.session_id), {}).get(handle)
+        return kept if kept is not None and not self._has_expired(kept) else None
+
+    def _has_expired(self, kept: _Kept) -> bool:
+        return kept.used_at + self._retention_ms <= self._clock()
+
+    def _remove(self, tenant: str, handle: Handle) -> None:
+        key = SessionKey(tenant, handle.session_id)
+        session = self._sessions[key]
+        self._quota.give(len(session.pop(handle).body))
+        if not session:
+            del self._sessions[key]
+
+    async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
+        kept = self._alive(tenant, handle)
+        if kept is None:
+            return None
+        return replace(kept.stored, expires_at=kept.used_at + self._retention_ms)
+
+    async def read(
+        self, stored: StoredResult, start: int = 0, end: int | None = None
+    ) -> AsyncIterator[bytes]:
+        kept = self._sessions.get(stored.key, {}).get(stored.handle)
+        if kept is None:
+            raise ResultExpired("The stored result was deleted or has expired. Call the tool again.")
+        body = kept.body
+        end = len(body) if end is None else min(end, len(body))
+        for offset in range(max(0, start), end, CHUNK):
+            yield body[offset : min(offset + CHUNK, end)]
+
+    async def touch(self, stored: StoredResult) -> StoredResult:
+        kept = self._sessions.get(stored.key, {}).get(stored.handle)
+        if kept is None:
+            return stored
+        kept.used_at = max(kept.used_at, self._clock())
+        return replace(stored, expires_at=kept.used_at + self._retention_ms)
+
+    async def delete(self, tenant: str, handle: Handle) -> bool:
+        found = self._alive(tenant, handle) is not None
+        if handle in self._sessions.get(SessionKey(tenant, handle.session_id), {}):
+            self._remove(tenant, handle)
+        return found
+
+    async def delete_session(self, key: SessionKey, epoch: int) -> int:
+        session = self._sessions.get(key, {})
+        handles = [handle for handle, kept in session.items() if kept.stored.epoch < epoch]
+        return sum([await self.delete(key.tenant, handle) for handle in handles])
+
+    async def holds(self, keys: Sequence[SessionKey]) -> list[int]:
+        sessions = [self._sessions.get(key, {}).values() for key in keys]
+        return [sum(not self._has_expired(kept) for kept in session) for session in sessions]
+
+    async def sweep(self) -> int:
+        everything = [(key, kept) for key, session in self._sessions.items() for kept in session.values()]
+        expired = [(key, kept.stored.handle) for key, kept in everything if self._has_expired(kept)]
+        for key, handle in expired:
+            self._remove(key.tenant, handle)
+        return len(expired)
+
+    async def stored_bytes(self) -> int:
+        return self._quota.used
+
+    async def check(self) -> None:
+        self._quota.check()
+
+    async def close(self) -> None:
+        self._sessions.clear()
+
+
+class _MemoryDraft:
+    def __init__(self, store: MemoryStore, quota: Quota) -> None:
+        self._store = store
+        self._quota = quota
+        self._chunks: list[bytes] = []
+
+    async def write(self, chunk: bytes) -> None:
+        self._quota.take(len(chunk))
+        self._chunks.append(chunk)
+
+    async def read(self) -> AsyncIterator[bytes]:
+        for chunk in list(self._chunks):
+            for offset in range(0, len(chunk), CHUNK):
+                yield chunk[offset : offset + CHUNK]
+
+    async def publish(self, stored: StoredResult) -> Durability:
+        self._store.keep(stored, b"".join(self._chunks))
+        self._chunks = []
+        return Durability.MEMORY
+
+    def drop(self) -> None:
+        self._quota.give(sum(map(len, self._chunks)))
+        self._chunks = []

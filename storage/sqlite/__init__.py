@@ -1,0 +1,1 @@
+"""Sessions and accounting in one SQLite file."""

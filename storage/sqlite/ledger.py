@@ -1,0 +1,298 @@
+"""Sessions and accounting in one SQLite file. A killed process loses nothing that was answered; a power cut
+may lose the last moments of accounting (`synchronous = NORMAL`), never a stored body."""
+
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, SummaryRow
+from domain.budget import Reported, Session, SessionChange, Window
+from domain.errors import StoreFull
+from domain.handles import Handle, SessionKey
+from domain.ports import Charge, Clock, Entered, LedgerBounds, LedgerUsage, Receipt, SessionPage
+from domain.results import UsageReport
+from storage.base import cursors, session_rules
+from storage.base.in_place import InPlace
+from storage.base.worker_threads import Threads
+from storage.sqlite import expiry as sweeping
+from storage.sqlite import rows
+from storage.sqlite.group_commit import UNKEEPABLE, GroupCommit, translated, unkeepable
+from storage.sqlite.schema import open_database
+from storage.sqlite.state import SqliteState
+
+T = TypeVar("T")
+
+
+class SqliteLedger:
+    """Three connections: the writer on its own thread; one for reads by key, on the event loop's thread (a
+    hop would cost ten times as much); one for long reads, on a thread that holds up nobody."""
+
+    warnings: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Clock,
+        session_retention_seconds: float,
+        entry_retention_seconds: float,
+        bounds: LedgerBounds = session_rules.UNBOUNDED,
+    ) -> None:
+        self._clock = clock
+        self._session_retention_ms = int(session_retention_seconds * 1000)
+        self._entry_retention_ms = int(entry_retention_seconds * 1000)
+        database = open_database(path)
+        self._lock = database.lock
+        usages = {tenant: LedgerUsage(*found) for tenant, *found in database.writer.execute(rows.USAGES)}
+        self._state = SqliteState(bounds, usages)
+        # Without its -wal file the database lacks what was committed since the last checkpoint.
+        files = [path, path.with_name(f"{path.name}-wal")]
+        self._places = [InPlace(one, f"The ledger's file {one.name}") for one in files]
+        self._writer = GroupCommit(database.writer, self._state, self._check_places)
+        self._by_key = database.by_key
+        self._long = database.long
+        self._threads = Threads(1, "ledger-read")
+        self._is_closed = False
+
+    async def enter(
+        self,
+        key: SessionKey,
+        call_id: str | None,
+        report: UsageReport | None,
+        fallback: Window,
+        required: bool,
+    ) -> Entered:
+        asked = (key, call_id, report, self._clock(), fallback, required)
+
+        def look(connection: sqlite3.Connection) -> tuple[Session | None, Entered]:
+            known = self._read_now(connection, key)
+            return known, _look(connection, known, *asked)
+
+        known, entered = self._now(look)
+        if entered.receipt is not None:
+            return entered
+        self._state.check_room_now(key.tenant, opens=known is None)
+        if report is None or entered.session.reported(report).session is entered.session:
+            return entered
+
+        def apply(connection: sqlite3.Connection) -> Entered:
+            before = self._state.read(connection, key)
+            found = _look(connection, before, *asked)
+            if found.receipt is not None:
+                return found
+            after = session_rules.reported(found.session, report, asked[3])
+            return Entered(self._state.save(before, after.session), warning=after.warning)
+
+        return await self._writer.run(apply)
+
+    async def reserve(self, charge: Charge) -> Receipt | None:
+        return await self._charge(charge, forced=False)
+
+    async def settle(self, charge: Charge) -> Receipt:
+        receipt = await self._charge(charge, forced=True)
+        assert receipt is not None
+        return receipt
+
+    async def _charge(self, charge: Charge, forced: bool) -> Receipt | None:
+        row = _row(charge.entry, charge)
+        state = self._state
+        return await self._writer.run(lambda connection: _charge(connection, state, charge, row, forced))
+
+    async def append(self, entry: AccountingEntry) -> None:
+        row = _row(entry)
+
+        def change(connection: sqlite3.Connection) -> None:
+            self._state.check_room(entry.tenant, opens=False)
+            self._state.append(row, entry.tenant)
+            session = self._state.read(connection, SessionKey(entry.tenant, entry.session_id))
+            if session is not None:
+                self._state.save(session, session_rules.used(session, entry.timestamp))
+
+        await self._writer.run(change)
+
+    async def session(self, key: SessionKey) -> Session | None:
+        return self._now(lambda connection: self._read_now(connection, key))
+
+    async def put_session(self, key: SessionKey, change: SessionChange) -> Session:
+        now = self._clock()
+
+        def put(connection: sqlite3.Connection) -> Session:
+            before = self._state.read(connection, key)
+            return self._state.save(before, session_rules.opened(before, key, change, now))
+
+        return await self._writer.run(put)
+
+    async def report(self, key: SessionKey, report: UsageReport) -> Reported:
+        now = self._clock()
+
+        def apply(connection: sqlite3.Connection) -> Reported:
+            before = self._state.read(connection, key)
+            after = session_rules.reported(before or session_rules.fresh(key, now), report, now)
+            self._state.save(before, after.session)
+            return after
+
+        return await self._writer.run(apply)
+
+    async def end(self, key: SessionKey) -> Session | None:
+        now = self._clock()
+
+        def end(connection: sqlite3.Connection) -> Session | None:
+            before = self._state.read(connection, key)
+            if before is None:
+                return None
+            sweeping.forget_findings(connection, key, self._state)
+            return self._state.save(before, session_rules.ended(before, now))
+
+        return await self._writer.run(end)
+
+    async def sessions(self, tenant: str, limit: int, cursor: str | None) -> SessionPage:
+        after = "" if cursor is None else cursors.decode("sessions", cursor)
+        found = await self._later(rows.SESSIONS, [tenant, after, limit + 1])
+        page = [rows.session_of(row) for row in found[:limit]]
+        more = len(found) > limit
+        return SessionPage(page, cursors.encode("sessions", page[-1].key.session_id) if more else None)
+
+    async def entries(self, wanted: EntryFilter, limit: int, cursor: str | None) -> EntryPage:
+        after = 0 if cursor is None else cursors.decode_number("entries", cursor)
+        found = await self._later(*rows.entries_query(wanted, after, limit + 1))
+        page = [rows.decode_entry(entry) for _, entry in found[:limit]]
+        more = cursors.encode("entries", str(found[limit - 1][0])) if len(found) > limit else None
+        return EntryPage(page, more)
+
+    async def summary(self, wanted: EntryFilter, group_by: GroupBy) -> list[SummaryRow]:
+        return [SummaryRow(*row) for row in await self._later(*rows.summary_query(wanted, group_by))]
+
+    async def stored_at(self, tenant: str, handle: Handle) -> int | None:
+        row = self._now(
+            lambda connection: connection.execute(rows.STORED_AT, (tenant, str(handle))).fetchone()
+        )
+        found: int | None = row[0]
+        return found
+
+    async def finding(self, key: SessionKey, epoch: int, name: str) -> str | None:
+        asked = (*key, epoch, name)
+        row = self._now(lambda connection: connection.execute(rows.FINDING, asked).fetchone())
+        return None if row is None else str(row[0])
+
+    async def keep_finding(self, key: SessionKey, epoch: int, name: str, text: str) -> None:
+        def keep(connection: sqlite3.Connection) -> None:
+            session = self._state.read(connection, key)
+            if session is None or not session_rules.keeps(session, epoch):
+                return
+            self._state.check_room(key.tenant, opens=False)
+            before = connection.execute(rows.FINDING, (*key, epoch, name)).fetchone()
+            connection.execute(rows.KEEP_FINDING, (*key, epoch, name, text))
+            old = 0 if before is None else session_rules.text_bytes(before[0])
+            self._state.count(key.tenant, 0, session_rules.text_bytes(text) - old)
+
+        with suppress(StoreFull):
+            await self._writer.run(keep)
+
+    async def sweep(self) -> list[SessionKey]:
+        now = self._clock()
+        times = sweeping.Times(now - self._session_retention_ms, now - self._entry_retention_ms)
+        for key in await self._later(sweeping.STALE, times.stale):
+            forget = sweeping.forget_session(SessionKey(*key), times, self._state)
+            while not await self._writer.run(forget):
+                pass
+        while await self._writer.run(sweeping.forget_entries(times, self._state)):
+            pass
+        return [SessionKey(*key) for key in await self._later(sweeping.ENDED, [])]
+
+    async def usage(self) -> LedgerUsage:
+        return self._state.most()
+
+    async def check(self) -> None:
+        def beat(connection: sqlite3.Connection) -> None:
+            connection.execute("UPDATE pulse SET beat = beat + 1")
+
+        await self._writer.run(beat)
+
+    async def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        await self._threads.close()
+        self._long.close()
+        self._by_key.close()
+        # The writer last: the last one to close empties the -wal file.
+        await self._writer.close()
+        os.close(self._lock)
+
+    def _check_places(self) -> None:
+        for place in self._places:
+            place.check()
+
+    def _read_now(self, connection: sqlite3.Connection, key: SessionKey) -> Session | None:
+        return self._state.committed(key) or rows.read_session(connection, key)
+
+    def _now(self, read: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            return read(self._by_key)
+        except UNKEEPABLE:
+            raise unkeepable() from None
+        except sqlite3.Error as error:
+            raise translated(error) from error
+
+    async def _later(self, query: str, values: list[object]) -> list[tuple[Any, ...]]:
+        try:
+            return await self._threads.run(lambda: self._long.execute(query, values).fetchall())
+        except sqlite3.Error as error:
+            raise translated(error) from error
+
+
+def _look(
+    connection: sqlite3.Connection,
+    session: Session | None,
+    key: SessionKey,
+    call_id: str | None,
+    report: UsageReport | None,
+    now: int,
+    fallback: Window,
+    required: bool,
+) -> Entered:
+    """The session, and the receipt of the call if it was settled before. Raises SessionEnded."""
+    session = session_rules.alive(session or session_rules.fresh(key, now))
+    if call_id is None:
+        return Entered(session)
+    first = connection.execute(rows.CALL, (*key, session.epoch, call_id)).fetchone()
+    if first is None:
+        return Entered(session)
+    entry = rows.decode_entry(first[0])
+    budget = session.budget(fallback, required)
+    return session_rules.reentered(session, Receipt(entry, budget, first[1], first[2], replayed=True), report)
+
+
+def _charge(
+    connection: sqlite3.Connection,
+    state: SqliteState,
+    charge: Charge,
+    row: tuple[object, ...],
+    forced: bool,
+) -> Receipt | None:
+    before = state.read(connection, charge.key)
+    if charge.call_id is not None and before is not None:
+        first = connection.execute(rows.CALL, (*charge.key, charge.epoch, charge.call_id)).fetchone()
+        if first is not None:
+            return session_rules.replayed(before, charge, rows.decode_entry(first[0]), *first[1:])
+    session = session_rules.admitted(before, charge)
+    state.check_room(charge.key.tenant, opens=before is None)
+    budget = session.budget(charge.fallback, charge.required)
+    if not forced and not budget.fits(charge.tokens):
+        return None
+    state.save(before, session_rules.charged(session, charge))
+    if charge.call_id is None:
+        state.append(row, charge.key.tenant)
+    else:
+        state.append_now(connection, row, charge.key.tenant)
+    return session_rules.receipt(budget, charge)
+
+
+def _row(entry: AccountingEntry, charge: Charge | None = None) -> tuple[object, ...]:
+    try:
+        return rows.entry_row(entry, charge)
+    except UNKEEPABLE:
+        raise unkeepable() from None

@@ -1,0 +1,151 @@
+"""Sessions, entries and filters as SQLite rows and back."""
+
+import sqlite3
+from typing import Any
+
+import msgspec
+
+from domain.accounting import AccountingEntry, EntryFilter, GroupBy
+from domain.budget import Session
+from domain.handles import SessionKey
+from domain.ports import Charge
+from domain.results import UsageReport
+from storage.base import session_rules
+
+SESSION = "SELECT * FROM sessions WHERE tenant = ? AND session_id = ?"
+SAVE_SESSION = "INSERT OR REPLACE INTO sessions VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+SESSIONS = (
+    "SELECT * FROM sessions WHERE tenant = ? AND session_id > ? AND ended_at IS NULL"
+    " ORDER BY session_id LIMIT ?"
+)
+CALL = (
+    "SELECT entry, fingerprint, text FROM entries"
+    " WHERE tenant = ? AND session_id = ? AND epoch = ? AND call_id = ?"
+)
+APPEND = (
+    "INSERT INTO entries (id, tenant, session_id, type, timestamp, status, tool_name, trigger, outcome,"
+    " model, handle, latency, bytes, tokens_in, tokens_out, tokens_saved, cost_usd, epoch, call_id,"
+    " fingerprint, entry, text, observed_tokens_saved, strategy, tool_kind)"
+    " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+)
+_ENTRY = 20
+"""The place of an entry's JSON in its row; its text comes next."""
+FINDING = "SELECT text FROM findings WHERE tenant = ? AND session_id = ? AND epoch = ? AND name = ?"
+KEEP_FINDING = "INSERT OR REPLACE INTO findings VALUES (?,?,?,?,?)"
+FORGET_FINDINGS = (
+    "DELETE FROM findings WHERE tenant = ? AND session_id = ? RETURNING length(CAST(text AS BLOB))"
+)
+SAVE_USAGE = "INSERT OR REPLACE INTO tenants VALUES (?,?,?)"
+USAGES = "SELECT tenant, sessions, bytes FROM tenants"
+STORED_AT = (
+    "SELECT max(timestamp) FROM entries WHERE tenant = ? AND handle = ? AND handle IS NOT NULL"
+    " AND type = 'tool'"
+)
+_ENTRIES = "SELECT seq, entry FROM entries WHERE "
+_DAY = "strftime('%Y-%m-%d', timestamp / 1000, 'unixepoch')"
+_SUMS = (
+    " AS grouped, count(*), sum(status = 'failed'), sum(bytes), sum(tokens_in), sum(tokens_out),"
+    " sum(tokens_saved), avg(latency), max(latency), total(cost_usd), sum(observed_tokens_saved)"
+    " FROM entries WHERE "
+)
+_COLUMNS = {group: _DAY if group is GroupBy.DAY else group.value for group in GroupBy}
+
+_encode = msgspec.json.Encoder().encode
+decode_entry = msgspec.json.Decoder(AccountingEntry).decode
+_decode_reports = msgspec.json.Decoder(tuple[UsageReport, ...]).decode
+
+
+def read_session(connection: sqlite3.Connection, key: SessionKey) -> Session | None:
+    row = connection.execute(SESSION, key).fetchone()
+    return None if row is None else session_of(row)
+
+
+def session_of(row: tuple[Any, ...]) -> Session:
+    # The columns stand in the order of the fields.
+    fields = [*row[2:-1], _decode_reports(row[-1])]
+    return Session(SessionKey(row[0], row[1]), *fields)
+
+
+def session_row(session: Session) -> tuple[object, ...]:
+    return (
+        *session.key,
+        session.epoch,
+        session.created_at,
+        session.last_used_at,
+        session.context_window,
+        session.buffer_tokens,
+        session.max_output_tokens,
+        session.model,
+        session.policy,
+        session.used_tokens,
+        session.turn,
+        session.reserved_tokens,
+        session.ended_at,
+        _encode(session.reports).decode() if session.reports else "[]",
+    )
+
+
+def entry_row(entry: AccountingEntry, charge: Charge | None = None) -> tuple[object, ...]:
+    call_id = None if charge is None else charge.call_id
+    return (
+        entry.id,
+        entry.tenant,
+        entry.session_id,
+        entry.type.value,
+        entry.timestamp,
+        entry.status.value,
+        entry.tool_name,
+        None if entry.trigger is None else entry.trigger.value,
+        None if entry.outcome is None else entry.outcome.value,
+        entry.model,
+        entry.details.tool_output_handle,
+        entry.latency,
+        entry.details.bytes,
+        entry.tokens_in,
+        entry.tokens_out,
+        entry.tokens_saved,
+        entry.cost_usd,
+        None if charge is None else charge.epoch,
+        call_id,
+        None if call_id is None or charge is None else charge.fingerprint,
+        _encode(entry),
+        None if call_id is None or charge is None else charge.text,
+        entry.details.observed_tokens_saved,
+        entry.strategy,
+        entry.tool_kind,
+    )
+
+
+def row_bytes(row: tuple[object, ...]) -> int:
+    """What the row of an entry counts for against the bound of its tenant."""
+    packed, text = row[_ENTRY], row[_ENTRY + 1]
+    assert isinstance(packed, bytes)
+    return session_rules.entry_bytes(packed, text if isinstance(text, str) else None)
+
+
+def where(wanted: EntryFilter) -> tuple[str, list[object]]:
+    """The condition and its parameters."""
+    conditions: dict[str, object] = {
+        "tenant = ?": wanted.tenant,
+        "session_id = ?": wanted.session_id,
+        "type = ?": wanted.type,
+        "tool_name = ?": wanted.tool_name,
+        "trigger = ?": wanted.trigger,
+        "outcome = ?": wanted.outcome,
+        "status = ?": wanted.status,
+        "timestamp >= ?": wanted.since,
+        "timestamp < ?": wanted.until,
+    }
+    given = {text: value for text, value in conditions.items() if value is not None}
+    return " AND ".join(given), list(given.values())
+
+
+def summary_query(wanted: EntryFilter, group_by: GroupBy) -> tuple[str, list[object]]:
+    condition, values = where(wanted)
+    select = "SELECT " + _COLUMNS[group_by] + _SUMS + condition
+    return select + " GROUP BY grouped ORDER BY sum(tokens_saved) DESC, ifnull(grouped, '')", values
+
+
+def entries_query(wanted: EntryFilter, after: int, limit: int) -> tuple[str, list[object]]:
+    condition, values = where(wanted)
+    return f"{_ENTRIES}{condition} AND seq > ? ORDER BY seq LIMIT ?", [*values, after, limit]

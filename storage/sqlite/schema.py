@@ -1,0 +1,96 @@
+"""The ledger's database file: its tables, its version, and how a connection to it is opened."""
+
+import os
+import sqlite3
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from domain.errors import ConfigError
+from storage.base.process_lock import make_directories, take_lock
+
+VERSION = 4
+_SCHEMA = """
+CREATE TABLE sessions (
+  tenant TEXT NOT NULL, session_id TEXT NOT NULL, epoch INTEGER NOT NULL, created_at INTEGER NOT NULL,
+  last_used_at INTEGER NOT NULL, context_window INTEGER, buffer_tokens INTEGER, max_output_tokens INTEGER,
+  model TEXT, policy TEXT, used_tokens INTEGER, turn INTEGER, reserved_tokens INTEGER NOT NULL, ended_at
+  INTEGER, reports TEXT NOT NULL, PRIMARY KEY (tenant, session_id) ) WITHOUT ROWID; CREATE TABLE entries ( seq
+  INTEGER PRIMARY KEY, id TEXT NOT NULL, tenant TEXT NOT NULL, session_id TEXT NOT NULL, type TEXT NOT NULL,
+  timestamp INTEGER NOT NULL, status TEXT NOT NULL, tool_name TEXT NOT NULL, trigger TEXT, outcome TEXT, model
+  TEXT, handle TEXT, latency REAL NOT NULL, bytes INTEGER NOT NULL, tokens_in INTEGER NOT NULL, tokens_out
+  INTEGER NOT NULL, tokens_saved INTEGER NOT NULL, cost_usd REAL NOT NULL, epoch INTEGER, call_id TEXT,
+  fingerprint TEXT, entry BLOB NOT NULL, text TEXT, observed_tokens_saved INTEGER NOT NULL, strategy TEXT,
+  tool_kind TEXT ); CREATE INDEX entries_of_session ON entries (tenant, session_id, seq); CREATE UNIQUE INDEX
+  entries_of_call ON entries (tenant, session_id, epoch, call_id) WHERE call_id IS NOT NULL; CREATE INDEX
+  entries_of_handle ON entries (tenant, handle) WHERE handle IS NOT NULL; CREATE TABLE findings ( tenant TEXT
+  NOT NULL, session_id TEXT NOT NULL, epoch INTEGER NOT NULL, name TEXT NOT NULL, text TEXT NOT NULL, PRIMARY
+  KEY (tenant, session_id, epoch, name) ); CREATE TABLE tenants (tenant TEXT PRIMARY KEY, sessions INTEGER NOT
+  NULL, bytes INTEGER NOT NULL) WITHOUT ROWID; CREATE TABLE pulse (one INTEGER PRIMARY KEY, beat INTEGER NOT
+  NULL); INSERT INTO pulse VALUES (1, 0);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Connections:
+    """`lock` is an open file; whoever closes it gives the database up."""
+
+    lock: int
+    writer: sqlite3.Connection
+    by_key: sqlite3.Connection
+    long: sqlite3.Connection
+
+
+def open_database(path: Path) -> Connections:
+    """Creates what is missing. Raises ConfigError for a place that cannot be used or is in use."""
+    with ExitStack() as failed:
+        try:
+            make_directories(path.parent)
+            lock = take_lock(path.with_name(f"{path.name}.lock"), path)
+            failed.callback(os.close, lock)
+            writer = _connect(_own_file(path), "rw")
+            failed.callback(writer.close)
+            _prepare(writer, path)
+            by_key = _connect(path, "ro")
+            failed.callback(by_key.close)
+            connections = Connections(lock, writer, by_key, _connect(path, "ro"))
+        except (OSError, sqlite3.Error) as error:
+            raise ConfigError(
+                f"{path} cannot be used as a ledger: {error}. Free space if its disk is full."
+            ) from error
+        failed.pop_all()
+    return connections
+
+
+def _own_file(path: Path) -> Path:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    # SQLite gives the -wal and -shm files beside it the same mode.
+    os.fchmod(fd, 0o600)
+    os.close(fd)
+    return path
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    uri = f"{path.as_uri()}?mode={mode}"
+    return sqlite3.connect(uri, uri=True, timeout=5, isolation_level=None, check_same_thread=False)
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    if connection.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
+        raise ConfigError(f"{path} is on a file system without shared memory. Put it on a local disk.")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("PRAGMA journal_size_limit = 67108864")
+    # 16 MB between checkpoints, each of which syncs: four times the default.
+    connection.execute("PRAGMA wal_autocheckpoint = 4000")
+    _make_tables(connection, path)
+
+
+def _make_tables(connection: sqlite3.Connection, path: Path) -> None:
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version not in (0, VERSION):
+        raise ConfigError(
+            f"{path} was written by another version of Spillgate (schema {version}, this one knows "
+            f"{VERSION}). Run that version, or name another file."
+        )
+    if version == 0:
+        connection.executescript(f"BEGIN IMMEDIATE;{_SCHEMA}PRAGMA user_version = {VERSION};COMMIT;")
