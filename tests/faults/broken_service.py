@@ -46,7 +46,9 @@ class InPlaceDraft(DiskDraft):
         published, handle = self._published, stored.handle
         published.dirs.make(stored.key)
         with published.dirs.opened(stored.key) as directory:
-            os.rename(f"{self._name}.json", info_name(handle), src_dir_fd=published.drafts, dst_dir_fd=directory)
+            os.rename(
+                f"{self._name}.json", info_name(handle), src_dir_fd=published.drafts, dst_dir_fd=directory
+            )
             fd = os.open(body_name(handle), os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=directory)
             try:
                 os.write(fd, body[: len(body) // 2])
