@@ -164,6 +164,10 @@ async def _pieces(content: str | Content, is_large: bool, rt: Runtime) -> AsyncI
     if isinstance(content, str):
         yield content
         return
+    if not is_large and (whole := content.small_text()) is not None:
+        if whole:
+            yield whole
+        return
     pieces = content.pieces()
     if not is_large:
         while some := _next_pieces(pieces):
