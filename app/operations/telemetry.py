@@ -114,7 +114,9 @@ class Metrics:
             tally.seconds.observe(seconds)
 
     def _tally(self, outcome: Outcome) -> _Tally:
-        tally = self._tallies[outcome.kind, outcome.trigger] = _Tally(self._seconds.labels(outcome.kind.value))
+        tally = self._tallies[outcome.kind, outcome.trigger] = _Tally(
+            self._seconds.labels(outcome.kind.value)
+        )
         return tally
 
     def _add_tallies(self) -> None:
