@@ -51,6 +51,9 @@ class EntryDetails:
     observed_tokens_saved: int = 0
 
 
+_NO_DETAILS = EntryDetails()
+
+
 # Not frozen, though nothing changes it: a frozen one takes three times as long to build, for every result.
 @dataclass(slots=True, unsafe_hash=True)
 class AccountingEntry:
@@ -95,7 +98,7 @@ class AccountingEntry:
     tokens: LlmTokens | None = None
     cost_usd: float = 0.0
     error: str | None = None
-    details: EntryDetails = EntryDetails()
+    details: EntryDetails = _NO_DETAILS
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,8 +140,8 @@ def read_result(body: bytes | bytearray) -> Sent:
 
 
 def read_text(body: bytes | bytearray) -> Sent | None:
-    """The request, if it is in order and its content is a string; None leaves the body to `read_result`. Takes
-    at most 5 ms, and costs half of what a hop to a thread does: call it on the event loop."""
+    """The request, if it is in order and its content is a string; None leaves the body to `read_result`.
+    Takes at most 5 ms, and of 100 KB a tenth of what a hop to a thread costs: call it on the event loop."""
     if len(body) > WHOLE_BYTES:
         return None
     try:
