@@ -17,14 +17,22 @@ from tests.counts import count
 
 Serve = Callable[..., AbstractAsyncContextManager[httpx.AsyncClient]]
 
-# How long an example takes says more of the machine than of the code: that is measured in bench/.
+# No check of how long an example takes: that depends on the machine, and bench/ measures speed.
 hypothesis_settings.register_profile(
     "house",
     deadline=None,
     max_examples=count(25, 200),
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 hypothesis_settings.load_profile("house")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Properties are repeated tests, too: `make faults` chooses by the mark."""
+    for item in items:
+        if getattr(getattr(item, "function", None), "is_hypothesis_test", False):
+            item.add_marker(pytest.mark.repeated)
 
 
 class StillClock:

@@ -17,11 +17,13 @@ from app.operations.policy_reload import reload_policies
 from app.runtime import open_runtime
 from app.settings import Settings
 from tests.conftest import Serve
+from tests.faults import hurried_service
 from tests.faults.service import Service, Services
 
 pytestmark = pytest.mark.anyio
 
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 60
+HURRIED = (str(hurried_service.__file__), "LOOK_SECONDS=0.05")
 
 
 @pytest.fixture
@@ -34,7 +36,7 @@ def services(tmp_path: Path) -> Iterator[Services]:
 async def serving(
     services: Services, place: Path, policy: Path
 ) -> AsyncIterator[tuple[Service, httpx.AsyncClient]]:
-    service = await services.start(place / "state", policy_file=str(policy))
+    service = await services.start(place / "state", HURRIED, policy_file=str(policy))
     async with service.client() as client:
         yield service, client
     assert await service.stop() == 0
@@ -190,6 +192,7 @@ async def test_a_models_window_and_price_are_taken_up_too(services: Services, tm
     policy.write_text("[models.demo]\ninput_price = 0\n")
     service = await services.start(
         tmp_path / "state",
+        HURRIED,
         policy_file=str(policy),
         llm_base_url="scripted:",
         llm_models="demo",

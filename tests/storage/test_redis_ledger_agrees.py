@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from redis_server import RedisCluster, RedisServer
 from samples import KEY, START, TENANT, WINDOW, FakeClock, entry, handle
@@ -18,7 +18,6 @@ from domain.handles import DEFAULT_SESSION, SessionKey
 from domain.ports import Charge, Ledger
 from domain.results import UsageReport
 from storage import open_ledger
-from tests.counts import count
 
 pytestmark = pytest.mark.anyio
 RETENTIONS = {"session_retention_seconds": 60, "entry_retention_seconds": 600}
@@ -186,12 +185,6 @@ def place(request: pytest.FixtureRequest) -> RedisServer | RedisCluster:
     return found
 
 
-@settings(
-    max_examples=count(15, 60),
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
 @given(scenes=scenes(), wanted=filters(), size=st.sampled_from([1, 3, 1000]))
 async def test_it_answers_as_the_reference_does(
     place: RedisServer | RedisCluster, scenes: list[Scene], wanted: EntryFilter, size: int
