@@ -14,6 +14,14 @@ from app.main import Spillgate, create_app
 from app.runtime import open_runtime
 from app.settings import Settings
 from tests.counts import count
+from tests.redis_server import (  # noqa: F401
+    patient_redis,
+    redis_cluster,
+    redis_cluster_url,
+    redis_place,
+    redis_server,
+    redis_url,
+)
 
 Serve = Callable[..., AbstractAsyncContextManager[httpx.AsyncClient]]
 

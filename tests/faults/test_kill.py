@@ -16,7 +16,7 @@ from tests.faults import audit
 from tests.faults.calls import Call, Kept, read_back, some_call
 from tests.faults.service import SERVE, Services
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(count(180, 3600))]
 
 CAMPAIGNS = 2
 LIVES = count(3, 15)

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redis_server import RedisCluster, RedisServer
 from samples import KEY, START, TENANT, WINDOW, FakeClock, entry, handle
 
 from domain.accounting import AccountingEntry, EntryDetails, EntryFilter, EntryStatus, EntryType, GroupBy
@@ -18,8 +17,9 @@ from domain.handles import DEFAULT_SESSION, SessionKey
 from domain.ports import Charge, Ledger
 from domain.results import UsageReport
 from storage import open_ledger
+from tests.redis_server import RedisCluster, RedisServer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("patient_redis")]
 RETENTIONS = {"session_retention_seconds": 60, "entry_retention_seconds": 600}
 KEYS = [KEY, SessionKey(TENANT, "run-2"), SessionKey(TENANT, DEFAULT_SESSION), SessionKey("other", "run-1")]
 # Most of what happens happens to one session: there it meets.
