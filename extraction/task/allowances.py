@@ -38,7 +38,7 @@ def input_tokens(terms: ModelTerms) -> int:
 
 
 def data_tokens(terms: ModelTerms, other_tokens: int) -> int:
-    """The most tokens of data in a prompt with `other_tokens` of all else. Raises StrategyFailed below 256."""
+    """The most tokens of data beside `other_tokens` in one prompt. Raises StrategyFailed below 256."""
     left = input_tokens(terms) - other_tokens
     if left < _LEAST_DATA_TOKENS:
         raise StrategyFailed("the model's window is too small for the instruction")
