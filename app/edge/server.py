@@ -5,6 +5,7 @@ import contextlib
 import ctypes
 import errno
 import faulthandler
+import gc
 import logging
 import os
 import resource
@@ -77,6 +78,9 @@ class Server(uvicorn.Server):
         # A terminal that is closed sends SIGHUP too: that still ends a service that was started there.
         if threading.current_thread() is threading.main_thread() and not os.isatty(0):
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload)
+        # What stands by now stays: the collector never looks at it again.
+        gc.freeze()
+        gc.enable()
         if self.started:
             self._say_where()
 
