@@ -16,7 +16,7 @@ from storage.memory.ledger import MemoryLedger
 from storage.memory.store import MemoryStore
 from storage.spool.journal import Journal
 from storage.spool.ledger import SpoolLedger
-from storage.spool.outage import Outage
+from storage.spool.outage import Outage, Supervise
 from storage.spool.store import SpoolStore
 from storage.sqlite.ledger import SqliteLedger
 
@@ -68,11 +68,12 @@ async def open_ledger(
     )
 
 
-def open_outage(changed: Callable[[str | None], None]) -> Outage:
-    """For a store and a ledger in Redis. `changed` gets the reason as an outage begins, None as it ends."""
+def open_outage(changed: Callable[[str | None], None], supervise: Supervise) -> Outage:
+    """For a store and a ledger in Redis. `changed` gets the reason as an outage begins, None as it ends.
+    `supervise` runs a background task, given its name and the task."""
     from storage.redis.connection import renew_patience
 
-    return Outage(changed, renew_patience)
+    return Outage(changed, renew_patience, supervise)
 
 
 async def open_spooled_store(

@@ -88,7 +88,9 @@ class RedisStore:
         except DamagedInfo as damage:
             self._notices.warn(key, f"is damaged ({damage}): its result is not found. Delete it.")
             return None
-        return None if used_at <= self._expired_by() else replace(stored, expires_at=used_at + self.retention_ms)
+        if used_at <= self._expired_by():
+            return None
+        return replace(stored, expires_at=used_at + self.retention_ms)
 
     async def read(
         self, stored: StoredResult, start: int = 0, end: int | None = None

@@ -16,8 +16,12 @@ elseif ARGV[2] == 'due' then
 else
   for _, file in ipairs(redis.call('ZRANGE', ARGV[1] .. 'results:' .. ARGV[3], 0, -1)) do
     local key = ARGV[1] .. 'result:' .. ARGV[3] .. '/' .. file
-    local epoch, member = unpack(redis.call('HMGET', key, 'epoch', 'member'))
-    if epoch and tonumber(epoch) < tonumber(ARGV[4]) then
+    local found = redis.pcall('HMGET', key, 'epoch', 'member')
+    local epoch, member = tonumber(found[1] or nil), found[2]
+    if found.err or found[1] and not (epoch and member) then
+      -- Damaged: nothing tells its life.
+      redis.call('UNLINK', key)
+    elseif epoch and epoch < tonumber(ARGV[4]) then
       members[#members + 1] = member
     end
   end
@@ -25,17 +29,21 @@ end
 local removed = {}
 for _, member in ipairs(members) do
   local session, file, size, body = string.match(member, '^(.-)/(%S+) (%d+) (.*)$')
-  local key = ARGV[1] .. 'result:' .. session .. '/' .. file
-  local used, now = unpack(redis.call('HMGET', key, 'used', 'member'))
-  if not now or now == member then
-    redis.call('UNLINK', key)
-    redis.call('ZREM', ARGV[1] .. 'results:' .. session, file)
+  local used
+  if session then
+    local key = ARGV[1] .. 'result:' .. session .. '/' .. file
+    local found = redis.pcall('HMGET', key, 'used', 'member')
+    used = tonumber(found[1] or nil) and found[1]
+    if found.err or not found[2] or found[2] == member then
+      redis.call('UNLINK', key)
+      redis.call('ZREM', ARGV[1] .. 'results:' .. session, file)
+    end
   end
   if redis.call('ZREM', KEYS[1], member) == 1 then
-    redis.call('DECRBY', KEYS[2], size)
+    redis.call('DECRBY', KEYS[2], size or 0)
   end
   removed[#removed + 1] = used or '0'
-  removed[#removed + 1] = body
+  removed[#removed + 1] = body or ''
 end
 if #removed > 0 and ARGV[2] ~= 'due' then
   redis.call('SET', KEYS[3], cmsgpack.pack(removed), 'PX', 60000)
