@@ -1,4 +1,4 @@
-"""What is wrong with files or keys, in the log: one warning a path or key, however often it is met."""
+"""Log warnings about damaged files and keys: one per path or key."""
 
 import logging
 import threading
@@ -9,15 +9,15 @@ log = logging.getLogger("spillgate.storage")
 
 
 class Notices:
-    """Safe from any thread. Remembers the last 10,000 names that it warned of."""
+    """Thread-safe. Remembers the last 10,000 names that were warned about."""
 
     def __init__(self) -> None:
         self._warned: dict[str, None] = {}
         self._lock = threading.Lock()
 
     def warn(self, path: str, what: str) -> None:
-        """`path` is relative to the root, or a key of Redis; `what` is the rest of the sentence that begins
-        with it."""
+        """`path` is relative to the root, or a key of Redis, and is the subject of the message; `what` is the
+        rest of it."""
         with self._lock:
             if path in self._warned:
                 return
