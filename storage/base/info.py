@@ -1,4 +1,4 @@
-"""What is known of a stored result, as JSON with a checksum."""
+"""The info of a stored result as JSON with a checksum."""
 
 import zlib
 from collections.abc import Callable
@@ -14,7 +14,7 @@ _encode_json = msgspec.json.Encoder().encode
 
 
 class DamagedInfo(ValueError):
-    """These bytes are no info, or not the whole of one. The message says what is wrong, and quotes nothing."""
+    """The bytes are not an info, or are incomplete. The message quotes nothing from them."""
 
 
 def encode_info(info: object) -> bytes:
@@ -27,16 +27,16 @@ def encode_info(info: object) -> bytes:
 
 
 def decode_info(data: bytes, decode: Callable[[bytes], T]) -> T:
-    """`decode` is of a msgspec decoder of JSON. Raises DamagedInfo."""
+    """`decode` is the method of a msgspec JSON decoder. Raises DamagedInfo."""
     line = b"{" + data[_CHECKSUM_BYTES:]
     if data[:_CHECKSUM_BYTES] != _checksum(line):
         raise DamagedInfo("its checksum does not match")
     try:
         return decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise DamagedInfo("it does not hold what an info holds") from None
+        raise DamagedInfo("its fields are not those of an info") from None
 
 
 def _checksum(line: bytes) -> bytes:
-    """What an info begins with, in the place of the brace that opens `line`."""
+    """Returns the first bytes of an info; they replace the brace that opens `line`."""
     return b'{"crc32":"%08x",' % zlib.crc32(line)

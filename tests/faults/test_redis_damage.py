@@ -1,6 +1,7 @@
-"""What a bad memory or a person does to the keys of a running service: it is named, and nothing else fails."""
+"""Damaged keys in Redis under a running service: the log names them, and nothing else fails."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,15 @@ pytestmark = pytest.mark.anyio
 SHARD = shard_of(SessionKey("default", "damaged"))
 
 
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[RedisConnection]:
+    redis = open_redis(url)
+    try:
+        yield redis
+    finally:
+        await redis.close()
+
+
 def result_key(kept: Kept) -> str:
     return SHARD.key("result", file_name(parse_handle(kept.handle)))
 
@@ -30,8 +40,7 @@ async def test_a_damaged_result_is_not_found_by_any_route_and_named_in_one_warni
     services: Services, tmp_path: Path, redis_url: str
 ) -> None:
     service = await services.start(tmp_path / "state", (FAULTY, "none"), storage_url=redis_url)
-    redis = open_redis(redis_url)
-    async with service.client() as client:
+    async with opened(redis_url) as redis, service.client() as client:
         damaged = {name: await store(client, "damaged", name) for name in (*DAMAGES, "used")}
         whole = await store(client, "damaged", "whole")
         for name, kept in damaged.items():
@@ -58,8 +67,7 @@ async def test_a_damaged_result_is_not_found_by_any_route_and_named_in_one_warni
         assert (await client.get(f"/results/{unread.handle}/content")).status_code == 410
         await change(redis, whole, "member", lambda member: b"none")
         assert (await client.delete("/sessions/damaged")).status_code == 204
-    for kept in damaged.values():
-        assert await redis.command("EXISTS", result_key(kept)) == 0
+        for kept in (*damaged.values(), whole):
+            assert await redis.command("EXISTS", result_key(kept)) == 0
     assert await service.stop() == 0
     assert service.failures() == []
-    await redis.close()

@@ -4,6 +4,7 @@
 -- or `session` [3] session [4] epoch, or `due` [3] now in ms [4] how many at most
 -- Replies for each its last use ('0' where Redis had forgotten it) and its body's key.
 
+local MEMBER = '^(.-)/(%S+) (%d+) (.*)$'
 local said = redis.call('GET', KEYS[3])
 if said then
   return cmsgpack.unpack(said)
@@ -18,17 +19,18 @@ else
     local key = ARGV[1] .. 'result:' .. ARGV[3] .. '/' .. file
     local found = redis.pcall('HMGET', key, 'epoch', 'member')
     local epoch, member = tonumber(found[1] or nil), found[2]
-    if found.err or found[1] and not (epoch and member) then
-      -- Damaged: nothing tells its life.
+    local goes = not epoch or epoch < tonumber(ARGV[4])
+    if found.err or found[1] and goes and not (member and string.match(member, MEMBER)) then
+      -- Damaged: the sweep takes what else there is of it.
       redis.call('UNLINK', key)
-    elseif epoch and epoch < tonumber(ARGV[4]) then
+    elseif epoch and goes then
       members[#members + 1] = member
     end
   end
 end
 local removed = {}
 for _, member in ipairs(members) do
-  local session, file, size, body = string.match(member, '^(.-)/(%S+) (%d+) (.*)$')
+  local session, file, size, body = string.match(member, MEMBER)
   local used
   if session then
     local key = ARGV[1] .. 'result:' .. session .. '/' .. file
