@@ -10,7 +10,7 @@ import msgspec
 
 from domain.accounting import AccountingEntry, EntryDetails, EntryFilter, EntryStatus, GroupBy, SummaryRow
 from domain.budget import Session
-from domain.errors import InvalidField, StoreUnavailable
+from domain.errors import InvalidField, StorageError
 from domain.handles import SessionKey
 from domain.results import UsageReport
 
@@ -107,8 +107,8 @@ def _decoder(kind: type[T]) -> Callable[[bytes], T]:
     def decoded(packed: bytes) -> T:
         try:
             return decode(packed)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            raise StoreUnavailable("A record in Redis is damaged, or was not written by Spillgate.") from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise StorageError("A record in Redis is damaged, or was not written by Spillgate.") from None
 
     return decoded
 

@@ -1,13 +1,15 @@
 """Whether Redis is away: while it is, only the checks of one task ask it, and the spool serves."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import Never, TypeVar
+from typing import Any, Never, TypeVar
 
 from domain.errors import StorageError, StoreBusy, StoreFull, StoreUnavailable
 
 T = TypeVar("T")
+Task = Callable[[], Coroutine[Any, Any, None]]
+Supervise = Callable[[str, Task], Coroutine[Any, Any, None]]
 PAUSE_SECONDS = 0.5
 """Before each check whether Redis is back."""
 
@@ -15,15 +17,17 @@ PAUSE_SECONDS = 0.5
 class Outage:
     """Begins with a StoreUnavailable from Redis. Ends when every check has succeeded and the journal is
     replayed. `changed` is called with the reason as it begins, with None as it ends; `forget` before each
-    check."""
+    check. `supervise` runs the task that checks, under a name."""
 
     def __init__(
         self,
         changed: Callable[[str | None], None] = lambda why: None,
         forget: Callable[[], None] = lambda: None,
+        supervise: Supervise = lambda name, task: task(),
     ) -> None:
         self._changed = changed
         self._forget = forget
+        self._supervise = supervise
         self._checks: list[Callable[[], Awaitable[None]]] = []
         self._replay: Callable[[], Awaitable[None]] | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -51,7 +55,7 @@ class Outage:
     def watch(self) -> None:
         """Checks until Redis is there and has all of the journal."""
         if self._watching is None or self._watching.done():
-            self._watching = asyncio.create_task(self._watch())
+            self._watching = asyncio.create_task(self._supervise("spool", self._watch))
 
     async def first(self, primary: Callable[[], Awaitable[T]], spool: Callable[[], Awaitable[T]]) -> T:
         """What Redis answers, or, while it is away, the spool."""
