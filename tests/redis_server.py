@@ -13,6 +13,8 @@ from typing import Literal, Self
 
 import pytest
 
+from storage.redis import connection
+
 HOST = "127.0.0.1"
 _START_SECONDS = 10.0
 
@@ -197,3 +199,10 @@ def redis_cluster_url(redis_cluster: RedisCluster) -> str:
     """As `redis_url`, of a cluster."""
     redis_cluster.ask("FLUSHALL")
     return redis_cluster.url
+
+
+@pytest.fixture
+def redis_may_be_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of what Redis answers: a busy machine may answer late."""
+    for bound in ("REQUEST_SECONDS", "MOST_SECONDS", "BUSY_SECONDS", "CONNECT_SECONDS", "NODE_SECONDS"):
+        monkeypatch.setattr(connection, bound, 60.0)

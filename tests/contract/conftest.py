@@ -5,14 +5,13 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from redis_server import redis_cluster, redis_cluster_url, redis_server, redis_url  # noqa: F401
+from redis_server import redis_cluster, redis_cluster_url, redis_may_be_slow, redis_server, redis_url  # noqa: F401
 from samples import ENTRY_RETENTION, RETENTION, FakeClock, OpenBounded, OpenLedger, OpenStore
 
 from domain.ports import Ledger, LedgerBounds, ResultStore
 from domain.results import Durability
 from storage import open_ledger, open_spooled_ledger, open_spooled_store, open_store
 from storage.base.session_rules import UNBOUNDED
-from storage.redis import connection
 from storage.spool.outage import Outage
 
 # After a space: the spool's folder.
@@ -50,10 +49,8 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture(autouse=True)
-def redis_may_be_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine may answer late: these tests are about what is answered."""
-    for bound in ("REQUEST_SECONDS", "MOST_SECONDS", "BUSY_SECONDS", "CONNECT_SECONDS", "NODE_SECONDS"):
-        monkeypatch.setattr(connection, bound, 60.0)
+def _patient(request: pytest.FixtureRequest) -> None:
+    request.getfixturevalue("redis_may_be_slow")
 
 
 def _lasting(urls: dict[str, str]) -> list[str]:

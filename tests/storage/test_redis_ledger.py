@@ -30,7 +30,7 @@ from storage.redis.keys import shard_of
 from storage.redis.ledger import RedisLedger
 from tests.counts import count
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("redis_may_be_slow")]
 RETENTIONS = {"session_retention_seconds": 60, "entry_retention_seconds": 600}
 WIDE = Window(context_window=10_000, buffer_tokens=0, max_output_tokens=0)
 OPEN = SessionChange(frozenset())

@@ -20,7 +20,7 @@ from domain.results import UsageReport
 from storage import open_ledger
 from tests.counts import count
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("redis_may_be_slow")]
 RETENTIONS = {"session_retention_seconds": 60, "entry_retention_seconds": 600}
 KEYS = [KEY, SessionKey(TENANT, "run-2"), SessionKey(TENANT, DEFAULT_SESSION), SessionKey("other", "run-1")]
 # Most of what happens happens to one session: there it meets.

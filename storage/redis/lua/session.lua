@@ -89,7 +89,7 @@ local function report()
     return true
   end
   for _, one in ipairs(seen) do
-    if one[1] == used and one[2] == turn then
+    if one.used_tokens == used and one.turn == turn then
       return false
     end
   end
@@ -98,7 +98,7 @@ local function report()
   elseif session.turn == turn then
     reserved, warning = session.reserved_tokens, used ~= session.used_tokens and 'turn_changed' or nil
   end
-  seen[#seen + 1] = { used, turn }
+  seen[#seen + 1] = { used_tokens = used, turn = turn }
   if #seen > asked.most_reports then
     table.remove(seen, 1)
   end
