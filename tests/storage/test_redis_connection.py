@@ -414,6 +414,7 @@ async def test_a_write_that_is_not_to_wait_promises_what_the_configuration_does(
     assert newer.asked[-1][-1].startswith(b"EVALSHA")
 
 
+@pytest.mark.usefixtures("redis_may_be_slow")
 async def test_over_tls_a_certificate_is_checked(client: Client, tmp_path: Path) -> None:
     asked = (
         "req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
