@@ -1,4 +1,4 @@
-"""What the spool took and Redis is to get: a line of JSON each, on the disk before it is acknowledged."""
+"""The journal of a spool: changes for Redis as JSON lines, each synced before it is acknowledged."""
 
 import asyncio
 import logging
@@ -42,7 +42,7 @@ class Journal:
         self._turn = asyncio.Lock()
         size = os.fstat(self._fd).st_size
         if size and os.pread(self._fd, 1, size - 1) != b"\n":
-            # A crash cut off a line, which was not acknowledged: the next one begins after it.
+            # A crash cut the last line, which was not acknowledged: end it, so that the next line is whole.
             os.write(self._fd, b"\n")
 
     async def write(self, line: Line) -> None:
@@ -68,8 +68,8 @@ class Journal:
         return offset
 
     async def replay(self, act: Callable[[Line], Awaitable[None]]) -> None:
-        """Calls `act` with each line, oldest first, then empties the journal. After a crash, or an error of
-        `act`, a line may be replayed again."""
+        """Calls `act` with each line, oldest first, then empties the journal. After a crash or an error of
+        `act`, lines may be replayed again."""
         offset = 0
         while True:
             offset = await self.each(act, offset)
@@ -103,7 +103,7 @@ class Journal:
             with open(os.dup(self._fd), "rb") as file:
                 file.seek(offset)
                 lines = [line for _, line in zip(range(_BATCH), file, strict=False)]
-                # The last one may be on its way.
+                # The last line may be incomplete while it is written.
                 return [line for line in lines if line.endswith(b"\n")]
         except OSError as error:
             raise StoreUnavailable("The journal of the spool cannot be read. Check its disk.") from error

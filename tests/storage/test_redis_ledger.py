@@ -489,7 +489,7 @@ async def test_what_a_user_may_not_run_is_refused_whole(redis_url: str, redis_se
         await ledger.settle(charge(5))
         async with opened(redis_url.replace("://", "://spill:secret@")) as restricted:
             for refused in (restricted.settle(charge(1, "call")), restricted.append(entry())):
-                with pytest.raises(StoreUnavailable, match="may not run"):
+                with pytest.raises(StoreUnavailable, match="lacks a permission"):
                     await refused
         assert await reserved(ledger) == 5
         assert len(await listed(ledger)) == 1

@@ -1,8 +1,8 @@
--- Removes results: one, those of a session before an epoch, or what has expired.
+-- Deletes results: one, those of a session before an epoch, or expired ones.
 --
--- KEYS due, held, the reply of a first run   ARGV[1] the prefix of the shard's keys   ARGV[2] `one` [3] handle,
--- or `session` [3] session [4] epoch, or `due` [3] now in ms [4] how many at most
--- Replies for each its last use ('0' where Redis had forgotten it) and its body's key.
+-- KEYS due, held, once
+-- ARGV [1] prefix of the shard  [2..] `one`, handle | `session`, session, epoch | `due`, now (ms), batch size
+-- Returns for each its last use ('0' if it had expired in Redis) and the key of its body.
 
 local MEMBER = '^(.-)/(%S+) (%d+) (.*)$'
 local said = redis.call('GET', KEYS[3])
