@@ -1,4 +1,4 @@
-"""JMESPath over a value: the language as specified, a few functions besides, and errors of ours."""
+"""JMESPath over a value: the language as specified, a few functions besides, and InvalidField for its errors."""
 
 import json
 import operator
