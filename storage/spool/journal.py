@@ -1,6 +1,7 @@
 """What the spool took and Redis is to get: a line of JSON each, on the disk before it is acknowledged."""
 
 import asyncio
+import logging
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ import msgspec
 
 from domain.accounting import AccountingEntry
 from domain.budget import SessionChange
-from domain.errors import InvalidField, StoreFull
+from domain.errors import InvalidField, StoreFull, StoreUnavailable
 from domain.handles import SessionKey
 from domain.ports import Charge
 
@@ -29,6 +30,7 @@ class Appended(msgspec.Struct, tag=True, frozen=True):
 
 Line = Declared | Charged | Appended
 _BATCH = 200
+log = logging.getLogger("spillgate.spool")
 _decode = msgspec.json.Decoder(Declared | Charged | Appended).decode
 
 
@@ -36,6 +38,10 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         self._turn = asyncio.Lock()
+        size = os.fstat(self._fd).st_size
+        if size and os.pread(self._fd, 1, size - 1) != b"\n":
+            # A crash cut off a line, which was not acknowledged: the next one begins after it.
+            os.write(self._fd, b"\n")
 
     async def write(self, line: Line) -> None:
         """Raises StoreFull, InvalidField."""
@@ -50,9 +56,12 @@ class Journal:
         """Calls `act` with each line from `offset` on, oldest first. Returns the offset of the end."""
         while lines := await asyncio.to_thread(self._read, offset):
             for line in lines:
-                # What a crash cut off was not acknowledged.
-                if line.endswith(b"\n"):
-                    await act(_decode(line))
+                try:
+                    decoded = _decode(line)
+                except msgspec.DecodeError:
+                    log.error("a line of the spool's journal is damaged: it is skipped")
+                else:
+                    await act(decoded)
                 offset += len(line)
         return offset
 
@@ -83,6 +92,11 @@ class Journal:
             raise StoreFull("The journal of the spool cannot be written. Free space on its disk.") from error
 
     def _read(self, offset: int) -> list[bytes]:
-        with open(os.dup(self._fd), "rb") as file:
-            file.seek(offset)
-            return [line for _, line in zip(range(_BATCH), file, strict=False)]
+        try:
+            with open(os.dup(self._fd), "rb") as file:
+                file.seek(offset)
+                lines = [line for _, line in zip(range(_BATCH), file, strict=False)]
+                # The last one may be on its way.
+                return [line for line in lines if line.endswith(b"\n")]
+        except OSError as error:
+            raise StoreUnavailable("The journal of the spool cannot be read. Check its disk.") from error

@@ -1,5 +1,6 @@
 """Sessions and accounting: in Redis; while it is away, what this instance knows, with a journal for Redis."""
 
+import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,6 +17,7 @@ from storage.spool.journal import Appended, Charged, Declared, Journal, Line
 from storage.spool.outage import Outage, refuse
 
 _REMEMBERED = 10_000
+log = logging.getLogger("spillgate.spool")
 
 
 class Shared(Ledger, Protocol):
@@ -67,16 +69,16 @@ class SpoolLedger:
         key: SessionKey,
         call_id: str | None,
         report: UsageReport | None,
-        fallback: Window,
-        required: bool,
+        default_window: Window,
+        enforce: bool,
     ) -> Entered:
         async def shared() -> Entered:
-            entered = await self._primary.enter(key, call_id, report, fallback, required)
+            entered = await self._primary.enter(key, call_id, report, default_window, enforce)
             self._remember(entered.session)
             return entered
 
         async def spooled() -> Entered:
-            entered = await (await self._judging(key)).enter(key, call_id, report, fallback, required)
+            entered = await (await self._judging(key)).enter(key, call_id, report, default_window, enforce)
             receipt = entered.receipt and replace(entered.receipt, degraded=True)
             return replace(entered, receipt=receipt)
 
@@ -215,9 +217,9 @@ class SpoolLedger:
                     await self._primary.replay(line.entry)
         except StorageError:
             raise
-        except SpillgateError:
-            # Redis refuses what it says, and would refuse it each time.
-            return
+        except SpillgateError as error:
+            # Redis would refuse it each time.
+            log.error("a line of the spool's journal is refused", extra={"reason": error.detail})
 
     def _remember(self, session: Session | None) -> Session | None:
         if session is not None:
