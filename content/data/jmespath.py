@@ -1,4 +1,4 @@
-"""JMESPath over a value: the language as specified, a few functions besides, and errors of ours."""
+"""JMESPath over a value: the language as specified, with a few more functions. Errors are InvalidField."""
 
 import json
 import operator
