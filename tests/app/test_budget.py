@@ -93,7 +93,7 @@ async def test_a_report_enforces_the_default_window(client: httpx.AsyncClient) -
 async def test_a_new_turn_starts_with_nothing_reserved(client: httpx.AsyncClient) -> None:
     await put(client, 1000)
     await post(client, context={"used_tokens": 100, "turn": 1})
-    same = await post(client, context={"used_tokens": 100, "turn": 1})
+    same = await post(client, context={"used_tokens": 100.0, "turn": 1.0})
     assert same["budget"]["reserved_tokens"] == 200
     later = await post(client, context={"used_tokens": 350, "turn": 2})
     assert (later["budget"]["used_tokens"], later["budget"]["reserved_tokens"]) == (350, 100)
