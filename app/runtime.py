@@ -28,7 +28,7 @@ from domain.results import Durability, ToolResult
 from extraction.models import ModelPool
 from extraction.queries import Queries
 from extraction.retrieve.index_cache import IndexCache
-from policies.book import PolicyBook, Terms
+from policies.book import PolicyBook, SessionTerms
 from storage import body_path, open_ledger, open_outage, open_spooled_ledger, open_spooled_store, open_store
 from storage.spool.outage import Outage
 
@@ -79,7 +79,7 @@ class Runtime:
     policy_stamp: Stamp | None = None
     policy_stale: bool = False
 
-    async def terms(self, model: str | None) -> Terms:
+    async def terms(self, model: str | None) -> SessionTerms:
         """The window of a model, and whether it is enforced. An unknown model draws a warning."""
         if model is not None:
             if not known_models.is_loaded():

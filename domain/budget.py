@@ -85,16 +85,17 @@ class Session:
     ended_at: int | None = None
     reports: tuple[UsageReport, ...] = ()
 
-    def budget(self, fallback: Window, required: bool) -> Budget:
-        """The budget in force: `fallback` fills what was not declared; `required` enforces it regardless.
+    def budget(self, default_window: Window, enforce: bool) -> Budget:
+        """The budget in force. `default_window` gives what the session did not declare. `enforce`: the budget
+        is enforced even if the session declared no window and reported no usage.
 
-        Buffer and output that were not declared take at most a third of a declared window together.
+        An undeclared buffer and output together take at most a third of a declared window.
         """
-        window = fallback.context_window if self.context_window is None else self.context_window
+        window = default_window.context_window if self.context_window is None else self.context_window
         declared, undeclared = 0, 0
         for own, other in (
-            (self.buffer_tokens, fallback.buffer_tokens),
-            (self.max_output_tokens, fallback.max_output_tokens),
+            (self.buffer_tokens, default_window.buffer_tokens),
+            (self.max_output_tokens, default_window.max_output_tokens),
         ):
             if own is None:
                 undeclared += other
@@ -103,7 +104,7 @@ class Session:
         if self.context_window is not None:
             undeclared = min(undeclared, window // 3)
         limit = max(0, window - declared - undeclared)
-        enforced = required or self.context_window is not None or self.used_tokens is not None
+        enforced = enforce or self.context_window is not None or self.used_tokens is not None
         return Budget(limit, self.used_tokens or 0, self.reserved_tokens, enforced)
 
     @property

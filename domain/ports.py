@@ -98,8 +98,8 @@ class ResultStore(Protocol):
         at the same time. Returns how many it deleted."""
         ...
 
-    async def holds(self, keys: Sequence[SessionKey]) -> list[int]:
-        """How many results of each session are stored and alive."""
+    async def count_results(self, keys: Sequence[SessionKey]) -> list[int]:
+        """For each session, the number of its results that are stored and not expired."""
         ...
 
     async def sweep(self) -> int:
@@ -127,8 +127,8 @@ class Charge:
     epoch: int
     tokens: int
     entry: AccountingEntry
-    fallback: Window
-    required: bool
+    default_window: Window
+    enforce: bool
     call_id: str | None = None
     fingerprint: str = ""
     text: str | None = None
@@ -204,8 +204,8 @@ class Ledger(Protocol):
         key: SessionKey,
         call_id: str | None,
         report: UsageReport | None,
-        fallback: Window,
-        required: bool,
+        default_window: Window,
+        enforce: bool,
     ) -> Entered:
         """A call that will be charged arrives. A call settled before answers its receipt, and a report that
         would change the session is not applied, with NOT_APPLIED; otherwise the report is applied. An unknown

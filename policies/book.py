@@ -22,12 +22,12 @@ Profiles = Mapping[Profile, Sequence[PolicyDocument]]
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """The window of a session's model. `told`: it is enforced though the session neither declared a window
-    nor reported usage, since the model's own is known or every session is held to a budget."""
+class SessionTerms:
+    """The window of a session's model. `enforce`: the budget is enforced even if the session declared no
+    window and reported no usage: the model's window is known, or SPILLGATE_REQUIRE_BUDGET is set."""
 
     window: Window
-    told: bool
+    enforce: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class PolicyBook:
         encoding = self.model_keys(model).get("encoding")
         return encoding if isinstance(encoding, str) else None
 
-    def _terms(self, model: str | None) -> Terms:
+    def _terms(self, model: str | None) -> SessionTerms:
         """What the policy file says of a model, else what is known of it, else the settings' window.
 
         Of a model's own window, a buffer and an output that the policy file does not name take at most a
@@ -158,14 +158,14 @@ class PolicyBook:
         output = _whole(keys.get("max_output_tokens", self._window.max_output_tokens))
         if not size:
             window = replace(self._window, max_output_tokens=output)
-            return Terms(window, self._required)
+            return SessionTerms(window, self._required)
         buffer, third = self._window.buffer_tokens, size // 3
         if "max_output_tokens" in keys:
             buffer = min(buffer, third)
         elif buffer + output > third:
             buffer = third * buffer // (buffer + output)
             output = third - buffer
-        return Terms(Window(size, buffer, output), True)
+        return SessionTerms(Window(size, buffer, output), True)
 
     def _resolve(self, tool_name: str, session: str | None, request: str | None) -> Policy:
         if request is not None:

@@ -22,7 +22,7 @@ from extraction import ladder
 from extraction.task import frames
 from extraction.task.source import Source
 from extraction.task.task import ExtractionLimits, Progress, Task
-from policies.book import Terms
+from policies.book import SessionTerms
 from policies.facts import Policy
 
 UNCAPPED_BYTES = 12_288
@@ -80,7 +80,7 @@ class _Subject:
     stored: StoredResult
     entered: Entered
     policy: Policy
-    terms: Terms
+    terms: SessionTerms
 
 
 class _Extraction:
@@ -116,14 +116,14 @@ class _Extraction:
         rt = self._rt
         stored = await look_up(rt, self._tenant, str(self._question.handle))
         terms = await rt.terms(None)
-        entered = await rt.ledger.enter(stored.key, None, None, terms.window, terms.told)
+        entered = await rt.ledger.enter(stored.key, None, None, terms.window, terms.enforce)
         policy = rt.policies.policy(stored.tool_name, entered.session.policy)
         return _Subject(stored, entered, policy, await rt.terms(entered.session.model))
 
     async def _answered(self, subject: _Subject) -> Extracted:
         """Shortens the answer until the budget holds it; the last resort is a failure that says so."""
         source = Source(self._rt.store, subject.stored, self._question.ranges)
-        if subject.entered.session.budget(subject.terms.window, subject.terms.told).exhausted:
+        if subject.entered.session.budget(subject.terms.window, subject.terms.enforce).exhausted:
             # No answer of a model would fit.
             return await self._exhausted(subject, _nothing(Mode.TRUNCATE, _EXHAUSTED))
         cap = subject.policy.max_bytes or UNCAPPED_BYTES
@@ -195,8 +195,8 @@ class _Extraction:
     async def _smaller(self, subject: _Subject, size: int, tokens: int) -> int:
         """Bytes that should fit what remains of the budget, given that `size` bytes had `tokens`."""
         key, terms = subject.stored.key, subject.terms
-        now = await self._rt.ledger.enter(key, None, None, terms.window, terms.told)
-        remaining = now.session.budget(terms.window, terms.told).remaining_tokens
+        now = await self._rt.ledger.enter(key, None, None, terms.window, terms.enforce)
+        remaining = now.session.budget(terms.window, terms.enforce).remaining_tokens
         frame = await self._count(subject, _framed(subject.stored, Mode.FULL_CHUNKED, ""))
         return int((remaining - frame) * (size / max(tokens, 1)) * 0.9)
 
@@ -331,4 +331,6 @@ def _framed(stored: StoredResult, strategy: Mode, body: str) -> str:
 
 def _charge(subject: _Subject, entry: AccountingEntry, tokens: int) -> Charge:
     terms = subject.terms
-    return Charge(subject.stored.key, subject.entered.session.epoch, tokens, entry, terms.window, terms.told)
+    return Charge(
+        subject.stored.key, subject.entered.session.epoch, tokens, entry, terms.window, terms.enforce
+    )

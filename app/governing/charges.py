@@ -9,7 +9,7 @@ from domain.decisions import OutcomeKind, Trigger
 from domain.handles import Handle
 from domain.ports import Charge
 from domain.results import Measure, ToolResult
-from policies.book import Terms
+from policies.book import SessionTerms
 
 
 class Decision(NamedTuple):
@@ -35,7 +35,7 @@ class Governing(NamedTuple):
 
     result: ToolResult
     session: Session
-    terms: Terms
+    terms: SessionTerms
     measure: Measure
 
 
@@ -74,8 +74,8 @@ def charge_of(governing: Governing, decision: Decision, fingerprint: str, rt: Ru
         epoch=session.epoch,
         tokens=tokens,
         entry=entry,
-        fallback=terms.window,
-        required=terms.told,
+        default_window=terms.window,
+        enforce=terms.enforce,
         call_id=result.call_id,
         fingerprint=fingerprint,
         text=text,

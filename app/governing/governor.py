@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from app.governing.body import Body, Viewed
 from app.governing.charges import PASSED, Decision, Governing, charge_of
-from app.governing.replacement import Replacing, tries
+from app.governing.replacement import Replacing, candidate_outcomes
 from app.operations.logs import log_stored
 from app.runtime import Runtime
 from domain.budget import ReportWarning
@@ -43,7 +43,7 @@ async def govern(
     if result.policy is not None:
         rt.policies.check_request(result.policy)
     terms = await rt.terms(result.model)
-    entered = await rt.ledger.enter(result.key, result.call_id, result.context, terms.window, terms.told)
+    entered = await rt.ledger.enter(result.key, result.call_id, result.context, terms.window, terms.enforce)
     session = entered.session
     if session.model is not None and result.model is None:
         terms = await rt.terms(session.model)
@@ -59,7 +59,7 @@ async def govern(
         if entered.receipt is not None:
             return await call.replayed(entered.receipt)
         shown = measure if viewed is None else viewed.measure
-        trigger = decide(Facts(shown, session.budget(terms.window, terms.told), body.rows), policy)
+        trigger = decide(Facts(shown, session.budget(terms.window, terms.enforce), body.rows), policy)
         observes = policy.mode is PolicyMode.OBSERVE
         receipt, content = None, None
         if observes or (trigger is None and viewed is None):
@@ -121,7 +121,7 @@ class _Call(NamedTuple):
         """Body, then info, then the ledger: a handle is spoken only after its body is durable."""
         replacing, ledger = self._replacing(), self.rt.ledger
         receipt = None
-        for kind, fired in tries(trigger, self.policy, self.body.rows):
+        for kind, fired in candidate_outcomes(trigger, self.policy, self.body.rows):
             decision = await replacing.decision(kind, fired, stored.handle)
             if decision is None:
                 continue
@@ -137,10 +137,10 @@ class _Call(NamedTuple):
     async def observed(self, trigger: Trigger | None) -> Receipt:
         """It passes whatever fired, charged past the limit; its entry says what would have become of it."""
         session, terms, measure = self.governing[1:]
-        budget = session.budget(terms.window, terms.told)
+        budget = session.budget(terms.window, terms.enforce)
         replacing, handle = self._replacing(), self._stored().handle
         would_be = None
-        for kind, fired in tries(trigger, self.policy, self.body.rows):
+        for kind, fired in candidate_outcomes(trigger, self.policy, self.body.rows):
             would_be = await replacing.decision(kind, fired, handle)
             if would_be is not None and (kind is OutcomeKind.STORE or budget.fits(would_be.tokens)):
                 break
@@ -163,7 +163,7 @@ class _Call(NamedTuple):
         if named is not None:
             await self._ensure_stored(parse_handle(named))
         _, session, terms, _ = self.governing
-        budget = session.budget(terms.window, terms.told)
+        budget = session.budget(terms.window, terms.enforce)
         return await self.outcome(replace(receipt, budget=budget))
 
     async def _ensure_stored(self, handle: Handle) -> None:

@@ -22,9 +22,11 @@ _SQUEEZES = (1.0, 0.6, 0.3, 0.1)
 """Shares of a cap in tokens, tried in turn: what is cut may have more tokens a byte than the whole."""
 
 
-def tries(trigger: Trigger | None, policy: Policy, rows: int) -> list[tuple[OutcomeKind, Trigger | None]]:
-    """What may replace a result of so many rows, in the order of the tries; the last always can. Without a
-    trigger only its view caps left something out."""
+def candidate_outcomes(
+    trigger: Trigger | None, policy: Policy, rows: int
+) -> list[tuple[OutcomeKind, Trigger | None]]:
+    """The outcomes to try for a result of `rows` rows, in order; the last one always succeeds. A `trigger` of
+    None: only the view caps left something out."""
     fired = trigger or Trigger.RESERVE_FAILED
     is_rejected = trigger is Trigger.SIZE_CAP and 0 < policy.reject_rows < rows
     named = [(OutcomeKind.REJECT if is_rejected else policy.on_oversize, fired), (OutcomeKind.STORE, fired)]
@@ -130,9 +132,9 @@ class Replacing:
         """As the call found it; where an error is to name what others left of it since, as it is now."""
         result, session, terms, _ = self._governing
         if trigger is Trigger.RESERVE_FAILED and made is OUTCOMES[OutcomeKind.REJECT]:
-            entered = await self._rt.ledger.enter(result.key, None, None, terms.window, terms.told)
+            entered = await self._rt.ledger.enter(result.key, None, None, terms.window, terms.enforce)
             session = entered.session
-        return session.budget(terms.window, terms.told)
+        return session.budget(terms.window, terms.enforce)
 
     def _breaks(self, text: str, tokens: int) -> bool:
         """A cap in tokens is turned into bytes by the average: where that went wrong, the text breaks it."""

@@ -73,7 +73,7 @@ async def post_check(request: Request, body: CheckIn) -> CheckOut:
     session = session or Session(key, 0, 0, 0)
     terms = await rt.terms(body.model or session.model)
     policy = rt.policies.policy(body.tool_name, session.policy)
-    budget = session.budget(terms.window, terms.told)
+    budget = session.budget(terms.window, terms.enforce)
     # Tokens alone say nothing of bytes: then only the caps in tokens and the budget are judged.
     size = body.bytes or 0
     tokens = size // _BYTES_PER_TOKEN if body.tokens is None else body.tokens

@@ -150,7 +150,7 @@ async def list_sessions(
 ) -> SessionsOut:
     rt: Runtime = request.app.state.runtime
     page = await rt.ledger.sessions(request.scope["tenant"], limit, cursor)
-    held = await rt.store.holds([session.key for session in page.sessions])
+    held = await rt.store.count_results([session.key for session in page.sessions])
     shown = [await _out(rt, *one) for one in zip(page.sessions, held, strict=True)]
     return SessionsOut(sessions=shown, next_cursor=page.next_cursor)
 
@@ -177,7 +177,7 @@ def _key(request: Request, session_id: str) -> SessionKey:
 
 
 async def _shown(rt: Runtime, session: Session, warnings: Sequence[str] = ()) -> SessionOut:
-    (held,) = await rt.store.holds([session.key])
+    (held,) = await rt.store.count_results([session.key])
     return await _out(rt, session, held, warnings)
 
 
@@ -191,7 +191,7 @@ async def _out(rt: Runtime, session: Session, held: int, warnings: Sequence[str]
         model=session.model,
         policy=None if session.policy is None else json.loads(session.policy),
         turn=session.turn,
-        budget=budget_out(session.budget(terms.window, terms.told)),
+        budget=budget_out(session.budget(terms.window, terms.enforce)),
         stored_results=held,
         created_at=session.created_at,
         last_used_at=session.last_used_at,

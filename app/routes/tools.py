@@ -32,6 +32,6 @@ async def get_tools(
 ) -> ToolsOut:
     rt: Runtime = request.app.state.runtime
     key = SessionKey(request.scope["tenant"], checked_session_id(session_id))
-    if await rt.store.holds([key]) == [0]:
+    if await rt.store.count_results([key]) == [0]:
         return ToolsOut(tools=[], instructions="")
     return ToolsOut(tools=[FORMATS[format]()], instructions=INSTRUCTIONS)

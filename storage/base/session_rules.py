@@ -168,4 +168,6 @@ def replayed(
         raise IdempotencyKeyReused(
             "This tool_call_id or Idempotency-Key was used for other content. Use a new one for a new call."
         )
-    return Receipt(entry, session.budget(charge.fallback, charge.required), fingerprint, text, replayed=True)
+    return Receipt(
+        entry, session.budget(charge.default_window, charge.enforce), fingerprint, text, replayed=True
+    )

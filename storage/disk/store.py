@@ -82,7 +82,7 @@ class DiskStore:
     async def delete_session(self, key: SessionKey, epoch: int) -> int:
         return await self._run(self._shelf.delete_session, key, epoch, self._expired_ns())
 
-    async def holds(self, keys: Sequence[SessionKey]) -> list[int]:
+    async def count_results(self, keys: Sequence[SessionKey]) -> list[int]:
         return [await self._run(self._shelf.count, key, self._expired_ns()) for key in keys]
 
     async def sweep(self) -> int:

@@ -87,15 +87,15 @@ class MemoryLedger:
         key: SessionKey,
         call_id: str | None,
         report: UsageReport | None,
-        fallback: Window,
-        required: bool,
+        default_window: Window,
+        enforce: bool,
     ) -> Entered:
         known = self._sessions.get(key)
         kept = known or _Kept(session_rules.fresh(key, self._clock()))
         session = session_rules.alive(kept.session)
         first = kept.calls.get((session.epoch, call_id)) if call_id is not None else None
         if first is not None:
-            budget = session.budget(fallback, required)
+            budget = session.budget(default_window, enforce)
             receipt = Receipt(first.entry, budget, first.fingerprint, first.text, True)
             return session_rules.reentered(session, receipt, report)
         session_rules.check_room(self._used(key.tenant), self._bounds, opens=known is None)
@@ -123,7 +123,7 @@ class MemoryLedger:
         session_rules.check_room(
             self._used(charge.key.tenant), self._bounds, opens=kept is None, admitted=admitted
         )
-        budget = session.budget(charge.fallback, charge.required)
+        budget = session.budget(charge.default_window, charge.enforce)
         if not forced and not budget.fits(charge.tokens):
             return None
         self._save(session_rules.charged(session, charge))

@@ -95,7 +95,7 @@ class MemoryStore:
         handles = [handle for handle, kept in session.items() if kept.stored.epoch < epoch]
         return sum([await self.delete(key.tenant, handle) for handle in handles])
 
-    async def holds(self, keys: Sequence[SessionKey]) -> list[int]:
+    async def count_results(self, keys: Sequence[SessionKey]) -> list[int]:
         sessions = [self._sessions.get(key, {}).values() for key in keys]
         return [sum(not self._has_expired(kept) for kept in session) for session in sessions]
 

@@ -72,15 +72,15 @@ class RedisLedger:
         key: SessionKey,
         call_id: str | None,
         report: UsageReport | None,
-        fallback: Window,
-        required: bool,
+        default_window: Window,
+        enforce: bool,
     ) -> Entered:
         asked = {"call": call_id, **_reported(report)}
         word, packed, *extra = await self._step("enter", key, asked)
         session = session_of(key, packed)
         if word == b"again":
             first = decode_kept(extra[0])
-            budget = session.budget(fallback, required)
+            budget = session.budget(default_window, enforce)
             receipt = Receipt(first.entry, budget, first.fingerprint, first.text, replayed=True)
             return session_rules.reentered(session, receipt, report)
         return Entered(session, warning=_warning(extra))
@@ -105,13 +105,13 @@ class RedisLedger:
         await self._append(line, is_replay=True)
 
     async def _charge(self, charge: Charge, *, forced: bool, is_replay: bool = False) -> Receipt | None:
-        window = charge.fallback
+        window = charge.default_window
         check_counts(charge.tokens, window.context_window, window.buffer_tokens, window.max_output_tokens)
         asked = {
             "epoch": charge.epoch,
             "tokens": charge.tokens,
             "forced": forced,
-            "required": charge.required,
+            "enforce": charge.enforce,
             "context_window": window.context_window,
             "buffer_tokens": window.buffer_tokens,
             "max_output_tokens": window.max_output_tokens,
@@ -128,7 +128,7 @@ class RedisLedger:
         if word == b"again":
             first = decode_kept(packed[1])
             return session_rules.replayed(session, charge, first.entry, first.fingerprint, first.text)
-        budget = session.budget(charge.fallback, charge.required)
+        budget = session.budget(charge.default_window, charge.enforce)
         return Receipt(charge.entry, budget, charge.fingerprint, charge.text)
 
     async def append(self, entry: AccountingEntry) -> None:

@@ -120,7 +120,7 @@ class RedisStore:
     async def delete_session(self, key: SessionKey, epoch: int) -> int:
         return await self._remove(key, "session", key.session_id, epoch)
 
-    async def holds(self, keys: Sequence[SessionKey]) -> list[int]:
+    async def count_results(self, keys: Sequence[SessionKey]) -> list[int]:
         since = f"({self._expired_by()}"
         asked: list[tuple[str, ...] | None] = []
         for key in keys:

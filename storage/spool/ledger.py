@@ -69,16 +69,16 @@ class SpoolLedger:
         key: SessionKey,
         call_id: str | None,
         report: UsageReport | None,
-        fallback: Window,
-        required: bool,
+        default_window: Window,
+        enforce: bool,
     ) -> Entered:
         async def shared() -> Entered:
-            entered = await self._primary.enter(key, call_id, report, fallback, required)
+            entered = await self._primary.enter(key, call_id, report, default_window, enforce)
             self._remember(entered.session)
             return entered
 
         async def spooled() -> Entered:
-            entered = await (await self._judging(key)).enter(key, call_id, report, fallback, required)
+            entered = await (await self._judging(key)).enter(key, call_id, report, default_window, enforce)
             receipt = entered.receipt and replace(entered.receipt, degraded=True)
             return replace(entered, receipt=receipt)
 

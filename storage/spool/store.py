@@ -68,14 +68,14 @@ class SpoolStore:
         deleted = await self._outage.first(lambda: self._primary.delete_session(key, epoch), refuse)
         return deleted + await self._local.delete_session(key, epoch)
 
-    async def holds(self, keys: Sequence[SessionKey]) -> list[int]:
+    async def count_results(self, keys: Sequence[SessionKey]) -> list[int]:
         """Those of the local disk alone while Redis is away."""
-        local = await self._local.holds(keys)
+        local = await self._local.count_results(keys)
 
         async def nothing() -> list[int]:
             return [0] * len(keys)
 
-        held = await self._outage.first(lambda: self._primary.holds(keys), nothing)
+        held = await self._outage.first(lambda: self._primary.count_results(keys), nothing)
         return [one + other for one, other in zip(held, local, strict=True)]
 
     async def sweep(self) -> int:

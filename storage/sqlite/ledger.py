@@ -62,10 +62,10 @@ class SqliteLedger:
         key: SessionKey,
         call_id: str | None,
         report: UsageReport | None,
-        fallback: Window,
-        required: bool,
+        default_window: Window,
+        enforce: bool,
     ) -> Entered:
-        asked = (key, call_id, report, self._clock(), fallback, required)
+        asked = (key, call_id, report, self._clock(), default_window, enforce)
 
         def look(connection: sqlite3.Connection) -> tuple[Session | None, Entered]:
             known = self._read_now(connection, key)
@@ -251,8 +251,8 @@ def _look(
     call_id: str | None,
     report: UsageReport | None,
     now: int,
-    fallback: Window,
-    required: bool,
+    default_window: Window,
+    enforce: bool,
 ) -> Entered:
     """The session, and the receipt of the call if it was settled before. Raises SessionEnded."""
     session = session_rules.alive(session or session_rules.fresh(key, now))
@@ -262,7 +262,7 @@ def _look(
     if first is None:
         return Entered(session)
     entry = rows.decode_entry(first[0])
-    budget = session.budget(fallback, required)
+    budget = session.budget(default_window, enforce)
     return session_rules.reentered(session, Receipt(entry, budget, first[1], first[2], replayed=True), report)
 
 
@@ -281,7 +281,7 @@ def _charge(
     session = session_rules.admitted(before, charge)
     admitted = session_rules.is_admitted(charge.entry)
     state.check_room(charge.key.tenant, opens=before is None, admitted=admitted)
-    budget = session.budget(charge.fallback, charge.required)
+    budget = session.budget(charge.default_window, charge.enforce)
     if not forced and not budget.fits(charge.tokens):
         return None
     state.save(before, session_rules.charged(session, charge))

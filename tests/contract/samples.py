@@ -86,7 +86,7 @@ def stored_entry(where: Handle, at: int = START) -> AccountingEntry:
 
 
 def charge(tokens: int, call_id: str | None = None, key: SessionKey = KEY, **fields: Any) -> Charge:
-    given = {"epoch": 0, "required": True, "fallback": WINDOW, "entry": entry(key), **fields}
+    given = {"epoch": 0, "enforce": True, "default_window": WINDOW, "entry": entry(key), **fields}
     return Charge(key=key, tokens=tokens, call_id=call_id, **given)
 
 

@@ -79,7 +79,7 @@ async def test_a_refused_first_reservation_leaves_no_session(ledger: Ledger) -> 
 
 
 async def test_a_budget_that_is_not_enforced_fits_everything(ledger: Ledger) -> None:
-    receipt = await ledger.reserve(charge(LIMIT * 5, required=False))
+    receipt = await ledger.reserve(charge(LIMIT * 5, enforce=False))
     assert receipt is not None
     assert not receipt.budget.enforced
     assert receipt.budget.reserved_tokens == LIMIT * 5
@@ -98,18 +98,18 @@ async def test_a_declared_window_is_the_limit(ledger: Ledger) -> None:
         frozenset({"context_window", "buffer_tokens"}), context_window=900, buffer_tokens=50
     )
     await ledger.put_session(KEY, change)
-    receipt = await ledger.reserve(charge(650, required=False))
+    receipt = await ledger.reserve(charge(650, enforce=False))
     assert receipt is not None
     assert receipt.budget.limit_tokens == 650
-    assert await ledger.reserve(charge(1, required=False)) is None
+    assert await ledger.reserve(charge(1, enforce=False)) is None
 
 
 async def test_what_was_not_declared_takes_at_most_a_third_of_a_declared_window(ledger: Ledger) -> None:
     await ledger.put_session(KEY, SessionChange(frozenset({"context_window"}), context_window=500))
-    receipt = await ledger.reserve(charge(334, required=False))
+    receipt = await ledger.reserve(charge(334, enforce=False))
     assert receipt is not None
     assert receipt.budget.limit_tokens == 334
-    assert await ledger.reserve(charge(1, required=False)) is None
+    assert await ledger.reserve(charge(1, enforce=False)) is None
 
 
 async def test_concurrent_reservations_never_exceed_the_limit(ledger: Ledger) -> None:

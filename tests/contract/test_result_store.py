@@ -26,7 +26,7 @@ async def test_what_is_published_is_found_and_read_back(store: ResultStore, cloc
         kept.measure,
     )
     assert await joined(store.read(found)) == b"first\nsecond"
-    assert await store.holds([KEY]) == [1]
+    assert await store.count_results([KEY]) == [1]
 
 
 async def test_publishing_says_how_durable_it_is(
@@ -49,7 +49,7 @@ async def test_unknown_is_not_found(store: ResultStore, clock: FakeClock) -> Non
     assert await store.find(TENANT, handle()) is None
     assert await store.delete(TENANT, handle()) is False
     assert await store.delete_session(KEY, 1) == 0
-    assert await store.holds([KEY]) == [0]
+    assert await store.count_results([KEY]) == [0]
     with pytest.raises(ResultExpired):
         await joined(store.read(stored_result(b"", clock())))
 
@@ -59,7 +59,7 @@ async def test_half_written_is_absent(store: ResultStore, clock: FakeClock) -> N
     async with store.draft() as draft:
         await draft.write(b"who")
         assert await store.find(TENANT, stored.handle) is None
-        assert await store.holds([KEY]) == [0]
+        assert await store.count_results([KEY]) == [0]
         assert await store.stored_bytes() == 3
     assert await store.find(TENANT, stored.handle) is None
     assert await store.stored_bytes() == 0
@@ -154,7 +154,7 @@ async def test_a_range_is_that_slice_of_the_body(
 async def test_publishing_twice_is_once(store: ResultStore, clock: FakeClock) -> None:
     kept = await put(store, b"0123456789", clock())
     await put(store, b"0123456789", clock(), where=kept.handle)
-    assert await store.holds([KEY]) == [1]
+    assert await store.count_results([KEY]) == [1]
     assert await store.stored_bytes() == 10
     assert await joined(store.read(kept)) == b"0123456789"
 
@@ -164,7 +164,7 @@ async def test_the_same_handle_published_by_many_at_once_is_one_whole_result(
 ) -> None:
     where = handle()
     await asyncio.gather(*[put(store, b"0123456789", clock(), where=where) for _ in range(20)])
-    assert await store.holds([KEY]) == [1]
+    assert await store.count_results([KEY]) == [1]
     assert await store.stored_bytes() == 10
 
 
@@ -210,10 +210,10 @@ async def test_deleting_a_session_deletes_all_of_it_and_nothing_else(
         await put(store, b"body", clock())
     other = await put(store, b"other", clock(), where=handle("run-10"))
     run_10, nobody = KEY._replace(session_id="run-10"), KEY._replace(session_id="run-11")
-    assert await store.holds([nobody, KEY, run_10]) == [0, 3, 1]
-    assert await store.holds([]) == []
+    assert await store.count_results([nobody, KEY, run_10]) == [0, 3, 1]
+    assert await store.count_results([]) == []
     assert await store.delete_session(KEY, 1) == 3
-    assert await store.holds([KEY]) == [0]
+    assert await store.count_results([KEY]) == [0]
     assert await store.find(TENANT, other.handle) is not None
     assert await store.stored_bytes() == 5
 
@@ -229,7 +229,7 @@ async def test_deleting_a_session_spares_what_a_later_life_published(
     assert await store.delete_session(KEY, clock()) == len(earlier)
     assert [await store.find(TENANT, one.handle) for one in earlier] == [None] * len(earlier)
     assert None not in [await store.find(TENANT, one.handle) for one in later]
-    assert await store.holds([KEY]) == [len(later)]
+    assert await store.count_results([KEY]) == [len(later)]
     assert await store.stored_bytes() == 5 * len(later)
     assert await store.delete_session(KEY, clock()) == 0
 
@@ -248,7 +248,7 @@ async def test_a_delete_of_a_session_never_meets_what_is_published_meanwhile(
     await store.delete_session(KEY, 1)
     found = [[await store.find(TENANT, one.handle) for one in life] for life in published if life]
     assert [life.count(None) for life in found] == [0, 25, 0]
-    assert await store.holds([KEY]) == [50]
+    assert await store.count_results([KEY]) == [50]
 
 
 async def test_it_expires_after_its_last_use(store: ResultStore, clock: FakeClock) -> None:
@@ -262,7 +262,7 @@ async def test_it_expires_after_its_last_use(store: ResultStore, clock: FakeCloc
     assert found.expires_at == touched.expires_at
     clock.advance(1)
     assert await store.find(TENANT, kept.handle) is None
-    assert await store.holds([KEY]) == [0]
+    assert await store.count_results([KEY]) == [0]
     assert await store.delete(TENANT, kept.handle) is False
 
 

@@ -36,7 +36,7 @@ class EarlyDraft(RedisDraft):
 async def look_first(ledger: RedisLedger, charge: Charge) -> Receipt | None:
     """Get, then increment: two steps, between which others may take the rest."""
     session = await ledger.session(charge.key)
-    if session is not None and not session.budget(charge.fallback, charge.required).fits(charge.tokens):
+    if session is not None and not session.budget(charge.default_window, charge.enforce).fits(charge.tokens):
         return None
     await asyncio.sleep(0.05)
     return await ledger.settle(charge)

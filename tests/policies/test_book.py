@@ -141,11 +141,9 @@ def test_a_reason_of_a_model_names_its_table() -> None:
 
 
 def test_models_that_extraction_does_not_have_are_named_with_their_line() -> None:
-    with pytest.raises(
-        ConfigError, match=r"layer 0, \[tools\.t\], line 2: `extract_models` may name none but"
-    ):
+    with pytest.raises(ConfigError, match=r"layer 0, \[tools\.t\], line 2: `extract_models` may name only"):
         book("[tools.t]\nextract_models = ['other']\n", models=("small",))
-    with pytest.raises(InvalidPolicy, match="may name none but"):
+    with pytest.raises(InvalidPolicy, match="may name only"):
         book(models=("small",)).check_override('{"extract_models": ["other"]}')
 
 

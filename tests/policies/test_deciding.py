@@ -102,9 +102,9 @@ def test_an_override_never_names_what_it_was_given() -> None:
 def test_a_models_facts_come_from_the_highest_layer() -> None:
     rules = book("[models.m]\ncontext_window = 5\n", '[models.m]\nencoding = "cl100k_base"\n')
     assert rules.terms("m").window == Window(5, 0, 0)
-    assert rules.terms("m").told is True
+    assert rules.terms("m").enforce is True
     assert rules.encoding("m") == "cl100k_base"
-    assert rules.terms("other").told is False
+    assert rules.terms("other").enforce is False
 
 
 def test_the_handle_message_is_exact() -> None:

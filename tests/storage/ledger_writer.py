@@ -14,7 +14,7 @@ async def write(ledger: Ledger, name: str) -> None:
     number = 0
     while True:
         call_id = f"{name}-{number}"
-        await ledger.settle(charge(1, call_id, required=False, text="x" * 300))
+        await ledger.settle(charge(1, call_id, enforce=False, text="x" * 300))
         os.write(1, f"{call_id}\n".encode())
         number += 1
 

@@ -21,7 +21,7 @@ async def write(ledger: Ledger, name: str) -> None:
         key = SessionKey(TENANT, f"run-{number % 3}")
         # An entry's id is its charge's: no two processes may give the same.
         made = replace(entry(key), id=call_id)
-        await ledger.settle(charge(1, call_id, key, entry=made, required=False, text="x" * 300))
+        await ledger.settle(charge(1, call_id, key, entry=made, enforce=False, text="x" * 300))
         os.write(1, f"{key.session_id} {call_id}\n".encode())
         number += 1
 

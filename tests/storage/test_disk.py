@@ -97,7 +97,7 @@ async def test_what_a_crash_left_behind_is_cleared_away_at_the_next_start(
     notes = body_path(root, whole.handle).with_name("notes.txt")
     notes.write_text("by hand")
     store = await open_at(root, clock)
-    assert await store.holds([KEY]) == [1]
+    assert await store.count_results([KEY]) == [1]
     assert await store.stored_bytes() == 4
     assert not body_path(root, no_info.handle).exists()
     assert not info_path(root, no_body.handle).exists()

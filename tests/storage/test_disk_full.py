@@ -110,7 +110,7 @@ async def test_whatever_call_fails_the_draft_is_gone_and_the_next_one_works(
         await put(store, b"x" * size, clock())
     assert left_in(tmp_path) == []
     assert await store.stored_bytes() == 0
-    assert await store.holds([KEY]) == [0]
+    assert await store.count_results([KEY]) == [0]
     files.failing = ""
     await put(store, b"x" * size, clock())
     assert await store.stored_bytes() == size

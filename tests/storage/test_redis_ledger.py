@@ -72,7 +72,7 @@ async def reserved(ledger: Ledger, key: SessionKey = KEY) -> int:
 async def most_held(ledgers: list[RedisLedger], key: SessionKey, reserve: Any, seed: int) -> tuple[int, int]:
     """How many of 200 charges of 100 tokens were granted, and the most that was ever seen reserved."""
     order = random.Random(seed)
-    charges = [charge(100, key=key, fallback=WIDE) for _ in range(200)]
+    charges = [charge(100, key=key, default_window=WIDE) for _ in range(200)]
     most = 0
 
     async def one(number: int) -> Receipt | None:
@@ -105,7 +105,7 @@ async def test_whatever_four_replicas_grant_at_once_fits(redis_url: str) -> None
 async def test_looking_first_and_charging_then_would_not_have_passed(redis_url: str) -> None:
     async def look_and_charge(ledger: RedisLedger, wanted: Charge) -> Receipt | None:
         session = await ledger.session(wanted.key)
-        if session is not None and not session.budget(wanted.fallback, True).fits(wanted.tokens):
+        if session is not None and not session.budget(wanted.default_window, True).fits(wanted.tokens):
             return None
         return await ledger.settle(wanted)
 

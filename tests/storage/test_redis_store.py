@@ -73,7 +73,7 @@ async def wholly(store: RedisStore, where: Handle, body: bytes) -> bool:
     found = await store.find(TENANT, where)
     assert found is not None
     assert await joined(store.read(found)) == body
-    return await store.holds([KEY]) == [1] and await store.stored_bytes() == len(body)
+    return await store.count_results([KEY]) == [1] and await store.stored_bytes() == len(body)
 
 
 @pytest.mark.parametrize("size", [12_000, SEGMENT, 3_500_000])
@@ -143,7 +143,7 @@ async def test_full_memory_leaves_nothing_half_visible_and_reading_goes_on(
         store = replica(server.url)
         kept = await filled(store, noise, clock)
         assert len(kept) > 1
-        assert await store.holds([KEY]) == [len(kept)]
+        assert await store.count_results([KEY]) == [len(kept)]
         assert await store.stored_bytes() == len(noise) * len(kept)
         assert len([key for key in keys(server) if ":body:" in key]) == len(kept)
         for size in (20_000, 1000, 10):
@@ -161,7 +161,7 @@ async def test_full_memory_leaves_nothing_half_visible_and_reading_goes_on(
         assert await store.stored_bytes() == len(noise) < total
         assert await store.delete(TENANT, kept[0].handle)
         assert await store.stored_bytes() == 0
-        assert await store.holds([KEY]) == [0]
+        assert await store.count_results([KEY]) == [0]
 
 
 async def abandoned(store: RedisStore, body: bytes) -> RedisDraft:
@@ -227,7 +227,7 @@ async def test_a_small_body_costs_one_conversation(
             (lambda: store.find(TENANT, kept.handle), 1),
             (lambda: store.touch(kept), 1),
             (lambda: joined(store.read(kept)), 1),
-            (lambda: store.holds([KEY._replace(session_id=f"run-{n}") for n in range(100)]), 1),
+            (lambda: store.count_results([KEY._replace(session_id=f"run-{n}") for n in range(100)]), 1),
             (lambda: store.delete(TENANT, kept.handle), 1),
         ]
         kept = await put(store, TEXT[:12_000], clock())
@@ -318,7 +318,7 @@ async def test_everything_expires_by_itself_and_its_bytes_come_back(
     )
     assert await store.sweep() == 2
     assert await store.stored_bytes() == 0
-    assert await store.holds([KEY]) == [0]
+    assert await store.count_results([KEY]) == [0]
 
 
 async def test_what_another_replica_uses_is_not_swept(
@@ -417,7 +417,7 @@ async def test_nothing_is_asked_for_under_names_that_are_not_safe(
     for tenant in ("a}b", "", "a/b", "a b"):
         assert await store.find(tenant, handle()) is None
         assert await store.delete(tenant, handle()) is False
-        assert await store.holds([SessionKey(tenant, "run-1"), KEY]) == [0, 1]
+        assert await store.count_results([SessionKey(tenant, "run-1"), KEY]) == [0, 1]
         assert await store.delete_session(SessionKey(tenant, "run-1"), 1) == 0
 
 
@@ -444,7 +444,7 @@ async def test_while_redis_is_away_nothing_is_acknowledged_and_then_all_is_back(
             except StoreUnavailable:
                 await asyncio.sleep(0.02)
         assert time.monotonic() - begun < 5
-        assert await store.holds([KEY]) == [1]
+        assert await store.count_results([KEY]) == [1]
         assert await store.stored_bytes() == len(LARGE)
 
 

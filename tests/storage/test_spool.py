@@ -106,7 +106,7 @@ async def test_wherever_redis_dies_under_a_body_the_local_disk_has_all_of_it(
     redis.start()
     await pair.back()
     assert await joined(pair.store.read(stored)) == body
-    assert await pair.store.holds([KEY]) == [1]
+    assert await pair.store.count_results([KEY]) == [1]
     assert pair.said[1:] == [None]
     clock.advance(RETENTION)
     await pair.store.sweep()

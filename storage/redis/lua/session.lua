@@ -73,7 +73,7 @@ local function fits()
     undeclared = math.min(undeclared, math.floor(window / 3))
   end
   local limit = math.max(0, window - declared - undeclared)
-  local enforced = asked.required or session.context_window or session.used_tokens
+  local enforced = asked.enforce or session.context_window or session.used_tokens
   return not enforced or asked.tokens <= math.max(0, limit - (session.used_tokens or 0) - session.reserved_tokens)
 end
 
