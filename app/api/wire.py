@@ -35,7 +35,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\
 Model = Annotated[str, Meta(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*(?![\s\S])")]
 Label = Annotated[str, Meta(max_length=128, pattern=r"^[^\x00-\x1f\x7f]*(?![\s\S])")]
 Whole = Annotated[float, Meta(ge=0, le=1_000_000_000, extra_json_schema={"type": "integer"})]
-"""A whole number of tokens or turns. 7.0 is one in JSON, as on the other routes, so it is decoded as float."""
+"""A whole number of tokens or turns. Decoded as float, since 7.0 is one in JSON, as on the other routes."""
 
 
 class UsageIn(Struct, forbid_unknown_fields=True, frozen=True):

@@ -93,7 +93,9 @@ async def test_a_report_enforces_the_default_window(client: httpx.AsyncClient) -
 async def test_a_new_turn_starts_with_nothing_reserved(client: httpx.AsyncClient) -> None:
     await put(client, 1000)
     await post(client, context={"used_tokens": 100, "turn": 1})
-    same = await post(client, context={"used_tokens": 100.0, "turn": 1.0})
+    # In JSON 1.0 is a whole number, in a policy too.
+    policy = {"defaults": {"max_bytes": 12288.0}}
+    same = await post(client, context={"used_tokens": 100.0, "turn": 1.0}, policy=policy)
     assert same["budget"]["reserved_tokens"] == 200
     later = await post(client, context={"used_tokens": 350, "turn": 2})
     assert (later["budget"]["used_tokens"], later["budget"]["reserved_tokens"]) == (350, 100)
