@@ -1,9 +1,9 @@
-"""Keeping: one technology a file, chosen by URL scheme."""
+"""Stores of bodies and ledgers: a folder for each backend, chosen by the scheme of its URL."""
 
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol, TypedDict, TypeVar, Unpack
 from urllib.parse import unquote, urlsplit
 
 from domain.errors import ConfigError
@@ -22,96 +22,71 @@ from storage.sqlite.ledger import SqliteLedger
 
 Opener = TypeVar("Opener")
 SPOOL_BOUNDS = LedgerBounds(bytes=1 << 28)
-"""What a tenant may have in the memory and the journal of a spool while Redis is away."""
+"""The bounds of a tenant in the memory and the journal of a spool while Redis is away."""
+
+
+class StoreOptions(TypedDict):
+    """`max_bytes` 0 means no bound."""
+
+    clock: Clock
+    retention_seconds: float
+    max_bytes: int
+
+
+class LedgerTimes(TypedDict):
+    clock: Clock
+    session_retention_seconds: float
+    entry_retention_seconds: float
+
+
+class LedgerOptions(LedgerTimes):
+    bounds: LedgerBounds
 
 
 class StoreOpener(Protocol):
-    async def __call__(
-        self, url: str, *, clock: Clock, retention_seconds: float, max_bytes: int
-    ) -> ResultStore: ...
+    async def __call__(self, url: str, **options: Unpack[StoreOptions]) -> ResultStore: ...
 
 
 class LedgerOpener(Protocol):
-    async def __call__(
-        self,
-        url: str,
-        *,
-        clock: Clock,
-        session_retention_seconds: float,
-        entry_retention_seconds: float,
-        bounds: LedgerBounds,
-    ) -> Ledger: ...
+    async def __call__(self, url: str, **options: Unpack[LedgerOptions]) -> Ledger: ...
 
 
-async def open_store(url: str, *, clock: Clock, retention_seconds: float, max_bytes: int) -> ResultStore:
-    """`max_bytes` 0 means no bound. Raises ConfigError for a URL or a place that cannot be used."""
-    opener = _chosen(STORES, url, "SPILLGATE_STORAGE_URL")
-    return await opener(url, clock=clock, retention_seconds=retention_seconds, max_bytes=max_bytes)
-
-
-async def open_ledger(
-    url: str,
-    *,
-    clock: Clock,
-    session_retention_seconds: float,
-    entry_retention_seconds: float,
-    bounds: LedgerBounds = UNBOUNDED,
-) -> Ledger:
+async def open_store(url: str, **options: Unpack[StoreOptions]) -> ResultStore:
     """Raises ConfigError for a URL or a place that cannot be used."""
-    opener = _chosen(LEDGERS, url, "SPILLGATE_LEDGER_URL")
-    return await opener(
-        url,
-        clock=clock,
-        session_retention_seconds=session_retention_seconds,
-        entry_retention_seconds=entry_retention_seconds,
-        bounds=bounds,
-    )
+    return await _chosen(STORES, url, "SPILLGATE_STORAGE_URL")(url, **options)
+
+
+async def open_ledger(url: str, *, bounds: LedgerBounds = UNBOUNDED, **times: Unpack[LedgerTimes]) -> Ledger:
+    """Raises ConfigError for a URL or a place that cannot be used."""
+    return await _chosen(LEDGERS, url, "SPILLGATE_LEDGER_URL")(url, bounds=bounds, **times)
 
 
 def open_outage(changed: Callable[[str | None], None]) -> Outage:
-    """For a store and a ledger in Redis. `changed` gets the reason as an outage begins, None as it ends."""
+    """For a store and a ledger in Redis. Calls `changed` with the reason when an outage begins, with None
+    when it ends."""
     from storage.redis.connection import renew_patience
 
     return Outage(changed, renew_patience)
 
 
 async def open_spooled_store(
-    primary: ResultStore,
-    folder: Path,
-    outage: Outage,
-    *,
-    clock: Clock,
-    retention_seconds: float,
-    max_bytes: int,
+    primary: ResultStore, folder: Path, outage: Outage, **options: Unpack[StoreOptions]
 ) -> ResultStore:
-    """Before a store in `folder`, for a `primary` in Redis. Raises ConfigError."""
-    root = await asyncio.to_thread(Root, folder, max_bytes)
-    return SpoolStore(primary, DiskStore(root, clock=clock, retention_seconds=retention_seconds), outage)
+    """Adds a disk store in `folder` to a `primary` in Redis. Raises ConfigError."""
+    root = await asyncio.to_thread(Root, folder, options["max_bytes"])
+    local = DiskStore(root, clock=options["clock"], retention_seconds=options["retention_seconds"])
+    return SpoolStore(primary, local, outage)
 
 
 async def open_spooled_ledger(
-    primary: Ledger,
-    folder: Path,
-    outage: Outage,
-    *,
-    clock: Clock,
-    session_retention_seconds: float,
-    entry_retention_seconds: float,
+    primary: Ledger, folder: Path, outage: Outage, **times: Unpack[LedgerTimes]
 ) -> Ledger:
-    """Before a journal in `folder`, which exists. Raises ConfigError."""
+    """Adds a journal in `folder`, which exists, to a `primary` in Redis. Raises ConfigError."""
     from storage.redis.ledger import RedisLedger
-
-    def judge() -> MemoryLedger:
-        return MemoryLedger(
-            clock=clock,
-            session_retention_seconds=session_retention_seconds,
-            entry_retention_seconds=entry_retention_seconds,
-            bounds=SPOOL_BOUNDS,
-        )
 
     assert isinstance(primary, RedisLedger)
     journal = await asyncio.to_thread(Journal, folder / "journal.jsonl")
-    ledger = SpoolLedger(primary, judge, journal, outage)
+    ledger = SpoolLedger(primary, lambda: MemoryLedger(bounds=SPOOL_BOUNDS, **times), journal, outage)
     await ledger.restore()
     return ledger
 
@@ -121,92 +96,48 @@ def body_path(url: str, tenant: str, handle: Handle) -> str | None:
     return str(_path(url) / "tool_output" / tenant / str(handle)) if url.startswith("disk:") else None
 
 
-async def _open_memory(url: str, *, clock: Clock, retention_seconds: float, max_bytes: int) -> ResultStore:
-    return MemoryStore(clock=clock, retention_seconds=retention_seconds, max_bytes=max_bytes)
+async def _open_memory(url: str, **options: Unpack[StoreOptions]) -> ResultStore:
+    return MemoryStore(**options)
 
 
-async def _open_disk(url: str, *, clock: Clock, retention_seconds: float, max_bytes: int) -> ResultStore:
-    root = await asyncio.to_thread(Root, _path(url), max_bytes)
-    return DiskStore(root, clock=clock, retention_seconds=retention_seconds)
+async def _open_disk(url: str, **options: Unpack[StoreOptions]) -> ResultStore:
+    root = await asyncio.to_thread(Root, _path(url), options["max_bytes"])
+    return DiskStore(root, clock=options["clock"], retention_seconds=options["retention_seconds"])
 
 
-async def _open_redis(url: str, *, clock: Clock, retention_seconds: float, max_bytes: int) -> ResultStore:
+async def _open_redis(url: str, **options: Unpack[StoreOptions]) -> ResultStore:
     # redis-py is imported only where a URL asks for it.
     from storage.redis.connection import open_redis
     from storage.redis.store import RedisStore
 
-    return RedisStore(open_redis(url), clock=clock, retention_seconds=retention_seconds, max_bytes=max_bytes)
+    return RedisStore(open_redis(url), **options)
 
 
-async def _open_memory_ledger(
-    url: str,
-    *,
-    clock: Clock,
-    session_retention_seconds: float,
-    entry_retention_seconds: float,
-    bounds: LedgerBounds,
-) -> Ledger:
-    return MemoryLedger(
-        clock=clock,
-        session_retention_seconds=session_retention_seconds,
-        entry_retention_seconds=entry_retention_seconds,
-        bounds=bounds,
-    )
+async def _open_memory_ledger(url: str, **options: Unpack[LedgerOptions]) -> Ledger:
+    return MemoryLedger(**options)
 
 
-async def _open_sqlite(
-    url: str,
-    *,
-    clock: Clock,
-    session_retention_seconds: float,
-    entry_retention_seconds: float,
-    bounds: LedgerBounds,
-) -> Ledger:
-    return await asyncio.to_thread(
-        SqliteLedger,
-        _path(url),
-        clock=clock,
-        session_retention_seconds=session_retention_seconds,
-        entry_retention_seconds=entry_retention_seconds,
-        bounds=bounds,
-    )
+async def _open_sqlite(url: str, **options: Unpack[LedgerOptions]) -> Ledger:
+    return await asyncio.to_thread(SqliteLedger, _path(url), **options)
 
 
-async def _open_redis_ledger(
-    url: str,
-    *,
-    clock: Clock,
-    session_retention_seconds: float,
-    entry_retention_seconds: float,
-    bounds: LedgerBounds,
-) -> Ledger:
+async def _open_redis_ledger(url: str, **options: Unpack[LedgerOptions]) -> Ledger:
     from storage.redis.connection import open_redis
     from storage.redis.ledger import RedisLedger
 
-    return RedisLedger(
-        open_redis(url),
-        clock=clock,
-        session_retention_seconds=session_retention_seconds,
-        entry_retention_seconds=entry_retention_seconds,
-        bounds=bounds,
-    )
+    return RedisLedger(open_redis(url), **options)
 
 
+REDIS_SCHEMES = ("redis", "rediss", "redis+sentinel", "redis+cluster")
 STORES: dict[str, StoreOpener] = {
     "memory": _open_memory,
     "disk": _open_disk,
-    "redis": _open_redis,
-    "rediss": _open_redis,
-    "redis+sentinel": _open_redis,
-    "redis+cluster": _open_redis,
+    **dict.fromkeys(REDIS_SCHEMES, _open_redis),
 }
 LEDGERS: dict[str, LedgerOpener] = {
     "memory": _open_memory_ledger,
     "sqlite": _open_sqlite,
-    "redis": _open_redis_ledger,
-    "rediss": _open_redis_ledger,
-    "redis+sentinel": _open_redis_ledger,
-    "redis+cluster": _open_redis_ledger,
+    **dict.fromkeys(REDIS_SCHEMES, _open_redis_ledger),
 }
 
 

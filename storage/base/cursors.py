@@ -1,4 +1,4 @@
-"""Cursors: opaque to the caller, and told apart by what they page through."""
+"""Cursors: opaque to the caller; each names what it pages through."""
 
 import base64
 import binascii
@@ -14,7 +14,7 @@ def encode(kind: Kind, position: str) -> str:
 
 
 def decode(kind: Kind, cursor: str) -> str:
-    """The position. Raises InvalidField for a cursor that `encode` did not make for this kind."""
+    """Returns the position. Raises InvalidField for a cursor that `encode` did not make for this kind."""
     try:
         padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
         text = base64.b64decode(padded, altchars=b"-_", validate=True).decode()
@@ -35,4 +35,4 @@ def decode_number(kind: Kind, cursor: str) -> int:
 
 
 def foreign() -> InvalidField:
-    return InvalidField("cursor is not one of ours. Use next_cursor of the page before, or leave it out.")
+    return InvalidField("cursor is not valid. Use next_cursor of the previous page, or leave it out.")

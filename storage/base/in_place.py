@@ -1,4 +1,4 @@
-"""What is open compared with what is at its path: a person may delete or replace a file that is in use."""
+"""Detects that an open file or directory was deleted or replaced at its path."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ from domain.errors import StoreUnavailable
 
 
 class InPlace:
-    """A file or directory as it is at its path now. `name` is what messages call it."""
+    """Remembers what is at `path` now. Error messages call it `name`."""
 
     def __init__(self, path: Path, name: str) -> None:
         self._path = str(path)
@@ -15,7 +15,7 @@ class InPlace:
         self._opened = _identity(self._path)
 
     def check(self) -> None:
-        """Raises StoreUnavailable if the path names something else by now, or nothing. Costs one `stat`."""
+        """Raises StoreUnavailable if the path names another file now, or none. Costs one `stat`."""
         if _identity(self._path) != self._opened:
             raise StoreUnavailable(
                 f"{self._name} was deleted or replaced while the service was using it. Nothing is written "

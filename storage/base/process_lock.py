@@ -1,4 +1,4 @@
-"""One process owns a directory or a database: a lock that the kernel frees with the process."""
+"""A lock that gives one process a directory or a database. The kernel frees it when the process ends."""
 
 import fcntl
 import os
@@ -8,7 +8,7 @@ from domain.errors import ConfigError
 
 
 def take_lock(path: Path, owned: Path) -> int:
-    """The open lock file; closing it frees the lock. Raises ConfigError when another process holds it."""
+    """Returns the open lock file; close it to free the lock. Raises ConfigError if another process has it."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     os.fchmod(fd, 0o600)
     try:
@@ -23,7 +23,7 @@ def take_lock(path: Path, owned: Path) -> int:
 
 
 def make_directories(path: Path) -> None:
-    """Makes what is missing, each 0700 whatever the umask, and durable. Leaves what is there as it is."""
+    """Creates the missing directories durably, with mode 0700 under any umask."""
     missing = [one for one in (path, *path.parents) if not one.exists()]
     for one in reversed(missing):
         one.mkdir(0o700)

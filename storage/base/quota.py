@@ -1,4 +1,4 @@
-"""How many bytes a store holds, drafts included, and how many it may."""
+"""The bytes that a store holds, drafts included, and their upper bound."""
 
 import threading
 
@@ -6,7 +6,7 @@ from domain.errors import StoreFull
 
 
 class Quota:
-    """Counted in this process; safe from any thread. `max_bytes` 0 means no bound."""
+    """Counts in this process. Thread-safe. `max_bytes` 0 means no bound."""
 
     def __init__(self, max_bytes: int, used: int = 0) -> None:
         self.max_bytes = max_bytes
@@ -14,7 +14,7 @@ class Quota:
         self._lock = threading.Lock()
 
     def take(self, size: int) -> None:
-        """Raises StoreFull, with nothing taken, when it does not fit."""
+        """Adds `size`. Raises StoreFull if it does not fit; then nothing is added."""
         with self._lock:
             if self.max_bytes and self.used + size > self.max_bytes:
                 raise _full()

@@ -1,4 +1,4 @@
-"""What becomes of a session, as pure functions: every ledger shares them, so that none can drift."""
+"""The rules of a session as pure functions, shared by all ledgers."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -13,7 +13,7 @@ from domain.results import UsageReport
 UNBOUNDED = LedgerBounds()
 NOTHING = LedgerUsage(0, 0)
 SESSION_BYTES = 1024
-"""What a remembered session counts for, beside its policy and its model's name."""
+"""Bytes that a session counts for, without its policy and model name."""
 
 
 def fresh(key: SessionKey, now: int) -> Session:
@@ -39,26 +39,26 @@ def used(session: Session, now: int) -> Session:
 
 
 def reported(session: Session, report: UsageReport, now: int) -> Reported:
-    """With the same session object where the report changes nothing. Raises SessionEnded."""
+    """Applies a report. Returns the same session object if it changes nothing. Raises SessionEnded."""
     after = alive(session).reported(report)
     return after if after.session is session else Reported(used(after.session, now), after.warning)
 
 
 def reentered(session: Session, receipt: Receipt, report: UsageReport | None) -> Entered:
-    """The answer to a call that was settled before: its report is not applied."""
+    """Returns the answer to a repeated call. Its report is not applied."""
     changes = report is not None and session.reported(report).session is not session
     return Entered(session, receipt, ReportWarning.NOT_APPLIED if changes else None)
 
 
 def session_usage(session: Session) -> LedgerUsage:
-    """What the session counts for against the bounds of its tenant, without entries and findings."""
+    """Returns what the session counts for in the bounds of its tenant, without entries and findings."""
     texts = len((session.policy or "").encode()) + len(session.model or "")
     return LedgerUsage(int(session.ended_at is None), SESSION_BYTES + texts)
 
 
 def entry_bytes(packed: bytes, text: str | None) -> int:
-    """What an entry counts for: `packed` is its JSON, which columns and indexes repeat in part; `text` is
-    kept with the receipt of a named call."""
+    """Returns the bytes that an entry counts for. `packed` is its JSON, counted twice because columns and
+    indexes repeat parts of it; `text` is stored with the receipt of a named call."""
     return 2 * len(packed) + text_bytes(text)
 
 
@@ -73,7 +73,7 @@ def is_admitted(entry: AccountingEntry) -> bool:
 
 
 def check_room(usage: LedgerUsage, bounds: LedgerBounds, *, opens: bool, admitted: bool = False) -> None:
-    """`opens`: one more session is to be opened. `admitted`: see `is_admitted`. Raises StoreFull,
+    """`opens`: a session is about to be opened. `admitted`: see `is_admitted`. Raises StoreFull,
     TooManySessions."""
     if bounds.bytes and usage.bytes >= bounds.bytes and not admitted:
         raise StoreFull(
@@ -85,7 +85,7 @@ def check_room(usage: LedgerUsage, bounds: LedgerBounds, *, opens: bool, admitte
 
 
 def most(usages: Iterable[LedgerUsage]) -> LedgerUsage:
-    """The most sessions and the most bytes that a tenant has."""
+    """Returns the largest number of sessions and of bytes of any tenant."""
     sessions, size = 0, 0
     for usage in usages:
         sessions, size = max(sessions, usage.sessions), max(size, usage.bytes)
@@ -93,7 +93,7 @@ def most(usages: Iterable[LedgerUsage]) -> LedgerUsage:
 
 
 def opened(session: Session | None, key: SessionKey, change: SessionChange, now: int) -> Session:
-    """Opened, changed, or, after its end, started again with nothing of its earlier life; a later epoch."""
+    """Opens or changes a session. An ended one starts empty, with a later epoch."""
     if session is None:
         session = fresh(key, now)
     elif session.ended_at is not None:
@@ -102,7 +102,7 @@ def opened(session: Session | None, key: SessionKey, change: SessionChange, now:
 
 
 def ended(session: Session, now: int) -> Session:
-    """The default session is emptied: what was declared stays, since nobody would declare it again."""
+    """The default session is emptied instead. It keeps its declared window, model and policy."""
     if session.ended_at is not None:
         return session
     if session.key.session_id == DEFAULT_SESSION:
@@ -119,12 +119,12 @@ def ended(session: Session, now: int) -> Session:
 
 
 def keeps(session: Session, epoch: int) -> bool:
-    """True while findings of that life of the session may be kept."""
+    """Returns whether findings of `epoch` may be stored."""
     return session.ended_at is None and session.epoch == epoch
 
 
 def admitted(session: Session | None, charge: Charge) -> Session:
-    """The session that a charge goes to. Raises SessionEnded, Conflict."""
+    """Returns the session to charge. Raises SessionEnded, Conflict."""
     if session is None:
         session = fresh(charge.key, charge.entry.timestamp)
     if alive(session).epoch != charge.epoch:
@@ -133,7 +133,7 @@ def admitted(session: Session | None, charge: Charge) -> Session:
 
 
 def charged(session: Session, charge: Charge) -> Session:
-    # Written out: `replace` takes three times as long, and this is done for every result.
+    # Not `replace`, which takes three times as long: this runs for every result.
     return Session(
         session.key,
         session.epoch,
@@ -153,7 +153,7 @@ def charged(session: Session, charge: Charge) -> Session:
 
 
 def receipt(before: Budget, charge: Charge) -> Receipt:
-    """`before` is the budget that the charge was taken from."""
+    """`before` is the budget before the charge."""
     budget = Budget(
         before.limit_tokens, before.used_tokens, before.reserved_tokens + charge.tokens, before.enforced
     )
@@ -163,7 +163,7 @@ def receipt(before: Budget, charge: Charge) -> Receipt:
 def replayed(
     session: Session, charge: Charge, entry: AccountingEntry, fingerprint: str, text: str | None
 ) -> Receipt:
-    """The first receipt of the same call, with the budget of now. Raises IdempotencyKeyReused."""
+    """Returns the first receipt of the same call with the current budget. Raises IdempotencyKeyReused."""
     if fingerprint != charge.fingerprint:
         raise IdempotencyKeyReused(
             "This tool_call_id or Idempotency-Key was used for other content. Use a new one for a new call."

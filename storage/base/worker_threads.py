@@ -1,4 +1,4 @@
-"""Worker threads for blocking calls: one hop a job, and a job once begun is never abandoned half-way."""
+"""Worker threads for blocking calls. A job that has started always runs to its end."""
 
 import asyncio
 import logging
@@ -18,15 +18,15 @@ class Threads:
         self._is_closed = False
 
     async def run(self, job: Callable[[*Ts], T], *args: *Ts) -> T:
-        """Shielded: a cancelled caller stops waiting, the job still runs to its end."""
+        """Returns the result of `job(*args)`. If the caller is cancelled, the job still runs to its end."""
         loop = asyncio.get_running_loop()
         running = loop.run_in_executor(self._executor, job, *args)
-        # The error of a job that nobody waits for any more is nobody's.
+        # Retrieves the error of a job whose caller was cancelled, so that asyncio does not log it.
         running.add_done_callback(_seen)
         return await asyncio.shield(running)
 
     def detach(self, job: Callable[[], object]) -> None:
-        """Runs it soon, without a caller that waits. Its error is logged."""
+        """Runs `job` in the background. Its error is logged."""
         if self._is_closed:
             job()
         else:

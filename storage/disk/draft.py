@@ -1,4 +1,4 @@
-"""A body on its way to the disk: small ones wait in memory, so that they cost one hop to a thread in all."""
+"""A body that is being written. Up to 1 MiB waits in memory, so that a small body costs one thread hop."""
 
 import os
 import threading
@@ -10,7 +10,7 @@ from domain.errors import StoreUnavailable
 from domain.results import Durability, StoredResult
 from storage.base.worker_threads import Threads
 from storage.disk.layout import Info, encode_info
-from storage.disk.published import Shelf
+from storage.disk.published import PublishedBodies
 from storage.disk.syscalls import translated, unlink, write_all
 
 Ts = TypeVarTuple("Ts")
@@ -19,10 +19,10 @@ READ = 1 << 19
 
 
 class DiskDraft:
-    """Its jobs run in threads one after another, even when the task that waits for one is cancelled."""
+    """Its jobs run in worker threads, one after another. A cancelled caller does not stop a running job."""
 
-    def __init__(self, shelf: Shelf, threads: Threads, name: str) -> None:
-        self._shelf = shelf
+    def __init__(self, published: PublishedBodies, threads: Threads, name: str) -> None:
+        self._published = published
         self._threads = threads
         self._name = name
         self._waiting: list[bytes] = []
@@ -45,7 +45,7 @@ class DiskDraft:
             await self._run(self._drop)
 
     async def write(self, chunk: bytes) -> None:
-        self._shelf.quota.take(len(chunk))
+        self._published.quota.take(len(chunk))
         self._waiting.append(chunk)
         self._waiting_bytes += len(chunk)
         if self._waiting_bytes >= SPILL:
@@ -84,16 +84,16 @@ class DiskDraft:
     def _spill(self) -> None:
         fd = self._open()
         for chunk in self._waiting:
-            write_all(self._shelf.files, fd, chunk)
+            write_all(self._published.files, fd, chunk)
         self._spilled += self._waiting_bytes
         self._waiting = []
         self._waiting_bytes = 0
 
     def _open(self) -> int:
         if self._is_done:
-            raise StoreUnavailable("This draft is closed; nothing of it was kept. Send the result again.")
+            raise StoreUnavailable("This draft is closed and was not stored. Send the result again.")
         if self._fd is None:
-            self._fd = self._shelf.files.create(self._name, self._shelf.drafts)
+            self._fd = self._published.files.create(self._name, self._published.drafts)
         return self._fd
 
     def _read_at(self, offset: int) -> bytes:
@@ -103,20 +103,20 @@ class DiskDraft:
     def _publish(self, stored: StoredResult) -> None:
         body = self._open()
         self._spill()
-        self._shelf.files.sync_data(body)
+        self._published.files.sync_data(body)
         self._write_info(Info(self._spilled, stored))
-        directory = self._shelf.place(self._name, f"{self._name}.json", stored)
-        # From here on the bytes are the shelf's, whatever happens.
+        directory = self._published.place(self._name, f"{self._name}.json", stored)
+        # From here on the bytes count as published, even if the sync fails.
         self._spilled = 0
         try:
-            self._shelf.files.sync(directory)
+            self._published.files.sync(directory)
         finally:
             os.close(directory)
         self._close()
 
     def _write_info(self, info: Info) -> None:
-        files = self._shelf.files
-        fd = files.create(f"{self._name}.json", self._shelf.drafts)
+        files = self._published.files
+        fd = files.create(f"{self._name}.json", self._published.drafts)
         try:
             write_all(files, fd, encode_info(info))
             used_ns = info.stored.stored_at * 1_000_000
@@ -126,12 +126,12 @@ class DiskDraft:
             os.close(fd)
 
     def _drop(self) -> None:
-        """Leaves nothing of what was not published; harmless when repeated."""
+        """Deletes everything that was not published. May be called again."""
         if self._fd is not None:
-            unlink(self._name, self._shelf.drafts)
-            unlink(f"{self._name}.json", self._shelf.drafts)
+            unlink(self._name, self._published.drafts)
+            unlink(f"{self._name}.json", self._published.drafts)
         self._close()
-        self._shelf.quota.give(self._spilled + self._waiting_bytes)
+        self._published.quota.give(self._spilled + self._waiting_bytes)
         self._waiting = []
         self._waiting_bytes = self._spilled = 0
 

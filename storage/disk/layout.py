@@ -1,8 +1,8 @@
-"""Where a result stands under its root, and what its info file holds.
+"""The paths of a result under its root, and the format of its info file.
 
-<root>/tool_output/<tenant>/session-<id>/file-<uuid>         the body, as it came
-<root>/tool_output/<tenant>/session-<id>/.file-<uuid>.json   what is known of it; its mtime is its last use
-<root>/drafts/                                               bodies on their way; emptied at every start
+<root>/tool_output/<tenant>/session-<id>/file-<uuid>         the body, byte for byte
+<root>/tool_output/<tenant>/session-<id>/.file-<uuid>.json   its info; the mtime is the last use
+<root>/drafts/                                               unpublished bodies; emptied at every start
 <root>/lock                                                  held by the one process that owns the root
 """
 
@@ -18,16 +18,16 @@ from domain.results import StoredResult
 from storage.disk.syscalls import open_file
 
 MAX_INFO_BYTES = 8 << 20
-"""More than any info can have: 1 MiB of tool_arguments, each byte of them escaped as six."""
+"""Larger than any info: 1 MiB of tool_arguments, each byte escaped as six."""
 
 
 class DamagedInfo(ValueError):
-    """The file is no info, or not the whole of one. The message says what is wrong, and quotes nothing."""
+    """The file is not an info file, or is incomplete. The message quotes nothing from the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """`body_bytes` tells a whole body from a torn one."""
+    """`body_bytes` is the size of the complete body."""
 
     body_bytes: int
     stored: StoredResult
@@ -55,12 +55,12 @@ def decode_info(data: bytes) -> Info:
     try:
         return _decode_json(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise DamagedInfo("it does not hold what an info file holds") from None
+        raise DamagedInfo("its fields are not those of an info file") from None
 
 
 def read_info(tenant: str, handle: Handle, directory: int) -> tuple[Info, int]:
-    """With its last use in Unix ns. Raises FileNotFoundError, also for what is not a regular file, and
-    DamagedInfo."""
+    """Returns the info and its last use in Unix ns. Raises FileNotFoundError (also if it is not a regular
+    file) and DamagedInfo."""
     fd = open_file(info_name(handle), directory)
     try:
         found = os.fstat(fd)
@@ -75,7 +75,7 @@ def read_info(tenant: str, handle: Handle, directory: int) -> tuple[Info, int]:
 
 
 def _checksum(line: bytes) -> bytes:
-    """What an info file begins with, in the place of the brace that opens `line`."""
+    """Returns the first bytes of an info file; they replace the brace that opens `line`."""
     return b'{"crc32":"%08x",' % zlib.crc32(line)
 
 
@@ -92,7 +92,7 @@ def directory_name(key: SessionKey) -> str:
 
 
 def path_of(key: SessionKey, name: str = "") -> str:
-    """Relative to the root, for messages."""
+    """Returns the path relative to the root, for messages."""
     return "/".join(part for part in ("tool_output", key.tenant, directory_name(key), name) if part)
 
 
@@ -101,7 +101,7 @@ def is_key(key: SessionKey) -> bool:
 
 
 def check_names(tenant: str, handle: Handle) -> None:
-    """Whoever parsed them checked already; a path is worth checking twice."""
+    """Raises InvalidField for names that are not safe as a path. A second check: the caller parsed them."""
     try:
         safe = is_name(tenant) and parse_handle(str(handle)) == handle
     except ResultNotFound:
@@ -111,13 +111,13 @@ def check_names(tenant: str, handle: Handle) -> None:
 
 
 def key_of(tenant: str, name: str) -> SessionKey | None:
-    """The session whose directory has this name; None for what is not ours."""
+    """Returns the session whose directory has this name; None for any other name."""
     key = SessionKey(tenant, name.removeprefix("session-"))
     return key if name.startswith("session-") and is_key(key) else None
 
 
 def handle_of(key: SessionKey, name: str) -> Handle | None:
-    """The handle whose body or info has this name; None for what is not ours."""
+    """Returns the handle whose body or info has this name; None for any other name."""
     bare = name[1:-5] if name.startswith(".") and name.endswith(".json") else name
     try:
         return parse_handle(f"session-{key.session_id}/{bare}")

@@ -1,4 +1,4 @@
-"""The shelf: the tree in which published results stand. Every method blocks; call it from a worker thread."""
+"""The tree of published results. Every method blocks: call it from a worker thread."""
 
 import os
 import stat
@@ -28,9 +28,9 @@ T = TypeVar("T")
 _ATTEMPTS = 5
 
 
-class Shelf:
+class PublishedBodies:
     """`top` is the open `tool_output` directory, `place` the same at its path; `drafts` is the open `drafts`
-    directory. `expired_ns` is the time (Unix ns) since when a result must have been used to be alive."""
+    directory. A result whose last use is at or before `expired_ns` (Unix ns) has expired."""
 
     def __init__(self, files: Files, top: int, place: InPlace, drafts: int, quota: Quota) -> None:
         self.files = files
@@ -43,8 +43,8 @@ class Shelf:
         self._names = threading.Lock()
 
     def place(self, body: str, info: str, stored: StoredResult) -> int:
-        """Moves both drafts to their place. Returns the open directory: they are durable once it is synced.
-        Raises StoreUnavailable if `tool_output` was deleted or replaced, so that they would be lost."""
+        """Renames the draft of the body and of the info to their final names. Returns the open directory;
+        sync it to make them durable. Raises StoreUnavailable if `tool_output` was deleted or replaced."""
         check_names(stored.tenant, stored.handle)
         self._place.check()
         for attempt in range(1, _ATTEMPTS + 1):
@@ -57,7 +57,7 @@ class Shelf:
             except OSError as error:
                 if directory is not None:
                     os.close(directory)
-                # A sweep may take the directory away between its opening and the rename.
+                # A sweep may delete the directory after it was opened and before the rename.
                 if attempt == _ATTEMPTS or not isinstance(error, FileNotFoundError):
                     raise
                 self.dirs.forget(stored.key)
@@ -73,7 +73,7 @@ class Shelf:
         self.quota.give(replaced)
 
     def find(self, tenant: str, handle: Handle) -> tuple[StoredResult, int] | None:
-        """With its last use in Unix ns. None unless its info is there and its body is whole."""
+        """Returns the result and its last use (Unix ns). None if info or body is missing or incomplete."""
         key = SessionKey(tenant, handle.session_id)
 
         def look(directory: int) -> tuple[StoredResult, int] | None:
@@ -99,7 +99,7 @@ class Shelf:
         return self._in_session(tenant, handle, lambda directory: open_file(body_name(handle), directory))
 
     def touch(self, tenant: str, handle: Handle, now_ns: int) -> int | None:
-        """Returns its last use in Unix ns, which is `now_ns` or later; None if it is gone."""
+        """Returns the new last use in Unix ns, at least `now_ns`. None if the result does not exist."""
 
         def renew(directory: int) -> int:
             with self._names:
@@ -111,7 +111,7 @@ class Shelf:
         return self._in_session(tenant, handle, renew)
 
     def delete(self, tenant: str, handle: Handle, expired_ns: int) -> bool:
-        """False when nothing alive was there to delete."""
+        """Returns whether a result was deleted that had not expired."""
 
         def delete(directory: int) -> bool:
             with self._names:
@@ -120,10 +120,10 @@ class Shelf:
         return self._in_session(tenant, handle, delete) or False
 
     def _remove(self, tenant: str, handle: Handle, directory: int, expired_ns: int) -> bool:
-        """Of a directory in the place of a file it deletes what is empty, and names the rest in a warning."""
+        """A directory with the name of a file is deleted if it is empty, else a warning names it."""
         alive = _is_alive(handle, directory, expired_ns)
         size = size_of(body_name(handle), directory)
-        # Info first: without it the result is not found, whatever becomes of the body.
+        # Info first: without it the result is not found, even if deleting the body fails.
         for name in (info_name(handle), body_name(handle)):
             if not remove(name, directory):
                 key = SessionKey(tenant, handle.session_id)
@@ -132,8 +132,8 @@ class Shelf:
         return alive
 
     def delete_session(self, key: SessionKey, epoch: int, expired_ns: int) -> int:
-        """Deletes the results of epochs before `epoch`. Returns how many of them were alive. A file that
-        cannot be deleted hinders no other; its OSError is raised at the end."""
+        """Deletes the results of epochs before `epoch`. Returns how many of them had not expired. Raises the
+        OSError of a file that cannot be deleted after it has tried all others."""
         self.dirs.remove_file_in_place_of(key)
 
         def delete_earlier(handle: Handle, directory: int) -> bool:
@@ -147,8 +147,8 @@ class Shelf:
         return deleted
 
     def _each(self, key: SessionKey, act: Callable[[Handle, int], bool]) -> tuple[int, OSError | None]:
-        """Runs `act` for each result of the session, with the lock on its names. Returns how often it was
-        true, and the last OSError; each is named in a warning."""
+        """Runs `act` for each result of the session, with the lock on its names. Returns how often `act`
+        returned True, and the last OSError. A warning names each file that failed."""
         done, failed = 0, None
         try:
             with self.dirs.opened(key) as directory:
@@ -164,7 +164,7 @@ class Shelf:
         return done, failed
 
     def count(self, key: SessionKey, expired_ns: int) -> int:
-        """How many results of the session are alive."""
+        """Returns how many results of the session have not expired."""
         try:
             with self.dirs.opened(key) as directory:
                 return sum(_is_alive(one, directory, expired_ns) for one in _handles(key, directory))
@@ -172,8 +172,8 @@ class Shelf:
             return 0
 
     def tidy(self, key: SessionKey, expired_ns: int) -> tuple[int, int]:
-        """Deletes what has expired, and any half whose other half is missing. Returns how many it deleted
-        and how many bytes stay. What cannot be opened or deleted is named in a warning."""
+        """Deletes expired results, infos without a body and bodies without an info. Returns how many it
+        deleted and how many bytes are left. A warning names each path that cannot be opened or deleted."""
         kept = 0
 
         def delete_expired(handle: Handle, directory: int) -> bool:
@@ -181,7 +181,7 @@ class Shelf:
             if _is_alive(handle, directory, expired_ns):
                 kept += size_of(body_name(handle), directory) or 0
                 return False
-            # Alive by any clock means that both halves were there.
+            # `expired_ns=-1`: counts every result with info and body, whatever its last use.
             return self._remove(key.tenant, handle, directory, expired_ns=-1)
 
         try:
@@ -196,7 +196,7 @@ class Shelf:
         self.notices.warn(path_of(key, name), what)
 
     def _in_session(self, tenant: str, handle: Handle, act: Callable[[int], T]) -> T | None:
-        """None when the names are not safe or something on the way is not there."""
+        """None if the names are not safe as a path, or a directory or file of the path is missing."""
         try:
             check_names(tenant, handle)
             with self.dirs.opened(SessionKey(tenant, handle.session_id)) as directory:
@@ -206,12 +206,12 @@ class Shelf:
 
 
 def _handles(key: SessionKey, directory: int) -> set[Handle]:
-    """Of every body and every info that stands in this session's directory."""
+    """Returns the handle of every body and every info in the directory of this session."""
     return {handle for name in os.listdir(directory) if (handle := handle_of(key, name)) is not None}
 
 
 def _is_since(epoch: int, tenant: str, handle: Handle, directory: int) -> bool:
-    """True for a result of this epoch or a later one. A half or damaged one is a result of no epoch."""
+    """True for a result of this epoch or a later one. False if its info is missing or damaged."""
     try:
         info, _ = read_info(tenant, handle, directory)
     except (FileNotFoundError, DamagedInfo):
@@ -220,7 +220,7 @@ def _is_since(epoch: int, tenant: str, handle: Handle, directory: int) -> bool:
 
 
 def _last_use(handle: Handle, directory: int) -> int:
-    """In Unix ns; 0 where nothing is."""
+    """Returns Unix ns; 0 if there is no such result."""
     try:
         return os.stat(info_name(handle), dir_fd=directory, follow_symlinks=False).st_mtime_ns
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Opening the one directory under which a disk store keeps everything."""
+"""The root directory of a disk store: opened, locked, cleaned up."""
 
 import contextlib
 import os
@@ -8,14 +8,14 @@ from domain.errors import ConfigError
 from storage.base.in_place import InPlace
 from storage.base.process_lock import make_directories, take_lock
 from storage.base.quota import Quota
-from storage.disk.published import Shelf
+from storage.disk.published import PublishedBodies
 from storage.disk.syscalls import Files, open_dir, remove
 
 _NAMES = ("tool_output", "drafts", "lock")
 
 
 class Root:
-    """An open, locked and tidied root. Opening walks the whole tree: do it off the event loop."""
+    """Opening walks the whole tree: call it from a worker thread. Raises ConfigError."""
 
     def __init__(self, path: Path, max_bytes: int, files: Files | None = None) -> None:
         files = files or Files()
@@ -30,7 +30,7 @@ class Root:
             outer = InPlace(path, "The storage directory")
             inner = {name: InPlace(path / name, f"{name} in the storage directory") for name in _NAMES}
             self._places = [outer, *inner.values()]
-            self.shelf = Shelf(files, top, inner["tool_output"], drafts, Quota(max_bytes))
+            self.published = PublishedBodies(files, top, inner["tool_output"], drafts, Quota(max_bytes))
             self._tidy()
         except OSError as error:
             self.close()
@@ -45,24 +45,24 @@ class Root:
         return fd
 
     def _tidy(self) -> None:
-        """Deletes what a crash left behind. What has expired waits for the first sweep."""
-        for name in os.listdir(self.shelf.drafts):
+        """Deletes drafts and incomplete results of a crash. The first sweep deletes expired ones."""
+        for name in os.listdir(self.published.drafts):
             self._remove_draft(name)
-        for key in self.shelf.dirs.all():
-            self.shelf.quota.used += self.shelf.tidy(key, expired_ns=-1)[1]
+        for key in self.published.dirs.all():
+            self.published.quota.used += self.published.tidy(key, expired_ns=-1)[1]
 
     def _remove_draft(self, name: str) -> None:
-        """What cannot be deleted is named in a warning: it is in the way of no draft."""
+        """A warning names a path that cannot be deleted. New drafts have other names."""
         path, reason = f"drafts/{name}", "is a directory that is not empty"
         try:
-            if remove(name, self.shelf.drafts):
+            if remove(name, self.published.drafts):
                 return
         except OSError as error:
             reason = f"cannot be deleted: {error.strerror}"
-        self.shelf.notices.warn(path, f"{reason}. Delete it by hand.")
+        self.published.notices.warn(path, f"{reason}. Delete it by hand.")
 
     def check_places(self) -> None:
-        """Raises StoreUnavailable if a directory that is open was deleted or replaced by a person."""
+        """Raises StoreUnavailable if an open directory was deleted or replaced."""
         for place in self._places:
             place.check()
 

@@ -1,4 +1,4 @@
-"""The session directories of one root: they come with the first result, and go when they are empty."""
+"""The session directories of a root: created with the first result, deleted when they are empty."""
 
 import errno
 import os
@@ -25,8 +25,8 @@ class SessionDirs:
         self._durable: set[SessionKey] = set()
 
     def open(self, key: SessionKey) -> int:
-        """Raises FileNotFoundError if there is no directory of this name; a file or a link in its place is
-        named in a warning."""
+        """Raises FileNotFoundError if there is no such directory. A warning names a file or symbolic link
+        that has its name."""
         if not is_key(key):
             raise FileNotFoundError(errno.ENOENT, "not the name of a session")
         tenant = self._open(key.tenant, self._top, f"tool_output/{key.tenant}")
@@ -54,7 +54,7 @@ class SessionDirs:
             os.close(directory)
 
     def make(self, key: SessionKey) -> None:
-        """Returns when the directory would survive a power cut."""
+        """Creates the directory durably: it survives a power cut."""
         if key in self._durable:
             return
         with self._lock:
@@ -69,11 +69,11 @@ class SessionDirs:
     def _make(self, name: str, parent: int) -> None:
         with suppress(FileExistsError):
             self._files.make_dir(name, parent)
-        # Also when it was there: a process killed at this point left it unsynced.
+        # Also if it exists: a process that was killed at this point left it unsynced.
         self._files.sync(parent)
 
     def forget(self, key: SessionKey) -> None:
-        """The directory is gone: the next `make` creates it again."""
+        """The directory was deleted: the next `make` creates it again."""
         with self._lock:
             self._durable.discard(key)
 
@@ -104,7 +104,7 @@ class SessionDirs:
                 os.close(tenant)
 
     def all(self) -> list[SessionKey]:
-        """A tenant's directory that cannot be listed is named in a warning, and left out."""
+        """Returns the session of every directory. A warning names each tenant that cannot be listed."""
         return [key for name in os.listdir(self._top) if is_name(name) for key in self._of(name)]
 
     def _of(self, tenant: str) -> list[SessionKey]:

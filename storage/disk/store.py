@@ -1,4 +1,4 @@
-"""Bodies as plain files under one directory, readable with cat and grep; durable when `publish` returns."""
+"""Bodies as plain files, readable with cat and grep. A body is durable when `publish` returns."""
 
 import itertools
 import os
@@ -27,25 +27,25 @@ _NS = 1_000_000
 
 
 class DiskStore:
-    """Deleting is not synced: after a power cut a result may come back, until it expires again."""
+    """Deletes are not synced: after a power cut a deleted result may exist again until it expires."""
 
     constant_durability = Durability.DISK
     warnings: tuple[str, ...] = ()
 
     def __init__(self, root: Root, *, clock: Clock, retention_seconds: float) -> None:
         self._root = root
-        self._shelf = root.shelf
+        self._published = root.published
         self._clock = clock
         self._retention_ms = int(retention_seconds * 1000)
         self._threads = Threads(THREADS, "disk")
-        # Names of this start alone: what stands in `drafts` from an earlier one is in no draft's way.
+        # Names that no earlier process used: files left in `drafts` do not collide with new drafts.
         self._names = (f"{secrets.token_hex(4)}-{number}" for number in itertools.count())
 
     def draft(self) -> AbstractAsyncContextManager[Draft]:
-        return DiskDraft(self._shelf, self._threads, f"draft-{next(self._names)}")
+        return DiskDraft(self._published, self._threads, f"draft-{next(self._names)}")
 
     async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
-        found = await self._run(self._shelf.find, tenant, handle)
+        found = await self._run(self._published.find, tenant, handle)
         if found is None:
             return None
         stored, used_ns = found
@@ -56,7 +56,7 @@ class DiskStore:
     async def read(
         self, stored: StoredResult, start: int = 0, end: int | None = None
     ) -> AsyncIterator[bytes]:
-        body = _Body(partial(self._shelf.open_body, stored.tenant, stored.handle))
+        body = _Body(partial(self._published.open_body, stored.tenant, stored.handle))
         try:
             position = max(0, start)
             while end is None or position < end:
@@ -73,35 +73,35 @@ class DiskStore:
             self._threads.detach(body.close)
 
     async def touch(self, stored: StoredResult) -> StoredResult:
-        used_ns = await self._run(self._shelf.touch, stored.tenant, stored.handle, self._clock() * _NS)
+        used_ns = await self._run(self._published.touch, stored.tenant, stored.handle, self._clock() * _NS)
         return stored if used_ns is None else replace(stored, expires_at=used_ns // _NS + self._retention_ms)
 
     async def delete(self, tenant: str, handle: Handle) -> bool:
-        return await self._run(self._shelf.delete, tenant, handle, self._expired_ns())
+        return await self._run(self._published.delete, tenant, handle, self._expired_ns())
 
     async def delete_session(self, key: SessionKey, epoch: int) -> int:
-        return await self._run(self._shelf.delete_session, key, epoch, self._expired_ns())
+        return await self._run(self._published.delete_session, key, epoch, self._expired_ns())
 
     async def count_results(self, keys: Sequence[SessionKey]) -> list[int]:
-        return [await self._run(self._shelf.count, key, self._expired_ns()) for key in keys]
+        return [await self._run(self._published.count, key, self._expired_ns()) for key in keys]
 
     async def sweep(self) -> int:
-        # A job a session, so that a large sweep leaves the processor to others in between.
+        # One job per session, so that requests run between the jobs of a large sweep.
         deleted = 0
-        for key in await self._run(self._shelf.dirs.all):
-            deleted += (await self._run(self._shelf.tidy, key, self._expired_ns()))[0]
+        for key in await self._run(self._published.dirs.all):
+            deleted += (await self._run(self._published.tidy, key, self._expired_ns()))[0]
         return deleted
 
     async def stored_bytes(self) -> int:
-        return self._shelf.quota.used
+        return self._published.quota.used
 
     async def check(self) -> None:
-        self._shelf.quota.check()
+        self._published.quota.check()
         await self._run(self._probe, f"probe-{next(self._names)}")
 
     def _probe(self, name: str) -> None:
         self._root.check_places()
-        files, drafts = self._shelf.files, self._shelf.drafts
+        files, drafts = self._published.files, self._published.drafts
         fd = files.create(name, drafts)
         try:
             files.write(fd, memoryview(b"spillgate"))
@@ -125,8 +125,8 @@ class DiskStore:
 
 
 class _Body:
-    """A body that its first read opens. Locked: a cancelled reader may close it while a thread reads, or
-    before a thread has opened it."""
+    """A body that is opened by its first read. Locked, because a cancelled reader may close it while a thread
+    opens or reads it."""
 
     def __init__(self, open_body: Callable[[], int | None]) -> None:
         self._open = open_body

@@ -1,4 +1,4 @@
-"""The system calls that durability rests on: one seam, so that a test can record them and cut the power."""
+"""The system calls that durability depends on, in one class that tests replace to simulate power cuts."""
 
 import contextlib
 import errno
@@ -8,7 +8,7 @@ import stat
 from domain.errors import StorageError, StoreFull, StoreUnavailable
 
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-# Without O_NONBLOCK a FIFO put in a file's place would block the thread for good.
+# Without O_NONBLOCK, opening a FIFO that has the name of a file would block the thread forever.
 _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _sync_data = getattr(os, "fdatasync", os.fsync)
@@ -18,14 +18,14 @@ class Files:
     """Every name is relative to an open directory, and no call follows a symbolic link."""
 
     def __init__(self) -> None:
-        # There is no way to read it but to set it.
+        # The umask can only be read by setting it.
         umask = os.umask(0o077)
         os.umask(umask)
         self._owner_is_masked = bool(umask & 0o600)
 
     def make_dir(self, name: str, parent: int) -> None:
         os.mkdir(name, 0o700, dir_fd=parent)
-        # Again, since a umask may have taken away more than it should.
+        # Again, because the umask may have removed bits of the owner.
         os.chmod(name, 0o700, dir_fd=parent)
 
     def create(self, name: str, parent: int) -> int:
@@ -38,11 +38,11 @@ class Files:
         return os.write(fd, data)
 
     def sync_data(self, fd: int) -> None:
-        """Contents and size; times may be lost."""
+        """Syncs contents and size, not times."""
         _sync_data(fd)
 
     def sync(self, fd: int) -> None:
-        """A file with its times, or a directory's names."""
+        """Syncs a file with its times, or the names in a directory."""
         os.fsync(fd)
 
     def rename(self, name: str, parent: int, new_name: str, new_parent: int) -> None:
@@ -77,14 +77,14 @@ def size_of(name: str, parent: int) -> int | None:
 
 
 def unlink(name: str, parent: int) -> None:
-    """Harmless when it is gone already."""
+    """Does nothing if it does not exist."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(name, dir_fd=parent)
 
 
 def remove(name: str, parent: int) -> bool:
-    """Deletes a file, or an empty directory that is in its place; True, too, if it is gone already. False if
-    it is a directory with something in it."""
+    """Deletes a file, or an empty directory of that name. Returns False for a directory that is not empty,
+    True otherwise, also if nothing has that name."""
     try:
         unlink(name, parent)
     except (IsADirectoryError, PermissionError):
@@ -100,7 +100,7 @@ def remove(name: str, parent: int) -> bool:
 
 
 def write_all(files: Files, fd: int, data: bytes) -> None:
-    # A full disk first writes less than it was given, and only then raises.
+    # A write to a full disk first writes a part, and only the next write raises.
     view = memoryview(data)
     while view:
         view = view[files.write(fd, view) :]

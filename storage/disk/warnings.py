@@ -1,4 +1,4 @@
-"""What is wrong with files under the root, in the log: one warning a path, however often it is met."""
+"""Log warnings about files under the root: one per path."""
 
 import logging
 import threading
@@ -9,14 +9,14 @@ log = logging.getLogger("spillgate.disk")
 
 
 class Notices:
-    """Safe from any thread. Remembers the last 10,000 paths that it warned of."""
+    """Thread-safe. Remembers the last 10,000 paths that were warned about."""
 
     def __init__(self) -> None:
         self._warned: dict[str, None] = {}
         self._lock = threading.Lock()
 
     def warn(self, path: str, what: str) -> None:
-        """`path` is relative to the root; `what` is the rest of the sentence that begins with it."""
+        """`path` is relative to the root and is the subject of the message; `what` is the rest of it."""
         with self._lock:
             if path in self._warned:
                 return

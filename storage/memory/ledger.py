@@ -1,4 +1,4 @@
-"""Sessions and accounting in this process's memory: the reference for every ledger."""
+"""Sessions and accounting in the memory of this process: the reference for every ledger."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -27,7 +27,7 @@ from storage.base import cursors, session_rules
 
 @dataclass(slots=True)
 class _Kept:
-    """One session, with the charges that its named calls made, by epoch and call id, and its findings."""
+    """A session, the charges of its named calls by epoch and call id, and its findings by name."""
 
     session: Session
     calls: dict[tuple[int, str], Charge] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class _Kept:
 
 
 class MemoryLedger:
-    """Each method runs without awaiting, so each is one atomic step."""
+    """No method awaits, so each is atomic."""
 
     warnings = ("Sessions and accounting are kept in the memory of this process: they end with it.",)
 
@@ -58,7 +58,7 @@ class MemoryLedger:
         self._seq = 0
 
     def adopt(self, session: Session) -> None:
-        """Keeps a session of another ledger as it is."""
+        """Stores a session of another ledger unchanged."""
         self._save(session)
 
     def _save(self, session: Session) -> Session:

@@ -1,4 +1,4 @@
-"""Bodies in this process's memory: the reference for every store, gone when the process ends."""
+"""Bodies in the memory of this process: the reference for every store."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""What a ledger forgets, in bounded pieces, so that no request waits long behind one."""
+"""Deletes expired sessions and entries in bounded batches, so that no request waits long for one."""
 
 import sqlite3
 from collections.abc import Callable
@@ -24,7 +24,8 @@ _FORGET_ENTRY = "DELETE FROM entries WHERE seq = ?"
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Unix ms: sessions last used, and entries written, up to then are forgotten."""
+    """Unix ms. Sessions last used up to `idle_since` are deleted; entries written, and sessions ended, up to
+    `oldest`."""
 
     idle_since: int
     oldest: int
@@ -40,13 +41,13 @@ class Times:
 
 
 def forget_session(key: SessionKey, times: Times, state: SqliteState) -> Callable[[sqlite3.Connection], bool]:
-    """The change answers True when it is done with the session; else it has more of its calls to forget."""
+    """The change returns False if the session has more calls to delete; then run it again."""
 
     def change(connection: sqlite3.Connection) -> bool:
         session = state.read(connection, key)
         if session is None or not times.forget(session):
             return True
-        # Calls first: were the session gone before them, its next life would take them for its own.
+        # Calls first: a new session of the same id must not find them.
         calls = connection.execute(_CALLS, (*key, MOST)).fetchall()
         connection.executemany(_FORGET_CALL, [(seq,) for seq, _ in calls])
         state.count(key.tenant, 0, -sum(session_rules.text_bytes(text) for _, text in calls))
@@ -66,7 +67,7 @@ def forget_findings(connection: sqlite3.Connection, key: SessionKey, state: Sqli
 
 
 def forget_entries(times: Times, state: SqliteState) -> Callable[[sqlite3.Connection], bool]:
-    """The change answers whether there may be more. Entries lie nearly in the order of their times."""
+    """The change returns whether there may be more to delete. Entries are nearly in order of time."""
 
     def change(connection: sqlite3.Connection) -> bool:
         oldest = connection.execute(_OLDEST, (MOST,)).fetchall()

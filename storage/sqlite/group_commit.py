@@ -1,4 +1,4 @@
-"""Group commit: changes that arrive while a transaction is written go into the next one together."""
+"""Group commit: changes that arrive during a transaction share the next one."""
 
 import asyncio
 import sqlite3
@@ -13,12 +13,12 @@ from domain.errors import InvalidField, SpillgateError, StorageError, StoreFull,
 T = TypeVar("T")
 Change = Callable[[sqlite3.Connection], object]
 MOST = 256
-# A number past 64 bits, a lone surrogate, a text past 1 GB: the fault of one change alone.
+# A number past 64 bits, a lone surrogate, a text past 1 GB: an error of one change, not of the database.
 UNKEEPABLE = (OverflowError, UnicodeEncodeError, sqlite3.DataError)
 
 
 class State(Protocol):
-    """What changes leave to be written together."""
+    """Collects what the changes of a transaction write."""
 
     def write(self, connection: sqlite3.Connection) -> None:
         """Before the commit."""
@@ -29,7 +29,7 @@ class State(Protocol):
         ...
 
     def reset(self) -> None:
-        """After each transaction, kept or not."""
+        """After each transaction, committed or rolled back."""
         ...
 
 
@@ -40,34 +40,34 @@ class _Waiting:
 
 
 class GroupCommit:
-    """The one writer of a database: its own thread, its own connection. `guard` is called before each commit;
-    a StorageError that it raises is raised to every caller, with nothing written."""
+    """The only writer of a database, with its own thread and connection. `guard` is called before each
+    commit; if it raises a StorageError, nothing is written and every caller gets the error."""
 
     def __init__(self, connection: sqlite3.Connection, state: State, guard: Callable[[], None]) -> None:
         self._connection = connection
         self._state = state
         self._guard = guard
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="ledger-write")
-        # The thread starts here: where there is no room for it, the service does not start.
+        # Starts the thread now: if that fails, the service does not start.
         self._executor.submit(_do_nothing)
         self._waiting: list[_Waiting] = []
         self._batch: list[_Waiting] = []
         self._is_running = False
 
     async def run(self, change: Callable[[sqlite3.Connection], T]) -> T:
-        """Returns when it is committed; a cancelled caller's change is committed all the same. A change
-        that raises a SpillgateError must not have written anything before: the others are kept."""
+        """Returns when `change` is committed, even for a cancelled caller. A change that raises a
+        SpillgateError must not have written anything: the other changes of its transaction are committed."""
         answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(change, answer))
         if not self._is_running:
-            # After whatever else is ready now: it may have changes too, and they share a transaction.
+            # After all tasks that are ready now: their changes share the transaction.
             self._is_running = True
             asyncio.get_running_loop().call_soon(self._start)
         return cast(T, await answer)
 
     async def close(self) -> None:
-        """Commits what waits, then closes the connection."""
-        # What cannot be committed was told to its callers.
+        """Commits the waiting changes, then closes the connection."""
+        # The callers of changes that failed have got the error.
         with suppress(StorageError):
             await self.run(lambda connection: None)
         await asyncio.get_running_loop().run_in_executor(self._executor, self._connection.close)
@@ -78,7 +78,7 @@ class GroupCommit:
         running.add_done_callback(self._finish)
 
     def _commit_waiting(self) -> list[tuple[_Waiting, object]]:
-        # Taken here, on the writer's thread: by the time it runs, more have come.
+        # Taken on the writer's thread, because more changes may have arrived before it runs.
         batch = self._waiting[:MOST]
         del self._waiting[: len(batch)]
         self._batch = batch
@@ -91,7 +91,7 @@ class GroupCommit:
         else:
             self._is_running = False
         fault = done.exception()
-        # A fault of ours: every caller of the batch is told, and none waits for ever.
+        # An unexpected error: every caller of the batch gets it, so that none waits forever.
         outcomes = done.result() if fault is None else [(waiting, fault) for waiting in batch]
         for waiting, outcome in outcomes:
             if waiting.answer.done():
@@ -102,7 +102,7 @@ class GroupCommit:
                 waiting.answer.set_result(outcome)
 
     def _commit(self, changes: list[Change]) -> list[object]:
-        """What each came to: its value, or the error to raise where it was asked for."""
+        """Returns the value or the error of each change."""
         try:
             return self._transaction(changes)
         except UNKEEPABLE:

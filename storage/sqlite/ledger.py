@@ -1,5 +1,5 @@
-"""Sessions and accounting in one SQLite file. A killed process loses nothing that was answered; a power cut
-may lose the last moments of accounting (`synchronous = NORMAL`), never a stored body."""
+"""Sessions and accounting in one SQLite file. A killed process loses nothing that was acknowledged; a power
+cut may lose the last seconds of accounting (`synchronous = NORMAL`), never a stored body."""
 
 import os
 import sqlite3
@@ -27,8 +27,8 @@ T = TypeVar("T")
 
 
 class SqliteLedger:
-    """Three connections: the writer on its own thread; one for reads by key, on the event loop's thread (a
-    hop would cost ten times as much); one for long reads, on a thread that holds up nobody."""
+    """Three connections: the writer on its own thread; one for reads by key on the event loop's thread (a
+    thread hop would take ten times as long as the read); one for long reads on a thread of its own."""
 
     warnings: tuple[str, ...] = ()
 
@@ -48,7 +48,7 @@ class SqliteLedger:
         self._lock = database.lock
         usages = {tenant: LedgerUsage(*found) for tenant, *found in database.writer.execute(rows.USAGES)}
         self._state = SqliteState(bounds, usages)
-        # Without its -wal file the database lacks what was committed since the last checkpoint.
+        # Without its -wal file the database lacks all commits since the last checkpoint.
         files = [path, path.with_name(f"{path.name}-wal")]
         self._places = [InPlace(one, f"The ledger's file {one.name}") for one in files]
         self._writer = GroupCommit(database.writer, self._state, self._check_places)
@@ -218,7 +218,7 @@ class SqliteLedger:
         await self._threads.close()
         self._long.close()
         self._by_key.close()
-        # The writer last: the last one to close empties the -wal file.
+        # The writer last: the last connection that closes checkpoints the -wal file.
         await self._writer.close()
         os.close(self._lock)
 
@@ -254,7 +254,7 @@ def _look(
     default_window: Window,
     enforce: bool,
 ) -> Entered:
-    """The session, and the receipt of the call if it was settled before. Raises SessionEnded."""
+    """Returns the session, and the receipt if the call was settled before. Raises SessionEnded."""
     session = session_rules.alive(session or session_rules.fresh(key, now))
     if call_id is None:
         return Entered(session)

@@ -29,7 +29,7 @@ APPEND = (
     " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
 )
 _ENTRY = 20
-"""The place of an entry's JSON in its row; its text comes next."""
+"""The index of an entry's JSON in its row; its text comes next."""
 FINDING = "SELECT text FROM findings WHERE tenant = ? AND session_id = ? AND epoch = ? AND name = ?"
 KEEP_FINDING = "INSERT OR REPLACE INTO findings VALUES (?,?,?,?,?)"
 FORGET_FINDINGS = (
@@ -117,14 +117,14 @@ def entry_row(entry: AccountingEntry, charge: Charge | None = None) -> tuple[obj
 
 
 def row_bytes(row: tuple[object, ...]) -> int:
-    """What the row of an entry counts for against the bound of its tenant."""
+    """Returns the bytes that the row counts for in the bound of its tenant."""
     packed, text = row[_ENTRY], row[_ENTRY + 1]
     assert isinstance(packed, bytes)
     return session_rules.entry_bytes(packed, text if isinstance(text, str) else None)
 
 
 def where(wanted: EntryFilter) -> tuple[str, list[object]]:
-    """The condition and its parameters."""
+    """Returns the condition and its parameters."""
     conditions: dict[str, object] = {
         "tenant = ?": wanted.tenant,
         "session_id = ?": wanted.session_id,

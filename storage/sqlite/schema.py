@@ -1,4 +1,4 @@
-"""The ledger's database file: its tables, its version, and how a connection to it is opened."""
+"""The database file of the ledger: tables, version, connections."""
 
 import os
 import sqlite3
@@ -14,26 +14,36 @@ _SCHEMA = """
 CREATE TABLE sessions (
   tenant TEXT NOT NULL, session_id TEXT NOT NULL, epoch INTEGER NOT NULL, created_at INTEGER NOT NULL,
   last_used_at INTEGER NOT NULL, context_window INTEGER, buffer_tokens INTEGER, max_output_tokens INTEGER,
-  model TEXT, policy TEXT, used_tokens INTEGER, turn INTEGER, reserved_tokens INTEGER NOT NULL, ended_at
-  INTEGER, reports TEXT NOT NULL, PRIMARY KEY (tenant, session_id) ) WITHOUT ROWID; CREATE TABLE entries ( seq
-  INTEGER PRIMARY KEY, id TEXT NOT NULL, tenant TEXT NOT NULL, session_id TEXT NOT NULL, type TEXT NOT NULL,
-  timestamp INTEGER NOT NULL, status TEXT NOT NULL, tool_name TEXT NOT NULL, trigger TEXT, outcome TEXT, model
-  TEXT, handle TEXT, latency REAL NOT NULL, bytes INTEGER NOT NULL, tokens_in INTEGER NOT NULL, tokens_out
-  INTEGER NOT NULL, tokens_saved INTEGER NOT NULL, cost_usd REAL NOT NULL, epoch INTEGER, call_id TEXT,
-  fingerprint TEXT, entry BLOB NOT NULL, text TEXT, observed_tokens_saved INTEGER NOT NULL, strategy TEXT,
-  tool_kind TEXT ); CREATE INDEX entries_of_session ON entries (tenant, session_id, seq); CREATE UNIQUE INDEX
-  entries_of_call ON entries (tenant, session_id, epoch, call_id) WHERE call_id IS NOT NULL; CREATE INDEX
-  entries_of_handle ON entries (tenant, handle) WHERE handle IS NOT NULL; CREATE TABLE findings ( tenant TEXT
-  NOT NULL, session_id TEXT NOT NULL, epoch INTEGER NOT NULL, name TEXT NOT NULL, text TEXT NOT NULL, PRIMARY
-  KEY (tenant, session_id, epoch, name) ); CREATE TABLE tenants (tenant TEXT PRIMARY KEY, sessions INTEGER NOT
-  NULL, bytes INTEGER NOT NULL) WITHOUT ROWID; CREATE TABLE pulse (one INTEGER PRIMARY KEY, beat INTEGER NOT
-  NULL); INSERT INTO pulse VALUES (1, 0);
+  model TEXT, policy TEXT, used_tokens INTEGER, turn INTEGER, reserved_tokens INTEGER NOT NULL,
+  ended_at INTEGER, reports TEXT NOT NULL,
+  PRIMARY KEY (tenant, session_id)
+) WITHOUT ROWID;
+CREATE TABLE entries (
+  seq INTEGER PRIMARY KEY, id TEXT NOT NULL, tenant TEXT NOT NULL, session_id TEXT NOT NULL,
+  type TEXT NOT NULL, timestamp INTEGER NOT NULL, status TEXT NOT NULL, tool_name TEXT NOT NULL,
+  trigger TEXT, outcome TEXT, model TEXT, handle TEXT, latency REAL NOT NULL, bytes INTEGER NOT NULL,
+  tokens_in INTEGER NOT NULL, tokens_out INTEGER NOT NULL, tokens_saved INTEGER NOT NULL,
+  cost_usd REAL NOT NULL, epoch INTEGER, call_id TEXT, fingerprint TEXT, entry BLOB NOT NULL, text TEXT,
+  observed_tokens_saved INTEGER NOT NULL, strategy TEXT, tool_kind TEXT
+);
+CREATE INDEX entries_of_session ON entries (tenant, session_id, seq);
+CREATE UNIQUE INDEX entries_of_call ON entries (tenant, session_id, epoch, call_id) WHERE call_id IS NOT NULL;
+CREATE INDEX entries_of_handle ON entries (tenant, handle) WHERE handle IS NOT NULL;
+CREATE TABLE findings (
+  tenant TEXT NOT NULL, session_id TEXT NOT NULL, epoch INTEGER NOT NULL, name TEXT NOT NULL,
+  text TEXT NOT NULL, PRIMARY KEY (tenant, session_id, epoch, name)
+);
+CREATE TABLE tenants (
+  tenant TEXT PRIMARY KEY, sessions INTEGER NOT NULL, bytes INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE pulse (one INTEGER PRIMARY KEY, beat INTEGER NOT NULL);
+INSERT INTO pulse VALUES (1, 0);
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Connections:
-    """`lock` is an open file; whoever closes it gives the database up."""
+    """`lock` is the open lock file. Closing it frees the database for another process."""
 
     lock: int
     writer: sqlite3.Connection
@@ -42,7 +52,7 @@ class Connections:
 
 
 def open_database(path: Path) -> Connections:
-    """Creates what is missing. Raises ConfigError for a place that cannot be used or is in use."""
+    """Creates missing directories and tables. Raises ConfigError if the file cannot be used or is in use."""
     with ExitStack() as failed:
         try:
             make_directories(path.parent)

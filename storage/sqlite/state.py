@@ -1,4 +1,4 @@
-"""The live sessions in memory, and what the open transaction still has to write: a ledger owns its file."""
+"""A cache of sessions and usages, and the changes that the open transaction has to write."""
 
 import sqlite3
 
@@ -9,12 +9,12 @@ from storage.base import session_rules
 from storage.sqlite import rows
 
 KEPT = 1_000
-"""Sessions in memory. The others are read from the database, which takes 20 microseconds."""
+"""Number of cached sessions. A read of another one from the database takes 20 microseconds."""
 
 
 class SqliteState:
-    """Committed sessions and usages are read on the event loop's thread; all else is the writer thread's.
-    What a transaction changes is seen outside it when it is committed, and not before."""
+    """Committed sessions and usages are read on the event loop's thread; all else on the writer's thread.
+    Readers see the changes of a transaction after its commit."""
 
     def __init__(self, bounds: LedgerBounds, usages: dict[str, LedgerUsage]) -> None:
         self._bounds = bounds
@@ -26,7 +26,7 @@ class SqliteState:
         self._entries: list[tuple[object, ...]] = []
 
     def committed(self, key: SessionKey) -> Session | None:
-        """None when it is not in memory: it may be in the database."""
+        """None if it is not cached: it may be in the database."""
         return self._committed.get(key)
 
     def read(self, connection: sqlite3.Connection, key: SessionKey) -> Session | None:
@@ -36,8 +36,8 @@ class SqliteState:
         return self._committed.get(key) or rows.read_session(connection, key)
 
     def save(self, before: Session | None, session: Session) -> Session:
-        """`before` is the session as it was read. Raises StoreFull, TooManySessions if `session` is to be
-        opened and there is no room for it."""
+        """`before` is the session as it was read. Raises StoreFull, TooManySessions if this opens a session
+        and the tenant has reached a bound."""
         old = session_rules.NOTHING if before is None else session_rules.session_usage(before)
         new = session_rules.session_usage(session)
         tenant = session.key.tenant
@@ -53,7 +53,7 @@ class SqliteState:
         self._entries.append(row)
 
     def append_now(self, connection: sqlite3.Connection, row: tuple[object, ...], tenant: str) -> None:
-        """For the entry of a named call: the same call within the same transaction finds it."""
+        """For the entry of a named call: a retry in the same transaction has to find it."""
         connection.execute(rows.APPEND, row)
         self.count(tenant, 0, rows.row_bytes(row))
 
@@ -82,7 +82,7 @@ class SqliteState:
         return self._changed_usages.get(tenant) or self._usages.get(tenant, session_rules.NOTHING)
 
     def write(self, connection: sqlite3.Connection) -> None:
-        """Once a transaction, however many changes it holds: a session that many charged is written once."""
+        """Runs once per transaction: a session that was charged many times is written once."""
         if self._entries:
             connection.executemany(rows.APPEND, self._entries)
         for session in self._changed.values():
@@ -99,7 +99,7 @@ class SqliteState:
             del self._committed[next(iter(self._committed))]
 
     def reset(self) -> None:
-        """The transaction is over, kept or not."""
+        """Runs after the transaction, committed or rolled back."""
         self._changed.clear()
         self._changed_usages.clear()
         self._forgotten.clear()

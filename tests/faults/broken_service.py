@@ -43,10 +43,12 @@ class InPlaceDraft(DiskDraft):
         self._spill()
         body = os.pread(draft, self._spilled, 0)
         self._write_info(Info(len(body), stored))
-        shelf, handle = self._shelf, stored.handle
-        shelf.dirs.make(stored.key)
-        with shelf.dirs.opened(stored.key) as directory:
-            os.rename(f"{self._name}.json", info_name(handle), src_dir_fd=shelf.drafts, dst_dir_fd=directory)
+        published, handle = self._published, stored.handle
+        published.dirs.make(stored.key)
+        with published.dirs.opened(stored.key) as directory:
+            os.rename(
+                f"{self._name}.json", info_name(handle), src_dir_fd=published.drafts, dst_dir_fd=directory
+            )
             fd = os.open(body_name(handle), os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=directory)
             try:
                 os.write(fd, body[: len(body) // 2])

@@ -94,7 +94,7 @@ def missing_or_torn(path: Path, answered: list[str], bodies: dict[str, bytes]) -
         for name, body in bodies.items():
             session, _, file = name.partition("/")
             where = Handle(session.removeprefix("session-"), file.removeprefix("file-"))
-            seen = root.shelf.find(TENANT, where)
+            seen = root.published.find(TENANT, where)
             if seen is None or seen[1] == 0:
                 lost += [f"{name} is missing"] if name in answered else []
             elif (path / "tool_output" / TENANT / name).read_bytes() != body:
