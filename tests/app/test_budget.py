@@ -7,6 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.conftest import Serve
+
 pytestmark = pytest.mark.anyio
 
 HUNDRED = " the" * 100
@@ -151,6 +153,23 @@ async def test_a_model_known_to_the_operator_needs_no_declared_window(
         told = await post(client, model="small")
         assert told["budget"]["limit_tokens"] == 64
         assert told["trigger"] == "token_budget"
+
+
+@pytest.mark.parametrize(
+    ("settings", "limit"),
+    [
+        ({}, 8000 - 8000 // 3),
+        ({"buffer_tokens": 500}, 8000 - 500 - 8000 // 3),
+        ({"max_output_tokens": 1000}, 8000 - 1000 - 8000 // 3),
+        ({"buffer_tokens": 500, "max_output_tokens": 4000}, 3500),
+    ],
+)
+async def test_a_small_window_of_the_settings_is_not_spent_by_what_no_setting_declares(
+    serve: Serve, settings: dict[str, int], limit: int
+) -> None:
+    async with serve(context_window=8000, **settings) as client:
+        told = await post(client, context={"used_tokens": 0})
+        assert (told["budget"]["limit_tokens"], told["outcome"]) == (limit, "pass")
 
 
 async def usage(client: httpx.AsyncClient, used: int, turn: int | None = None) -> dict[str, Any]:
