@@ -20,6 +20,21 @@ class Window:
         return max(0, self.context_window - self.buffer_tokens - self.max_output_tokens)
 
 
+def window_of(size: int, buffer: int | None, output: int | None, usual: Window) -> Window:
+    """A window of `size` tokens. A buffer or an output that nobody declared is None: it is that of `usual`,
+    but what nobody declared takes at most a third of the window together."""
+    third = size // 3
+    if buffer is None and output is None:
+        both = usual.buffer_tokens + usual.max_output_tokens
+        buffer = usual.buffer_tokens if both <= third else third * usual.buffer_tokens // both
+        output = min(usual.max_output_tokens, third - buffer)
+    elif buffer is None:
+        buffer = min(usual.buffer_tokens, third)
+    elif output is None:
+        output = min(usual.max_output_tokens, third)
+    return Window(size, buffer, output or 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Budget:
     """What a session may still take. Where `enforced` is false, nobody told us the window: the numbers

@@ -191,7 +191,8 @@ class Ledger(Protocol):
     Bounded per tenant by LedgerBounds. Past the bound of bytes, a new call (`enter`, `reserve`, `settle`),
     `append` and the opening of a session raise StoreFull; past the bound of sessions, the opening of one more
     raises TooManySessions; both with nothing changed. Everything else goes on: a call settled before is
-    answered, a session that is open takes reports and changes, and ends.
+    answered, a session that is open takes reports and changes, and ends. The entries of an extraction (types
+    `llm` and `extract`) are taken: `enter` admitted its question.
     """
 
     @property

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from domain.budget import Window
+from domain.budget import Window, window_of
 from domain.errors import ConfigError, InvalidPolicy
 from policies.documents import CEILINGS, Keys, Path, PolicyDocument, Profile, Value, from_json
 from policies.facts import Policy
@@ -154,17 +154,11 @@ class PolicyBook:
         """
         keys = self.model_keys(model)
         size = _whole(keys.get("context_window", 0)) or (self._known_window(model) if model else 0)
-        output = _whole(keys.get("max_output_tokens", self._window.max_output_tokens))
-        if not size:
-            window = replace(self._window, max_output_tokens=output)
-            return SessionTerms(window, self._required)
-        buffer, third = self._window.buffer_tokens, size // 3
-        if "max_output_tokens" in keys:
-            buffer = min(buffer, third)
-        elif buffer + output > third:
-            buffer = third * buffer // (buffer + output)
-            output = third - buffer
-        return SessionTerms(Window(size, buffer, output), True)
+        output = _whole(keys["max_output_tokens"]) if "max_output_tokens" in keys else None
+        if size:
+            return SessionTerms(window_of(size, None, output, self._window), True)
+        window = self._window if output is None else replace(self._window, max_output_tokens=output)
+        return SessionTerms(window, self._required)
 
     def _resolve(self, tool_name: str, session: str | None, request: str | None) -> Policy:
         if request is not None:

@@ -232,7 +232,7 @@ def _line(lines: Mapping[Path, int], path: Path) -> int:
 def from_json(text: str) -> PolicyDocument:
     """An override of a session or request. Raises InvalidPolicy, which names only keys that exist."""
     try:
-        data = json.loads(text)
+        data = json.loads(text, parse_float=_number)
     except (ValueError, RecursionError):
         raise InvalidPolicy("`policy` must be well-formed JSON.") from None
     if not isinstance(data, dict):
@@ -241,6 +241,12 @@ def from_json(text: str) -> PolicyDocument:
     if faults:
         raise InvalidPolicy(" ".join(dict.fromkeys(map(_unechoed, faults))))
     return document
+
+
+def _number(text: str) -> int | float:
+    """A JSON number with a point or an exponent; 7.0 is a whole number."""
+    number = float(text)
+    return int(number) if number.is_integer() else number
 
 
 def _unechoed(fault: _Fault) -> str:

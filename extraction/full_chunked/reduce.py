@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from functools import partial
 
-import anyio.to_thread
-
 from domain.errors import ContextExceeded
 from domain.extraction import Gap
 from extraction.prompts import final_report, prompts
@@ -17,8 +15,6 @@ from extraction.task.task import Progress
 _FRAME_TOKENS = 100
 
 _LEAST_ROOM = 500
-
-_INLINE_CHARS = 1 << 14
 
 
 async def merged(inquiry: Inquiry, findings: Sequence[Finding], gaps: Sequence[Gap]) -> str:
@@ -64,15 +60,9 @@ async def grouped(inquiry: Inquiry, findings: Sequence[Finding], room: int) -> l
 async def _halved(inquiry: Inquiry, finding: Finding, most: int) -> tuple[Finding, int]:
     """A finding within `most` tokens, and how many it has."""
     text = finding.text
-    while (tokens := await _tokens(inquiry, text) + _FRAME_TOKENS) > most and text:
+    while (tokens := await inquiry.asking.count_in_thread(text) + _FRAME_TOKENS) > most and text:
         text = answer_text.cap_text(text, len(text.encode()) * most // (tokens + 1))
     return Finding(finding.part, text), tokens
-
-
-async def _tokens(inquiry: Inquiry, text: str) -> int:
-    if len(text) <= _INLINE_CHARS:
-        return inquiry.asking.count(text)
-    return await anyio.to_thread.run_sync(inquiry.asking.count, text)
 
 
 def _bytes(finding: Finding) -> int:

@@ -48,7 +48,12 @@ class Asking(Protocol):
         ...
 
     def count(self, text: str) -> int:
-        """Tokens, by the encoding of the model asked first."""
+        """Tokens, by the encoding of the model asked first. Only on the event loop: which model that is
+        depends on the loop's clock."""
+        ...
+
+    async def count_in_thread(self, text: str) -> int:
+        """As `count`; the tokens of a long text are counted in a thread."""
         ...
 
     async def ask(self, prompt: Prompt, seconds: float | None = None) -> Reply:
