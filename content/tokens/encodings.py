@@ -15,7 +15,7 @@ ENCODINGS = ("o200k_base", "cl100k_base")
 # Same ranks and pattern, so the same count of ordinary text; only its special tokens differ.
 _SAME_COUNT = {"o200k_harmony": "o200k_base"}
 
-# Characters after which the cache of the tokenizer is cleared: it bounds the number of its entries, not bytes.
+# Characters after which the cache of the tokenizer is cleared: its own bound counts entries, not bytes.
 _REMEMBERED = 4 << 20
 
 # PCRE2 takes it for a contraction, as tiktoken does; the faster pattern library does not fold this case.
