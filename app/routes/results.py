@@ -44,7 +44,7 @@ from domain.errors import (
     UnsupportedMedia,
 )
 from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
-from domain.results import ToolResult, UsageReport
+from domain.results import ToolResult
 
 router = APIRouter(tags=["results"])
 
@@ -275,7 +275,7 @@ def _tool_result(request: Request, headers: Headers, sent: ResultIn | TextResult
         tool_namespace=sent.tool_namespace,
         latency_ms=sent.latency_ms,
         model=sent.model,
-        context=None if context is None else UsageReport(context.used_tokens, context.turn),
+        context=None if context is None else context.report,
         policy=policy,
     )
 

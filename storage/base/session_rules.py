@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from domain.accounting import AccountingEntry
+from domain.accounting import AccountingEntry, EntryType
 from domain.budget import Budget, Reported, ReportWarning, Session, SessionChange, next_epoch
 from domain.errors import Conflict, IdempotencyKeyReused, SessionEnded, StoreFull, TooManySessions
 from domain.handles import DEFAULT_SESSION, SessionKey
@@ -71,9 +71,16 @@ def text_bytes(text: str | None) -> int:
     return 0 if text is None else len(text.encode("utf-8", "surrogatepass"))
 
 
-def check_room(usage: LedgerUsage, bounds: LedgerBounds, *, opens: bool) -> None:
-    """`opens`: a session is about to be opened. Raises StoreFull, TooManySessions."""
-    if bounds.bytes and usage.bytes >= bounds.bytes:
+def is_admitted(entry: AccountingEntry) -> bool:
+    """The entry belongs to an extraction, which `enter` admitted: it is kept past the bound of bytes, so that
+    an answer that models were paid for is not lost."""
+    return entry.type in (EntryType.LLM, EntryType.EXTRACT)
+
+
+def check_room(usage: LedgerUsage, bounds: LedgerBounds, *, opens: bool, admitted: bool = False) -> None:
+    """`opens`: a session is about to be opened. `admitted`: see `is_admitted`. Raises StoreFull,
+    TooManySessions."""
+    if bounds.bytes and usage.bytes >= bounds.bytes and not admitted:
         raise StoreFull(
             "The ledger holds all that SPILLGATE_LEDGER_MAX_BYTES allows a tenant. Raise it, or keep entries "
             "for less time with SPILLGATE_LEDGER_RETENTION_SECONDS."

@@ -110,7 +110,7 @@ class SqliteLedger:
         row = _row(entry)
 
         def change(connection: sqlite3.Connection) -> None:
-            self._state.check_room(entry.tenant, opens=False)
+            self._state.check_room(entry.tenant, opens=False, admitted=session_rules.is_admitted(entry))
             self._state.append(row, entry.tenant)
             session = self._state.read(connection, SessionKey(entry.tenant, entry.session_id))
             if session is not None:
@@ -284,7 +284,8 @@ def _charge(
         if first is not None:
             return session_rules.replayed(before, charge, rows.decode_entry(first[0]), *first[1:])
     session = session_rules.admitted(before, charge)
-    state.check_room(charge.key.tenant, opens=before is None)
+    admitted = session_rules.is_admitted(charge.entry)
+    state.check_room(charge.key.tenant, opens=before is None, admitted=admitted)
     budget = session.budget(charge.default_window, charge.enforce)
     if not forced and not budget.fits(charge.tokens):
         return None

@@ -66,9 +66,9 @@ class SqliteState:
         self.count(session.key.tenant, -usage.sessions, -usage.bytes)
         self._forgotten.add(session.key)
 
-    def check_room(self, tenant: str, *, opens: bool) -> None:
+    def check_room(self, tenant: str, *, opens: bool, admitted: bool = False) -> None:
         """Within a transaction. Raises StoreFull, TooManySessions."""
-        session_rules.check_room(self._usage(tenant), self._bounds, opens=opens)
+        session_rules.check_room(self._usage(tenant), self._bounds, opens=opens, admitted=admitted)
 
     def check_room_now(self, tenant: str, *, opens: bool) -> None:
         """By what is committed. Raises StoreFull, TooManySessions."""
