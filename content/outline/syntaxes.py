@@ -3,11 +3,9 @@
 Every repetition is possessive or bounded: a line takes a few microseconds at most.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cache
 
 from content.outline.languages import Language
 
@@ -27,21 +25,11 @@ class Syntax:
     says what a keyword must stand directly in: a keyword, or "" for the top of the file. `flush` is true
     where only a scope, such as a namespace, encloses a line without indentation."""
 
-    pattern: bytes
+    rules: bytes
     keywords: tuple[str, ...]
     nesting: Nesting
     within: Mapping[str, frozenset[str]] = field(default_factory=dict)
     flush: bool = False
-
-    @property
-    def rules(self) -> re.Pattern[bytes]:
-        return _compiled(self.pattern)
-
-
-@cache
-def _compiled(pattern: bytes) -> re.Pattern[bytes]:
-    """To compile all of them would take 0.1 s of every start."""
-    return re.compile(pattern, re.MULTILINE)
 
 
 # Parts of definitions: parentheses and angle brackets of at most four levels, names, modifiers.
