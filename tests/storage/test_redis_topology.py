@@ -88,12 +88,12 @@ async def test_a_node_that_was_away_is_used_again(tmp_path: Path) -> None:
             begun = time.monotonic()
             with pytest.raises(StoreUnavailable):
                 await client.command("GET", "k")
-            assert time.monotonic() - begun < REQUEST_SECONDS + 1
+            assert time.monotonic() - begun < REQUEST_SECONDS + 3
             for node in cluster.nodes:
                 node.start()
             while any(b"cluster_state:ok" not in node.ask("CLUSTER", "INFO") for node in cluster.nodes):
                 await asyncio.sleep(0.05)
-            assert await until(client, 5) == b"v"
+            assert await until(client, 60) == b"v"
 
 
 async def test_the_primary_that_sentinels_name_is_written_to(tmp_path: Path) -> None:
