@@ -40,8 +40,12 @@ ModelError                a call to a model failed: extraction falls back, a cli
 ConfigError               refuses to start; never reaches a client
 """
 
-from collections.abc import Iterator
+import difflib
+import re
+from collections.abc import Collection, Iterator
 from typing import ClassVar
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
 
 class SpillgateError(Exception):
@@ -346,3 +350,12 @@ class ContextExceeded(ModelError):
 
 class ConfigError(Exception):
     """A setting that cannot be honoured; the message names it and says what to do."""
+
+
+def unknown_key(name: str, known: Collection[str]) -> str:
+    """The rule part of an error `field: rule` about an unknown key. Repeats `name` only if it is close to a
+    known key, and so a misspelling: any other name may be data of the caller."""
+    near = difflib.get_close_matches(name, known, n=1) if _NAME.fullmatch(name) else []
+    if near:
+        return f"`{name}` is not known here; the nearest known name is `{near[0]}`"
+    return f"a name is not known here; known are {', '.join(known) or 'none'}"

@@ -12,7 +12,7 @@ from extraction import truncate
 from extraction.full_chunked import strategy as full_chunked
 from extraction.read_grep import strategy as read_grep
 from extraction.retrieve import strategy as retrieve
-from extraction.task import bodies, pace
+from extraction.task import allowances, answer_text
 from extraction.task.source import Source
 from extraction.task.task import StrategyFailed, Task
 
@@ -48,7 +48,7 @@ async def shorter(found: Answer, task: Task, max_bytes: int) -> Answer:
     """The same answer in fewer bytes, without asking a model again."""
     strategy = _WITHOUT_MODEL.get(found.strategy)
     if strategy is None:
-        return bodies.within(found, max_bytes)
+        return answer_text.cap_answer(found, max_bytes)
     if found.status is not ExtractStatus.FALLBACK:
         return replace(await strategy(replace(task, max_bytes=max_bytes)), usage=found.usage)
     warning = found.warnings[0]
@@ -59,10 +59,10 @@ async def shorter(found: Answer, task: Task, max_bytes: int) -> Answer:
 def _seconds_left(task: Task) -> float:
     """Less what is kept for the fallback."""
     if task.asking is not None:
-        return pace.seconds_left(task.asking)
+        return allowances.seconds_left(task.asking)
     left = max(0.0, task.ends - anyio.current_time())
     # Without a model little is needed: a short deadline is enough for a short text.
-    return left - min(pace.FALLBACK_SECONDS, left / 2)
+    return left - min(allowances.FALLBACK_SECONDS, left / 2)
 
 
 async def _within(task: Task, mode: Mode, seconds: float) -> Answer:
@@ -71,7 +71,7 @@ async def _within(task: Task, mode: Mode, seconds: float) -> Answer:
     with anyio.move_on_after(None if mode is Mode.TRUNCATE else seconds):
         strategy = await _chosen(task) if mode is Mode.AUTO else STRATEGIES[mode]
         return await strategy(task)
-    raise StrategyFailed(pace.LATE)
+    raise StrategyFailed(allowances.DEADLINE_PASSED)
 
 
 async def _chosen(task: Task) -> Strategy:
@@ -110,7 +110,7 @@ async def _warned_by(task: Task, mode: Mode, reason: str) -> Answer:
     warning = f"WARNING: tool_output fallback to {mode} ({reason})."
     task = replace(task, max_bytes=_room_after(warning, task.max_bytes))
     # It has half of what was kept for it, should it have to be given up for truncate.
-    seconds = _seconds_left(task) + pace.FALLBACK_SECONDS / 2
+    seconds = _seconds_left(task) + allowances.FALLBACK_SECONDS / 2
     return _warned(await _within(task, mode, seconds), warning, reason)
 
 

@@ -6,9 +6,8 @@ from functools import lru_cache
 
 from domain.budget import Window, window_of
 from domain.errors import ConfigError, InvalidPolicy
-from policies.documents import CEILINGS, Keys, PolicyDocument, Profile, Value, from_json
+from policies.documents import CEILINGS, Keys, Path, PolicyDocument, Profile, Value, from_json
 from policies.facts import Policy
-from policies.positions import Path
 
 _CACHED = 1024
 _STRAY = (

@@ -4,21 +4,22 @@ import difflib
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from content.tokens.encodings import ENCODINGS
-from domain.errors import ConfigError, InvalidPolicy
-from domain.unknown_keys import unknown_key
+from domain.errors import ConfigError, InvalidPolicy, unknown_key
 from policies.facts import Dollars, Policy, PolicyTable, ToolKeys, one_of, whole
-from policies.positions import Path, line_numbers
+
+Path = tuple[str, ...]
+"""The names of the tables and the key, outermost first."""
 
 Value = int | float | bool | str | tuple[str, ...] | Mapping[str, str]
 Keys = Mapping[str, Value]
@@ -91,6 +92,12 @@ _SUBJECT = re.compile(r"^\w+ should\b")
 _WILD = re.compile(r"\[!?\]?[^\]]*\]|[*?]")
 _SYNTAX = re.compile(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", re.DOTALL)
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
+
+# Strings, comments, brackets and line ends of TOML. The standard parser gives no line numbers.
+_TOML_TOKEN = re.compile(
+    r'''"""(?:\\.|[^\\])*?"{3,5}|\'\'\'.*?\'{3,5}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'|\#[^\n]*|[\[\]{}\n]''',
+    re.DOTALL,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,3 +255,45 @@ def _unechoed(fault: _Fault) -> str:
     where = ".".join(("policy", *(part for part in fault.path if part in names)))
     rule = unknown_key(fault.path[-1], fault.known) if fault.known else fault.rule
     return f"`{where}`: {rule}."
+
+
+def line_numbers(text: str) -> dict[Path, int]:
+    """The line on which each table and key is first set. `text` must be valid TOML."""
+    found: dict[Path, int] = {}
+    table: Path = ()
+    for number, statement, data in _statements(text):
+        if statement.lstrip().startswith("["):
+            table = max(_paths(data), key=len)
+            paths = [table]
+        else:
+            paths = [(*table, *path) for path in _paths(data)]
+        for path in paths:
+            for length in range(1, len(path) + 1):
+                found.setdefault(path[:length], number)
+    return found
+
+
+def _statements(text: str) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """The line, text and value of each statement, in time linear in `text`."""
+    start, line, depth = 0, 1, 0
+    for token in _TOML_TOKEN.finditer(text + "\n"):
+        opening = token[0]
+        depth += (opening in "[{") - (opening in "]}")
+        if opening != "\n" or depth:
+            continue
+        statement = text[start : token.end()]
+        if data := tomllib.loads(statement):
+            # An empty line is a statement without data, so `line` is where this statement begins.
+            yield line, statement, data
+        line += statement.count("\n")
+        start = token.end()
+
+
+def _paths(value: object) -> Iterator[Path]:
+    """The path to each leaf. An empty table is a leaf."""
+    if not isinstance(value, Mapping) or not value:
+        yield ()
+        return
+    for name, inner in value.items():
+        for path in _paths(inner):
+            yield (name, *path)

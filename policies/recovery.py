@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from domain.results import Measure
-from policies.arguments import command_of, first_row, name_of
 from policies.facts import Policy
 from policies.oversized import Oversized, called
-from policies.tool_kinds import ToolKind, kind_of
+from policies.tool_calls import ToolKind, command_of, first_row, kind_of, name_of
 
 _STRUCTURE_CHARS = 1500
 _LINES = 50

@@ -3,10 +3,9 @@
 import shlex
 
 from domain.results import Measure, ToolResult
-from policies.arguments import is_paginated, limit_of
 from policies.facts import Policy
 from policies.oversized import Breach, Ends, Oversized, called, whereabouts
-from policies.tool_kinds import ToolKind, kind_of
+from policies.tool_calls import ToolKind, is_paginated, kind_of, limit_of
 
 _NOUNS = {
     ToolKind.FILE: "File content",

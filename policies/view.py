@@ -2,10 +2,9 @@
 
 from content.text.utf8 import Utf8Chunks
 from domain.results import Measure, ToolResult
-from policies.arguments import first_row
 from policies.facts import Policy
 from policies.oversized import Ends, Oversized, whereabouts
-from policies.tool_kinds import ToolKind, kind_of
+from policies.tool_calls import ToolKind, first_row, kind_of
 
 MOST_BYTES = 1_000_000
 """The largest size cap there is."""

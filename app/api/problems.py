@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from app.api.routing import RouteTable
 from domain import errors
-from domain.unknown_keys import unknown_key
+from domain.errors import unknown_key
 
 MEDIA_TYPE = "application/problem+json"
 CLIENT_GONE = 499

@@ -7,8 +7,7 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from pydantic import BeforeValidator
 
-from domain.errors import InvalidField, UnsupportedMedia
-from domain.unknown_keys import unknown_key
+from domain.errors import InvalidField, UnsupportedMedia, unknown_key
 
 
 def _integral(value: object) -> object:

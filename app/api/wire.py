@@ -11,10 +11,9 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from app.edge import large_json
 from app.edge.large_json import WRONG_CONTENT, Content, Data, Skeleton, repaired
 from domain.decisions import OutcomeKind, Trigger
-from domain.errors import BadRequest, InvalidField
+from domain.errors import BadRequest, InvalidField, unknown_key
 from domain.handles import DEFAULT_SESSION
 from domain.results import Durability, Measure, UsageReport
-from domain.unknown_keys import unknown_key
 
 T = TypeVar("T")
 

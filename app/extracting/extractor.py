@@ -19,7 +19,7 @@ from domain.llm import LlmCall
 from domain.ports import Charge, Entered, Receipt
 from domain.results import StoredResult
 from extraction import ladder
-from extraction.task import frames
+from extraction.task import answer_text
 from extraction.task.source import Source
 from extraction.task.task import ExtractionLimits, Progress, Task
 from policies.book import SessionTerms
@@ -220,7 +220,7 @@ class _Extraction:
         if self._wish.require_complete:
             raise Incomplete("What is left of the context budget does not hold the answer.")
         answer = replace(_nothing(answer.strategy, _EXHAUSTED), usage=answer.usage)
-        text = frames.failed(
+        text = answer_text.frame_failure(
             subject.stored.tool_name, str(subject.stored.handle), answer.strategy, _EXHAUSTED
         )
         tokens = await self._count(subject, text)
@@ -243,12 +243,12 @@ class _Extraction:
         handle, subject = str(self._question.handle), self._subject
         if subject is None:
             answer = _nothing(self._question.mode, _LATE)
-            text = frames.failed("unknown", handle, answer.strategy, _LATE)
+            text = answer_text.frame_failure("unknown", handle, answer.strategy, _LATE)
             entry = self._failure("deadline", answer, text)
             self._rt.background.start(self._rt.ledger.append(entry))
             return Extracted(text, answer, handle, "unknown", entry)
         answer = _nothing(self._question.mode, _LATE)
-        text = frames.failed(subject.stored.tool_name, handle, answer.strategy, _LATE)
+        text = answer_text.frame_failure(subject.stored.tool_name, handle, answer.strategy, _LATE)
         tokens = self._rt.tokenizer(subject.entered.session.model).count(text)
         entry = replace(
             self._entry(subject, answer, text, tokens), status=EntryStatus.FAILED, error="deadline"
@@ -326,7 +326,7 @@ def _nothing(strategy: Mode, reason: str) -> Answer:
 
 
 def _framed(stored: StoredResult, strategy: Mode, body: str) -> str:
-    return frames.abstract(stored.tool_name, str(stored.handle), strategy, body)
+    return answer_text.frame_answer(stored.tool_name, str(stored.handle), strategy, body)
 
 
 def _charge(subject: _Subject, entry: AccountingEntry, tokens: int) -> Charge:

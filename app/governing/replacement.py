@@ -13,10 +13,10 @@ from domain.decisions import OutcomeKind, Trigger
 from domain.handles import Handle
 from domain.results import Measure
 from policies import size_cap, view
-from policies.arguments import first_row, name_of, searches
 from policies.decide import OUTCOMES, Replacement
 from policies.facts import Facts, Policy
 from policies.oversized import Ends, Oversized, breach_of
+from policies.tool_calls import first_row, name_of, searches
 
 _SQUEEZES = (1.0, 0.6, 0.3, 0.1)
 """Shares of a cap in tokens, tried in turn: what is cut may have more tokens a byte than the whole."""

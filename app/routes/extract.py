@@ -32,7 +32,7 @@ from domain.errors import (
 )
 from domain.extraction import Answer, Coverage, ExtractStatus, LlmUsage, Mode, Question, Span
 from domain.handles import parse_handle
-from extraction.task import frames
+from extraction.task import answer_text
 
 router = APIRouter(tags=["extract"])
 
@@ -116,7 +116,7 @@ async def post_extract(request: Request, body: ExtractIn) -> Response:
     except (NotFound, Gone) as error:
         if not plain:
             raise
-        text = frames.failed("unknown", _safe(body.handle), body.mode, error.detail)
+        text = answer_text.frame_failure("unknown", _safe(body.handle), body.mode, error.detail)
         return Response(text, error.status, media_type="text/plain; charset=utf-8")
     if plain:
         return Response(

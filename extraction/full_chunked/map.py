@@ -11,11 +11,10 @@ from domain.llm import Message
 from extraction.full_chunked import chunking
 from extraction.full_chunked.chunking import Chunk
 from extraction.prompts import final_report, prompts
-from extraction.prompts.inquiry import Inquiry, Report, built
+from extraction.prompts.inquiry import Inquiry, Report, built, gather
 from extraction.prompts.prompts import Part
-from extraction.task import pace
+from extraction.task import allowances
 from extraction.task.task import Progress
-from extraction.task.together import together
 
 # Of the time, for the reduce.
 _RESERVED_SHARE = 0.25
@@ -76,14 +75,14 @@ class MapPhase:
         # No chunk's text is in memory longer than its call takes.
         self._slots = anyio.Semaphore(inquiry.asking.concurrency)
         self._scope = anyio.CancelScope()
-        self._seconds = pace.seconds_left(inquiry.asking)
+        self._seconds = allowances.seconds_left(inquiry.asking)
 
     async def run(self) -> list[Mapped]:
         """In the order of the document."""
         with self._scope:
             self._set_deadline()
             await self._map_all(list(self._open))
-        reason = "" if self._is_lost else pace.LATE
+        reason = "" if self._is_lost else allowances.DEADLINE_PASSED
         for piece in list(self._open):
             self._finish(Mapped(piece, None, reason), "failed")
         return sorted(self._mapped, key=lambda mapped: mapped.piece.chunk.start)
@@ -93,7 +92,7 @@ class MapPhase:
         return bool(await self._inquiry.known(self._key(piece)))
 
     async def _map_all(self, wanted: Sequence[Piece]) -> None:
-        await together([partial(self._map, piece) for piece in wanted])
+        await gather([partial(self._map, piece) for piece in wanted])
 
     async def _map(self, piece: Piece) -> None:
         key = self._key(piece)
@@ -169,14 +168,14 @@ class MapPhase:
         return too_little(self._bytes - self._lost_bytes, self._bytes)
 
     def _set_deadline(self) -> None:
-        left = pace.seconds_left(self._inquiry.asking)
+        left = allowances.seconds_left(self._inquiry.asking)
         reserve = 0.0
         if len(self._open) + len(self._mapped) > 1:
             reserve = min(max(_RESERVED_SHARE * self._seconds, _RESERVED_SECONDS), self._seconds / 2)
             average = sum(self._took) / max(1, len(self._took))
             # Where a reduce would not fit any more, the time is better spent on the map.
             reserve = max(reserve, average if average <= left else 0.0)
-        self._scope.deadline = anyio.current_time() + left - reserve - pace.MARGIN_SECONDS
+        self._scope.deadline = anyio.current_time() + left - reserve - allowances.MARGIN_SECONDS
 
     def _key(self, piece: Piece) -> str:
         spans = self._inquiry.task.source.located(piece.chunk.read_from, piece.chunk.end)

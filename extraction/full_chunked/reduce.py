@@ -6,11 +6,10 @@ from functools import partial
 from domain.errors import ContextExceeded
 from domain.extraction import Gap
 from extraction.prompts import final_report, prompts
-from extraction.prompts.inquiry import Inquiry, built
+from extraction.prompts.inquiry import Inquiry, built, gather
 from extraction.prompts.prompts import Finding, Part
-from extraction.task import bodies, pace, windows
+from extraction.task import allowances, answer_text
 from extraction.task.task import Progress
-from extraction.task.together import together
 
 # Of one finding's heading and fence.
 _FRAME_TOKENS = 100
@@ -23,7 +22,7 @@ async def merged(inquiry: Inquiry, findings: Sequence[Finding], gaps: Sequence[G
     empty = prompts.reduce_prompt(
         inquiry.document, inquiry.task.extract, (), gaps, final_report.new_nonce(), inquiry.task.max_bytes
     )
-    room = max(_LEAST_ROOM, windows.input_tokens(inquiry.terms) - inquiry.tokens(empty))
+    room = max(_LEAST_ROOM, allowances.input_tokens(inquiry.terms) - inquiry.tokens(empty))
     level = 1
     while True:
         groups = await grouped(inquiry, findings, room)
@@ -31,7 +30,7 @@ async def merged(inquiry: Inquiry, findings: Sequence[Finding], gaps: Sequence[G
         try:
             if len(groups) == 1:
                 return await _reduced(inquiry, groups[0], gaps, inquiry.task.max_bytes)
-            findings = await together([partial(_joined, inquiry, group) for group in groups])
+            findings = await gather([partial(_joined, inquiry, group) for group in groups])
             level += 1
         except ContextExceeded:
             # The model counts otherwise than we do.
@@ -62,7 +61,7 @@ async def _halved(inquiry: Inquiry, finding: Finding, most: int) -> tuple[Findin
     """A finding within `most` tokens, and how many it has."""
     text = finding.text
     while (tokens := await inquiry.asking.count_in_thread(text) + _FRAME_TOKENS) > most and text:
-        text = bodies.capped(text, len(text.encode()) * most // (tokens + 1))
+        text = answer_text.cap_text(text, len(text.encode()) * most // (tokens + 1))
     return Finding(finding.part, text), tokens
 
 
@@ -75,7 +74,7 @@ async def _joined(inquiry: Inquiry, group: Sequence[Finding]) -> Finding:
         return group[0]
     first, last = group[0].part, group[-1].part
     part = Part(first.number, first.total, first.start, last.end, first.first_line, last.last_line)
-    most = windows.finding_bytes(inquiry.terms, inquiry.task.max_bytes)
+    most = allowances.finding_bytes(inquiry.terms, inquiry.task.max_bytes)
     return Finding(part, await _reduced(inquiry, group, (), most))
 
 
@@ -91,6 +90,8 @@ async def _reduced(inquiry: Inquiry, findings: Sequence[Finding], gaps: Sequence
         prompts.reduce_prompt, inquiry.document, inquiry.task.extract, findings, gaps, nonce, max_bytes
     )
     messages = await built(build, sum(map(_bytes, findings)))
-    report = await inquiry.report(messages, nonce, pace.seconds_left(inquiry.asking) - pace.MARGIN_SECONDS)
+    report = await inquiry.report(
+        messages, nonce, allowances.seconds_left(inquiry.asking) - allowances.MARGIN_SECONDS
+    )
     await inquiry.keep(key, report)
     return report.text

@@ -14,7 +14,7 @@ from extraction.full_chunked.map import Mapped, MapPhase, Piece, pieces, too_lit
 from extraction.prompts import prompts
 from extraction.prompts.inquiry import Inquiry, inquire
 from extraction.prompts.prompts import NOTHING_FOUND, Finding
-from extraction.task import bodies, pace, windows
+from extraction.task import allowances, answer_text
 from extraction.task.source import Source
 from extraction.task.task import Progress, StrategyFailed, Task
 
@@ -29,7 +29,7 @@ async def answer(task: Task) -> Answer:
         task.progress(_planned(task, 0))
         return _answer(task, f"{NOTHING_FOUND}\nThe data is empty.", Coverage(0, 0, 1.0))
     one = len(planned) == 1
-    max_bytes = task.max_bytes if one else windows.finding_bytes(inquiry.terms, task.max_bytes)
+    max_bytes = task.max_bytes if one else allowances.finding_bytes(inquiry.terms, task.max_bytes)
     parts = await pieces(inquiry, planned, len(planned))
     chosen = await _affordable(inquiry, parts, max_bytes)
     task.progress(_planned(task, len(chosen)))
@@ -78,7 +78,7 @@ async def fits(task: Task) -> bool:
 def chunk_tokens(inquiry: Inquiry) -> int:
     """What is left of the window for data. Raises StrategyFailed where that is nothing."""
     around = inquiry.asking.count(prompts.overhead(inquiry.document, inquiry.task.extract))
-    return windows.data_tokens(inquiry.terms, around)
+    return allowances.data_tokens(inquiry.terms, around)
 
 
 async def _plan(inquiry: Inquiry, tokens: int) -> list[Chunk]:
@@ -96,11 +96,11 @@ async def _concluded(inquiry: Inquiry, mapped: Sequence[Mapped], coverage: Cover
     if not relevant:
         return _answer(task, _nothing(task, findings, coverage.missing), coverage, *warnings)
     try:
-        with anyio.fail_after(pace.seconds_left(inquiry.asking) - pace.MARGIN_SECONDS):
+        with anyio.fail_after(allowances.seconds_left(inquiry.asking) - allowances.MARGIN_SECONDS):
             body = await reduce.merged(inquiry, relevant, _lost(mapped))
         return _answer(task, body, coverage, *warnings)
     except TimeoutError:
-        reason = pace.LATE
+        reason = allowances.DEADLINE_PASSED
     except ModelError as error:
         reason = error.detail
     warning = f"the findings were not merged ({reason})"
@@ -111,7 +111,7 @@ def _answer(task: Task, body: str, coverage: Coverage, *warnings: str) -> Answer
     """Complete, unless there is something to warn of."""
     status = ExtractStatus.PARTIAL if warnings else ExtractStatus.COMPLETE
     found = Answer(body, Mode.FULL_CHUNKED, status, coverage, warnings=warnings)
-    return bodies.within(found, task.max_bytes)
+    return answer_text.cap_answer(found, task.max_bytes)
 
 
 def _coverage(source: Source, mapped: Sequence[Mapped]) -> Coverage:
@@ -182,7 +182,7 @@ def _unmerged(task: Task, findings: Sequence[Finding], gaps: Sequence[Gap]) -> s
     missing = [_named(gap) for gap in gaps]
     heads = [_head(task.source, one) for one in findings]
     room = task.max_bytes - sum(len(line.encode()) + 2 for line in (*missing, *heads))
-    texts = bodies.shared([one.text for one in findings], room)
+    texts = answer_text.cap_texts([one.text for one in findings], room)
     return "\n\n".join((*missing, *(head + text for head, text in zip(heads, texts, strict=True))))
 
 

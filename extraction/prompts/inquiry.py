@@ -1,21 +1,25 @@
 """One task as a model-led strategy works on it: what is known of the document, what was found before."""
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
+import anyio
 import anyio.to_thread
 import msgspec
 
 from content.kinds import Kind, sniff
-from domain.errors import ModelBadReply, StorageError
+from domain.errors import ModelBadReply, ModelError, SpillgateError, StorageError
 from domain.extraction import Span
 from domain.llm import Message, ModelTerms, Prompt, Reply, Role
 from extraction.prompts import final_report, prompts
 from extraction.prompts.prompts import Document
-from extraction.task import bodies, windows
+from extraction.task import allowances, answer_text
 from extraction.task.task import Asking, StrategyFailed, Task
+
+T = TypeVar("T")
 
 _HEAD_BYTES = 8 * 1024
 
@@ -86,7 +90,7 @@ class Inquiry:
 
     async def report(self, messages: tuple[Message, ...], nonce: str, seconds: float) -> Report:
         """What the model reports on the messages. Raises ModelError."""
-        reply = await self.asking.ask(Prompt(messages, windows.output_tokens(self.terms)), seconds)
+        reply = await self.asking.ask(Prompt(messages, allowances.output_tokens(self.terms)), seconds)
         return await self.report_in(reply, messages, nonce, seconds)
 
     async def report_in(
@@ -97,15 +101,15 @@ class Inquiry:
         if report is None:
             # Some backends refuse an empty message.
             said = (Message(Role.ASSISTANT, reply.text),) if reply.text.strip() else ()
-            again = Prompt((*messages, *said, prompts.ask_again(nonce)), windows.output_tokens(self.terms))
+            again = Prompt((*messages, *said, prompts.ask_again(nonce)), allowances.output_tokens(self.terms))
             reply = await self.asking.ask(again, seconds)
             report = final_report.parse(reply.text, nonce)
         if report is None:
             raise ModelBadReply("the model gave no report")
         if not report:
             raise ModelBadReply("the model's report was empty")
-        most = _MOST_BYTES_A_TOKEN * windows.output_tokens(self.terms)
-        return Report(bodies.capped(report, most), reply.model)
+        most = _MOST_BYTES_A_TOKEN * allowances.output_tokens(self.terms)
+        return Report(answer_text.cap_text(report, most), reply.model)
 
 
 async def built(build: Callable[[], tuple[Message, ...]], size: int) -> tuple[Message, ...]:
@@ -123,3 +127,24 @@ async def inquire(task: Task) -> Inquiry:
     excerpt = task.source.size != stored.measure.bytes
     document = prompts.about(stored, kind, head, excerpt)
     return Inquiry(task, task.asking, task.asking.terms, document, kind)
+
+
+async def gather(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
+    """Runs the calls concurrently and returns their results in order. The first ModelError or SpillgateError
+    cancels the other calls and is raised."""
+    results: dict[int, T] = {}
+    errors: list[SpillgateError | ModelError] = []
+
+    async def run(index: int, call: Callable[[], Awaitable[T]]) -> None:
+        try:
+            results[index] = await call()
+        except (SpillgateError, ModelError) as error:
+            errors.append(error)
+            group.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        for index, call in enumerate(calls):
+            group.start_soon(run, index, call)
+    if errors:
+        raise errors[0]
+    return [results[index] for index in range(len(calls))]

@@ -9,7 +9,7 @@ from domain.llm import Message, Prompt, Reply, Role, ToolSpec
 from extraction.prompts import final_report, prompts
 from extraction.prompts.inquiry import Inquiry, Report, inquire
 from extraction.read_grep.tools import Tools
-from extraction.task import bodies, pace, windows
+from extraction.task import allowances, answer_text
 from extraction.task.task import Progress, StrategyFailed, Task
 
 MAX_TURNS = 15
@@ -51,7 +51,7 @@ async def answer(task: Task) -> Answer:
         await inquiry.keep(key, report)
         body = report.text
     found = Answer(body, Mode.READ_GREP, ExtractStatus.COMPLETE, Coverage(1, 1, 1.0))
-    return bodies.within(found, task.max_bytes)
+    return answer_text.cap_answer(found, task.max_bytes)
 
 
 def is_synthetic(report: str, instruction: str) -> bool:
@@ -83,7 +83,7 @@ class Conversation:
         self._messages: list[Message] = []
         self._sizes: list[int] = []
         self._total = sum(inquiry.asking.count(tool.description + tool.parameters) for tool in _TOOLS)
-        self._room = windows.input_tokens(inquiry.terms)
+        self._room = allowances.input_tokens(inquiry.terms)
         self._tools = Tools(
             inquiry.task.source,
             max_bytes=_TOOL_BYTES,
@@ -91,7 +91,7 @@ class Conversation:
             count=inquiry.asking.count,
             nonce=self._nonce,
         )
-        self._seconds = pace.seconds_left(inquiry.asking)
+        self._seconds = allowances.seconds_left(inquiry.asking)
         task = inquiry.task
         for message in prompts.read_grep_prompt(
             inquiry.document, task.extract, self._nonce, task.max_bytes, self.turns, MAX_CALLS
@@ -99,7 +99,7 @@ class Conversation:
             self._add(message)
         self._opening = len(self._messages)
         last_turn = self._size(prompts.read_grep_last_turn(self._nonce))
-        windows.data_tokens(inquiry.terms, self._total + last_turn)
+        allowances.data_tokens(inquiry.terms, self._total + last_turn)
 
     async def report(self) -> Report:
         """Raises ModelError."""
@@ -107,7 +107,7 @@ class Conversation:
         # If the reply holds no report, the model is asked for one once more.
         again = self._size(Message(Role.ASSISTANT, reply.text)) + self._size(prompts.ask_again(self._nonce))
         self._make_room(self._room - again)
-        seconds = pace.seconds_left(self._inquiry.asking)
+        seconds = allowances.seconds_left(self._inquiry.asking)
         return await self._inquiry.report_in(reply, tuple(self._messages), self._nonce, seconds)
 
     async def _last_reply(self) -> Reply:
@@ -123,7 +123,7 @@ class Conversation:
         return await self._asked(())
 
     def _is_late(self, turns: int) -> bool:
-        left = pace.seconds_left(self._inquiry.asking)
+        left = allowances.seconds_left(self._inquiry.asking)
         # One turn more, as long as those before, must leave as much for the last.
         needed = 2 * (self._seconds - left) / max(1, turns)
         return left < max(_LAST_SHARE * self._seconds, min(_LAST_SECONDS, self._seconds / 2), needed)
@@ -141,8 +141,8 @@ class Conversation:
 
     async def _ask(self, tools: tuple[ToolSpec, ...]) -> Reply:
         inquiry = self._inquiry
-        prompt = Prompt(tuple(self._messages), windows.output_tokens(inquiry.terms), tools)
-        return await inquiry.asking.ask(prompt, pace.seconds_left(inquiry.asking))
+        prompt = Prompt(tuple(self._messages), allowances.output_tokens(inquiry.terms), tools)
+        return await inquiry.asking.ask(prompt, allowances.seconds_left(inquiry.asking))
 
     async def _call(self, reply: Reply) -> None:
         calls = reply.tool_calls[:_HEARD_CALLS]

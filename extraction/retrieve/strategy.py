@@ -17,7 +17,7 @@ from extraction.retrieve import excerpts
 from extraction.retrieve.index import PassageIndex
 from extraction.retrieve.instruction import ParsedInstruction, parse
 from extraction.retrieve.ranking import Ranked, rank
-from extraction.task import bodies
+from extraction.task import answer_text
 from extraction.task.source import Source
 from extraction.task.task import Progress, StrategyFailed, Task
 
@@ -108,7 +108,9 @@ def _listed(words: tuple[str, ...]) -> str:
 def _too_little_room(data: bytes, best: Passage, total: int, max_bytes: int) -> Answer:
     body = cut.head(data[best.start : best.end], max_bytes)
     coverage = Coverage(total, 0, round(len(body) / len(data), 4))
-    return Answer(_text(body), Mode.RETRIEVE, ExtractStatus.PARTIAL, coverage, warnings=(bodies.WARNING,))
+    return Answer(
+        _text(body), Mode.RETRIEVE, ExtractStatus.PARTIAL, coverage, warnings=(answer_text.CUT_WARNING,)
+    )
 
 
 def _without_hits(
@@ -144,7 +146,7 @@ def _extent(source: Source, data: bytes) -> str:
 def _complete(body: str, passages: int, max_bytes: int) -> Answer:
     """The answer rests on all of the data. A body that has to be cut makes it partial."""
     coverage = Coverage(passages, passages, 1.0)
-    return bodies.within(Answer(body, Mode.RETRIEVE, ExtractStatus.COMPLETE, coverage), max_bytes)
+    return answer_text.cap_answer(Answer(body, Mode.RETRIEVE, ExtractStatus.COMPLETE, coverage), max_bytes)
 
 
 def _unreadable(source: Source, name: str, max_bytes: int) -> Answer:
@@ -155,7 +157,7 @@ def _unreadable(source: Source, name: str, max_bytes: int) -> Answer:
     )
     missing = tuple(Gap(span.start, span.end, "not text") for span in source.spans)
     coverage = Coverage(1, 0, 0.0, missing)
-    return bodies.within(Answer(body, Mode.RETRIEVE, ExtractStatus.PARTIAL, coverage), max_bytes)
+    return answer_text.cap_answer(Answer(body, Mode.RETRIEVE, ExtractStatus.PARTIAL, coverage), max_bytes)
 
 
 def _text(data: bytes) -> str:

@@ -14,11 +14,10 @@ from domain.decisions import OutcomeKind, Trigger
 from domain.handles import Handle, SessionKey
 from domain.results import Measure, ToolResult
 from policies import cap, reject, size_cap, truncate
-from policies.arguments import first_row, name_of, searches
 from policies.decide import OUTCOMES
 from policies.facts import Facts, Policy
 from policies.oversized import Breach, Oversized, Unit, breach_of
-from policies.tool_kinds import ToolKind, kind_of
+from policies.tool_calls import ToolKind, first_row, kind_of, name_of, searches
 from policies.view import View
 
 HANDLE = Handle("s", "00000000-0000-4000-8000-000000000000")

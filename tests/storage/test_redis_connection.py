@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from redis_proxy import Proxy
-from redis_server import RedisServer, free_port
 
 from domain.errors import ConfigError, StorageError, StoreFull, StoreUnavailable
 from storage.redis import connection
@@ -25,6 +24,7 @@ from storage.redis.connection import (
 )
 from storage.redis.facts import Facts, worst_of
 from storage.redis.url import parse_redis_url
+from tests.redis_server import RedisServer, free_port
 
 pytestmark = pytest.mark.anyio
 Client = Callable[[str], RedisConnection]

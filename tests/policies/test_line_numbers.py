@@ -2,7 +2,7 @@
 
 import pytest
 
-from policies.positions import line_numbers
+from policies.documents import line_numbers
 
 TEXT = """\
 # first

@@ -1,28 +1,45 @@
-"""What a tool's arguments say of its result: the file that was read, from where, the command that ran."""
+"""What a tool call says of its result: the kind of tool, the file, the first line, the command."""
 
 import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from enum import StrEnum
 
+from domain.accounting import split_tool_name
 from domain.results import ToolResult
-from policies.tool_kinds import ToolKind, kind_of
 
-_NAMES = (
-    "path",
-    "file_path",
-    "filePath",
-    "filepath",
-    "filename",
-    "file_name",
-    "file",
-    "target_file",
-    "absolute_path",
-    "notebook_path",
-    "uri",
-    "directory",
-    "dir",
-)
+
+class ToolKind(StrEnum):
+    WEB_SEARCH = "web_search"
+    WEB_FETCH = "web_fetch"
+    GLOB = "glob"
+    GREP = "grep"
+    FILE = "file"
+    SHELL = "shell"
+    OTHER = "other"
+
+
+# The first kind of which one set of words stands in the name.
+_WORDS: dict[ToolKind, tuple[frozenset[str], ...]] = {
+    kind: tuple(frozenset(one.split("+")) for one in words.split())
+    for kind, words in {
+        ToolKind.WEB_SEARCH: "web+search websearch internet+search google bing duckduckgo tavily searxng",
+        ToolKind.WEB_FETCH: "fetch url webpage webfetch http curl wget browse browser scrape crawl navigate",
+        ToolKind.GLOB: "glob ls tree find+file find+files list+files list+file list+dir list+directory",
+        ToolKind.GREP: "grep rg ripgrep search find query",
+        ToolKind.FILE: "read file files cat open view document",
+        ToolKind.SHELL: "shell bash sh zsh powershell exec execute command cmd terminal run process",
+    }.items()
+}
+_CASE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_WORD = re.compile(r"[a-z]+")
+
+_NAME_KEYS = """
+path file_path filePath filepath filename file_name file target_file absolute_path notebook_path uri
+directory dir
+"""
+_NAMES = tuple(_NAME_KEYS.split())
 _URLS = ("url", "uri", "link")
 _OFFSET = "offset"
 _FIRST_LINES = ("start_line", "line_start", "startLine")
@@ -35,6 +52,20 @@ _WRAPPERS = ("params", "arguments", "input")
 _NAME_CHARS = 300
 _SEARCH = re.compile(r"(?:^|[|;&(])\s*(?:git\s+)?(?:[ef]?grep|rg|ag|ack)\s")
 _LARGEST = 10**12
+
+
+def kind_of(tool_name: str, tool_kind: str | None = None) -> ToolKind:
+    """What the caller says of it goes first, where that is a kind known here."""
+    said = ToolKind.OTHER if tool_kind is None else _by_words(tool_kind)
+    return _by_words(split_tool_name(tool_name)[1]) if said is ToolKind.OTHER else said
+
+
+def _by_words(name: str) -> ToolKind:
+    words = frozenset(_WORD.findall(_CASE.sub(" ", name).lower()))
+    for kind, sets in _WORDS.items():
+        if any(wanted <= words for wanted in sets):
+            return kind
+    return ToolKind.OTHER
 
 
 def name_of(result: ToolResult) -> str | None:
