@@ -25,6 +25,7 @@ from app.api.wire import (
     UsageIn,
     encode,
     read_result,
+    read_text,
     rule_of,
 )
 from app.edge.large_json import Content, Yielding
@@ -115,11 +116,11 @@ async def _from_json(request: Request, headers: Headers) -> Response:
 
 
 async def _from_body(request: Request, headers: Headers, body: bytes | bytearray, rt: Runtime) -> Response:
-    if len(body) <= INLINE_BYTES:
-        sent = read_result(body)
-    else:
+    is_large = len(body) > INLINE_BYTES
+    sent = read_text(body) if is_large else read_result(body)
+    if sent is None:
         sent = await anyio.to_thread.run_sync(read_result, body, limiter=rt.scanning)
-    content, is_large = sent.content, len(body) > INLINE_BYTES
+    content = sent.content
     result = _tool_result(request, headers, sent.fields)
     governed = await govern(result, _pieces(content, is_large, rt), rt)
     if governed.outcome.text is None and _wants_text(headers):
@@ -162,6 +163,10 @@ async def _from_text(request: Request, headers: Headers) -> Response:
 async def _pieces(content: str | Content, is_large: bool, rt: Runtime) -> AsyncIterator[str]:
     if isinstance(content, str):
         yield content
+        return
+    if not is_large and (whole := content.small_text()) is not None:
+        if whole:
+            yield whole
         return
     pieces = content.pieces()
     if not is_large:

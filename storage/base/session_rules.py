@@ -56,6 +56,11 @@ def session_usage(session: Session) -> LedgerUsage:
     return LedgerUsage(int(session.ended_at is None), SESSION_BYTES + texts)
 
 
+def counts_alike(one: Session, other: Session) -> bool:
+    """True if `session_usage` is the same for sure."""
+    return one.policy is other.policy and one.model is other.model and one.ended_at == other.ended_at
+
+
 def entry_bytes(packed: bytes, text: str | None) -> int:
     """Returns the bytes that an entry counts for. `packed` is its JSON, counted twice because columns and
     indexes repeat parts of it; `text` is stored with the receipt of a named call."""

@@ -3,26 +3,18 @@
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from itertools import islice
 
 import msgspec
 
-from domain.accounting import (
-    AccountingEntry,
-    EntryFilter,
-    EntryPage,
-    EntryStatus,
-    EntryType,
-    GroupBy,
-    SummaryRow,
-)
+from domain.accounting import AccountingEntry, EntryFilter, EntryPage, EntryType, GroupBy, SummaryRow
 from domain.budget import Reported, Session, SessionChange, Window
 from domain.errors import StoreFull
 from domain.handles import Handle, SessionKey
 from domain.ports import Charge, Clock, Entered, LedgerBounds, LedgerUsage, Receipt, SessionPage
 from domain.results import UsageReport
 from storage.base import cursors, session_rules
+from storage.base.summaries import Summary, matches
 
 
 @dataclass(slots=True)
@@ -190,15 +182,14 @@ class MemoryLedger:
 
     def _matching(self, wanted: EntryFilter, after: int = 0) -> Iterator[tuple[int, AccountingEntry]]:
         return (
-            (seq, entry) for seq, entry in self._entries.items() if seq > after and _matches(entry, wanted)
+            (seq, entry) for seq, entry in self._entries.items() if seq > after and matches(entry, wanted)
         )
 
     async def summary(self, wanted: EntryFilter, group_by: GroupBy) -> list[SummaryRow]:
-        groups: dict[str | None, list[AccountingEntry]] = {}
+        summary = Summary()
         for _, entry in self._matching(wanted):
-            groups.setdefault(_group(entry, group_by), []).append(entry)
-        rows = [_row(group, entries) for group, entries in groups.items()]
-        return sorted(rows, key=lambda row: (-row.tokens_saved, row.group or ""))
+            summary.add_entry(entry, group_by)
+        return summary.rows()
 
     async def stored_at(self, tenant: str, handle: Handle) -> int | None:
         return self._stored_at.get((tenant, str(handle)))
@@ -255,40 +246,3 @@ class MemoryLedger:
 
 def _size(entry: AccountingEntry) -> int:
     return session_rules.entry_bytes(msgspec.json.encode(entry), None)
-
-
-def _matches(entry: AccountingEntry, wanted: EntryFilter) -> bool:
-    return (
-        entry.tenant == wanted.tenant
-        and wanted.session_id in (None, entry.session_id)
-        and wanted.type in (None, entry.type)
-        and wanted.tool_name in (None, entry.tool_name)
-        and wanted.trigger in (None, entry.trigger)
-        and wanted.outcome in (None, entry.outcome)
-        and wanted.status in (None, entry.status)
-        and (wanted.since is None or entry.timestamp >= wanted.since)
-        and (wanted.until is None or entry.timestamp < wanted.until)
-    )
-
-
-def _group(entry: AccountingEntry, group_by: GroupBy) -> str | None:
-    if group_by is GroupBy.DAY:
-        return datetime.fromtimestamp(entry.timestamp / 1000, UTC).strftime("%Y-%m-%d")
-    value = getattr(entry, group_by.value)
-    return None if value is None else str(value)
-
-
-def _row(group: str | None, entries: list[AccountingEntry]) -> SummaryRow:
-    return SummaryRow(
-        group=group,
-        entries=len(entries),
-        failed=sum(entry.status is EntryStatus.FAILED for entry in entries),
-        bytes=sum(entry.details.bytes for entry in entries),
-        tokens_in=sum(entry.tokens_in for entry in entries),
-        tokens_out=sum(entry.tokens_out for entry in entries),
-        tokens_saved=sum(entry.tokens_saved for entry in entries),
-        latency_ms_mean=sum(entry.latency for entry in entries) / len(entries),
-        latency_ms_max=max(entry.latency for entry in entries),
-        cost_usd=sum(entry.cost_usd for entry in entries),
-        tokens_saved_observed=sum(entry.details.observed_tokens_saved for entry in entries),
-    )

@@ -33,10 +33,10 @@ Arg = str | bytes | int
 CONNECT_SECONDS = 1.0
 NODE_SECONDS = 1.0
 REQUEST_SECONDS = 1.6
-"""What one request waits for slow answers in all; the caller is answered within 2.5 s."""
+"""The bound of all slow answers that one request waits for. With it a caller gets a 503 within 2.5 s."""
 
 MOST_SECONDS = 2.0
-"""The bound of one operation that waits for the append-only file, too."""
+"""The bound of one operation that also waits for the append-only file."""
 
 AOF_SECONDS = 0.9
 """How long a stored result waits for the append-only file that is synced every second."""
@@ -45,10 +45,10 @@ BUSY_SECONDS = 1.0
 """How long an operation waits for a free connection."""
 
 AWAY_SECONDS = 1.0
-"""A server that did not answer is left alone for so long; then one caller tries it."""
+"""How long nothing is sent to a server that did not answer; then one caller tries it."""
 
 FACTS_SECONDS = 1.0
-"""How long `appendfsync always` is believed: it may be set otherwise."""
+"""How long `appendfsync always` is assumed before the server is asked again."""
 
 _QUICK_SECONDS = 0.2
 _LEAST_SECONDS = 0.5
@@ -62,7 +62,7 @@ def open_redis(url: str) -> "RedisConnection":
 
 
 class _Patience:
-    """What one request has waited for slow answers. Answers within _QUICK_SECONDS count nothing."""
+    """The time that one request has waited for slow answers. Answers within _QUICK_SECONDS do not count."""
 
     __slots__ = ("_at", "_spent")
 
@@ -70,7 +70,7 @@ class _Patience:
         self._spent, self._at = 0.0, float("-inf")
 
     def left(self, now: float) -> float:
-        """Seconds. Raises StoreUnavailable when there are none."""
+        """Returns seconds. Raises StoreUnavailable if too few are left."""
         if now > self._at + _FRESH_SECONDS:
             self._spent = 0.0
         if self._spent >= REQUEST_SECONDS - _LEAST_SECONDS:
@@ -88,13 +88,13 @@ _patience: ContextVar[_Patience] = ContextVar("redis_patience")
 
 
 def renew_patience() -> None:
-    """The running task, and those that it starts from here on, wait as a new request does."""
+    """Gives the running task, and the tasks that it starts later, the time of a new request."""
     _patience.set(_Patience())
 
 
 class RedisConnection:
-    """One server, a primary behind sentinels, or a cluster. A change is a script that may run twice: it runs
-    again where its reply was lost. Every method raises StoreUnavailable, StoreFull or StorageError."""
+    """One server, a primary behind sentinels, or a cluster. If the reply to a script is lost, the script runs
+    again: every script may run twice. All methods raise StoreUnavailable, StoreFull or StorageError."""
 
     def __init__(self, url: RedisUrl) -> None:
         self._client: Redis | RedisCluster = _client(url)
@@ -107,18 +107,18 @@ class RedisConnection:
         self._try_at = 0.0
         self._registered: set[str] = set()
         self.warnings: tuple[str, ...] = ()
-        """What an operator should know, as of the last `check`."""
+        """Warnings for the operator, as of the last `check`."""
 
     @property
     def is_cluster(self) -> bool:
         return isinstance(self._client, RedisCluster)
 
     async def command(self, *command: Arg) -> Any:
-        """A command that reads, or that is harmless to repeat."""
+        """Runs a command that reads, or that may run twice."""
         return await self._bounded(lambda: self._client.execute_command(*command))
 
     async def commands(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
-        """As `command`, all at once, in any order."""
+        """Runs commands concurrently, in any order. Returns their replies in the order of `commands`."""
         if not commands:
             return []
         if not self.is_cluster:
@@ -127,11 +127,11 @@ class RedisConnection:
         return list(await asyncio.gather(*[self.command(*one) for one in commands]))
 
     async def script(self, name: str, keys: Sequence[str], args: Sequence[Arg] = ()) -> Any:
-        """Runs `lua/<name>.lua`. All keys have the same hash tag."""
+        """Runs `lua/<name>.lua`. All keys must have the same hash tag."""
         return await self._bounded(lambda: self._run(name, keys, args))
 
     async def durable(self, name: str, keys: Sequence[str], args: Sequence[Arg]) -> tuple[Any, Durability]:
-        """As `script`, and waits until the server that ran it has it on its disk, where it can say so."""
+        """As `script`. If the server has WAITAOF, waits until the change is in its append-only file."""
         facts = self._facts or await self._learn()
         if facts.can_wait:
             return await self._bounded(lambda: self._waited(name, keys, args), AOF_SECONDS)
@@ -139,7 +139,7 @@ class RedisConnection:
         return reply, await self._unwaited(facts)
 
     async def register(self, shard: Shard) -> None:
-        """Before the first write to it: a sweep by any replica finds it."""
+        """Lists the shard for the sweeps of all replicas. Call it before the first write to the shard."""
         if shard.name not in self._registered:
             self._registered.add(shard.name)
             try:
@@ -149,15 +149,15 @@ class RedisConnection:
                 raise
 
     async def shards(self) -> list[Shard]:
-        """Every shard that was ever written to."""
+        """Returns every shard that was ever written to."""
         if self._registered:
-            # Again: the server may have lost its data. A full one has not.
+            # Again, because the server may have lost its data. A full server has not.
             with suppress(StoreFull):
                 await self.command("SADD", SHARDS_KEY, *self._registered)
         return [shard_named(name) for name in sorted(await self.command("SMEMBERS", SHARDS_KEY))]
 
     async def check(self) -> None:
-        """Raises StorageError when a write would not be kept now, or might be evicted later."""
+        """Raises StorageError if a write fails, or if the server may evict what it stores."""
         key, value = f"spillgate:{{probe:{secrets.token_hex(8)}}}", secrets.token_hex(8)
         names = [f"{key}:{kind}" for kind in ("string", "hash", "zset", "stream", "set")]
         if await self.script("probe", names, (value, _PROBE_MS)) != value.encode():
@@ -180,7 +180,7 @@ class RedisConnection:
 
     async def _unwaited(self, facts: Facts) -> Durability:
         if facts.syncs_always and time.monotonic() > self._learned_at + FACTS_SECONDS:
-            # One caller asks; the others believe what was known for as long.
+            # One caller asks; the others use the known facts.
             self._learned_at = time.monotonic()
             try:
                 facts = await self._learn()
@@ -189,7 +189,7 @@ class RedisConnection:
         return Durability.AOF if facts.syncs_always else Durability.MEMORY
 
     async def _asked(self) -> Facts:
-        """Of every server that takes writes. What an ACL forbids to ask stays unknown."""
+        """Asks every server that takes writes. Facts that an ACL hides stay unknown."""
         found = []
         options: list[dict[str, Any]] = [{}]
         if isinstance(self._client, RedisCluster):
@@ -200,33 +200,32 @@ class RedisConnection:
             with suppress(ResponseError):
                 info = await self._client.execute_command("INFO", **option)
             with suppress(ResponseError):
-                fsync = (await self._client.execute_command("CONFIG", "GET", "appendfsync", **option))[
-                    1
-                ].decode()
+                reply = await self._client.execute_command("CONFIG", "GET", "appendfsync", **option)
+                fsync = reply[1].decode()
             found.append(facts_of(info, fsync, self._waits_aof))
         return worst_of(found)
 
     async def _bounded(self, act: Callable[[], Awaitable[T]], more: float = 0.0) -> T:
-        """`more` are seconds on top of those that one command has."""
+        """Runs `act` within the time that is left to the request, plus `more` seconds."""
         begun, patience = time.monotonic(), patience_of_caller()
         seconds = patience.left(begun)
         if self._is_away:
             if begun < self._try_at:
                 raise StoreUnavailable("Redis did not answer just now. Try again in a moment.")
-            # Until the outcome of this try is known, the others are refused.
+            # Other callers are refused until this try has succeeded or failed.
             self._try_at = begun + AWAY_SECONDS
         try:
             async with (
                 asyncio.timeout(min(seconds + more, MOST_SECONDS)),
                 self._connection(min(BUSY_SECONDS, seconds / 2)),
             ):
-                # A cluster learns its slots first: redis-py closes connections that others use while it does.
+                # redis-py closes connections that are in use when it learns the slots of a cluster.
                 if isinstance(self._client, RedisCluster):
                     await self._client.initialize()
                 try:
                     done = await act()
                 except RuntimeError:
-                    # uvloop, of a connection that the other side has closed. redis-py does not try again.
+                    # uvloop raises it for a connection that Redis has closed. redis-py does not retry it.
                     done = await act()
         except DRIVER_ERRORS as error:
             if is_unreachable(error):
@@ -239,7 +238,7 @@ class RedisConnection:
 
     @asynccontextmanager
     async def _connection(self, seconds: float) -> AsyncIterator[None]:
-        """One of the connections that may be in use. Raises StoreBusy when none gets free soon."""
+        """Holds one of `max_connections`. Raises StoreBusy if none is free within `seconds`."""
         if self._connections.locked():
             try:
                 async with asyncio.timeout(seconds):
@@ -254,7 +253,7 @@ class RedisConnection:
             self._connections.release()
 
     async def _piped(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
-        """One round trip."""
+        """Runs commands in one round trip."""
         pipe: Any = self._client.pipeline(transaction=False)
         for command in commands:
             pipe.execute_command(*command)
@@ -268,7 +267,7 @@ class RedisConnection:
             return await self._client.execute_command("EVAL", source, len(keys), *keys, *args)
 
     async def _waited(self, name: str, keys: Sequence[str], args: Sequence[Arg]) -> tuple[Any, Durability]:
-        """WAITAOF speaks of the connection that it comes on."""
+        """Runs the script and WAITAOF on one connection: WAITAOF covers the writes of its own connection."""
         source, sha = _script(name)
         reply, waited = await self._then_wait("EVALSHA", sha, len(keys), *keys, *args)
         if isinstance(reply, NoScriptError):
@@ -279,7 +278,7 @@ class RedisConnection:
         return reply, Durability.AOF if is_on_disk else Durability.MEMORY
 
     async def _then_wait(self, *command: Arg) -> list[Any]:
-        """Its reply and that of WAITAOF; an error stands in the place of a reply."""
+        """Returns the replies to the command and to WAITAOF; an error is returned as a reply."""
         options: dict[str, Any] = {}
         if isinstance(self._client, RedisCluster):
             await self._client.initialize()
@@ -292,7 +291,7 @@ class RedisConnection:
 
 
 def patience_of_caller() -> _Patience:
-    """That of the running task and of the tasks that it starts from here on."""
+    """Returns the _Patience of the running task. Tasks that it starts later share it."""
     found = _patience.get(None)
     if found is None:
         renew_patience()
@@ -302,18 +301,17 @@ def patience_of_caller() -> _Patience:
 
 @cache
 def _script(name: str) -> tuple[str, str]:
-    """Its source and SHA-1."""
+    """Returns the source and its SHA-1."""
     source = files("storage.redis").joinpath("lua", f"{name}.lua").read_text(encoding="utf-8")
     return source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
 
 
 def _client(url: RedisUrl) -> Redis | RedisCluster:
-    """RESP2 and no driver info: a new connection sends AUTH and SELECT at most. What timed out is not tried
-    again."""
+    """With RESP2 and without driver info a new connection sends only AUTH and SELECT. A timeout is final."""
     options: dict[str, Any] = {
         **url.credentials,
         "socket_connect_timeout": CONNECT_SECONDS,
-        # Of a command, the bound is that of its request: redis-py's would cost each read a timer.
+        # `_bounded` limits a command: the timeout of redis-py would cost a timer for each read.
         "socket_timeout": None,
         "retry": Retry(NoBackoff(), 1, (RedisConnectionError,)),
         "protocol": 2,
@@ -323,7 +321,7 @@ def _client(url: RedisUrl) -> Redis | RedisCluster:
     secured = {} if url.tls is None else {"ssl": True, **url.tls}
     if url.kind == "cluster":
         nodes = [ClusterNode(host, port) for host, port in url.hosts]
-        # A silent node, asked for the cluster's slots: on to the next.
+        # If a node does not answer a query for the slots of the cluster, redis-py asks the next one.
         return RedisCluster(startup_nodes=nodes, **secured, **{**options, "socket_timeout": NODE_SECONDS})
     if url.kind == "sentinel":
         asking = {**options, "username": None, "password": None, **url.sentinel_credentials, **secured}

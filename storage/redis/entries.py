@@ -1,4 +1,4 @@
-"""Reading the accounting in Redis: pages merged from the shards of a tenant, sums by day and from entries."""
+"""Reads the accounting: pages merged from the shards of a tenant, and sums."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -8,31 +8,20 @@ from typing import Any
 from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, SummaryRow
 from domain.handles import SessionKey, is_name
 from storage.base import cursors
+from storage.base.summaries import Summary, day_of, matches
 from storage.redis.connection import RedisConnection
 from storage.redis.keys import Shard, shard_of, shards_of
-from storage.redis.rows import (
-    DAY_MS,
-    Sums,
-    decode_entry,
-    decode_group,
-    decode_sums,
-    group_of,
-    matches,
-    matches_group,
-    name_of,
-    rows_of,
-    sums_of,
-)
+from storage.redis.rows import DAY_MS, GROUPED, decode_entry, decode_group, decode_sums, matches_group
 
 _PIECE = 200
-"""Entries that are read from a shard at a time."""
+"""Number of entries in one read of a shard."""
 
 _START = "0-0"
 _PLACES = re.compile(r"(?:\d{1,2}\.\d{1,15}-\d{1,15})(?:,\d{1,2}\.\d{1,15}-\d{1,15})*")
 
 
 class RedisEntries:
-    """A page takes from each shard what is next by id, which is the time of an entry or a little later."""
+    """Entries are paged in the order of their ids in the streams: the time of an entry, or a little later."""
 
     def __init__(self, connection: RedisConnection) -> None:
         self._redis = connection
@@ -43,25 +32,20 @@ class RedisEntries:
             _Reader(shard, wanted, end, places.get(shard.number)) for shard, end in await self._ends(wanted)
         ]
         page: list[AccountingEntry] = []
-        while True:
-            await self._fill(readers)
-            ready = [reader for reader in readers if reader.found]
-            if not ready or len(page) == limit:
+        while ready := await self._ready(readers):
+            if len(page) == limit:
                 break
-            while len(page) < limit and not any(reader.is_empty for reader in readers):
-                first = min((reader for reader in ready if reader.found), key=_Reader.order, default=None)
-                if first is None:
-                    break
-                page.append(first.take())
+            page.append(min(ready, key=_Reader.order).take())
         text = ",".join(f"{reader.shard.number}.{reader.place}" for reader in readers)
         return EntryPage(page, cursors.encode("entries", text) if ready else None)
 
     async def summary(self, wanted: EntryFilter, group_by: GroupBy) -> list[SummaryRow]:
-        found: list[tuple[str | None, Sums]] = []
+        """Days that the filter covers whole are answered from their sums, all others from the entries."""
+        summary = Summary()
         if wanted.session_id is not None or group_by is GroupBy.SESSION_ID:
             for shard, end in await self._ends(wanted):
-                found += await self._summed(shard, wanted, group_by, end)
-            return rows_of(found)
+                await self._add_entries(summary, shard, wanted, group_by, end)
+            return summary.rows()
         shards = shards_of(wanted.tenant)
         since, until = wanted.since or 0, wanted.until
         last_day = "+inf" if until is None else str((until - 1) // DAY_MS)
@@ -75,9 +59,9 @@ class RedisEntries:
             for day in map(int, listed):
                 begins, ends = day * DAY_MS, (day + 1) * DAY_MS
                 if begins < since or (until is not None and until < ends) or int(trimmed or 0) >= begins:
-                    part = _within(wanted, begins, ends)
-                    upto = str((part.until or ends) + int(wait or 0))
-                    found += await self._summed(shard, part, group_by, upto)
+                    upto = min(until or ends, ends)
+                    part = replace(wanted, since=max(since, begins), until=upto)
+                    await self._add_entries(summary, shard, part, group_by, str(upto + int(wait or 0)))
                 else:
                     whole.append((shard, day))
         kept = await self._redis.commands([("HGETALL", shard.key("day", day)) for shard, day in whole])
@@ -85,34 +69,30 @@ class RedisEntries:
             for packed, row in _pairs(sums):
                 group = decode_group(packed)
                 if matches_group(group, wanted):
-                    found.append((name_of(group, "", day, group_by), decode_sums(row)))
-        return rows_of(found)
+                    is_by_day = group_by is GroupBy.DAY
+                    name = day_of(day * DAY_MS) if is_by_day else group[GROUPED.index(group_by)]
+                    summary.add(name, decode_sums(row))
+        return summary.rows()
 
-    async def _summed(
-        self, shard: Shard, wanted: EntryFilter, group_by: GroupBy, end: str
-    ) -> list[tuple[str | None, Sums]]:
-        """From the entries of a shard; a row for each group in each piece that is read."""
-        found: dict[str | None, Sums] = {}
+    async def _add_entries(
+        self, summary: Summary, shard: Shard, wanted: EntryFilter, group_by: GroupBy, end: str
+    ) -> None:
         reader = _Reader(shard, wanted, end)
-        while not reader.is_done:
-            await self._fill([reader])
+        while await self._ready([reader]):
             for _, entry in reader.found:
-                day = entry.timestamp // DAY_MS
-                name = name_of(group_of(entry), entry.session_id, day, group_by)
-                sums = sums_of(entry)
-                found[name] = found[name].plus(sums) if name in found else sums
+                summary.add_entry(entry, group_by)
             reader.found.clear()
-        return list(found.items())
 
-    async def _fill(self, readers: Sequence["_Reader"]) -> None:
-        """Until each has found something, or is at its end."""
+    async def _ready(self, readers: Sequence["_Reader"]) -> list["_Reader"]:
+        """Reads until each has found an entry or reached its end. Returns those that have found one."""
         while empty := [reader for reader in readers if reader.is_empty]:
             pieces = await self._redis.commands([reader.next_piece for reader in empty])
             for reader, items in zip(empty, pieces, strict=True):
                 reader.look_through(items)
+        return [reader for reader in readers if reader.found]
 
     async def _ends(self, wanted: EntryFilter) -> list[tuple[Shard, str]]:
-        """The shards that may have it, and up to which entry."""
+        """Returns the shards that may have such entries, each with the last id to read."""
         shards = shards_of(wanted.tenant)
         if wanted.session_id is not None:
             safe = bool(shards) and is_name(wanted.session_id)
@@ -127,7 +107,7 @@ class RedisEntries:
 
 @dataclass(slots=True)
 class _Reader:
-    """The entries of one shard, in pieces. All up to `place` are taken or not wanted."""
+    """Reads the entries of a shard in pieces. Entries up to the id `place` were taken or do not match."""
 
     shard: Shard
     wanted: EntryFilter
@@ -175,7 +155,7 @@ def _order(place: str) -> tuple[int, int]:
 
 
 def _places(cursor: str) -> dict[int, str]:
-    """Raises InvalidField for a cursor that is not ours."""
+    """Returns ids by shard. Raises InvalidField for a cursor that `page` did not return."""
     text = cursors.decode("entries", cursor)
     if not _PLACES.fullmatch(text):
         raise cursors.foreign()
@@ -183,11 +163,6 @@ def _places(cursor: str) -> dict[int, str]:
     return {int(number): place for number, _, place in pairs}
 
 
-def _within(wanted: EntryFilter, begins: int, ends: int) -> EntryFilter:
-    since, until = max(wanted.since or 0, begins), min(wanted.until or ends, ends)
-    return replace(wanted, since=since, until=until)
-
-
 def _pairs(reply: Any) -> Iterable[tuple[bytes, bytes]]:
-    """Of HGETALL."""
+    """Returns the fields and values of a reply to HGETALL."""
     return reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)

@@ -17,8 +17,7 @@ from redis.exceptions import TimeoutError as RedisTimeout
 from domain.errors import StorageError, StoreFull, StoreUnavailable
 
 DRIVER_ERRORS = (RedisError, RedisClusterException, OSError, RuntimeError)
-"""What redis-py raises. TimeoutError of asyncio is an OSError; uvloop raises RuntimeError for a closed
-connection."""
+"""What redis-py raises. TimeoutError is an OSError; uvloop raises RuntimeError for a closed connection."""
 
 _ON_THE_WAY = (
     OSError,
@@ -28,9 +27,9 @@ _ON_THE_WAY = (
     ClusterError,
     InvalidResponse,
 )
-# A script's error names the code of the command that failed: first (Redis 7), or after a dash (before).
+# The error of a script has the code of the failed command at its start (Redis 7) or after a dash (older).
 _CODE = re.compile(r"(?:^|-)([A-Z]{3,})\b")
-# Redis 7.0 and earlier, and 7.2 and later, of a command that the user may not run in a script.
+# Texts of Redis up to 7.0, and from 7.2 on, if a script runs a command that the ACL forbids.
 _DENIED_IN_SCRIPT = ("The user executing the script can't", "ACL failure in script")
 _FOR_NOW = {
     "READONLY": "it is a read-only replica",
@@ -50,7 +49,7 @@ _UNREACHABLE = (OSError, RuntimeError, RedisConnectionError, RedisTimeout, Redis
 
 
 def is_unreachable(error: BaseException) -> bool:
-    """True where no server answered, so that the next operation would wait in vain, too."""
+    """Returns whether no server answered, so that the next operation would wait in vain too."""
     return isinstance(error, _UNREACHABLE) and not isinstance(error, AuthenticationError | AuthorizationError)
 
 
@@ -59,11 +58,11 @@ def translated(error: BaseException) -> StorageError:
     denied = any(words in str(error) for words in _DENIED_IN_SCRIPT)
     if denied or isinstance(error, AuthenticationError | AuthorizationError | NoPermissionError):
         return StoreUnavailable(
-            "Redis rejected the user or password of its URL, or that user may not run a command. Check the "
-            "URL and the ACL."
+            "Redis rejected the credentials of its URL, or the user lacks a permission. Check the URL and "
+            "the ACL."
         )
     if isinstance(error, RedisTimeout | TimeoutError):
-        return StoreUnavailable("Redis did not answer in time; nothing is certain to be kept. Try again.")
+        return StoreUnavailable("Redis did not answer in time; the write may be lost. Try again.")
     codes = {error.status_code, *_CODE.findall(str(error))} if isinstance(error, RedisError) else set()
     if "OOM" in codes:
         return StoreFull(

@@ -1,4 +1,4 @@
-"""What a Redis server says about its durability and its eviction."""
+"""What a Redis server reports about durability and eviction."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ _FIRST_WAITAOF = (7, 2)
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """None where the server would not say. `can_wait`: WAITAOF tells when a write is on its disk."""
+    """None if the server did not report it. `can_wait`: WAITAOF reports when a write is on disk."""
 
     has_aof: bool | None
     fsync: str | None
@@ -21,12 +21,12 @@ class Facts:
 
     @property
     def syncs_always(self) -> bool:
-        """A write is on the disk without being waited for. `everysec` may lose the last second."""
+        """Whether a write is on disk before its reply. `everysec` may lose the last second."""
         return bool(self.has_aof) and self.fsync == "always"
 
     @property
     def durability(self) -> Durability:
-        """What a write can promise at best."""
+        """The best durability of a write."""
         return Durability.AOF if self.can_wait or self.syncs_always else Durability.MEMORY
 
     @property
@@ -53,8 +53,8 @@ class Facts:
 
 
 def facts_of(info: dict[str, Any], fsync: str | None, waits: bool) -> Facts:
-    """`info` is empty and `fsync` None where the server did not say. `waits`: whether a write may wait for
-    the append-only file."""
+    """`info` is empty and `fsync` None if the server did not report it. `waits`: writes may wait for the
+    append-only file."""
     version = tuple(int(part) for part in str(info.get("redis_version", "")).split(".")[:2] if part.isdigit())
     has_aof = bool(info["aof_enabled"]) if "aof_enabled" in info else None
     can_wait = waits and bool(has_aof) and fsync != "no" and version >= _FIRST_WAITAOF
@@ -62,7 +62,7 @@ def facts_of(info: dict[str, Any], fsync: str | None, waits: bool) -> Facts:
 
 
 def worst_of(found: Sequence[Facts]) -> Facts:
-    """Of the servers of a cluster: what can be said of all of them."""
+    """Returns the facts that hold for every server of a cluster."""
     careless = [facts for facts in found if facts.may_evict] or [facts for facts in found if not facts.policy]
     weakest = min(found, key=lambda facts: facts.syncs_always)
     loosest = (careless or list(found))[0]

@@ -1,15 +1,15 @@
-"""The names of Redis keys. What stands between braces decides the slot of a cluster.
+"""The names of Redis keys. In a cluster, the text between braces decides the slot.
 
-Everything of one session is in the slot of its shard, `{tenant:shard}`. A tenant has SHARDS of them, so that
-it spreads over a cluster. A body of more than one segment has a slot of its own. Times are Unix ms.
+All keys of a session are in the slot of its shard, `{tenant:shard}`. A tenant has SHARDS shards, so that its
+sessions spread over a cluster. A body of several segments has a slot of its own. Times are Unix ms.
 
-spillgate:shards            set     the `tenant:shard` that were ever written to
+spillgate:shards            set     every `tenant:shard` that was ever written to
 spillgate:body:{<random>}   hash    zstd segments of a body by number; expires
 
-Of each shard, after `spillgate:{tenant:shard}:`
+Keys of a shard, after `spillgate:{tenant:shard}:`
 
-once:<id>            string   the reply to a change, for a client that sends it twice; expires
-result:<handle>      hash     what is known of a result, and its body or its body's key; expires
+once:<id>            string   the reply to a change, for a client that repeats it; expires
+result:<handle>      hash     info of a result, and its body or the key of its body; expires
 results:<session>    zset     file ids of a session by their last use; expires
 due                  zset     `handle size body` of all results by their expiry
 held                 string   bytes of all results
@@ -39,7 +39,7 @@ SHARDS_KEY = "spillgate:shards"
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A part of one tenant's sessions. All of its keys are in one slot."""
+    """A part of the sessions of a tenant. All of its keys are in one slot."""
 
     tenant: str
     number: int

@@ -1,8 +1,7 @@
-"""Sessions and accounting in Redis: each step of a session, with its entry, is one script in its shard."""
+"""Sessions and accounting in Redis. Each change is one run of session.lua in the shard of its session."""
 
 import heapq
 import itertools
-import re
 import secrets
 import time
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from domain.handles import DEFAULT_SESSION, Handle, SessionKey
 from domain.ports import Charge, Clock, Entered, LedgerBounds, LedgerUsage, Receipt, SessionPage
 from domain.results import UsageReport
 from storage.base import cursors, session_rules
+from storage.base.summaries import sums_of
 from storage.redis.connection import RedisConnection
 from storage.redis.entries import RedisEntries
 from storage.redis.keys import Shard, shard_of, shards_of
@@ -28,21 +28,18 @@ from storage.redis.rows import (
     pack_entry,
     pack_kept,
     session_of,
-    sums_of,
 )
 
 ONCE_MS = 60_000
-"""How long the reply to a change is kept for a client that lost it; redis-py asks again at once."""
+"""How long Redis keeps the reply to a change, for a client that did not get it and asks again."""
 
 _BATCH = 200
 _FRESH_SECONDS = 1.0
-_START = "0-0"
-_PLACES = re.compile(r"(?:\d{1,2}\.\d{1,15}-\d{1,15})(?:,\d{1,2}\.\d{1,15}-\d{1,15})*")
 _CHANGED = ("context_window", "buffer_tokens", "max_output_tokens", "model", "policy")
 
 
 class RedisLedger:
-    """The bounds of a tenant hold as of the last second where other replicas write too."""
+    """Replicas together may exceed the bounds of a tenant by what they write in a second."""
 
     def __init__(
         self,
@@ -94,20 +91,21 @@ class RedisLedger:
         return receipt
 
     async def replay(self, line: Charge | AccountingEntry) -> None:
-        """Enters what a spool took while Redis was away: once, and past every bound. Where the life of its
-        session is over, the entry alone."""
+        """Enters a charge or an entry of the spool, once, and beyond every bound. If the session has ended or
+        was opened again since then, enters the entry of the charge without charging."""
         if isinstance(line, Charge):
             try:
                 await self._charge(line, forced=True, is_replay=True)
                 return
             except (Conflict, SessionEnded, IdempotencyKeyReused):
                 line = line.entry
-        await self._append(line, is_replay=True)
+        await self.append(line, is_replay=True)
 
     async def _charge(self, charge: Charge, *, forced: bool, is_replay: bool = False) -> Receipt | None:
         window = charge.default_window
         check_counts(charge.tokens, window.context_window, window.buffer_tokens, window.max_output_tokens)
         asked = {
+            "in_doubt": is_replay,
             "epoch": charge.epoch,
             "tokens": charge.tokens,
             "forced": forced,
@@ -119,8 +117,6 @@ class RedisLedger:
             "text_bytes": session_rules.text_bytes(charge.text),
         }
         kept = pack_kept(charge.entry, charge.fingerprint, charge.text) if charge.call_id is not None else b""
-        if is_replay:
-            asked["in_doubt"] = True
         word, *packed = await self._step("charge", charge.key, asked, charge.entry, kept)
         if word == b"refused":
             return None
@@ -131,12 +127,9 @@ class RedisLedger:
         budget = session.budget(charge.default_window, charge.enforce)
         return Receipt(charge.entry, budget, charge.fingerprint, charge.text)
 
-    async def append(self, entry: AccountingEntry) -> None:
-        await self._append(entry)
-
-    async def _append(self, entry: AccountingEntry, *, is_replay: bool = False) -> None:
-        asked = {"in_doubt": True} if is_replay else {}
-        await self._step("append", SessionKey(entry.tenant, entry.session_id), asked, entry)
+    async def append(self, entry: AccountingEntry, *, is_replay: bool = False) -> None:
+        key = SessionKey(entry.tenant, entry.session_id)
+        await self._step("append", key, {"in_doubt": is_replay}, entry)
 
     async def session(self, key: SessionKey) -> Session | None:
         packed = await self._redis.command("HGET", shard_of(key).key("session", key.session_id), "s")
@@ -173,7 +166,7 @@ class RedisLedger:
             keys = [SessionKey(tenant, name.decode()) for name in names]
             asked = [("HGET", shard_of(key).key("session", key.session_id), "s") for key in keys]
             for key, packed in zip(keys, await self._redis.commands(asked), strict=True):
-                # Redis may have forgotten it, before a sweep took it off the list.
+                # The session may have expired; the next sweep deletes its name.
                 if packed is not None:
                     found.append(session_of(key, packed))
             if len(names) <= limit:
@@ -266,7 +259,7 @@ class RedisLedger:
         admitted = entry is not None and session_rules.is_admitted(entry)
         await self._redis.register(shard)
         while True:
-            if "in_doubt" not in asked:
+            if not asked.get("in_doubt"):
                 asked |= await self._room(key.tenant, sum(map(len, args)))
                 asked["full"] = not admitted and asked.get("full")
             packed = pack({name: value for name, value in asked.items() if value is not None})
@@ -283,7 +276,8 @@ class RedisLedger:
                     return reply
 
     async def _room(self, tenant: str, size: int) -> dict[str, bool]:
-        """Whether the tenant is at its bounds. Counts each second, and each time before it might be."""
+        """Returns which bounds the tenant has reached. Asks Redis once a second, and whenever the writes of
+        this replica may have reached a bound since."""
         most = self._bounds
         if not (most.sessions or most.bytes):
             return {}
@@ -306,7 +300,7 @@ class RedisLedger:
 
 @dataclass(slots=True)
 class _Room:
-    """What a tenant had at `counted_at`, and at most has had since by this replica."""
+    """The usage of a tenant at `counted_at`, and upper bounds of what this replica wrote since."""
 
     usage: LedgerUsage = session_rules.NOTHING
     counted_at: float = float("-inf")

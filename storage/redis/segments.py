@@ -1,4 +1,4 @@
-"""Segments: a body in pieces of a fixed size, each a zstd frame of its own with its size and checksum."""
+"""Segments: pieces of a body of a fixed size, each a zstd frame with its size and checksum."""
 
 import asyncio
 import threading
@@ -9,27 +9,27 @@ from domain.errors import StorageError
 
 SEGMENT = 1 << 20
 _INLINE = 1 << 17
-"""Packing more than this takes a quarter of a millisecond and up: it goes to a thread."""
-
+"""Larger pieces take more than 0.25 ms to pack: a worker thread packs them."""
 
 _own = threading.local()
 
 
 async def pack(pieces: list[memoryview]) -> bytes:
-    """They are one segment together."""
+    """Packs pieces as one segment."""
     if sum(map(len, pieces)) <= _INLINE:
         return _pack(pieces)
     return await asyncio.to_thread(_pack, pieces)
 
 
 async def unpack(segment: bytes, size: int) -> bytes:
-    """`size` is what must come out. Raises StorageError where it is not whole."""
+    """Raises StorageError if the segment is damaged or does not have `size` bytes."""
     try:
+        # A damaged frame may claim any size.
+        if zstandard.frame_content_size(segment) != size:
+            raise _damaged()
         body = _unpack(segment) if size <= _INLINE else await asyncio.to_thread(_unpack, segment)
     except zstandard.ZstdError as error:
         raise _damaged() from error
-    if len(body) != size:
-        raise _damaged()
     return body
 
 

@@ -1,4 +1,4 @@
-"""Bodies in Redis: compressed, in segments; a small one stands with what is known of it."""
+"""Bodies in Redis, compressed in segments. A body of one segment is stored in the hash of its result."""
 
 import asyncio
 import secrets
@@ -16,28 +16,29 @@ from domain.errors import InvalidField, ResultExpired, StoreFull, StoreUnavailab
 from domain.handles import Handle, SessionKey
 from domain.ports import Clock, Draft
 from domain.results import Durability, StoredResult
+from storage.base.info import DamagedInfo, decode_info, encode_info
+from storage.base.notices import Notices
 from storage.base.quota import Quota
 from storage.redis.connection import RedisConnection, patience_of_caller
 from storage.redis.keys import Shard, body_key, file_name, shard_of
 from storage.redis.segments import SEGMENT, pack, unpack
 
 DRAFT_SECONDS = 300.0
-"""A draft that is not written to for so long expires."""
+"""A draft expires after this time without a write."""
 
 GRACE_MS = 60_000
-"""How long a deleted body of several segments waits for a reader that has begun."""
+"""How long a deleted body of several segments stays readable for readers that have started."""
 
 _BATCH = 100
 _FRESH_SECONDS = 1.0
-_encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(StoredResult).decode
 
 
 class RedisStore:
-    """Expiry is judged by `clock`; Redis forgets by its own, `retention_seconds` after the last use.
+    """Results expire by `clock`; Redis deletes them by its own clock, `retention_seconds` after the last use.
 
-    `max_bytes` (0: no bound) is for all replicas together. Each knows the bytes of the others as of a second
-    ago; drafts are counted by the replica that writes them."""
+    `max_bytes` (0: no bound) is for all replicas together. A replica knows the bytes of the others as of one
+    second ago, and counts its own drafts."""
 
     constant_durability = None
 
@@ -56,6 +57,7 @@ class RedisStore:
         self.draft_ms = int(draft_seconds * 1000)
         self.jobs: set[asyncio.Task[None]] = set()
         self._quota = Quota(max_bytes)
+        self._notices = Notices()
         self._drafted = 0
         self._counted_at = float("-inf")
 
@@ -65,7 +67,7 @@ class RedisStore:
 
     @property
     def body_ms(self) -> int:
-        """A body is deleted with its result; where that fails, it expires after this."""
+        """A body is deleted with its result; if that fails, it expires after this time (ms)."""
         return 2 * self.retention_ms
 
     def draft(self) -> AbstractAsyncContextManager[Draft]:
@@ -77,9 +79,18 @@ class RedisStore:
         except InvalidField:
             return None
         info, used = await self.connection.command("HMGET", key, "info", "used")
-        if info is None or int(used) <= self._expired_by():
+        if info is None:
             return None
-        return replace(_decode(info), expires_at=int(used) + self.retention_ms)
+        try:
+            stored, used_at = decode_info(info, _decode), _number(used)
+            if (stored.tenant, stored.handle) != (tenant, handle):
+                raise DamagedInfo("it belongs to another result")
+        except DamagedInfo as damage:
+            self._notices.warn(key, f"is damaged ({damage}): its result is not found. Delete it.")
+            return None
+        if used_at <= self._expired_by():
+            return None
+        return replace(stored, expires_at=used_at + self.retention_ms)
 
     async def read(
         self, stored: StoredResult, start: int = 0, end: int | None = None
@@ -88,7 +99,11 @@ class RedisStore:
         found, body, only = await self.connection.command("HMGET", key, "size", "body", "segment")
         if found is None:
             raise _gone()
-        size, position = int(found), max(0, start)
+        try:
+            size, position = _number(found), max(0, start)
+        except DamagedInfo as damage:
+            self._notices.warn(key, f"is damaged ({damage}): its result is not read. Delete it.")
+            raise _gone() from None
         end = size if end is None else min(end, size)
         while position < end:
             number, offset = divmod(position, SEGMENT)
@@ -132,7 +147,7 @@ class RedisStore:
         return [0 if one is None else int(next(counts)) for one in asked]
 
     async def sweep(self) -> int:
-        """Removes what has expired, one shard after another."""
+        """Deletes expired results, shard by shard."""
         swept = 0
         for shard in await self.connection.shards():
             removed: list[bytes] = []
@@ -161,7 +176,7 @@ class RedisStore:
         await self.connection.close()
 
     async def take(self, size: int) -> None:
-        """For a draft. Raises StoreFull, with nothing taken, when it does not fit."""
+        """Counts bytes of a draft. Raises StoreFull if they do not fit; then nothing is counted."""
         if self._quota.max_bytes:
             is_old = time.monotonic() > self._counted_at + _FRESH_SECONDS
             if is_old or self._quota.used + size > self._quota.max_bytes:
@@ -170,20 +185,19 @@ class RedisStore:
         self._drafted += size
 
     def give(self, size: int, published: int = 0) -> None:
-        """A draft of `size` ended; `published` of it are held now."""
+        """A draft of `size` bytes has ended; `published` of them are stored now."""
         self._drafted -= size
         self._quota.give(size - published)
 
     async def place(
         self, stored: StoredResult, size: int, body: str, segment: bytes, gone: bytes = b"?"
     ) -> tuple[str, int, Durability]:
-        """Makes it visible: under `body`, or, where that is empty, with its only segment. `gone` is a body
-        that is not there any more. Returns the body in use, the bytes that are held more than before, and how
-        durable it is."""
+        """Publishes a result with the key `body`, or, if that is empty, with its only segment. `gone` is a
+        body that has expired. Returns the body in use, the bytes stored in addition, and the durability."""
         shard, handle = shard_of(stored.key), stored.handle
         await self.connection.register(shard)
         keys = (*_result_keys(shard, handle), shard.key("due"), shard.key("held"))
-        args = (_encoded(stored), stored.sha256, stored.epoch, size, body, segment)
+        args = (encode_info(stored), stored.sha256, stored.epoch, size, body, segment)
         where = (file_name(handle), handle.file_id, stored.stored_at, self.retention_ms)
         reply, durability = await self.connection.durable("publish", keys, (*args, *where, gone))
         kept, unused, more = (b"", b"", reply) if isinstance(reply, int) else reply
@@ -191,12 +205,12 @@ class RedisStore:
             await self._let_go("PEXPIRE", [unused], GRACE_MS)
         is_other = bool(kept) and kept.decode() != body
         if is_other and not await self.connection.command("PEXPIRE", body_key(kept.decode()), self.body_ms):
-            # The body that it had is gone, and this one takes its place.
+            # The earlier body of the same content has expired: publish with the new one.
             return await self.place(stored, size, body, segment, kept)
         return kept.decode(), int(more), durability
 
     async def _remove(self, key: SessionKey, *what: str | int) -> int:
-        """Returns how many had not expired."""
+        """Returns how many of the removed results had not expired."""
         try:
             shard = shard_of(key)
         except InvalidField:
@@ -217,8 +231,8 @@ class RedisStore:
 
 
 class RedisDraft:
-    """Its last segment waits in memory and is sent when it is published; those before stand in Redis under a
-    key of their own. Its jobs run one after another, and to their end when the caller is cancelled."""
+    """The last segment waits in memory until `publish`; earlier ones are in Redis under a key of the draft.
+    Jobs run one after another. A cancelled caller does not stop a running job."""
 
     def __init__(self, store: RedisStore) -> None:
         self._store = store
@@ -282,7 +296,7 @@ class RedisDraft:
                 await asyncio.wait([before])
             await job()
 
-        # The job waits for slow answers on account of this caller.
+        # The job shares the patience of this caller.
         patience_of_caller()
         task = self._last_job = asyncio.create_task(in_turn())
         self._store.jobs.add(task)
@@ -296,7 +310,7 @@ class RedisDraft:
             task.exception()
 
     def _cut(self) -> list[memoryview]:
-        """The next segment of what waits."""
+        """Takes the next segment out of the waiting bytes."""
         pieces: list[memoryview] = []
         room = SEGMENT
         while room and self._waiting:
@@ -310,7 +324,7 @@ class RedisDraft:
         return pieces
 
     async def _send(self, keep_ms: int | None = None) -> None:
-        """Raises StoreUnavailable where a segment before has expired."""
+        """Raises StoreUnavailable if an earlier segment has expired."""
         if self._is_done:
             raise _lost()
         segment = await pack(self._cut())
@@ -334,7 +348,7 @@ class RedisDraft:
         body, segment = "", b""
         if self._sent:
             body = self._body
-            # A process that is killed between this step and the next leaves the body to expire.
+            # If the process is killed after this step, the body expires.
             await self._send(self._store.body_ms)
         elif self._waiting_bytes:
             segment = await pack(self._cut())
@@ -344,7 +358,7 @@ class RedisDraft:
         except StoreFull:
             self._is_in_redis = was_in_redis
             raise
-        # Any other failure leaves it open whether the result is there: then its body has to be.
+        # After any other failure the result may have been published: its body must stay.
         kept, self._published, self._durability = placed
         self._is_in_redis = was_in_redis and kept != body
         self._end()
@@ -352,7 +366,7 @@ class RedisDraft:
     async def _leave(self) -> None:
         self._end()
         if self._is_in_redis:
-            # Where Redis is away, it expires there.
+            # If Redis does not answer, the body expires.
             with suppress(StoreUnavailable):
                 await self._store.connection.command("UNLINK", body_key(self._body))
 
@@ -367,12 +381,11 @@ def _result_keys(shard: Shard, handle: Handle) -> tuple[str, str]:
     return shard.key("result", file_name(handle)), shard.key("results", handle.session_id)
 
 
-def _encoded(stored: StoredResult) -> bytes:
-    """Raises InvalidField for a text that is not Unicode."""
-    try:
-        return _encode(stored)
-    except UnicodeEncodeError:
-        raise InvalidField("A text in it cannot be kept. Use valid Unicode.") from None
+def _number(field: bytes | None) -> int:
+    """Raises DamagedInfo."""
+    if field is None or not field.isdigit():
+        raise DamagedInfo("a number is missing or is none")
+    return int(field)
 
 
 def _gone() -> ResultExpired:
@@ -380,4 +393,4 @@ def _gone() -> ResultExpired:
 
 
 def _lost() -> StoreUnavailable:
-    return StoreUnavailable("This draft is closed or has expired; it is not kept. Send the result again.")
+    return StoreUnavailable("This draft is closed or has expired and was not stored. Send the result again.")

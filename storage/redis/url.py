@@ -1,4 +1,4 @@
-"""Redis URLs: what they may say, and what they mean to redis-py.
+"""Redis URLs and their options.
 
 redis://[user:password@]host[:6379][/db]                         one server
 rediss://…                                                       the same over TLS
@@ -39,7 +39,7 @@ _OWN = {
 
 @dataclass(frozen=True, slots=True)
 class RedisUrl:
-    """`credentials` and `tls` are redis-py's own keyword arguments; `tls` is None for plain connections."""
+    """`credentials` and `tls` are keyword arguments of redis-py; `tls` is None for plain connections."""
 
     kind: Kind
     hosts: tuple[tuple[str, int], ...]
@@ -54,7 +54,7 @@ class RedisUrl:
 
 
 def parse_redis_url(url: str) -> RedisUrl:
-    """Raises ConfigError, which never shows the URL: it may hold a password."""
+    """Raises ConfigError. Its message never contains the URL, which may hold a password."""
     parts = urlsplit(url)
     kind = _KINDS.get(parts.scheme)
     if kind is None:

@@ -1,4 +1,4 @@
-"""What the spool took and Redis is to get: a line of JSON each, on the disk before it is acknowledged."""
+"""The journal of a spool: changes for Redis as JSON lines, each synced before it is acknowledged."""
 
 import asyncio
 import logging
@@ -13,6 +13,7 @@ from domain.budget import SessionChange
 from domain.errors import InvalidField, StoreFull, StoreUnavailable
 from domain.handles import SessionKey
 from domain.ports import Charge
+from storage.base.in_place import InPlace
 
 
 class Declared(msgspec.Struct, tag=True, frozen=True):
@@ -37,14 +38,15 @@ _decode = msgspec.json.Decoder(Declared | Charged | Appended).decode
 class Journal:
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        self._place = InPlace(path, "The journal of the spool")
         self._turn = asyncio.Lock()
         size = os.fstat(self._fd).st_size
         if size and os.pread(self._fd, 1, size - 1) != b"\n":
-            # A crash cut off a line, which was not acknowledged: the next one begins after it.
+            # A crash cut the last line, which was not acknowledged: end it, so that the next line is whole.
             os.write(self._fd, b"\n")
 
     async def write(self, line: Line) -> None:
-        """Raises StoreFull, InvalidField."""
+        """Raises StoreFull, StoreUnavailable, InvalidField."""
         try:
             packed = msgspec.json.encode(line) + b"\n"
         except UnicodeEncodeError:
@@ -58,7 +60,7 @@ class Journal:
             for line in lines:
                 try:
                     decoded = _decode(line)
-                except msgspec.DecodeError:
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                     log.error("a line of the spool's journal is damaged: it is skipped")
                 else:
                     await act(decoded)
@@ -66,8 +68,8 @@ class Journal:
         return offset
 
     async def replay(self, act: Callable[[Line], Awaitable[None]]) -> None:
-        """Calls `act` with each line, oldest first, then empties the journal. After a crash, or an error of
-        `act`, a line may be replayed again."""
+        """Calls `act` with each line, oldest first, then empties the journal. After a crash or an error of
+        `act`, lines may be replayed again."""
         offset = 0
         while True:
             offset = await self.each(act, offset)
@@ -76,12 +78,17 @@ class Journal:
                     os.ftruncate(self._fd, 0)
                     return
 
+    def check(self) -> None:
+        """Raises StoreUnavailable if its file was deleted or replaced."""
+        self._place.check()
+
     def close(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
     def _write(self, packed: bytes) -> None:
+        self.check()
         size = os.fstat(self._fd).st_size
         try:
             if os.write(self._fd, packed) < len(packed):
@@ -96,7 +103,7 @@ class Journal:
             with open(os.dup(self._fd), "rb") as file:
                 file.seek(offset)
                 lines = [line for _, line in zip(range(_BATCH), file, strict=False)]
-                # The last one may be on its way.
+                # The last line may be incomplete while it is written.
                 return [line for line in lines if line.endswith(b"\n")]
         except OSError as error:
             raise StoreUnavailable("The journal of the spool cannot be read. Check its disk.") from error

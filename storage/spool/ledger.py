@@ -1,11 +1,12 @@
-"""Sessions and accounting: in Redis; while it is away, what this instance knows, with a journal for Redis."""
+"""Sessions and accounting in Redis; while it is away, in memory and in a journal for Redis."""
 
+import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, SummaryRow
 from domain.budget import Reported, Session, SessionChange, Window
@@ -17,6 +18,8 @@ from storage.spool.journal import Appended, Charged, Declared, Journal, Line
 from storage.spool.outage import Outage, refuse
 
 _REMEMBERED = 10_000
+R = TypeVar("R", Receipt, Receipt | None)
+S = TypeVar("S", Session, Session | None)
 log = logging.getLogger("spillgate.spool")
 
 
@@ -24,12 +27,12 @@ class Shared(Ledger, Protocol):
     """The ledger in Redis."""
 
     async def replay(self, line: Charge | AccountingEntry) -> None:
-        """Enters what was taken while it was away, once, and past every bound."""
+        """Enters what the spool took during an outage, once, and beyond every bound."""
         ...
 
 
 class Judge(Ledger, Protocol):
-    """A ledger in memory, for as long as an outage lasts."""
+    """A ledger in memory for the time of an outage."""
 
     def adopt(self, session: Session) -> None: ...
 
@@ -44,11 +47,12 @@ class SpoolLedger:
         self._journal = journal
         self._outage = outage
         self._known: OrderedDict[SessionKey, Session] = OrderedDict()
+        self._unwritten: dict[str, Charge] = {}
         outage.ends_after(primary.check)
         outage.ends_with(self._replay)
 
     async def restore(self) -> None:
-        """What a process before this one took, and Redis is still to get."""
+        """Reads the journal of an earlier process that Redis does not have yet."""
 
         async def judge(line: Line) -> None:
             with suppress(SpillgateError):
@@ -73,100 +77,86 @@ class SpoolLedger:
         enforce: bool,
     ) -> Entered:
         async def shared() -> Entered:
-            entered = await self._primary.enter(key, call_id, report, default_window, enforce)
-            self._remember(entered.session)
-            return entered
+            return await self._primary.enter(key, call_id, report, default_window, enforce)
 
         async def spooled() -> Entered:
-            entered = await (await self._judging(key)).enter(key, call_id, report, default_window, enforce)
-            receipt = entered.receipt and replace(entered.receipt, degraded=True)
-            return replace(entered, receipt=receipt)
+            judge = await self._judging(key)
+            entered = await judge.enter(key, call_id, report, default_window, enforce)
+            if entered.receipt is None:
+                return entered
+            await self._write_charge(entered.receipt.entry.id)
+            return replace(entered, receipt=replace(entered.receipt, degraded=True))
 
-        return await self._outage.first(shared, spooled)
+        entered = await self._outage.first(shared, spooled)
+        self._remember(entered.session)
+        return entered
 
     async def reserve(self, charge: Charge) -> Receipt | None:
-        async def spooled() -> Receipt | None:
+        async def spooled(charge: Charge) -> Receipt | None:
             judge = await self._judging(charge.key, charge.epoch)
             return await self._journaled(charge, await judge.reserve(charge))
 
-        return self._charged(charge, await self._outage.first(lambda: self._primary.reserve(charge), spooled))
+        return self._charged(charge, await self._outage.first(self._primary.reserve, spooled, charge))
 
     async def settle(self, charge: Charge) -> Receipt:
-        async def spooled() -> Receipt | None:
+        async def spooled(charge: Charge) -> Receipt:
             judge = await self._judging(charge.key, charge.epoch)
             return await self._journaled(charge, await judge.settle(charge))
 
-        async def shared() -> Receipt | None:
-            return await self._primary.settle(charge)
-
-        receipt = self._charged(charge, await self._outage.first(shared, spooled))
-        assert receipt is not None
-        return receipt
+        return self._charged(charge, await self._outage.first(self._primary.settle, spooled, charge))
 
     async def append(self, entry: AccountingEntry) -> None:
-        await self._outage.first(lambda: self._primary.append(entry), lambda: self._write(Appended(entry)))
+        async def spooled(entry: AccountingEntry) -> None:
+            await self._write(Appended(entry))
+
+        await self._outage.first(self._primary.append, spooled, entry)
 
     async def session(self, key: SessionKey) -> Session | None:
-        async def shared() -> Session | None:
-            return self._remember(await self._primary.session(key))
-
-        async def spooled() -> Session | None:
+        async def spooled(key: SessionKey) -> Session | None:
             return await (await self._judging(key)).session(key) or await refuse()
 
-        return await self._outage.first(shared, spooled)
+        return self._remember(await self._outage.first(self._primary.session, spooled, key))
 
     async def put_session(self, key: SessionKey, change: SessionChange) -> Session:
-        async def shared() -> Session | None:
-            return self._remember(await self._primary.put_session(key, change))
-
-        async def spooled() -> Session | None:
+        async def spooled(key: SessionKey, change: SessionChange) -> Session:
             session = await (await self._judging(key)).put_session(key, change)
             await self._write(Declared(key, change))
             return session
 
-        session = await self._outage.first(shared, spooled)
-        assert session is not None
-        return session
+        return self._remember(await self._outage.first(self._primary.put_session, spooled, key, change))
 
     async def report(self, key: SessionKey, report: UsageReport) -> Reported:
-        """While Redis is away, for this instance alone: the next report sets it right."""
+        """While Redis is away, only this instance applies the report: the next one corrects Redis."""
 
-        async def shared() -> Reported:
-            reported = await self._primary.report(key, report)
-            self._remember(reported.session)
-            return reported
-
-        async def spooled() -> Reported:
+        async def spooled(key: SessionKey, report: UsageReport) -> Reported:
             return await (await self._judging(key)).report(key, report)
 
-        return await self._outage.first(shared, spooled)
+        reported = await self._outage.first(self._primary.report, spooled, key, report)
+        self._remember(reported.session)
+        return reported
 
     async def end(self, key: SessionKey) -> Session | None:
-        """This and what follows, to `stored_at`, raise StoreUnavailable while Redis is away."""
-        return self._remember(await self._outage.first(lambda: self._primary.end(key), refuse))
+        """This and the next methods, up to `stored_at`, raise StoreUnavailable while Redis is away."""
+        return self._remember(await self._outage.first(self._primary.end, refuse, key))
 
     async def sessions(self, tenant: str, limit: int, cursor: str | None) -> SessionPage:
-        return await self._outage.first(lambda: self._primary.sessions(tenant, limit, cursor), refuse)
+        return await self._outage.first(self._primary.sessions, refuse, tenant, limit, cursor)
 
     async def entries(self, wanted: EntryFilter, limit: int, cursor: str | None) -> EntryPage:
-        return await self._outage.first(lambda: self._primary.entries(wanted, limit, cursor), refuse)
+        return await self._outage.first(self._primary.entries, refuse, wanted, limit, cursor)
 
     async def summary(self, wanted: EntryFilter, group_by: GroupBy) -> list[SummaryRow]:
-        return await self._outage.first(lambda: self._primary.summary(wanted, group_by), refuse)
+        return await self._outage.first(self._primary.summary, refuse, wanted, group_by)
 
     async def stored_at(self, tenant: str, handle: Handle) -> int | None:
-        return await self._outage.first(lambda: self._primary.stored_at(tenant, handle), refuse)
+        return await self._outage.first(self._primary.stored_at, refuse, tenant, handle)
 
     async def finding(self, key: SessionKey, epoch: int, name: str) -> str | None:
-        return await self._outage.first(
-            lambda: self._primary.finding(key, epoch, name), lambda: self._judge.finding(key, epoch, name)
-        )
+        return await self._outage.first(self._primary.finding, self._judge.finding, key, epoch, name)
 
     async def keep_finding(self, key: SessionKey, epoch: int, name: str, text: str) -> None:
-        await self._outage.first(
-            lambda: self._primary.keep_finding(key, epoch, name, text),
-            lambda: self._judge.keep_finding(key, epoch, name, text),
-        )
+        first = self._outage.first
+        await first(self._primary.keep_finding, self._judge.keep_finding, key, epoch, name, text)
 
     async def sweep(self) -> list[SessionKey]:
         return await self._outage.first(self._primary.sweep, self._judge.sweep)
@@ -175,7 +165,10 @@ class SpoolLedger:
         return await self._outage.first(self._primary.usage, self._judge.usage)
 
     async def check(self) -> None:
-        await self._outage.first(self._primary.check, self._judge.check)
+        async def spooled() -> None:
+            await asyncio.to_thread(self._journal.check)
+
+        await self._outage.first(self._primary.check, spooled)
 
     async def close(self) -> None:
         await self._outage.close()
@@ -183,28 +176,44 @@ class SpoolLedger:
         self._journal.close()
 
     async def _judging(self, key: SessionKey, epoch: int = 0) -> Judge:
-        """With the session as this instance knows it."""
+        """Returns the judge, which adopts the session that this instance knows, unless it is older."""
         if await self._judge.session(key) is None:
             known = self._known.get(key)
             if known is not None and known.epoch >= epoch:
                 self._judge.adopt(known)
         return self._judge
 
-    async def _journaled(self, charge: Charge, receipt: Receipt | None) -> Receipt | None:
+    async def _journaled(self, charge: Charge, receipt: R) -> R:
         if receipt is None:
-            return None
+            return receipt
         if not receipt.replayed:
-            await self._write(Charged(charge))
+            self._unwritten[charge.entry.id] = charge
+        await self._write_charge(receipt.entry.id)
         return replace(receipt, degraded=True)
+
+    async def _write_charge(self, entry_id: str) -> None:
+        """Writes a charge unless it is in the journal: an earlier try may have failed, or not have ended."""
+        charge = self._unwritten.get(entry_id)
+        if charge is None:
+            return
+        try:
+            await self._write(Charged(charge))
+        except StorageError:
+            if charge.call_id is None:
+                # Sent again, it is another call.
+                self._unwritten.pop(entry_id, None)
+            raise
+        self._unwritten.pop(entry_id, None)
 
     async def _write(self, line: Line) -> None:
         await self._journal.write(line)
-        # The outage may have ended while it was written.
+        # The outage may have ended during the write: make sure that the line is replayed.
         self._outage.watch()
 
     async def _replay(self) -> None:
         await self._journal.replay(self._enter)
         self._judge = self._new_judge()
+        self._unwritten.clear()
 
     async def _enter(self, line: Line) -> None:
         try:
@@ -218,10 +227,10 @@ class SpoolLedger:
         except StorageError:
             raise
         except SpillgateError as error:
-            # Redis would refuse it each time.
+            # Redis would refuse it every time.
             log.error("a line of the spool's journal is refused", extra={"reason": error.detail})
 
-    def _remember(self, session: Session | None) -> Session | None:
+    def _remember(self, session: S) -> S:
         if session is not None:
             self._known[session.key] = session
             self._known.move_to_end(session.key)
@@ -229,7 +238,7 @@ class SpoolLedger:
                 self._known.popitem(last=False)
         return session
 
-    def _charged(self, charge: Charge, receipt: Receipt | None) -> Receipt | None:
+    def _charged(self, charge: Charge, receipt: R) -> R:
         known = self._known.get(charge.key)
         if known is not None and receipt is not None:
             self._remember(replace(known, reserved_tokens=receipt.budget.reserved_tokens))

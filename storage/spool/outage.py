@@ -1,46 +1,52 @@
-"""Whether Redis is away: while it is, only the checks of one task ask it, and the spool serves."""
+"""Detects that Redis is away and that it is back. In between, the spool serves."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import Never, TypeVar
+from typing import Any, Never, TypeVar, TypeVarTuple
 
 from domain.errors import StorageError, StoreBusy, StoreFull, StoreUnavailable
 
 T = TypeVar("T")
+Task = Callable[[], Coroutine[Any, Any, None]]
+Supervise = Callable[[str, Task], Coroutine[Any, Any, None]]
+Ts = TypeVarTuple("Ts")
 PAUSE_SECONDS = 0.5
-"""Before each check whether Redis is back."""
+"""The pause before each check whether Redis is back."""
 
 
 class Outage:
-    """Begins with a StoreUnavailable from Redis. Ends when every check has succeeded and the journal is
-    replayed. `changed` is called with the reason as it begins, with None as it ends; `forget` before each
-    check."""
+    """Begins with a StoreUnavailable from Redis. Ends when all checks have succeeded and the journal is
+    replayed; until then one task runs the checks and no other sends anything to Redis. Calls `changed` with
+    the reason when it begins and with None when it ends, and `forget` before each check.
+    `supervise` runs the task that checks, under a name."""
 
     def __init__(
         self,
         changed: Callable[[str | None], None] = lambda why: None,
         forget: Callable[[], None] = lambda: None,
+        supervise: Supervise = lambda name, task: task(),
     ) -> None:
         self._changed = changed
         self._forget = forget
+        self._supervise = supervise
         self._checks: list[Callable[[], Awaitable[None]]] = []
         self._replay: Callable[[], Awaitable[None]] | None = None
         self._watching: asyncio.Task[None] | None = None
         self.is_on = False
         self.why = ""
-        """What the last StoreUnavailable said."""
+        """The detail of the last StoreUnavailable."""
 
     def ends_after(self, check: Callable[[], Awaitable[None]]) -> None:
-        """`check` raises StorageError while Redis is away."""
+        """Adds a check; it raises StorageError while Redis is away."""
         self._checks.append(check)
 
     def ends_with(self, replay: Callable[[], Awaitable[None]]) -> None:
-        """`replay` returns when the journal is empty. Raises StorageError."""
+        """Sets what replays the journal; it raises StorageError."""
         self._replay = replay
 
     def begin(self, error: StoreUnavailable) -> None:
-        """Raises `error` where it only says that this process is busy."""
+        """Raises `error` if it is a StoreBusy: this process is busy, Redis is not away."""
         if isinstance(error, StoreBusy):
             raise error
         if not self.is_on:
@@ -49,18 +55,20 @@ class Outage:
         self.watch()
 
     def watch(self) -> None:
-        """Checks until Redis is there and has all of the journal."""
+        """Starts the checks, which end when Redis is back and has the whole journal."""
         if self._watching is None or self._watching.done():
-            self._watching = asyncio.create_task(self._watch())
+            self._watching = asyncio.create_task(self._supervise("spool", self._watch))
 
-    async def first(self, primary: Callable[[], Awaitable[T]], spool: Callable[[], Awaitable[T]]) -> T:
-        """What Redis answers, or, while it is away, the spool."""
+    async def first(
+        self, primary: Callable[[*Ts], Awaitable[T]], spool: Callable[[*Ts], Awaitable[T]], *args: *Ts
+    ) -> T:
+        """Calls `primary`, or `spool` if Redis is away."""
         if not self.is_on:
             try:
-                return await primary()
+                return await primary(*args)
             except StoreUnavailable as error:
                 self.begin(error)
-        return await spool()
+        return await spool(*args)
 
     async def close(self) -> None:
         if self._watching is not None:
@@ -74,7 +82,7 @@ class Outage:
             self._forget()
             try:
                 for check in self._checks:
-                    # A full Redis is there, and says so itself to those that write.
+                    # A full Redis is not away: it refuses writes itself.
                     with suppress(StoreFull):
                         await check()
                 with suppress(StoreFull):
@@ -90,8 +98,8 @@ class Outage:
                     self._changed(None)
 
 
-async def refuse() -> Never:
-    """For what only Redis knows."""
+async def refuse(*args: object) -> Never:
+    """The answer to questions that only Redis can answer."""
     raise away()
 
 

@@ -1,4 +1,4 @@
-"""Bodies: in Redis; while it is away, on the local disk, where they are read until they expire."""
+"""Bodies in Redis, or on the local disk while Redis is away; they stay there until they expire."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
@@ -12,8 +12,8 @@ from domain.results import Durability, StoredResult
 from storage.spool.outage import Outage, away, refuse
 
 _HELD = 1 << 20
-"""A body up to this is held in memory until Redis has it. A larger one is refused if Redis goes away
-meanwhile; sent again, it goes to the spool."""
+"""A body up to this size is held in memory until Redis has it. If Redis goes away while a larger one is
+written, the write is refused; a retry goes to the spool."""
 
 
 class SpoolStore:
@@ -35,9 +35,9 @@ class SpoolStore:
         return SpoolDraft(self._primary, self._local, self._outage)
 
     async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
-        """Raises StoreUnavailable where only Redis could know."""
+        """Raises StoreUnavailable if Redis is away and the result is not on the local disk."""
         found = await self._local.find(tenant, handle)
-        return found or await self._outage.first(lambda: self._primary.find(tenant, handle), refuse)
+        return found or await self._outage.first(self._primary.find, refuse, tenant, handle)
 
     async def read(
         self, stored: StoredResult, start: int = 0, end: int | None = None
@@ -57,25 +57,25 @@ class SpoolStore:
     async def touch(self, stored: StoredResult) -> StoredResult:
         if await self._is_local(stored):
             return await self._local.touch(stored)
-        return await self._outage.first(lambda: self._primary.touch(stored), refuse)
+        return await self._outage.first(self._primary.touch, refuse, stored)
 
     async def delete(self, tenant: str, handle: Handle) -> bool:
         deleted = await self._local.delete(tenant, handle)
-        return deleted or await self._outage.first(lambda: self._primary.delete(tenant, handle), refuse)
+        return deleted or await self._outage.first(self._primary.delete, refuse, tenant, handle)
 
     async def delete_session(self, key: SessionKey, epoch: int) -> int:
         """Raises StoreUnavailable while Redis is away, with nothing deleted."""
-        deleted = await self._outage.first(lambda: self._primary.delete_session(key, epoch), refuse)
+        deleted = await self._outage.first(self._primary.delete_session, refuse, key, epoch)
         return deleted + await self._local.delete_session(key, epoch)
 
     async def count_results(self, keys: Sequence[SessionKey]) -> list[int]:
-        """Those of the local disk alone while Redis is away."""
+        """Counts only those on the local disk while Redis is away."""
         local = await self._local.count_results(keys)
 
-        async def nothing() -> list[int]:
+        async def nothing(keys: Sequence[SessionKey]) -> list[int]:
             return [0] * len(keys)
 
-        held = await self._outage.first(lambda: self._primary.count_results(keys), nothing)
+        held = await self._outage.first(self._primary.count_results, nothing, keys)
         return [one + other for one, other in zip(held, local, strict=True)]
 
     async def sweep(self) -> int:
@@ -99,7 +99,8 @@ class SpoolStore:
 
 
 class SpoolDraft:
-    """In Redis, unless it is away. A body up to _HELD moves to the local disk when it goes away."""
+    """Written to Redis, or to the local disk if Redis is away. If Redis goes away during the draft, a body of
+    up to _HELD bytes moves to the local disk."""
 
     def __init__(self, primary: ResultStore, local: ResultStore, outage: Outage) -> None:
         self._primary = primary
@@ -121,7 +122,7 @@ class SpoolDraft:
         try:
             await self._opened.aclose()
         except StoreUnavailable as failure:
-            # What Redis was sent of it expires there.
+            # The segments in Redis expire.
             self._outage.begin(failure)
 
     async def write(self, chunk: bytes) -> None:
@@ -144,7 +145,7 @@ class SpoolDraft:
         return await self._draft.publish(stored)
 
     async def _move(self, error: StoreUnavailable) -> None:
-        """Raises `error` for a body that is not held here."""
+        """Moves the draft to the local disk. Raises `error` if the body is not held in memory."""
         if self._is_local:
             raise error
         self._outage.begin(error)

@@ -11,7 +11,6 @@ from domain.ports import Ledger, LedgerBounds, ResultStore
 from domain.results import Durability
 from storage import open_ledger, open_spooled_ledger, open_spooled_store, open_store
 from storage.base.session_rules import UNBOUNDED
-from storage.redis import connection
 from storage.spool.outage import Outage
 
 # After a space: the spool's folder.
@@ -51,13 +50,6 @@ def patient(patient_redis: None) -> None:
 @pytest.fixture
 def clock() -> FakeClock:
     return FakeClock()
-
-
-@pytest.fixture(autouse=True)
-def redis_may_be_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine may answer late: these tests are about what is answered."""
-    for bound in ("REQUEST_SECONDS", "MOST_SECONDS", "BUSY_SECONDS", "CONNECT_SECONDS", "NODE_SECONDS"):
-        monkeypatch.setattr(connection, bound, 60.0)
 
 
 def _lasting(urls: dict[str, str]) -> list[str]:

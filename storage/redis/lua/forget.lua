@@ -1,8 +1,9 @@
--- Forgets sessions that were last used, or ended, long enough ago, or that Redis has forgotten by itself.
+-- Deletes sessions whose last use or end is old enough, and the names of sessions that have expired in Redis.
 --
--- KEYS live, ended, sizes, state   ARGV[1] the prefix of sessions  [2] that of findings  [3] idle since (ms)  [4] ended
--- by (ms)  [5] the name after which to look  [6] how many at most
--- Replies the last name that it looked at, or '' at the end.
+-- KEYS live, ended, sizes, state
+-- ARGV [1] prefix of sessions  [2] prefix of findings  [3] last use up to (ms)  [4] end up to (ms)
+--      [5] the name to start after  [6] the batch size
+-- Returns the last name of the batch, or '' at the end.
 
 local function forget(list, name)
   redis.call('UNLINK', ARGV[1] .. name, ARGV[2] .. name)

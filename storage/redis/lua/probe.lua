@@ -1,6 +1,6 @@
--- Makes every kind of change that the other scripts make, on keys that expire: a user who may not is not ready.
+-- Makes every kind of change that the other scripts make, on keys that expire: fails if the ACL forbids one.
 --
--- KEYS a string, a hash, a zset, a stream, a set   ARGV[1] a value   ARGV[2] their lifetime in ms
+-- KEYS a string, a hash, a zset, a stream, a set   ARGV [1] a value  [2] lifetime of the keys (ms)
 
 redis.call('SET', KEYS[1], ARGV[1])
 redis.call('HSET', KEYS[2], 'f', 1)

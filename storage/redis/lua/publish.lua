@@ -1,11 +1,9 @@
--- Makes a result visible. One with the same content keeps the body that it has; another takes its place.
+-- Publishes a result. A result of the same handle with the same content keeps its body; any other is replaced.
 --
 -- KEYS the result, the session's results, due, held
--- ARGV[1] what is known of it  [2] sha256  [3] epoch  [4] bytes  [5] the body's key or ''  [6] its only segment
--- or ''  [7] handle  [8] file id  [9] now  [10] retention, both in ms
--- [11] a body that is gone
--- Replies the body in use, the body that is in use no longer, and the bytes that are held more than before; these
--- bytes alone where there is neither body.
+-- ARGV [1] info  [2] sha256  [3] epoch  [4] bytes  [5] key of the body or ''  [6] its only segment or ''  [7] handle
+--      [8] file id  [9] now (ms)  [10] retention (ms)  [11] a body that has expired
+-- Returns { body in use, body no longer in use, bytes stored in addition }; the bytes alone if both are ''.
 
 local was = redis.call('HMGET', KEYS[1], 'sha', 'member', 'body')
 local body, unused = ARGV[5], was[3] or ''

@@ -1,6 +1,6 @@
--- Keeps one segment of a body that is being written. Replies how many there are.
+-- Stores a segment of a draft. Returns the number of its segments.
 --
--- KEYS[1] the body   ARGV[1] its lifetime in ms   ARGV[2] the segment's number   ARGV[3] the segment
+-- KEYS the body   ARGV [1] its lifetime (ms)  [2] number of the segment  [3] the segment
 
 redis.call('HSET', KEYS[1], ARGV[2], ARGV[3])
 redis.call('PEXPIRE', KEYS[1], ARGV[1])

@@ -1,12 +1,12 @@
--- One step of a session, with the entry and the sums that belong to it: the rules of storage/base/session_rules.py, where they
--- have to be atomic. A step that runs again, because its reply was lost, replies what it replied before.
+-- One change of a session, with its entry and sums, by the rules of storage/base/session_rules.py. If it runs twice,
+-- because its reply was lost, it changes nothing the second time and returns the first reply.
 --
 -- KEYS session, findings, once, live, ended, sizes, state, entries, handles, days, sums of the entry's day
--- ARGV[1] `asked`, a msgpack map: step, name, now, session_ms, entry_ms, once_ms; full, crowded (the tenant is at its
--- bound of bytes, of sessions), and what the step needs. With an entry: [2] the entry  [3] its group in the sums
--- [4] the receipt of a named call. With a finding: [2] its text.
--- Replies a word ('' if it was done), the session and, after 'again', the receipt. A session is a msgpack map of its
--- fields without those that are None.
+-- ARGV [1] `asked`, a msgpack map: step, name, now, session_ms, entry_ms, once_ms; full, crowded (the tenant has
+--      reached its bound of bytes, of sessions); the arguments of the step. With an entry: [2] the entry
+--      [3] its group in the sums  [4] the receipt of a named call. With a finding: [2] its text.
+-- Returns a word ('' if it was done), the session and, after 'again', the receipt. A session is a msgpack map without
+-- the fields that are None.
 
 local asked = cmsgpack.unpack(ARGV[1])
 local said = redis.call('GET', KEYS[3])
@@ -56,12 +56,12 @@ local function save()
   count(size() - size_before)
 end
 
--- The word of refusal, or nil.
+-- Returns the word of a refusal, or nil.
 local function no_room(opens)
   return asked.full and 'full' or opens and asked.crowded and 'crowded' or nil
 end
 
--- A budget that is not enforced fits everything.
+-- Session.budget and Budget.fits of domain/budget.py.
 local function fits()
   local declared, undeclared = 0, 0
   for _, field in ipairs({ 'buffer_tokens', 'max_output_tokens' }) do
@@ -77,7 +77,7 @@ local function fits()
   return not enforced or asked.tokens <= math.max(0, limit - (session.used_tokens or 0) - session.reserved_tokens)
 end
 
--- Applies a usage report. Returns whether it changed anything, and what the caller is to be warned of.
+-- Session.reported of domain/budget.py. Returns whether it changed the session, and a warning.
 local function report()
   local used, turn = asked.used_tokens, asked.turn
   local seen, reserved, warning = session.reports or {}, 0, nil
@@ -89,7 +89,7 @@ local function report()
     return true
   end
   for _, one in ipairs(seen) do
-    if one[1] == used and one[2] == turn then
+    if one.used_tokens == used and one.turn == turn then
       return false
     end
   end
@@ -98,7 +98,7 @@ local function report()
   elseif session.turn == turn then
     reserved, warning = session.reserved_tokens, used ~= session.used_tokens and 'turn_changed' or nil
   end
-  seen[#seen + 1] = { used, turn }
+  seen[#seen + 1] = { used_tokens = used, turn = turn }
   if #seen > asked.most_reports then
     table.remove(seen, 1)
   end
@@ -116,7 +116,7 @@ local function reported()
   return say('', warning)
 end
 
--- True for an entry that Redis may have got before it went away, and has.
+-- Returns true for an entry of a replay that Redis already has.
 local function is_known()
   local from = asked.in_doubt and asked.at .. '-0'
   while from do
@@ -130,7 +130,7 @@ local function is_known()
   end
 end
 
--- An entry's id is its time, or that of the entry before where that is later, and a number that grows.
+-- The id of an entry is its time (at least that of the entry before it) and a number that grows.
 local function add_entry()
   local ms, number, wait = unpack(redis.call('HMGET', KEYS[7], 'ms', 'n', 'wait'))
   ms, number = math.max(asked.at, tonumber(ms or 0)), tonumber(number or 0) + 1
@@ -250,7 +250,7 @@ function steps.finish()
   if not session or was_ended then
     return { '', kept or '' }
   end
-  -- First: a full server refuses a script only its first write, and not this one.
+  -- First, because a full server refuses a script only at its first write, and allows UNLINK.
   redis.call('UNLINK', KEYS[2])
   count(-tonumber(redis.call('HGET', KEYS[1], 'f') or 0))
   redis.call('HDEL', KEYS[1], 'f')

@@ -1,14 +1,14 @@
--- Restarts a result's retention.
+-- Restarts the retention of a result.
 --
--- KEYS the result, the session's results, due   ARGV[1] now  [2] retention, both in ms  [3] file id
--- Replies the time of its last use and its body's key; nothing where there is no such result.
+-- KEYS the result, the session's results, due   ARGV [1] now (ms)  [2] retention (ms)  [3] file id
+-- Returns its last use and the key of its body, or nothing if there is no such result.
 
 local used, member, body = unpack(redis.call('HMGET', KEYS[1], 'used', 'member', 'body'))
 if not used then
   return {}
 end
 used = math.max(used, ARGV[1])
--- First: a full server refuses a script only its first write, and not this one.
+-- First, because a full server refuses a script only at its first write, and allows PEXPIRE.
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 redis.call('HSET', KEYS[1], 'used', used)
 redis.call('ZADD', KEYS[2], 'XX', used, ARGV[3])

@@ -1,7 +1,7 @@
--- Forgets a piece of the entries that are past their retention, with what was derived from them.
+-- Deletes a batch of expired entries, and the sums and handles of their time.
 --
--- KEYS state, entries, handles, days   ARGV[1] the prefix of the days' sums  [2] the time (ms) up to which  [3] how
--- many entries at most   Replies how many entries went.
+-- KEYS state, entries, handles, days   ARGV [1] prefix of the sums  [2] time of the newest to delete (ms)
+--      [3] the batch size   Returns how many entries were deleted.
 
 local oldest, gone, bytes = tonumber(ARGV[2]), 0, 0
 redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', oldest)
