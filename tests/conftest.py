@@ -14,17 +14,33 @@ from app.main import Spillgate, create_app
 from app.runtime import open_runtime
 from app.settings import Settings
 from tests.counts import count
+from tests.redis_server import (  # noqa: F401
+    patient_redis,
+    redis_cluster,
+    redis_cluster_url,
+    redis_place,
+    redis_server,
+    redis_url,
+)
 
 Serve = Callable[..., AbstractAsyncContextManager[httpx.AsyncClient]]
 
-# How long an example takes says more of the machine than of the code: that is measured in bench/.
+# No check of how long an example takes: that depends on the machine, and bench/ measures speed.
 hypothesis_settings.register_profile(
     "house",
     deadline=None,
     max_examples=count(25, 200),
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 hypothesis_settings.load_profile("house")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Properties are repeated tests, too: `make faults` chooses by the mark."""
+    for item in items:
+        if getattr(getattr(item, "function", None), "is_hypothesis_test", False):
+            item.add_marker(pytest.mark.repeated)
 
 
 class StillClock:

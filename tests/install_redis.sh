@@ -12,4 +12,4 @@ elif command -v brew >/dev/null; then
     echo "Installing redis for the tests ..."
     brew install --quiet redis && exit 0
 fi
-echo "redis-server is missing and could not be installed: the tests of the Redis backends are skipped." >&2
+echo "redis-server is missing and could not be installed: the tests of the Redis backends are skipped, or fail where CI is set." >&2

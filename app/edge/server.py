@@ -145,8 +145,6 @@ def serve(
     configure_logging(settings.log_level, settings.log_format)
     tune_memory()
     files = raise_open_files()
-    app.state.draining = False
-    app.state.stopping = asyncio.Event()
     with listener(settings) as (sock, address):
         server = Server(_config(app, files, refused), app, settings, address, supervisor or Supervisor())
         try:

@@ -58,6 +58,7 @@ class EdgeApp(FastAPI):
     ) -> None:
         super().__init__(docs_url=None, redirect_slashes=False)
         self.state.draining = False
+        self.state.stopping = asyncio.Event()
         self.state.events = []
         self.state.codes = []
         self.state.raising = raising
@@ -222,7 +223,7 @@ def served(app: FastAPI, settings: Settings | None = None) -> Iterator[Served]:
             yield Served(app, server, *sock.getsockname()[:2])
         finally:
             server.should_exit = True
-            thread.join(20)
+            thread.join(serving.GRACEFUL_SECONDS + 10)
             assert not thread.is_alive()
 
 

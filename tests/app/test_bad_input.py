@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 pytestmark = pytest.mark.anyio
@@ -162,7 +162,6 @@ async def test_an_unknown_route_or_method_is_a_problem_too(client: httpx.AsyncCl
     told(await client.get("/sessions/..%2FMARK"), 404)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(body=st.binary(max_size=200), route=st.sampled_from(ROUTES), media=st.sampled_from([JSON, TEXT]))
 async def test_no_bytes_whatever_are_answered_by_a_500(
     client: httpx.AsyncClient, body: bytes, route: str, media: dict[str, str]
@@ -188,7 +187,6 @@ _FIELDS = (
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(fields=st.dictionaries(st.sampled_from(_FIELDS), _JSON_VALUES))
 async def test_no_json_whatever_is_answered_by_a_500(
     client: httpx.AsyncClient, fields: dict[str, Any]

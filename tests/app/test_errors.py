@@ -6,7 +6,6 @@ from typing import Any
 import httpx
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from app.api.problems import problem
@@ -162,7 +161,6 @@ NOISE = st.recursive(
 )
 
 
-@hypothesis_settings(max_examples=60, deadline=None)
 @given(
     body=st.dictionaries(st.sampled_from(["count", "label", "when", "kind", MARKER]), NOISE) | NOISE,
     query=st.sampled_from(["", f"?limit={MARKER}", f"?{MARKER}=1"]),

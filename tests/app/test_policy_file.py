@@ -1,7 +1,6 @@
 """The policy file of a running service: taken up on change, whole, and never a bad one."""
 
 import asyncio
-import contextlib
 import os
 import signal
 import time
@@ -13,15 +12,16 @@ import httpx
 import pytest
 from starlette.datastructures import State
 
+from app.operations import policy_reload
 from app.operations.policy_reload import reload_policies
 from app.runtime import open_runtime
 from app.settings import Settings
 from tests.conftest import Serve
-from tests.faults.service import Service, Services
+from tests.faults.service import Services
 
 pytestmark = pytest.mark.anyio
 
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 60
 
 
 @pytest.fixture
@@ -30,14 +30,9 @@ def services(tmp_path: Path) -> Iterator[Services]:
         yield started
 
 
-@contextlib.asynccontextmanager
-async def serving(
-    services: Services, place: Path, policy: Path
-) -> AsyncIterator[tuple[Service, httpx.AsyncClient]]:
-    service = await services.start(place / "state", policy_file=str(policy))
-    async with service.client() as client:
-        yield service, client
-    assert await service.stop() == 0
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy_reload, "LOOK_SECONDS", 0.01)
 
 
 async def eventually(holds: Callable[[], Awaitable[Any]]) -> None:
@@ -45,7 +40,7 @@ async def eventually(holds: Callable[[], Awaitable[Any]]) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not await holds():
         assert time.monotonic() < deadline, "it never came true"
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.01)
 
 
 async def outcome(client: httpx.AsyncClient, size: int) -> str:
@@ -58,22 +53,23 @@ async def metric(client: httpx.AsyncClient, line: str) -> bool:
     return line in (await client.get("/metrics")).text.splitlines()
 
 
-async def test_a_changed_file_is_taken_up(services: Services, tmp_path: Path) -> None:
+async def test_a_changed_file_is_taken_up(
+    serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "spillgate.policies")
     policy = tmp_path / "policy.toml"
     policy.write_text("[defaults]\nmax_bytes = 100\n")
-    async with serving(services, tmp_path, policy) as (service, client):
+    async with serve(policy_file=policy) as client:
         assert await outcome(client, 101) == "store"
         policy.write_text("[defaults]\nmax_bytes = 1000\n")
         await eventually(lambda: metric(client, 'spillgate_policy_reloads_total{status="ok"} 1.0'))
         assert await outcome(client, 101) == "pass"
         assert await outcome(client, 1001) == "store"
-        assert [line["level"] for line in service.lines() if line["event"] == "policy file reloaded"] == [
-            "info"
-        ]
+    assert [line.levelname for line in caplog.records if line.message == "policy file reloaded"] == ["INFO"]
 
 
 async def test_a_file_renamed_over_it_and_a_link_that_leads_elsewhere_are_changes(
-    services: Services, tmp_path: Path
+    serve: Serve, tmp_path: Path
 ) -> None:
     """As editors do, and as Kubernetes does with a ConfigMap: policy.toml -> ..data/policy.toml."""
     for number, cap in enumerate((100, 200)):
@@ -81,7 +77,7 @@ async def test_a_file_renamed_over_it_and_a_link_that_leads_elsewhere_are_change
         (tmp_path / f"v{number}" / "policy.toml").write_text(f"[defaults]\nmax_bytes = {cap}\n")
     (tmp_path / "..data").symlink_to("v0")
     (tmp_path / "policy.toml").symlink_to("..data/policy.toml")
-    async with serving(services, tmp_path, tmp_path / "policy.toml") as (_, client):
+    async with serve(policy_file=tmp_path / "policy.toml") as client:
         assert await outcome(client, 150) == "store"
         (tmp_path / "new").symlink_to("v1")
         (tmp_path / "new").rename(tmp_path / "..data")
@@ -95,18 +91,18 @@ async def test_a_file_renamed_over_it_and_a_link_that_leads_elsewhere_are_change
 
 
 async def test_a_bad_file_keeps_the_old_one_and_says_so_until_it_is_mended(
-    services: Services, tmp_path: Path
+    serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     policy = tmp_path / "policy.toml"
     policy.write_text("[defaults]\nmax_bytes = 100\n")
-    async with serving(services, tmp_path, policy) as (service, client):
+    async with serve(policy_file=policy) as client:
         policy.write_text("[defaults]\n\nmax_byte = 1\n[tools.t]\nbypass = 1\n")
         await eventually(lambda: metric(client, "spillgate_policy_stale 1.0"))
         assert [await outcome(client, size) for size in (100, 101)] == ["pass", "store"]
         assert (await client.get("/readyz")).status_code == 200
-        (said,) = service.failures()
-        assert said["event"] == "policy file not reloaded, the one before stays in force"
-        assert said["errors"] == [
+        (said,) = [line for line in caplog.records if line.levelname == "ERROR"]
+        assert said.message == "policy file not reloaded, the one before stays in force"
+        assert said.__dict__["fields"]["errors"] == [
             "policy.toml, line 3: defaults.max_byte is not a key; max_bytes is.",
             "policy.toml, line 5: tools.t.bypass must be true or false.",
         ]
@@ -118,9 +114,7 @@ async def test_a_bad_file_keeps_the_old_one_and_says_so_until_it_is_mended(
         assert await outcome(client, 101) == "pass"
 
 
-async def test_no_request_is_dropped_and_each_sees_one_policy_whole(
-    services: Services, tmp_path: Path
-) -> None:
+async def test_no_request_is_dropped_and_each_sees_one_policy_whole(serve: Serve, tmp_path: Path) -> None:
     """Two policies take turns; under the one a result of 150 bytes passes, under the other its handle message
     carries a preview. A mixture would store without one."""
     policy = tmp_path / "policy.toml"
@@ -137,7 +131,7 @@ async def test_no_request_is_dropped_and_each_sees_one_policy_whole(
             previewed = told["content"].count("\n") > 4
             seen.append("pass" if told["outcome"] == "pass" else f"store, previewed: {previewed}")
 
-    async with serving(services, tmp_path, policy) as (service, client), asyncio.TaskGroup() as tasks:
+    async with serve(policy_file=policy) as client, asyncio.TaskGroup() as tasks:
         for _ in range(4):
             tasks.create_task(ask(client))
         for turn in range(1, 5):
@@ -147,12 +141,11 @@ async def test_no_request_is_dropped_and_each_sees_one_policy_whole(
             line = f'spillgate_policy_reloads_total{{status="ok"}} {turn}.0'
             await eventually(lambda line=line: metric(client, line))  # type: ignore[misc]
         stop.set()
-        assert service.failures() == []
     assert set(seen) == {"pass", "store, previewed: True"}
 
 
 async def test_a_result_on_its_way_is_judged_by_the_policy_that_it_came_under(
-    services: Services, tmp_path: Path
+    serve: Serve, tmp_path: Path
 ) -> None:
     policy = tmp_path / "policy.toml"
     policy.write_text("[defaults]\nmax_bytes = 100\n")
@@ -164,7 +157,7 @@ async def test_a_result_on_its_way_is_judged_by_the_policy_that_it_came_under(
         await go_on.wait()
         yield b"y" * 30
 
-    async with serving(services, tmp_path, policy) as (_, client):
+    async with serve(policy_file=policy) as client:
         query = {"tool_name": "t"}
         headers = {"Content-Type": "text/plain"}
         sending = asyncio.create_task(client.post("/results", params=query, content=body(), headers=headers))
@@ -179,23 +172,19 @@ async def test_a_result_on_its_way_is_judged_by_the_policy_that_it_came_under(
 async def test_a_hangup_reloads_at_once(services: Services, tmp_path: Path) -> None:
     policy = tmp_path / "policy.toml"
     policy.write_text("[defaults]\nmax_bytes = 100\n")
-    async with serving(services, tmp_path, policy) as (service, client):
+    service = await services.start(tmp_path / "state", policy_file=str(policy))
+    async with service.client() as client:
         os.kill(service.popen.pid, signal.SIGHUP)
         await eventually(lambda: metric(client, 'spillgate_policy_reloads_total{status="ok"} 1.0'))
         assert await outcome(client, 101) == "store"
+    assert await service.stop() == 0
 
 
-async def test_a_models_window_and_price_are_taken_up_too(services: Services, tmp_path: Path) -> None:
+async def test_a_models_window_and_price_are_taken_up_too(serve: Serve, tmp_path: Path) -> None:
     policy = tmp_path / "policy.toml"
     policy.write_text("[models.demo]\ninput_price = 0\n")
-    service = await services.start(
-        tmp_path / "state",
-        policy_file=str(policy),
-        llm_base_url="scripted:",
-        llm_models="demo",
-        max_bytes="100",
-    )
-    async with service.client() as client:
+    models = {"llm_base_url": "scripted:", "llm_models": ("demo",)}
+    async with serve(policy_file=policy, max_bytes=100, **models) as client:
         handle = (
             await client.post("/results", json={"tool_name": "t", "content": "code 4711\n" * 20})
         ).json()["handle"]
@@ -205,7 +194,6 @@ async def test_a_models_window_and_price_are_taken_up_too(services: Services, tm
         await eventually(lambda: metric(client, 'spillgate_policy_reloads_total{status="ok"} 1.0'))
         asked["extract"] = "And what is the code?"
         assert (await client.post("/extract", json=asked)).json()["usage"]["cost_usd"] > 0
-    assert await service.stop() == 0
 
 
 # What each system makes of a text: tool, characters, outcome, and what the model reads of it.

@@ -1,7 +1,7 @@
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from content.outline import outline, structure
@@ -81,7 +81,6 @@ def _processor_seconds(text: bytes, language: Language) -> float:
     return time.thread_time() - start
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.binary(max_size=600) | CODE, st.sampled_from(Language), st.integers(1, 20))
 def test_whatever_the_source_its_definitions_are_in_order_and_within_it(
     data: bytes, language: Language, most: int
@@ -93,7 +92,6 @@ def test_whatever_the_source_its_definitions_are_in_order_and_within_it(
     assert all(definition.name == " ".join(definition.name.split()) != "" for definition in found)
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     st.binary(max_size=300) | CODE,
     st.sampled_from(["a.py", "a.ts", "a.cc", "a.rb", None]),

@@ -3,7 +3,7 @@ import random
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from content.reading.greppable import LONG_LINE, Greppable, needs_view
@@ -47,7 +47,6 @@ def test_tags_are_told_apart_across_blocks() -> None:
         assert view(shifted) == shifted.replace(b"><", b">\n<")
 
 
-@settings(deadline=None)
 @given(JSON, st.booleans())
 def test_the_view_of_json_is_that_of_json_dumps(value: object, compact: bool) -> None:
     separators = (",", ":") if compact else None
@@ -62,7 +61,6 @@ def test_a_large_array_across_blocks_is_one_member_a_line() -> None:
     assert made.decode() == json.dumps(value, indent=1, ensure_ascii=False)
 
 
-@settings(deadline=None, max_examples=50)
 @given(st.integers(0, 2**32), st.integers(1, 100_000))
 def test_any_split_gives_the_same_view_of_anything(seed: int, size: int) -> None:
     chance = random.Random(seed)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from content.passages.boundaries import MOST
@@ -64,7 +64,6 @@ CUT_ANYWHERE = st.tuples(JSON_LIKE.map(json.dumps), st.integers(0, 4000)).map(
     | LINES
     | CUT_ANYWHERE
 )
-@settings(max_examples=300, deadline=None)
 def test_passages_are_all_of_the_text_and_cut_no_character(text: str) -> None:
     data = text.encode()
     passages = list(split(data))
@@ -78,7 +77,6 @@ def test_passages_are_all_of_the_text_and_cut_no_character(text: str) -> None:
 
 
 @given(st.binary(max_size=4000))
-@settings(max_examples=200, deadline=None)
 def test_bytes_that_are_no_text_get_through_too(data: bytes) -> None:
     assert b"".join(data[one.start : one.end] for one in split(data)) == data
 

@@ -1,7 +1,7 @@
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from content.reading.grep import Grep, GrepPage
@@ -90,7 +90,6 @@ def test_line_anchors_do_not_match_within_a_huge_line() -> None:
     assert lines(grep("^b$|a$", data, 65_536)) == [2]
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.text("ab\n", max_size=60),
     st.sampled_from(["a", "^a", "b$", "a*", "[^a]", "^$", "ab|b", "a.b", "(?:a|b)b"]),
@@ -116,7 +115,6 @@ def test_it_finds_what_looking_at_each_line_finds(
     st.lists(st.sampled_from(["hit", "miss", "", "hit é", "x" * 3000 + "hit"]), max_size=30),
     st.integers(0, 300),
 )
-@settings(max_examples=50, deadline=None)
 def test_blocks_change_nothing(texts: list[str], max_bytes: int) -> None:
     data = "\n".join(texts * 40).encode()
     options = {"context": 2, "limit": 7, "offset": 3, "max_bytes": max_bytes}

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 import tiktoken
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from content.tokens.encodings import Encoding, TokenMeter, encoding_for_model, load_encoding
@@ -93,7 +93,6 @@ def metered(encoding: Encoding, pieces: list[str]) -> tuple[int, bool]:
     return meter.finish()
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.one_of(st.text(), st.lists(st.sampled_from(WORDS)).map("".join)))
 def test_counts_are_those_of_tiktoken(text: str) -> None:
     assert load_encoding("o200k_base").count(text) == len(reference().encode_ordinary(text))
@@ -134,7 +133,6 @@ def test_recorded_results_are_counted_exactly(encoding: Encoding) -> None:
         assert metered(encoding, [text]) == (encoding.count(text), True)
 
 
-@settings(max_examples=12, deadline=None)
 @given(st.lists(st.integers(0, 400_000), max_size=6), st.sampled_from(["words", "run", "words and run"]))
 def test_the_count_does_not_depend_on_how_a_text_is_split(cuts: list[int], kind: str) -> None:
     encoding = load_encoding("o200k_base")
@@ -231,7 +229,6 @@ def test_an_estimate_looks_at_evenly_spread_windows_of_the_whole() -> None:
     assert starts[-1] > 200_000 - 2 * max(gaps)
 
 
-@settings(max_examples=12, deadline=None)
 @given(st.lists(st.integers(0, 200_000), max_size=8))
 def test_an_estimate_does_not_depend_on_how_a_text_is_split(cuts: list[int]) -> None:
     text = mixed(5, 60_000)

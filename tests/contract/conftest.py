@@ -5,7 +5,6 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from redis_server import redis_cluster, redis_cluster_url, redis_may_be_slow, redis_server, redis_url  # noqa: F401
 from samples import ENTRY_RETENTION, RETENTION, FakeClock, OpenBounded, OpenLedger, OpenStore
 
 from domain.ports import Ledger, LedgerBounds, ResultStore
@@ -43,14 +42,14 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+@pytest.fixture(autouse=True)
+def patient(patient_redis: None) -> None:
+    """Whatever the backend: what they promise does not depend on how fast it is."""
+
+
 @pytest.fixture
 def clock() -> FakeClock:
     return FakeClock()
-
-
-@pytest.fixture(autouse=True)
-def _patient(request: pytest.FixtureRequest) -> None:
-    request.getfixturevalue("redis_may_be_slow")
 
 
 def _lasting(urls: dict[str, str]) -> list[str]:

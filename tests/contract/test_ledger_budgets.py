@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from samples import (
     KEY,
@@ -119,9 +119,6 @@ async def test_concurrent_reservations_never_exceed_the_limit(ledger: Ledger) ->
     assert await count(ledger) == LIMIT // 10
 
 
-@settings(
-    max_examples=40, deadline=None, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 @given(sizes=st.lists(st.integers(0, LIMIT + 5), min_size=1, max_size=40), used=st.integers(0, LIMIT))
 async def test_whatever_the_sizes_what_is_granted_fits_and_what_is_refused_did_not(
     ledger: Ledger, sizes: list[int], used: int

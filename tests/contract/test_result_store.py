@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from samples import KEY, RETENTION, TENANT, FakeClock, OpenStore, handle, joined, put, stored_result
 
@@ -134,9 +134,6 @@ async def test_a_draft_can_be_read_before_it_is_published(
     assert await joined(store.read(stored)) == body
 
 
-@settings(
-    max_examples=30, deadline=None, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 @given(start=st.integers(-5, 2_700_000), length=st.none() | st.integers(-5, 2_700_000))
 async def test_a_range_is_that_slice_of_the_body(
     store: ResultStore, clock: FakeClock, start: int, length: int | None

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from content.binary import opaque
@@ -224,7 +224,6 @@ async def test_the_body_is_within_its_cap(max_bytes: int, extract: str) -> None:
 
 
 @given(st.text(max_size=6000), st.integers(0, 3000))
-@settings(max_examples=100, deadline=None)
 def test_whatever_the_text_what_is_shown_is_its_own(text: str, max_bytes: int) -> None:
     data = text.encode("utf-8", "replace")
     source = Source(*asyncio.run(stored_text(data.decode())))

@@ -7,7 +7,6 @@ import pytest
 
 from tests.faults.service import Services
 from tests.faults.uploads import Connections
-from tests.redis_server import redis_server, redis_url  # noqa: F401
 
 
 @pytest.fixture

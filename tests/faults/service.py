@@ -14,7 +14,7 @@ from typing import Any, Self
 import httpx
 
 ROOT = Path(__file__).parents[2]
-START_SECONDS = 30
+START_SECONDS = 90
 SERVE = ("-m", "app.cli.main", "serve", "--port", "0")
 
 

@@ -16,12 +16,19 @@ from content.tokens.encodings import load_encoding
 from domain.handles import SessionKey
 from domain.ports import Charge, Receipt
 from tests.counts import count
+from tests.faults import hurried_service
 from tests.faults.calls import Call, text_of
 from tests.faults.service import Services
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(count(120, 3600))]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.timeout(count(180, 3600)),
+    pytest.mark.usefixtures("patient_redis"),
+]
 
-ROUNDS = count(40, 2000)
+ROUNDS = count(20, 2000)
+FEWER_ROUNDS = count(10, 400)
+PATIENT = (str(hurried_service.__file__), "NODE_SECONDS=60", "REQUEST_SECONDS=60", "BUSY_SECONDS=60")
 POSTS = 10
 DEFAULT = "default"
 
@@ -49,11 +56,12 @@ async def kept_once(client: httpx.AsyncClient, call: Call) -> tuple[str, int] | 
     return body["handle"], load_encoding("o200k_base").count(body["content"])
 
 
+@pytest.mark.repeated
 async def test_a_result_charged_after_the_default_session_was_emptied_is_never_lost(
     services: Services, tmp_path: Path, storage_url: str
 ) -> None:
     """The session's own count tells which results belong to its new life: exactly those must be found."""
-    service = await services.start(tmp_path / "state", storage_url=storage_url)
+    service = await services.start(tmp_path / "state", PATIENT, storage_url=storage_url)
     lost: list[str] = []
     async with service.client() as client:
         for number in range(ROUNDS):
@@ -76,10 +84,11 @@ async def test_a_result_charged_after_the_default_session_was_emptied_is_never_l
     assert service.failures() == []
 
 
+@pytest.mark.repeated
 async def test_a_result_of_a_session_opened_again_twice_at_once_is_never_lost(
     services: Services, tmp_path: Path, storage_url: str
 ) -> None:
-    service = await services.start(tmp_path / "state", storage_url=storage_url)
+    service = await services.start(tmp_path / "state", PATIENT, storage_url=storage_url)
     path = "/sessions/again"
 
     async def post(client: httpx.AsyncClient, name: str) -> str:
@@ -89,7 +98,7 @@ async def test_a_result_of_a_session_opened_again_twice_at_once_is_never_lost(
 
     async with service.client() as client:
         assert (await client.put(path, json={})).status_code == 200
-        for number in range(ROUNDS):
+        for number in range(FEWER_ROUNDS):
             assert (await client.delete(path)).status_code == 204
             posting = [asyncio.create_task(post(client, f"{number}-{one}")) for one in range(4)]
             opened = await asyncio.gather(client.put(path, json={}), client.put(path, json={}))
@@ -111,6 +120,7 @@ async def served(storage_url: str) -> AsyncIterator[tuple[Runtime, httpx.AsyncCl
             yield runtime, client
 
 
+@pytest.mark.repeated
 async def test_a_result_of_a_session_opened_again_while_it_is_swept_is_never_lost(storage_url: str) -> None:
     async with served(storage_url) as (runtime, client):
 
@@ -120,7 +130,7 @@ async def test_a_result_of_a_session_opened_again_while_it_is_swept_is_never_los
 
         sweeping = asyncio.create_task(sweep_on())
         await client.put("/sessions/swept", json={})
-        for number in range(ROUNDS):
+        for number in range(FEWER_ROUNDS):
             await client.delete("/sessions/swept")
             await client.put("/sessions/swept", json={})
             calls = [Call("swept", text_of(f"{number}-{one}", 13_000)) for one in range(3)]

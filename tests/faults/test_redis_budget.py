@@ -112,6 +112,7 @@ async def replicas(
         assert service.failures() == []
 
 
+@pytest.mark.repeated
 async def test_of_200_results_at_once_exactly_those_pass_that_fit(
     services: Services, tmp_path: Path, redis_url: str
 ) -> None:

@@ -15,7 +15,7 @@ from tests.faults.calls import Call, Kept, read_back, text_of
 from tests.faults.service import SERVE, Service, Services
 from tests.redis_server import RedisServer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(count(180, 3600))]
 
 CAMPAIGNS = count(1, 2)
 CYCLES = count(5, 15)
@@ -162,6 +162,7 @@ class Campaign:
             assert session["budget"]["reserved_tokens"] == charged
 
 
+@pytest.mark.repeated
 async def test_through_thirty_kills_under_load_all_that_was_acknowledged_is_there(
     services: Services, tmp_path: Path
 ) -> None:

@@ -201,6 +201,7 @@ async def test_a_silent_redis_holds_nobody_up_for_long(redis: RedisServer, clien
         assert await readings(client, one) == []
 
 
+@pytest.mark.repeated
 async def test_nothing_that_was_acknowledged_is_lost_over_kills_under_load(
     redis: RedisServer, service: Service
 ) -> None:

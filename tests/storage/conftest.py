@@ -7,7 +7,6 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "contract"))
 
-from redis_server import redis_cluster, redis_cluster_url, redis_may_be_slow, redis_server, redis_url  # noqa: F401
 from samples import FakeClock
 
 

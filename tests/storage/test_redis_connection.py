@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from redis_proxy import Proxy
-from redis_server import RedisServer, free_port
 
 from domain.errors import ConfigError, StorageError, StoreFull, StoreUnavailable
 from storage.redis import connection
@@ -25,6 +24,7 @@ from storage.redis.connection import (
 )
 from storage.redis.facts import Facts, worst_of
 from storage.redis.url import parse_redis_url
+from tests.redis_server import RedisServer, free_port
 
 pytestmark = pytest.mark.anyio
 Client = Callable[[str], RedisConnection]
@@ -414,7 +414,7 @@ async def test_a_write_that_is_not_to_wait_promises_what_the_configuration_does(
     assert newer.asked[-1][-1].startswith(b"EVALSHA")
 
 
-@pytest.mark.usefixtures("redis_may_be_slow")
+@pytest.mark.usefixtures("patient_redis")
 async def test_over_tls_a_certificate_is_checked(client: Client, tmp_path: Path) -> None:
     asked = (
         "req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -addext subjectAltName=DNS:localhost"

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from redis_proxy import Proxy
-from redis_server import RedisServer
 from samples import KEY, START, TENANT, WINDOW, FakeClock, charge, entry, handle, stored_entry
 
 from domain.accounting import AccountingEntry, EntryDetails, EntryFilter, EntryStatus, EntryType, GroupBy
@@ -29,8 +28,9 @@ from storage.base import cursors
 from storage.redis.keys import shard_of
 from storage.redis.ledger import RedisLedger
 from tests.counts import count
+from tests.redis_server import RedisServer
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("redis_may_be_slow")]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("patient_redis")]
 RETENTIONS = {"session_retention_seconds": 60, "entry_retention_seconds": 600}
 WIDE = Window(context_window=10_000, buffer_tokens=0, max_output_tokens=0)
 OPEN = SessionChange(frozenset())
@@ -93,6 +93,7 @@ async def most_held(ledgers: list[RedisLedger], key: SessionKey, reserve: Any, s
     return sum(receipt is not None for receipt in receipts), max(most, await reserved(ledgers[0], key))
 
 
+@pytest.mark.repeated
 async def test_whatever_four_replicas_grant_at_once_fits(redis_url: str) -> None:
     async with replicas(redis_url, 4) as ledgers:
         for seed in range(SEEDS):

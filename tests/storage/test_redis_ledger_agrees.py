@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from redis_server import RedisCluster, RedisServer
 from samples import KEY, START, TENANT, WINDOW, FakeClock, entry, handle
 
 from domain.accounting import AccountingEntry, EntryDetails, EntryFilter, EntryStatus, EntryType, GroupBy
@@ -18,9 +17,9 @@ from domain.handles import DEFAULT_SESSION, SessionKey
 from domain.ports import Charge, Ledger
 from domain.results import UsageReport
 from storage import open_ledger
-from tests.counts import count
+from tests.redis_server import RedisCluster, RedisServer
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("redis_may_be_slow")]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("patient_redis")]
 RETENTIONS = {"session_retention_seconds": 60, "entry_retention_seconds": 600}
 KEYS = [KEY, SessionKey(TENANT, "run-2"), SessionKey(TENANT, DEFAULT_SESSION), SessionKey("other", "run-1")]
 # Most of what happens happens to one session: there it meets.
@@ -186,12 +185,6 @@ def place(request: pytest.FixtureRequest) -> RedisServer | RedisCluster:
     return found
 
 
-@settings(
-    max_examples=count(15, 60),
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
 @given(scenes=scenes(), wanted=filters(), size=st.sampled_from([1, 3, 1000]))
 async def test_it_answers_as_the_reference_does(
     place: RedisServer | RedisCluster, scenes: list[Scene], wanted: EntryFilter, size: int

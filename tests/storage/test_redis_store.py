@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from redis_proxy import Proxy
-from redis_server import RedisServer
 from samples import KEY, RETENTION, START, TENANT, FakeClock, handle, joined, put, stored_result
 
 from domain.errors import ResultExpired, StorageError, StoreFull, StoreUnavailable
@@ -22,8 +21,9 @@ from storage.redis.connection import open_redis
 from storage.redis.keys import body_key, file_name, shard_of
 from storage.redis.segments import SEGMENT
 from storage.redis.store import GRACE_MS, RedisDraft, RedisStore
+from tests.redis_server import RedisServer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("patient_redis")]
 Open = Callable[..., RedisStore]
 TEXT = b"".join(
     b"2026-05-04 10:%02d:07 INFO request %d served in %d ms\n" % (n % 60, n, n % 97) for n in range(90_000)

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from redis_server import HOST, RedisCluster, RedisServer
 
 from domain.errors import StoreUnavailable
 from storage.redis.connection import REQUEST_SECONDS, RedisConnection, open_redis
+from tests.redis_server import HOST, RedisCluster, RedisServer
 
 pytestmark = pytest.mark.anyio
 KEYS = ("spillgate:{t}:names",)

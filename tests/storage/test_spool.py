@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from redis_proxy import Proxy
-from redis_server import RedisServer
 from samples import (
     KEY,
     LIMIT,
@@ -30,6 +29,7 @@ from domain.results import Durability, UsageReport
 from storage import open_ledger, open_spooled_ledger, open_spooled_store, open_store
 from storage.redis.connection import renew_patience
 from storage.spool.outage import Outage
+from tests.redis_server import RedisServer
 
 pytestmark = pytest.mark.anyio
 LARGE = bytes(range(256)) * 10_000
