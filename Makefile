@@ -36,7 +36,7 @@ test: $(VENV)/.dev ## Run the test suite, a real redis-server included (3 minute
 	@sh tests/install_redis.sh
 	$(PYTEST)
 
-faults: $(VENV)/.dev ## Run the repeated tests (kills, races, properties) as often as was promised
+faults: $(VENV)/.dev ## Run the repeated tests (kills, races, properties) with their full counts
 	@sh tests/install_redis.sh
 	FULL_COUNTS=1 $(PYTEST) -m repeated
 
@@ -46,7 +46,7 @@ faults: $(VENV)/.dev ## Run the repeated tests (kills, races, properties) as oft
 	.interop/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/interop/requirements.lock
 	@touch $@
 
-interop: $(VENV)/.dev .interop/.ready ## Test against an OpenAI-compatible server of others
+interop: $(VENV)/.dev .interop/.ready ## Test extraction against a LiteLLM proxy
 	$(BIN)/python -m pytest -q tests/interop
 
 .fuzz/.ready: tests/fuzz/requirements.lock
@@ -77,7 +77,7 @@ openapi: $(VENV)/.dev ## Write openapi/openapi.json from the app
 tree: $(VENV)/.dev ## Write the tree of the modules into docs/house.md
 	$(BIN)/python -m tests.house_tree
 
-lock: $(VENV)/.dev ## Resolve the locked dependencies anew (needs uv)
+lock: $(VENV)/.dev ## Resolve the locked dependencies again (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o requirements.lock pyproject.toml
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group dev -c requirements.lock -o requirements-dev.lock pyproject.toml
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/interop/requirements.lock tests/interop/requirements.in

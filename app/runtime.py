@@ -19,6 +19,7 @@ from app.files import Stamp, stamp_of
 from app.operations.logs import log_outage
 from app.operations.policy_files import load_policies
 from app.operations.readiness import Readiness
+from app.operations.supervisor import Supervisor
 from app.operations.telemetry import Metrics
 from app.settings import Settings
 from content.tokens.encodings import TokenMeter, encoding_for_model, load_encoding
@@ -154,7 +155,7 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
     policies = load_policies(settings)
     load_encoding(settings.encoding)
     metrics = Metrics()
-    outage = None if settings.spool is None else open_outage(log_outage)
+    outage = None if settings.spool is None else open_outage(log_outage, Supervisor(metrics.task_failed).run)
     async with AsyncExitStack() as stack:
         store = await _opened_store(settings, clock, outage, stack)
         ledger = await _opened_ledger(settings, clock, outage, stack)

@@ -86,7 +86,7 @@ class Settings(BaseSettings):
         2_592_000, ge=1, description="Accounting entries are kept this long (30 days)."
     )
     storage_max_bytes: int = Field(
-        2_147_483_648, ge=0, description="Past this many stored bytes a write gets 507; 0 = no bound of ours."
+        2_147_483_648, ge=0, description="Past this many stored bytes a write gets 507; 0 = no bound."
     )
     max_sessions: int = Field(
         10_000, ge=0, description="Open sessions of one tenant; past it a new one gets 429; 0 = no bound."

@@ -1,4 +1,4 @@
-"""Data that is no text though it came as text: what it is, told from its beginning."""
+"""Recognises files and base64 that a tool returned as text, by their beginning."""
 
 import re
 
@@ -6,7 +6,7 @@ from content.kinds import Kind, sniff
 
 _LOOKED_AT = 8 * 1024
 
-# Bytes that are no UTF-8 arrive as U+FFFD.
+# Bytes that are not UTF-8 arrive as U+FFFD.
 _LOST = b"(?:\xef\xbf\xbd)"
 
 _SIGNATURES = (
@@ -33,7 +33,7 @@ _BASE64 = re.compile(rb"(?:[A-Za-z0-9+/_-]{60,}+\r?\n?)++[A-Za-z0-9+/_-]*+={0,2}
 
 
 def opaque(data: bytes) -> str:
-    """As in "The data is …"; "" for text. Looks at no more than 8 KiB."""
+    """Names the format, to complete "The data is …"; "" for text. Reads at most 8 KiB."""
     head = data[:_LOOKED_AT].removeprefix(b"\xef\xbb\xbf").lstrip()
     for signature, name in _SIGNATURES:
         if signature.match(head):
@@ -42,7 +42,7 @@ def opaque(data: bytes) -> str:
 
 
 def is_binary(data: bytes) -> bool:
-    """Whether much of its beginning is no text, whatever it is."""
+    """True if much of the beginning is control or replacement characters."""
     return sniff(data) is Kind.BINARY
 
 
@@ -58,5 +58,6 @@ def _encoded(head: bytes) -> str:
 
 
 def _is_mixed(body: bytes) -> bool:
-    """Of all kinds of characters, as it is in base64 and hardly in a long word or a row of dashes."""
+    """True if it has lower case, upper case and digits, as base64 has, unlike a long word or a row of
+    dashes."""
     return all(re.search(one, body) for one in (rb"[a-z]", rb"[A-Z]", rb"[0-9]"))

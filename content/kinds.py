@@ -1,4 +1,4 @@
-"""What kind of text a result is, told from its beginning and the tool that made it."""
+"""Recognises the kind of a text by its beginning and by the tool that made it."""
 
 import re
 from enum import StrEnum
@@ -44,7 +44,7 @@ _STAMP = re.compile(
 _MARKDOWN = re.compile(
     rb"#{1,6} \S|```|[-*] (?:\[[ x]\] )?\S|> |\d{1,3}\. \S|\|.*\|\s*\Z|.*\[[^\]]+\]\([^)\s]+\)"
 )
-# What stands between the comments of YAML, TOML, INI, Dockerfile, Makefile and of servers' configuration.
+# Lines of YAML, TOML, INI, Dockerfile, Makefile and of servers' configuration.
 _SETTING = re.compile(
     rb"\s*(?:- )?[\w.\-/$()\"']{1,80}\s*(?:[:?+]?=|:(?:\s|\Z))|\s*\[[^\]]*\]\s*\Z|\t\S"
     rb"|(?:FROM|RUN|COPY|ADD|ENV|ARG|CMD|ENTRYPOINT|WORKDIR|EXPOSE|USER|LABEL|VOLUME|export|include) "
@@ -62,7 +62,7 @@ _CODE = re.compile(
 
 
 def sniff(head: bytes, tool_name: str = "") -> Kind:
-    """Looks at no more than 8 KiB."""
+    """Returns the kind of the text. Reads at most 8 KiB."""
     head = head[:_LOOKED_AT]
     if _is_binary(head):
         return Kind.BINARY
@@ -115,7 +115,8 @@ def _is_markdown(lines: list[bytes]) -> bool:
 
 
 def _is_table(lines: list[bytes]) -> bool:
-    """As many separators outside quotes in every line; the last may be cut, and quoted cells have lines."""
+    """True if every line has as many separators outside quotes. The last line may be cut, and quoted cells
+    may hold newlines."""
     whole = lines[:-1] if len(lines) > 2 else lines
     if len(whole) < 2 or _CODE.match(lines[0]):
         return False

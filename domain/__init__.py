@@ -1,1 +1,1 @@
-"""The nouns of Spillgate: frozen values, enums, ports and errors. Imports nothing of ours."""
+"""The nouns of Spillgate: frozen values, enums, ports and errors. Imports no other room."""

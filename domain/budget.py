@@ -1,4 +1,4 @@
-"""Sessions and the tokens they may still take."""
+"""Sessions and their token budgets."""
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -20,10 +20,25 @@ class Window:
         return max(0, self.context_window - self.buffer_tokens - self.max_output_tokens)
 
 
+def window_of(size: int, buffer: int | None, output: int | None, usual: Window) -> Window:
+    """A window of `size` tokens. A buffer or an output that nobody declared is None: it is that of `usual`,
+    but what nobody declared takes at most a third of the window together."""
+    third = size // 3
+    if buffer is None and output is None:
+        both = usual.buffer_tokens + usual.max_output_tokens
+        buffer = usual.buffer_tokens if both <= third else third * usual.buffer_tokens // both
+        output = min(usual.max_output_tokens, third - buffer)
+    elif buffer is None:
+        buffer = min(usual.buffer_tokens, third)
+    elif output is None:
+        output = min(usual.max_output_tokens, third)
+    return Window(size, buffer, output or 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a session may still take. Where `enforced` is false, nobody told us the window: the numbers
-    are counted all the same, and no result is refused for them."""
+    """A session's tokens. If `enforced` is false, the window is unknown: tokens are counted, and every result
+    fits."""
 
     limit_tokens: int
     used_tokens: int
@@ -43,16 +58,16 @@ class Budget:
 
 
 def next_epoch(epoch: int, ended_at: int) -> int:
-    """The epoch that follows one which ended at that time (Unix ms)."""
+    """The epoch after `epoch`, which ended at `ended_at` (Unix ms)."""
     return max(epoch + 1, ended_at)
 
 
 REMEMBERED_REPORTS = 64
-"""Usage reports that a session remembers of its current run."""
+"""The most usage reports that a session remembers of its current run."""
 
 
 class ReportWarning(StrEnum):
-    """What a caller has to know about what became of its usage report."""
+    """Warns the caller about the effect of its usage report."""
 
     NEW_RUN = "new_run"
     TURN_CHANGED = "turn_changed"
@@ -61,13 +76,13 @@ class ReportWarning(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """An agent's run. Window fields are None where the agent declared nothing.
+    """An agent's run. Window fields are None if the agent did not declare them. Times are Unix ms.
 
-    `epoch` grows each time the id is opened again or emptied, so that a call or a result of an earlier life
-    is not taken for one of this. It is 0 in the first life that the ledger knows of, later the time (Unix
-    ms) at which the life before ended: so it grows even where the ledger forgot the session in between.
+    `epoch` grows each time the id is opened again or emptied, and separates calls and results of an earlier
+    life from those of this one. It is 0 in the first life that the ledger knows, later the time (Unix ms) at
+    which the previous life ended: it grows even if the ledger forgot the session in between.
     `policy` is the session's policy override as JSON text. `reports` are the last REMEMBERED_REPORTS usage
-    reports with a turn of the current run, oldest first, each once. Times are Unix ms.
+    reports of the current run that have a turn: oldest first, without duplicates.
     """
 
     key: SessionKey
@@ -109,12 +124,12 @@ class Session:
 
     @property
     def first_live_epoch(self) -> int:
-        """Results of earlier epochs belong to a life that is over: this life's epoch, or, of an ended
-        session, the epoch in which it will be opened again."""
+        """Results of earlier epochs belong to an ended life. It is the session's epoch; for an ended session,
+        the epoch in which it will be opened again."""
         return self.epoch if self.ended_at is None else next_epoch(self.epoch, self.ended_at)
 
     def reported(self, report: UsageReport) -> "Reported":
-        """The session after this report; the same object where the report changes nothing.
+        """The session after this report; the same object if the report changes nothing.
 
         - A higher turn, the first report, or, without a turn, changed usage: a new turn. `used_tokens` is set
           and nothing is reserved.
@@ -147,7 +162,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """A session after a usage report, and what the caller is to be warned of."""
+    """A session after a usage report, and the warning for the caller."""
 
     session: Session
     warning: ReportWarning | None = None
@@ -155,7 +170,7 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class SessionChange:
-    """What a PUT sets. A field named in `given` is set, to None too; the others stay as they are."""
+    """The change of a PUT. Fields named in `given` are set, also to None; the others stay."""
 
     given: frozenset[str]
     context_window: int | None = None
@@ -168,7 +183,7 @@ class SessionChange:
         return replace(session, **{name: getattr(self, name) for name in self.given})
 
     def over(self, before: "SessionChange | None") -> "SessionChange":
-        """Both in one, this one the later."""
+        """Joins two changes; this one is the later."""
         if before is None:
             return self
         kept = {name: getattr(before, name) for name in before.given - self.given}

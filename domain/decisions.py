@@ -1,4 +1,4 @@
-"""Which rule fired, what it leads to, and what the caller gets."""
+"""Triggers, and the outcome of one result."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,11 +22,12 @@ class OutcomeKind(StrEnum):
     REJECT = "reject"
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen, though nothing changes it: a frozen one takes three times as long to build, for every result.
+@dataclass(slots=True, unsafe_hash=True)
 class Outcome:
-    """What became of one result. `text` is what replaces it; None means that it passed as it came.
-    `durability` is None where nothing is stored, or nobody can say any more. `degraded`: it was kept or
-    booked in the local spool, since Redis was away."""
+    """The outcome of one result. `text` replaces the result; None: it passed unchanged. `durability` is None
+    if nothing is stored, or the store cannot tell. `degraded`: Redis was unreachable, and the body or the
+    entry is in the local spool."""
 
     kind: OutcomeKind
     text: str | None

@@ -1,15 +1,15 @@
-"""Every error Spillgate raises on purpose, and the one table of what a caller is told of each.
+"""Every error that Spillgate raises on purpose, with its status, title and advice for the caller.
 
 SpillgateError
-├── BadRequest            malformed, or not for us
+├── BadRequest            malformed, or sent to a host that is not allowed
 │   ├── InvalidUtf8
 │   ├── HostNotAllowed
 │   └── BadPattern
 ├── InvalidField          well-formed, but a value is wrong
 │   ├── IdempotencyKeyReused
 │   ├── InvalidPolicy
-│   ├── NotQueryable      the result is no data that can be queried
-│   └── QueryTooCostly    it takes more time, memory or room than a query has
+│   ├── NotQueryable      the result is not JSON, NDJSON, CSV or TSV
+│   └── QueryTooCostly    the query exceeds its time, memory or answer size
 ├── Unauthorized · Forbidden
 ├── NotFound              no such route
 │   ├── ResultNotFound
@@ -18,26 +18,26 @@ SpillgateError
 ├── RequestTimeout
 │   ├── HeaderTimeout
 │   └── BodyTimeout
-├── Conflict              the session changed under a result on its way
+├── Conflict              the session changed during the request
 ├── Gone
 │   ├── ResultExpired
 │   └── SessionEnded
-├── TooManySessions       the tenant has as many sessions as it may
+├── TooManySessions       the tenant has the most sessions allowed
 ├── BodyTooLarge · UnsupportedMedia · RangeNotSatisfiable · HeadersTooLarge
 ├── InternalError
-├── Incomplete            the caller asked for all or nothing
+├── Incomplete            the caller required a complete answer
 ├── Overloaded · Draining
 └── StorageError
     ├── StoreUnavailable
     └── StoreFull
-ModelError                a call to a model failed: extraction falls back, a client never sees it
+ModelError                a call to a model failed; extraction falls back
 ├── ModelUnavailable      the same call may succeed in a moment
 ├── ModelRefused          the model refuses every call: key, quota, unknown model
 ├── PromptRefused         the model refuses this prompt; it may answer another one
-├── ModelBadReply         an answer came that cannot be used
-│   └── PromptDeclined    for what the prompt says: it tells nothing of the model
-└── ContextExceeded       the prompt was longer than the model's window
-ConfigError               refuses to start; never reaches a client
+├── ModelBadReply         the reply cannot be used
+│   └── PromptDeclined    a content filter declined the prompt; the model is healthy
+└── ContextExceeded       the prompt is longer than the model's window
+ConfigError               the process refuses to start
 """
 
 import difflib
@@ -49,10 +49,10 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
 
 class SpillgateError(Exception):
-    """Carries a sentence for the caller that says what to do; never a value that the caller sent.
+    """`detail` tells the caller what to do and repeats no value that the caller sent.
 
-    `status` is HTTP's, `title` names the error, `advice` says what to do about any error of this class. The
-    answers, the OpenAPI document and the page of errors are made from these.
+    `status` is the HTTP status, `title` names the error, `advice` says what to do about any error of this
+    class. Responses, the OpenAPI document and the page of errors are made from these.
     """
 
     code: ClassVar[str] = "error"
@@ -62,7 +62,7 @@ class SpillgateError(Exception):
     retryable: ClassVar[bool] = False
 
     def __init__(self, detail: str = "") -> None:
-        """`detail` is `advice` where none is given."""
+        """Without `detail`, `advice` is used."""
         self.detail = detail or self.advice
         super().__init__(self.detail)
 
@@ -183,7 +183,10 @@ class Conflict(SpillgateError):
     code = "session_changed"
     status = 409
     title = "Session changed during the request"
-    advice = "The session was ended, opened again or used by the same call meanwhile. Send the request again."
+    advice = (
+        "The session was ended, opened again or used by the same call during the request. "
+        "Send the request again."
+    )
     retryable = True
 
 
@@ -278,7 +281,7 @@ class Draining(SpillgateError):
 
 
 class StorageError(SpillgateError):
-    """A store or ledger could not do it; what it was given is not kept."""
+    """A store or ledger failed; the data of the call is not kept."""
 
     status = 503
     title = "Store unavailable"
@@ -291,7 +294,7 @@ class StoreUnavailable(StorageError):
 
 
 class StoreBusy(StoreUnavailable):
-    """There is more to do than there are connections: that says nothing of the server behind them."""
+    """All connections are in use. The server behind them may be healthy."""
 
 
 class StoreFull(StorageError):
@@ -305,7 +308,7 @@ class StoreFull(StorageError):
 
 
 def every_error(kind: type[SpillgateError] = SpillgateError) -> Iterator[type[SpillgateError]]:
-    """The classes below `kind` that have a `code` of their own: the table of errors."""
+    """Yields the subclasses of `kind` that define a `code`: the table of errors."""
     for child in kind.__subclasses__():
         if "code" in vars(child):
             yield child
@@ -313,7 +316,7 @@ def every_error(kind: type[SpillgateError] = SpillgateError) -> Iterator[type[Sp
 
 
 class ModelError(Exception):
-    """`detail` is a short reason, said in warnings and in the accounting: never a backend's own words."""
+    """`detail` is a short reason for warnings and the accounting. It never quotes the backend."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(detail)
@@ -321,7 +324,7 @@ class ModelError(Exception):
 
 
 class ModelUnavailable(ModelError):
-    """`retry_after` in seconds, where the backend asked for a pause; None where it did not."""
+    """`retry_after` is the pause in seconds that the backend asked for, or None."""
 
     def __init__(self, detail: str, retry_after: float | None = None) -> None:
         super().__init__(detail)
@@ -349,7 +352,7 @@ class ContextExceeded(ModelError):
 
 
 class ConfigError(Exception):
-    """A setting that cannot be honoured; the message names it and says what to do."""
+    """A setting is wrong. The message names it and says what to do."""
 
 
 def unknown_key(name: str, known: Collection[str]) -> str:

@@ -1,4 +1,4 @@
-"""An answer taken out of a stored result without showing all of it."""
+"""Questions about stored results, and their answers."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -30,7 +30,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked of a stored result. No `ranges` means all of it."""
+    """A question about a stored result, or about `ranges` of it. Without `ranges`: about all of it."""
 
     handle: Handle
     extract: str
@@ -40,7 +40,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A byte range that the answer does not rest on, and why."""
+    """A byte range that was not read, and why."""
 
     start: int
     end: int
@@ -49,7 +49,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How much of what was asked about the answer rests on; `ratio` is of bytes, 0 to 1."""
+    """How much of the data was read for the answer. `ratio` is the share of bytes, 0 to 1."""
 
     chunks_total: int
     chunks_ok: int
@@ -67,8 +67,8 @@ class LlmUsage:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a strategy found. `strategy` is the one that made the body, not the one asked for;
-    `fallback_reason` says why another one could not."""
+    """`strategy` is the strategy that made the body. If that is a fallback, `fallback_reason` says why the
+    strategy before it failed."""
 
     body: str
     strategy: Mode

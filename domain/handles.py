@@ -20,14 +20,14 @@ _HANDLE = re.compile(
 
 
 class SessionKey(NamedTuple):
-    """One agent's run. The tenant is part of every key, so that no answer crosses tenants."""
+    """Identifies an agent's run. Every key holds the tenant, so no answer crosses tenants."""
 
     tenant: str
     session_id: str
 
 
 class Handle(NamedTuple):
-    """Names one stored result of a tenant. Both parts are safe path parts: checked by whoever parses."""
+    """Names one stored result of a tenant. `parse_handle` ensures that both parts are safe in paths."""
 
     session_id: str
     file_id: str
@@ -61,7 +61,8 @@ def parse_handle(text: str) -> Handle:
 
 
 def new_handle(key: SessionKey, epoch: int, call_id: str | None, sha256: str) -> Handle:
-    """Random for a call without an id; derived for a named call, so that its retry finds the same place."""
+    """Random for a call without an id; derived from a call with an id, so that a retry gets the same
+    handle."""
     if call_id is None:
         return Handle(key.session_id, str(uuid.uuid4()))
     seed = "\0".join((key.tenant, key.session_id, str(epoch), call_id, sha256))

@@ -1,4 +1,4 @@
-"""What is said to a model, and what comes back."""
+"""Prompts to a model, its replies, and their price."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,7 +22,7 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """The model's wish. `arguments` is what it wrote: JSON text, if all went well."""
+    """A call that the model asks for. `arguments` is the model's text: usually JSON."""
 
     id: str
     name: str
@@ -31,7 +31,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """`tool_calls` only from the assistant; `tool_call_id` only where `role` is tool."""
+    """Only an assistant message has `tool_calls`; only a tool message has `tool_call_id`."""
 
     role: Role
     content: str
@@ -41,7 +41,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One call: what the model is to read, what it may answer in tokens, what it may call."""
+    """The input of one model call."""
 
     messages: tuple[Message, ...]
     max_output_tokens: int
@@ -50,7 +50,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class LlmTokens:
-    """As the backend reported them; `cached` is the part of `input` that it had read before."""
+    """Token counts of one call. `cached` is the part of `input` that the backend had in its cache."""
 
     input: int = 0
     output: int = 0
@@ -59,8 +59,8 @@ class LlmTokens:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the model said. `tokens` is None where the backend did not report it in earnest; `model` is the
-    name of the one that answered, "" until the asker of several has filled it in."""
+    """A model's reply. `tokens` is None if the backend sent no usage, or zeros. `model` is the name of the
+    model that answered; the Asker sets it."""
 
     text: str
     stop_reason: str
@@ -85,7 +85,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class ModelTerms:
-    """What is known of a model. `window` holds input and output together, in tokens."""
+    """Window and price of a model. `context_window` holds input and output together, in tokens."""
 
     name: str
     context_window: int
@@ -96,7 +96,7 @@ class ModelTerms:
 
 @dataclass(frozen=True, slots=True)
 class LlmCall:
-    """One call to a model as the accounting knows it. `latency` in ms, `timestamp` Unix ms."""
+    """One model call, for the accounting. `latency` is in ms, `timestamp` Unix ms."""
 
     provider: str
     model: str

@@ -1,4 +1,4 @@
-"""The ports: what the governor needs of the world. Every backend of a port passes the same contract suite."""
+"""The ports: clock, tokenizer, model, store, ledger. All backends of a port pass one contract suite."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -28,69 +28,69 @@ class Tokenizer(Protocol):
 
 
 class Model(Protocol):
-    """One model behind one backend. One call is one attempt: who retries is not decided here."""
+    """One model of one backend. A call is one attempt; the caller decides about retries."""
 
     @property
     def terms(self) -> ModelTerms: ...
 
     async def complete(self, prompt: Prompt, note_sent: Callable[[bool], None] = ...) -> Reply:
-        """Makes one attempt. Calls `note_sent` with False before the request is sent, with True when the
-        backend has all of it; a model that never calls it is taken to have sent it. Bounds what it reads,
-        but not its time: the caller cancels it, and a cancelled call leaves nothing open. Raises
+        """Makes one attempt. Calls `note_sent` with False before it sends the request, and with True when the
+        backend has all of it; without such calls the request counts as sent. The size of a reply is
+        bounded, the time is not: the caller cancels the call, which leaves no connection open. Raises
         ModelUnavailable, ModelRefused, PromptRefused, ModelBadReply, ContextExceeded."""
         ...
 
 
 class Draft(Protocol):
-    """A body on its way to the store. Nothing of it can be read before it is published."""
+    """A body that is being written. Readers see it only after `publish`."""
 
     async def write(self, chunk: bytes) -> None:
-        """Raises StoreFull when the quota or the medium is full."""
+        """Raises StoreFull if the quota or the medium is full."""
         ...
 
     def read(self) -> AsyncIterator[bytes]:
-        """What was written so far, from the start."""
+        """Yields the bytes written so far."""
         ...
 
     async def publish(self, stored: StoredResult) -> Durability:
-        """Makes body, then info durable and visible, in one last atomic step; answers how durable. Publishing
-        the same handle with the same bytes again is harmless."""
+        """Makes body and info durable, then visible in one atomic step. Returns how durable they are.
+        Publishing the same handle with the same bytes again changes nothing."""
         ...
 
 
 class ResultStore(Protocol):
-    """Keeps the bodies of results and what is known of them. Driver errors arrive as StorageError."""
+    """Keeps the bodies of results and their StoredResult. Driver errors are raised as StorageError."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What an operator should know, as of the last `check`."""
+        """Messages for the operator, as of the last `check`."""
         ...
 
     @property
     def constant_durability(self) -> Durability | None:
-        """Of all that is in it. None where each publishing has its own, and is not asked for it later."""
+        """The durability of every result in this store; None if it differs between results."""
         ...
 
     def draft(self) -> AbstractAsyncContextManager[Draft]:
-        """Leaving it without publishing leaves nothing behind."""
+        """Opens a draft. Leaving the context without `publish` deletes it."""
         ...
 
     async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
-        """None when it is unknown, deleted or past its `expires_at`."""
+        """None if the result is unknown, deleted or past its `expires_at`."""
         ...
 
     def read(self, stored: StoredResult, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
-        """Bytes `start` to before `end` in chunks of at most 1 MiB. Raises ResultExpired when the body went
-        away after `find`."""
+        """Yields bytes `start` to before `end` in chunks of at most 1 MiB. Raises ResultExpired if the body
+        was deleted after `find`."""
         ...
 
     async def touch(self, stored: StoredResult) -> StoredResult:
-        """Restarts retention at now; a clock that was set back shortens no life. Returns `stored` with its
-        new `expires_at` (Unix ms)."""
+        """Restarts retention at now. Returns `stored` with the new `expires_at` (Unix ms), which is never
+        earlier than the old one, even if the clock was set back."""
         ...
 
     async def delete(self, tenant: str, handle: Handle) -> bool:
-        """False when there was nothing to delete."""
+        """False if there was nothing to delete."""
         ...
 
     async def delete_session(self, key: SessionKey, epoch: int) -> int:
@@ -103,25 +103,26 @@ class ResultStore(Protocol):
         ...
 
     async def sweep(self) -> int:
-        """Deletes what has expired; answers how many."""
+        """Deletes expired results. Returns how many."""
         ...
 
     async def stored_bytes(self) -> int:
-        """What the quota counts: published bodies and drafts."""
+        """Bytes of published bodies and drafts, as the quota counts them."""
         ...
 
     async def check(self) -> None:
-        """Raises StorageError when a write would not be kept now."""
+        """Raises StorageError if a write would fail now."""
         ...
 
     async def close(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen, though nothing changes it: a frozen one takes three times as long to build, for every result.
+@dataclass(slots=True, unsafe_hash=True)
 class Charge:
-    """What one entry costs its session. `call_id` makes it happen once: the same call again, in the same
-    epoch, answers the first receipt. `text` is what the model reads instead of the result, None if it
-    passed; it is kept with the call so that a retry gets the same answer."""
+    """The cost of one entry. A call with the same `call_id` in the same epoch is charged once: a retry gets
+    the first receipt. `text` replaces the result, None if it passed; the ledger keeps it for retries.
+    `default_window` and `enforce`: see Session.budget."""
 
     key: SessionKey
     epoch: int
@@ -136,7 +137,7 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What the ledger wrote down, now or (`replayed`) at the first try of the same call; `degraded`: in the
+    """What the ledger recorded for a call. `replayed`: the call was a retry. `degraded`: the record is in the
     local spool."""
 
     entry: AccountingEntry
@@ -149,8 +150,8 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """The session as a call finds it; `receipt` when this very call was settled before. `warning` is about
-    the call's usage report."""
+    """The session at the start of a call. `receipt`: this call was settled before. `warning` is about the
+    call's usage report."""
 
     session: Session
     receipt: Receipt | None = None
@@ -159,10 +160,10 @@ class Entered:
 
 @dataclass(frozen=True, slots=True)
 class LedgerBounds:
-    """What one tenant may have in a ledger; 0 means no bound.
+    """The most that one tenant may keep in a ledger; 0 means no bound.
 
-    `sessions` counts those that are not ended. `bytes` counts entries, receipts, findings and every
-    remembered session, ended ones included: about what the backend keeps of them.
+    `sessions` counts sessions that are not ended. `bytes` counts approximately what the backend keeps:
+    entries, receipts, findings and all remembered sessions, ended ones too.
     """
 
     sessions: int = 0
@@ -171,7 +172,7 @@ class LedgerBounds:
 
 @dataclass(frozen=True, slots=True)
 class LedgerUsage:
-    """What the tenant that has most of it has, in the counts of LedgerBounds."""
+    """The largest usage of any tenant, counted as in LedgerBounds."""
 
     sessions: int
     bytes: int
@@ -185,17 +186,18 @@ class SessionPage:
 
 class Ledger(Protocol):
     """Keeps sessions, budgets and the accounting. Every method is one atomic step, and each that changes
-    something is durable against a killed process when it returns. Driver errors arrive as StorageError.
+    something is durable against a killed process when it returns. Driver errors are raised as StorageError.
 
-    Bounded per tenant by LedgerBounds. Past the bound of bytes, a new call (`enter`, `reserve`, `settle`),
-    `append` and the opening of a session raise StoreFull; past the bound of sessions, the opening of one more
-    raises TooManySessions; both with nothing changed. Everything else goes on: a call settled before is
-    answered, a session that is open takes reports and changes, and ends.
+    LedgerBounds hold per tenant. Past the bound of bytes, a new call (`enter`, `reserve`, `settle`),
+    `append` and opening a session raise StoreFull. Past the bound of sessions, opening one more raises
+    TooManySessions. Both change nothing. All else still works: retries are answered, open sessions take
+    reports and changes, and can be ended. An extraction's entries (`llm`, `extract`)
+    are accepted past the bound: `enter` admitted its question.
     """
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What an operator should know, as of the last `check`."""
+        """Messages for the operator, as of the last `check`."""
         ...
 
     async def enter(
@@ -206,81 +208,82 @@ class Ledger(Protocol):
         default_window: Window,
         enforce: bool,
     ) -> Entered:
-        """A call that will be charged arrives. A call settled before answers its receipt, and a report that
-        would change the session is not applied, with NOT_APPLIED; otherwise the report is applied. An unknown
-        session is answered as a fresh one, and written down only if there is a report or, later, a charge.
-        Raises SessionEnded, StoreFull, TooManySessions."""
+        """Starts a call that will be charged, and applies its report. For a call that was settled before,
+        returns the receipt; a report that would change the session is then not applied, with NOT_APPLIED. An
+        unknown session is returned as a new one, and recorded only with a report or, later, a charge. Raises
+        SessionEnded, StoreFull, TooManySessions."""
         ...
 
     async def reserve(self, charge: Charge) -> Receipt | None:
         """Charges the tokens and appends the entry if they fit what remains; None if they do not, with
-        nothing changed. A budget that is not enforced fits everything. Raises SessionEnded; Conflict when
-        the session was opened anew or emptied since `charge.epoch`; IdempotencyKeyReused when the call
+        nothing changed. A budget that is not enforced fits everything. Raises SessionEnded; Conflict if
+        the session was opened again or emptied since `charge.epoch`; IdempotencyKeyReused if the call
         was settled with another fingerprint."""
         ...
 
     async def settle(self, charge: Charge) -> Receipt:
-        """As `reserve`, but past the limit if need be."""
+        """Like `reserve`, but charges past the limit if needed."""
         ...
 
     async def append(self, entry: AccountingEntry) -> None:
-        """An entry that charges no budget; accepted for an ended session too."""
+        """Appends an entry that charges no budget. Ended sessions accept it too."""
         ...
 
     async def session(self, key: SessionKey) -> Session | None:
-        """Ended ones too, until they are forgotten."""
+        """The session, also an ended one until it is forgotten."""
         ...
 
     async def put_session(self, key: SessionKey, change: SessionChange) -> Session:
-        """Opens or changes. An ended session starts again: `next_epoch`, nothing used or reserved."""
+        """Opens or changes a session. An ended session starts again: `next_epoch`, nothing used or
+        reserved."""
         ...
 
     async def report(self, key: SessionKey, report: UsageReport) -> Reported:
-        """Opens the session if need be. Raises SessionEnded."""
+        """Applies a usage report. Opens the session if needed. Raises SessionEnded."""
         ...
 
     async def end(self, key: SessionKey) -> Session | None:
-        """Ends the session; None if unknown. The `default` session is emptied instead: a later epoch,
-        nothing used or reserved, never ended. Ending an ended one changes nothing. Returns the session as
-        it is then: its `first_live_epoch` is the one to delete results by."""
+        """Ends the session; None if it is unknown. Ending an ended session changes nothing. The session
+        `default` is never ended but emptied: a later epoch, nothing used or reserved. Returns the session
+        afterwards; results before its `first_live_epoch` are to be deleted."""
         ...
 
     async def sessions(self, tenant: str, limit: int, cursor: str | None) -> SessionPage:
-        """Those alive (not ended), by id. Raises InvalidField for a cursor that is not ours."""
+        """Sessions that are not ended, by id. Raises InvalidField for an unknown cursor."""
         ...
 
     async def entries(self, wanted: EntryFilter, limit: int, cursor: str | None) -> EntryPage:
-        """Oldest first, newest last. Raises InvalidField for a cursor that is not ours."""
+        """Entries, oldest first. Raises InvalidField for an unknown cursor."""
         ...
 
     async def summary(self, wanted: EntryFilter, group_by: GroupBy) -> list[SummaryRow]:
-        """By group, most tokens saved first. `day` is UTC, `YYYY-MM-DD`."""
+        """Sums by group, most tokens saved first. `day` is UTC, `YYYY-MM-DD`."""
         ...
 
     async def stored_at(self, tenant: str, handle: Handle) -> int | None:
-        """When the accounting last saw this handle stored (Unix ms); tells expired from never known."""
+        """When the accounting last recorded this handle (Unix ms). None: the handle was never known."""
         ...
 
     async def finding(self, key: SessionKey, epoch: int, name: str) -> str | None:
-        """What was kept under this name in this life of the session."""
+        """The text kept under `name` in this epoch of the session."""
         ...
 
     async def keep_finding(self, key: SessionKey, epoch: int, name: str, text: str) -> None:
-        """Keeps a text until the session ends, is emptied or is forgotten. Not kept, and no error, where
-        that has happened already, and past the bound of bytes."""
+        """Keeps a text until the session ends, is emptied or is forgotten. Keeps nothing, without an error,
+        if that has happened already or the bound of bytes is reached."""
         ...
 
     async def sweep(self) -> list[SessionKey]:
-        """Forgets idle sessions and entries past their retention. Answers the ended sessions that it
-        still remembers, so that bodies left behind by a crash can be deleted."""
+        """Deletes idle sessions and entries past their retention. Returns the ended sessions that are still
+        remembered: their bodies are deleted again, in case of a crash before."""
         ...
 
     async def usage(self) -> LedgerUsage:
-        """For the metrics: read from counters."""
+        """The usage for the metrics, read from counters."""
         ...
 
     async def check(self) -> None:
-        """Raises StorageError when a write would not be kept now."""
+        """Raises StorageError if a write would fail now."""
         ...
 
     async def close(self) -> None: ...

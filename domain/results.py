@@ -1,4 +1,4 @@
-"""What a tool returned, how large it is, and what is known of it once it is kept."""
+"""Tool results: their size, and the record of a stored one."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,8 +8,8 @@ from domain.handles import Handle, SessionKey
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """Size of one result. `bytes` are UTF-8; `lines` are newlines plus one, 0 for empty text;
-    `chars` are Unicode code points; `tokens` are exact only where `tokens_exact` says so."""
+    """Size of one result. `bytes` are UTF-8; `lines` are newlines plus one, 0 for empty text; `chars` are
+    Unicode code points; `tokens` are an estimate unless `tokens_exact`."""
 
     bytes: int
     lines: int
@@ -19,8 +19,8 @@ class Measure:
 
 
 class Durability(StrEnum):
-    """Where a body is when its handle is spoken. `aof`: in Redis, and in the append-only file on its disk.
-    `memory`: a restart of whoever keeps it may lose it."""
+    """Where a body is when its handle is returned. `aof`: in the append-only file of Redis. `memory`: a
+    restart of the store may lose it."""
 
     DISK = "disk"
     AOF = "aof"
@@ -29,18 +29,19 @@ class Durability(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class UsageReport:
-    """What the agent says is committed in its context. `turn` is None where the agent counts no turns."""
+    """Tokens in the agent's context, as the agent reports them. `turn` is None if it counts no turns."""
 
     used_tokens: int
     turn: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen, though nothing changes it: a frozen one takes three times as long to build, for every result.
+@dataclass(slots=True, unsafe_hash=True)
 class ToolResult:
-    """All that a caller says about one result, but for its content.
+    """What a caller sends about one result, without the content.
 
-    `tool_namespace` is the server's, None where the tool's name is to tell it. `tool_arguments` is the JSON
-    or string exactly as sent. `policy` is a policy override as JSON text.
+    `tool_namespace` is the server's name; None: it is taken from the tool's name. `tool_arguments` is the
+    JSON or string exactly as sent. `policy` is a policy override as JSON text.
     """
 
     key: SessionKey
@@ -59,8 +60,9 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class StoredResult:
-    """What is known of a kept result. Times are Unix milliseconds; `expires_at` moves with every use.
-    `epoch` is the session's at the time: ending the session deletes the results of earlier epochs only."""
+    """The record of a stored result. Times are Unix ms; every use moves `expires_at`. `epoch` is the
+    session's epoch when it was stored: ending the session deletes results of that epoch and earlier ones
+    only."""
 
     tenant: str
     handle: Handle

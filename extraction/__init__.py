@@ -1,1 +1,1 @@
-"""Answering from a stored result: strategies, and the ladder that chooses between them."""
+"""Answers questions about a stored result: the strategies, and the ladder that chooses one."""

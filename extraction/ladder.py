@@ -1,4 +1,4 @@
-"""Which strategy answers, and what it falls back to when it cannot."""
+"""Chooses the strategy that answers, and the fallback if it fails."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -31,8 +31,8 @@ _SLICE = 1 << 20
 
 
 async def answer(task: Task, mode: Mode, fallback: Mode = Mode.TRUNCATE) -> Answer:
-    """An answer of at most `max_bytes`, whatever the strategy; the warning of a fallback is never cut.
-    Without a model the fallback is retrieve, which needs none."""
+    """Returns an answer of at most `max_bytes`. The warning of a fallback is never cut. Without a model the
+    fallback is retrieve, which needs none."""
     if task.asking is None:
         fallback = Mode.RETRIEVE
     try:
@@ -45,7 +45,7 @@ async def answer(task: Task, mode: Mode, fallback: Mode = Mode.TRUNCATE) -> Answ
 
 
 async def shorter(found: Answer, task: Task, max_bytes: int) -> Answer:
-    """The same answer in fewer bytes, without asking a model again."""
+    """Shortens the answer without asking a model again."""
     strategy = _WITHOUT_MODEL.get(found.strategy)
     if strategy is None:
         return answer_text.cap_answer(found, max_bytes)
@@ -57,17 +57,17 @@ async def shorter(found: Answer, task: Task, max_bytes: int) -> Answer:
 
 
 def _seconds_left(task: Task) -> float:
-    """Less what is kept for the fallback."""
+    """Seconds left for the strategy, without those kept for the fallback."""
     if task.asking is not None:
         return allowances.seconds_left(task.asking)
     left = max(0.0, task.ends - anyio.current_time())
-    # Without a model little is needed: a short deadline is enough for a short text.
+    # Without a model a fallback is fast: it needs at most half of a short deadline.
     return left - min(allowances.FALLBACK_SECONDS, left / 2)
 
 
 async def _within(task: Task, mode: Mode, seconds: float) -> Answer:
     """Raises StrategyFailed, ModelError."""
-    # Cutting truncate short would help nobody.
+    # truncate is the last fallback: it has no deadline.
     with anyio.move_on_after(None if mode is Mode.TRUNCATE else seconds):
         strategy = await _chosen(task) if mode is Mode.AUTO else STRATEGIES[mode]
         return await strategy(task)
@@ -87,7 +87,7 @@ async def _has_long_lines(source: Source, avg_line_bytes: int) -> bool:
     measure = source.stored.measure
     if source.size == measure.bytes:
         return source.size >= avg_line_bytes * max(1, measure.lines)
-    # Nobody has counted the lines of ranges yet. Of short ones, a part tells already.
+    # The lines of ranges are not counted yet. For short lines, counting a part is enough.
     breaks = 0
     for start in range(0, source.size, _SLICE):
         breaks += (await source.read(start, min(start + _SLICE, source.size))).count(b"\n")
@@ -97,7 +97,7 @@ async def _has_long_lines(source: Source, avg_line_bytes: int) -> bool:
 
 
 async def _fall_back(task: Task, failed: Mode, fallback: Mode, reason: str) -> Answer:
-    """Answers by `fallback`, or by truncate if that is what failed or cannot answer either."""
+    """Answers with `fallback`, or with truncate if `fallback` has failed or fails."""
     if fallback not in (failed, Mode.TRUNCATE):
         with suppress(StrategyFailed):
             return await _warned_by(task, fallback, reason)
@@ -109,7 +109,7 @@ async def _warned_by(task: Task, mode: Mode, reason: str) -> Answer:
     reason = " ".join(reason.split()).removesuffix(".")
     warning = f"WARNING: tool_output fallback to {mode} ({reason})."
     task = replace(task, max_bytes=_room_after(warning, task.max_bytes))
-    # It has half of what was kept for it, should it have to be given up for truncate.
+    # Half of the time kept for the fallback: truncate needs the rest if this fallback fails.
     seconds = _seconds_left(task) + allowances.FALLBACK_SECONDS / 2
     return _warned(await _within(task, mode, seconds), warning, reason)
 

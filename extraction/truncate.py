@@ -1,4 +1,4 @@
-"""truncate: the top and the bottom, the middle cut, with a marker."""
+"""truncate: the beginning and the end of the data, with a marker between them."""
 
 from content.text import cut
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
@@ -11,17 +11,17 @@ _MORE = 4
 
 
 async def answer(task: Task) -> Answer:
-    """The whole source if it fits the cap, else as much of both ends as does."""
+    """Returns the whole source if it fits the cap, else as much of both ends as fits."""
     return await truncated(task.source, task.max_bytes)
 
 
 async def truncated(source: Source, max_bytes: int) -> Answer:
-    """As `answer`, for whoever has no task."""
+    """Like `answer`, without a task."""
     if source.size <= max_bytes:
         body = await source.read(0, source.size)
         return Answer(_text(body), Mode.TRUNCATE, ExtractStatus.COMPLETE, Coverage(1, 1, 1.0))
     room = max(0, max_bytes - len(_MARKER.format(n=source.size)))
-    # A few bytes more than are shown, so that a character at the cut is seen whole and left out whole.
+    # Reads a few bytes more, so that a character at the cut is complete and can be left out.
     first, last = room - room // 2, room // 2
     head = cut.head(await source.read(0, min(first + _MORE, source.size)), first)
     tail = cut.tail(await source.read(max(0, source.size - last - _MORE), source.size), last)

@@ -1,1 +1,1 @@
-"""Deciding: pure functions over what is known of a result and the thresholds in force."""
+"""Decides about results: pure functions of the facts about a result and the policy in force."""

@@ -1,16 +1,16 @@
-"""The policies in force: layers over one another, looked up by tool."""
+"""The policies in force: merges the layers of documents for a tool."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from domain.budget import Window
+from domain.budget import Window, window_of
 from domain.errors import ConfigError, InvalidPolicy
 from policies.documents import CEILINGS, Keys, Path, PolicyDocument, Profile, Value, from_json
 from policies.facts import Policy
 
 _CACHED = 1024
-_STRAY = (
+_UNKNOWN_MODEL = (
     "`extract_models` may name only `session`, the models of SPILLGATE_LLM_MODELS, and models that have a "
     "`base_url` in the policy file."
 )
@@ -39,8 +39,8 @@ class Reason:
 
 
 class PolicyBook:
-    """The operator's layers, lowest first; session and request overrides go on top. A layer that names a
-    profile stands on all of that profile's keys, so that none of a lower layer shows through."""
+    """Merges the operator's layers (lowest first), the session's override and the request's override. A layer
+    that names a profile includes all keys of that profile, which cover those of lower layers."""
 
     def __init__(
         self,
@@ -72,9 +72,9 @@ class PolicyBook:
         self._look_up = lru_cache(maxsize=_CACHED)(self._resolve)
         self._parsed = lru_cache(maxsize=_CACHED)(from_json)
         self.terms = lru_cache(maxsize=_CACHED)(self._terms)
-        strays = [layer.place(path) for layer in self._layers for path in self._strays(layer)]
-        if strays:
-            raise ConfigError("\n".join(f"{place}: {_STRAY}" for place in strays))
+        unknown = [layer.place(path) for layer in self._layers for path in self._unknown_models(layer)]
+        if unknown:
+            raise ConfigError("\n".join(f"{place}: {_UNKNOWN_MODEL}" for place in unknown))
 
     def policy(self, tool_name: str, session: str | None = None, request: str | None = None) -> Policy:
         """Request over session over the operator's layers; each layer's tools over its defaults.
@@ -88,8 +88,8 @@ class PolicyBook:
         document = self._parsed(text)
         if document.models:
             raise InvalidPolicy("`policy.models` is the operator's: it goes into the policy file.")
-        if any(self._strays(document)):
-            raise InvalidPolicy(_STRAY)
+        if any(self._unknown_models(document)):
+            raise InvalidPolicy(_UNKNOWN_MODEL)
 
     def check_request(self, text: str) -> None:
         """Raises InvalidPolicy unless a request may carry this override."""
@@ -100,8 +100,7 @@ class PolicyBook:
         self.check_override(text)
 
     def reasons(self, tool_name: str) -> list[Reason]:
-        """The profile and each key that the operator's layers set for a tool: where the value in force comes
-        from."""
+        """The profile and the keys that the operator's layers set for a tool, each with its place."""
         named = [
             Reason("profile", one.profile, one.place(("profile",))) for one in self._layers if one.profile
         ]
@@ -113,7 +112,7 @@ class PolicyBook:
         return list(found.values())
 
     def model_reasons(self, model: str) -> list[Reason]:
-        """The same of what the policy file says of a model."""
+        """The keys that the policy file sets for a model, each with its place."""
         found = {
             name: Reason(name, value, layer.place(("models", model, name)))
             for layer in self._layers
@@ -122,18 +121,18 @@ class PolicyBook:
         return list(found.values())
 
     def model_keys(self, model: str | None) -> dict[str, Value]:
-        """What the policy file says of a model."""
+        """The keys that the policy file sets for a model."""
         keys: dict[str, Value] = {}
         for layer in self._layers:
             keys |= layer.models.get(model, {}) if model else {}
         return keys
 
     def _based(self, document: PolicyDocument) -> list[PolicyDocument]:
-        """The document on top of its profile."""
+        """The layers of the document's profile, then the document."""
         return [*(self._profiles[document.profile] if document.profile else ()), document]
 
-    def _strays(self, document: PolicyDocument) -> Iterator[Path]:
-        """Where it names models that extraction does not have."""
+    def _unknown_models(self, document: PolicyDocument) -> Iterator[Path]:
+        """The paths at which the document names models that are not configured."""
         tables: dict[Path, Keys] = {("defaults",): document.defaults}
         tables |= {("tools", glob): keys for glob, keys in document.tools.items()}
         for path, keys in tables.items():
@@ -142,29 +141,23 @@ class PolicyBook:
                 yield (*path, "extract_models")
 
     def encoding(self, model: str) -> str | None:
-        """What the policy file names for a model."""
+        """The encoding that the policy file sets for a model."""
         encoding = self.model_keys(model).get("encoding")
         return encoding if isinstance(encoding, str) else None
 
     def _terms(self, model: str | None) -> SessionTerms:
-        """What the policy file says of a model, else what is known of it, else the settings' window.
+        """The window from the policy file, else the known window of the model, else that of the settings.
 
-        Of a model's own window, a buffer and an output that the policy file does not name take at most a
-        third together.
+        A buffer and an output that the policy file does not set take together at most a third of a model's
+        window.
         """
         keys = self.model_keys(model)
         size = _whole(keys.get("context_window", 0)) or (self._known_window(model) if model else 0)
-        output = _whole(keys.get("max_output_tokens", self._window.max_output_tokens))
-        if not size:
-            window = replace(self._window, max_output_tokens=output)
-            return SessionTerms(window, self._required)
-        buffer, third = self._window.buffer_tokens, size // 3
-        if "max_output_tokens" in keys:
-            buffer = min(buffer, third)
-        elif buffer + output > third:
-            buffer = third * buffer // (buffer + output)
-            output = third - buffer
-        return SessionTerms(Window(size, buffer, output), True)
+        output = _whole(keys["max_output_tokens"]) if "max_output_tokens" in keys else None
+        if size:
+            return SessionTerms(window_of(size, None, output, self._window), True)
+        window = self._window if output is None else replace(self._window, max_output_tokens=output)
+        return SessionTerms(window, self._required)
 
     def _resolve(self, tool_name: str, session: str | None, request: str | None) -> Policy:
         if request is not None:
@@ -181,7 +174,7 @@ class PolicyBook:
 
 
 def _within(operator: dict[str, Value], override: dict[str, Value]) -> dict[str, Value]:
-    """The override, but no ceiling of it above the operator's."""
+    """The override, with its ceilings lowered to the operator's."""
     for name in CEILINGS:
         ceiling = operator.get(name)
         if ceiling and name in override and not 0 < _number(override[name]) <= _number(ceiling):

@@ -1,15 +1,15 @@
-"""cap: head and tail around a marker, within the size cap in all."""
+"""cap: the head and the tail with a marker between them, together within the size cap."""
 
 from content.text import cut
 from domain.results import Measure
 from policies.facts import Policy
-from policies.oversized import Ends, Oversized, room_bytes, whereabouts
+from policies.oversized import Ends, Oversized, footer, room_bytes
 
 _MARKER = "\n... [{} bytes truncated; head + tail kept] ...\n"
 
 _LEAST_CUT = 80
 SPARED_BYTES = _LEAST_CUT - 1 - len(_MARKER.format(_LEAST_CUT))
-"""How much longer than `max_bytes` a text may be that would lose fewer than 80 bytes: it is not cut."""
+"""Bytes over `max_bytes` up to which a text passes whole, since a cut would save fewer than 80 bytes."""
 
 
 def ends(measure: Measure, policy: Policy) -> Ends:
@@ -18,9 +18,9 @@ def ends(measure: Measure, policy: Policy) -> Ends:
 
 
 def text(oversized: Oversized) -> str | None:
-    """None where there is nothing to cut, or no room for both ends and what is said between and below."""
+    """None if nothing is to be cut, or there is no room for both ends, the marker and the footer."""
     size = oversized.shown.bytes
-    below = whereabouts(oversized.handle, oversized.policy)
+    below = footer(oversized.handle, oversized.policy)
     fixed = len(_MARKER.format(size).encode()) + len(below.encode())
     room = room_bytes(oversized.shown, oversized.policy, oversized.squeeze)
     half = (room - fixed) // 2

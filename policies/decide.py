@@ -1,5 +1,4 @@
-"""Which trigger fires, in the contract's order, and what it leads to. reserve_failed is not among them: only
-the ledger can tell."""
+"""Decides which trigger fires. The ledger alone decides about the trigger reserve_failed."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -12,14 +11,15 @@ from policies.oversized import Ends, Oversized
 
 
 class Replacement(Protocol):
-    """How an outcome says what the model reads instead of a result."""
+    """An outcome's module: it writes the text that the model reads instead of the result."""
 
     def ends(self, measure: Measure, policy: Policy) -> Ends:
-        """How much of the text it looks at."""
+        """How much of the result `text` needs."""
         ...
 
     def text(self, oversized: Oversized) -> str | None:
-        """None where it has nothing to leave out, or no room: it gives way to `store`, which always has."""
+        """None if the outcome has nothing to leave out, or no room for its text. `store` never returns
+        None."""
         ...
 
 
@@ -37,7 +37,7 @@ OUTCOMES: dict[OutcomeKind, Replacement] = {
 
 
 def decide(facts: Facts, policy: Policy) -> Trigger | None:
-    """The first trigger that fires, or None; a bypassed tool's results always pass."""
+    """Returns the first trigger that fires, in the order of TRIGGERS, or None. With `bypass` always None."""
     if policy.bypass:
         return None
     for trigger, fires in TRIGGERS.items():

@@ -29,7 +29,7 @@ CEILINGS = ("max_llm_calls", "max_llm_tokens", "max_llm_cost_usd")
 
 
 class Profile(StrEnum):
-    """Each is a document of its own, `profiles/NAME.toml`."""
+    """Each profile is a document: `profiles/NAME.toml`."""
 
     AI_AGENT = "ai-agent"
     OURO = "ouro"
@@ -38,7 +38,7 @@ class Profile(StrEnum):
 
 
 def _check_base_url(url: str) -> str:
-    """Accepts an empty URL, which is none. A key in it would be shown by check-config."""
+    """Accepts an empty URL, which means none. Refuses keys in the URL: check-config would print them."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -67,7 +67,7 @@ class ModelKeys(PolicyTable):
 
 
 class _Document(Policy):
-    """A document as it is written. Keys outside a section are defaults: the short form of an override."""
+    """A document as written. Keys outside a section are defaults: the short form of an override."""
 
     profile: Annotated[Profile, one_of(*Profile)] | None = None
     defaults: ToolKeys = ToolKeys()
@@ -102,8 +102,8 @@ _TOML_TOKEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class PolicyDocument:
-    """What one layer sets: keys for every tool, for tools by glob, and facts about models, on a profile if it
-    names one. `source` is its name, `lines` where in its text a table or key is set."""
+    """One layer: keys for every tool, for tools by glob, and for models, and perhaps a profile. `source`
+    names the layer, `lines` holds the line of each table and key in its text."""
 
     defaults: Keys = field(default_factory=dict)
     tools: Mapping[str, Keys] = field(default_factory=dict)
@@ -120,15 +120,15 @@ class PolicyDocument:
         return keys
 
     def tables(self, tool_name: str) -> list[tuple[Path, Keys]]:
-        """The tables that hold for a tool, each over those before it."""
+        """The tables that apply to a tool; later tables override earlier ones."""
         matching = sorted((glob for glob in self.tools if fnmatchcase(tool_name, glob)), key=_specificity)
         return [(("defaults",), self.defaults), *((("tools", glob), self.tools[glob]) for glob in matching)]
 
     def place(self, path: Path) -> str:
-        """Where a key is set, for people: source, table and line."""
+        """Where a key is set: source, table and line, for messages."""
         *table, key = path
         if path not in self.lines:
-            # A default may stand outside its section.
+            # Defaults may be set outside the section `defaults`.
             table, path = [], (key,)
         header = ".".join(part if _PLAIN.fullmatch(part) else f'"{part}"' for part in table)
         line = self.lines.get(path)
@@ -137,15 +137,15 @@ class PolicyDocument:
 
 
 def _specificity(glob: str) -> tuple[bool, int, int, int]:
-    """A name before a glob, then the one that spells out more, leaves less open, is open later. Of two that
-    are alike the later in the document wins."""
+    """The sort key of a glob, least specific first: exact names last; otherwise by spelled characters, fewer
+    stars, and a later first wildcard. Of equal globs the later in the document wins."""
     spelled = _WILD.sub("", glob)
     return (spelled == glob, len(spelled), -glob.count("*"), len(_WILD.split(glob)[0]))
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Fault:
-    """`known` are the keys of the table, if the last one of `path` is none of them."""
+    """An error at `path`. For an unknown key, `known` are the keys of its table."""
 
     path: Path
     rule: str
@@ -153,7 +153,7 @@ class _Fault:
 
 
 def _read(data: object) -> tuple[PolicyDocument, list[_Fault]]:
-    """The document and its first errors. With an error the document is empty."""
+    """Returns the document and its first errors. If there are errors, the document may be empty."""
     try:
         read = _Document.model_validate(data)
     except ValidationError as error:
@@ -168,14 +168,14 @@ def _read(data: object) -> tuple[PolicyDocument, list[_Fault]]:
         read.profile,
     )
     twice = [
-        _Fault(("defaults", name), "is set outside a section too: set it once")
+        _Fault(("defaults", name), "is also set outside a section: set it once")
         for name in short.keys() & section.keys()
     ]
     return document, twice
 
 
 def _set_keys(table: PolicyTable) -> Keys:
-    """The keys that the document sets, without those that have their default."""
+    """The keys that the document sets, without defaults."""
     return table.model_dump(exclude_unset=True)
 
 
@@ -190,7 +190,7 @@ def _fault(error: ErrorDetails) -> _Fault:
 def _unknown(path: Path) -> _Fault:
     *section, name = path
     if section and name in _TOP:
-        return _Fault(path, "stands at the top, before every section")
+        return _Fault(path, "belongs at the top, before every section")
     table = ModelKeys if section[:1] == ["models"] else ToolKeys if section else _Document
     known = tuple(table.model_fields)
     near = difflib.get_close_matches(name, known, n=1)
@@ -206,7 +206,7 @@ def from_toml(text: str, source: str) -> PolicyDocument:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(_syntax(str(error), text, source)) from None
     except (ValueError, RecursionError):
-        raise ConfigError(f"{source}: a number or a nesting in it is beyond all measure.") from None
+        raise ConfigError(f"{source}: a number is too large, or the nesting too deep.") from None
     document, faults = _read(data)
     if faults:
         said = sorted((_line(lines, fault.path), fault) for fault in faults)
@@ -216,7 +216,7 @@ def from_toml(text: str, source: str) -> PolicyDocument:
 
 
 def _syntax(said: str, text: str, source: str) -> str:
-    """The parser's message, with the line at its front like all others."""
+    """The message of the TOML parser, with the line first, as in our other errors."""
     match = _SYNTAX.fullmatch(said)
     if match is None:
         return f"{source}: {said}"
@@ -230,9 +230,9 @@ def _line(lines: Mapping[Path, int], path: Path) -> int:
 
 
 def from_json(text: str) -> PolicyDocument:
-    """An override of a session or request. Raises InvalidPolicy, which names only keys that exist."""
+    """Parses the override of a session or request. Raises InvalidPolicy, which names only known keys."""
     try:
-        data = json.loads(text)
+        data = json.loads(text, parse_float=_number)
     except (ValueError, RecursionError):
         raise InvalidPolicy("`policy` must be well-formed JSON.") from None
     if not isinstance(data, dict):
@@ -243,8 +243,14 @@ def from_json(text: str) -> PolicyDocument:
     return document
 
 
+def _number(text: str) -> int | float:
+    """A JSON number with a point or an exponent; 7.0 is a whole number."""
+    number = float(text)
+    return int(number) if number.is_integer() else number
+
+
 def _unechoed(fault: _Fault) -> str:
-    """The error without names that the caller chose, such as a glob."""
+    """The error text without names that the caller chose, such as a glob."""
     names = {*_Document.model_fields, *ModelKeys.model_fields}
     where = ".".join(("policy", *(part for part in fault.path if part in names)))
     rule = unknown_key(fault.path[-1], fault.known) if fault.known else fault.rule

@@ -1,4 +1,4 @@
-"""What a rule may look at, and the policy keys, each with its type, its bounds and its default."""
+"""The facts about a result, and the policy keys with their types, bounds and defaults."""
 
 import difflib
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from domain.results import Measure
 
 
 class PolicyMode(StrEnum):
-    """`observe`: decide and account, but pass everything."""
+    """`observe`: decides and accounts, but passes every result."""
 
     ENFORCE = "enforce"
     OBSERVE = "observe"
@@ -37,7 +37,7 @@ def one_of(*names: str) -> BeforeValidator:
 
 
 def whole(least: int, most: int) -> object:
-    """The constraint of an integer from `least` to `most`; true and false are no integers."""
+    """Accepts integers from `least` to `most`. Refuses true and false."""
     return Field(strict=True, ge=least, le=most)
 
 
@@ -52,19 +52,19 @@ TextTool = Annotated[
         *("tool_output", "tool_output_grep", "tool_output_lines", "tool_output_query"),
     ),
 ]
-"""A tool as the texts call it."""
+"""Names of tools in the texts of outcomes."""
 Oversize = Annotated[OutcomeKind, one_of(*(kind for kind in OutcomeKind if kind is not OutcomeKind.PASS))]
 
 
 class PolicyTable(BaseModel):
-    """One table of a policy document. An unknown key is an error."""
+    """A table of a policy document. Unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class ToolKeys(PolicyTable):
-    """What a policy may set for each tool. A cap of 0 means no cap of that kind. `tool_names` maps what texts
-    call a tool to the name that the model knows it by."""
+    """The keys that a policy may set for each tool. A cap of 0 means no cap. `tool_names` maps names of
+    tools in the texts to the names that the model knows."""
 
     on_oversize: Oversize = OutcomeKind.STORE
     max_bytes: Size = 12_288
@@ -96,14 +96,14 @@ class Policy(ToolKeys):
     mode: Annotated[PolicyMode, one_of(*PolicyMode)] = PolicyMode.ENFORCE
 
     def __hash__(self) -> int:
-        """Without `tool_names`, which has no hash."""
+        """Hashes some fields only: `tool_names` has no hash."""
         return hash((self.mode, self.on_oversize, self.max_bytes, self.max_chars, self.max_tokens))
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """One result against its session. `measure` may still be growing: rules fire for good once they fire.
-    `rows` are those of the whole result: lines, without an empty one at the end."""
+    """One result and its session's budget. `measure` may still grow: a rule that fired stays fired. `rows`
+    are the lines of the whole result, without an empty last line."""
 
     measure: Measure
     budget: Budget
@@ -111,5 +111,5 @@ class Facts:
 
 
 def has_too_many_rows(facts: Facts, policy: Policy) -> bool:
-    """True if the count of rows alone rejects the result, whatever outcome the policy names."""
+    """True if the result is rejected for its rows, whatever outcome the policy names."""
     return 0 < policy.reject_rows < facts.rows

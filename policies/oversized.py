@@ -1,4 +1,4 @@
-"""What an outcome's text is made of: a result that may not go to the model as it is."""
+"""A result that is replaced, and what the outcomes' texts have in common."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from domain.results import Measure, ToolResult
 from policies.facts import Facts, Policy, has_too_many_rows
 
 _SHARE = 0.9
-"""Of a cap in characters or tokens, turned into bytes by the text's own average: its ends may differ."""
+"""The share used of a cap in characters or tokens that was converted to bytes by the text's average."""
 
 
 class Unit(StrEnum):
@@ -22,7 +22,7 @@ class Unit(StrEnum):
 
 
 class Breach(NamedTuple):
-    """A size and what it exceeds, both in `unit`."""
+    """A size and the cap that it exceeds, both in `unit`."""
 
     size: int
     allowed: int
@@ -30,8 +30,8 @@ class Breach(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """How many bytes of the beginning and of the end a text is made of, and what else of the beginning it
-    says: its structure, its outline."""
+    """The bytes of the beginning and of the end that a text needs, and whether it needs the structure or an
+    outline of the beginning."""
 
     head: int
     tail: int
@@ -41,11 +41,11 @@ class Ends(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Oversized:
-    """`measure` is the whole result's. `shown` is that of the text which was judged: the result as its view
-    caps leave it, the same where there are none; `head` and `tail` are that text's, perhaps cut within a
-    character. `handle` names the whole where it is kept, and `path` its file where the agent can read it.
-    `structure` and `outline` are those of content/outline where they were asked for: they take too long for a
-    rule. A cap in tokens becomes bytes by the text's average; `squeeze` is the share of them that is used.
+    """`measure` is the size of the whole result. `shown`, `head` and `tail` are of the text that was judged:
+    the result after its view caps. The ends may be cut within a character. `handle` names the stored result,
+    None if nothing is kept; `path` is its file if the agent can read it. `structure` and `outline` come from
+    content/outline and are filled only if `Ends` asks for them. `squeeze` is the share of a cap in tokens
+    that is used, after the conversion to bytes by the text's average.
     """
 
     result: ToolResult
@@ -63,7 +63,7 @@ class Oversized:
 
 
 def breach_of(trigger: Trigger, facts: Facts, policy: Policy) -> Breach:
-    """What decided, in its own unit; of several size caps the one in rows, then tokens, then bytes."""
+    """What was exceeded, in its unit. Of several size caps: rows first, then tokens, bytes, characters."""
     measure, budget = facts.measure, facts.budget
     if trigger is Trigger.RESERVE_FAILED:
         return Breach(measure.tokens, budget.remaining_tokens, Unit.TOKENS)
@@ -78,22 +78,22 @@ def breach_of(trigger: Trigger, facts: Facts, policy: Policy) -> Breach:
     return Breach(measure.chars, policy.max_chars, Unit.CHARS)
 
 
-def called(tool: str, policy: Policy) -> str:
-    """What the model knows a tool by."""
+def name_for_model(tool: str, policy: Policy) -> str:
+    """The name by which the model knows a tool."""
     return policy.tool_names.get(tool, tool)
 
 
-def whereabouts(handle: Handle | None, policy: Policy) -> str:
-    """The last lines of every text but the handle message: how to reach what is not shown. "" where nothing
-    is kept."""
+def footer(handle: Handle | None, policy: Policy) -> str:
+    """The footer of every text except the handle message: how to read the whole result. "" if nothing is
+    kept."""
     if handle is None:
         return ""
-    tool = called("tool_output", policy)
+    tool = name_for_model("tool_output", policy)
     return f'\n\nThe whole result is kept: {tool}(handle = "{handle}", extract = "what to extract").'
 
 
 def room_bytes(measure: Measure, policy: Policy, squeeze: float = 1.0) -> int:
-    """Bytes that satisfy every size cap in force: exact for a cap in bytes, by the text's average for one in
+    """The most bytes within every size cap: exact for a cap in bytes, by the text's average for a cap in
     characters or tokens. 0 if there is no cap."""
     rooms = [policy.max_bytes] if policy.max_bytes else []
     if policy.max_chars:

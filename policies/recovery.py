@@ -1,4 +1,4 @@
-"""The recovery section of a truncated result: what it is made of, and commands that get the rest."""
+"""The recovery section of a truncated result: its structure, and commands that show the rest."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from domain.results import Measure
 from policies.facts import Policy
-from policies.oversized import Oversized, called
+from policies.oversized import Oversized, name_for_model
 from policies.tool_calls import ToolKind, command_of, first_row, kind_of, name_of
 
 _STRUCTURE_CHARS = 1500
@@ -18,9 +18,9 @@ _COMPOSED = re.compile(r"[;&|<>]")
 
 
 class _Seen(NamedTuple):
-    """`name` is that of the file or page, None if the arguments do not say; `first_line` is where the result
-    begins in it, `next_line` the first that is not shown whole; `symbol` is something that it defines.
-    `command` is what a shell ran; `path` is a file that holds the result."""
+    """What the commands refer to. `name` is the file or page, None if the arguments do not say. The result
+    begins at `first_line` of it; `next_line` is the first line not shown whole. `symbol` is a name that it
+    defines. `command` is the shell command; `path` is a file that holds the result."""
 
     tool: str
     policy: Policy
@@ -35,8 +35,8 @@ class _Seen(NamedTuple):
 
 
 def recovery(oversized: Oversized, head: str, room: int, *, has_commands: bool) -> str:
-    """`head` is what is shown above it. The structure makes the text no longer than `room` characters, and is
-    left out where that is too little."""
+    """The section below `head`, the text shown. The structure is cut so that the section has at most `room`
+    characters; without room for any of it, it is left out."""
     result, measure, policy = oversized.result, oversized.measure, oversized.policy
     kind = kind_of(result.tool_name, result.tool_kind)
     name = name_of(result)
@@ -72,7 +72,7 @@ def _symbol(lines: list[str]) -> str:
 
 
 def _fitting(lines: list[str], room: int) -> str:
-    """As many of the lines as there is room for, under their heading, and how many more there are."""
+    """The heading, the lines that fit `room` characters, and the number of the others."""
     kept: list[str] = []
     room -= len("\nStructure:\n  - ... 1000000 more\n")
     for line in lines:
@@ -89,7 +89,7 @@ def _fitting(lines: list[str], room: int) -> str:
 
 def _call(seen: _Seen, tool: str, **arguments: str) -> str:
     given = ", ".join(f"{name}={json.dumps(text, ensure_ascii=False)}" for name, text in arguments.items())
-    return f"{called(tool, seen.policy)}({given})"
+    return f"{name_for_model(tool, seen.policy)}({given})"
 
 
 def _file(seen: _Seen) -> Iterator[str]:
@@ -99,10 +99,10 @@ def _file(seen: _Seen) -> Iterator[str]:
 
 
 def _parts(seen: _Seen, quoted: str, first_line: int) -> Iterator[str]:
-    """Commands that show parts of a file, in which the result begins with `first_line`."""
+    """Commands that show parts of a file. The result begins at `first_line` of it."""
     following = first_line + seen.next_line - seen.first_line
     if seen.measure.lines < _LINES:
-        # Few, and so long ones: ranges of lines alone would not help.
+        # Few and long lines: a range of lines would be too long.
         span = f"{first_line},{first_line + _LINES - 1}p"
         following_bytes = f"sed -n '{span}' {quoted} | tail -c +{seen.shown_bytes + 1} | head -c 2000"
         yield _call(seen, "shell", command=following_bytes) + "  # Next 2000 bytes"
@@ -135,7 +135,7 @@ def _shell(seen: _Seen) -> Iterator[str]:
 
 
 def _runnable(command: str | None) -> str:
-    """The command as a part of a pipeline; `<command>` where that is not known, or would change it."""
+    """The command as the first part of a pipeline; `<command>` if it is unknown or not safe to extend."""
     try:
         words = shlex.split(command or "")
     except ValueError:

@@ -1,10 +1,10 @@
-"""reject: an error that says what to do instead; no partial data."""
+"""reject: an error text that says what to do instead, without any data."""
 
 import shlex
 
 from domain.results import Measure, ToolResult
 from policies.facts import Policy
-from policies.oversized import Breach, Ends, Oversized, called, whereabouts
+from policies.oversized import Breach, Ends, Oversized, footer, name_for_model
 from policies.tool_calls import ToolKind, is_paginated, kind_of, limit_of
 
 _NOUNS = {
@@ -31,7 +31,7 @@ _PAGINATED = {
 _STORED = "Use head, tail or grep on {path}: the output is stored there, and the command need not run again."
 
 _SHARE = 0.9
-"""Of the limit that would just fit: lines differ in length."""
+"""The share of the fitting limit that is suggested: lines differ in length."""
 
 
 def ends(measure: Measure, policy: Policy) -> Ends:
@@ -41,11 +41,12 @@ def ends(measure: Measure, policy: Policy) -> Ends:
 def text(oversized: Oversized) -> str | None:
     breach, policy = oversized.breach, oversized.policy
     refused = refusal(oversized.result, breach, policy, oversized.path)
-    return refused + whereabouts(oversized.handle, policy)
+    return refused + footer(oversized.handle, policy)
 
 
 def refusal(result: ToolResult, breach: Breach, policy: Policy, path: str | None = None) -> str:
-    """In the unit that decided, and what to do instead. `path` is a file that holds the result."""
+    """The error text: size and cap in the unit that was exceeded, and what to do instead. `path` is a file
+    that holds the result."""
     kind, unit = kind_of(result.tool_name, result.tool_kind), breach.unit
     noun = _NOUNS.get(kind, "Tool output")
     return (
@@ -58,11 +59,11 @@ def _suggestion(result: ToolResult, kind: ToolKind, breach: Breach, policy: Poli
     if kind is ToolKind.SHELL and path is not None:
         return _STORED.format(path=shlex.quote(path))
     named = _PAGINATED.get(kind, _SUGGESTIONS[kind]) if is_paginated(result) else _SUGGESTIONS[kind]
-    return named.format(grep=called("grep_content", policy), limit=_smaller(result, breach))
+    return named.format(grep=name_for_model("grep_content", policy), limit=_smaller(result, breach))
 
 
 def _smaller(result: ToolResult, breach: Breach) -> str:
-    """The limit that would fit, where the arguments have one."""
+    """The limit that would fit, as ` (about 40)`; "" if the arguments have no limit."""
     limit = limit_of(result)
     fitting = 0 if limit is None else int(limit * breach.allowed / max(breach.size, 1) * _SHARE)
     return f" (about {fitting})" if fitting > 0 else ""

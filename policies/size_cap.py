@@ -1,4 +1,4 @@
-"""size_cap: too big to be read inline by anyone, whatever the budget."""
+"""size_cap: the result is larger than a cap in force for this tool, whatever the budget."""
 
 from domain.decisions import OutcomeKind
 from domain.results import Measure
@@ -19,5 +19,5 @@ def exceeds(measure: Measure, policy: Policy) -> bool:
 
 
 def spared_bytes(policy: Policy) -> int:
-    """What may pass beyond `max_bytes`: a cut that would take too little to be worth it is not made."""
+    """Bytes that may pass over `max_bytes`, since a cut would save too little."""
     return cap.SPARED_BYTES if policy.on_oversize is OutcomeKind.CAP else 0

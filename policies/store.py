@@ -1,13 +1,13 @@
-"""store: the result is kept whole, and the model reads the handle message instead."""
+"""store: the result is stored, and the model reads the handle message instead."""
 
 from content.text.preview import Preview, preview
 from domain.handles import Handle
 from domain.results import Measure
 from policies.facts import Policy
-from policies.oversized import Ends, Oversized, called
+from policies.oversized import Ends, Oversized, name_for_model
 
 _PREVIEWED_BYTES = 1 << 16
-"""How much of the head a preview looks at."""
+"""Bytes of the head that a preview is made from."""
 
 _MESSAGE = (
     "Tool output is too large ({bytes} bytes, {lines} lines, {tokens} tokens).\n"
@@ -25,9 +25,11 @@ def ends(measure: Measure, policy: Policy) -> Ends:
 
 
 def text(oversized: Oversized) -> str | None:
-    """The handle message, exact; a preview follows after a blank line."""
+    """The handle message, then a blank line and the preview, if any."""
     assert oversized.handle is not None
-    message = handle_message(oversized.handle, oversized.measure, called("tool_output", oversized.policy))
+    message = handle_message(
+        oversized.handle, oversized.measure, name_for_model("tool_output", oversized.policy)
+    )
     policy, size = oversized.policy, oversized.measure.bytes
     shown = oversized.outline or preview(
         policy.preview, oversized.head, oversized.tail, size, policy.preview_bytes

@@ -1,4 +1,4 @@
-"""token_budget: it would not fit the session's window even if nothing else were pending."""
+"""token_budget: the result does not fit the session's budget even without the pending reservations."""
 
 from policies.facts import Facts, Policy
 

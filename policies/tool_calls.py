@@ -20,7 +20,7 @@ class ToolKind(StrEnum):
     OTHER = "other"
 
 
-# The first kind of which one set of words stands in the name.
+# The first kind with a set of words that are all in the name.
 _WORDS: dict[ToolKind, tuple[frozenset[str], ...]] = {
     kind: tuple(frozenset(one.split("+")) for one in words.split())
     for kind, words in {
@@ -55,7 +55,7 @@ _LARGEST = 10**12
 
 
 def kind_of(tool_name: str, tool_kind: str | None = None) -> ToolKind:
-    """What the caller says of it goes first, where that is a kind known here."""
+    """The kind that `tool_kind` names if it is known, else the kind by the words of the tool's name."""
     said = ToolKind.OTHER if tool_kind is None else _by_words(tool_kind)
     return _by_words(split_tool_name(tool_name)[1]) if said is ToolKind.OTHER else said
 
@@ -69,7 +69,7 @@ def _by_words(name: str) -> ToolKind:
 
 
 def name_of(result: ToolResult) -> str | None:
-    """The file, directory or URL that the tool was given: one line, at most 300 characters."""
+    """The file, directory or URL in the tool's arguments: one line of at most 300 characters."""
     keys = (*_URLS, *_NAMES) if kind_of(result.tool_name, result.tool_kind) is ToolKind.WEB_FETCH else _NAMES
     for given in _given(result.tool_arguments):
         for key in keys:
@@ -80,8 +80,8 @@ def name_of(result: ToolResult) -> str | None:
 
 
 def first_row(result: ToolResult, offset_base: int) -> int:
-    """The number of the result's first line in its file, from 1; 1 unless the arguments say otherwise.
-    `offset_base` is the number that the tool gives the first line in `offset`."""
+    """The 1-based number of the result's first line in its file; 1 if the arguments do not say.
+    `offset_base` is the value of `offset` that means the first line."""
     offset = _number(result, (_OFFSET,))
     if offset is not None:
         return max(1, offset + 1 - offset_base)
@@ -89,17 +89,17 @@ def first_row(result: ToolResult, offset_base: int) -> int:
 
 
 def is_paginated(result: ToolResult) -> bool:
-    """True for a read of a part: the arguments say how many lines, or up to which."""
+    """True if the arguments limit the lines: by their number, or by the last line."""
     return _number(result, (*_LIMITS, *_LAST_LINES)) is not None
 
 
 def limit_of(result: ToolResult) -> int | None:
-    """How many lines, rows or entries were asked for."""
+    """The number of lines, rows or entries in the arguments."""
     return _number(result, _LIMITS)
 
 
 def command_of(result: ToolResult) -> str | None:
-    """The command that a shell was given: one printable line of at most 300 characters; None for others."""
+    """The shell command in the arguments, if it is one printable line of at most 300 characters."""
     for given in _given(result.tool_arguments):
         for key in _COMMANDS:
             value = given.get(key)
@@ -115,7 +115,7 @@ def command_of(result: ToolResult) -> str | None:
 
 
 def searches(result: ToolResult) -> bool:
-    """True where the result is matches: of a search tool, or of a search that a shell ran."""
+    """True if the result is a list of matches: of a search tool, or of a search command in a shell."""
     if kind_of(result.tool_name, result.tool_kind) in (ToolKind.GREP, ToolKind.GLOB, ToolKind.WEB_SEARCH):
         return True
     return _SEARCH.search(command_of(result) or "") is not None
@@ -131,7 +131,8 @@ def _number(result: ToolResult, keys: tuple[str, ...]) -> int | None:
 
 
 def _given(arguments: str | None) -> Iterator[Mapping[str, object]]:
-    """The arguments, then what they wrap; nothing where they are no JSON object."""
+    """Yields the arguments, then objects nested under a wrapper key; nothing if they are not a JSON
+    object."""
     if arguments is None or not arguments.lstrip().startswith("{"):
         return
     try:

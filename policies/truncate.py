@@ -1,15 +1,15 @@
-"""truncate: the head, how much is missing, and how to get at it."""
+"""truncate: the head, the number of missing characters, and commands that show them."""
 
 from domain.results import Measure
 from policies.facts import Policy
-from policies.oversized import Ends, Oversized, room_bytes, whereabouts
+from policies.oversized import Ends, Oversized, footer, room_bytes
 from policies.recovery import recovery
 
 _LOOKED_AT = 1 << 18
-"""How much of the head is looked at for its structure."""
+"""Bytes of the head in which the structure is looked for."""
 
 _TRIES = 8
-"""How often the head is shortened until the text is within its caps: each takes off what is too much."""
+"""The most attempts to shorten the head until the text is within its caps."""
 
 
 def ends(measure: Measure, policy: Policy) -> Ends:
@@ -17,8 +17,8 @@ def ends(measure: Measure, policy: Policy) -> Ends:
 
 
 def text(oversized: Oversized) -> str | None:
-    """At most as large as every size cap in force: first the structure gets shorter, then the head, at last
-    the commands go. None where the head is all of it, or where no text is within the caps."""
+    """The text within every size cap: first the structure is shortened, then the head; last, the commands are
+    left out. None if the head is the whole result, or no text is within the caps."""
     head = _head(oversized.head, oversized.policy.head_chars)
     if oversized.shown.chars <= len(head):
         return None
@@ -38,13 +38,13 @@ def text(oversized: Oversized) -> str | None:
 def _composed(oversized: Oversized, head: str, *, has_commands: bool) -> str:
     missing = oversized.shown.chars - len(head)
     above = f"{head}\n\n[... {missing} characters truncated ...]\n\n"
-    below = whereabouts(oversized.handle, oversized.policy)
+    below = footer(oversized.handle, oversized.policy)
     room = min(missing, _room_chars(above, oversized)) - len(below)
     return above + recovery(oversized, head, room, has_commands=has_commands) + below
 
 
 def _room_chars(above: str, oversized: Oversized) -> int:
-    """What the caps leave below `above`, for text of which most characters are one byte."""
+    """Characters that the caps leave below `above`, for text of mostly one-byte characters."""
     most, policy = _most_bytes(oversized), oversized.policy
     rooms = [most - len(above.encode())] if most else []
     rooms += [policy.max_chars - len(above)] if policy.max_chars else []
@@ -52,20 +52,20 @@ def _room_chars(above: str, oversized: Oversized) -> int:
 
 
 def _most_bytes(oversized: Oversized) -> int:
-    """A cap in characters is held to in characters. 0 if there is no other cap."""
+    """Bytes that the caps other than `max_chars` allow; 0 if there is no other cap."""
     policy = oversized.policy.model_copy(update={"max_chars": 0})
     return room_bytes(oversized.shown, policy, oversized.squeeze)
 
 
 def _excess_chars(made: str, oversized: Oversized) -> int:
-    """How many characters have to go, at least."""
+    """The least number of characters to remove."""
     most, policy, size = _most_bytes(oversized), oversized.policy, len(made.encode())
     by_bytes = -(-(size - most) * len(made) // size) if 0 < most < size else 0
     return max(by_bytes, len(made) - policy.max_chars if policy.max_chars else 0, 0)
 
 
 def _head(data: bytes, chars: int) -> str:
-    """The first characters, but no half of a CRLF."""
+    """The first `chars` characters, without half of a CRLF."""
     return _shortened(data[: 4 * chars + 4].decode("utf-8", "ignore"), chars)
 
 

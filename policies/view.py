@@ -1,13 +1,13 @@
-"""View-shape caps: how many rows of a result are shown, and how long each may be."""
+"""View caps: the most rows of a result that are shown, and the longest line."""
 
 from content.text.utf8 import Utf8Chunks
 from domain.results import Measure, ToolResult
 from policies.facts import Policy
-from policies.oversized import Ends, Oversized, whereabouts
+from policies.oversized import Ends, Oversized, footer
 from policies.tool_calls import ToolKind, first_row, kind_of
 
 MOST_BYTES = 1_000_000
-"""The largest size cap there is."""
+"""The largest size cap."""
 
 _MARK = "… [+{} chars]"
 _HELD = 64
@@ -20,7 +20,7 @@ def is_set(policy: Policy) -> bool:
 
 
 def bounded(policy: Policy) -> Policy:
-    """What a view is judged by: it is held to be answered, and so has a size cap in any case."""
+    """The policy, with a size cap of MOST_BYTES if it has none: a view is held in memory."""
     return policy if policy.max_bytes else policy.model_copy(update={"max_bytes": MOST_BYTES})
 
 
@@ -29,15 +29,15 @@ def ends(measure: Measure, policy: Policy) -> Ends:
 
 
 def text(oversized: Oversized) -> str | None:
-    """All that the view shows, for a result that exceeds nothing else."""
-    return oversized.head.decode() + whereabouts(oversized.handle, oversized.policy)
+    """The whole view, for a result that exceeds no other cap."""
+    return oversized.head.decode() + footer(oversized.handle, oversized.policy)
 
 
 class View:
-    """Feed it all of a result, either as text or as bytes cut anywhere; it answers what is shown of it.
+    """Applies the view caps to a result that is fed in pieces: text, or bytes cut anywhere.
 
-    A row ends with a newline or with the text. A cut line keeps its first `max_line_chars` characters, and
-    its end (LF or CRLF); one that the mark would only make longer is not cut.
+    A row ends with a newline or with the text. A cut line keeps its first `max_line_chars` characters and
+    its end (LF or CRLF). A line that the mark would make longer is not cut.
     """
 
     __slots__ = ("_at_end", "_line", "_newlines", "_policy", "_result", "_utf8")
@@ -52,16 +52,16 @@ class View:
 
     @property
     def rows(self) -> int:
-        """Of all that was fed."""
+        """Rows fed so far."""
         return self._newlines + (not self._at_end)
 
     @property
     def cuts(self) -> bool:
-        """True once anything was left out."""
+        """True once something was left out."""
         return self._line.has_cut or 0 < self._policy.max_rows < self.rows
 
     def feed(self, piece: str | bytes) -> str:
-        """Raises InvalidUtf8."""
+        """Returns what is shown of the piece. Raises InvalidUtf8."""
         text = piece if isinstance(piece, str) else self._utf8.feed(piece)
         if not text:
             return ""
@@ -71,7 +71,7 @@ class View:
         return self._line.feed(shown) if self._policy.max_line_chars else shown
 
     def finish(self) -> str:
-        """The rest, and the footer where rows are missing."""
+        """Returns the rest, and the footer if rows are missing."""
         return self._line.finish() + self._footer()
 
     def _within_rows(self, text: str) -> str:
@@ -94,8 +94,8 @@ class View:
 
 
 class _Line:
-    """Shortens lines. Of the open one it holds back the first characters past the cap: should there be no
-    more than the mark is long, they are shown after all."""
+    """Shortens lines. Holds back the first characters of the current line past the cap: if the line ends
+    within the length of the mark, they are shown."""
 
     __slots__ = ("_held", "_last", "_left", "_most", "_over", "has_cut")
 
@@ -130,7 +130,8 @@ class _Line:
         return shown
 
     def _rest(self, ending: str) -> str:
-        """What stands for the characters past the cap, now that the line ends; `ending` may be part of it."""
+        """Ends the line: returns the mark for the characters past the cap, or those characters. `ending` may
+        be one of them."""
         kept = ending if ending and self._last == ending else ""
         missing, held = self._over - len(kept), self._held
         mark = _MARK.format(missing)

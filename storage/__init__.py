@@ -16,7 +16,7 @@ from storage.memory.ledger import MemoryLedger
 from storage.memory.store import MemoryStore
 from storage.spool.journal import Journal
 from storage.spool.ledger import SpoolLedger
-from storage.spool.outage import Outage
+from storage.spool.outage import Outage, Supervise
 from storage.spool.store import SpoolStore
 from storage.sqlite.ledger import SqliteLedger
 
@@ -61,12 +61,12 @@ async def open_ledger(url: str, *, bounds: LedgerBounds = UNBOUNDED, **times: Un
     return await _chosen(LEDGERS, url, "SPILLGATE_LEDGER_URL")(url, bounds=bounds, **times)
 
 
-def open_outage(changed: Callable[[str | None], None]) -> Outage:
+def open_outage(changed: Callable[[str | None], None], supervise: Supervise) -> Outage:
     """For a store and a ledger in Redis. Calls `changed` with the reason when an outage begins, with None
-    when it ends."""
+    when it ends. `supervise` runs a background task; it gets the name and the task."""
     from storage.redis.connection import renew_patience
 
-    return Outage(changed, renew_patience)
+    return Outage(changed, renew_patience, supervise)
 
 
 async def open_spooled_store(

@@ -144,13 +144,13 @@ class RouteTable:
         )
 
     def carries_results(self, method: str, path: str) -> bool:
-        return any(
-            method in (one.methods or ()) and one.path_regex.match(path) for one in self._result_routes
-        )
+        return (method, path) in self._result_routes
 
     @cached_property
-    def _result_routes(self) -> list[Route]:
-        return [one for one in self._all if traits_of(one).carries_results]
+    def _result_routes(self) -> frozenset[tuple[str, str]]:
+        """Looked up for each request, so that their paths may hold no parameter."""
+        routes = [one for one in self._all if traits_of(one).carries_results]
+        return frozenset((method, one.path) for one in routes for method in one.methods or ())
 
     def methods(self, path: str) -> list[str]:
         """The methods that a path takes, of every route that it matches."""

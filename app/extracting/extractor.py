@@ -125,7 +125,7 @@ class _Extraction:
         source = Source(self._rt.store, subject.stored, self._question.ranges)
         if subject.entered.session.budget(subject.terms.window, subject.terms.enforce).exhausted:
             # No answer of a model would fit.
-            return await self._exhausted(subject, _nothing(Mode.TRUNCATE, _EXHAUSTED))
+            return await self._exhausted(subject, _nothing(self._question.mode, _EXHAUSTED))
         cap = subject.policy.max_bytes or UNCAPPED_BYTES
         room = max(0, cap - len(_framed(subject.stored, Mode.FULL_CHUNKED, "").encode()))
         task = self._task(subject, source, room)
@@ -247,7 +247,7 @@ class _Extraction:
             entry = self._failure("deadline", answer, text)
             self._rt.background.start(self._rt.ledger.append(entry))
             return Extracted(text, answer, handle, "unknown", entry)
-        answer = _nothing(Mode.TRUNCATE, _LATE)
+        answer = _nothing(self._question.mode, _LATE)
         text = answer_text.frame_failure(subject.stored.tool_name, handle, answer.strategy, _LATE)
         tokens = self._rt.tokenizer(subject.entered.session.model).count(text)
         entry = replace(

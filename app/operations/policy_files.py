@@ -5,7 +5,7 @@ from importlib.resources import files
 from app.extracting.known_models import known_window
 from app.files import read_text
 from app.settings import PREFIX, Settings
-from domain.budget import Window
+from domain.budget import Window, window_of
 from policies.book import PolicyBook, Profiles
 from policies.documents import PolicyDocument, Profile, from_toml
 
@@ -20,12 +20,23 @@ def load_policies(settings: Settings) -> PolicyBook:
     layers.append(PolicyDocument(tools=bypassed, source=f"{PREFIX}BYPASS_TOOLS"))
     return PolicyBook(
         layers,
-        Window(settings.context_window, settings.buffer_tokens, settings.max_output_tokens),
+        _window(settings),
         required=settings.require_budget,
         overrides=settings.allow_request_overrides,
         models=settings.llm_models,
         profiles=_profiles(settings),
         known_window=known_window,
+    )
+
+
+def _window(settings: Settings) -> Window:
+    size, buffer, output = settings.context_window, settings.buffer_tokens, settings.max_output_tokens
+    declared = settings.model_fields_set
+    return window_of(
+        size,
+        buffer if "buffer_tokens" in declared else None,
+        output if "max_output_tokens" in declared else None,
+        Window(size, buffer, output),
     )
 
 

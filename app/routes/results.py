@@ -25,6 +25,7 @@ from app.api.wire import (
     UsageIn,
     encode,
     read_result,
+    read_text,
     rule_of,
 )
 from app.edge.large_json import Content, Yielding
@@ -43,7 +44,7 @@ from domain.errors import (
     UnsupportedMedia,
 )
 from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
-from domain.results import ToolResult, UsageReport
+from domain.results import ToolResult
 
 router = APIRouter(tags=["results"])
 
@@ -115,11 +116,11 @@ async def _from_json(request: Request, headers: Headers) -> Response:
 
 
 async def _from_body(request: Request, headers: Headers, body: bytes | bytearray, rt: Runtime) -> Response:
-    if len(body) <= INLINE_BYTES:
-        sent = read_result(body)
-    else:
+    is_large = len(body) > INLINE_BYTES
+    sent = read_text(body) if is_large else read_result(body)
+    if sent is None:
         sent = await anyio.to_thread.run_sync(read_result, body, limiter=rt.scanning)
-    content, is_large = sent.content, len(body) > INLINE_BYTES
+    content = sent.content
     result = _tool_result(request, headers, sent.fields)
     governed = await govern(result, _pieces(content, is_large, rt), rt)
     if governed.outcome.text is None and _wants_text(headers):
@@ -162,6 +163,10 @@ async def _from_text(request: Request, headers: Headers) -> Response:
 async def _pieces(content: str | Content, is_large: bool, rt: Runtime) -> AsyncIterator[str]:
     if isinstance(content, str):
         yield content
+        return
+    if not is_large and (whole := content.small_text()) is not None:
+        if whole:
+            yield whole
         return
     pieces = content.pieces()
     if not is_large:
@@ -270,7 +275,7 @@ def _tool_result(request: Request, headers: Headers, sent: ResultIn | TextResult
         tool_namespace=sent.tool_namespace,
         latency_ms=sent.latency_ms,
         model=sent.model,
-        context=None if context is None else UsageReport(context.used_tokens, context.turn),
+        context=None if context is None else context.report,
         policy=policy,
     )
 

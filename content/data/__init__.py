@@ -1,1 +1,1 @@
-"""Data: a result as a value, JMESPath over it, and the part of the answer that fits a cap."""
+"""Results as data: values, tables, JMESPath, and slices of the value of a query."""

@@ -1,4 +1,4 @@
-"""JMESPath over a value: the language as specified, a few functions besides, and errors of ours."""
+"""JMESPath over a value: the specified language, a few more functions, and clear errors."""
 
 import json
 import operator
@@ -17,7 +17,7 @@ _HELP = "The language is explained at https://jmespath.org."
 class _Functions(functions.Functions):
     @functions.signature({"types": ["array"]}, {"types": ["expref"]})
     def _func_count_by(self, array: list[object], expref: Any) -> list[dict[str, object]]:
-        """How often each value occurs, the most frequent first."""
+        """Counts how often each value occurs, the most frequent first."""
         values: dict[object, object] = {}
         counts: dict[object, int] = {}
         for item in array:
@@ -30,7 +30,7 @@ class _Functions(functions.Functions):
 
     @functions.signature({"types": ["array"]})
     def _func_unique(self, array: list[object]) -> list[object]:
-        """Each value once, in the order of their first."""
+        """Each value once, in the order of first occurrence."""
         values: dict[object, object] = {}
         for value in array:
             values.setdefault(_identity(value), value)
@@ -38,7 +38,7 @@ class _Functions(functions.Functions):
 
     @functions.signature({"types": ["array"]}, {"types": ["expref"]})
     def _func_all_max_by(self, array: list[object], expref: Any) -> list[object]:
-        """Every item with the greatest key, in order; items whose key is null are passed over."""
+        """All items with the greatest key, in order. Items with a null key are ignored."""
         return _all_at(max, "all_max_by", array, expref)
 
     @functions.signature({"types": ["array"]}, {"types": ["expref"]})
@@ -59,14 +59,14 @@ def _all_at(
 
 
 def _identity(value: object) -> object:
-    """Equal for values that JSON takes for equal: true is not 1."""
+    """A key that is equal for equal JSON values. In JSON, true is not 1."""
     if isinstance(value, bool | list | dict):
         return (json.dumps(value, sort_keys=True),)
     return value
 
 
 def _ordered(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """A number is neither less nor greater than a string."""
+    """Comparing a number with a string gives null."""
 
     def compared(left: Any, right: Any) -> Any:
         return compare(left, right) if isinstance(left, str) == isinstance(right, str) else None
@@ -84,12 +84,12 @@ class _Interpreter(visitor.TreeInterpreter):
 
 
 class Query:
-    """An expression, ready to be evaluated. It is not bounded: that is for the process to see to."""
+    """A parsed expression. Its time and memory are bounded by its process: see extraction/queries."""
 
     __slots__ = ("_tree",)
 
     def __init__(self, expression: str) -> None:
-        """Raises InvalidField, which says where the expression is wrong and repeats nothing of it."""
+        """Raises InvalidField, which gives the place of the error without repeating the expression."""
         if len(expression) > MAX_EXPRESSION_CHARS:
             raise InvalidField(f"The expression has more than {MAX_EXPRESSION_CHARS:,} characters.")
         try:
@@ -102,7 +102,7 @@ class Query:
             raise InvalidField("The expression is nested too deeply.") from None
 
     def evaluate(self, value: object) -> object:
-        """Raises InvalidField for what this value does not allow."""
+        """Raises InvalidField if the value has a type that the expression cannot take."""
         options = visitor.Options(custom_functions=_Functions())
         try:
             return _Interpreter(options).visit(self._tree, value)

@@ -1,4 +1,4 @@
-"""What of a query's value one answer holds: JSON, within a cap of bytes."""
+"""The part of a query's value that one response returns: JSON within a cap of bytes."""
 
 import msgspec
 from msgspec import Raw, Struct
@@ -10,7 +10,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Slice(Struct, frozen=True):
-    """`total` counts the items of an array, None for any other value; `truncated`: `result` is not all."""
+    """`total` counts the items of an array, None for any other value. `truncated`: `result` is a part."""
 
     result: Raw
     type: str
@@ -20,8 +20,8 @@ class Slice(Struct, frozen=True):
 
 
 def slice_of(value: object, limit: int, offset: int, max_bytes: int) -> Slice:
-    """Items `offset` to `offset + limit` of an array, as far as they fit; any other value whole, but a
-    string, which is cut. Raises QueryTooCostly for what does not fit and cannot be cut."""
+    """Returns items `offset` to before `offset + limit` of an array, as many as fit; a string, cut if needed;
+    any other value whole. Raises QueryTooCostly if an item or value does not fit and cannot be cut."""
     if isinstance(value, list):
         return _items(value, limit, offset, max_bytes)
     encoded, truncated = encoded_json(value), False
@@ -54,24 +54,25 @@ def _items(array: list[object], limit: int, offset: int, max_bytes: int) -> Slic
 
 
 def encoded_json(value: object) -> bytes:
-    """Lone surrogates become U+FFFD, infinities null. Raises InvalidField for what is no JSON."""
+    """Encodes as JSON. Lone surrogates become U+FFFD, infinities null. Raises InvalidField for other
+    values."""
     try:
         return _encode(value)
     except UnicodeEncodeError:
-        return _encode(_mended(value))
+        return _encode(_without_surrogates(value))
     except TypeError:
         raise InvalidField("The value is an expression (&…), not data: give it to a function.") from None
     except RecursionError:
         raise InvalidField("The value is nested too deeply for an answer.") from None
 
 
-def _mended(value: object) -> object:
+def _without_surrogates(value: object) -> object:
     if isinstance(value, str):
         return _whole_characters(value)
     if isinstance(value, list):
-        return [_mended(item) for item in value]
+        return [_without_surrogates(item) for item in value]
     if isinstance(value, dict):
-        return {_mended(key): _mended(item) for key, item in value.items()}
+        return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
     return value
 
 
@@ -80,7 +81,7 @@ def _whole_characters(text: str) -> str:
 
 
 def _string_head(text: str, encoded_size: int, max_bytes: int) -> bytes:
-    """Shortened in proportion until it fits with its escapes and quotes."""
+    """Shortens the string in proportion until it fits with its escapes and quotes."""
     data, encoded = text.encode(), b""
     while data and encoded_size > max_bytes:
         data = cut.head(data, len(data) * max(max_bytes - 2, 0) // encoded_size)

@@ -34,8 +34,8 @@ class _Columns:
 
 
 def read_table(text: str) -> list[Row]:
-    """Read twice, so that no more is held than the rows it answers. Raises NotQueryable for quotes that never
-    close: the rows behind them would be lost in one cell."""
+    """Parses the text twice, to hold only the rows in memory. Raises NotQueryable for an unclosed quote,
+    since the rows after it would be lost in one cell."""
     if _is_numbered(text):
         text = _LINE_NUMBER.sub("", text)
     mark = _mark_of(text)
@@ -57,13 +57,13 @@ def read_table(text: str) -> list[Row]:
 
 
 def _is_numbered(text: str) -> bool:
-    """True where a tool such as `cat -n` put a number before every line."""
+    """True if a tool such as `cat -n` put a number before every line."""
     lines = text[: 1 << 14].split("\n")[:_SAMPLED]
     return all(_LINE_NUMBER.match(line) for line in lines[:-1] or lines)
 
 
 def _mark_of(text: str) -> str:
-    """The separator that stands equally often in the most of the first lines."""
+    """The separator that occurs equally often in the most of the first lines."""
     lines = [_QUOTED.sub("", line) for line in text[: 1 << 14].split("\n")[:_SAMPLED] if line.strip()]
 
     def agreeing(mark: str) -> int:
@@ -89,7 +89,7 @@ def _columns(rows: Iterator[list[str]]) -> _Columns:
 
 
 def _is_header(first: Sequence[str], sample: Sequence[Sequence[str]]) -> bool:
-    """False where the first row is data: it has numbers, and nothing that is text above numbers."""
+    """False if the first row is data: it has numbers, and no text above a column of numbers."""
     numbers = [column for column, cell in enumerate(first) if _NUMBER.fullmatch(cell)]
     if all(_is_year_above(first, column, sample) for column in numbers):
         return True
@@ -101,13 +101,13 @@ def _is_header(first: Sequence[str], sample: Sequence[Sequence[str]]) -> bool:
 
 
 def _is_year_above(first: Sequence[str], column: int, sample: Sequence[Sequence[str]]) -> bool:
-    """A year as a column's name: below it stands something else."""
+    """True for a year as the name of a column: the cells below are no years."""
     below = [cells[column] for cells in sample if column < len(cells)]
     return bool(_YEAR.fullmatch(first[column].strip())) and any(not _YEAR.fullmatch(cell) for cell in below)
 
 
 def _names(header: Sequence[str]) -> list[str]:
-    """A name for each column; of equal ones, the later carry their column's number."""
+    """A unique name for each column. A repeated name gets the number of its column."""
     names: list[str] = []
     taken = {MORE}
     for number, cell in enumerate(header, 1):
@@ -120,7 +120,7 @@ def _names(header: Sequence[str]) -> list[str]:
 
 
 def _numeric(rows: Iterable[Sequence[str]], width: int) -> list[bool]:
-    """Of each column, whether every cell is a number or empty, and not every one is empty."""
+    """For each column: True if every cell is a number or empty, and at least one is a number."""
     possible, seen = set(range(width)), set[int]()
     for cells in rows:
         for column in tuple(possible):

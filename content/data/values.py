@@ -1,4 +1,4 @@
-"""A result as a value that can be queried: JSON, a stream of JSON documents, or a table."""
+"""Parses a result into a value to query: JSON, a stream of JSON documents, or a table."""
 
 import json
 import re
@@ -22,7 +22,7 @@ _NAMES = {
 
 
 def read_value(data: bytes, tool_name: str = "") -> tuple[Kind, object]:
-    """What the data is, and its value: of NDJSON the array of its records, of CSV the array of its rows.
+    """Returns the kind of the data and its value: the array of records for NDJSON, of rows for CSV.
 
     NaN and infinities are read as null; of equal keys in an object the last counts. Raises NotQueryable.
     """
@@ -34,7 +34,7 @@ def read_value(data: bytes, tool_name: str = "") -> tuple[Kind, object]:
             "Search it by grep, read it by lines, or ask POST /extract."
         )
     text = data.decode("utf-8-sig", "replace")
-    # The caller keeps none: what is read takes the place of what it was read from.
+    # Frees the bytes: the caller keeps no reference.
     del data
     return reader(text)
 
@@ -65,7 +65,7 @@ _READERS: dict[Kind, Callable[[str], tuple[Kind, object]]] = {
 
 
 def _documents(text: str) -> list[object]:
-    """One JSON document after the other, with nothing but white space between."""
+    """Parses JSON documents with only white space between them."""
     decode = json.JSONDecoder(parse_constant=_null).raw_decode
     found: list[object] = []
     at = _after_space(text, 0)
@@ -79,7 +79,7 @@ def _documents(text: str) -> list[object]:
     except RecursionError:
         raise _malformed("is nested too deeply") from None
     except ValueError:
-        raise _malformed("holds a number of more digits than a query can count with") from None
+        raise _malformed("holds a number with too many digits") from None
     return found
 
 
@@ -89,7 +89,7 @@ def _after_space(text: str, at: int) -> int:
 
 
 def _null(constant: str) -> None:
-    """JSON has no NaN and no Infinity; what writes them means that there is no value."""
+    """Reads NaN and Infinity, which JSON does not have, as null."""
 
 
 def _malformed(what: str) -> NotQueryable:

@@ -1,4 +1,4 @@
-"""The structure of a text in a few lines: `outline` and `structure`."""
+"""Outlines of texts: `outline` for a preview, `structure` for a recovery section."""
 
 from content.outline.outline import outline, structure
 

@@ -1,4 +1,4 @@
-"""What is counted of tables, logs, elements and search results."""
+"""Outlines by counting: tables, logs, elements, search results."""
 
 import re
 from collections import Counter
@@ -12,7 +12,7 @@ _ELEMENTS = 24
 
 _NEWLINE = b"\n"
 _QUOTED = re.compile(rb'"[^"]*"')
-# The first level that a line names early on: as a word, in a field or brackets, as Android's single letter.
+# The first level near the start of a line: a word, a field, in brackets, or the single letter of Android.
 _LEVEL = re.compile(
     rb"^[^\n]{0,80}?(?:\b(TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|FATAL|CRITICAL)\b"
     rb"|level=\"?(\w{1,12})|\[(trace|debug|info|notice|warn|warning|error|crit|alert|emerg)\]"
@@ -69,7 +69,7 @@ def hits(source: Numbered) -> Iterator[str]:
 
 
 def elements(source: Numbered) -> Iterator[str]:
-    """The element around all others, and how often which other one begins."""
+    """The root element, and the count of each other element."""
     pieces = source.text.split(b"<!--")
     names = _ELEMENT.findall(b"".join((pieces[0], *(piece.partition(b"-->")[2] for piece in pieces[1:]))))
     if not names:

@@ -1,4 +1,4 @@
-"""What a source file defines, and on which lines: a scanner by lines, with a table of patterns."""
+"""Finds the definitions in source code, line by line, with a table of patterns for each language."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from content.outline.syntaxes import SYNTAXES, Nesting, Syntax
 from content.text.line_numbers import Numbered, unnumbered
 
 _LOOKED_AT = 512 * 1024
-# One call of the regular expression engine holds the interpreter: it sees no more than this.
+# A call of the regular expression engine holds the GIL, so it sees at most this much text.
 _WINDOW = 32 * 1024
 # How far a definition that begins in a window may reach beyond it.
 _REACH = 4 * 1024
@@ -27,11 +27,11 @@ _NAME_CHARS = 120
 
 _LONG_LINE = re.compile(rb"(\n[^\n]{%d})[^\n]++" % _LINE_BYTES)
 _TRIPLE_QUOTE = re.compile(rb"\"\"\"|'''")
-# What stands before the first docstring of a whole file, and not before the end of one.
+# Text that occurs before the first docstring of a whole file, but not before the end of a docstring.
 _BEFORE_DOCSTRING = re.compile(
     rb"[:(=,\[\\][ \t]*(?:#[^\n]*)?\Z|^[ \t]*(?:def|class|import|from|@|#)\W?", re.MULTILINE
 )
-# Lines that say how deep they are: a closing bracket does not, nor the end of a string of several lines.
+# Indentation counts only before a name: not before a closing bracket or the end of a multi-line string.
 _INDENT = re.compile(rb"\n([ \t]*+)(?=[\w@$\x80-\xff])")
 _IN_STRINGS = b"{}()<>;="
 _NOT_BRACKETS = {nesting: bytes(set(range(256)) - set(nesting.value)) for nesting in Nesting}
@@ -44,8 +44,8 @@ _NEVER_FLUSH = ("define", "closing")
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """`keyword` is the language's own word where it has one; `depth` counts the definitions around it; lines
-    count from 1."""
+    """`keyword` is the word of the language, if it has one. `depth` counts the enclosing definitions. `line`
+    is 1-based."""
 
     keyword: str
     name: str
@@ -64,8 +64,8 @@ class _Found(NamedTuple):
 
 
 class _Open(NamedTuple):
-    """A definition or a scope whose end has not come. `level` is that of its first line: the brackets open
-    before it, or its indentation."""
+    """A definition or a scope that is not closed yet. `level` is the nesting of its first line: the number of
+    open brackets, or the indentation."""
 
     keyword: str
     name: bytes
@@ -74,9 +74,9 @@ class _Open(NamedTuple):
 
 
 def definitions(data: bytes, language: Language, most: int = 200, first_line: int = 1) -> list[Definition]:
-    """In the order of their lines; of more than `most` the outermost. At most 512 KiB of `data` and 20,000
-    lines are read; the data may be cut anywhere, or be no source at all. Line numbers that a tool put before
-    the lines are taken off and used; without them the lines count from `first_line`."""
+    """Returns at most `most` definitions in the order of their lines, the outermost if there are more. Reads
+    at most 512 KiB and 20,000 lines of any data. Line numbers that a tool put before the lines are used;
+    without them lines count from `first_line`."""
     source = unnumbered(data[:_LOOKED_AT], first_line)
     found = [_definition(one, source) for one in islice(_scan(source.text, language), _MOST_FOUND)]
     outermost = sorted(found, key=attrgetter("depth"))[:most]
@@ -116,12 +116,12 @@ def _scan(text: bytes, language: Language) -> Iterator[_Found]:
 
 
 def _continues(code: bytes, match: re.Match[bytes]) -> bool:
-    """True for a line after a comma: one more initializer of a constructor, not a function."""
+    """True for a line after a comma: an initializer of a constructor, not a function."""
     return code[max(0, match.start() - 80) : match.start()].rstrip()[-1:] == b","
 
 
 class _Around:
-    """The definitions and scopes that a line stands in, outermost first."""
+    """The definitions and scopes around a line, outermost first."""
 
     def __init__(self, syntax: Syntax) -> None:
         self._syntax = syntax
@@ -129,7 +129,7 @@ class _Around:
         self._level = 0
 
     def advance(self, passed: bytes, indent: bytes) -> None:
-        """Goes over what stands before a line, up to the indentation of that line."""
+        """Updates the nesting with `passed`, the text before a line with this `indent`."""
         nesting = self._syntax.nesting
         if nesting is Nesting.INDENT:
             self._level = _columns(indent)
@@ -144,7 +144,7 @@ class _Around:
         self._leave(self._level)
 
     def admits(self, keyword: str, name: bytes, indent: bytes) -> bool:
-        """True if a definition that begins like this counts where it stands."""
+        """True if such a definition is valid at this place."""
         if keyword == "skipped" or any(one.keyword == "macro_rules" for one in self._open[-3:]):
             return False
         if keyword == "closing":
@@ -161,7 +161,7 @@ class _Around:
             self._open.append(_Open(keyword, name, self._level, is_typedef))
 
     def depth(self, keyword: str) -> int:
-        """How many definitions stand around; the one that `closing` ends is none of them."""
+        """The number of enclosing definitions, without the one that `closing` ends."""
         around = self._open[:-1] if keyword == "closing" else self._open
         return sum(1 for one in around if one.name)
 
@@ -170,7 +170,7 @@ class _Around:
             self._open.pop()
 
     def _flush(self) -> None:
-        """Without indentation nothing but scopes is open: brackets in branches of `#if` do not add up."""
+        """Closes all but scopes, since brackets in branches of `#if` may not balance."""
         while self._open and self._open[-1].keyword not in _SCOPES:
             self._open.pop()
         self._level = self._open[-1].level + 1 if self._open else 0
@@ -179,7 +179,7 @@ class _Around:
         return self._syntax.nesting is Nesting.INDENT or self._level == self._open[-1].level + 1
 
     def _place(self) -> str:
-        """The keyword that the line stands directly in, "" at the top, "{" within other brackets."""
+        """The keyword of the directly enclosing definition, "" at the top, "{" within other brackets."""
         if not self._open:
             return "{" if self._level and self._syntax.nesting is not Nesting.INDENT else ""
         return self._open[-1].keyword if self._directly_inside() else "{"
@@ -190,7 +190,8 @@ def _columns(indent: bytes) -> int:
 
 
 def _bare(text: bytes, tokens: re.Pattern[bytes]) -> bytes:
-    """The text without comments and without what strings hold, with as many lines, none of them long."""
+    """The text without comments, contents of strings and ends of long lines, with the same number of
+    lines."""
     pieces: list[bytes] = []
     done = 0
     for match in islice(_windowed(tokens, text), _MOST_TOKENS):
@@ -204,7 +205,7 @@ def _bare(text: bytes, tokens: re.Pattern[bytes]) -> bytes:
 
 
 def _husk(token: bytes) -> bytes:
-    """What stands for a string or comment: its line ends; of a string on one line what is no bracket."""
+    """Replaces a string or comment by its line ends, or a string on one line by its text without brackets."""
     lines = token.count(b"\n")
     if token[:1] not in _QUOTES:
         return b"\n" * lines or b" "
@@ -212,7 +213,7 @@ def _husk(token: bytes) -> bytes:
 
 
 def _without_docstring_end(text: bytes) -> bytes:
-    """A text that begins within a docstring, without that part of it: else all would be taken for strings."""
+    """Removes the end of a docstring at the start of a cut text, since it would invert code and strings."""
     quote = _TRIPLE_QUOTE.search(text)
     if quote is None:
         return text
@@ -224,7 +225,7 @@ def _without_docstring_end(text: bytes) -> bytes:
 
 
 def _windowed(pattern: re.Pattern[bytes], text: bytes) -> Iterator[re.Match[bytes]]:
-    """As `finditer`, with windows of 32 KiB. A match that fills its window is looked for again in all."""
+    """Like `finditer`, in windows of 32 KiB. A match that fills its window is searched again in all text."""
     at = 0
     while at < len(text):
         limit = at + _WINDOW

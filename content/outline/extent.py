@@ -1,6 +1,6 @@
-"""How much there is of a text: bytes and lines, and the records, columns, members or times of its kind.
+"""The extent of a text: bytes, lines, and records, columns, members or times, by its kind.
 
-Linear in the text, and in memory that does not grow with it. Made for a thread: 64 MiB take a few seconds.
+Takes linear time and constant memory. Call it in a thread: 64 MiB take a few seconds.
 """
 
 import csv
@@ -18,7 +18,7 @@ _NEWLINE = b"\n"
 _COLUMNS = 40
 _ARRAYS = 8
 
-# A walk through more brackets takes more than a second.
+# Scanning more brackets would take more than a second.
 _MOST_BRACKETS = 300_000
 
 _QUOTE = b'"'
@@ -42,8 +42,8 @@ _NAMES = {
 
 
 def extent(data: bytes, tool_name: str = "") -> str:
-    """As in `a table: 2,000 rows below the first line, 3 columns (id, city, total); 45,890 bytes in 2,002
-    lines, the last of them empty`. The number of lines is that of newlines plus one."""
+    """Returns, for example, `a table: 2,000 rows below the first line, 3 columns (id, city, total); 45,890
+    bytes in 2,002 lines, the last of them empty`. The number of lines is the number of newlines plus one."""
     kind = sniff(data, tool_name)
     known = ", ".join(_COUNTS.get(kind, _nothing)(data))
     breaks = data.count(_NEWLINE)
@@ -61,7 +61,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _rows(data: bytes) -> Iterator[str]:
-    """Of a table. A newline within quotes ends no row."""
+    """Rows and columns of a table. A newline within quotes ends no row."""
     has_quotes = data.count(_QUOTE) % 2 == 0
     yield f"{_count(_filled_lines(data, has_quotes) - 1, 'row')} below the first line"
     names = _header(data[:_ENDS].decode("utf-8", "replace"))
@@ -71,7 +71,7 @@ def _rows(data: bytes) -> Iterator[str]:
 
 
 def _header(head: str) -> list[str]:
-    """The cells of the first row; none where it is longer than `head` or than a cell may be."""
+    """The cells of the first row; none if a cell is too long."""
     first = _QUOTED.sub("", head).partition("\n")[0]
     mark = max(("\t", ",", ";"), key=first.count)
     try:
@@ -89,18 +89,18 @@ def _hits(data: bytes) -> Iterator[str]:
 
 
 def _words(data: bytes) -> Iterator[str]:
-    """What white space separates."""
+    """The number of words, separated by white space."""
     found = 0
     for at in range(0, len(data), _BLOCK):
         block = data[at : at + _BLOCK]
         found += len(block.split())
-        # A word that the block before began.
+        # A word that began in the previous block.
         found -= at > 0 and not data[at - 1 : at].isspace() and not block[:1].isspace()
     yield _count(found, "word")
 
 
 def _filled_lines(data: bytes, has_quotes: bool = False) -> int:
-    """Lines that hold more than white space. With `has_quotes` a quoted text is one word."""
+    """Counts lines that are not blank. With `has_quotes`, newlines within quotes end no line."""
     found = is_inside = 0
     is_filled = False
     for at in range(0, len(data), _BLOCK):
@@ -118,7 +118,7 @@ def _filled_lines(data: bytes, has_quotes: bool = False) -> int:
 
 
 def _times(data: bytes) -> Iterator[str]:
-    """From the first to the last time of a log, and how long that is."""
+    """The first and the last time of a log, and the duration between them."""
     for pattern, form in _STAMPS:
         first = pattern.search(data[:_ENDS])
         last = pattern.findall(data[-_ENDS:])
@@ -130,7 +130,7 @@ def _times(data: bytes) -> Iterator[str]:
 
 
 def _between(first: str, last: str, form: str) -> timedelta | None:
-    """None where it is not known: the time has no date and starts again, or is no time."""
+    """The duration; None if a time is not valid, or a time without a date starts again at midnight."""
     # A leap year, so that 29 February is a date.
     start, end = (f"2000 {stamp.replace('/', '-').replace('T', ' ')}" for stamp in (first, last))
     form = "%Y " + form.replace("/", "-") if "%Y" not in form else form.replace("/", "-")
@@ -144,7 +144,7 @@ def _between(first: str, last: str, form: str) -> timedelta | None:
 
 
 class _Container:
-    """An array or an object that is open, at most two deep."""
+    """An open array or object, at most two levels deep."""
 
     __slots__ = ("commas", "filled", "is_array", "name")
 
@@ -163,7 +163,7 @@ class _Container:
 
 
 def _members(data: bytes) -> Iterator[str]:
-    """Of the outermost array or object, and of the arrays that are its members by name."""
+    """Counts the members of the outermost array or object, and of the named arrays in it."""
     if data.count(b"{") + data.count(b"[") > _MOST_BRACKETS:
         return
     around: list[_Container] = []
@@ -189,14 +189,14 @@ def _members(data: bytes) -> Iterator[str]:
 
 
 def _look(container: _Container, run: bytes) -> None:
-    """Counts the members in a part of it that has no brackets."""
+    """Adds the members in `run`, a part without brackets."""
     bare = _STRINGS.sub(b'"', run)
     container.commas += bare.count(b",")
     container.filled = container.filled or bool(bare.strip())
 
 
 def _name(run: bytes) -> bytes:
-    """The key that stands last in it."""
+    """The last key in `run`."""
     keys = _STRINGS.findall(run[-_ENDS:])
     return keys[-1].strip(b'"') if keys else b""
 

@@ -15,7 +15,7 @@ _PARAGRAPH = re.compile(rb"(?:\A\s*+|\n[ \t\r]*+\n[ \t]*+)(\S[^\n]{0,300})")
 
 
 def headings(source: Numbered) -> Iterator[str]:
-    """Those of Markdown."""
+    """Headings of Markdown."""
     return _placed(source, _outside_fences(source.text))
 
 
@@ -25,19 +25,19 @@ def html_headings(source: Numbered) -> Iterator[str]:
 
 
 def paragraphs(source: Numbered) -> Iterator[str]:
-    """The first line of each."""
+    """The first line of each paragraph."""
     found = ((match.start(1), clip(match[1])) for match in _PARAGRAPH.finditer(source.text))
     return _placed(source, found)
 
 
 def clip(raw: bytes) -> str:
-    """On one line, and no longer than 160 characters."""
+    """The text on one line of at most 160 characters."""
     text = " ".join(raw[: 4 * _CLIP].decode("utf-8", "ignore").split())
     return text if len(text) <= _CLIP else text[: _CLIP - 1] + "…"
 
 
 def _placed(source: Numbered, found: Iterator[tuple[int, str]]) -> Iterator[str]:
-    """Texts with the numbers of the lines where they are found, in order."""
+    """Adds to each text the number of its line."""
     row, done = 0, 0
     for count, (at, text) in enumerate(found):
         if count == _ENTRIES:

@@ -1,4 +1,4 @@
-"""The shape of JSON: types, keys and lengths, also of a beginning that is cut anywhere."""
+"""The shape of JSON: types, keys and lengths. The JSON may be cut anywhere."""
 
 import json
 import re
@@ -15,14 +15,14 @@ _CLOSER = {b"{": b"}", b"[": b"]"}
 
 
 def json_shape(data: bytes) -> Iterator[str]:
-    """Nothing for what is not JSON."""
+    """Lines that describe the value; none if it is not JSON."""
     value, whole = _parsed(data)
     if value is not None:
         yield from _described("" if whole else "(cut off) ", value, 0)
 
 
 def records_shape(data: bytes) -> Iterator[str]:
-    """One record a line: how many lines, and the keys of the first few."""
+    """Describes JSON lines: their number, and the keys of the first records."""
     lines = data.splitlines()
     yield f"{len(lines)} lines, one record each"
     keys: dict[str, str] = {}
@@ -34,7 +34,7 @@ def records_shape(data: bytes) -> Iterator[str]:
 
 
 def _parsed(data: bytes) -> tuple[object, bool]:
-    """The value, None if there is none, and whether it is whole."""
+    """The value or None, and True if the data is complete."""
     try:
         return json.loads(data), True
     except (ValueError, RecursionError):
@@ -46,7 +46,7 @@ def _parsed(data: bytes) -> tuple[object, bool]:
 
 
 def _closed(data: bytes) -> bytes:
-    """The data up to its last comma, with the brackets closed that are open there."""
+    """The data up to its last comma, with its open brackets closed."""
     tokens = [(match[0], match.start()) for match in _TOKEN.finditer(data)]
     while tokens and tokens[-1][0] != b",":
         tokens.pop()

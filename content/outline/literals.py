@@ -1,7 +1,7 @@
-"""A table of languages: what their strings and comments look like.
+"""Patterns of strings and comments, by language.
 
-Every repetition is possessive or bounded. What is not closed ends with its line or with the text. A pattern
-begins with a literal byte: the regular expression engine then skips to it fast.
+Every repetition is possessive or bounded. An unclosed string ends with its line or with the text. A pattern
+begins with a literal byte, so that the regular expression engine skips to it fast.
 """
 
 import re
@@ -31,7 +31,7 @@ _REGEX = (
 
 
 def _here_document(opening: str, tag: str, closing: str) -> str:
-    """At most 300 lines. An unclosed one takes as many: to look for its end again and again would be slow."""
+    """A here-document of at most 300 lines, even if unclosed: looking for each end again would be slow."""
     return (
         rf"{opening}[-~]?+['\"]?(?P<tag>{tag})['\"]?[^\n]{{0,300}}\n"
         rf"(?:(?![ \t]*(?P=tag){closing})[^\n]*+\n){{0,300}}+(?:[ \t]*(?P=tag){closing})?"

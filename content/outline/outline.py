@@ -1,4 +1,4 @@
-"""The structure of a text in a few lines: what a model needs to ask the right question."""
+"""The outline of a text: what a model needs to ask the right question."""
 
 from collections.abc import Callable, Iterator
 
@@ -15,39 +15,12 @@ _LOOKED_AT = 1024 * 1024
 _MOST = 200
 _NO_STRUCTURE = (Kind.TEXT, Kind.BINARY, Kind.GREP)
 _MARKDOWN = frozenset(["md", "markdown", "mdx", "qmd", "rmd"])
-# Their comments look like headings.
-_SETTINGS = frozenset(
-    [
-        "yaml",
-        "yml",
-        "toml",
-        "ini",
-        "cfg",
-        "cnf",
-        "conf",
-        "config",
-        "properties",
-        "env",
-        "service",
-        "desktop",
-        "tf",
-        "hcl",
-        "nix",
-        "cmake",
-        "mk",
-        "dockerfile",
-        "makefile",
-        "gnumakefile",
-        "containerfile",
-        "justfile",
-        "procfile",
-        "gitignore",
-        "dockerignore",
-        "gitattributes",
-        "editorconfig",
-        "npmrc",
-    ]
-)
+# Names of settings files: their comments look like headings.
+_SETTINGS_WORDS = """
+yaml yml toml ini cfg cnf conf config properties env service desktop tf hcl nix cmake mk dockerfile makefile
+gnumakefile containerfile justfile procfile gitignore dockerignore gitattributes editorconfig npmrc
+"""
+_SETTINGS = frozenset(_SETTINGS_WORDS.split())
 
 
 def outline(
@@ -57,10 +30,9 @@ def outline(
     path: str | None = None,
     first_line: int = 1,
 ) -> str:
-    """At most `max_bytes` of UTF-8; "" where there is nothing to say. `data` may be a beginning only, of
-    `total_bytes`; of that, 1 MiB is looked at. `path` is the file's own, if it has one; `first_line` is the
-    number of its first line there. It raises nothing, whatever the data. It takes up to 150 ms: call it in a
-    thread."""
+    """Returns at most `max_bytes` of UTF-8, "" without an outline. `data` may be the beginning of
+    `total_bytes`; reads at most 1 MiB. `path` is the path of the file, if known, `first_line` the number of
+    the first line in it. Raises nothing, whatever the data. Takes up to 150 ms: call it in a thread."""
     total = len(data) if total_bytes is None else total_bytes
     data = data[:_LOOKED_AT]
     name, lines = _structure(path, data, first_line)
@@ -72,8 +44,8 @@ def outline(
 
 
 def structure(path: str | None, data: bytes, most: int = _MOST, first_line: int = 1) -> list[str]:
-    """Lines to stand below `Structure:`, at most `most`; none for plain text, search results and binary data.
-    Its arguments and bounds are those of `outline`."""
+    """Returns at most `most` lines for a recovery section; none for plain text, search results and binary
+    data. For the arguments see `outline`."""
     data = data[:_LOOKED_AT]
     source, kind, language = _identified(path, data, first_line)
     if language is not None:
@@ -89,7 +61,7 @@ def _item(line: str) -> str:
 
 
 def _structure(path: str | None, data: bytes, first_line: int) -> tuple[str, list[str]]:
-    """What the text is called, and its lines, indented by their depth."""
+    """The name of the kind or language, and the lines of the outline, indented by their depth."""
     source, kind, language = _identified(path, data, first_line)
     if language is None:
         lines = list(_FORMS.get(kind, paragraphs)(source))
@@ -100,8 +72,8 @@ def _structure(path: str | None, data: bytes, first_line: int) -> tuple[str, lis
 
 
 def _identified(path: str | None, data: bytes, first_line: int) -> tuple[Numbered, Kind, Language | None]:
-    """The text without line numbers, its kind, and its programming language. The path decides before the text
-    does; but matches of a search in a source file are not source."""
+    """The text without line numbers, its kind and its programming language. The path decides before the text,
+    but matches of a search in a source file are not source code."""
     source = unnumbered(data, first_line)
     kind = sniff(source.text)
     if kind in (Kind.BINARY, Kind.GREP):

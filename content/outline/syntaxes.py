@@ -1,6 +1,6 @@
-"""A table of languages: how a line begins that defines something.
+"""Patterns of lines that begin a definition, by language.
 
-Every repetition is possessive or bounded, so that no line takes more than a few microseconds.
+Every repetition is possessive or bounded: a line takes a few microseconds at most.
 """
 
 import re
@@ -12,7 +12,7 @@ from content.outline.languages import Language
 
 
 class Nesting(Enum):
-    """What tells which definition a line stands in."""
+    """What shows the definition that encloses a line."""
 
     BRACES = b"{}"
     BRACKETS = b"{}()"

@@ -1,1 +1,1 @@
-"""Passages: the pieces of a result that retrieval ranks, and the words in them."""
+"""Passages: the pieces of a result that `retrieve` ranks, and their words."""

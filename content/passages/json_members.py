@@ -1,4 +1,4 @@
-"""Places in JSON, and in literals that look like it: between members, each with its path."""
+"""Passages of JSON and similar literals: cut between members, each with its path."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _DEEPEST = 64
 _LONGEST_KEY = 200
 _LONGEST_PATH = 200
 
-# With more of them it is noise, or numbers that nobody asks for by their path, and would take too long.
+# More brackets would take too long; such data is mostly noise or numbers, which need no paths.
 _MOST_OPENINGS = 300_000
 
 _DOUBLE = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)'
@@ -22,7 +22,7 @@ _JSON_RUN = re.compile(rb'(?:[^"{}\[\]]++|%b)*+([{}\[\]]|\Z)' % _DOUBLE, re.DOTA
 _LITERAL_RUN = re.compile(rb"(?:[^\"'{}\[\]()]++|%b|%b)*+([{}\[\]()]|\Z)" % (_DOUBLE, _SINGLE), re.DOTALL)
 _STRING = re.compile(rb"%b|%b" % (_DOUBLE, _SINGLE), re.DOTALL)
 
-# So many members without brackets, their commas with them.
+# This many members without brackets, with their commas.
 _MEMBERS = rb"(?:[^%b,]*+(?:(?:%b)[^%b,]*+)*+,){%d}"
 _STEPS = (64, 8, 1)
 _WHOLE_DOUBLE = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
@@ -38,14 +38,14 @@ _COMMA_SIGN = ord(",")
 
 
 def fits(data: bytes, kind: Kind) -> bool:
-    """Whether it is such data, and not too dense."""
+    """True if the data is JSON or similar, and not too dense."""
     if kind not in (Kind.JSON, Kind.NDJSON) and not (kind is Kind.TEXT and _LITERAL.match(data[:_HEAD])):
         return False
     return sum(map(data.count, _OPENING)) <= _MOST_OPENINGS
 
 
 def places(data: bytes) -> Iterator[Place]:
-    """As outermost a place as there is between LEAST and MOST; where there is none, as in text."""
+    """Yields the outermost places between LEAST and MOST bytes apart; without any, cuts as in text."""
     start, path = 0, ""
     walk = _Walk(data)
     for found in walk.members():
@@ -62,8 +62,7 @@ def places(data: bytes) -> Iterator[Place]:
 
 
 class _Open:
-    """A list or an object whose end has not come yet; the member it is of its parent, by index or by where
-    its key ends."""
+    """An open list or object. `member` is its index in the parent, or the place of its key."""
 
     __slots__ = ("index", "is_list", "member", "parent", "path")
 
@@ -76,7 +75,8 @@ class _Open:
 
 
 class _Member(NamedTuple):
-    """One begins at byte `at` of the data, `depth` deep in `around`; `number` is its index in a list."""
+    """A member that begins at byte `at`, `depth` levels deep, in `around`. `number` is its index in a
+    list."""
 
     at: int
     depth: int
@@ -85,7 +85,7 @@ class _Member(NamedTuple):
 
 
 class _Walk:
-    """From bracket to bracket. Places before `earliest` are of no use to the passage that is being made."""
+    """Walks from bracket to bracket. Places before `earliest` are too near to the start of the passage."""
 
     def __init__(self, data: bytes) -> None:
         self.pending: list[_Member] = []
@@ -118,8 +118,8 @@ class _Walk:
                 stack.pop()
 
     def _short(self, start: int, end: int, top: _Open, opens: bool, depth: int) -> int:
-        """Where a member begins in the run, if one does: the one that opens behind it, or the one after what
-        was closed before it."""
+        """Where a member begins in the run, 0 if none does: the member that opens after the run, or the one
+        after the member that closed before it."""
         data = self._data
         if end - start <= 2 and data[start] == _COMMA_SIGN:
             top.index += 1
@@ -137,7 +137,7 @@ class _Walk:
         return data.find(b"\n", start, end) + 1 if depth == 1 else 0
 
     def _long(self, start: int, end: int, top: _Open, depth: int) -> Iterator[_Member]:
-        """Many members at a time, where they are small."""
+        """Yields members of a long run, many small ones at a time."""
         at = start
         while at < end:
             for count, pattern in self._few:
@@ -152,7 +152,7 @@ class _Walk:
                 yield _Member(at, depth, top, top.index)
 
     def next(self, start: int, path: str) -> tuple[int, str]:
-        """Where the next passage begins after `start`, and its path."""
+        """The start and the path of the passage after the one at `start`."""
         inside = [one for one in self.pending if LEAST <= one.at - start <= MOST]
         if inside:
             best = min(inside, key=lambda one: (one.depth, abs(one.at - start - AIM)))

@@ -1,4 +1,4 @@
-"""A text in passages of a few hundred bytes that follow its structure, each with its lines and its path."""
+"""Splits a text into passages of a few hundred bytes that follow its structure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from content.passages.boundaries import Place
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """Bytes `start` to before `end`. They begin on `line` and end on `last_line`, both 1-based. `path` is
-    where in the structure they stand, "" where that is nowhere in particular."""
+    """Bytes `start` to before `end`, on lines `line` to `last_line` (1-based). `path` is the place in the
+    structure, or ""."""
 
     start: int
     end: int
@@ -21,8 +21,8 @@ class Passage:
 
 
 def split(data: bytes, tool_name: str = "") -> Iterator[Passage]:
-    """Every byte is in just one passage, in order; no character is cut that is whole in the data. Linear in
-    the size of the data, whatever it is."""
+    """Yields passages in order. Every byte is in exactly one passage, and no valid character is cut. Linear
+    in the size of any data."""
     line = 1
     place: Place | None = None
     for following in _places(data, tool_name):

@@ -1,4 +1,4 @@
-"""Places in text by lines: log events, table rows, sections under headings, definitions, files of a grep."""
+"""Passages of text: log events, table rows, sections under headings, definitions, files of a grep."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -9,13 +9,13 @@ from content.passages.boundaries import AIM, LEAST, MOST, Place, cut_between
 
 Cut = Callable[[bytes, int], int]
 Mark = tuple[int, int, str]
-"""A section begins: where, how deep, its title. Only headings have a level above 0, and are shown with it."""
+"""The start of a section: offset, level, title. Only headings have a level above 0, which is shown."""
 
 _SLICE = 1 << 16
 _CLIP = 80
 _DEEP = 100
 
-# More are no headings of anything, and would take too long.
+# More marks are not headings, and would take too long.
 _MOST_MARKS = 100_000
 
 _EVENT = re.compile(
@@ -45,7 +45,7 @@ def places(data: bytes, kind: Kind) -> Iterator[Place]:
     marks = _MARKS[kind](data) if kind in _MARKS else iter(())
     at, trail = 0, _Trail()
     for mark, level, title in chain(marks, ((len(data), 0, ""),)):
-        # What is too short to stand alone goes with what follows it.
+        # A section that is too short is joined with the next.
         while at < mark and (mark - at >= LEAST // 2 or mark == len(data)):
             yield Place(at, str(trail))
             at = min(cut(data, at), mark)
@@ -53,7 +53,7 @@ def places(data: bytes, kind: Kind) -> Iterator[Place]:
 
 
 class _Trail:
-    """The titles that are in force at a place, outermost first."""
+    """The titles around a place, outermost first."""
 
     __slots__ = ("_levels", "_text")
 
@@ -73,7 +73,7 @@ class _Trail:
 
 
 def _after(pattern: re.Pattern[bytes]) -> Cut:
-    """At the match next to AIM, or between lines where there is none before MOST."""
+    """Cuts at the match nearest AIM, or between lines if there is none before MOST."""
 
     def cut(data: bytes, start: int) -> int:
         best = 0
@@ -87,7 +87,7 @@ def _after(pattern: re.Pattern[bytes]) -> Cut:
 
 
 def _row(data: bytes, start: int) -> int:
-    """At a newline outside of quotes."""
+    """Cuts at a newline outside of quotes."""
     place = data.find(b"\n", start + LEAST, start + MOST) + 1
     while place and data.count(b'"', start, place) % 2:
         place = data.find(b"\n", place, start + MOST) + 1
@@ -95,7 +95,7 @@ def _row(data: bytes, start: int) -> int:
 
 
 def _same_file(data: bytes, start: int) -> int:
-    """Hits in one file, as many as there is room for."""
+    """Cuts after the matches in one file, or after as many as fit."""
     name = _FILE.match(data, start)
     best, place = 0, data.find(b"\n", start, start + MOST) + 1
     while place and place - start <= AIM:
@@ -107,7 +107,7 @@ def _same_file(data: bytes, start: int) -> int:
 
 
 def _found(pattern: re.Pattern[bytes], data: bytes) -> Iterator[re.Match[bytes]]:
-    """As finditer, but never long in one step: nobody else could run meanwhile."""
+    """Like `finditer`, in slices, because each step holds the GIL."""
     start, left = 0, _MOST_MARKS
     while start < len(data) and left > 0:
         end = data.rfind(b"\n", start, start + _SLICE) + 1 or start + _SLICE

@@ -1,4 +1,4 @@
-"""Text as words to search for: identifiers taken apart, escapes undone, some scripts by character."""
+"""Prepares text for the full-text search: splits identifiers and scripts without spaces, decodes escapes."""
 
 import re
 from collections.abc import Iterator
@@ -9,10 +9,10 @@ _ESCAPE = re.compile(r"\\[nrtbf\"'/\\]")
 _SHORT = 100
 _LEAST_CHARS_A_HUMP = 6
 
-# Begins with what is rare, which makes it four times as fast.
+# Begins with the rare part, which makes it four times as fast.
 _HUMP = re.compile(r"[A-Z](?:(?<=[a-z0-9].)|(?<=[A-Z].)(?=[a-z]))")
 
-# Thai to Khmer, kana, Han, Hangul: a word of theirs is found as a phrase of its characters.
+# Thai to Khmer, kana, Han, Hangul: a word is found as a phrase of its characters.
 _CHARACTER = (
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
     "\U00020000-\U0003ffff]"
@@ -21,10 +21,10 @@ _RUN = re.compile(f"({_CHARACTER}+)")
 
 
 def searchable(text: str) -> str:
-    """The same words, with spaces between whatever should be found by itself."""
+    """The text with spaces between the parts that should be found separately."""
     if "\\" in text:
         text = _ESCAPE.sub(" ", _CODES.sub(_decoded, text))
-    # In a longer text, more of them are in no identifiers, but in base64 and its like.
+    # More of them in a long text are not in identifiers, but in base64 and similar data.
     most = len(text) if len(text) < _SHORT else len(text) // _LEAST_CHARS_A_HUMP
     parted, humps = _HUMP.subn(_parted, text, most + 1)
     if humps <= most:
@@ -33,7 +33,7 @@ def searchable(text: str) -> str:
 
 
 def pieces(word: str) -> Iterator[str]:
-    """The word itself; where its script sets no spaces, every two characters that follow one another."""
+    """Yields the word, or each pair of adjacent characters if its script has no spaces."""
     for index, part in enumerate(_RUN.split(word)):
         if index % 2 and len(part) > 1:
             yield from (first + second for first, second in pairwise(part))
@@ -50,5 +50,5 @@ def _spaced(run: re.Match[str]) -> str:
 
 
 def _decoded(codes: re.Match[str]) -> str:
-    """UTF-16, as JSON writes it; a half of a pair alone is lost."""
+    """Decodes the UTF-16 escapes of JSON. A lone surrogate becomes U+FFFD."""
     return bytes.fromhex(codes[0].replace("\\u", "")).decode("utf-16-be", "replace")

@@ -1,1 +1,1 @@
-"""Reading a stored result: lines, matches of a pattern, one-line data pretty-printed for both."""
+"""Reads a stored result: pages of lines, matches of a pattern, and a view of very long lines."""

@@ -1,4 +1,4 @@
-"""Grep over a body that arrives in chunks: whole blocks of lines at once, in constant memory."""
+"""Searches a body that arrives in chunks, by blocks of whole lines, in constant memory."""
 
 from dataclasses import dataclass
 
@@ -9,15 +9,15 @@ MAX_CONTEXT = 50
 _SLICE = 256 * 1024
 _BLOCK = 64 * 1024
 
-# A line longer than a piece is searched in pieces; they overlap, so that a match of up to 64 KiB is found.
+# A longer line is searched in pieces, which overlap so that a match of up to 64 KiB is found.
 _PIECE = 1024 * 1024
 _STEP = _PIECE - 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class GrepPage:
-    """`next_offset` counts matches: the `offset` of the next page; None when this is the last. It equals
-    the offset asked for where `limit` was 0."""
+    """`next_offset` is the `offset` of the next page, counted in matches; None on the last page. With a
+    `limit` of 0 it equals the offset of this page."""
 
     matches: list[Match]
     total_matches: int
@@ -25,8 +25,8 @@ class GrepPage:
 
 
 class Grep:
-    """Shows matching lines `offset` (from 0) to before `offset + limit` while they and their neighbours
-    fit in `max_bytes`, and counts all. As with grep, a final newline is not followed by a line."""
+    """Collects matching lines `offset` (0-based) to before `offset + limit` while they and their context fit
+    `max_bytes`, and counts all. As in grep, no line follows a final newline."""
 
     __slots__ = (
         "_buffer", "_head", "_line", "_long", "_long_found", "_offset", "_page", "_pattern", "_searched",
@@ -87,7 +87,7 @@ class Grep:
             del self._buffer[:end]
 
     def _search(self, block: bytes) -> None:
-        """Whole lines, the last one with or without its newline."""
+        """Searches whole lines; the last may lack its newline."""
         end = len(block) - block.endswith(b"\n")
         start = 0
         if self._total < self._offset and self._skipped(block, end):
@@ -113,7 +113,7 @@ class Grep:
             self._line += block.count(b"\n", start, end) + 1
 
     def _skipped(self, block: bytes, end: int) -> bool:
-        """Counts a block of which no match is on this page; False if one may be."""
+        """Counts a block without a match for this page. False if it may have one."""
         matching = self._pattern.count(block, 0, end)
         if self._page.full or self._total + matching > self._offset:
             return False
@@ -130,7 +130,7 @@ class Grep:
             self._page.pass_by(line, 0, len(line))
 
     def _search_long(self, end: int) -> None:
-        """The first `end` bytes of the buffer are a part of one line; of them, `_searched` are behind us."""
+        """Searches the first `end` bytes of the buffer, a part of one line, from `_searched` on."""
         if not self._long:
             self._long, self._long_found = True, False
             self._head = bytes(self._buffer[: LINE_BYTES + 1])

@@ -1,4 +1,4 @@
-"""A line-oriented view of data that defeats grep and paging: everything on one line, or very long lines."""
+"""A view with line breaks of data on very long lines, for grep and paging."""
 
 import re
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def needs_view(size: int, lines: int) -> bool:
 
 
 class Form(Protocol):
-    """Puts newlines where the data's own structure suggests them."""
+    """Adds newlines by the structure of the data."""
 
     def step(self, block: bytes) -> bytes: ...
 
@@ -34,8 +34,8 @@ class Form(Protocol):
 
 
 class Greppable:
-    """Adds newlines and indentation; removes only white space between tokens of JSON-like data. The
-    view depends on the data alone, not on the chunks: it is made in blocks of 64 KiB."""
+    """Adds newlines and indentation; removes only white space between tokens of JSON-like data. The view does
+    not depend on the chunks: it is made in blocks of 64 KiB."""
 
     __slots__ = ("_buffer", "_form", "_lines")
 
@@ -80,7 +80,7 @@ class _Plain:
 
 
 class _Markup:
-    """One tag a line, where no text stands between them."""
+    """Puts adjacent tags on lines of their own."""
 
     __slots__ = ("_held",)
 
@@ -92,7 +92,7 @@ class _Markup:
         held = _OPEN_END.search(data, max(0, len(data) - 65))
         end = held.start() if held else len(data)
         self._held = data[end:]
-        # The lookahead sees past `end`, where what is held begins.
+        # The lookahead sees past `end`, where the held bytes begin.
         return _TAG_END.sub(b">\n", data[:end])
 
     def finish(self) -> bytes:
@@ -100,7 +100,7 @@ class _Markup:
 
 
 class _Breaker:
-    """Breaks what is still too long: after an escaped newline, at a space, or between characters."""
+    """Breaks long lines: after an escaped newline, at a space, or between characters."""
 
     __slots__ = ("_rest",)
 
@@ -140,7 +140,7 @@ def _pieces(line: bytes) -> Iterator[bytes]:
     while len(line) - start > LONG_LINE:
         end = line.rfind(b" ", start + LONG_LINE // 2, start + LONG_LINE) + 1
         end = end or start + len(cut.head(line[start : start + LONG_LINE + 1], LONG_LINE))
-        # Not between a backslash and what it escapes.
+        # Never between a backslash and the escaped character.
         if line[end - 1] == _BACKSLASH and line[end - 2] != _BACKSLASH:
             end -= 1
         yield line[start:end]

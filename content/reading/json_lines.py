@@ -1,4 +1,4 @@
-"""JSON, and literals that look like it, one member a line; broken and hostile text gets through too."""
+"""Puts each member of JSON, or of a similar literal, on a line of its own. Accepts any text."""
 
 import re
 
@@ -27,8 +27,8 @@ _STRING_ENDS = {
 
 
 class Structure:
-    """Breaks after an opening bracket and after a comma, before a closing one; indents up to 8 deep, by
-    one space, so that even `[[[[…` grows no more than tenfold. Strings stay as they are.
+    """Adds line breaks after an opening bracket and a comma, and before a closing bracket. Indents by one
+    space, up to 8, so that even `[[[[…` grows at most tenfold. Strings are not changed.
 
     `quotes` is b'"' or b"\\"'"; `brackets` is b"{}[]" or b"{}[]()". Holds at most 64 KiB.
     """
@@ -64,7 +64,7 @@ class Structure:
         return self._outside(held)
 
     def _put(self, pieces: list[bytes], out: list[bytes]) -> None:
-        """Pieces alternate between what is outside of strings and a string."""
+        """Writes pieces, which alternate between text outside strings and a string."""
         memo = self._memo
         for index, piece in enumerate(pieces):
             if index % 2:
@@ -105,7 +105,7 @@ class Structure:
         return bracket if after == _OPENED else _INDENTS[min(self._depth, 8)] + bracket
 
     def _text(self, part: bytes, before_bracket: bool) -> bytes:
-        """Commas, numbers, words, colons: all at one depth."""
+        """Writes commas, numbers, words and colons, all at one depth."""
         after, text = self._after, part.strip()
         if not text:
             return (b"\n" if b"\n" in part else b" ") if part and after == _TEXT else b""
@@ -129,7 +129,7 @@ class Structure:
         return self._strings.match(piece) is not None
 
     def _unfinished(self, pieces: list[bytes]) -> bytes:
-        """Takes from the pieces the token at their end, which may go on in the next block."""
+        """Removes the last token from the pieces, which may continue in the next block, and returns it."""
         if not pieces[-1] and len(pieces) > 1 and not _terminated(pieces[-2]):
             return pieces.pop(-2)
         last = pieces[-1]
@@ -138,7 +138,7 @@ class Structure:
         return last[end:]
 
     def _let_go(self) -> bytes:
-        """Too much is held: a string is passed on as it comes from here, anything else as text."""
+        """Writes the held bytes because they are too many: a string is passed on as it comes from here."""
         held, self._held = self._held, b""
         if not self._is_string(held):
             return self._outside(held)

@@ -1,4 +1,4 @@
-"""A page of lines out of a body that arrives in chunks, in memory bounded by the page."""
+"""Collects a page of lines from a body that arrives in chunks, in memory bounded by the page."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from content.text import cut
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """`number` is 1-based; `text` has no newline; `truncated` says that its end is missing."""
+    """`number` is 1-based. `text` has no newline. `truncated`: its end is missing."""
 
     number: int
     text: str
@@ -16,9 +16,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class LinePage:
-    """`total_lines` are newlines plus one, 0 for an empty body, so that a final newline ends in an empty
-    line. `next_offset` is the line to ask for next: where the page stopped, for its length or its bytes;
-    None at the end. A line too long for a whole page is truncated, and the next page starts after it."""
+    """`total_lines` is the number of newlines plus one, 0 for an empty body: a final newline is followed by
+    an empty line. `next_offset` is the first line of the next page, None at the end. A line too long for a
+    whole page is truncated, and the next page starts after it."""
 
     lines: list[Line]
     total_lines: int
@@ -26,7 +26,8 @@ class LinePage:
 
 
 class LinePager:
-    """Lines `offset` (1-based) to before `offset + limit`, their texts at most `max_bytes` of UTF-8."""
+    """Collects lines `offset` (1-based) to before `offset + limit`, with at most `max_bytes` of UTF-8 in
+    all."""
 
     __slots__ = ("_bytes", "_end", "_left", "_lines", "_newlines", "_number", "_part", "_stopped")
 
@@ -58,7 +59,7 @@ class LinePager:
     def _collect(self, chunk: bytes, start: int) -> None:
         while not self._stopped:
             end = chunk.find(b"\n", start)
-            # One byte past the bound shows that the line does not fit; more of it is never needed.
+            # A few bytes past the bound show that the line does not fit.
             room = start + max(0, self._left + 4 - len(self._part))
             self._part += chunk[start : min(room, len(chunk) if end < 0 else end)]
             if end < 0:
@@ -82,7 +83,7 @@ class LinePager:
 
 
 def _after_newline(data: bytes, count: int) -> int:
-    """Where the byte after the `count`-th newline is; by halving, since `count` may be a million."""
+    """The offset after the `count`-th newline. Uses bisection, since `count` may be a million."""
     if count <= 0:
         return 0
     low, high = 0, len(data)

@@ -1,4 +1,4 @@
-"""A page of matching lines with their neighbours, within a bound of bytes."""
+"""Collects a page of matching lines with their context, within a cap of bytes."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -12,9 +12,9 @@ SIDE_BYTES = 4 * _SIDE_CHARS
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A matching line, its 1-based number and its neighbours, without their newlines. Of a line longer
-    than 2,000 bytes, the 400 characters either side of where the match begins are shown. `truncated`
-    says so, or that a neighbour was cut or left out."""
+    """A matching line, its 1-based number and the lines before and after it, without newlines. Of a line
+    longer than 2,000 bytes, `text` holds 400 characters on each side of the start of the match. `truncated`:
+    the line was shortened, or a line of the context was cut or left out."""
 
     line: int
     text: str
@@ -34,7 +34,7 @@ class _Found:
 
 
 class MatchPage:
-    """Told of every line in order, either as a match or as passing by. `full` means no more matches."""
+    """Receives every line in order, as a match (`add`) or not (`pass_by`). `full`: takes no more matches."""
 
     __slots__ = ("_context", "_found", "_left", "_limit", "_open", "_recent", "full")
 
@@ -54,8 +54,8 @@ class MatchPage:
         return [Match(f.line, f.text, f.before, f.after, f.truncated) for f in self._found]
 
     def add(self, number: int, text: bytes, truncated: bool, line: bytes) -> None:
-        """A matching line: `text` is what is shown of it, `line` what its neighbours show. Not to be called
-        once full."""
+        """Adds a matching line. `text` is shown for it; `line` is shown where it is context of another
+        match. Do not call it once `full`."""
         before = [cut.head(recent, LINE_BYTES) for recent in self._recent]
         found = _Found(number, text.decode(), self._context, truncated=truncated)
         found.truncated |= any(map(_too_long, self._recent))
@@ -74,7 +74,7 @@ class MatchPage:
             self._open.append(found)
 
     def pass_by(self, block: bytes, start: int, stop: int) -> None:
-        """The lines of `block[start:stop]`, its last newline not included; none where start > stop."""
+        """Passes the lines of `block[start:stop]`, without its last newline; none if start > stop."""
         if not self._context or start > stop:
             return
         at = start
@@ -107,7 +107,7 @@ class MatchPage:
         self._recent.extend(reversed(lines))
 
     def _close(self) -> None:
-        """No room is left, also not for the lines that open matches still wait for."""
+        """Ends the page: no room is left, also not for the context after open matches."""
         self.full = True
         for found in self._open:
             found.truncated = True
@@ -119,7 +119,7 @@ def _too_long(line: bytes) -> bool:
 
 
 def around(block: bytes | bytearray, start: int, stop: int, at: int) -> bytes:
-    """What is shown of an over-long line, of which `block[start:stop]` is at hand."""
+    """The text around the match at `at` in a long line, of which `block[start:stop]` is available."""
     # The edges may be within a character: such bytes are left out.
     left = block[max(start, at - SIDE_BYTES) : at].decode("utf-8", "ignore")
     right = block[at : min(stop, at + SIDE_BYTES)].decode("utf-8", "ignore")

@@ -1,4 +1,4 @@
-"""Patterns in RE2 syntax, matched against single lines; linear in the text, whatever the pattern."""
+"""Patterns in RE2 syntax that match single lines, in linear time."""
 
 import re
 
@@ -19,7 +19,7 @@ _PART = re.compile(
     r"|\(\?(?P<on>[a-zA-Z]*)-(?P<off>[a-zA-Z]+)(?=[:)])",
     re.DOTALL,
 )
-# What surely matches no newline, so that it may stand in a pattern for a run of lines.
+# A pattern that can match no newline may be part of a pattern for a run of lines.
 _WITHIN_LINE = re.compile(r"(?:[^\\\[(]|\((?!\?)|\\[^A-Za-z0-9\n]|\\[wdSbB])*+")
 
 _REASONS = {
@@ -62,13 +62,13 @@ class Pattern:
             self._run = _compiled(run, ignore_case, within_line=False)
 
     def find(self, block: bytes | bytearray, start: int, end: int) -> int:
-        """Where the first match at or after `start` begins, -1 if nowhere. What surrounds start and end
-        in the block is seen by ^, $ and \\b."""
+        """The offset of the first match at or after `start`, -1 without a match. ^, $ and \\b see the bytes
+        around `start` and `end`."""
         return int(self._one.Match(re2.RE2.Anchor.UNANCHORED, block, start, end)[0][0])
 
     def count(self, block: bytes, start: int, end: int) -> int:
-        """How many lines match; `start` is at a line's start, `end` at the last line's end. A run of
-        matching lines costs one call where the pattern allows, else each line 1.2 µs."""
+        """The number of matching lines. `start` is the start of a line, `end` the end of one. A run of
+        matching lines takes one call if the pattern allows it, else 1.2 µs a line."""
         match = (self._run or self._one).Match
         total = 0
         while start <= end:
@@ -81,7 +81,7 @@ class Pattern:
 
 
 def _for_line(part: re.Match[str]) -> str:
-    """Turns anchors of the whole text into those of a line, since a pattern sees many lines at once."""
+    """Turns anchors of the whole text into anchors of a line, since a pattern sees many lines."""
     if part["class"]:
         return part[0]
     if part["off"]:

@@ -1,8 +1,8 @@
-"""Cuts of UTF-8 bytes that split no character and no CRLF pair."""
+"""Cuts UTF-8 bytes without splitting a character or a CRLF pair."""
 
 
 def head(data: bytes, max_bytes: int) -> bytes:
-    """The longest whole beginning of at most `max_bytes`."""
+    """The longest beginning of at most `max_bytes`."""
     if len(data) <= max_bytes:
         return data
     end = max(0, max_bytes)
@@ -14,7 +14,7 @@ def head(data: bytes, max_bytes: int) -> bytes:
 
 
 def tail(data: bytes, max_bytes: int) -> bytes:
-    """The longest whole end of at most `max_bytes`."""
+    """The longest end of at most `max_bytes`."""
     if len(data) <= max_bytes:
         return data
     start = len(data) - max(0, max_bytes)

@@ -1,4 +1,4 @@
-"""The few bytes of a stored result that its handle message may show."""
+"""The preview of a stored result that its handle message may show."""
 
 from enum import StrEnum
 
@@ -17,9 +17,8 @@ _MARKER_BYTES = 48
 
 
 def preview(kind: Preview, head: bytes, tail: bytes, total_bytes: int, max_bytes: int) -> str:
-    """At most `max_bytes` of UTF-8; "" for an outline, which content/outline.py makes. `head` and `tail` are
-    the result's first and last bytes, as many as are at hand; they may overlap, and be cut within a
-    character."""
+    """At most `max_bytes` of UTF-8; "" for an outline, which content/outline makes. `head` and `tail` are the
+    first and last bytes of the result. They may overlap, and may be cut within a character."""
     if kind in (Preview.NONE, Preview.OUTLINE) or max_bytes <= 0:
         return ""
     if kind == Preview.HEAD or total_bytes <= min(max_bytes, len(head)) or max_bytes < 2 * _MARKER_BYTES:

@@ -1,4 +1,4 @@
-"""UTF-8 that arrives in chunks cut anywhere, decoded and validated without an incremental decoder."""
+"""Decodes and validates UTF-8 that arrives in chunks cut anywhere."""
 
 import codecs
 
@@ -14,7 +14,7 @@ def decoded(data: bytes) -> str:
 
 
 class Utf8Chunks:
-    """Turns chunks of bytes into text; a character cut by a chunk's end waits for the next chunk."""
+    """Turns chunks of bytes into text. A character cut at the end of a chunk waits for the next chunk."""
 
     __slots__ = ("_cut", "_offset")
 
@@ -34,7 +34,7 @@ class Utf8Chunks:
         return text
 
     def finish(self) -> None:
-        """Raises InvalidUtf8 when the last character is incomplete."""
+        """Raises InvalidUtf8 if the last character is incomplete."""
         if self._cut:
             raise _invalid(self._offset)
 

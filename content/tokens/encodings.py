@@ -1,4 +1,4 @@
-"""Token counts, exact or sampled, of text that arrives in chunks."""
+"""Encodings, and exact or estimated token counts of text that arrives in chunks."""
 
 import re
 from functools import cache
@@ -15,10 +15,10 @@ ENCODINGS = ("o200k_base", "cl100k_base")
 # Same ranks and pattern, so the same count of ordinary text; only its special tokens differ.
 _SAME_COUNT = {"o200k_harmony": "o200k_base"}
 
-# The tokenizer remembers pieces of text, each by itself and its tokens, and bounds their number alone.
+# Characters after which the cache of the tokenizer is cleared: its own bound counts entries, not bytes.
 _REMEMBERED = 4 << 20
 
-# A contraction to PCRE2, as to tiktoken; the faster pattern library does not fold this case.
+# PCRE2 takes it for a contraction, as tiktoken does; the faster pattern library does not fold this case.
 _LONG_S = "'\u017f"
 
 _SLICE = 64 * 1024
@@ -32,8 +32,8 @@ _NEXT_CUT = re.compile(_AFTER)
 
 
 class Encoding:
-    """One vocabulary; the count equals that of tiktoken's `encode_ordinary`. Holds the GIL at 10 to 100 MB/s,
-    so that whoever counts more than a few hundred KiB slices: see TokenMeter."""
+    """One vocabulary. Counts equal those of tiktoken's `encode_ordinary`. Counting holds the GIL at 10 to
+    100 MB/s: use TokenMeter for more than a few hundred KiB."""
 
     __slots__ = ("_name", "_remembered", "_tokenizer")
 
@@ -61,7 +61,7 @@ class Encoding:
 
 
 def _count(tokenizer: AnyTokenizer, text: str) -> int:
-    # So begin special tokens, which are text here, and which the flat way, four bytes a token, takes for one.
+    # Special tokens are text here. encode_flat (four bytes a token) would count each as one token.
     if "<|" in text:
         return len(tokenizer.encode_ordinary(text))
     return len(tokenizer.encode_flat(text)) // 4
@@ -98,7 +98,7 @@ def encoding_for_model(model: str, default: str) -> str:
 class TokenMeter:
     """Counts text in slices of at most 64 Ki characters, with the same result however it was split.
 
-    Text without a safe cut for more than 256 Ki characters is cut hard: `finish` then says inexact.
+    Text without a safe cut for more than 256 Ki characters is cut anyway; the count is then not exact.
     """
 
     __slots__ = ("_encoding", "_exact", "_length", "_pending", "_sample", "_wanted", "tokens")
@@ -122,7 +122,7 @@ class TokenMeter:
             self._count("".join(self._pending), more=True)
 
     def estimate(self) -> None:
-        """From here on an estimate is enough; `tokens` stays what was counted exactly before."""
+        """Estimates the tokens from here on; `tokens` stays the exact count so far."""
         if self._sample is None:
             self._sample = Sample(self._encoding)
             self._sample.feed("".join(self._pending))
@@ -133,7 +133,7 @@ class TokenMeter:
         return self._sample is not None
 
     def finish(self) -> tuple[int, bool]:
-        """Tokens, and whether they are exact. To be called once."""
+        """Returns the tokens, and True if they are exact. Call it once."""
         if self._sample is not None:
             tokens, exact = self._sample.finish()
             self.tokens += tokens
@@ -152,7 +152,7 @@ class TokenMeter:
         self._length = len(text) - start
 
     def _cut(self, text: str, start: int, more: bool) -> int:
-        """Where the slice at `start` ends; 0 to wait for more text."""
+        """The end of the slice at `start`; 0: more text is needed."""
         left = len(text) - start
         if left <= _SLICE:
             return 0 if more else len(text)

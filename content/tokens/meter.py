@@ -1,4 +1,4 @@
-"""Everything that is measured of a body, in one pass over its chunks."""
+"""Measures a body in one pass over its chunks: bytes, lines, characters, tokens, SHA-256."""
 
 import hashlib
 
@@ -9,15 +9,14 @@ from domain.results import Measure
 
 
 def measure(data: bytes, tokenizer: Tokenizer, text: str | None = None) -> Measure:
-    """Of a small body at hand, all of it, exactly. `text` is `data` decoded, where it is at hand.
-    Raises InvalidUtf8."""
+    """Measures a small body exactly. `text` is `data` decoded, if the caller has it. Raises InvalidUtf8."""
     text = decoded(data) if text is None else text
     lines = data.count(b"\n") + 1 if data else 0
     return Measure(len(data), lines, len(text), tokenizer.count(text), True)
 
 
 class Meter:
-    """Feed it chunks cut anywhere; those beyond 256 KiB hold the GIL for too long."""
+    """Measures chunks cut anywhere. A chunk above 256 KiB would hold the GIL for too long."""
 
     __slots__ = ("_digest", "_newlines", "_text", "_tokens", "bytes", "chars")
 
@@ -30,7 +29,8 @@ class Meter:
         self.chars = 0
 
     def feed(self, chunk: bytes, text: str | None = None) -> None:
-        """`text` is the chunk decoded, where it is at hand and cut between characters. Raises InvalidUtf8."""
+        """`text` is the chunk decoded, if the caller has it and the chunk cuts no character. Raises
+        InvalidUtf8."""
         text = self._text.feed(chunk) if text is None else text
         self._digest.update(chunk)
         self._newlines += chunk.count(b"\n")
@@ -39,26 +39,26 @@ class Meter:
         self._tokens.feed(text)
 
     def estimate_tokens(self) -> None:
-        """From here on the tokens may be sampled: see TokenMeter."""
+        """Estimates tokens from here on: see TokenMeter."""
         self._tokens.estimate()
 
     @property
     def tokens(self) -> int:
-        """Those counted exactly so far: no more than there are."""
+        """Tokens counted exactly so far: a lower bound."""
         return self._tokens.tokens
 
     @property
     def estimates(self) -> bool:
-        """What is still fed costs little: it is sampled, and not all of it tokenised."""
+        """True if tokens are estimated from here on, which is cheap."""
         return self._tokens.estimates
 
     @property
     def sha256(self) -> str:
-        """Of what was fed so far, in hex."""
+        """SHA-256 of the bytes so far, in hex."""
         return self._digest.hexdigest()
 
     def finish(self) -> Measure:
-        """To be called once. Raises InvalidUtf8 when the last character is incomplete."""
+        """Returns the measure. Call it once. Raises InvalidUtf8 if the last character is incomplete."""
         self._text.finish()
         tokens, exact = self._tokens.finish()
         lines = self._newlines + 1 if self.bytes else 0

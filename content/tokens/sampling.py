@@ -1,4 +1,4 @@
-"""An estimate of a text's tokens from windows spread evenly over it, at a bounded cost."""
+"""Estimates the tokens of a text from windows spread evenly over it, at a bounded cost."""
 
 import re
 
@@ -8,17 +8,15 @@ _WINDOW = 384
 _WINDOWS = 32
 _BUDGET = 6 * 1024
 
-# Between a letter or digit and ASCII punctuation or space no token is cut in two: see tokens.py.
+# No token spans a letter or digit and ASCII punctuation or space after it: see encodings.py.
 _WHOLE = re.compile(
     r"[A-Za-z0-9]((?=[^A-Za-z0-9'\x80-\U0010ffff]).*[A-Za-z0-9])(?=[^A-Za-z0-9'\x80-\U0010ffff])", re.DOTALL
 )
 
 
 class Sample:
-    """Keeps every window until there are too many, then every second one, and so on.
-
-    Whatever the length, at most 12 Ki characters are kept and 6 Ki tokenised, once, at the end.
-    """
+    """Keeps every window until there are too many, then every second one, and so on. Keeps at most 12 Ki
+    characters and tokenises 6 Ki of them, once, at the end."""
 
     __slots__ = ("_encoding", "_next", "_seen", "_stride", "_windows")
 
@@ -32,7 +30,7 @@ class Sample:
     def feed(self, text: str) -> None:
         end = self._seen + len(text)
         if self._seen == 0:
-            # The stride that it would come to anyway.
+            # Starts with the stride that this much text needs.
             while (_WINDOWS - 1) * self._stride + _WINDOW <= end:
                 self._stride *= 2
         while self._next < end:
@@ -53,7 +51,7 @@ class Sample:
         self._windows.append("")
 
     def finish(self) -> tuple[int, bool]:
-        """Tokens of all that was fed, and whether that is exact."""
+        """Returns the tokens of all that was fed, and True if they are exact."""
         if self._stride == _WINDOW and self._seen <= _BUDGET:
             return self._encoding.count("".join(self._windows)), True
         size = _BUDGET // len(self._windows)

@@ -1,1 +1,1 @@
-"""full-chunked: a model reads every chunk (map), then one report is made of the findings (reduce)."""
+"""full-chunked: a model reads every chunk (map), then merges the findings into one report (reduce)."""

@@ -1,4 +1,4 @@
-"""A source in chunks that fit a model's window: balanced, overlapping, cut between records."""
+"""Splits a source into chunks that fit a model's window: balanced, overlapping, cut between records."""
 
 import math
 from collections.abc import Sequence
@@ -8,20 +8,20 @@ from content.kinds import Kind
 from extraction.full_chunked.record_boundaries import best_cut
 from extraction.task.source import Source
 
-# Of the budget, kept free: tokens are not spread evenly, and a cut is not exactly where it was wished.
+# The share of the budget kept free: tokens are not spread evenly, and cuts move to record boundaries.
 _MARGIN = 0.1
 
-# How far a cut may be from where it was wished: a share of the chunk's own bytes.
+# How far a cut may move: a share of the chunk's own bytes.
 _REACH_PERCENT = 5
 _MOST_REACH = 32 * 1024
 
-# Read around that, to see what kind of place it is.
+# Bytes read around that range, to recognise records.
 _AROUND = 2 * 1024
 
-# What is smaller than this does not make a prompt too long.
+# A smaller chunk is not the reason for a prompt that is too long.
 _SMALLEST = 1024
 
-# More overlap than this, and a half would be hardly shorter than the whole.
+# With more overlap, a half would hardly be shorter than the whole.
 _MOST_OF_HALF_PERCENT = 30
 
 _SLICE = 1 << 20
@@ -29,8 +29,8 @@ _SLICE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Bytes `start` to before `end` of the source are the chunk's own: every byte is the own of just one
-    chunk. The model also reads the `overlap_before` bytes before them. `number` is 1-based."""
+    """The chunk owns bytes `start` to before `end` of the source; each byte has exactly one owner. The model
+    also reads the `overlap_before` bytes before `start`. `number` is 1-based."""
 
     number: int
     start: int
@@ -39,14 +39,14 @@ class Chunk:
 
     @property
     def read_from(self) -> int:
-        """`source.read(chunk.read_from, chunk.end)` is what the model reads."""
+        """The model reads `source.read(chunk.read_from, chunk.end)`."""
         return self.start - self.overlap_before
 
 
 async def plan(source: Source, kind: Kind, budget_tokens: int, overlap_percent: int) -> list[Chunk]:
-    """As few chunks as fit `budget_tokens` each, overlap included, of about equal size; nothing for an empty
-    source. Tokens are taken to be spread evenly, with a margin: should a chunk prove too long, there are
-    `halves`. Reads only the surroundings of the cuts."""
+    """Returns the fewest chunks of about equal size that fit `budget_tokens` each, overlap included; none
+    for an empty source. Assumes evenly spread tokens, with a margin: for a chunk that is too long there is
+    `halves`. Reads only the bytes around the cuts."""
     count = _count(source, budget_tokens, overlap_percent)
     own = source.size / max(1, count)
     places = [0]
@@ -62,7 +62,7 @@ async def plan(source: Source, kind: Kind, budget_tokens: int, overlap_percent: 
 
 
 async def halves(source: Source, kind: Kind, chunk: Chunk, overlap_percent: int) -> list[Chunk]:
-    """The same bytes in two chunks of the same number; nothing for a chunk too small to be cut again."""
+    """Splits a chunk into two with the same number; returns nothing for a chunk that is too small."""
     own = (chunk.end - chunk.start) // 2
     if own < _SMALLEST // 2:
         return []
@@ -77,8 +77,8 @@ async def halves(source: Source, kind: Kind, chunk: Chunk, overlap_percent: int)
 
 
 async def lines_of(source: Source, chunks: Sequence[Chunk], first_line: int = 1) -> list[tuple[int, int]]:
-    """The lines (1-based) on which each chunk's own bytes begin and end. The chunks follow one another;
-    `first_line` is where the first of them begins. Streams their bytes once."""
+    """Returns the first and last line (1-based) of each chunk. The chunks are adjacent; the first begins on
+    `first_line`. Streams their bytes once."""
     found = []
     line = first_line
     for chunk in chunks:
@@ -106,7 +106,8 @@ async def _cut(source: Source, kind: Kind, wished: int, own: int) -> int:
 
 
 async def _overlap(source: Source, start: int, own: int, percent: int) -> int:
-    """How many bytes before `start` are read again: that share of a whole chunk, or a little less."""
+    """The number of bytes before `start` that are read again: `percent` of a whole chunk, or a little
+    less."""
     if start == 0 or percent == 0:
         return 0
     wished = start - own * percent // (100 - percent)

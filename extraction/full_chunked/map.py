@@ -1,4 +1,4 @@
-"""The map phase: a finding from every chunk, in parallel, while there is time."""
+"""The map phase: a finding from every chunk, concurrently, until the deadline."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,19 +16,19 @@ from extraction.prompts.prompts import Part
 from extraction.task import allowances
 from extraction.task.task import Progress
 
-# Of the time, for the reduce.
+# The share of the time kept for the reduce phase.
 _RESERVED_SHARE = 0.25
 _RESERVED_SECONDS = 0.5
 
 _LONGER = "a part is longer than the model's window"
 
-# Kept in place of a finding: the model cannot take this chunk, and its halves were asked instead.
+# Kept instead of a finding: the chunk is too long for the model, which was asked about its halves.
 _TOO_LONG = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A chunk, and what the model is told of its place."""
+    """A chunk, and its place as the prompt describes it."""
 
     chunk: Chunk
     part: Part
@@ -40,7 +40,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """What became of a piece: its finding, or why there is none; "" where it was given up for others."""
+    """A piece with its finding, or the reason without one; "" if it was cancelled because of others."""
 
     piece: Piece
     text: str | None
@@ -56,13 +56,13 @@ async def pieces(inquiry: Inquiry, chunks: Sequence[Chunk], total: int, first_li
 
 
 def too_little(covered: int, size: int) -> bool:
-    """An answer that rests on less than half of what was asked about is none."""
+    """True if less than half of the data is covered: then there is no answer."""
     return 2 * covered < size
 
 
 class MapPhase:
-    """One run over the pieces of a plan. Those that prove too long are replaced by their halves.
-    `max_bytes` is what each finding may have."""
+    """Maps the pieces of a plan. Replaces a piece that is too long by its halves. Each finding has at most
+    `max_bytes`."""
 
     def __init__(self, inquiry: Inquiry, planned: Sequence[Piece], max_bytes: int) -> None:
         self._inquiry = inquiry
@@ -72,13 +72,13 @@ class MapPhase:
         self._bytes = sum(piece.size for piece in planned)
         self._lost_bytes = 0
         self._took: list[float] = []
-        # No chunk's text is in memory longer than its call takes.
+        # The text of a chunk is in memory only during its call.
         self._slots = anyio.Semaphore(inquiry.asking.concurrency)
         self._scope = anyio.CancelScope()
         self._seconds = allowances.seconds_left(inquiry.asking)
 
     async def run(self) -> list[Mapped]:
-        """In the order of the document."""
+        """Returns the results in the order of the document."""
         with self._scope:
             self._set_deadline()
             await self._map_all(list(self._open))
@@ -88,7 +88,7 @@ class MapPhase:
         return sorted(self._mapped, key=lambda mapped: mapped.piece.chunk.start)
 
     async def known(self, piece: Piece) -> bool:
-        """Whether its finding is kept from an earlier question."""
+        """True if a finding is kept from an earlier question."""
         return bool(await self._inquiry.known(self._key(piece)))
 
     async def _map_all(self, wanted: Sequence[Piece]) -> None:
@@ -124,7 +124,7 @@ class MapPhase:
         return report
 
     async def _prompt(self, piece: Piece, nonce: str) -> tuple[Message, ...]:
-        """A step of its own, so that while the model thinks the chunk is in memory just once."""
+        """A method of its own, so that only the prompt holds the chunk during the call."""
         inquiry, chunk = self._inquiry, piece.chunk
         build = partial(
             prompts.chunk_prompt,
@@ -160,7 +160,7 @@ class MapPhase:
         if mapped.text is None:
             self._lost_bytes += mapped.piece.size
             if self._is_lost:
-                # There will be no answer: no use in paying for the rest.
+                # There will be no answer: further calls would be wasted.
                 self._scope.cancel()
 
     @property
@@ -173,7 +173,7 @@ class MapPhase:
         if len(self._open) + len(self._mapped) > 1:
             reserve = min(max(_RESERVED_SHARE * self._seconds, _RESERVED_SECONDS), self._seconds / 2)
             average = sum(self._took) / max(1, len(self._took))
-            # Where a reduce would not fit any more, the time is better spent on the map.
+            # If no time is left for a reduce, the map phase uses it.
             reserve = max(reserve, average if average <= left else 0.0)
         self._scope.deadline = anyio.current_time() + left - reserve - allowances.MARGIN_SECONDS
 

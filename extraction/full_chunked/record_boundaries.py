@@ -1,4 +1,4 @@
-"""Where a text is best cut: between records, as far as a window around the cut shows them."""
+"""Finds the best cut in a window of text: between records if possible."""
 
 import re
 from bisect import bisect
@@ -16,7 +16,7 @@ _PARAGRAPH = re.compile(rb"\n\r?\n(?=\S)")
 _TAG = re.compile(rb">(?=<)")
 _ESCAPED_LINE = re.compile(rb"(?<!\\)\\n")
 
-# A trace, or whatever else a line without a time goes on with, stays with the event above it.
+# Lines without a time, such as a stack trace, belong to the event above them.
 _EVENT = re.compile(
     rb"\n(?=(?!\s)[^\n]{0,60}?(?:\d\d:\d\d|\d{4}[-/]\d\d[-/]\d\d|\b\d{9,})"
     rb"|[^\w\s]?(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|FATAL|CRITICAL)\b)"
@@ -30,7 +30,7 @@ _BEFORE_STRING, _AFTER_STRING = b"{[,:", b",:]}"
 _VOTERS = 100
 _COMMA_SIGN = ord(",")
 
-# Quotes that surely open a cell, or close one. Two in a row are one inside a cell, or an empty cell.
+# Quotes that open or close a cell for certain. Two in a row are a quote in a cell, or an empty cell.
 _CELL_QUOTE = re.compile(
     rb'((?:(?<=[,;\t|\r\n])|(?<=[,;\t|\r\n] ))"(?:"")*+(?![",;\t|\r\n]))'
     rb'|(?<![",;\t|\r\n\\])"(?:"")*+(?=[,;\t|\r\n])'
@@ -49,7 +49,7 @@ def best_cut(window: bytes, low: int, wished: int, high: int, kind: Kind | None)
 
 
 def _after(pattern: re.Pattern[bytes]) -> Cut:
-    """Cuts behind what the pattern matches."""
+    """Cuts after a match of the pattern."""
 
     def cut(window: bytes, low: int, wished: int, high: int) -> int | None:
         best = None

@@ -1,9 +1,7 @@
-"""The reduce: one report out of many findings, in levels where they outgrow one prompt."""
+"""The reduce phase: merges findings into one report, in levels if they exceed one prompt."""
 
 from collections.abc import Sequence
 from functools import partial
-
-import anyio.to_thread
 
 from domain.errors import ContextExceeded
 from domain.extraction import Gap
@@ -13,16 +11,14 @@ from extraction.prompts.prompts import Finding, Part
 from extraction.task import allowances, answer_text
 from extraction.task.task import Progress
 
-# Of one finding's heading and fence.
+# Tokens of the heading and the fence of a finding.
 _FRAME_TOKENS = 100
 
 _LEAST_ROOM = 500
 
-_INLINE_CHARS = 1 << 14
-
 
 async def merged(inquiry: Inquiry, findings: Sequence[Finding], gaps: Sequence[Gap]) -> str:
-    """Raises ModelError."""
+    """Merges the findings into one report. Raises ModelError."""
     empty = prompts.reduce_prompt(
         inquiry.document, inquiry.task.extract, (), gaps, final_report.new_nonce(), inquiry.task.max_bytes
     )
@@ -37,15 +33,16 @@ async def merged(inquiry: Inquiry, findings: Sequence[Finding], gaps: Sequence[G
             findings = await gather([partial(_joined, inquiry, group) for group in groups])
             level += 1
         except ContextExceeded:
-            # The model counts otherwise than we do.
+            # The model counts more tokens than our tokenizer.
             room //= 2
             if room < _LEAST_ROOM:
                 raise
 
 
 async def grouped(inquiry: Inquiry, findings: Sequence[Finding], room: int) -> list[list[Finding]]:
-    """In order, each within `room` tokens. Where there is more than one, no finding has more than half of
-    it, so that every group but the last has two at least, and each level fewer than the one before."""
+    """Groups the findings in order, each group within `room` tokens. If there are several groups, each
+    finding is cut to half of that, so that every group but the last has at least two, and each level has
+    fewer."""
     # A token has a byte at least.
     if sum(_bytes(finding) + _FRAME_TOKENS for finding in findings) <= room:
         return [list(findings)]
@@ -62,17 +59,11 @@ async def grouped(inquiry: Inquiry, findings: Sequence[Finding], room: int) -> l
 
 
 async def _halved(inquiry: Inquiry, finding: Finding, most: int) -> tuple[Finding, int]:
-    """A finding within `most` tokens, and how many it has."""
+    """Cuts a finding to `most` tokens. Returns it with its tokens."""
     text = finding.text
-    while (tokens := await _tokens(inquiry, text) + _FRAME_TOKENS) > most and text:
+    while (tokens := await inquiry.asking.count_in_thread(text) + _FRAME_TOKENS) > most and text:
         text = answer_text.cap_text(text, len(text.encode()) * most // (tokens + 1))
     return Finding(finding.part, text), tokens
-
-
-async def _tokens(inquiry: Inquiry, text: str) -> int:
-    if len(text) <= _INLINE_CHARS:
-        return inquiry.asking.count(text)
-    return await anyio.to_thread.run_sync(inquiry.asking.count, text)
 
 
 def _bytes(finding: Finding) -> int:

@@ -1,4 +1,4 @@
-"""full-chunked: a finding from each chunk, merged into one report."""
+"""Reads every chunk with a model and merges the findings into one report."""
 
 import math
 from collections import Counter
@@ -44,10 +44,10 @@ def _planned(task: Task, chunks: int) -> Progress:
 
 
 async def _affordable(inquiry: Inquiry, parts: Sequence[Piece], max_bytes: int) -> list[Piece]:
-    """The pieces that the session's cap of calls pays for, with one call kept for the reduce. Findings that
-    are known from before cost nothing; the others are spread over the document. Without a call left and
+    """Returns the pieces for which the session's cap of calls is enough, with one call kept for the reduce.
+    Kept findings need no call; the other pieces are spread over the document. Without a call left and
     without findings all pieces are returned: the first call is then refused with the reason. Raises
-    StrategyFailed, before anything is paid for, if an answer that rests on a part is not wanted."""
+    StrategyFailed before any call if the caller requires a complete answer."""
     calls = inquiry.asking.calls_left
     if calls is None or len(parts) + (len(parts) > 1) <= calls:
         return list(parts)
@@ -57,7 +57,7 @@ async def _affordable(inquiry: Inquiry, parts: Sequence[Piece], max_bytes: int) 
         return list(parts)
     if inquiry.task.whole:
         raise StrategyFailed(f"{_CAPPED} leaves {calls} for {len(unknown)} chunks")
-    # Of two findings both are shown; merging them would cost one of the two.
+    # Two findings are shown without merging, which would cost one of the two calls.
     keeps_one = len(unknown) < len(parts) or calls > 2
     count = max(0, calls - keeps_one)
     step = (len(unknown) - 1) / max(1, count - 1)
@@ -66,17 +66,17 @@ async def _affordable(inquiry: Inquiry, parts: Sequence[Piece], max_bytes: int) 
 
 
 async def fits(task: Task) -> bool:
-    """Whether it takes no more chunks than the policy's `max_chunks`. Raises StrategyFailed."""
+    """True if the data fits the policy's `max_chunks`. Raises StrategyFailed."""
     inquiry = await inquire(task)
     tokens, most = chunk_tokens(inquiry), task.limits.max_chunks
-    # A token has seldom more than a few bytes: the cuts of what is far too long need not be looked for.
+    # A token seldom has more than a few bytes: much longer data needs no plan to decide.
     if task.source.size > 16 * tokens * most:
         return False
     return len(await _plan(inquiry, tokens)) <= most
 
 
 def chunk_tokens(inquiry: Inquiry) -> int:
-    """What is left of the window for data. Raises StrategyFailed where that is nothing."""
+    """The tokens of data in one prompt. Raises StrategyFailed if the window is too small."""
     around = inquiry.asking.count(prompts.overhead(inquiry.document, inquiry.task.extract))
     return allowances.data_tokens(inquiry.terms, around)
 
@@ -108,14 +108,14 @@ async def _concluded(inquiry: Inquiry, mapped: Sequence[Mapped], coverage: Cover
 
 
 def _answer(task: Task, body: str, coverage: Coverage, *warnings: str) -> Answer:
-    """Complete, unless there is something to warn of."""
+    """The capped answer: complete without warnings, else partial."""
     status = ExtractStatus.PARTIAL if warnings else ExtractStatus.COMPLETE
     found = Answer(body, Mode.FULL_CHUNKED, status, coverage, warnings=warnings)
     return answer_text.cap_answer(found, task.max_bytes)
 
 
 def _coverage(source: Source, mapped: Sequence[Mapped]) -> Coverage:
-    """Raises StrategyFailed where an answer would rest on too little."""
+    """Raises StrategyFailed if less than half of the data was read."""
     covered = sum(one.piece.size for one in mapped if one.text is not None)
     wanted = sum(one.piece.size for one in _chosen(mapped))
     if too_little(covered, wanted):
@@ -132,7 +132,7 @@ def _coverage(source: Source, mapped: Sequence[Mapped]) -> Coverage:
 
 
 def _lost(mapped: Sequence[Mapped]) -> list[Gap]:
-    """Bytes of the source; neighbours with the same reason are one gap."""
+    """The gaps in bytes of the source. Adjacent gaps with the same reason are merged."""
     gaps: list[Gap] = []
     for one in mapped:
         start, end = one.piece.part.start, one.piece.part.end
@@ -159,13 +159,13 @@ def _warnings(mapped: Sequence[Mapped]) -> tuple[str, ...]:
 
 
 def _cause(mapped: Sequence[Mapped]) -> str:
-    """Of most failures."""
+    """The most frequent reason of the failures."""
     causes = Counter(one.failure for one in _chosen(mapped) if one.failure)
     return causes.most_common(1)[0][0]
 
 
 def _nothing(task: Task, findings: Sequence[Finding], gaps: Sequence[Gap]) -> str:
-    """What the chunks hold instead, each thing said once, as far as there is room: none of it was asked."""
+    """The body if nothing was found: what the chunks hold instead, without duplicates, as far as it fits."""
     held = dict.fromkeys(one.text.removeprefix(NOTHING_FOUND).strip(" .:\n") for one in findings)
     text = "\n".join((NOTHING_FOUND, *map(_named, gaps)))
     left = task.max_bytes - len(text.encode())
@@ -178,7 +178,7 @@ def _nothing(task: Task, findings: Sequence[Finding], gaps: Sequence[Gap]) -> st
 
 
 def _unmerged(task: Task, findings: Sequence[Finding], gaps: Sequence[Gap]) -> str:
-    """Each finding under its range, all of them with a fair share of the room."""
+    """Each finding under its byte range, all with an equal share of the room."""
     missing = [_named(gap) for gap in gaps]
     heads = [_head(task.source, one) for one in findings]
     room = task.max_bytes - sum(len(line.encode()) + 2 for line in (*missing, *heads))

@@ -125,6 +125,9 @@ class Asker:
     def count(self, text: str) -> int:
         return count((text,), self._first.tokenizer)
 
+    async def count_in_thread(self, text: str) -> int:
+        return await self._shared.count((text,), self._first.tokenizer)
+
     async def ask(self, prompt: Prompt, seconds: float | None = None) -> Reply:
         ends = self._ends if seconds is None else min(self._ends, anyio.current_time() + seconds)
         call = _Call(prompt, ends)

@@ -1,4 +1,4 @@
-"""HTTP/1.1 connections to a backend, kept for the next call; none is lost when its call is cancelled."""
+"""Keeps HTTP/1.1 connections to a backend for later calls; closes that of a cancelled call."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,10 +12,10 @@ _CLOSING_SECONDS = 0.2
 
 
 class Connections(httpx.AsyncBaseTransport):
-    """One connection a call, `keep` of them for later ones.
+    """Uses one connection per call and keeps up to `keep` of them for later calls.
 
-    httpx's own pool forgets a connection, open, when a call is cancelled at the wrong moment. Here each has a
-    pool to itself, which is thrown away with all that is in it unless its call ended as it should.
+    The pool of httpx leaks an open connection if a call is cancelled at the wrong moment. Here each
+    connection has a pool of its own, which is closed unless its call ended normally.
     """
 
     def __init__(self, keep: int) -> None:
@@ -43,14 +43,14 @@ class Connections(httpx.AsyncBaseTransport):
             await asyncio.wait(self._closing)
 
     def give_back(self, connection: httpx.AsyncHTTPTransport) -> None:
-        """It is whole; it is closed when nothing has needed it for a while."""
+        """Keeps a connection for the next call, for at most 30 s."""
         timer = asyncio.get_running_loop().call_later(_IDLE_SECONDS, self._forget, connection)
         self._idle[connection] = timer
         if len(self._idle) > self._keep:
             self._forget(next(iter(self._idle)))
 
     async def drop(self, connection: httpx.AsyncHTTPTransport) -> None:
-        """Closes it, and waits a little for that."""
+        """Closes a connection, and waits at most 0.2 s for it."""
         closing = self._close(connection)
         with anyio.move_on_after(_CLOSING_SECONDS, shield=True):
             await asyncio.wait((closing,))
@@ -68,7 +68,7 @@ class Connections(httpx.AsyncBaseTransport):
         self._close(connection)
 
     def _close(self, connection: httpx.AsyncHTTPTransport) -> asyncio.Task[None]:
-        # In a task of its own: whoever wants it closed may be cancelled meanwhile.
+        # A task of its own: the caller may be cancelled while the connection closes.
         closing = asyncio.create_task(connection.aclose())
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
@@ -76,7 +76,7 @@ class Connections(httpx.AsyncBaseTransport):
 
 
 class _Body(httpx.AsyncByteStream):
-    """A response's body. Read to its end it leaves a connection for the next call."""
+    """The body of a response. After it was read to the end, its connection is kept for the next call."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class _Body(httpx.AsyncByteStream):
 
 
 def open_client(concurrency: int) -> httpx.AsyncClient:
-    """For so many calls at a time. Only connecting is bounded in time: see domain.ports.Model."""
+    """A client for `concurrency` calls at a time. Only connecting has a timeout: see domain.ports.Model."""
     return httpx.AsyncClient(
         transport=Connections(keep=concurrency),
         trust_env=False,

@@ -1,4 +1,4 @@
-"""A deterministic model: it reports the lines that share most with the instruction, and costs nothing."""
+"""The demo model: deterministic, free; reports the lines that share most words with the instruction."""
 
 import asyncio
 import json
@@ -55,14 +55,14 @@ class DemoModel:
         self.terms = terms
         self._latency = latency
         self._count = count or (lambda text: (len(text) + 3) // 4)
-        # Pure Python: more threads would only fight the event loop for the interpreter.
+        # Pure Python: more threads would only compete with the event loop for the GIL.
         self._thinking = anyio.CapacityLimiter(1)
 
     async def complete(
         self, prompt: Prompt, note_sent: Callable[[bool], None] = lambda is_sent: None
     ) -> Reply:
         await asyncio.sleep(self._latency)
-        # A long prompt takes seconds: nobody else waits for it, nor does a caller whose time is up.
+        # A long prompt takes seconds: the event loop does not wait for it, nor does a cancelled caller.
         return await anyio.to_thread.run_sync(
             self._replied, prompt, limiter=self._thinking, abandon_on_cancel=True
         )
@@ -113,7 +113,7 @@ def _terms(instruction: str) -> dict[str, int]:
 
 
 def _wished(prompt: Prompt) -> ToolCall | None:
-    """First it greps, then it reads around the first hit, then it knows enough."""
+    """The next tool call: first Grep, then Read around the first match, then None."""
     terms = _read(prompt).terms
     turn = sum(1 for message in prompt.messages if message.tool_calls)
     if turn == 0 and terms:
@@ -144,7 +144,7 @@ def _reported(prompt: Prompt) -> str:
 
 
 def _shown(messages: Sequence[Message]) -> list[Line]:
-    """What the tools showed, each line once."""
+    """The lines that the tools returned, without duplicates."""
     answers = [message.content for message in messages if message.role is Role.TOOL]
     texts = [text for answer in answers for text in inside("data", answer) or [answer]]
     rows = [found for text in texts for row in text.split("\n") if (found := _NUMBERED.fullmatch(row))]
@@ -169,7 +169,7 @@ def _found(asked: _Asked, lines: Sequence[Line]) -> str:
 
 
 def _pieces(line: Line) -> list[Line]:
-    """A long line of JSON is looked at record by record."""
+    """Splits a long line of JSON into records."""
     number, text = line
     if len(text) <= _LINE_CHARS:
         return [line]
@@ -182,7 +182,7 @@ def _score(text: str, terms: dict[str, int]) -> int:
 
 
 def _placed(line: Line, terms: dict[str, int]) -> str:
-    """The line with its number; of a long one, what surrounds the first term."""
+    """The line with its number; of a long line, the text around the first term."""
     number, text = line
     if len(text) > _LINE_CHARS:
         lowered = text.lower()
@@ -193,7 +193,7 @@ def _placed(line: Line, terms: dict[str, int]) -> str:
 
 
 def _merged(asked: _Asked, findings: Sequence[str]) -> str:
-    """Every line of every finding once, but for those that found nothing, if others did."""
+    """The lines of all findings without duplicates, and without empty findings if others found something."""
     found = [text for text in findings if text.strip() and not text.startswith(NOTHING_FOUND)]
     lines = dict.fromkeys(line for text in found or findings for line in text.split("\n"))
     gaps = [f"Not covered: {gap}" for gap in _GAP.findall(asked.own_words)]
@@ -201,7 +201,7 @@ def _merged(asked: _Asked, findings: Sequence[str]) -> str:
 
 
 def _within(max_bytes: int, rows: Sequence[str], more: int = 0) -> str:
-    """As many rows as fit, and how many more there are."""
+    """The rows that fit, and the number of the others."""
     kept: list[str] = []
     left = max_bytes - _MORE_BYTES
     for row in rows:

@@ -15,10 +15,10 @@ MAX_REPLY_BYTES = 4 << 20
 
 _SLICE = 1 << 16
 
-# How often one attempt may learn how its backend wants to be asked.
+# How often one attempt may adapt its request to the errors of the backend.
 _MOST_LESSONS = 6
 
-# Of an error's body no more is read, nor waited for: its status has said the most of it already.
+# The most bytes and seconds for the body of an error: its status says the most.
 _ERROR_BYTES = 1 << 16
 _ERROR_SECONDS = 1.0
 
@@ -31,7 +31,7 @@ class _Answer:
 
 
 class OpenAIModel:
-    """Implements domain.ports.Model. The key and the address are told to the backend alone."""
+    """Implements domain.ports.Model. Only the backend gets to know the key and the address."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class OpenAIModel:
         version: str,
         max_reply_bytes: int = MAX_REPLY_BYTES,
     ) -> None:
-        """`version` is ours, for the backend's log."""
+        """`version` is that of Spillgate, sent as User-Agent."""
         self.terms = terms
         self._client = client
         self._url = f"{base_url.rstrip('/')}/chat/completions"
@@ -99,7 +99,7 @@ class OpenAIModel:
     async def _read(self, response: httpx.Response) -> _Answer:
         body = bytearray()
         answer = _Answer(response.status_code, response.headers, body)
-        # What is compressed here was not asked for, and may unpack to anything.
+        # Compression was not requested, and the size after decompression is not bounded.
         packed = response.headers.get("content-encoding", "identity").strip().lower() != "identity"
         if answer.status >= 300:
             if not packed:
@@ -121,7 +121,7 @@ async def _slices(body: bytes, note_sent: Callable[[bool], None]) -> AsyncIterat
 
 
 async def _fill(body: bytearray, response: httpx.Response, most: int) -> bool:
-    """False where there is more than `most`; of that no more is read than was on its way."""
+    """Reads the body. False, and stops reading, if it has more than `most` bytes."""
     if int(response.headers.get("content-length", "0")) > most:
         return False
     async for piece in response.aiter_raw():

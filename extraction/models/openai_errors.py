@@ -1,4 +1,4 @@
-"""What an OpenAI-compatible backend's error means for the caller; its own words are read, never passed on."""
+"""Classifies errors of OpenAI-compatible backends. Their texts are read, but never passed on."""
 
 import re
 import time
@@ -59,10 +59,10 @@ _TOO_LARGE_WORDS = (
     "range",
     "exceed",
 )
-# Not one that is part of a name, as in "model-2024-05-13".
+# Not part of a name, as in "model-2024-05-13".
 _NUMBER = re.compile(r"(?<![\w.-])(\d{1,3}(?:,\d{3})+|\d{1,9})(?!\w|[.,-]\w)", re.ASCII)
 _SECONDS = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
-# No model's cap is below it: a smaller number in a complaint says something else.
+# No model has a smaller cap: a smaller number in a complaint means something else.
 _LEAST_OUTPUT_TOKENS = 256
 # The request exceeds what the backend accepts in a minute: a later try would fail as well.
 _TOO_MUCH = "request too large"
@@ -82,7 +82,7 @@ _ERROR = msgspec.json.Decoder(_ErrorJson | list[_ErrorJson])
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """What an error's body says, in lower case; empty where it says nothing."""
+    """The contents of an error's body, in lower case."""
 
     codes: str = ""
     message: str = ""
@@ -94,14 +94,14 @@ class Complaint:
 
     @property
     def about_output(self) -> bool:
-        """That the answer was allowed more than the model ever gives."""
+        """True if the requested output tokens exceed what the model can give."""
         if self.about_length or not _any(_TOO_LARGE_WORDS, self.message):
             return False
         return self.parameter in _OUTPUT_WORDS or _any(_OUTPUT_WORDS, self.message)
 
     def taught(self, status: int, used: Dialect, known: Dialect, allowed: int) -> Dialect | None:
-        """`known`, and what follows of this complaint about a request in `used` that allowed the answer so
-        many tokens; None if nothing does."""
+        """Returns `known` adapted to this complaint, about a request in `used` that allowed `allowed` output
+        tokens; None if the complaint teaches nothing."""
         if status not in _ABOUT_A_FIELD:
             return None
         if allowed > _LEAST_OUTPUT_TOKENS and self.about_output:
@@ -114,7 +114,7 @@ class Complaint:
         return None
 
     def _most_output_tokens(self, allowed: int) -> int:
-        """As named, else half of what was too much."""
+        """The number in the message, else half of `allowed`."""
         named = (int(number.replace(",", "")) for number in _NUMBER.findall(self.message))
         halved = max(_LEAST_OUTPUT_TOKENS, allowed // 2)
         return max((one for one in named if _LEAST_OUTPUT_TOKENS <= one < allowed), default=halved)
@@ -160,7 +160,7 @@ def failure(status: int, headers: Mapping[str, str], complaint: Complaint) -> Mo
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """The pause that a backend asks for, in seconds, unbounded; None if it names none that can be read."""
+    """The pause in seconds that a backend asks for, not bounded; None if it sends none that is valid."""
     milliseconds = headers.get("retry-after-ms", "").strip()
     if _SECONDS.fullmatch(milliseconds):
         return float(milliseconds) / 1000
@@ -176,7 +176,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def _should_retry(headers: Mapping[str, str]) -> bool | None:
-    """The backend's own word on trying again, if it sent one."""
+    """The value of the header x-should-retry, None without one."""
     return {"true": True, "false": False}.get(headers.get("x-should-retry", "").strip().lower())
 
 

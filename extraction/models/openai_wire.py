@@ -7,15 +7,15 @@ import msgspec
 from domain.errors import ModelBadReply, PromptDeclined
 from domain.llm import LlmTokens, Message, ModelTerms, Prompt, Reply, Role, ToolCall, ToolSpec
 
-# More than a model needs at a time; a reply has room for a hundred thousand.
+# More tool calls than a model needs at a time.
 _MOST_CALLS = 64
 
-# More than any window: a number beyond it is no count.
+# More than any window: a larger number is not a valid count.
 _MOST_TOKENS = 100_000_000
 
 _STOP = "stop"
 _FILTERED = "content_filter"
-# What backends call it, and what it is called here; a word that is not listed is not passed on.
+# Stop reasons of backends, and their names here. Others become "other".
 _STOP_REASONS = {
     "stop": _STOP,
     "end_turn": _STOP,
@@ -32,7 +32,7 @@ _OTHER_STOP = "other"
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """Where the backends differ in what they take. `most_output_tokens` is None until one complains."""
+    """The differences between backends. `most_output_tokens` is None until a backend complains."""
 
     tokens_field: str = "max_tokens"
     has_temperature: bool = True

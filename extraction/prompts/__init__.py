@@ -1,1 +1,1 @@
-"""What a model is told, how data is fenced off in it, and how its report is read."""
+"""Prompts for models, fences around data in them, and the parsing of reports."""

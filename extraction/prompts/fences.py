@@ -1,11 +1,11 @@
-"""Fences around foreign text in a prompt: nothing that stands inside can close them, or pass for a report."""
+"""Fences around untrusted text in a prompt. Text inside cannot close a fence or look like a report."""
 
 import hashlib
 import re
 
 _STEM = "spillgate"
 
-# Also what cannot be seen may stand between `<` and the name.
+# Invisible characters are allowed between `<` and the name.
 _GAP = "[\\s\u00ad\u200b-\u200f\u2060\ufeff]*+"
 _LOOKALIKE = re.compile(rf"<(?={_GAP}/?+{_GAP}(?:{_STEM}-|ai-agent-[^<>]*?final))", re.IGNORECASE)
 
@@ -15,27 +15,27 @@ _FENCE = re.compile(
 
 
 def neutralised(text: str) -> str:
-    """With ‹ for the < of every look-alike of a fence, or of the wrapper around a report."""
+    """Replaces < by ‹ in everything that looks like a fence or like the wrapper of a report."""
     return _LOOKALIKE.sub("‹", text)
 
 
 def fenced(role: str, text: str, nonce: str, title: str = "") -> str:
-    """`nonce` is the report's: the fence has one of its own, made of it."""
+    """The fenced text. The fence has its own nonce, derived from `nonce`, that of the report."""
     return "\n".join(fence(role, text, nonce, title))
 
 
 def fence(role: str, text: str, nonce: str, title: str = "") -> tuple[str, str, str]:
-    """As `fenced`, for whoever joins the lines into something larger: a long text is copied but once."""
+    """Like `fenced`, as lines. Joining them into a prompt copies a long text only once."""
     mark = hashlib.sha256(nonce.encode()).hexdigest()[:12]
     tag = f"{_STEM}-{role}-{mark}"
     return f"<{tag}{title and f' {title}'}>", neutralised(text), f"</{tag}>"
 
 
 def inside(role: str, prompt: str) -> list[str]:
-    """What stands in the fences of that role, in order."""
+    """The texts in the fences of a role, in order."""
     return [found["text"] for found in _FENCE.finditer(prompt) if found["role"] == role]
 
 
 def outside(prompt: str) -> str:
-    """What stands in no fence: our own words."""
+    """The prompt without its fenced texts."""
     return _FENCE.sub("", prompt)

@@ -1,11 +1,11 @@
-"""The wrapper that a model puts around its report: how it is asked for, and how it is found in a reply."""
+"""The wrapper that a model puts around its report: its tags, and its parser."""
 
 import re
 import secrets
 
 # Gaps are bounded, so that a reply of nothing but spaces costs no more than any other.
 _GAP = r"\s{0,8}"
-# For any nonce: a pattern of each call's own would take longer to compile than to use.
+# Matches any nonce: compiling a pattern for each call would take longer than using it.
 _NAME = r"ai-agent-([A-Za-z0-9]{1,64})-FINAL(?![\w-])"
 _OPENING = re.compile(rf"<{_GAP}{_NAME}[^<>]{{0,200}}>", re.IGNORECASE)
 _CLOSING = re.compile(rf"<{_GAP}/{_GAP}{_NAME}", re.IGNORECASE)
@@ -26,8 +26,8 @@ def closing(nonce: str) -> str:
 
 
 def parse(reply: str, nonce: str) -> str | None:
-    """The report, "" if it is empty; None if there is none. The last opening tag outside of a think block
-    counts, whatever its case, spaces and attributes; its closing tag may be missing."""
+    """Returns the report, "" if it is empty, None if there is none. The last opening tag outside of a think
+    block counts, in any case and with any spaces and attributes. The closing tag may be missing."""
     openings = _tags(_OPENING, reply, 0, nonce)
     if not openings:
         return None
@@ -45,7 +45,7 @@ def _tags(pattern: re.Pattern[str], reply: str, start: int, nonce: str) -> list[
 
 
 def _is_thought(reply: str, start: int) -> bool:
-    """Whether a think block ends after `start` that began before: what stands there is musing, no report."""
+    """True if `start` is within a think block."""
     depth = 0
     for mark in _THOUGHT.finditer(reply, start):
         depth += -1 if mark[1] else 1
@@ -55,7 +55,7 @@ def _is_thought(reply: str, start: int) -> bool:
 
 
 def _unclosed(report: str, before: str, tag: str) -> str:
-    """Without the beginning of a closing tag, and without the end of a fence that began before."""
+    """Removes a partial closing tag, and the end of a code fence that began before the report."""
     cut = report.rfind("</")
     if cut >= 0 and tag.lower().startswith(report[cut:].strip().lower()):
         report = report[:cut]
@@ -65,7 +65,7 @@ def _unclosed(report: str, before: str, tag: str) -> str:
 
 
 def _bare(report: str) -> str:
-    """Without spaces around it, and without a code fence around all of it."""
+    """Removes spaces and a code fence around the whole report."""
     report = report.strip()
     first, _, rest = report.partition("\n")
     body, _, last = rest.rpartition("\n")

@@ -1,4 +1,4 @@
-"""One task as a model-led strategy works on it: what is known of the document, what was found before."""
+"""What strategies with a model share: asking for reports, keeping findings, concurrent calls."""
 
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -23,16 +23,16 @@ T = TypeVar("T")
 
 _HEAD_BYTES = 8 * 1024
 
-# Reading for fences through more than this, and joining it, takes longer than others should wait.
+# A larger prompt is built in a thread, because that takes too long for the event loop.
 _INLINE_BYTES = 256 * 1024
 
-# A backend may answer more than it was allowed.
+# A backend may send more than the allowed tokens.
 _MOST_BYTES_A_TOKEN = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a model reported; `model` is its name, "" where that is not known."""
+    """A model's report. `model` is its name, "" if unknown."""
 
     text: str
     model: str
@@ -40,7 +40,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Inquiry:
-    """`terms` are those of the model that was to be asked first when it began."""
+    """A task for models. `terms` are those of the first model at the start."""
 
     task: Task
     asking: Asking
@@ -56,7 +56,7 @@ class Inquiry:
         return (await self.task.source.read(start, end)).decode(errors="ignore")
 
     def key(self, step: str, spans: Iterable[Span], *more: object) -> str:
-        """What a finding is kept under: all that it depends on."""
+        """The key of a finding: a hash of all that the finding depends on."""
         named = [
             step,
             str(self.task.source.stored.handle),
@@ -74,29 +74,29 @@ class Inquiry:
         return None
 
     async def keep(self, key: str, report: Report) -> None:
-        """Not what a stand-in reported: the key names the model that was to be asked first."""
+        """Keeps a report of the first model, which the key names; not one of another model."""
         if report.model in ("", self.terms.name):
             await self._keep(key, report.text)
 
     async def keep_mark(self, key: str, mark: str) -> None:
-        """What became of asking, instead of a report; not where by now another model is asked first."""
+        """Keeps a mark instead of a report, unless another model would be asked now."""
         if self.asking.terms.name == self.terms.name:
             await self._keep(key, mark)
 
     async def _keep(self, key: str, finding: str) -> None:
-        # What cannot be kept is found out anew the next time.
+        # Without the finding, the next question asks the model again.
         with suppress(StorageError):
             await self.task.findings.keep(key, finding)
 
     async def report(self, messages: tuple[Message, ...], nonce: str, seconds: float) -> Report:
-        """What the model reports on the messages. Raises ModelError."""
+        """Asks the model for a report. Raises ModelError."""
         reply = await self.asking.ask(Prompt(messages, allowances.output_tokens(self.terms)), seconds)
         return await self.report_in(reply, messages, nonce, seconds)
 
     async def report_in(
         self, reply: Reply, messages: tuple[Message, ...], nonce: str, seconds: float
     ) -> Report:
-        """The report in a reply to the messages; asked for once more if there is none. Raises ModelError."""
+        """Returns the report in a reply to the messages. Without one, asks once more. Raises ModelError."""
         report = final_report.parse(reply.text, nonce)
         if report is None:
             # Some backends refuse an empty message.
@@ -113,12 +113,12 @@ class Inquiry:
 
 
 async def built(build: Callable[[], tuple[Message, ...]], size: int) -> tuple[Message, ...]:
-    """A prompt with about `size` bytes of text; in a thread if those are many."""
+    """Builds a prompt of about `size` bytes, in a thread if it is large."""
     return build() if size <= _INLINE_BYTES else await anyio.to_thread.run_sync(build)
 
 
 async def inquire(task: Task) -> Inquiry:
-    """Raises StrategyFailed where there is no model."""
+    """Starts an inquiry. Raises StrategyFailed without a model."""
     if task.asking is None:
         raise StrategyFailed("no model is configured")
     stored = task.source.stored

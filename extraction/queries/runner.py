@@ -23,7 +23,7 @@ WAIT_SECONDS = 10.0
 RUN_SECONDS = 30.0
 
 _COMMAND = (sys.executable, "-S", "-P", "-m", "extraction.queries.child")
-# How a child ends that the kernel, or C code without memory, ended.
+# Signals that end a child when memory runs out.
 _OUT_OF_MEMORY = (signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS)
 _REFUSALS: dict[str, type[InvalidField]] = {
     kind.code: kind for kind in (InvalidField, NotQueryable, QueryTooCostly)

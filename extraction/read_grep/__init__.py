@@ -1,1 +1,1 @@
-"""read-grep: a sub-agent with two tools, Read and Grep, on one stored result."""
+"""read-grep: a model searches one stored result with two tools, Read and Grep."""

@@ -1,4 +1,4 @@
-"""read-grep: a model looks around in the data with two tools until it can report."""
+"""A model searches the data with two tools until it can report."""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What a model may do with one source: read lines of it, and grep it."""
+"""The tools of a model on one source: Read and Grep."""
 
 import codecs
 from collections.abc import Callable
@@ -25,7 +25,7 @@ _MOST_LINES = 2000
 _MATCHES = 100
 _MOST_CONTEXT = 20
 
-# For the sentences around what is shown; less text than this is not worth a call.
+# Bytes for the notes around the output, and the least output of a call.
 _FRAME_BYTES = 400
 _LEAST_BYTES = 200
 
@@ -48,8 +48,8 @@ class _Grep(msgspec.Struct):
 
 
 class Tools:
-    """Every wish is answered in words, also one that cannot be met. An answer has at most `max_bytes`, and
-    at most `max_tokens` by `count`."""
+    """Answers every tool call with text, also a wrong one. An answer has at most `max_bytes`, and at most
+    `max_tokens` by `count`."""
 
     def __init__(
         self, source: Source, *, max_bytes: int, max_tokens: int, count: Callable[[str], int], nonce: str
@@ -104,14 +104,14 @@ class Tools:
         return self._fitted(partial(_matches_text, page))
 
     async def _scan(self, scanner: LinePager | Grep) -> None:
-        """Feeds all of the source, or its greppable view; large blocks in a thread."""
+        """Feeds the scanner with the source, or with its greppable view. Large blocks are fed in a thread."""
         view = Greppable() if self._viewed else None
-        # Ranges may cut characters, which neither a line nor a match can show.
+        # Ranges may cut characters: the decoder drops the parts.
         narrowed = self._source.size != self._source.stored.measure.bytes
-        mended = codecs.getincrementaldecoder("utf-8")("ignore") if narrowed else None
+        decoder = codecs.getincrementaldecoder("utf-8")("ignore") if narrowed else None
 
         def feed(block: bytes) -> None:
-            block = mended.decode(block).encode() if mended else block
+            block = decoder.decode(block).encode() if decoder else block
             scanner.feed(view.feed(block) if view else block)
 
         for start in range(0, self._source.size, _BLOCK):
@@ -124,7 +124,7 @@ class Tools:
             scanner.feed(view.finish())
 
     def _fitted(self, render: Callable[[int], tuple[list[str], str]]) -> str:
-        """As much as the cap in bytes and that in tokens allow."""
+        """Renders as much as the caps in bytes and tokens allow."""
         room = self._max_bytes - _FRAME_BYTES
         text = self._framed(*render(room))
         while room > _LEAST_BYTES and (excess := self._excess(text)) > 1:
@@ -133,7 +133,7 @@ class Tools:
         return text
 
     def _excess(self, text: str) -> float:
-        # A text full of look-alikes of fences grows when they are neutralised.
+        # A text with many look-alikes of fences grows when they are neutralised.
         return max(self._count(text) / self._max_tokens, len(text.encode()) / self._max_bytes)
 
     def _framed(self, rows: list[str], note: str) -> str:
@@ -168,7 +168,7 @@ def _matches_text(page: GrepPage, room: int) -> tuple[list[str], str]:
 
 
 def _rows(match: Match) -> list[str]:
-    """As grep shows them: a colon after the number of a matching line, a hyphen after a neighbour's."""
+    """Rows as in grep: a colon after the number of a matching line, a hyphen after that of a context line."""
     first = match.line - len(match.before)
     before = [f"{first + index}-\t{text}" for index, text in enumerate(match.before)]
     after = [f"{match.line + 1 + index}-\t{text}" for index, text in enumerate(match.after)]
@@ -177,7 +177,7 @@ def _rows(match: Match) -> list[str]:
 
 
 def _filled(rows: list[str], room: int) -> list[str]:
-    """The first rows that fit; at least one, cut if need be."""
+    """The first rows that fit, at least one, which may be cut."""
     kept = [cut.head(rows[0].encode(), room).decode()]
     for row in rows[1:]:
         room -= len(kept[-1].encode()) + 1

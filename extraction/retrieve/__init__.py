@@ -1,1 +1,1 @@
-"""retrieve: the passages that answer an instruction best, verbatim, without a model."""
+"""retrieve: the passages that match an instruction best, verbatim, without a model."""

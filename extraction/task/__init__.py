@@ -1,1 +1,1 @@
-"""A strategy's input: the task, the result that it may read, time and window; and the texts of answers."""
+"""The input of a strategy: the task, its source, its time and tokens; and the text of its answer."""

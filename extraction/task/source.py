@@ -1,4 +1,4 @@
-"""What a strategy may see: the asked-about bytes of one stored result, and nothing else."""
+"""The bytes of a stored result that a strategy may read."""
 
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Iterable
@@ -11,7 +11,7 @@ from domain.results import StoredResult
 
 
 class Source:
-    """One stored result, narrowed to the ranges asked about. Offsets count within those ranges."""
+    """One stored result, limited to the ranges of the question. Offsets count within those ranges."""
 
     def __init__(self, store: ResultStore, stored: StoredResult, ranges: Iterable[Span] = ()) -> None:
         self._store = store
@@ -20,7 +20,7 @@ class Source:
         self.spans = _merged(wanted or (Span(0, stored.measure.bytes),), stored.measure.bytes)
         if wanted and not self.spans:
             raise InvalidField(f"The `ranges` lie outside the result ({stored.measure.bytes} bytes).")
-        # Where each span begins in this source, and where the last one ends.
+        # The offset of each span in this source, then the end of the last span.
         self._bases = list(accumulate((span.end - span.start for span in self.spans), initial=0))
         self.size = self._bases[-1]
 
@@ -33,13 +33,13 @@ class Source:
         return b"".join(pieces)
 
     async def stream(self) -> AsyncIterator[bytes]:
-        """All of it, piece by piece."""
+        """Yields the whole source in pieces."""
         for span in self.spans:
             async for piece in self._store.read(self.stored, span.start, span.end):
                 yield piece
 
     def located(self, start: int, end: int) -> list[Span]:
-        """Where in the stored result the bytes `start` to before `end` of this source lie."""
+        """The spans of the stored result for bytes `start` to before `end` of this source."""
         start, end = max(0, start), min(end, self.size)
         found = []
         index = bisect_right(self._bases, start) - 1
@@ -53,7 +53,7 @@ class Source:
 
 
 def _merged(ranges: Iterable[Span], size: int) -> tuple[Span, ...]:
-    """In order, within the result, none overlapping another."""
+    """Sorts the ranges, limits them to `size` and merges those that overlap."""
     merged: list[Span] = []
     for span in sorted(ranges, key=lambda span: span.start):
         start, end = min(span.start, size), min(span.end, size)

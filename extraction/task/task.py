@@ -1,4 +1,4 @@
-"""What a strategy is given, and what it may say on the way."""
+"""The task of a strategy, its ports, and its progress."""
 
 import math
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from extraction.task.source import Source
 
 
 class StrategyFailed(Exception):
-    """It cannot answer; `reason` is said to the model that asked, in the warning of the fallback."""
+    """The strategy cannot answer. The warning of the fallback tells the caller the `reason`."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -20,46 +20,51 @@ class StrategyFailed(Exception):
 
 
 class Asking(Protocol):
-    """One extraction's way to the models."""
+    """Asks models for one extraction."""
 
     @property
     def terms(self) -> ModelTerms:
-        """Of the model that is asked first now."""
+        """The terms of the model that would be asked now."""
         ...
 
     @property
     def concurrency(self) -> int:
-        """Calls that all extractions together make at a time."""
+        """The most concurrent calls of all extractions together."""
         ...
 
     @property
     def seconds_left(self) -> float:
-        """Until this extraction must have answered."""
+        """Seconds until this extraction must have answered."""
         ...
 
     @property
     def calls_left(self) -> int | None:
-        """How many calls the session's cap still allows; None if there is no cap."""
+        """Calls that the session's cap still allows; None without a cap."""
         ...
 
     @property
     def usage(self) -> LlmUsage:
-        """Spent so far by this extraction."""
+        """Usage of this extraction so far."""
         ...
 
     def count(self, text: str) -> int:
-        """Tokens, by the encoding of the model asked first."""
+        """Tokens, by the encoding of the model asked first. Only on the event loop: which model that is
+        depends on the loop's clock."""
+        ...
+
+    async def count_in_thread(self, text: str) -> int:
+        """As `count`; the tokens of a long text are counted in a thread."""
         ...
 
     async def ask(self, prompt: Prompt, seconds: float | None = None) -> Reply:
-        """The reply of the first model that answers within `seconds` (default: all that is left). Raises
+        """Returns the reply of the first model that answers within `seconds` (default: all time left). Raises
         ContextExceeded if the prompt is too long for the model, otherwise the ModelError of the last
         attempt."""
         ...
 
 
 class Findings(Protocol):
-    """What was found out before in this session, kept until it ends."""
+    """Keeps findings until the session ends."""
 
     async def find(self, key: str) -> str | None: ...
 
@@ -68,7 +73,7 @@ class Findings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One step, for whoever watches: `plan`, `chunk` or `reduce`. `fields` are JSON values."""
+    """An event for progress streams: `plan`, `chunk` or `reduce`. `fields` are JSON values."""
 
     event: str
     fields: dict[str, object]
@@ -76,7 +81,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class ExtractionLimits:
-    """The policy keys that decide how a result is read."""
+    """The policy keys that control how a result is read."""
 
     max_chunks: int = 1
     overlap_percent: int = 10
@@ -85,9 +90,9 @@ class ExtractionLimits:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One question to one stored result. `asking` is None where no model is configured. The body of the
-    answer may have `max_bytes` of UTF-8, and must be there at `ends`, by the event loop's clock. `whole`: an
-    answer that rests on a part would not be taken."""
+    """One question about one stored result. `asking` is None if no model is configured. The body of the
+    answer has at most `max_bytes` of UTF-8 and is due at `ends`, a time of the event loop's clock. `whole`:
+    the caller accepts only an answer that covers all of the data."""
 
     source: Source
     extract: str

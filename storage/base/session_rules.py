@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from domain.accounting import AccountingEntry
+from domain.accounting import AccountingEntry, EntryType
 from domain.budget import Budget, Reported, ReportWarning, Session, SessionChange, next_epoch
 from domain.errors import Conflict, IdempotencyKeyReused, SessionEnded, StoreFull, TooManySessions
 from domain.handles import DEFAULT_SESSION, SessionKey
@@ -56,6 +56,11 @@ def session_usage(session: Session) -> LedgerUsage:
     return LedgerUsage(int(session.ended_at is None), SESSION_BYTES + texts)
 
 
+def counts_alike(one: Session, other: Session) -> bool:
+    """True if `session_usage` is the same for sure."""
+    return one.policy is other.policy and one.model is other.model and one.ended_at == other.ended_at
+
+
 def entry_bytes(packed: bytes, text: str | None) -> int:
     """Returns the bytes that an entry counts for. `packed` is its JSON, counted twice because columns and
     indexes repeat parts of it; `text` is stored with the receipt of a named call."""
@@ -66,9 +71,16 @@ def text_bytes(text: str | None) -> int:
     return 0 if text is None else len(text.encode("utf-8", "surrogatepass"))
 
 
-def check_room(usage: LedgerUsage, bounds: LedgerBounds, *, opens: bool) -> None:
-    """`opens`: a session is about to be opened. Raises StoreFull, TooManySessions."""
-    if bounds.bytes and usage.bytes >= bounds.bytes:
+def is_admitted(entry: AccountingEntry) -> bool:
+    """The entry belongs to an extraction, which `enter` admitted: it is kept past the bound of bytes, so that
+    an answer that models were paid for is not lost."""
+    return entry.type in (EntryType.LLM, EntryType.EXTRACT)
+
+
+def check_room(usage: LedgerUsage, bounds: LedgerBounds, *, opens: bool, admitted: bool = False) -> None:
+    """`opens`: a session is about to be opened. `admitted`: see `is_admitted`. Raises StoreFull,
+    TooManySessions."""
+    if bounds.bytes and usage.bytes >= bounds.bytes and not admitted:
         raise StoreFull(
             "The ledger holds all that SPILLGATE_LEDGER_MAX_BYTES allows a tenant. Raise it, or keep entries "
             "for less time with SPILLGATE_LEDGER_RETENTION_SECONDS."

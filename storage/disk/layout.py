@@ -7,7 +7,6 @@
 """
 
 import os
-import zlib
 from dataclasses import dataclass
 
 import msgspec
@@ -15,14 +14,11 @@ import msgspec
 from domain.errors import InvalidField, ResultNotFound
 from domain.handles import Handle, SessionKey, is_name, parse_handle
 from domain.results import StoredResult
+from storage.base.info import DamagedInfo, decode_info
 from storage.disk.syscalls import open_file
 
 MAX_INFO_BYTES = 8 << 20
 """Larger than any info: 1 MiB of tool_arguments, each byte escaped as six."""
-
-
-class DamagedInfo(ValueError):
-    """The file is not an info file, or is incomplete. The message quotes nothing from the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,29 +29,7 @@ class Info:
     stored: StoredResult
 
 
-_CHECKSUM_BYTES = len(b'{"crc32":"00000000",')
-_encode_json = msgspec.json.Encoder().encode
 _decode_json = msgspec.json.Decoder(Info).decode
-
-
-def encode_info(info: Info) -> bytes:
-    """Raises InvalidField for text that is not valid Unicode."""
-    try:
-        line = _encode_json(info)
-    except UnicodeEncodeError:
-        raise InvalidField("tool_name or tool_arguments is not valid Unicode. Send valid Unicode.") from None
-    return _checksum(line) + line[1:]
-
-
-def decode_info(data: bytes) -> Info:
-    """Raises DamagedInfo."""
-    line = b"{" + data[_CHECKSUM_BYTES:]
-    if data[:_CHECKSUM_BYTES] != _checksum(line):
-        raise DamagedInfo("its checksum does not match")
-    try:
-        return _decode_json(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise DamagedInfo("its fields are not those of an info file") from None
 
 
 def read_info(tenant: str, handle: Handle, directory: int) -> tuple[Info, int]:
@@ -66,17 +40,12 @@ def read_info(tenant: str, handle: Handle, directory: int) -> tuple[Info, int]:
         found = os.fstat(fd)
         if found.st_size > MAX_INFO_BYTES:
             raise DamagedInfo("it is larger than any info file")
-        info = decode_info(os.read(fd, found.st_size))
+        info = decode_info(os.read(fd, found.st_size), _decode_json)
     finally:
         os.close(fd)
     if (info.stored.tenant, info.stored.handle) != (tenant, handle):
         raise DamagedInfo("it belongs to another result")
     return info, found.st_mtime_ns
-
-
-def _checksum(line: bytes) -> bytes:
-    """Returns the first bytes of an info file; they replace the brace that opens `line`."""
-    return b'{"crc32":"%08x",' % zlib.crc32(line)
 
 
 def body_name(handle: Handle) -> str:

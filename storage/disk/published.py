@@ -10,9 +10,10 @@ from domain.errors import InvalidField
 from domain.handles import Handle, SessionKey
 from domain.results import StoredResult
 from storage.base.in_place import InPlace
+from storage.base.info import DamagedInfo
+from storage.base.notices import Notices
 from storage.base.quota import Quota
 from storage.disk.layout import (
-    DamagedInfo,
     body_name,
     check_names,
     handle_of,
@@ -22,7 +23,6 @@ from storage.disk.layout import (
 )
 from storage.disk.session_folders import SessionDirs
 from storage.disk.syscalls import Files, open_file, remove, size_of
-from storage.disk.warnings import Notices
 
 T = TypeVar("T")
 _ATTEMPTS = 5

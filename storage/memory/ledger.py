@@ -111,7 +111,10 @@ class MemoryLedger:
             first = kept.calls[call]
             return session_rules.replayed(kept.session, charge, first.entry, first.fingerprint, first.text)
         session = session_rules.admitted(None if kept is None else kept.session, charge)
-        session_rules.check_room(self._used(charge.key.tenant), self._bounds, opens=kept is None)
+        admitted = session_rules.is_admitted(charge.entry)
+        session_rules.check_room(
+            self._used(charge.key.tenant), self._bounds, opens=kept is None, admitted=admitted
+        )
         budget = session.budget(charge.default_window, charge.enforce)
         if not forced and not budget.fits(charge.tokens):
             return None
@@ -123,7 +126,8 @@ class MemoryLedger:
         return session_rules.receipt(budget, charge)
 
     async def append(self, entry: AccountingEntry) -> None:
-        session_rules.check_room(self._used(entry.tenant), self._bounds, opens=False)
+        admitted = session_rules.is_admitted(entry)
+        session_rules.check_room(self._used(entry.tenant), self._bounds, opens=False, admitted=admitted)
         kept = self._sessions.get(SessionKey(entry.tenant, entry.session_id))
         if kept is not None:
             kept.session = session_rules.used(kept.session, entry.timestamp)

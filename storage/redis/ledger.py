@@ -256,10 +256,12 @@ class RedisLedger:
         keys = [shard.key("session", name), shard.key("findings", name), shard.key("once", once)]
         keys += [shard.key(one) for one in ("live", "ended", "sizes", "state", "entries", "handles", "days")]
         keys.append(shard.key("day", day))
+        admitted = entry is not None and session_rules.is_admitted(entry)
         await self._redis.register(shard)
         while True:
             if not asked.get("in_doubt"):
                 asked |= await self._room(key.tenant, sum(map(len, args)))
+                asked["full"] = not admitted and asked.get("full")
             packed = pack({name: value for name, value in asked.items() if value is not None})
             reply: list[bytes] = await self._redis.script("session", keys, (packed, *args))
             match reply[0]:
@@ -268,7 +270,8 @@ class RedisLedger:
                 case b"conflict":
                     raise session_rules.conflict()
                 case b"full" | b"crowded":
-                    session_rules.check_room(self._rooms[key.tenant].usage, self._bounds, opens=True)
+                    used = self._rooms[key.tenant].usage
+                    session_rules.check_room(used, self._bounds, opens=True, admitted=admitted)
                 case _:
                     return reply
 

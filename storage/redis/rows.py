@@ -9,7 +9,7 @@ import msgspec
 
 from domain.accounting import AccountingEntry, EntryDetails, EntryFilter
 from domain.budget import Session
-from domain.errors import InvalidField, StoreUnavailable
+from domain.errors import InvalidField, StorageError
 from domain.handles import SessionKey
 from storage.base.summaries import Sums
 
@@ -38,7 +38,7 @@ def _decoder(kind: type[T]) -> Callable[[bytes], T]:
     def decoded(packed: bytes) -> T:
         try:
             return decode(packed)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise _damaged() from None
 
     return decoded
@@ -113,5 +113,5 @@ def _not_storable() -> InvalidField:
     return InvalidField("A number or a text in it cannot be kept. Use numbers up to 2^53 and valid Unicode.")
 
 
-def _damaged() -> StoreUnavailable:
-    return StoreUnavailable("A record in Redis is damaged, or was not written by Spillgate.")
+def _damaged() -> StorageError:
+    return StorageError("A record in Redis is damaged, or was not written by Spillgate.")

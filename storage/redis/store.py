@@ -16,6 +16,8 @@ from domain.errors import InvalidField, ResultExpired, StoreFull, StoreUnavailab
 from domain.handles import Handle, SessionKey
 from domain.ports import Clock, Draft
 from domain.results import Durability, StoredResult
+from storage.base.info import DamagedInfo, decode_info, encode_info
+from storage.base.notices import Notices
 from storage.base.quota import Quota
 from storage.redis.connection import RedisConnection, patience_of_caller
 from storage.redis.keys import Shard, body_key, file_name, shard_of
@@ -29,7 +31,6 @@ GRACE_MS = 60_000
 
 _BATCH = 100
 _FRESH_SECONDS = 1.0
-_encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(StoredResult).decode
 
 
@@ -56,6 +57,7 @@ class RedisStore:
         self.draft_ms = int(draft_seconds * 1000)
         self.jobs: set[asyncio.Task[None]] = set()
         self._quota = Quota(max_bytes)
+        self._notices = Notices()
         self._drafted = 0
         self._counted_at = float("-inf")
 
@@ -77,9 +79,18 @@ class RedisStore:
         except InvalidField:
             return None
         info, used = await self.connection.command("HMGET", key, "info", "used")
-        if info is None or int(used) <= self._expired_by():
+        if info is None:
             return None
-        return replace(_decode(info), expires_at=int(used) + self.retention_ms)
+        try:
+            stored, used_at = decode_info(info, _decode), _number(used)
+            if (stored.tenant, stored.handle) != (tenant, handle):
+                raise DamagedInfo("it belongs to another result")
+        except DamagedInfo as damage:
+            self._notices.warn(key, f"is damaged ({damage}): its result is not found. Delete it.")
+            return None
+        if used_at <= self._expired_by():
+            return None
+        return replace(stored, expires_at=used_at + self.retention_ms)
 
     async def read(
         self, stored: StoredResult, start: int = 0, end: int | None = None
@@ -88,7 +99,11 @@ class RedisStore:
         found, body, only = await self.connection.command("HMGET", key, "size", "body", "segment")
         if found is None:
             raise _gone()
-        size, position = int(found), max(0, start)
+        try:
+            size, position = _number(found), max(0, start)
+        except DamagedInfo as damage:
+            self._notices.warn(key, f"is damaged ({damage}): its result is not read. Delete it.")
+            raise _gone() from None
         end = size if end is None else min(end, size)
         while position < end:
             number, offset = divmod(position, SEGMENT)
@@ -182,7 +197,7 @@ class RedisStore:
         shard, handle = shard_of(stored.key), stored.handle
         await self.connection.register(shard)
         keys = (*_result_keys(shard, handle), shard.key("due"), shard.key("held"))
-        args = (_encoded(stored), stored.sha256, stored.epoch, size, body, segment)
+        args = (encode_info(stored), stored.sha256, stored.epoch, size, body, segment)
         where = (file_name(handle), handle.file_id, stored.stored_at, self.retention_ms)
         reply, durability = await self.connection.durable("publish", keys, (*args, *where, gone))
         kept, unused, more = (b"", b"", reply) if isinstance(reply, int) else reply
@@ -366,12 +381,11 @@ def _result_keys(shard: Shard, handle: Handle) -> tuple[str, str]:
     return shard.key("result", file_name(handle)), shard.key("results", handle.session_id)
 
 
-def _encoded(stored: StoredResult) -> bytes:
-    """Raises InvalidField for a text that is not Unicode."""
-    try:
-        return _encode(stored)
-    except UnicodeEncodeError:
-        raise InvalidField("A text in it cannot be kept. Use valid Unicode.") from None
+def _number(field: bytes | None) -> int:
+    """Raises DamagedInfo."""
+    if field is None or not field.isdigit():
+        raise DamagedInfo("a number is missing or is none")
+    return int(field)
 
 
 def _gone() -> ResultExpired:

@@ -13,6 +13,7 @@ from domain.budget import SessionChange
 from domain.errors import InvalidField, StoreFull, StoreUnavailable
 from domain.handles import SessionKey
 from domain.ports import Charge
+from storage.base.in_place import InPlace
 
 
 class Declared(msgspec.Struct, tag=True, frozen=True):
@@ -37,6 +38,7 @@ _decode = msgspec.json.Decoder(Declared | Charged | Appended).decode
 class Journal:
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        self._place = InPlace(path, "The journal of the spool")
         self._turn = asyncio.Lock()
         size = os.fstat(self._fd).st_size
         if size and os.pread(self._fd, 1, size - 1) != b"\n":
@@ -44,7 +46,7 @@ class Journal:
             os.write(self._fd, b"\n")
 
     async def write(self, line: Line) -> None:
-        """Raises StoreFull, InvalidField."""
+        """Raises StoreFull, StoreUnavailable, InvalidField."""
         try:
             packed = msgspec.json.encode(line) + b"\n"
         except UnicodeEncodeError:
@@ -58,7 +60,7 @@ class Journal:
             for line in lines:
                 try:
                     decoded = _decode(line)
-                except msgspec.DecodeError:
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                     log.error("a line of the spool's journal is damaged: it is skipped")
                 else:
                     await act(decoded)
@@ -76,12 +78,17 @@ class Journal:
                     os.ftruncate(self._fd, 0)
                     return
 
+    def check(self) -> None:
+        """Raises StoreUnavailable if its file was deleted or replaced."""
+        self._place.check()
+
     def close(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
     def _write(self, packed: bytes) -> None:
+        self.check()
         size = os.fstat(self._fd).st_size
         try:
             if os.write(self._fd, packed) < len(packed):

@@ -1,5 +1,6 @@
 """Sessions and accounting in Redis; while it is away, in memory and in a journal for Redis."""
 
+import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
@@ -46,6 +47,7 @@ class SpoolLedger:
         self._journal = journal
         self._outage = outage
         self._known: OrderedDict[SessionKey, Session] = OrderedDict()
+        self._unwritten: dict[str, Charge] = {}
         outage.ends_after(primary.check)
         outage.ends_with(self._replay)
 
@@ -80,7 +82,10 @@ class SpoolLedger:
         async def spooled() -> Entered:
             judge = await self._judging(key)
             entered = await judge.enter(key, call_id, report, default_window, enforce)
-            return replace(entered, receipt=entered.receipt and replace(entered.receipt, degraded=True))
+            if entered.receipt is None:
+                return entered
+            await self._write_charge(entered.receipt.entry.id)
+            return replace(entered, receipt=replace(entered.receipt, degraded=True))
 
         entered = await self._outage.first(shared, spooled)
         self._remember(entered.session)
@@ -160,7 +165,10 @@ class SpoolLedger:
         return await self._outage.first(self._primary.usage, self._judge.usage)
 
     async def check(self) -> None:
-        await self._outage.first(self._primary.check, self._judge.check)
+        async def spooled() -> None:
+            await asyncio.to_thread(self._journal.check)
+
+        await self._outage.first(self._primary.check, spooled)
 
     async def close(self) -> None:
         await self._outage.close()
@@ -179,8 +187,23 @@ class SpoolLedger:
         if receipt is None:
             return receipt
         if not receipt.replayed:
-            await self._write(Charged(charge))
+            self._unwritten[charge.entry.id] = charge
+        await self._write_charge(receipt.entry.id)
         return replace(receipt, degraded=True)
+
+    async def _write_charge(self, entry_id: str) -> None:
+        """Writes a charge unless it is in the journal: an earlier try may have failed, or not have ended."""
+        charge = self._unwritten.get(entry_id)
+        if charge is None:
+            return
+        try:
+            await self._write(Charged(charge))
+        except StorageError:
+            if charge.call_id is None:
+                # Sent again, it is another call.
+                self._unwritten.pop(entry_id, None)
+            raise
+        self._unwritten.pop(entry_id, None)
 
     async def _write(self, line: Line) -> None:
         await self._journal.write(line)
@@ -190,6 +213,7 @@ class SpoolLedger:
     async def _replay(self) -> None:
         await self._journal.replay(self._enter)
         self._judge = self._new_judge()
+        self._unwritten.clear()
 
     async def _enter(self, line: Line) -> None:
         try:

@@ -1,13 +1,15 @@
 """Detects that Redis is away and that it is back. In between, the spool serves."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import Never, TypeVar, TypeVarTuple
+from typing import Any, Never, TypeVar, TypeVarTuple
 
 from domain.errors import StorageError, StoreBusy, StoreFull, StoreUnavailable
 
 T = TypeVar("T")
+Task = Callable[[], Coroutine[Any, Any, None]]
+Supervise = Callable[[str, Task], Coroutine[Any, Any, None]]
 Ts = TypeVarTuple("Ts")
 PAUSE_SECONDS = 0.5
 """The pause before each check whether Redis is back."""
@@ -16,15 +18,18 @@ PAUSE_SECONDS = 0.5
 class Outage:
     """Begins with a StoreUnavailable from Redis. Ends when all checks have succeeded and the journal is
     replayed; until then one task runs the checks and no other sends anything to Redis. Calls `changed` with
-    the reason when it begins and with None when it ends, and `forget` before each check."""
+    the reason when it begins and with None when it ends, and `forget` before each check.
+    `supervise` runs the task that checks, under a name."""
 
     def __init__(
         self,
         changed: Callable[[str | None], None] = lambda why: None,
         forget: Callable[[], None] = lambda: None,
+        supervise: Supervise = lambda name, task: task(),
     ) -> None:
         self._changed = changed
         self._forget = forget
+        self._supervise = supervise
         self._checks: list[Callable[[], Awaitable[None]]] = []
         self._replay: Callable[[], Awaitable[None]] | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -52,7 +57,7 @@ class Outage:
     def watch(self) -> None:
         """Starts the checks, which end when Redis is back and has the whole journal."""
         if self._watching is None or self._watching.done():
-            self._watching = asyncio.create_task(self._watch())
+            self._watching = asyncio.create_task(self._supervise("spool", self._watch))
 
     async def first(
         self, primary: Callable[[*Ts], Awaitable[T]], spool: Callable[[*Ts], Awaitable[T]], *args: *Ts

@@ -71,7 +71,12 @@ class SqliteLedger:
             known = self._read_now(connection, key)
             return known, _look(connection, known, *asked)
 
-        known, entered = self._now(look)
+        known = self._state.committed(key)
+        if known is not None and call_id is None:
+            # Without a name there is nothing to look up.
+            entered = Entered(session_rules.alive(known))
+        else:
+            known, entered = self._now(look)
         if entered.receipt is not None:
             return entered
         self._state.check_room_now(key.tenant, opens=known is None)
@@ -105,7 +110,7 @@ class SqliteLedger:
         row = _row(entry)
 
         def change(connection: sqlite3.Connection) -> None:
-            self._state.check_room(entry.tenant, opens=False)
+            self._state.check_room(entry.tenant, opens=False, admitted=session_rules.is_admitted(entry))
             self._state.append(row, entry.tenant)
             session = self._state.read(connection, SessionKey(entry.tenant, entry.session_id))
             if session is not None:
@@ -279,7 +284,8 @@ def _charge(
         if first is not None:
             return session_rules.replayed(before, charge, rows.decode_entry(first[0]), *first[1:])
     session = session_rules.admitted(before, charge)
-    state.check_room(charge.key.tenant, opens=before is None)
+    admitted = session_rules.is_admitted(charge.entry)
+    state.check_room(charge.key.tenant, opens=before is None, admitted=admitted)
     budget = session.budget(charge.default_window, charge.enforce)
     if not forced and not budget.fits(charge.tokens):
         return None

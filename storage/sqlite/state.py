@@ -38,6 +38,12 @@ class SqliteState:
     def save(self, before: Session | None, session: Session) -> Session:
         """`before` is the session as it was read. Raises StoreFull, TooManySessions if this opens a session
         and the tenant has reached a bound."""
+        if before is None or not session_rules.counts_alike(before, session):
+            self._count_change(before, session)
+        self._changed[session.key] = session
+        return session
+
+    def _count_change(self, before: Session | None, session: Session) -> None:
         old = session_rules.NOTHING if before is None else session_rules.session_usage(before)
         new = session_rules.session_usage(session)
         tenant = session.key.tenant
@@ -45,8 +51,6 @@ class SqliteState:
             self.check_room(tenant, opens=True)
         if new != old:
             self.count(tenant, new.sessions - old.sessions, new.bytes - old.bytes)
-        self._changed[session.key] = session
-        return session
 
     def append(self, row: tuple[object, ...], tenant: str) -> None:
         self.count(tenant, 0, rows.row_bytes(row))
@@ -62,9 +66,9 @@ class SqliteState:
         self.count(session.key.tenant, -usage.sessions, -usage.bytes)
         self._forgotten.add(session.key)
 
-    def check_room(self, tenant: str, *, opens: bool) -> None:
+    def check_room(self, tenant: str, *, opens: bool, admitted: bool = False) -> None:
         """Within a transaction. Raises StoreFull, TooManySessions."""
-        session_rules.check_room(self._usage(tenant), self._bounds, opens=opens)
+        session_rules.check_room(self._usage(tenant), self._bounds, opens=opens, admitted=admitted)
 
     def check_room_now(self, tenant: str, *, opens: bool) -> None:
         """By what is committed. Raises StoreFull, TooManySessions."""

@@ -35,6 +35,7 @@ MALFORMED: dict[str, tuple[bytes, int]] = {
     "a number as content": (b'{"tool_name": "t", "content": 7}', 422),
     "a block without text": (b'{"tool_name": "t", "content": [{"type": "text"}]}', 422),
     "a block that is none": (b'{"tool_name": "t", "content": ["MARK"]}', 422),
+    "half a token": (b'{"tool_name": "t", "content": "x", "context": {"used_tokens": 5.5}}', 422),
     "negative usage": (b'{"tool_name": "t", "content": "x", "context": {"used_tokens": -1}}', 422),
     "unknown usage": (b'{"tool_name": "t", "content": "x", "context": {"MARK": 1}}', 422),
     "arguments that are a list": (b'{"tool_name": "t", "content": "x", "tool_arguments": []}', 422),

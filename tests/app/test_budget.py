@@ -7,6 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.conftest import Serve
+
 pytestmark = pytest.mark.anyio
 
 HUNDRED = " the" * 100
@@ -93,7 +95,9 @@ async def test_a_report_enforces_the_default_window(client: httpx.AsyncClient) -
 async def test_a_new_turn_starts_with_nothing_reserved(client: httpx.AsyncClient) -> None:
     await put(client, 1000)
     await post(client, context={"used_tokens": 100, "turn": 1})
-    same = await post(client, context={"used_tokens": 100, "turn": 1})
+    # In JSON 1.0 is a whole number, in a policy too.
+    policy = {"defaults": {"max_bytes": 12288.0}}
+    same = await post(client, context={"used_tokens": 100.0, "turn": 1.0}, policy=policy)
     assert same["budget"]["reserved_tokens"] == 200
     later = await post(client, context={"used_tokens": 350, "turn": 2})
     assert (later["budget"]["used_tokens"], later["budget"]["reserved_tokens"]) == (350, 100)
@@ -149,6 +153,23 @@ async def test_a_model_known_to_the_operator_needs_no_declared_window(
         told = await post(client, model="small")
         assert told["budget"]["limit_tokens"] == 64
         assert told["trigger"] == "token_budget"
+
+
+@pytest.mark.parametrize(
+    ("settings", "limit"),
+    [
+        ({}, 8000 - 8000 // 3),
+        ({"buffer_tokens": 500}, 8000 - 500 - 8000 // 3),
+        ({"max_output_tokens": 1000}, 8000 - 1000 - 8000 // 3),
+        ({"buffer_tokens": 500, "max_output_tokens": 4000}, 3500),
+    ],
+)
+async def test_a_small_window_of_the_settings_is_not_spent_by_what_no_setting_declares(
+    serve: Serve, settings: dict[str, int], limit: int
+) -> None:
+    async with serve(context_window=8000, **settings) as client:
+        told = await post(client, context={"used_tokens": 0})
+        assert (told["budget"]["limit_tokens"], told["outcome"]) == (limit, "pass")
 
 
 async def usage(client: httpx.AsyncClient, used: int, turn: int | None = None) -> dict[str, Any]:

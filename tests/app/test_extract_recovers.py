@@ -253,3 +253,39 @@ async def test_a_spent_budget_names_one_strategy(serve: Serve, tmp_path: Path) -
         assert f", STRATEGY:{told['strategy']}:\n\n" in told["text"]
         (entry,) = await entries(client, "extract")
         assert (entry["mode"], entry["strategy"]) == ("auto", told["strategy"])
+
+
+async def test_findings_that_outgrow_one_prompt_are_reduced_in_levels(serve: Serve, tmp_path: Path) -> None:
+    policy = "[models.m]\ncontext_window = 30000\nmax_output_tokens = 4000\n"
+    async with (
+        Backend(answer=saying("tulip, " * 4_000)) as backend,
+        served(serve, tmp_path, backend, policy) as client,
+    ):
+        handle = await keep(client, EIGHTEEN_CHUNKS)
+        answer = await ask(client, handle, mode="full-chunked")
+        told = answer.json()
+        assert (answer.status_code, told["strategy"]) == (200, "full-chunked")
+        assert told["warnings"] == ["the answer was cut: it was longer than its cap"]
+        assert told["usage"]["llm_calls"] > told["coverage"]["chunks_total"] + 1
+        assert len(told["text"].encode()) <= 12_288
+
+
+@pytest.mark.parametrize("ledger", ["memory:", "sqlite://{}/ledger.db"])
+async def test_an_extraction_that_fills_the_ledger_is_answered_all_the_same(
+    serve: Serve, tmp_path: Path, ledger: str
+) -> None:
+    async with (
+        Backend(answer=saying("It is there.")) as backend,
+        served(
+            serve, tmp_path, backend, ledger_url=ledger.format(tmp_path), ledger_max_bytes=10_000
+        ) as client,
+    ):
+        handle = await keep(client, EIGHTEEN_CHUNKS)
+        told = (await ask(client, handle, mode="full-chunked")).json()
+        assert (told["status"], told["body"]) == ("complete", "It is there.")
+        assert len(await entries(client, "llm")) == told["usage"]["llm_calls"] == 19
+        assert len(await entries(client, "extract")) == 1
+        # The next question is refused before a model is paid for it.
+        refused = await ask(client, handle, extract="And now?", mode="full-chunked")
+        assert (refused.status_code, refused.json()["code"]) == (507, "store_full")
+        assert backend.requests == 19

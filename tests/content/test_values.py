@@ -61,7 +61,7 @@ def test_a_line_separator_within_a_string_ends_no_record() -> None:
         ('{"a": 1}\n{"a": 2}\n{"a": tru', "line 3, column 7"),
         ('[1, 2, "S3cret', "line 1, column 8"),
         ("[" * 100_000, "too deeply"),
-        ("[1" + "0" * 5000 + "]", "more digits"),
+        ("[1" + "0" * 5000 + "]", "too many digits"),
         ("just words", "plain text"),
         ("\0\1\2", "binary"),
         ("# Title\n\n- a\n- b\n", "Markdown"),

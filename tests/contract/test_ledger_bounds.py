@@ -16,7 +16,7 @@ from samples import (
     entry,
 )
 
-from domain.accounting import EntryFilter
+from domain.accounting import EntryFilter, EntryType
 from domain.budget import SessionChange
 from domain.errors import StoreFull, TooManySessions
 from domain.handles import SessionKey
@@ -105,6 +105,11 @@ async def test_a_full_ledger_takes_no_new_call_and_lets_everything_else_go_on(
     assert (await ledger.settle(charge(1, "call-0", text="x"))).replayed
     assert (await ledger.report(KEY, UsageReport(700))).session.used_tokens == 700
     assert (await ledger.put_session(ONE, SessionChange(frozenset({"model"}), model="m"))).model == "m"
+    # What belongs to an extraction that was admitted before is taken.
+    await ledger.append(entry(ONE, type=EntryType.LLM))
+    asked = entry(ONE, type=EntryType.EXTRACT)
+    assert await ledger.reserve(charge(1, key=ONE, entry=asked)) is not None
+    assert await count(ledger) == taken + 2
     await ledger.end(KEY)
     assert (await ledger.settle(charge(1, key=SessionKey("other", "one")))).budget is not None
 

@@ -66,6 +66,9 @@ class Actor:
     def count(self, text: str) -> int:
         return -(-len(text.encode()) // 4)
 
+    async def count_in_thread(self, text: str) -> int:
+        return self.count(text)
+
     async def ask(self, prompt: Prompt, seconds: float | None = None) -> Reply:
         self.waiting += 1
         self.most_waiting = max(self.most_waiting, self.waiting)

@@ -235,24 +235,6 @@ async def test_findings_that_fit_in_any_case_are_not_counted() -> None:
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_long_findings_are_counted_beside_the_loop() -> None:
-    threads: set[int] = set()
-
-    class Watched(Actor):
-        def count(self, text: str) -> int:
-            if len(text) > 20_000:
-                threads.add(threading.get_ident())
-            return super().count(text)
-
-    actor = Watched(echo, terms=ModelTerms("large", 1_000_000, 16_384))
-    inquiry = await inquire(await task_of(lines(10), actor))
-    findings = [Finding(Part(n, 4, n, n + 1, 1, 1), "x" * 131_000) for n in range(4)]
-    assert len(await reduce.grouped(inquiry, findings, 100_000)) == 2
-    assert threads
-    assert threading.get_ident() not in threads
-
-
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize(("size", "inline"), [(1_000, True), (300_000, False)])
 async def test_a_long_prompt_is_built_in_a_thread(
     size: int, inline: bool, monkeypatch: pytest.MonkeyPatch

@@ -52,7 +52,7 @@ def with_checksum(info: Any) -> bytes:
 def changed(data: bytes, **fields: Any) -> bytes:
     info = json.loads(data)
     del info["crc32"]
-    info["stored"] |= fields
+    info.get("stored", info).update(fields)
     return with_checksum(info)
 
 

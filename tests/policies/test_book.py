@@ -44,21 +44,21 @@ def book(*layers: str, models: tuple[str, ...] = ()) -> PolicyBook:
         ("profile = 3\n", "line 1: profile must be one of ai-agent, ouro, claude-code, oxide-code."),
         (
             "[defaults]\nprofile = 'ouro'\n",
-            "line 2: defaults.profile stands at the top, before every section",
+            "line 2: defaults.profile belongs at the top, before every section",
         ),
         (
             "[defaults]\non_oversize = 'trunkate'\n",
             "line 2: defaults.on_oversize must be one of store, trunc",
         ),
-        ("keep = true\n[defaults]\nkeep = false\n", "line 3: defaults.keep is set outside a section too"),
+        ("keep = true\n[defaults]\nkeep = false\n", "line 3: defaults.keep is also set outside a section"),
         (
             "[defaults]\nextract_models = [\n 'a',\n 3]\n",
             "line 2: defaults.extract_models must be a valid string",
         ),
         ("[models.m]\nencoding = 'o200k'\n", "line 2: models.m.encoding must be one of o200k_base"),
-        ("x = " + "9" * 5000, "p.toml: a number or a nesting in it is beyond all measure"),
-        ("a." * 5000 + "a = 1", "p.toml: a number or a nesting in it is beyond all measure"),
-        ("x = " + "[" * 5000 + "]" * 5000, "p.toml: a number or a nesting in it is beyond all measure"),
+        ("x = " + "9" * 5000, "p.toml: a number is too large, or the nesting too deep"),
+        ("a." * 5000 + "a = 1", "p.toml: a number is too large, or the nesting too deep"),
+        ("x = " + "[" * 5000 + "]" * 5000, "p.toml: a number is too large, or the nesting too deep"),
     ],
 )
 def test_a_fault_is_named_with_its_line(text: str, said: str) -> None:

@@ -4,6 +4,7 @@
 -- ARGV [1] prefix of the shard  [2..] `one`, handle | `session`, session, epoch | `due`, now (ms), batch size
 -- Returns for each its last use ('0' if it had expired in Redis) and the key of its body.
 
+local MEMBER = '^(.-)/(%S+) (%d+) (.*)$'
 local said = redis.call('GET', KEYS[3])
 if said then
   return cmsgpack.unpack(said)
@@ -16,26 +17,35 @@ elseif ARGV[2] == 'due' then
 else
   for _, file in ipairs(redis.call('ZRANGE', ARGV[1] .. 'results:' .. ARGV[3], 0, -1)) do
     local key = ARGV[1] .. 'result:' .. ARGV[3] .. '/' .. file
-    local epoch, member = unpack(redis.call('HMGET', key, 'epoch', 'member'))
-    if epoch and tonumber(epoch) < tonumber(ARGV[4]) then
+    local found = redis.pcall('HMGET', key, 'epoch', 'member')
+    local epoch, member = tonumber(found[1] or nil), found[2]
+    local goes = not epoch or epoch < tonumber(ARGV[4])
+    if found.err or found[1] and goes and not (member and string.match(member, MEMBER)) then
+      -- Damaged: the sweep takes what else there is of it.
+      redis.call('UNLINK', key)
+    elseif epoch and goes then
       members[#members + 1] = member
     end
   end
 end
 local removed = {}
 for _, member in ipairs(members) do
-  local session, file, size, body = string.match(member, '^(.-)/(%S+) (%d+) (.*)$')
-  local key = ARGV[1] .. 'result:' .. session .. '/' .. file
-  local used, now = unpack(redis.call('HMGET', key, 'used', 'member'))
-  if not now or now == member then
-    redis.call('UNLINK', key)
-    redis.call('ZREM', ARGV[1] .. 'results:' .. session, file)
+  local session, file, size, body = string.match(member, MEMBER)
+  local used
+  if session then
+    local key = ARGV[1] .. 'result:' .. session .. '/' .. file
+    local found = redis.pcall('HMGET', key, 'used', 'member')
+    used = tonumber(found[1] or nil) and found[1]
+    if found.err or not found[2] or found[2] == member then
+      redis.call('UNLINK', key)
+      redis.call('ZREM', ARGV[1] .. 'results:' .. session, file)
+    end
   end
   if redis.call('ZREM', KEYS[1], member) == 1 then
-    redis.call('DECRBY', KEYS[2], size)
+    redis.call('DECRBY', KEYS[2], size or 0)
   end
   removed[#removed + 1] = used or '0'
-  removed[#removed + 1] = body
+  removed[#removed + 1] = body or ''
 end
 if #removed > 0 and ARGV[2] ~= 'due' then
   redis.call('SET', KEYS[3], cmsgpack.pack(removed), 'PX', 60000)

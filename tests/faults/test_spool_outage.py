@@ -13,7 +13,7 @@ import pytest
 
 from tests.counts import count
 from tests.faults.calls import Call, Kept, read_back, text_of
-from tests.faults.service import Service, Services
+from tests.faults.service import SERVE, Service, Services
 from tests.redis_server import RedisServer
 
 pytestmark = pytest.mark.anyio
@@ -41,9 +41,11 @@ async def client(service: Service) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-async def started(services: Services, redis: RedisServer, **settings: str) -> Service:
+async def started(
+    services: Services, redis: RedisServer, command: tuple[str, ...] = SERVE, **settings: str
+) -> Service:
     given = {"storage_url": redis.url, "store_fallback": "disk", **settings}
-    return await services.start(Path("unused"), **given)
+    return await services.start(Path("unused"), command, **given)
 
 
 async def until(claim: Callable[[], Awaitable[bool]]) -> None:
@@ -259,6 +261,66 @@ async def test_it_starts_without_redis_and_the_spool_outlives_a_kill(
         redis.start()
         await until_degraded(client, expected=False)
         assert await readings(client, kept) == []
+
+
+async def test_a_fault_of_the_replay_is_logged_and_it_starts_again(
+    services: Services, redis: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    faulty = str(Path(__file__).with_name("faulty_service.py"))
+    redis.kill()
+    service = await started(services, redis, command=(faulty, "replay"))
+    async with service.client() as client:
+        kept = await stored(client, "during", degraded=True)
+        redis.start()
+        await until_degraded(client, expected=False)
+        assert await handles(client) == [kept.handle]
+        assert 'spillgate_task_faults_total{task="spool"} 2.0' in (await client.get("/metrics")).text
+    assert [line["error"]["type"] for line in service.failures()] == ["RuntimeError"] * 2
+    assert await service.stop() == 0
+
+
+async def test_a_damaged_line_of_the_journal_is_skipped_and_the_others_are_replayed(
+    services: Services, redis: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    redis.kill()
+    first = await started(services, redis)
+    async with first.client() as client:
+        kept = [await stored(client, name, degraded=True) for name in "abcd"]
+    first.kill()
+    (journal,) = tmp_path.rglob("journal.jsonl")
+    lines = journal.read_bytes().splitlines(keepends=True)
+    lines[1] = lines[1].replace(b"execute_shell", b"exec\xffte_shell")
+    lines[2] = b'{"type":' + b"[" * 100_000 + b"\n"
+    journal.write_bytes(b"".join(lines))
+    second = await started(services, redis)
+    async with second.client() as client:
+        redis.start()
+        await until_degraded(client, expected=False)
+        assert await handles(client) == [kept[0].handle, kept[3].handle]
+
+
+async def test_a_charge_that_the_journal_could_not_take_is_taken_when_it_is_sent_again(
+    redis: RedisServer, client: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    redis.kill()
+    first = await stored(client, "first", degraded=True)
+    (journal,) = tmp_path.rglob("journal.jsonl")
+    away = journal.rename(tmp_path / "away")
+    call = Call("run", text_of("named", 30_000), "call")
+    for _ in range(2):
+        refused = await call.send(client)
+        assert refused.status_code == 503, refused.text
+        assert refused.json()["stored"] is False
+        assert "The journal of the spool was deleted or replaced" in refused.json()["detail"]
+    assert (await client.get("/readyz")).status_code == 503
+    away.rename(journal)
+    second = Kept.of(call, await call.send(client))
+    redis.start()
+    await until_degraded(client, expected=False)
+    assert await handles(client) == [first.handle, second.handle]
+    assert len(await handles(client, session_id="run")) == 2
 
 
 async def test_a_session_declared_before_is_held_to_its_window_in_the_spool(
