@@ -25,7 +25,7 @@ from bench import corpus, load
 from bench.servers import LOAD_CORE, pin, running
 from domain.handles import Handle
 from domain.results import Measure, StoredResult
-from storage.redis.connection import RedisConnection, open_redis
+from storage.redis.connection import RedisConnection, open_redis, renew_patience
 from storage.redis.segments import pack
 from storage.redis.store import RedisStore
 
@@ -162,6 +162,8 @@ async def storing(url: str, clients: int, rounds: int, seconds: float, bar: "tqd
     rates: dict[Act, list[float]] = {bare: [], packing: [], stored: []}
     for number in range(rounds + 1):
         for act, found in rates.items():
+            # Flushing is slow: each act starts with the time of a new request.
+            renew_patience()
             await client.command("FLUSHALL", "SYNC")
             one = await rate(act, clients, seconds)
             # The first round warms up.

@@ -1,6 +1,8 @@
 """Sessions, entries and filters as SQLite rows and back."""
 
 import sqlite3
+from dataclasses import fields
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -52,6 +54,7 @@ _COLUMNS = {group: _DAY if group is GroupBy.DAY else group.value for group in Gr
 
 _encode = msgspec.json.Encoder().encode
 decode_entry = msgspec.json.Decoder(AccountingEntry).decode
+_columns_of = attrgetter(*(field.name for field in fields(Session)[1:-1]))
 _decode_reports = msgspec.json.Decoder(tuple[UsageReport, ...]).decode
 
 
@@ -67,22 +70,8 @@ def session_of(row: tuple[Any, ...]) -> Session:
 
 
 def session_row(session: Session) -> tuple[object, ...]:
-    return (
-        *session.key,
-        session.epoch,
-        session.created_at,
-        session.last_used_at,
-        session.context_window,
-        session.buffer_tokens,
-        session.max_output_tokens,
-        session.model,
-        session.policy,
-        session.used_tokens,
-        session.turn,
-        session.reserved_tokens,
-        session.ended_at,
-        _encode(session.reports).decode() if session.reports else "[]",
-    )
+    reports = _encode(session.reports).decode() if session.reports else "[]"
+    return (*session.key, *_columns_of(session), reports)
 
 
 def entry_row(entry: AccountingEntry, charge: Charge | None = None) -> tuple[object, ...]:

@@ -71,7 +71,18 @@ async def _call(line: Streams, run: str, call_id: str, found: Race) -> None:
 
 
 async def _post(line: Streams, body: bytes) -> dict[str, Any]:
+    """A 503 that is sent before the body was read closes its connection: then this opens another one."""
     reader, writer = line
+    if not reader.at_eof():
+        return await _answer(reader, writer, body)
+    reader, writer = await asyncio.open_connection(*writer.get_extra_info("peername"))
+    try:
+        return await _answer(reader, writer, body)
+    finally:
+        writer.transport.abort()
+
+
+async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: bytes) -> dict[str, Any]:
     head = f"POST /results HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
     writer.write(head.encode() + body)
     top = await reader.readuntil(b"\r\n\r\n")
