@@ -27,6 +27,9 @@ _ABOUT_A_FIELD = frozenset((400, 422))
 
 _QUOTA_CODES = ("insufficient_quota", "billing")
 _MODEL_CODES = ("model_not_found", "unknown_model")
+_MODEL_WORDS = ("invalid model name",)
+# LiteLLM's proxy answers 400 with the last one to a key that it does not know.
+_KEY_CODES = ("invalid_api_key", "authentication_error", "auth_error", "no_db_connection")
 _FILTER_CODES = ("content_filter", "content_policy")
 _CONTEXT_CODES = ("context_length", "exceed_context_size")
 _CONTEXT_WORDS = (
@@ -93,6 +96,14 @@ class Complaint:
         return _any(_CONTEXT_CODES, self.codes) or _any(_CONTEXT_WORDS, self.message)
 
     @property
+    def about_model(self) -> bool:
+        return _any(_MODEL_CODES, self.codes) or _any(_MODEL_WORDS, self.message)
+
+    @property
+    def about_key(self) -> bool:
+        return _any(_KEY_CODES, self.codes)
+
+    @property
     def about_output(self) -> bool:
         """True if the requested output tokens exceed what the model can give."""
         if self.about_length or not _any(_TOO_LARGE_WORDS, self.message):
@@ -154,7 +165,7 @@ def failure(status: int, headers: Mapping[str, str], complaint: Complaint) -> Mo
     told = _should_retry(headers)
     if told or (told is None and (status in _RETRYABLE or status >= 500)):
         return ModelUnavailable(f"the backend failed ({status})", retry_after(headers))
-    if status in _ABOUT_A_FIELD and not _any(_MODEL_CODES, complaint.codes):
+    if status in _ABOUT_A_FIELD and not (complaint.about_model or complaint.about_key):
         return PromptRefused(f"the backend refused the request ({status})")
     return ModelRefused(_refusal(status, complaint))
 
@@ -189,8 +200,8 @@ def _is_too_long(status: int, complaint: Complaint) -> bool:
 def _refusal(status: int, complaint: Complaint) -> str:
     if status < 400:
         return "the backend answered with a redirect"
-    if status in (401, 403):
+    if status in (401, 403) or complaint.about_key:
         return "the backend refused the key"
-    if status == 404 or _any(_MODEL_CODES, complaint.codes):
+    if status == 404 or complaint.about_model:
         return "unknown model"
     return f"the backend refused the request ({status})"

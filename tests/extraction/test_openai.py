@@ -471,6 +471,8 @@ async def test_a_prompt_past_the_window_is_known_by_many_phrases(
         ),
         (b'{"error": {"code": "content_filter", "message": "No."}}', PromptDeclined),
         (b'{"error": {"code": "model_not_found", "message": "No."}}', ModelRefused),
+        (b'{"error": {"code": "400", "message": "Invalid model name passed in model=m"}}', ModelRefused),
+        (b'{"error": {"code": "400", "type": "no_db_connection", "message": "No."}}', ModelRefused),
         (b'{"error": 5}', PromptRefused),
         (b"[]", PromptRefused),
         (b"\xff\xfe", PromptRefused),
