@@ -99,9 +99,10 @@ async def test_uploads_that_do_not_finish_are_refused_in_time_and_leave_nothing(
     await asyncio.sleep(0.5)
     assert len(list((service.state / "drafts").iterdir())) == 2
     began = time.monotonic()
+    reading = [asyncio.create_task(upload.answer()) for upload in uploads]
+    await asyncio.sleep(0)
     service.terminate()
-    answers = [await upload.answer() for upload in uploads]
-    for answer in answers:
+    for answer in await asyncio.gather(*reading):
         problem = answer.json()
         assert (answer.status_code, problem["code"], problem["stored"]) == (503, "draining", False)
         assert answer.headers["Content-Type"] == "application/problem+json"

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -69,9 +70,12 @@ class Upload:
         await self.writer.drain()
 
     async def answer(self) -> httpx.Response:
-        """The one answer, and the end of the connection."""
+        """The one answer, up to the end of the connection: a reset after it, if this side was still sending."""
+        raw = b""
         async with asyncio.timeout(30):
-            raw = await self.reader.read()
+            with suppress(ConnectionResetError):
+                while piece := await self.reader.read(1 << 16):
+                    raw += piece
         top, _, body = raw.partition(b"\r\n\r\n")
         first, *lines = top.decode().split("\r\n")
         headers = [(name, value) for name, _, value in (line.partition(": ") for line in lines)]
