@@ -70,7 +70,7 @@ class Upload:
         await self.writer.drain()
 
     async def answer(self) -> httpx.Response:
-        """The one answer, up to the end of the connection: a reset after it, if this side was still sending."""
+        """The one answer. After it the connection may be reset, if this side was still sending."""
         raw = b""
         async with asyncio.timeout(30):
             with suppress(ConnectionResetError):
