@@ -3,13 +3,18 @@
 import asyncio
 import threading
 
-import zstandard
+from backports import zstd
 
 from domain.errors import StorageError
 
 SEGMENT = 1 << 20
 _INLINE = 1 << 17
 """Larger pieces take more than 0.25 ms to pack: a worker thread packs them."""
+
+_OPTIONS: dict[int, int] = {
+    zstd.CompressionParameter.compression_level: 1,
+    zstd.CompressionParameter.checksum_flag: 1,
+}
 
 _own = threading.local()
 
@@ -25,11 +30,13 @@ async def unpack(segment: bytes, size: int) -> bytes:
     """Raises StorageError if the segment is damaged or does not have `size` bytes."""
     try:
         # A damaged frame may claim any size.
-        if zstandard.frame_content_size(segment) != size:
+        if zstd.get_frame_info(segment).decompressed_size != size:
             raise _damaged()
         body = _unpack(segment) if size <= _INLINE else await asyncio.to_thread(_unpack, segment)
-    except zstandard.ZstdError as error:
+    except zstd.ZstdError as error:
         raise _damaged() from error
+    if len(body) != size:
+        raise _damaged()
     return body
 
 
@@ -37,13 +44,13 @@ def _pack(pieces: list[memoryview]) -> bytes:
     body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     compressor = getattr(_own, "compressor", None)
     if compressor is None:
-        compressor = _own.compressor = zstandard.ZstdCompressor(level=1, write_checksum=True)
-    packed: bytes = compressor.compress(body)
+        compressor = _own.compressor = zstd.ZstdCompressor(options=_OPTIONS)
+    packed: bytes = compressor.compress(body, mode=zstd.ZstdCompressor.FLUSH_FRAME)
     return packed
 
 
 def _unpack(segment: bytes) -> bytes:
-    return zstandard.ZstdDecompressor().decompress(segment)
+    return zstd.decompress(segment)
 
 
 def _damaged() -> StorageError:
