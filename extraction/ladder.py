@@ -30,6 +30,11 @@ _WITHOUT_MODEL = {mode: STRATEGIES[mode] for mode in (Mode.TRUNCATE, Mode.RETRIE
 _SLICE = 1 << 20
 
 
+def runnable_modes(has_model: bool) -> tuple[Mode, ...]:
+    """The modes that do not fall back as configured."""
+    return tuple(Mode) if has_model else (Mode.AUTO, *_WITHOUT_MODEL)
+
+
 async def answer(task: Task, mode: Mode, fallback: Mode = Mode.TRUNCATE) -> Answer:
     """Returns an answer of at most `max_bytes`. The warning of a fallback is never cut. Without a model the
     fallback is retrieve, which needs none."""

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from app.api.tool_definitions import FORMATS, INSTRUCTIONS, ToolFormat
+from app.tools.definitions import TOOLS, ToolFormat, definitions, instructions
+from domain.extraction import Mode
 
 _HANDLE = "session-demo/file-3f0c2f0e-6f5b-4c7e-9d2a-8b1f0a7c5d11"
 
@@ -230,8 +231,13 @@ EXAMPLES: dict[str, Any] = {
         "stored_bytes_cap": 2147483648,
     },
     "tools": {
-        "tools": [FORMATS[ToolFormat.OPENAI]()],
-        "instructions": INSTRUCTIONS,
+        "tools": definitions(TOOLS.values(), list(Mode), ToolFormat.OPENAI),
+        "instructions": instructions(TOOLS.values()),
+    },
+    "tool_call": {
+        "text": "4711: Nov 21 06:44:07 web failed: disk /dev/sdb1 is full\n[1 matching line.]",
+        "is_error": False,
+        "entry_id": _ENTRY["id"],
     },
     "session": _SESSION,
     "sessions": {"sessions": [_SESSION], "next_cursor": None},

@@ -8,6 +8,8 @@ from app.governing.body import INLINE_BYTES, Body, Viewed
 from app.governing.charges import Decision, Governing
 from app.runtime import Runtime
 from content.outline import outline, structure
+from content.outline.about import about
+from content.text.preview import Preview
 from domain.budget import Budget
 from domain.decisions import OutcomeKind, Trigger
 from domain.handles import Handle
@@ -95,7 +97,7 @@ class Replacing:
         facts = Facts(shown, await self._budget(made, trigger), self._body.rows)
         wanted = made.ends(shown, self._policy)
         head, tail = await self._body.ends(wanted, viewed=shown is not measure)
-        lines, overview = await self._told(wanted, head, shown.bytes)
+        lines, overview = await self._told(wanted, head, tail, shown)
         oversized = Oversized(
             result=result,
             measure=measure,
@@ -106,7 +108,7 @@ class Replacing:
             breach=breach_of(trigger or Trigger.SIZE_CAP, facts, self._policy),
             handle=handle,
             structure=lines,
-            outline=overview,
+            overview=overview,
             path=self._rt.body_path(result, handle),
             squeeze=squeeze,
         )
@@ -114,19 +116,22 @@ class Replacing:
             return made.text(oversized)
         return await anyio.to_thread.run_sync(partial(made.text, oversized), limiter=self._rt.scanning)
 
-    async def _told(self, wanted: Ends, head: bytes, size: int) -> tuple[list[str], str]:
-        """Structure and outline of a text of `size` bytes, where the outcome says them."""
-        if not wanted.structure and not wanted.outline_bytes:
+    async def _told(self, wanted: Ends, head: bytes, tail: bytes, shown: Measure) -> tuple[list[str], str]:
+        """The structure and the overview of the text, where the outcome shows them."""
+        if not wanted.structure and wanted.overview is None:
             return [], ""
         result = self._governing.result
         name, first = name_of(result), first_row(result, self._policy.offset_base)
         if wanted.structure and searches(result):
             return [], ""
         if wanted.structure:
-            making = partial(structure, name, head, first_line=first)
-            return await anyio.to_thread.run_sync(making, limiter=self._rt.scanning), ""
-        outlining = partial(outline, head, wanted.outline_bytes, size, name, first_line=first)
-        return [], await anyio.to_thread.run_sync(outlining, limiter=self._rt.scanning)
+            finding = partial(structure, name, head, first_line=first)
+            return await anyio.to_thread.run_sync(finding, limiter=self._rt.scanning), ""
+        if wanted.overview is Preview.ABOUT:
+            making = partial(about, head, tail, shown.bytes, shown.lines, result.tool_name, name)
+        else:
+            making = partial(outline, head, self._policy.preview_bytes, shown.bytes, name, first_line=first)
+        return [], await anyio.to_thread.run_sync(making, limiter=self._rt.scanning)
 
     async def _budget(self, made: Replacement, trigger: Trigger | None) -> Budget:
         """As the call found it; where an error is to name what others left of it since, as it is now."""

@@ -1,37 +1,88 @@
-"""GET /tools: what to register with the model while something is stored."""
+"""The model's tools: what to register with a model, and the text that a call answers with."""
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
 
+from app.api.accept import prefers
 from app.api.openapi import SESSION_ID, example_of
-from app.api.tool_definitions import FORMATS, INSTRUCTIONS, ToolFormat
+from app.api.routing import traits
+from app.edge.request_body import cancel_on_disconnect, cancel_on_stop
 from app.runtime import Runtime
+from app.tools.call import call_tool
+from app.tools.definitions import ToolFormat, definitions, instructions, offered_tools
+from domain.errors import Conflict, TooManySessions
 from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
+from extraction.ladder import runnable_modes
 
 router = APIRouter(tags=["tools"])
 
 
 class ToolsOut(BaseModel):
-    """`instructions` go into the system prompt. Both are empty while nothing is stored."""
+    """`instructions` go into the system prompt. Both are empty while the model has nothing to ask."""
 
     tools: list[dict[str, Any]]
     instructions: str
 
 
+class ToolCallIn(BaseModel):
+    """`arguments` as the model wrote them: an object, or the text of one."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    session_id: Annotated[str, Field(json_schema_extra=SESSION_ID)] = DEFAULT_SESSION
+    name: Annotated[str, Field(min_length=1, max_length=128)]
+    arguments: dict[str, Any] | Annotated[str, Field(max_length=131_072)] = Field(default_factory=dict)
+
+
+class ToolCallOut(BaseModel):
+    """`text` is for the model. `is_error`: it says why there is no answer, and what to do."""
+
+    text: str
+    is_error: bool
+    entry_id: str | None
+
+
 @router.get(
     "/tools",
-    summary="The tool_output tool, while the session has something stored",
+    summary="The model's tools, while the session has something stored",
     responses={200: example_of("tools")},
 )
 async def get_tools(
     request: Request,
     session_id: Annotated[str, Query(json_schema_extra=SESSION_ID)] = DEFAULT_SESSION,
     format: ToolFormat = ToolFormat.OPENAI,
+    final_turn: Annotated[bool, Query(description="The model is to answer now: no tools.")] = False,
 ) -> ToolsOut:
     rt: Runtime = request.app.state.runtime
     key = SessionKey(request.scope["tenant"], checked_session_id(session_id))
-    if await rt.store.count_results([key]) == [0]:
+    session = await rt.ledger.session(key)
+    if final_turn or await rt.store.count_results([key]) == [0]:
         return ToolsOut(tools=[], instructions="")
-    return ToolsOut(tools=[FORMATS[format]()], instructions=INSTRUCTIONS)
+    if session is not None:
+        terms = await rt.terms(session.model)
+        if session.budget(terms.window, terms.enforce).exhausted:
+            return ToolsOut(tools=[], instructions="")
+    offered = offered_tools(rt.policies.policy("", session.policy if session else None))
+    modes = runnable_modes(rt.models is not None)
+    return ToolsOut(tools=definitions(offered, modes, format), instructions=instructions(offered))
+
+
+@router.post(
+    "/tools/call",
+    summary="Execute a call of the model's tools",
+    response_model=ToolCallOut,
+    responses={200: example_of("tool_call")},
+)
+@traits(writes=True, raises=(TooManySessions, Conflict))
+async def post_tool_call(request: Request, body: ToolCallIn) -> Response:
+    rt: Runtime = request.app.state.runtime
+    key = SessionKey(request.scope["tenant"], checked_session_id(body.session_id))
+    work = cancel_on_stop(request.app.state.stopping, call_tool(key, body.name, body.arguments, rt))
+    answer = await cancel_on_disconnect(request, work)
+    if prefers(request.headers.get("accept", ""), "text/plain"):
+        return Response(answer.text, media_type="text/plain; charset=utf-8")
+    out = ToolCallOut(text=answer.text, is_error=answer.is_error, entry_id=answer.entry_id)
+    return JSONResponse(out.model_dump())
