@@ -1,54 +1,51 @@
-"""Prints passages for a model: in the order of the data, each under its lines and path, gaps marked."""
+"""Prints passages for a model: the best first, each under its lines and path."""
 
 from collections.abc import Iterable, Sequence
 
 from content.passages.passages import Passage
 from extraction.task.source import Source
 
-GAP = "[...]\n"
-
 _NEWLINE = ord("\n")
 
 
-def chosen(source: Source, data: bytes, passages: Iterable[Passage], max_bytes: int) -> list[Passage]:
-    """Takes passages in turn while they fit `max_bytes`, and returns them in the order of the data. `data` is
-    all of the source."""
-    found = []
-    for passage in passages:
-        cost = passage.end - passage.start + len(_head(source, data, [passage]).encode()) + len(GAP) + 1
-        if cost <= max_bytes:
-            max_bytes -= cost
-            found.append(passage)
-    return sorted(found, key=lambda one: one.start)
-
-
-def shown(source: Source, data: bytes, passages: Sequence[Passage]) -> str:
-    """At most the bytes that `chosen` was given, and a last gap. Adjacent passages share one heading."""
-    text = []
-    end = 0
-    for run in _runs(passages):
-        if run[0].start > end:
-            text.append(GAP)
-        end = run[-1].end
-        body = data[run[0].start : end].decode("utf-8", "ignore")
-        text += [_head(source, data, run), body, "" if body.endswith("\n") else "\n"]
-    return "".join(text) + (GAP if end < len(data) else "")
-
-
-def _runs(passages: Iterable[Passage]) -> list[list[Passage]]:
-    """Groups adjacent passages with the same path."""
+def chosen(source: Source, data: bytes, passages: Iterable[Passage], max_bytes: int) -> list[list[Passage]]:
+    """Takes passages in turn while they fit `max_bytes`. Adjacent ones with the same path form one run, which
+    stands where the first of them was taken. `data` is all of the source."""
     runs: list[list[Passage]] = []
     for one in passages:
-        if runs and runs[-1][-1].end == one.start and runs[-1][-1].path == one.path:
-            runs[-1].append(one)
-        else:
+        cost = one.end - one.start + len(head(source, data, [one]).encode()) + 1
+        if cost > max_bytes:
+            continue
+        max_bytes -= cost
+        joined = [run for run in runs if run[0].path == one.path and _is_next(run, one)]
+        if not joined:
             runs.append([one])
+            continue
+        joined[0].append(one)
+        for other in joined[1:]:
+            joined[0].extend(other)
+            runs.remove(other)
+        joined[0].sort(key=lambda part: part.start)
     return runs
 
 
-def _head(source: Source, data: bytes, run: Sequence[Passage]) -> str:
-    at, path = place(source, data, run[0], run[-1]), run[0].path
-    return f"[{at} · {path}]\n" if path else f"[{at}]\n"
+def _is_next(run: Sequence[Passage], one: Passage) -> bool:
+    return run[-1].end == one.start or one.end == run[0].start
+
+
+def shown(source: Source, data: bytes, runs: Iterable[Sequence[Passage]], note: str = "") -> str:
+    """At most the bytes that `chosen` was given, and the `note`, which stands beside the first place."""
+    text = []
+    for run in runs:
+        body = data[run[0].start : run[-1].end].decode("utf-8", "ignore")
+        text += [head(source, data, run, note), body, "" if body.endswith("\n") else "\n"]
+        note = ""
+    return "".join(text)
+
+
+def head(source: Source, data: bytes, run: Sequence[Passage], note: str = "") -> str:
+    parts = (place(source, data, run[0], run[-1]), run[0].path, note)
+    return f"[{' · '.join(filter(None, parts))}]\n"
 
 
 def place(source: Source, data: bytes, first: Passage, last: Passage) -> str:

@@ -7,6 +7,7 @@ from itertools import pairwise
 from content.passages.words import pieces
 from content.reading.patterns import Pattern
 from domain.errors import BadPattern
+from extraction.retrieve.synonyms import synonyms
 
 _MOST_CHARS = 2000
 _MOST_OF_A_KIND = 40
@@ -89,6 +90,7 @@ class ParsedInstruction:
     `patterns` are the regular expressions that RE2 accepts. `alternatives` are words that the data may use
     instead. `value` matches what an answer looks like. `about_extent`: it may ask how much data there is."""
 
+    text: str
     words: tuple[str, ...]
     phrases: tuple[str, ...]
     exact: tuple[str, ...]
@@ -119,11 +121,12 @@ def parse(instruction: str) -> ParsedInstruction:
     phrases = [f"{first} {second}" for first, second in pairs]
     phrases += [first + second for first, second in pairs if first.isalpha() and second.isalpha()]
     return ParsedInstruction(
+        text=text,
         words=_few(words),
         phrases=_few(phrases),
         exact=_few(exact),
         patterns=tuple(_compiled(patterns)),
-        alternatives=_REPORTED_TROUBLE if _TROUBLE.search(text) else (),
+        alternatives=(*synonyms(words), *(_REPORTED_TROUBLE if _TROUBLE.search(text) else ())),
         value=_value(text),
         about_extent=_EXTENT.search(text) is not None,
     )

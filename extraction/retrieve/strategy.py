@@ -11,6 +11,7 @@ from content.outline import outline
 from content.outline.extent import extent
 from content.passages.passages import Passage
 from content.text import cut
+from content.text.natural_language import language_of_text
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
 from extraction.prompts.prompts import NOTHING_FOUND
 from extraction.retrieve import excerpts
@@ -29,6 +30,8 @@ _EXTENT_BYTES = 400
 _OUTLINE_BYTES = 2000
 _OUTLINED = 256 * 1024
 _SAMPLE_BYTES = 1000
+_LANGUAGE_BYTES = 8 * 1024
+_NOTE_BYTES = 24
 _NO_TEXT = "Much of the data is no text: control characters, or characters lost in decoding."
 
 
@@ -79,26 +82,44 @@ def _found(task: Task, data: bytes, index: PassageIndex) -> Answer:
     head = f"[{_NO_TEXT}]\n" if is_binary(data) else ""
     if instruction.about_extent:
         head += f"[{_extent(source, data)}]\n"
-    tail = _tail(source, data, index, ranked)
-    room = max_bytes - len(head.encode()) - len(tail.encode()) - len(excerpts.GAP)
-    best = excerpts.chosen(source, data, _in_turn(index, ranked, room), room)
-    if not best:
+    if ranked.is_weak:
+        head += f"[{_weakness(ranked, instruction, data)}]\n"
+    tail = _tail(total, ranked)
+    fixed = len(head.encode()) + len(tail.encode()) + _NOTE_BYTES
+    # Most of the data fits: where the words do not help, the model may find it.
+    is_shown = ranked.is_weak and len(data) <= 2 * max_bytes
+    room = (max_bytes if is_shown else min(task.usual_bytes, max_bytes)) - fixed
+    runs = excerpts.chosen(source, data, _in_turn(index, ranked), room)
+    if not runs:
+        runs = excerpts.chosen(source, data, [ranked.hits[0].passage], max_bytes - fixed)
+    if not runs:
         return _too_little_room(data, ranked.hits[0].passage, total, max_bytes)
-    return _complete(head + excerpts.shown(source, data, best) + tail, total, max_bytes)
+    note = f"{ranked.hits[0].words} of {ranked.words} words"
+    return _complete(head + excerpts.shown(source, data, runs, note) + tail, total, max_bytes)
 
 
-def _in_turn(index: PassageIndex, ranked: Ranked, room: int) -> Iterable[Passage]:
-    """Best first. Where there is room the beginning of the data comes before: it says what the rest is."""
+def _in_turn(index: PassageIndex, ranked: Ranked) -> Iterable[Passage]:
+    """Best first. After the best of a weak match comes the beginning of the data: it says what the data is."""
     passages = [hit.passage for hit in ranked.hits]
-    first = index.passages[0]
-    return dict.fromkeys([first, *passages] if 8 * (first.end - first.start) <= room else passages)
+    if ranked.is_weak:
+        passages.insert(1, index.passages[0])
+    return dict.fromkeys(passages)
 
 
-def _tail(source: Source, data: bytes, index: PassageIndex, ranked: Ranked) -> str:
-    first = ranked.hits[0].passage
-    place = excerpts.place(source, data, first, first)
-    absent = f" Nowhere in it: {_listed(ranked.absent)}." if ranked.absent else ""
-    return f"[The best of {len(index.passages)} passages, in their order; first of all: {place}.{absent}]"
+def _weakness(ranked: Ranked, instruction: ParsedInstruction, data: bytes) -> str:
+    said = f"Weak match: {ranked.hits[0].words} of {ranked.words} words."
+    language = language_of_text(data[:_LANGUAGE_BYTES].decode("utf-8", "ignore"))
+    if language and language != language_of_text(instruction.text):
+        said += f" The data is mostly {language}: ask in {language}."
+    return said
+
+
+def _tail(total: int, ranked: Ranked) -> str:
+    absent = f" Not in the data: {_listed(ranked.absent)}." if ranked.absent else ""
+    return (
+        f"[Best first, out of {total:,} passages.{absent} For more: ask in other words, or read the lines "
+        "around a place.]"
+    )
 
 
 def _listed(words: tuple[str, ...]) -> str:
