@@ -16,8 +16,8 @@ _context.set_forkserver_preload(["tests.faults.forking", "tests.faults.preloaded
 
 
 def start_process(command: tuple[str, ...], environment: dict[str, str], output: Path) -> ForkServerProcess:
-    """`command` is what would follow `python`: a path, or `-m` and a module, and its arguments. What it prints,
-    to standard output or error, goes to the file `output`."""
+    """`command` is what would follow `python`: a path, or `-m` and a module, and its arguments. What it
+    prints, to standard output or error, goes to the file `output`."""
     output.write_bytes(b"")
     process = _context.Process(target=_run, args=(command, environment, output), daemon=True)
     process.start()
