@@ -57,6 +57,7 @@ class ExtractIn(BaseModel):
     deadline_ms: Annotated[int, Field(ge=100, le=120_000, strict=True), INTEGRAL] | None = None
     require_complete: Annotated[bool, Field(strict=True)] = False
     ranges: Annotated[list[SpanIn], Field(max_length=1000)] = []
+    max_answer_bytes: Annotated[int, Field(ge=300, le=1_000_000, strict=True), INTEGRAL] | None = None
 
 
 class ExtractOut(BaseModel):
@@ -95,7 +96,7 @@ async def post_extract(request: Request, body: ExtractIn) -> Response:
         spans = tuple(Span(span.start, span.end) for span in body.ranges)
         if any(span.start >= span.end for span in spans):
             raise InvalidField("Each of `ranges` needs a `start` before its `end`.")
-        question = Question(parse_handle(body.handle), body.extract, body.mode, spans)
+        question = Question(parse_handle(body.handle), body.extract, body.mode, spans, body.max_answer_bytes)
         deadline = body.deadline_ms or rt.settings.extract_deadline_ms
         ends = asyncio.get_running_loop().time() + deadline / 1000
         wish = Wish(ends, body.require_complete)

@@ -91,6 +91,7 @@ class _Reading:
         self._terms = terms
         policy = rt.policies.policy(stored.tool_name, session.policy)
         self._cap = policy.max_bytes or UNCAPPED_BYTES
+        self.usual_bytes = min(self._cap, policy.max_answer_bytes)
         self._started = rt.clock()
 
     @property
@@ -214,6 +215,7 @@ async def _lines(reading: _Reading, asked: LinesArguments, max_bytes: int) -> st
 
 
 async def _grep(reading: _Reading, asked: GrepArguments, max_bytes: int) -> str:
+    max_bytes = min(max_bytes, reading.usual_bytes)
     first = max(asked.offset, 1)
     page = await _page(reading, asked, first, ignore_case=asked.ignore_case)
     notes = []
@@ -280,6 +282,7 @@ def _near(index: PassageIndex, word: str) -> str:
 
 async def _query(reading: _Reading, asked: QueryArguments, max_bytes: int) -> str:
     rt, stored = reading.rt, reading.stored
+    max_bytes = min(max_bytes, 2 * reading.usual_bytes)
     query = Query(asked.expression, max_bytes - model_text.FOOTER_BYTES, stored.tool_name, _MOST_ITEMS, 0)
     found = await rt.queries.run(stored.tenant, query, stored.measure.bytes, partial(rt.store.read, stored))
     part = found.slice

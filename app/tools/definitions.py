@@ -58,7 +58,7 @@ class GrepArguments(Arguments, frozen=True, forbid_unknown_fields=True):
 
 class LinesArguments(Arguments, frozen=True, forbid_unknown_fields=True):
     offset: Annotated[int, Meta(ge=1, description="The first line, counted from 1.")]
-    limit: Annotated[int, Meta(ge=1, le=10_000, description="How many lines.")] = 200
+    limit: Annotated[int, Meta(ge=1, le=10_000, description="How many lines.")] = 40
 
 
 class QueryArguments(Arguments, frozen=True, forbid_unknown_fields=True):

@@ -19,7 +19,6 @@ _NEIGHBOURS = ((1, 0.3), (2, 0.15))
 _ONE_LINE, _VALUE = 1.0, 0.3
 _SAME_AGAIN = 0.85
 _LEAST_SHARE = 0.15
-_WEAK_SHARE = 0.4
 
 _POOL = 600
 _LOOKED_AT = 200
@@ -51,8 +50,8 @@ class Ranked:
 
     @property
     def is_weak(self) -> bool:
-        """True if the best passage holds few of the words."""
-        return bool(self.hits) and self.hits[0].words < _WEAK_SHARE * self.words
+        """True if the best passage holds at most half of the words."""
+        return bool(self.hits) and self.words > 1 and 2 * self.hits[0].words <= self.words
 
 
 def rank(index: PassageIndex, instruction: ParsedInstruction, data: bytes) -> Ranked:

@@ -32,6 +32,8 @@ _OUTLINED = 256 * 1024
 _SAMPLE_BYTES = 1000
 _LANGUAGE_BYTES = 8 * 1024
 _NOTE_BYTES = 24
+_BEGINS = "\nIt begins:\n"
+_ENDS = "\nIt ends:\n"
 _NO_TEXT = "Much of the data is no text: control characters, or characters lost in decoding."
 
 
@@ -87,9 +89,9 @@ def _found(task: Task, data: bytes, index: PassageIndex) -> Answer:
     tail = _tail(total, ranked)
     fixed = len(head.encode()) + len(tail.encode()) + _NOTE_BYTES
     # Most of the data fits: where the words do not help, the model may find it.
-    is_shown = ranked.is_weak and len(data) <= 2 * max_bytes
+    is_shown = ranked.is_weak and 4 * len(data) <= 5 * max_bytes
     room = (max_bytes if is_shown else min(task.usual_bytes, max_bytes)) - fixed
-    runs = excerpts.chosen(source, data, _in_turn(index, ranked), room)
+    runs = excerpts.chosen(source, data, _in_turn(index, instruction, ranked), room)
     if not runs:
         runs = excerpts.chosen(source, data, [ranked.hits[0].passage], max_bytes - fixed)
     if not runs:
@@ -98,11 +100,14 @@ def _found(task: Task, data: bytes, index: PassageIndex) -> Answer:
     return _complete(head + excerpts.shown(source, data, runs, note) + tail, total, max_bytes)
 
 
-def _in_turn(index: PassageIndex, ranked: Ranked) -> Iterable[Passage]:
-    """Best first. After the best of a weak match comes the beginning of the data: it says what the data is."""
+def _in_turn(index: PassageIndex, instruction: ParsedInstruction, ranked: Ranked) -> Iterable[Passage]:
+    """Best first. After the best passage comes the end or the beginning of the data, where it is asked for;
+    after a weak match the beginning too: it says what the data is."""
     passages = [hit.passage for hit in ranked.hits]
-    if ranked.is_weak:
+    if ranked.is_weak or instruction.about_first:
         passages.insert(1, index.passages[0])
+    if instruction.about_last:
+        passages.insert(1, index.passages[-1])
     return dict.fromkeys(passages)
 
 
@@ -147,12 +152,14 @@ def _without_hits(
     if is_binary(data):
         return "\n".join((*said, _NO_TEXT))
     said += filter(None, [outline(data[:_OUTLINED], min(_OUTLINE_BYTES, max_bytes // 2), len(data))])
-    said.append("It begins:\n")
     text = "\n".join(said)
-    room = max_bytes - len(text.encode())
+    room = max(0, max_bytes - len(text.encode()) - len(_BEGINS) - len(_ENDS))
     if len(data) > 2 * max_bytes:
         room = min(room, _SAMPLE_BYTES)
-    return text + _text(cut.head(data, max(0, room)))
+    if instruction.about_last:
+        half = room // 2
+        return f"{text}{_BEGINS}{_text(cut.head(data, half))}{_ENDS}{_text(cut.tail(data, half))}"
+    return text + _BEGINS + _text(cut.head(data, room))
 
 
 def _extent(source: Source, data: bytes) -> str:

@@ -65,7 +65,10 @@ average mean avg
 timeout timed deadline expired
 percent percentage % ratio rate
 weight kg mass
-width height dimensions size
+width wide breit breite ancho largeur 宽
+height high hoch höhe alto hauteur 高
+dimensions size
+runtime clock wall elapsed duration
 language lang locale
 currency usd eur gbp
 """

@@ -105,4 +105,4 @@ class Task:
     indexes: IndexCache = field(default_factory=IndexCache)
     ends: float = math.inf
     whole: bool = False
-    usual_bytes: int = 3072
+    usual_bytes: int = 2560
