@@ -61,7 +61,7 @@ class Campaign:
                     tasks.create_task(self._write(client, writer))
                 before = self.acknowledged
                 while self.acknowledged == before:
-                    assert service.popen.poll() is None, service.tail()
+                    assert service.exit_code is None, service.tail()
                     await asyncio.sleep(0.005)
                 await asyncio.sleep(load_seconds or self.source.uniform(0, 0.3))
                 service.kill()
