@@ -2,9 +2,6 @@
 
 from typing import Any
 
-from app.tools.definitions import TOOLS, ToolFormat, definitions, instructions
-from domain.extraction import Mode
-
 _HANDLE = "session-demo/file-3f0c2f0e-6f5b-4c7e-9d2a-8b1f0a7c5d11"
 
 _BUDGET = {
@@ -25,9 +22,9 @@ _MESSAGE = (
 
 _FRAME = f"ABSTRACT FROM TOOL OUTPUT execute_shell WITH HANDLE {_HANDLE}, STRATEGY:retrieve:"
 _PASSAGES = (
-    "[...]\n[lines 4711-4712]\nNov 21 06:44:07 web failed: disk /dev/sdb1 is full\n"
-    "Nov 21 06:44:08 web restarted\n[...]\n"
-    "[The best of 1712 passages, in their order; first of all: lines 4711-4712.]"
+    "[lines 4711-4712 · 3 of 3 words]\nNov 21 06:44:07 web failed: disk /dev/sdb1 is full\n"
+    "Nov 21 06:44:08 web restarted\n"
+    "[Best first, out of 1,712 passages. For more: ask in other words, or read the lines around a place.]"
 )
 
 _SESSION = {
@@ -201,6 +198,7 @@ EXAMPLES: dict[str, Any] = {
         "total": 2,
         "next_offset": None,
         "truncated": False,
+        "hint": "",
     },
     "extract": {
         "text": f"{_FRAME}\n\n{_PASSAGES}",
@@ -229,15 +227,6 @@ EXAMPLES: dict[str, Any] = {
         "version": "0.1.0",
         "stored_bytes": 481213,
         "stored_bytes_cap": 2147483648,
-    },
-    "tools": {
-        "tools": definitions(TOOLS.values(), list(Mode), ToolFormat.OPENAI),
-        "instructions": instructions(TOOLS.values()),
-    },
-    "tool_call": {
-        "text": "4711: Nov 21 06:44:07 web failed: disk /dev/sdb1 is full\n[1 matching line.]",
-        "is_error": False,
-        "entry_id": _ENTRY["id"],
     },
     "session": _SESSION,
     "sessions": {"sessions": [_SESSION], "next_cursor": None},

@@ -7,13 +7,14 @@ import msgspec
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel
 
+from app.api.answers import PLAIN, wants_text
 from app.api.openapi import example_of
-from app.api.routing import traits
+from app.api.routing import InRuntime, Tenant, traits
 from app.edge.request_body import cancel_on_disconnect
-from app.reading.lookup import look_up
-from app.reading.scans import account_texts
+from app.reading import account_texts, look_up
 from app.runtime import Runtime
 from content.data.jmespath import MAX_EXPRESSION_CHARS
+from content.reading import model_text
 from domain.errors import NotQueryable, QueryTooCostly
 from domain.results import StoredResult
 from extraction.queries import Query as DataQuery
@@ -25,7 +26,8 @@ UNCAPPED_BYTES = 1 << 18
 
 
 class QueryOut(BaseModel):
-    """`total` and `next_offset` are those of an array; `truncated`: `result` is not all of the value."""
+    """`total` and `next_offset` are those of an array; `truncated`: `result` is not all of the value. `hint`
+    says why nothing is selected, where keys are the cause, else ""."""
 
     result: Any
     type: Literal["array", "object", "string", "number", "boolean", "null"]
@@ -33,6 +35,7 @@ class QueryOut(BaseModel):
     total: int | None
     next_offset: int | None
     truncated: bool
+    hint: str
 
 
 @router.get(
@@ -44,6 +47,8 @@ class QueryOut(BaseModel):
 @traits(raises=(NotQueryable, QueryTooCostly))
 async def get_query(
     request: Request,
+    rt: InRuntime,
+    tenant: Tenant,
     handle: Annotated[str, Path(description="As the handle message gives it.")],
     expression: Annotated[
         str,
@@ -52,13 +57,15 @@ async def get_query(
     limit: Annotated[int, Query(ge=1, le=10_000, description="Items of an array.")] = 100,
     offset: Annotated[int, Query(ge=0, description="Items to skip: the `next_offset` of a page.")] = 0,
 ) -> Response:
-    rt: Runtime = request.app.state.runtime
-    stored = await look_up(rt, request.scope["tenant"], handle)
+    stored = await look_up(rt, tenant, handle)
     query = DataQuery(expression, await _cap(rt, stored), stored.tool_name, limit, offset)
     running = rt.queries.run(stored.tenant, query, stored.measure.bytes, partial(rt.store.read, stored))
     found = await cancel_on_disconnect(request, running)
     await account_texts(rt, stored, [bytes(found.slice.result).decode()])
-    answer = {**msgspec.structs.asdict(found.slice), "kind": found.kind}
+    if wants_text(request):
+        text = model_text.value_text(bytes(found.slice.result))
+        return Response(f"{text}\n[{found.hint}]" if found.hint else text, media_type=PLAIN)
+    answer = {**msgspec.structs.asdict(found.slice), "kind": found.kind, "hint": found.hint}
     return Response(msgspec.json.encode(answer), media_type="application/json")
 
 

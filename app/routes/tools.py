@@ -6,18 +6,28 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.api.accept import prefers
+from app.api.answers import prefers
 from app.api.openapi import SESSION_ID, example_of
-from app.api.routing import traits
+from app.api.routing import InRuntime, Tenant, traits
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop
-from app.runtime import Runtime
 from app.tools.call import call_tool
-from app.tools.definitions import ToolFormat, definitions, instructions, offered_tools
+from app.tools.definitions import TOOLS, ToolFormat, definitions, instructions, offered_tools
 from domain.errors import Conflict, TooManySessions
+from domain.extraction import Mode
 from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
 from extraction.ladder import runnable_modes
 
 router = APIRouter(tags=["tools"])
+
+_EXAMPLE = {
+    "tools": definitions(TOOLS.values(), list(Mode), ToolFormat.OPENAI),
+    "instructions": instructions(TOOLS.values()),
+}
+_CALL_EXAMPLE = {
+    "text": "4711: Nov 21 06:44:07 web failed: disk /dev/sdb1 is full\n[1 matching line.]",
+    "is_error": False,
+    "entry_id": "entry-5d0e3b2c-7a43-4a7c-9b58-0c5c3c1b9a10",
+}
 
 
 class ToolsOut(BaseModel):
@@ -48,23 +58,24 @@ class ToolCallOut(BaseModel):
 @router.get(
     "/tools",
     summary="The model's tools, while the session has something stored",
-    responses={200: example_of("tools")},
+    responses={200: example_of(_EXAMPLE)},
 )
 async def get_tools(
-    request: Request,
+    rt: InRuntime,
+    tenant: Tenant,
     session_id: Annotated[str, Query(json_schema_extra=SESSION_ID)] = DEFAULT_SESSION,
     format: ToolFormat = ToolFormat.OPENAI,
     final_turn: Annotated[bool, Query(description="The model is to answer now: no tools.")] = False,
 ) -> ToolsOut:
-    rt: Runtime = request.app.state.runtime
-    key = SessionKey(request.scope["tenant"], checked_session_id(session_id))
-    session = await rt.ledger.session(key)
+    key = SessionKey(tenant, checked_session_id(session_id))
+    nothing = ToolsOut(tools=[], instructions="")
     if final_turn or await rt.store.count_results([key]) == [0]:
-        return ToolsOut(tools=[], instructions="")
+        return nothing
+    session = await rt.ledger.session(key)
     if session is not None:
-        terms = await rt.terms(session.model)
-        if session.budget(terms.window, terms.enforce).exhausted:
-            return ToolsOut(tools=[], instructions="")
+        model = await rt.known_models.of_session(session.model)
+        if session.budget(model.window, model.enforce).exhausted:
+            return nothing
     offered = offered_tools(rt.policies.policy("", session.policy if session else None))
     modes = runnable_modes(rt.models is not None)
     return ToolsOut(tools=definitions(offered, modes, format), instructions=instructions(offered))
@@ -74,12 +85,11 @@ async def get_tools(
     "/tools/call",
     summary="Execute a call of the model's tools",
     response_model=ToolCallOut,
-    responses={200: example_of("tool_call")},
+    responses={200: example_of(_CALL_EXAMPLE)},
 )
 @traits(writes=True, raises=(TooManySessions, Conflict))
-async def post_tool_call(request: Request, body: ToolCallIn) -> Response:
-    rt: Runtime = request.app.state.runtime
-    key = SessionKey(request.scope["tenant"], checked_session_id(body.session_id))
+async def post_tool_call(request: Request, rt: InRuntime, tenant: Tenant, body: ToolCallIn) -> Response:
+    key = SessionKey(tenant, checked_session_id(body.session_id))
     work = cancel_on_stop(request.app.state.stopping, call_tool(key, body.name, body.arguments, rt))
     answer = await cancel_on_disconnect(request, work)
     if prefers(request.headers.get("accept", ""), "text/plain"):

@@ -10,9 +10,8 @@ import msgspec
 from anyio.to_thread import run_sync
 
 from app.extracting.extractor import UNCAPPED_BYTES, Wish, extract
-from app.reading.entries import entry_about
-from app.reading.lookup import look_up
-from app.reading.scans import scan
+from app.extracting.known_models import SessionModel
+from app.reading import entry_about, look_up, scan
 from app.runtime import Runtime
 from app.tools.definitions import (
     TOOLS,
@@ -42,7 +41,6 @@ from extraction.retrieve.index import PassageIndex
 from extraction.retrieve.similar_words import similar_words
 from extraction.task import answer_text
 from extraction.task.source import Source
-from policies.book import SessionTerms
 
 _MOST_MATCHES = 1000
 _MOST_ITEMS = 1000
@@ -84,11 +82,11 @@ class ToolText:
 class _Reading:
     """One stored result that is read back for a model, and the session that pays for it."""
 
-    def __init__(self, rt: Runtime, stored: StoredResult, session: Session, terms: SessionTerms) -> None:
+    def __init__(self, rt: Runtime, stored: StoredResult, session: Session, model: SessionModel) -> None:
         self.rt = rt
         self.stored = stored
         self._session = session
-        self._terms = terms
+        self._model = model
         policy = rt.policies.policy(stored.tool_name, session.policy)
         self._cap = policy.max_bytes or UNCAPPED_BYTES
         self.usual_bytes = min(self._cap, policy.max_answer_bytes)
@@ -121,16 +119,16 @@ class _Reading:
 
     async def _room(self, size: int, tokens: int) -> int:
         """Bytes that should fit what remains of the budget, given that `size` bytes had `tokens`."""
-        terms = self._terms
-        now = await self.rt.ledger.enter(self.stored.key, None, None, terms.window, terms.enforce)
+        model = self._model
+        now = await self.rt.ledger.enter(self.stored.key, None, None, model.window, model.enforce)
         return int(self._budget(now.session).remaining_tokens * size / max(tokens, 1) * 0.9)
 
     def _budget(self, session: Session) -> Budget:
-        return session.budget(self._terms.window, self._terms.enforce)
+        return session.budget(self._model.window, self._model.enforce)
 
     async def _charge(self, text: str) -> Charge:
         rt, session = self.rt, self._session
-        tokens = await rt.count(text, session.model)
+        tokens = await rt.count(text, self._model.tokenizer)
         entry = entry_about(rt, self.stored, EntryType.READ, rt.clock())
         details = replace(entry.details, bytes=len(text.encode()), lines=text.count("\n") + 1, tokens=tokens)
         entry = replace(
@@ -142,8 +140,8 @@ class _Reading:
             model=session.model,
             details=details,
         )
-        terms = self._terms
-        return Charge(self.stored.key, session.epoch, tokens, entry, terms.window, terms.enforce)
+        model = self._model
+        return Charge(self.stored.key, session.epoch, tokens, entry, model.window, model.enforce)
 
 
 async def call_tool(key: SessionKey, name: str, arguments: object, rt: Runtime) -> ToolText:
@@ -191,9 +189,9 @@ def _handle(text: str, key: SessionKey) -> Handle:
 
 async def _opened(rt: Runtime, key: SessionKey, handle: Handle) -> _Reading:
     stored = await look_up(rt, key.tenant, str(handle))
-    terms = await rt.terms(None)
-    entered = await rt.ledger.enter(key, None, None, terms.window, terms.enforce)
-    return _Reading(rt, stored, entered.session, await rt.terms(entered.session.model))
+    model = await rt.known_models.of_session(None)
+    entered = await rt.ledger.enter(key, None, None, model.window, model.enforce)
+    return _Reading(rt, stored, entered.session, await rt.known_models.of_session(entered.session.model))
 
 
 async def _ask(rt: Runtime, key: SessionKey, handle: Handle, asked: AskArguments) -> ToolText:

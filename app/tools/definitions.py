@@ -135,8 +135,8 @@ _MODES = {
 
 _BEGINNING = (
     "Some tool outputs are too large to show. Instead you get a message, or a part of the output, that names "
-    "a handle: the whole output is stored under it. To learn what it holds, call, with that handle exactly as "
-    "given:"
+    "a handle: the whole output is stored under it. To learn what it holds, call, with that handle exactly "
+    "as given:"
 )
 _ENDING = (
     "Call as often as you need. Never guess what a stored output says, and never treat the message or the "

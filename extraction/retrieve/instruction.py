@@ -38,8 +38,7 @@ such tell than that the their them then there these they this those to too under
 what when where whether which while who whom whose why will with within would wrong you your
 """
 _ASKING = frozenset(_ASKING_WORDS.split())
-_ASKING_ELSEWHERE = frozenset(
-    """
+_ASKING_WORDS_ELSEWHERE = """
 was wer wie wo wann warum welche welcher welches welchem welchen heißt viele viel gibt hat haben der die das
 den dem des ein eine einer eines im in am an von vom zu zum zur und oder ist sind für mit auf aus bei nach es
 qué que cuál cuáles cuándo cuánto cuántos cuántas dónde quién cómo el la los las un una de del en es son y o
@@ -47,8 +46,8 @@ por para con se al hay tiene cual
 quel quelle quels quelles quand combien où qui comment est sont le les des du une dans et ou pour avec au aux
 qual quais quando quanto onde quem como são os as um uma em do da dos das
 chi cosa dove quale quali come sono il lo gli di nel della
-""".split()
-)
+"""
+_ASKING_ELSEWHERE = frozenset(_ASKING_WORDS_ELSEWHERE.split())
 
 _ENGLISH = re.compile(r"\b(?:the|what|which|how|is|are|does|did|where|when|who|of)\b", re.IGNORECASE)
 
@@ -113,8 +112,8 @@ _VALUES = (
 class ParsedInstruction:
     """`words` are single words. The words of a phrase stand together. `exact` were quoted or are identifiers.
     `patterns` are the regular expressions that RE2 accepts. `alternatives` are words that the data may use
-    instead. `value` matches what an answer looks like. `about_extent`: it may ask how much data there is; `about_first` and `about_last`: what stands at its
-    beginning or end."""
+    instead. `value` matches what an answer looks like. `about_extent`: it may ask how much data there is;
+    `about_first` and `about_last`: what stands at the beginning or at the end of the data."""
 
     text: str
     words: tuple[str, ...]

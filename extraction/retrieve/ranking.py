@@ -169,8 +169,8 @@ def _forms(word: str) -> tuple[str, re.Pattern[str], re.Pattern[str]]:
 
 
 def _with_exact(hits: list[Hit], instruction: ParsedInstruction, data: bytes) -> list[Hit]:
-    """The hits that hold a quoted phrase, an identifier or a number of the instruction as it is written; all of
-    them if none does."""
+    """The hits that hold a quoted phrase or an identifier of the instruction as it is written; all of them if
+    none does."""
     exact = [one.lower() for one in instruction.exact]
     if not exact:
         return hits

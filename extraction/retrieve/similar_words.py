@@ -1,5 +1,7 @@
 """Words of the data that a word of the instruction may stand for: longer, joined, split or misspelled."""
 
+import re
+
 from extraction.retrieve.index import PassageIndex
 
 _SHORTEST = 4
@@ -7,6 +9,9 @@ _SHORTEST_PART = 3
 _MOST = 8
 _LOOKED_AT = 2000
 _LAST = "\U0010ffff"
+
+_SUFFIX = re.compile(r"(?:ing|ed|es|s|ly|ions?|ments?)\Z")
+"""Endings that the index cuts off too."""
 
 
 def similar_words(index: PassageIndex, word: str) -> tuple[str, ...]:
@@ -18,7 +23,8 @@ def similar_words(index: PassageIndex, word: str) -> tuple[str, ...]:
     if len(word) > _SHORTEST:
         found += [other for other in sorted(_mistyped(word)) if index.count(other)]
         near = index.words_from(word[:_SHORTEST_PART], word[:_SHORTEST_PART] + _LAST, _LOOKED_AT)
-        found += [other for other in near if _is_one_edit(word, other)]
+        stem = _SUFFIX.sub("", word)
+        found += [other for other in near if _is_one_edit(word, other) or _is_one_edit(stem, other)]
     found += index.words_from(word, word + _LAST, _MOST)
     return tuple(dict.fromkeys(found))[:_MOST]
 
