@@ -4,7 +4,7 @@ import csv
 import io
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import msgspec
 from msgspec import Raw
@@ -14,6 +14,7 @@ from content.kinds import Kind, sniff
 from content.outline.counts import hits, log_span
 from content.outline.definitions import definitions
 from content.outline.headings import clip
+from content.outline.json_shape import parsed_head
 from content.outline.languages import language_of
 from content.text import cut
 from content.text.line_numbers import unnumbered
@@ -27,6 +28,10 @@ MAX_BYTES = 300
 """The contract's bound of `about`, which has one to three lines."""
 
 _SAMPLE = 16 * 1024
+_LOG_SAMPLE = 4 * 1024
+_PROSE = 3 * 1024
+_CODE_BYTES = 48 * 1024
+_WRITTEN = (Kind.TEXT, Kind.MARKDOWN, Kind.HTML)
 _NAMES_BYTES = 110
 _TITLE_BYTES = 90
 
@@ -37,9 +42,8 @@ _UNSEEN = re.compile(rb"<(script|style)\b.{0,8192}?(?:</\1\s*>|\Z)", re.IGNORECA
 _TAG = re.compile(rb"<[^>]{0,300}(?:>|\Z)")
 _ROOT = re.compile(rb"<([A-Za-z_][\w:.-]{0,60})[\s/>]")
 _QUOTED = re.compile('"[^"]*"')
-_KEY = re.compile(rb'\{\s*((?:"(?:[^"\\]|\\.){1,60}"\s*:[^{}\[\]]{0,400}?,?\s*){1,40})')
-_KEY_NAME = re.compile(rb'"((?:[^"\\]|\\.){1,60})"\s*:')
 # Listings: permissions of `ls -l`, or one path a line.
+_TUPLES = re.compile(rb"\s*\[\(")
 _PERMISSIONS = re.compile(rb"[-dlbcps][-rwxsStT]{9}[ .+@]")
 _PATH = re.compile(rb"\s*[\w@~.+-]{0,100}(?:[/\\][\w@.+ -]{0,100})+\s*\Z|[\w@+-]{1,80}\.\w{1,8}\s*\Z")
 
@@ -73,7 +77,7 @@ def about(
     said = [_clipped(shape, MAX_BYTES // 2 + 40)]
     if title:
         said.append(_clipped(f"“{title}”", _TITLE_BYTES))
-    if kind is not Kind.BINARY and (language := language_of_text(_prose(kind, text.head))):
+    if language := _language(kind, text.head):
         said.append(f"mostly {language}: ask in {language}")
     return cut.head("\n".join(said).encode(), MAX_BYTES).decode()
 
@@ -88,9 +92,23 @@ def _json(text: _Text) -> _Shape:
             return f"JSON, {_value(msgspec.json.decode(text.head, type=Raw))}", ""
         except (msgspec.DecodeError, RecursionError):
             pass
-    kind = "array" if text.head.lstrip()[:1] == b"[" else "object"
-    keys = _first_keys(text.head)
-    return f"JSON, {kind}" + (f" with keys {_names(keys)}" if keys else ""), ""
+    value, _ = parsed_head(text.head[:_SAMPLE])
+    if isinstance(value, list):
+        return f"JSON, array{_of_objects(value)}", ""
+    if isinstance(value, dict):
+        more = next(
+            (f"; {_name(key)}: array{_of_objects(item)}" for key, item in value.items() if _is_rows(item)), ""
+        )
+        return f"JSON, object with keys {_names([*value, '…'])}{more}", ""
+    return "JSON", ""
+
+
+def _of_objects(items: list[object]) -> str:
+    return f" of objects with keys {_names(list(items[0]))}" if items and isinstance(items[0], dict) else ""
+
+
+def _is_rows(item: object) -> TypeGuard[list[object]]:
+    return isinstance(item, list) and bool(item) and isinstance(item[0], dict)
 
 
 def _value(raw: Raw, deeper: int = 1) -> str:
@@ -115,17 +133,9 @@ def _value(raw: Raw, deeper: int = 1) -> str:
 
 
 def _records(text: _Text) -> _Shape:
-    keys = _first_keys(text.head)
-    return f"JSON lines, {_count(text.records, 'record')}" + (
-        f" with keys {_names(keys)}" if keys else ""
-    ), ""
-
-
-def _first_keys(head: bytes) -> list[str]:
-    """The keys of the first object of plain members."""
-    found = _KEY.search(head)
-    names = _KEY_NAME.findall(found[1]) if found else []
-    return list(dict.fromkeys(name.decode("utf-8", "replace") for name in names))
+    value, _ = parsed_head(text.head[:_SAMPLE].partition(b"\n")[0])
+    keys = f" with keys {_names(list(value))}" if isinstance(value, dict) else ""
+    return f"JSON lines, {_count(text.records, 'record')}{keys}", ""
 
 
 def _table(text: _Text) -> _Shape:
@@ -143,10 +153,11 @@ def _table(text: _Text) -> _Shape:
 
 def _log(text: _Text) -> _Shape:
     said = [f"log, {_count(text.records, 'line')}"]
-    ends = text.head if text.is_whole else text.head + b"\n" + text.tail
-    for line in list(log_span(unnumbered(ends)))[1:]:
-        label, _, rest = line.partition(": ")
-        said.append(f"{label} {_without_counts(rest)}" if rest and not text.is_whole else line)
+    for line in log_span(unnumbered(text.head[:_LOG_SAMPLE] + b"\n" + text.tail[-_LOG_SAMPLE:])):
+        if line.startswith("levels: "):
+            said.append(f"levels {_without_counts(line.removeprefix('levels: '))}")
+        elif line.startswith("from "):
+            said.append(line)
     return ", ".join(said), ""
 
 
@@ -180,6 +191,8 @@ def _code(text: _Text) -> _Shape:
     language = language_of(text.path, source.text)
     if language is None:
         return "source code", ""
+    if len(text.head) > _CODE_BYTES:
+        return f"{language.title()} source, {_count(text.records, 'line')}", ""
     found = definitions(text.head, language)
     classes = sum(1 for one in found if one.keyword in ("class", "struct", "interface", "trait", "enum"))
     said = [_count(classes, "class", "classes")] if classes else []
@@ -189,11 +202,14 @@ def _code(text: _Text) -> _Shape:
 
 
 def _plain(text: _Text) -> _Shape:
-    lines = [line for line in text.head[:_SAMPLE].split(b"\n")[:60] if line.strip()]
+    lines = [line for line in text.head[:_SAMPLE].split(b"\n")[:24] if line.strip()]
     if len(lines) > 3 and _share(_PERMISSIONS, lines) > 0.6:
         return f"directory listing, {_count(text.records, 'line')}", ""
     if len(lines) > 3 and _share(_PATH, lines) > 0.8:
         return f"list of paths, {_count(text.records, 'entry', 'entries')}", ""
+    if _TUPLES.match(text.head):
+        count = f" of {_count(text.head.count(b'), (') + 1, 'tuple')}" if text.is_whole else " of tuples"
+        return f"Python list{count}", clip(text.head[:80])
     if language_of(text.path, b""):
         return _code(text)
     first = clip(lines[0]) if lines else ""
@@ -218,11 +234,15 @@ _SHAPES: dict[Kind, Callable[[_Text], _Shape]] = {
 }
 
 
-def _prose(kind: Kind, head: bytes) -> str:
-    """A sample of the text; of a page without its scripts and tags."""
+def _language(kind: Kind, head: bytes) -> str:
+    """The language of the beginning; of a page without its scripts and tags. ASCII data and programs are in
+    no language."""
     if kind is Kind.HTML:
-        head = _TAG.sub(b" ", _UNSEEN.sub(b" ", head[: 4 * _SAMPLE]))
-    return head[:_SAMPLE].decode("utf-8", "ignore")
+        head = _TAG.sub(b" ", _UNSEEN.sub(b" ", head[:_SAMPLE]))
+    head = head[:_PROSE]
+    if kind is Kind.BINARY or (kind not in _WRITTEN and head.isascii()):
+        return ""
+    return language_of_text(head.decode("utf-8", "ignore"))
 
 
 def _names(names: list[str]) -> str:
