@@ -19,6 +19,7 @@ from domain.llm import LlmCall
 from domain.ports import Charge, Entered, Receipt
 from domain.results import StoredResult
 from extraction import ladder
+from extraction.models import CallRules
 from extraction.task import answer_text
 from extraction.task.source import Source
 from extraction.task.task import ExtractionLimits, Progress, Task
@@ -156,14 +157,9 @@ class _Extraction:
                 cap.add(call)
                 await book_call(rt, subject.stored, self._entry_id, call)
 
-            asker = rt.models.asker(
-                names,
-                ends=self._wish.ends,
-                book=book,
-                allowed=cap.try_start_call,
-                calls_left=cap.calls_left,
-                clock=rt.clock,
-            )
+            log_fields = {"handle": str(subject.stored.handle), "extract_id": self._entry_id}
+            rules = CallRules(self._wish.ends, book, rt.clock, cap.try_start_call, cap.calls_left, log_fields)
+            asker = rt.models.asker(names, rules)
             answer = await ladder.answer(replace(task, asking=asker), mode, fallback)
             return replace(answer, warnings=(*answer.warnings, *warnings))
 

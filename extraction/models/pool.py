@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from domain.errors import ConfigError
 from domain.llm import ModelTerms
-from domain.ports import Clock, Model, Tokenizer
+from domain.ports import Model, Tokenizer
 from extraction.models.asker import Asker
 from extraction.models.demo import DemoModel
 from extraction.models.lane import ModelHealth, ModelLane
-from extraction.models.usage import BookCall, SharedModelState
+from extraction.models.usage import CallRules, SharedModelState
 
 if TYPE_CHECKING:
     import httpx
@@ -60,28 +60,11 @@ class ModelPool:
     def __len__(self) -> int:
         return len(self._lanes)
 
-    def asker(
-        self,
-        names: Sequence[str] = (),
-        *,
-        ends: float,
-        book: BookCall,
-        allowed: Callable[[], str | None],
-        calls_left: Callable[[], int | None] = lambda: None,
-        clock: Clock,
-    ) -> Asker:
+    def asker(self, names: Sequence[str], rules: CallRules) -> Asker:
         """An Asker over the models of these names, in this order; over the default ones if none of the names
-        is configured. For the rest see Asker."""
+        is configured."""
         lanes = [self._lanes[name] for name in dict.fromkeys(names) if name in self._lanes]
-        return Asker(
-            lanes or [self._lanes[name] for name in self.default],
-            self._shared,
-            ends=ends,
-            book=book,
-            allowed=allowed,
-            calls_left=calls_left,
-            clock=clock,
-        )
+        return Asker(lanes or [self._lanes[name] for name in self.default], self._shared, rules)
 
     def revised(
         self, models: Sequence[ModelConfig], default: Sequence[str], tokenizer_of: Callable[[str], Tokenizer]
