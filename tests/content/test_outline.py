@@ -223,6 +223,13 @@ def test_comments_of_settings_are_no_headings(name: str, is_named: bool) -> None
     assert "(markdown" not in outline(data, 1024, path=path)
 
 
+def test_the_name_of_a_settings_file_decides_where_its_comments_look_like_headings() -> None:
+    data = b"# Shop\n## Image\n### Tag\nimage: shop\n"
+    assert structure("docs/shop", data)[0] == "  - # Shop (line 1)"
+    for name in ("values.yaml", "deploy/Dockerfile", "Makefile.am"):
+        assert structure(name, data) == []
+
+
 def test_headings_of_markdown_are_structure_whatever_stands_between() -> None:
     data = b"# One\nkey: value\nother: value\n## Two\nport: 80\n"
     assert structure("docs/a.md", data) == ["  - # One (line 1)", "  - ## Two (line 4)"]
