@@ -5,6 +5,8 @@ from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
 from extraction.task.source import Source
 from extraction.task.task import Task
 
+NEEDS_MODEL = False
+
 _MARKER = "\n... [{n} bytes truncated; head + tail kept] ...\n"
 
 _MORE = 4

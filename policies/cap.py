@@ -5,6 +5,8 @@ from domain.results import Measure
 from policies.facts import Policy
 from policies.oversized import Ends, Oversized, footer, room_bytes
 
+CUTS = True
+
 _MARKER = "\n... [{} bytes truncated; head + tail kept] ...\n"
 
 _LEAST_CUT = 80

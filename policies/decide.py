@@ -11,7 +11,10 @@ from policies.oversized import Ends, Oversized
 
 
 class Replacement(Protocol):
-    """An outcome's module: it writes the text that the model reads instead of the result."""
+    """An outcome's module: it writes the text that the model reads instead of the result. `CUTS`: the text
+    shows a part of the result, and must be within every size cap."""
+
+    CUTS: bool
 
     def ends(self, measure: Measure, policy: Policy) -> Ends:
         """How much of the result `text` needs."""

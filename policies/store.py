@@ -6,6 +6,8 @@ from domain.results import Measure
 from policies.facts import Policy
 from policies.oversized import Ends, Oversized, name_for_model
 
+CUTS = False
+
 _PREVIEWED_BYTES = 1 << 16
 """Bytes of the head that a preview is made from."""
 

@@ -5,6 +5,8 @@ from policies.facts import Policy
 from policies.oversized import Ends, Oversized, footer, room_bytes
 from policies.recovery import recovery
 
+CUTS = True
+
 _LOOKED_AT = 1 << 18
 """Bytes of the head in which the structure is looked for."""
 

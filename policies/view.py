@@ -6,6 +6,8 @@ from policies.facts import Policy
 from policies.oversized import Ends, Oversized, footer
 from policies.tool_calls import ToolKind, first_row, kind_of
 
+CUTS = False
+
 MOST_BYTES = 1_000_000
 """The largest size cap."""
 

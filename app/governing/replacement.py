@@ -50,8 +50,7 @@ class Replacing:
         stores = kind is OutcomeKind.STORE
         where = handle if stores or self._policy.keep else None
         made = OUTCOMES[kind] if trigger is not None else view
-        cuts = kind in (OutcomeKind.TRUNCATE, OutcomeKind.CAP)
-        fitting = await self._fitting(made, trigger, where, cuts=cuts and trigger is not None)
+        fitting = await self._fitting(made, trigger, where)
         if fitting is None:
             return None
         text, tokens = fitting
@@ -63,21 +62,21 @@ class Replacing:
             text=text,
             tokens=tokens,
             handle=where,
-            truncated_bytes=shown.bytes if cuts and trigger is not None else None,
-            truncated_total=self._rows_before_view() if cuts else None,
+            truncated_bytes=shown.bytes if made.CUTS else None,
+            truncated_total=self._rows_before_view() if made.CUTS or trigger is None else None,
         )
 
     async def _fitting(
-        self, made: Replacement, trigger: Trigger | None, handle: Handle | None, *, cuts: bool
+        self, made: Replacement, trigger: Trigger | None, handle: Handle | None
     ) -> tuple[str, int] | None:
-        """The text and its tokens. One that `cuts` is within every size cap, or None."""
+        """The text and its tokens. The text of an outcome that cuts is within every size cap, or None."""
         result, session, _, _ = self._governing
-        for squeeze in _SQUEEZES if cuts and self._policy.max_tokens else _SQUEEZES[:1]:
+        for squeeze in _SQUEEZES if made.CUTS and self._policy.max_tokens else _SQUEEZES[:1]:
             text = await self._text(made, trigger, handle, squeeze)
             if text is None:
                 return None
             tokens = await self._rt.count(text, result.model or session.model)
-            if not cuts or not self._breaks(text, tokens):
+            if not made.CUTS or not self._breaks(text, tokens):
                 return text, tokens
         return None
 

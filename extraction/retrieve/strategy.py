@@ -21,6 +21,8 @@ from extraction.task import answer_text
 from extraction.task.source import Source
 from extraction.task.task import Progress, StrategyFailed, Task
 
+NEEDS_MODEL = False
+
 MOST_BYTES = 64 << 20
 """Larger data is not read into memory."""
 
