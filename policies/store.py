@@ -1,6 +1,6 @@
 """store: the result is stored, and the model reads the handle message instead."""
 
-from content.text.preview import Preview, preview
+from content.text import Preview, preview
 from domain.handles import Handle
 from domain.results import Measure
 from policies.facts import Policy

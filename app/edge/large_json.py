@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from content.text.utf8 import decoded
+from content.text import decoded
 from domain.errors import BadRequest, InvalidField, InvalidUtf8
 
 T = TypeVar("T")

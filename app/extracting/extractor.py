@@ -11,7 +11,7 @@ from app.operations.logs import log_extracted
 from app.reading.entries import entry_about
 from app.reading.lookup import look_up
 from app.runtime import Runtime
-from content.text import cut
+from content.text import cut_head
 from domain.accounting import AccountingEntry, EntryStatus, EntryType
 from domain.errors import Conflict, Incomplete, SessionEnded
 from domain.extraction import Answer, Coverage, ExtractStatus, Mode, Question
@@ -135,7 +135,7 @@ class _Extraction:
             if self._wish.require_complete and answer.status is not ExtractStatus.COMPLETE:
                 raise Incomplete(_INCOMPLETE)
             # Only a cap below the frame's own size cuts here.
-            text = cut.head(_framed(subject.stored, answer.strategy, answer.body).encode(), cap).decode()
+            text = cut_head(_framed(subject.stored, answer.strategy, answer.body).encode(), cap).decode()
             tokens = await self._count(subject, text)
             if (extracted := await self._reserved(subject, answer, text, tokens)) is not None:
                 return extracted

@@ -15,10 +15,9 @@ from app.api.routing import traits
 from app.reading.lookup import look_up
 from app.reading.scans import account_read, account_texts, scan
 from app.runtime import Runtime
-from content.reading.grep import Grep
+from content.reading.grep import Grep, Match
 from content.reading.greppable import needs_view
 from content.reading.lines import LinePage, LinePager
-from content.reading.matches import Match
 from domain.errors import BadPattern, RangeNotSatisfiable, ResultNotFound
 from domain.handles import parse_handle
 from domain.results import Measure, StoredResult

@@ -2,7 +2,7 @@
 
 import hashlib
 
-from content.text.utf8 import Utf8Chunks, decoded
+from content.text import Utf8Chunks, decoded
 from content.tokens.encodings import TokenMeter
 from domain.ports import Tokenizer
 from domain.results import Measure

@@ -105,8 +105,7 @@ class ModelPool:
         if not _has_address(config.base_url):
             raise ConfigError(f"{config.source}: is not a URL. It looks like https://api.example.com/v1")
         # The HTTP client takes 0.1 s and 6 MB: only for a service that asks a model over HTTP.
-        from extraction.models.connections import open_client
-        from extraction.models.openai import OpenAIModel
+        from extraction.models.openai import OpenAIModel, open_client
 
         client = self._clients.get(config.base_url)
         if client is None:
