@@ -33,7 +33,7 @@ def cut_tail(data: bytes, max_bytes: int) -> bytes:
     return data[start:]
 
 
-def decoded(data: bytes) -> str:
+def decode_utf8(data: bytes) -> str:
     """Raises InvalidUtf8."""
     try:
         return data.decode()
