@@ -5,7 +5,7 @@ import threading
 
 from backports import zstd
 
-from domain.errors import StorageError
+from storage.base.info import DamagedInfo
 
 SEGMENT = 1 << 20
 _INLINE = 1 << 17
@@ -27,16 +27,17 @@ async def pack(pieces: list[memoryview]) -> bytes:
 
 
 async def unpack(segment: bytes, size: int) -> bytes:
-    """Raises StorageError if the segment is damaged or does not have `size` bytes."""
+    """Raises DamagedInfo if the segment is damaged or does not have `size` bytes."""
     try:
         # A damaged frame may claim any size.
         if zstd.get_frame_info(segment).decompressed_size != size:
-            raise _damaged()
-        body = _unpack(segment) if size <= _INLINE else await asyncio.to_thread(_unpack, segment)
-    except zstd.ZstdError as error:
-        raise _damaged() from error
+            raise DamagedInfo("a segment has another size")
+        is_small = size <= _INLINE
+        body = zstd.decompress(segment) if is_small else await asyncio.to_thread(zstd.decompress, segment)
+    except zstd.ZstdError:
+        raise DamagedInfo("a segment cannot be unpacked") from None
     if len(body) != size:
-        raise _damaged()
+        raise DamagedInfo("a segment has another size")
     return body
 
 
@@ -47,11 +48,3 @@ def _pack(pieces: list[memoryview]) -> bytes:
         compressor = _own.compressor = zstd.ZstdCompressor(options=_OPTIONS)
     packed: bytes = compressor.compress(body, mode=zstd.ZstdCompressor.FLUSH_FRAME)
     return packed
-
-
-def _unpack(segment: bytes) -> bytes:
-    return zstd.decompress(segment)
-
-
-def _damaged() -> StorageError:
-    return StorageError("A stored result came back damaged from Redis. Call the tool again.")

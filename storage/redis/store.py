@@ -17,7 +17,6 @@ from domain.handles import Handle, SessionKey
 from domain.ports import Clock, Draft
 from domain.results import Durability, StoredResult
 from storage.base.info import DamagedInfo, decode_info, encode_info
-from storage.base.notices import Notices
 from storage.base.quota import Quota
 from storage.redis.connection import RedisConnection, patience_of_caller
 from storage.redis.keys import Shard, body_key, file_name, shard_of
@@ -57,7 +56,6 @@ class RedisStore:
         self.draft_ms = int(draft_seconds * 1000)
         self.jobs: set[asyncio.Task[None]] = set()
         self._quota = Quota(max_bytes)
-        self._notices = Notices()
         self._drafted = 0
         self._counted_at = float("-inf")
 
@@ -78,7 +76,8 @@ class RedisStore:
             key = shard_of(SessionKey(tenant, handle.session_id)).key("result", file_name(handle))
         except InvalidField:
             return None
-        info, used = await self.connection.command("HMGET", key, "info", "used")
+        found = await self.connection.command("HMGET", key, "info", "used")
+        info, used = found or (None, None)
         if info is None:
             return None
         try:
@@ -86,7 +85,7 @@ class RedisStore:
             if (stored.tenant, stored.handle) != (tenant, handle):
                 raise DamagedInfo("it belongs to another result")
         except DamagedInfo as damage:
-            self._notices.warn(key, f"is damaged ({damage}): its result is not found. Delete it.")
+            self.connection.notices.warn(key, f"is damaged ({damage}): its result is not found. Delete it.")
             return None
         if used_at <= self._expired_by():
             return None
@@ -96,25 +95,33 @@ class RedisStore:
         self, stored: StoredResult, start: int = 0, end: int | None = None
     ) -> AsyncIterator[bytes]:
         key = shard_of(stored.key).key("result", file_name(stored.handle))
-        found, body, only = await self.connection.command("HMGET", key, "size", "body", "segment")
-        if found is None:
+        found = await self.connection.command("HMGET", key, "size", "body", "segment")
+        total, body, only = found or (None, None, None)
+        if total is None:
             raise _gone()
         try:
-            size, position = _number(found), max(0, start)
+            size, position = _number(total), max(0, start)
         except DamagedInfo as damage:
-            self._notices.warn(key, f"is damaged ({damage}): its result is not read. Delete it.")
-            raise _gone() from None
+            raise self._unreadable(key, damage) from None
         end = size if end is None else min(end, size)
         while position < end:
             number, offset = divmod(position, SEGMENT)
             segment = only
             if body:
-                segment = await self.connection.command("HGET", body_key(body.decode()), number)
+                key = body_key(body.decode())
+                segment = await self.connection.command("HGET", key, number)
             if segment is None:
                 raise _gone()
-            whole = await unpack(segment, min(SEGMENT, size - number * SEGMENT))
+            try:
+                whole = await unpack(segment, min(SEGMENT, size - number * SEGMENT))
+            except DamagedInfo as damage:
+                raise self._unreadable(key, damage) from None
             yield whole[offset : offset + end - position]
             position = (number + 1) * SEGMENT
+
+    def _unreadable(self, key: str, damage: DamagedInfo) -> ResultExpired:
+        self.connection.notices.warn(key, f"is damaged ({damage}): its result is not read. Delete it.")
+        return _gone()
 
     async def touch(self, stored: StoredResult) -> StoredResult:
         shard = shard_of(stored.key)
@@ -144,7 +151,7 @@ class RedisStore:
                 continue
             asked.append(None)
         counts = iter(await self.connection.commands([one for one in asked if one is not None]))
-        return [0 if one is None else int(next(counts)) for one in asked]
+        return [0 if one is None else int(next(counts) or 0) for one in asked]
 
     async def sweep(self) -> int:
         """Deletes expired results, shard by shard."""
@@ -276,7 +283,10 @@ class RedisDraft:
             segment = await self._store.connection.command("HGET", body_key(self._body), number)
             if segment is None:
                 raise _lost()
-            yield await unpack(segment, SEGMENT)
+            try:
+                yield await unpack(segment, SEGMENT)
+            except DamagedInfo:
+                raise _lost() from None
         for piece in list(self._waiting):
             for start in range(0, len(piece), SEGMENT):
                 yield bytes(piece[start : start + SEGMENT])

@@ -5,7 +5,10 @@
 --      [8] file id  [9] now (ms)  [10] retention (ms)  [11] a body that has expired
 -- Returns { body in use, body no longer in use, bytes stored in addition }; the bytes alone if both are ''.
 
-local was = redis.call('HMGET', KEYS[1], 'sha', 'member', 'body')
+local was = redis.pcall('HMGET', KEYS[1], 'sha', 'member', 'body')
+if was.err then
+  redis.call('UNLINK', KEYS[1])
+end
 local body, unused = ARGV[5], was[3] or ''
 if was[1] == ARGV[2] and was[3] ~= ARGV[11] then
   body, unused = was[3], ''
@@ -15,7 +18,7 @@ local more = tonumber(ARGV[4])
 redis.call('HSET', KEYS[1], 'info', ARGV[1], 'sha', ARGV[2], 'epoch', ARGV[3], 'size', ARGV[4], 'body', body,
   'used', ARGV[9], 'member', member, 'segment', body == '' and ARGV[6] or '')
 if was[2] and redis.call('ZREM', KEYS[3], was[2]) == 1 then
-  more = more - tonumber(string.match(was[2], ' (%d+) '))
+  more = more - (string.match(was[2], ' (%d+) ') or 0)
 end
 redis.call('INCRBY', KEYS[4], more)
 redis.call('ZADD', KEYS[3], ARGV[9] + ARGV[10], member)
