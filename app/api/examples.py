@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from app.api.tool_definitions import FORMATS, INSTRUCTIONS, ToolFormat
-
 _HANDLE = "session-demo/file-3f0c2f0e-6f5b-4c7e-9d2a-8b1f0a7c5d11"
 
 _BUDGET = {
@@ -228,10 +226,6 @@ EXAMPLES: dict[str, Any] = {
         "version": "0.1.0",
         "stored_bytes": 481213,
         "stored_bytes_cap": 2147483648,
-    },
-    "tools": {
-        "tools": [FORMATS[ToolFormat.OPENAI]()],
-        "instructions": INSTRUCTIONS,
     },
     "session": _SESSION,
     "sessions": {"sessions": [_SESSION], "next_cursor": None},

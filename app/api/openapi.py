@@ -12,11 +12,11 @@ from fastapi.routing import APIRoute
 from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.staticfiles import StaticFiles
 
-from app.api import problems_page
+from app.api.answers import ResultOut
 from app.api.examples import EXAMPLES
-from app.api.problems import problem_of
+from app.api.problems import page, problem_of
+from app.api.result_request import ResultIn
 from app.api.routing import RouteTable, errors_of, traits_of
-from app.api.wire import ResultIn, ResultOut
 from domain.errors import RangeNotSatisfiable, SpillgateError, every_error
 from domain.handles import NAME_PATTERN
 
@@ -139,9 +139,9 @@ def _made(kind: type[SpillgateError]) -> SpillgateError:
     return RangeNotSatisfiable("", 0) if issubclass(kind, RangeNotSatisfiable) else kind()
 
 
-def example_of(name: str) -> dict[str, Any]:
-    """A 200 answer's example, for `responses`."""
-    return {"content": {JSON: {"example": EXAMPLES[name]}}}
+def example_of(answer: str | dict[str, Any]) -> dict[str, Any]:
+    """A 200 answer's example, for `responses`: a name in EXAMPLES, or the answer."""
+    return {"content": {JSON: {"example": EXAMPLES[answer] if isinstance(answer, str) else answer}}}
 
 
 def install(app: FastAPI, routes: RouteTable, *, needs_key: bool) -> None:
@@ -153,7 +153,7 @@ def install(app: FastAPI, routes: RouteTable, *, needs_key: bool) -> None:
         return app.openapi_schema
 
     def docs() -> HTMLResponse:
-        page = get_swagger_ui_html(
+        shown = get_swagger_ui_html(
             openapi_url="/openapi.json",
             title="Spillgate",
             swagger_js_url="/swagger/swagger-ui-bundle.js",
@@ -161,10 +161,10 @@ def install(app: FastAPI, routes: RouteTable, *, needs_key: bool) -> None:
             swagger_favicon_url="/swagger/favicon-32x32.png",
         )
         # The rest of the page is drawn by a script: these links are for a reader without one.
-        return HTMLResponse(bytes(page.body).decode().replace("<body>", f"<body>{_LINKS}", 1))
+        return HTMLResponse(bytes(shown.body).decode().replace("<body>", f"<body>{_LINKS}", 1))
 
     def errors() -> HTMLResponse:
-        return HTMLResponse(problems_page.page())
+        return HTMLResponse(page())
 
     def root() -> RedirectResponse:
         return RedirectResponse("/docs")

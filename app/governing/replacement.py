@@ -71,12 +71,12 @@ class Replacing:
         self, made: Replacement, trigger: Trigger | None, handle: Handle | None, *, cuts: bool
     ) -> tuple[str, int] | None:
         """The text and its tokens. One that `cuts` is within every size cap, or None."""
-        result, session, _, _ = self._governing
+        tokenizer = self._governing.model.tokenizer
         for squeeze in _SQUEEZES if cuts and self._policy.max_tokens else _SQUEEZES[:1]:
             text = await self._text(made, trigger, handle, squeeze)
             if text is None:
                 return None
-            tokens = await self._rt.count(text, result.model or session.model)
+            tokens = await self._rt.count(text, tokenizer)
             if not cuts or not self._breaks(text, tokens):
                 return text, tokens
         return None
@@ -130,11 +130,11 @@ class Replacing:
 
     async def _budget(self, made: Replacement, trigger: Trigger | None) -> Budget:
         """As the call found it; where an error is to name what others left of it since, as it is now."""
-        result, session, terms, _ = self._governing
+        result, session, model, _ = self._governing
         if trigger is Trigger.RESERVE_FAILED and made is OUTCOMES[OutcomeKind.REJECT]:
-            entered = await self._rt.ledger.enter(result.key, None, None, terms.window, terms.enforce)
+            entered = await self._rt.ledger.enter(result.key, None, None, model.window, model.enforce)
             session = entered.session
-        return session.budget(terms.window, terms.enforce)
+        return session.budget(model.window, model.enforce)
 
     def _breaks(self, text: str, tokens: int) -> bool:
         """A cap in tokens is turned into bytes by the average: where that went wrong, the text breaks it."""

@@ -12,8 +12,9 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, WithJsonSchema
 from starlette.responses import StreamingResponse
 
-from app.api.accept import prefers
+from app.api.answers import prefers
 from app.api.openapi import example_of
+from app.api.routing import InRuntime, Tenant
 from app.runtime import Runtime
 from domain.accounting import (
     AccountingEntry,
@@ -62,7 +63,7 @@ class SummaryOut(BaseModel):
 
 
 def _filter(
-    request: Request,
+    tenant: Tenant,
     session_id: str | None = None,
     type: EntryType | None = None,
     tool_name: str | None = None,
@@ -73,7 +74,7 @@ def _filter(
     until: Time = None,
 ) -> EntryFilter:
     return EntryFilter(
-        request.scope["tenant"],
+        tenant,
         session_id,
         type,
         tool_name,
@@ -116,11 +117,11 @@ def _milliseconds(text: str | None, field: str) -> int | None:
 )
 async def get_entries(
     request: Request,
+    rt: InRuntime,
     wanted: Wanted,
     limit: Annotated[int | None, Query(ge=1, le=1000, description="100; an export has no limit.")] = None,
     cursor: Annotated[str | None, Query(max_length=512)] = None,
 ) -> Response | EntriesOut:
-    rt: Runtime = request.app.state.runtime
     accept = request.headers.get("accept", "")
     for media, lines in ((CSV, _csv), (NDJSON, _ndjson)):
         if prefers(accept, media):
@@ -184,8 +185,7 @@ def _cell(value: Any) -> Any:
     summary="Sums by group, most tokens saved first",
     responses={200: example_of("summary")},
 )
-async def get_summary(request: Request, wanted: Wanted, group_by: GroupBy = GroupBy.TOOL_NAME) -> SummaryOut:
-    rt: Runtime = request.app.state.runtime
+async def get_summary(rt: InRuntime, wanted: Wanted, group_by: GroupBy = GroupBy.TOOL_NAME) -> SummaryOut:
     rows = await rt.ledger.summary(wanted, group_by)
     return SummaryOut(group_by=group_by, rows=rows, total=_total(rows))
 

@@ -39,7 +39,7 @@ async def logged(service: Service, event: str) -> list[dict[str, Any]]:
     """The log lines whose event holds this text; waits for the first."""
     async with asyncio.timeout(SECONDS):
         while not (found := [line for line in service.lines() if event in line["event"]]):
-            assert service.popen.poll() is None, service.tail()
+            assert service.exit_code is None, service.tail()
             await asyncio.sleep(0.02)
     return found
 

@@ -208,7 +208,7 @@ async def test_started_again_on_a_full_disk_it_serves_or_says_why_not_and_loses_
         assert await service.stop() == 0
     else:
         # A clean stop takes the database's -shm file away, and there is no room for a new one.
-        assert service.popen.returncode == 3
+        assert service.exit_code == 3
         assert "ledger.db cannot be used as a ledger" in service.tail()
     filler.unlink()
     service = await services.start(medium / "state")
@@ -222,6 +222,6 @@ async def test_started_again_on_a_full_disk_it_serves_or_says_why_not_and_loses_
 
 
 async def started(service: Service) -> bool:
-    while service.popen.poll() is None and not any(line["event"] == "listening" for line in service.lines()):
+    while service.exit_code is None and not any(line["event"] == "listening" for line in service.lines()):
         await asyncio.sleep(0.02)
-    return service.popen.poll() is None
+    return service.exit_code is None
