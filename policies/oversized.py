@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from content.text.preview import Preview
+from content.text import Preview
 from domain.decisions import Trigger
 from domain.handles import Handle
 from domain.results import Measure, ToolResult

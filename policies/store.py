@@ -2,11 +2,13 @@
 
 from content.outline.about import HEAD_BYTES as ABOUT_HEAD_BYTES
 from content.outline.about import TAIL_BYTES as ABOUT_TAIL_BYTES
-from content.text.preview import Preview, preview
+from content.text import Preview, preview
 from domain.handles import Handle
 from domain.results import Measure
 from policies.facts import Policy
 from policies.oversized import Ends, Oversized, name_for_model
+
+CUTS = False
 
 _PREVIEWED_BYTES = 1 << 16
 """Bytes of the head that a preview is made from."""

@@ -23,12 +23,12 @@ from app.tools.definitions import (
     Tool,
     offered_tools,
 )
+from content.natural_language import language_of_text
 from content.reading import model_text
 from content.reading.grep import Grep, GrepPage
 from content.reading.greppable import needs_view
 from content.reading.lines import LinePager
-from content.text import cut
-from content.text.natural_language import language_of_text
+from content.text import cut_head
 from domain.accounting import EntryStatus, EntryType
 from domain.budget import Budget, Session
 from domain.errors import BadPattern, Gone, InvalidField, NotFound, ResultNotFound
@@ -38,7 +38,7 @@ from domain.ports import Charge
 from domain.results import StoredResult
 from extraction.queries import Query
 from extraction.retrieve.index import PassageIndex
-from extraction.retrieve.similar_words import similar_words
+from extraction.retrieve.ranking import similar_words
 from extraction.task import answer_text
 from extraction.task.source import Source
 
@@ -293,7 +293,7 @@ async def _query(reading: _Reading, asked: QueryArguments, max_bytes: int) -> st
         )
     elif part.truncated:
         text += "\n[Cut: select less.]"
-    return cut.head(text.encode(), max_bytes).decode()
+    return cut_head(text.encode(), max_bytes).decode()
 
 
 _TEXTS: dict[str, Callable[..., Awaitable[str]]] = {

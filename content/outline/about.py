@@ -9,16 +9,12 @@ from typing import NamedTuple, TypeGuard
 import msgspec
 from msgspec import Raw
 
-from content.binary import opaque
-from content.kinds import Kind, sniff
-from content.outline.counts import hits, log_span
+from content.kinds import Kind, opaque, sniff
+from content.natural_language import language_of_text
 from content.outline.definitions import definitions
-from content.outline.headings import clip
-from content.outline.json_shape import parsed_head
+from content.outline.forms import clip, hits, log_span, parsed_head
 from content.outline.languages import language_of
-from content.text import cut
-from content.text.line_numbers import unnumbered
-from content.text.natural_language import language_of_text
+from content.text import cut_head, unnumbered
 
 HEAD_BYTES = 1 << 20
 """A result of at most this size is looked at whole; of a larger one the first 16 KiB and the end."""
@@ -79,7 +75,7 @@ def about(
         said.append(_clipped(f"“{title}”", _TITLE_BYTES))
     if language := _language(kind, text.head):
         said.append(f"mostly {language}: ask in {language}")
-    return cut.head("\n".join(said).encode(), MAX_BYTES).decode()
+    return cut_head("\n".join(said).encode(), MAX_BYTES).decode()
 
 
 _Shape = tuple[str, str]
@@ -271,4 +267,4 @@ def _share(pattern: re.Pattern[bytes], lines: list[bytes]) -> float:
 
 def _clipped(text: str, most: int) -> str:
     data = text.encode("utf-8", "replace")
-    return text if len(data) <= most else cut.head(data, most - 3).decode() + "…"
+    return text if len(data) <= most else cut_head(data, most - 3).decode() + "…"

@@ -5,9 +5,9 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from content.reading.grep import Match
 from content.reading.lines import LinePage
-from content.reading.matches import Match
-from content.text import cut
+from content.text import cut_head
 
 FOOTER_BYTES = 400
 """The room that is kept for the last lines, which say how much there is and how to go on."""
@@ -56,7 +56,7 @@ def grep_text(found: Matches, max_bytes: int, notes: Iterable[str] = ()) -> str:
     there are, how to go on, and the `notes`."""
     shown = _fitting(_groups(found.matches), max_bytes - FOOTER_BYTES)
     said = [_place(found, shown), *notes]
-    return cut.head(f"{shown.text}\n[{' '.join(said)}]".encode(), max_bytes).decode()
+    return cut_head(f"{shown.text}\n[{' '.join(said)}]".encode(), max_bytes).decode()
 
 
 def matches_that_fit(matches: Sequence[Match], max_bytes: int) -> int:
@@ -145,7 +145,7 @@ def _fitting(items: Sequence[tuple[int, str]], max_bytes: int) -> _Shown:
         if size > max_bytes:
             if count:
                 return _Shown("\n".join(said), count, number)
-            text = cut.head(text.encode(), max_bytes).decode()
+            text = cut_head(text.encode(), max_bytes).decode()
         max_bytes -= size
         if text:
             said.append(text)

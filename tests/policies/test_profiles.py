@@ -8,7 +8,7 @@ import pytest
 
 from app.operations.policy_files import load_policies
 from app.settings import Settings
-from content.text.preview import Preview
+from content.text import Preview
 from domain.decisions import OutcomeKind
 from policies.book import PolicyBook
 from policies.documents import Profile, from_toml
