@@ -14,10 +14,9 @@ from app.api.examples import EXPIRES_AT, HANDLE, MEASURE, STORED_AT
 from app.api.openapi import example_of
 from app.api.routing import InRuntime, Tenant, traits
 from app.reading import account_read, account_texts, look_up, scan
-from content.reading.grep import Grep
+from content.reading.grep import Grep, Match
 from content.reading.greppable import needs_view
 from content.reading.lines import Line, LinePage, LinePager
-from content.reading.matches import Match
 from domain.errors import BadPattern, RangeNotSatisfiable, ResultNotFound
 from domain.handles import parse_handle
 from domain.results import Measure, StoredResult

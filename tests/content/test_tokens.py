@@ -15,8 +15,7 @@ import tiktoken
 from hypothesis import given
 from hypothesis import strategies as st
 
-from content.tokens.encodings import Encoding, TokenMeter, encoding_for_model, load_encoding
-from content.tokens.sampling import Sample
+from content.tokens.encodings import Encoding, Sample, TokenMeter, encoding_for_model, load_encoding
 from domain.errors import ConfigError
 
 RANKS_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"

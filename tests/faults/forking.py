@@ -25,6 +25,8 @@ def start_process(command: tuple[str, ...], environment: dict[str, str], output:
 
 
 def _run(command: tuple[str, ...], environment: dict[str, str], output: Path) -> None:
+    # The server that forks ignores an ImportError.
+    assert "tests.faults.preloaded" in sys.modules
     os.chdir(ROOT)
     os.environ.clear()
     os.environ.update(environment)
