@@ -57,18 +57,7 @@ def charge_of(measured: MeasuredResult, decision: Decision, rt: Runtime) -> Char
         tool_call_id=result.call_id,
         turn=session.turn if result.context is None else result.context.turn,
         tool_kind=result.tool_kind,
-        details=EntryDetails(
-            tool_output_handle=str(decision.handle) if decision.handle else None,
-            tool_output_reason=None if text is None else decision.trigger,
-            truncated=text is not None,
-            bytes=measure.bytes,
-            lines=measure.lines,
-            tokens=measure.tokens,
-            truncated_bytes=decision.truncated_bytes,
-            truncated_total=decision.truncated_total,
-            observed_outcome=decision.observed_outcome,
-            observed_tokens_saved=decision.observed_tokens_saved,
-        ),
+        details=_details(decision, measure),
     )
     return Charge(
         key=result.key,
@@ -80,4 +69,19 @@ def charge_of(measured: MeasuredResult, decision: Decision, rt: Runtime) -> Char
         call_id=result.call_id,
         fingerprint=measured.body.sha256 if result.call_id else "",
         text=text,
+    )
+
+
+def _details(decision: Decision, measure: Measure) -> EntryDetails:
+    return EntryDetails(
+        tool_output_handle=str(decision.handle) if decision.handle else None,
+        tool_output_reason=None if decision.text is None else decision.trigger,
+        truncated=decision.text is not None,
+        bytes=measure.bytes,
+        lines=measure.lines,
+        tokens=measure.tokens,
+        truncated_bytes=decision.truncated_bytes,
+        truncated_total=decision.truncated_total,
+        observed_outcome=decision.observed_outcome,
+        observed_tokens_saved=decision.observed_tokens_saved,
     )
