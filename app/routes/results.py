@@ -1,9 +1,9 @@
 """POST /results: governs one result, sent as JSON or streamed as text."""
 
 from collections.abc import AsyncIterator, Iterator
+from time import perf_counter
 from typing import Any
 
-import anyio
 import msgspec
 from fastapi import APIRouter, Request, Response
 from msgspec import UNSET, Raw
@@ -18,17 +18,17 @@ from app.api.wire import (
     MAX_CALL_ID,
     MAX_POLICY_BYTES,
     SURROGATE_WARNING,
-    WHOLE_BYTES,
     ResultIn,
     ResultOut,
     TextResultIn,
     UsageIn,
     encode,
+    read_large,
     read_result,
     read_text,
     rule_of,
 )
-from app.edge.large_json import Content, Yielding
+from app.edge.large_json import STEP_SECONDS, Content
 from app.edge.request_body import ClientDisconnected
 from app.governing.governor import Governed, govern
 from app.runtime import Runtime
@@ -51,6 +51,7 @@ router = APIRouter(tags=["results"])
 Headers = dict[bytes, bytes]
 
 COALESCED_BYTES = 1 << 18
+PIECE_CHARS = 1 << 16
 MAX_ARGUMENT_BYTES = 1 << 20
 
 _SHAPE = {
@@ -109,17 +110,10 @@ async def _from_json(request: Request, headers: Headers) -> Response:
         raise InvalidField("With a JSON body there are no query parameters: put the fields into the body.")
     body = await _read(request)
     rt: Runtime = request.app.state.runtime
-    if len(body) <= WHOLE_BYTES:
-        return await _from_body(request, headers, body, rt)
-    with Yielding():
-        return await _from_body(request, headers, body, rt)
-
-
-async def _from_body(request: Request, headers: Headers, body: bytes | bytearray, rt: Runtime) -> Response:
     is_large = len(body) > INLINE_BYTES
     sent = read_text(body) if is_large else read_result(body)
     if sent is None:
-        sent = await anyio.to_thread.run_sync(read_result, body, limiter=rt.scanning)
+        sent = await read_large(body, rt.parsing)
     content = sent.content
     result = _tool_result(request, headers, sent.fields)
     governed = await govern(result, _pieces(content, is_large, rt), rt)
@@ -173,21 +167,24 @@ async def _pieces(content: str | Content, is_large: bool, rt: Runtime) -> AsyncI
         while some := _next_pieces(pieces):
             yield some
         return
-    while some := await anyio.to_thread.run_sync(_next_pieces, pieces, limiter=rt.scanning):
+    while True:
+        async with rt.parsing:
+            some = _next_pieces(pieces)
+        if not some:
+            return
         yield some
 
 
 def _next_pieces(pieces: Iterator[str]) -> str:
-    """Enough of them to be worth a thread; "" when there are no more."""
+    """What is read of them in STEP_SECONDS, about PIECE_CHARS at most; "" when there are no more."""
     taken: list[str] = []
-    size = 0
+    size, until = 0, perf_counter() + STEP_SECONDS
     for piece in pieces:
         taken.append(piece)
         size += len(piece)
-        # A large piece goes alone: joined with the next it would be too large to be weighed on the loop.
-        if size >= COALESCED_BYTES // 4:
+        if size >= PIECE_CHARS or (size and perf_counter() >= until):
             break
-    return taken[0] if len(taken) == 1 else "".join(taken)
+    return "".join(taken)
 
 
 async def _coalesced(request: Request) -> AsyncIterator[bytes]:
