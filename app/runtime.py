@@ -25,7 +25,7 @@ from domain.ports import Clock, Ledger, LedgerBounds, ResultStore, Tokenizer
 from domain.results import Durability, ToolResult
 from extraction.models import ModelPool
 from extraction.queries import Queries
-from extraction.retrieve.index_cache import IndexCache
+from extraction.retrieve.index import IndexCache
 from policies.book import PolicyBook
 from storage import body_path, open_ledger, open_outage, open_spooled_ledger, open_spooled_store, open_store
 from storage.spool.outage import Outage

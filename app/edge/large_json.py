@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from content.text import utf8
+from content.text import decode_utf8
 from domain.errors import BadRequest, InvalidField, InvalidUtf8
 
 T = TypeVar("T")
@@ -282,11 +282,11 @@ class Content:
 
     def _as_json(self, raw: Raw) -> Iterator[str]:
         if self._skeleton is None:
-            yield utf8.decoded(bytes(raw))
+            yield decode_utf8(bytes(raw))
             return
         for number, part in enumerate(self._skeleton.parts(raw)):
             if number % 2 == 0:
-                yield utf8.decoded(bytes(part))
+                yield decode_utf8(bytes(part))
                 continue
             yield '"'
             for piece in _cut(part):

@@ -10,7 +10,7 @@ from app.extracting.known_models import SessionModel
 from app.operations.logs import log_extracted
 from app.reading import entry_about, look_up
 from app.runtime import Runtime
-from content.text import cut
+from content.text import cut_head
 from domain.accounting import AccountingEntry, EntryStatus, EntryType
 from domain.budget import Session
 from domain.errors import Conflict, Incomplete, SessionEnded
@@ -20,6 +20,7 @@ from domain.llm import LlmCall
 from domain.ports import Charge, Ledger, Receipt
 from domain.results import StoredResult
 from extraction import ladder
+from extraction.models import CallRules
 from extraction.task import answer_text
 from extraction.task.source import Source
 from extraction.task.task import ExtractionLimits, Progress, Task
@@ -136,7 +137,7 @@ class _Extraction:
             if self._wish.require_complete and answer.status is not ExtractStatus.COMPLETE:
                 raise Incomplete(_INCOMPLETE)
             # Only a cap below the frame's own size cuts here.
-            text = cut.head(_framed(subject.stored, answer.strategy, answer.body).encode(), cap).decode()
+            text = cut_head(_framed(subject.stored, answer.strategy, answer.body).encode(), cap).decode()
             tokens = await self._count(subject, text)
             if (extracted := await self._reserved(subject, answer, text, tokens)) is not None:
                 return extracted
@@ -158,14 +159,9 @@ class _Extraction:
                 cap.add(call)
                 await _account_call(rt, subject.stored, self._entry_id, call)
 
-            asker = rt.models.asker(
-                names,
-                ends=self._wish.ends,
-                book=book,
-                allowed=cap.try_start_call,
-                calls_left=cap.calls_left,
-                clock=rt.clock,
-            )
+            log_fields = {"handle": str(subject.stored.handle), "extract_id": self._entry_id}
+            rules = CallRules(self._wish.ends, book, rt.clock, cap.try_start_call, cap.calls_left, log_fields)
+            asker = rt.models.asker(names, rules)
             answer = await ladder.answer(replace(task, asking=asker), mode, fallback)
             return replace(answer, warnings=(*answer.warnings, *warnings))
 

@@ -1,5 +1,6 @@
 """Sessions and accounting in Redis. Each change is one run of session.lua in the shard of its session."""
 
+import hashlib
 import heapq
 import itertools
 import secrets
@@ -21,9 +22,12 @@ from storage.redis.entries import RedisEntries
 from storage.redis.keys import Shard, shard_of, shards_of
 from storage.redis.rows import (
     DAY_MS,
+    DamagedRecord,
     check_counts,
     decode_kept,
     group_of,
+    is_receipt,
+    kept_session,
     pack,
     pack_entry,
     pack_kept,
@@ -132,8 +136,20 @@ class RedisLedger:
         await self._step("append", key, {"in_doubt": is_replay}, entry)
 
     async def session(self, key: SessionKey) -> Session | None:
-        packed = await self._redis.command("HGET", shard_of(key).key("session", key.session_id), "s")
-        return None if packed is None else session_of(key, packed)
+        where = shard_of(key).key("session", key.session_id)
+        return self._found(key, await self._redis.command("HGET", where, "s"))
+
+    def _found(self, key: SessionKey, kept: bytes | None) -> Session | None:
+        """A damaged session counts as unknown; a warning names its key."""
+        try:
+            return None if kept is None else kept_session(key, kept)
+        except DamagedRecord:
+            self._warn_of(key)
+            return None
+
+    def _warn_of(self, key: SessionKey) -> None:
+        where = shard_of(key).key("session", key.session_id)
+        self._redis.notices.warn(where, "is damaged: its session counts as unknown. End it or PUT it again.")
 
     async def put_session(self, key: SessionKey, change: SessionChange) -> Session:
         check_counts(change.context_window, change.buffer_tokens, change.max_output_tokens)
@@ -162,13 +178,13 @@ class RedisLedger:
             lists = await self._redis.commands(
                 [("ZRANGEBYLEX", shard.key("live"), *span) for shard in shards]
             )
-            names = list(itertools.islice(heapq.merge(*lists), limit + 1))
+            names = list(itertools.islice(heapq.merge(*filter(None, lists)), limit + 1))
             keys = [SessionKey(tenant, name.decode()) for name in names]
             asked = [("HGET", shard_of(key).key("session", key.session_id), "s") for key in keys]
             for key, packed in zip(keys, await self._redis.commands(asked), strict=True):
                 # The session may have expired; the next sweep deletes its name.
-                if packed is not None:
-                    found.append(session_of(key, packed))
+                if (session := self._found(key, packed)) is not None:
+                    found.append(session)
             if len(names) <= limit:
                 break
             after = keys[-1].session_id
@@ -209,7 +225,7 @@ class RedisLedger:
                 if not after:
                     break
             names = await self._redis.command("ZRANGE", shard.key("ended"), 0, -1)
-            ended += [SessionKey(shard.tenant, name.decode()) for name in names]
+            ended += [SessionKey(shard.tenant, name.decode()) for name in names or ()]
         return ended
 
     async def usage(self) -> LedgerUsage:
@@ -225,7 +241,7 @@ class RedisLedger:
         sizes = [("HMGET", shard.key("state"), "session_bytes", "entry_bytes") for shard in shards]
         replies = await self._redis.commands([*counts, *sizes])
         pairs = zip(replies[: len(shards)], replies[len(shards) :], strict=True)
-        return [LedgerUsage(count, sum(int(one or 0) for one in size)) for count, size in pairs]
+        return [LedgerUsage(count or 0, sum(int(one or 0) for one in size or ())) for count, size in pairs]
 
     async def check(self) -> None:
         await self._redis.check()
@@ -272,6 +288,12 @@ class RedisLedger:
                 case b"full" | b"crowded":
                     used = self._rooms[key.tenant].usage
                     session_rules.check_room(used, self._bounds, opens=True, admitted=admitted)
+                case b"damaged":
+                    self._warn_of(key)
+                    asked["replace"] = True
+                case b"again" if not is_receipt(reply[2]):
+                    self._warn_of(key)
+                    asked["damaged"] = hashlib.sha1(reply[2], usedforsecurity=False).hexdigest()
                 case _:
                     return reply
 

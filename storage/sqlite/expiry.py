@@ -45,7 +45,7 @@ def forget_session(key: SessionKey, times: Times, state: SqliteState) -> Callabl
 
     def change(connection: sqlite3.Connection) -> bool:
         session = state.read(connection, key)
-        if session is None or not times.forget(session):
+        if session is not None and not times.forget(session):
             return True
         # Calls first: a new session of the same id must not find them.
         calls = connection.execute(_CALLS, (*key, MOST)).fetchall()
@@ -55,7 +55,7 @@ def forget_session(key: SessionKey, times: Times, state: SqliteState) -> Callabl
             return False
         forget_findings(connection, key, state)
         connection.execute(_FORGET_SESSION, key)
-        state.forget(session)
+        state.forget(session or session_rules.fresh(key, 0))
         return True
 
     return change

@@ -147,7 +147,10 @@ class SqliteLedger:
         def end(connection: sqlite3.Connection) -> Session | None:
             before = self._state.read(connection, key)
             if before is None:
-                return None
+                if connection.execute(rows.SESSION, key).fetchone() is None:
+                    return None
+                # A damaged one.
+                before = session_rules.fresh(key, now)
             sweeping.forget_findings(connection, key, self._state)
             return self._state.save(before, session_rules.ended(before, now))
 
@@ -156,14 +159,14 @@ class SqliteLedger:
     async def sessions(self, tenant: str, limit: int, cursor: str | None) -> SessionPage:
         after = "" if cursor is None else cursors.decode("sessions", cursor)
         found = await self._later(rows.SESSIONS, [tenant, after, limit + 1])
-        page = [rows.session_of(row) for row in found[:limit]]
-        more = len(found) > limit
-        return SessionPage(page, cursors.encode("sessions", page[-1].key.session_id) if more else None)
+        page = [session for row in found[:limit] if (session := rows.session_of(row)) is not None]
+        more = cursors.encode("sessions", found[limit - 1][1]) if len(found) > limit else None
+        return SessionPage(page, more)
 
     async def entries(self, wanted: EntryFilter, limit: int, cursor: str | None) -> EntryPage:
         after = 0 if cursor is None else cursors.decode_number("entries", cursor)
         found = await self._later(*rows.entries_query(wanted, after, limit + 1))
-        page = [rows.decode_entry(entry) for _, entry in found[:limit]]
+        page = [entry for row in found[:limit] if (entry := rows.entry_of(*row)) is not None]
         more = cursors.encode("entries", str(found[limit - 1][0])) if len(found) > limit else None
         return EntryPage(page, more)
 
@@ -263,12 +266,11 @@ def _look(
     session = session_rules.alive(session or session_rules.fresh(key, now))
     if call_id is None:
         return Entered(session)
-    first = connection.execute(rows.CALL, (*key, session.epoch, call_id)).fetchone()
+    first = rows.read_call(connection, key, session.epoch, call_id)
     if first is None:
         return Entered(session)
-    entry = rows.decode_entry(first[0])
     budget = session.budget(default_window, enforce)
-    return session_rules.reentered(session, Receipt(entry, budget, first[1], first[2], replayed=True), report)
+    return session_rules.reentered(session, Receipt(first[0], budget, *first[1:], replayed=True), report)
 
 
 def _charge(
@@ -279,10 +281,11 @@ def _charge(
     forced: bool,
 ) -> Receipt | None:
     before = state.read(connection, charge.key)
-    if charge.call_id is not None and before is not None:
-        first = connection.execute(rows.CALL, (*charge.key, charge.epoch, charge.call_id)).fetchone()
+    if charge.call_id is not None:
+        first = rows.read_call(connection, charge.key, charge.epoch, charge.call_id)
         if first is not None:
-            return session_rules.replayed(before, charge, rows.decode_entry(first[0]), *first[1:])
+            session = before or session_rules.fresh(charge.key, charge.entry.timestamp)
+            return session_rules.replayed(session, charge, *first)
     session = session_rules.admitted(before, charge)
     admitted = session_rules.is_admitted(charge.entry)
     state.check_room(charge.key.tenant, opens=before is None, admitted=admitted)

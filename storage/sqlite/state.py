@@ -58,7 +58,12 @@ class SqliteState:
 
     def append_now(self, connection: sqlite3.Connection, row: tuple[object, ...], tenant: str) -> None:
         """For the entry of a named call: a retry in the same transaction has to find it."""
-        connection.execute(rows.APPEND, row)
+        try:
+            connection.execute(rows.APPEND, row)
+        except sqlite3.IntegrityError:
+            # The entry of the same call is damaged: this one takes its place as the receipt.
+            connection.execute(rows.FORGET_CALL, rows.call_of(row))
+            connection.execute(rows.APPEND, row)
         self.count(tenant, 0, rows.row_bytes(row))
 
     def forget(self, session: Session) -> None:

@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from content.tokens import encodings
-from content.tokens.encodings import Encoding, TokenMeter, encoding_for_model, load_encoding
-from content.tokens.sampling import Sample
+from content.tokens.encodings import Encoding, Sample, TokenMeter, encoding_for_model, load_encoding
 from domain.errors import ConfigError
 from tests.recorded import recorded_results
 

@@ -19,13 +19,12 @@ from samples import KEY, START, TENANT, WINDOW, FakeClock, charge, entry, handle
 from domain.accounting import AccountingEntry, EntryDetails, EntryFilter, EntryStatus, EntryType, GroupBy
 from domain.budget import SessionChange, Window
 from domain.decisions import OutcomeKind, Trigger
-from domain.errors import InvalidField, StorageError, StoreFull, StoreUnavailable
+from domain.errors import InvalidField, StoreFull, StoreUnavailable
 from domain.handles import DEFAULT_SESSION, SessionKey
 from domain.ports import Charge, Ledger, Receipt
 from domain.results import UsageReport
 from storage import open_ledger
 from storage.base import cursors
-from storage.redis.keys import shard_of
 from storage.redis.ledger import RedisLedger
 from tests.counts import count
 from tests.redis_server import RedisServer
@@ -493,18 +492,6 @@ async def test_what_a_user_may_not_run_is_refused_whole(redis_url: str, redis_se
                     await refused
         assert await reserved(ledger) == 5
         assert len(await listed(ledger)) == 1
-
-
-async def test_a_record_that_is_damaged_is_not_taken_for_a_session(
-    redis_url: str, redis_server: RedisServer
-) -> None:
-    """Nor for an outage: Redis is there."""
-    async with opened(redis_url) as ledger:
-        for damaged in ("no record", "\x11" * 100_000):
-            redis_server.ask("HSET", shard_of(KEY).key("session", KEY.session_id), "s", damaged)
-            with pytest.raises(StorageError, match="damaged") as raised:
-                await ledger.session(KEY)
-            assert not isinstance(raised.value, StoreUnavailable)
 
 
 @pytest.mark.parametrize(
