@@ -170,19 +170,6 @@ async def test_a_cancelled_caller_spoils_nothing(tmp_path: Path, clock: FakeCloc
     await ledger.close()
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    place = tmp_path / "small"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True
-    )
-    if mounted.returncode != 0:
-        pytest.skip("mounting needs more rights than this test run has")
-    yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
-
-
 async def test_a_full_disk_refuses_and_keeps_what_it_had(small_disk: Path, clock: FakeClock) -> None:
     ledger = await open_at(small_disk / "ledger.db", clock)
     kept = 0
