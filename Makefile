@@ -30,7 +30,8 @@ run-demo: $(VENV)/.run ## Serve with the built-in demo model: extraction without
 	SPILLGATE_LLM_BASE_URL=scripted: SPILLGATE_LLM_MODELS=demo $(BIN)/spillgate serve
 
 # Much of the suite waits (for disks, servers, processes): one worker more than two cores.
-PYTEST := $(BIN)/python -m pytest -q -n $(or $(WORKERS),3) --dist worksteal --ignore tests/interop
+# The workers share the compiled tests: compiling them takes each worker five seconds.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(or $(WORKERS),3) --dist worksteal --ignore tests/interop
 
 test: $(VENV)/.dev ## Run the test suite, a real redis-server included (3 minutes on 2 cores)
 	@sh tests/install_redis.sh

@@ -11,8 +11,7 @@ from starlette.types import Lifespan, Receive, Scope, Send
 
 from app import __version__
 from app.api import openapi, problems
-from app.api.query_parameters import json_only, known_only
-from app.api.routing import RouteTable
+from app.api.routing import RouteTable, json_only, known_only
 from app.edge.access import Access
 from app.edge.api_keys import ApiKeys
 from app.edge.read_ahead import ReadAhead
@@ -86,7 +85,7 @@ class Spillgate(FastAPI):
     async def _inside(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == "/results" and scope["method"] == "POST":
             scope["app"] = self
-            answer = await results.post_result(Request(scope, receive))
+            answer = await results.post_result(Request(scope, receive), self.state.runtime)
             await answer(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
@@ -102,7 +101,7 @@ class Spillgate(FastAPI):
         runtime.metrics.refused(code)
         log_refused(error.status, code, method, route)
         if code in NOT_KEPT:
-            runtime.readiness.doubt()
+            runtime.readiness.invalidate()
 
 
 def create_app(settings: Settings, runtime: Runtime | None = None) -> Spillgate:

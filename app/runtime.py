@@ -3,33 +3,30 @@
 import itertools
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 import anyio
 
 from app import __version__
-from app.extracting import known_models
-from app.extracting.background import Background
-from app.extracting.known_models import UnknownModels
-from app.extracting.model_configs import default_models, model_configs
+from app.extracting.known_models import KnownModels, default_models, model_configs
 from app.extracting.spend_caps import SpendCaps
 from app.files import Stamp, stamp_of
 from app.operations.logs import log_outage
 from app.operations.policy_files import load_policies
 from app.operations.readiness import Readiness
-from app.operations.supervisor import Supervisor
+from app.operations.supervisor import Background, Supervisor
 from app.operations.telemetry import Metrics
 from app.settings import Settings
-from content.tokens.encodings import TokenMeter, encoding_for_model, load_encoding
+from content.tokens.encodings import TokenMeter, load_encoding
 from domain.handles import Handle
 from domain.ports import Clock, Ledger, LedgerBounds, ResultStore, Tokenizer
 from domain.results import Durability, ToolResult
 from extraction.models import ModelPool
 from extraction.queries import Queries
-from extraction.retrieve.index_cache import IndexCache
-from policies.book import PolicyBook, SessionTerms
+from extraction.retrieve.index import IndexCache
+from policies.book import PolicyBook
 from storage import body_path, open_ledger, open_outage, open_spooled_ledger, open_spooled_store, open_store
 from storage.spool.outage import Outage
 
@@ -65,6 +62,7 @@ class Runtime:
     store: ResultStore
     ledger: Ledger
     policies: PolicyBook
+    known_models: KnownModels
     metrics: Metrics
     model_pool: ModelPool
     spend_caps: SpendCaps
@@ -72,7 +70,6 @@ class Runtime:
     background: Background = field(default_factory=Background)
     queries: Queries = field(default_factory=Queries)
     indexes: IndexCache = field(default_factory=IndexCache)
-    unknown_models: UnknownModels = field(default_factory=UnknownModels)
     new_entry_id: EntryIds = field(default_factory=EntryIds)
     # One at a time: the tokenizer holds the GIL, more threads would only fight the event loop for it.
     counting: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
@@ -82,21 +79,8 @@ class Runtime:
     policy_stamp: Stamp | None = None
     policy_stale: bool = False
 
-    async def terms(self, model: str | None) -> SessionTerms:
-        """The window of a model, and whether it is enforced. An unknown model draws a warning."""
-        if model is not None:
-            if not known_models.is_loaded():
-                await anyio.to_thread.run_sync(known_models.load, limiter=self.scanning)
-            self.unknown_models.meet(model, self.policies)
-        return self.policies.terms(model)
-
-    def tokenizer(self, model: str | None) -> Tokenizer:
-        """The model's encoding: as the policy file says, else as known of the model, else the setting."""
-        return _tokenizer(model, self.settings, self.policies)
-
-    async def count(self, text: str, model: str | None) -> int:
+    async def count(self, text: str, tokenizer: Tokenizer) -> int:
         """Tokens, exactly; a long text's in a thread."""
-        tokenizer = self.tokenizer(model)
         if len(text) <= _INLINE_CHARS:
             return tokenizer.count(text)
         return await anyio.to_thread.run_sync(_sliced, tokenizer, text, limiter=self.counting)
@@ -126,12 +110,6 @@ class Runtime:
         return self.settings.retention_seconds * _MS
 
 
-def _tokenizer(model: str | None, settings: Settings, policies: PolicyBook) -> Tokenizer:
-    if model is None:
-        return load_encoding(settings.encoding)
-    return load_encoding(policies.encoding(model) or encoding_for_model(model, settings.encoding))
-
-
 def _sliced(tokenizer: Tokenizer, text: str) -> int:
     meter = TokenMeter(tokenizer)
     meter.feed(text)
@@ -141,12 +119,11 @@ def _sliced(tokenizer: Tokenizer, text: str) -> int:
 def revised(rt: Runtime) -> Runtime:
     """The same ports under the policies as their files are now. Raises ConfigError."""
     settings, policies = rt.settings, load_policies(rt.settings)
+    known = KnownModels(settings, policies)
     models = rt.model_pool.revised(
-        model_configs(settings, policies),
-        default_models(settings, policies),
-        _tokenizers(settings, policies),
+        model_configs(settings, policies), default_models(settings, policies), known.tokenizer
     )
-    return replace(rt, policies=policies, model_pool=models)
+    return replace(rt, policies=policies, known_models=known, model_pool=models)
 
 
 @asynccontextmanager
@@ -163,7 +140,14 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
         ledger = await _opened_ledger(settings, clock, outage, stack)
         background = Background()
         stack.push_async_callback(background.close)
-        models = _open_models(settings, policies)
+        known = KnownModels(settings, policies)
+        models = ModelPool(
+            model_configs(settings, policies),
+            default_models(settings, policies),
+            tokenizer_of=known.tokenizer,
+            concurrency=settings.extract_concurrency,
+            version=__version__,
+        )
         stack.push_async_callback(models.close)
         readiness = Readiness(store, ledger, outage)
         metrics.watch_outage(lambda: readiness.is_degraded)
@@ -173,6 +157,7 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
             store,
             ledger,
             policies,
+            known,
             metrics,
             models,
             SpendCaps(ledger),
@@ -238,18 +223,3 @@ async def _opened_ledger(
     )
     stack.push_async_callback(both.close)
     return both
-
-
-def _open_models(settings: Settings, policies: PolicyBook) -> ModelPool:
-    """Raises ConfigError."""
-    return ModelPool(
-        model_configs(settings, policies),
-        default_models(settings, policies),
-        tokenizer_of=_tokenizers(settings, policies),
-        concurrency=settings.extract_concurrency,
-        version=__version__,
-    )
-
-
-def _tokenizers(settings: Settings, policies: PolicyBook) -> Callable[[str], Tokenizer]:
-    return lambda name: _tokenizer(name, settings, policies)

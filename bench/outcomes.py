@@ -42,7 +42,7 @@ async def _governed(records: list[dict[str, Any]], policies: list[dict[str, str]
     sums: Sums = {ALL: [0] * (2 + len(policies))}
     async with open_runtime(Settings(storage_url="memory:")) as rt:
         for record in tqdm(records, desc="governing"):
-            before = await rt.count(record["text"], None)
+            before = await rt.count(record["text"], rt.known_models.tokenizer(None))
             after = [
                 await _tokens(record, before, policy, f"s{number}", rt)
                 for number, policy in enumerate(policies)
@@ -63,7 +63,7 @@ async def _tokens(
     result = ToolResult(key, record["tool"], record["id"], arguments, policy=json.dumps(policy))
     outcome = (await govern(result, _whole(record["text"]), rt)).outcome
     await rt.store.delete_session(key, epoch=1)
-    return before if outcome.text is None else await rt.count(outcome.text, None)
+    return before if outcome.text is None else await rt.count(outcome.text, rt.known_models.tokenizer(None))
 
 
 async def _whole(text: str) -> AsyncIterator[str]:

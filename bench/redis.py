@@ -26,7 +26,7 @@ from bench.servers import LOAD_CORE, pin, running
 from domain.handles import Handle
 from domain.results import Measure, StoredResult
 from storage.redis.connection import RedisConnection, open_redis, renew_patience
-from storage.redis.segments import pack
+from storage.redis.draft import pack
 from storage.redis.store import RedisStore
 
 SIZE = 100_000

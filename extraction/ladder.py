@@ -1,8 +1,8 @@
 """Chooses the strategy that answers, and the fallback if it fails."""
 
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
+from typing import Protocol
 
 import anyio
 
@@ -16,16 +16,23 @@ from extraction.task import allowances, answer_text
 from extraction.task.source import Source
 from extraction.task.task import StrategyFailed, Task
 
-Strategy = Callable[[Task], Awaitable[Answer]]
+
+class Strategy(Protocol):
+    """A strategy's module."""
+
+    NEEDS_MODEL: bool
+
+    async def answer(self, task: Task) -> Answer:
+        """Raises StrategyFailed, and ModelError if it needs a model."""
+        ...
+
 
 STRATEGIES: dict[Mode, Strategy] = {
-    Mode.FULL_CHUNKED: full_chunked.answer,
-    Mode.READ_GREP: read_grep.answer,
-    Mode.TRUNCATE: truncate.answer,
-    Mode.RETRIEVE: retrieve.answer,
+    Mode.FULL_CHUNKED: full_chunked,
+    Mode.READ_GREP: read_grep,
+    Mode.TRUNCATE: truncate,
+    Mode.RETRIEVE: retrieve,
 }
-
-_WITHOUT_MODEL = {mode: STRATEGIES[mode] for mode in (Mode.TRUNCATE, Mode.RETRIEVE)}
 
 _SLICE = 1 << 20
 
@@ -46,13 +53,13 @@ async def answer(task: Task, mode: Mode, fallback: Mode = Mode.TRUNCATE) -> Answ
 
 async def shorter(found: Answer, task: Task, max_bytes: int) -> Answer:
     """Shortens the answer without asking a model again."""
-    strategy = _WITHOUT_MODEL.get(found.strategy)
-    if strategy is None:
+    strategy = STRATEGIES[found.strategy]
+    if strategy.NEEDS_MODEL:
         return answer_text.cap_answer(found, max_bytes)
     if found.status is not ExtractStatus.FALLBACK:
-        return replace(await strategy(replace(task, max_bytes=max_bytes)), usage=found.usage)
+        return replace(await strategy.answer(replace(task, max_bytes=max_bytes)), usage=found.usage)
     warning = found.warnings[0]
-    cut = await strategy(replace(task, max_bytes=_room_after(warning, max_bytes)))
+    cut = await strategy.answer(replace(task, max_bytes=_room_after(warning, max_bytes)))
     return replace(_warned(cut, warning, found.fallback_reason or ""), usage=found.usage)
 
 
@@ -70,17 +77,17 @@ async def _within(task: Task, mode: Mode, seconds: float) -> Answer:
     # truncate is the last fallback: it has no deadline.
     with anyio.move_on_after(None if mode is Mode.TRUNCATE else seconds):
         strategy = await _chosen(task) if mode is Mode.AUTO else STRATEGIES[mode]
-        return await strategy(task)
+        return await strategy.answer(task)
     raise StrategyFailed(allowances.DEADLINE_PASSED)
 
 
 async def _chosen(task: Task) -> Strategy:
     """Raises StrategyFailed."""
     if task.asking is None:
-        return retrieve.answer
+        return retrieve
     if await full_chunked.fits(task) or await _has_long_lines(task.source, task.limits.avg_line_bytes):
-        return full_chunked.answer
-    return read_grep.answer
+        return full_chunked
+    return read_grep
 
 
 async def _has_long_lines(source: Source, avg_line_bytes: int) -> bool:

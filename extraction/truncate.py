@@ -1,9 +1,11 @@
 """truncate: the beginning and the end of the data, with a marker between them."""
 
-from content.text import cut
+from content.text import cut_head, cut_tail
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
 from extraction.task.source import Source
 from extraction.task.task import Task
+
+NEEDS_MODEL = False
 
 _MARKER = "\n... [{n} bytes truncated; head + tail kept] ...\n"
 
@@ -23,8 +25,8 @@ async def truncated(source: Source, max_bytes: int) -> Answer:
     room = max(0, max_bytes - len(_MARKER.format(n=source.size)))
     # Reads a few bytes more, so that a character at the cut is complete and can be left out.
     first, last = room - room // 2, room // 2
-    head = cut.head(await source.read(0, min(first + _MORE, source.size)), first)
-    tail = cut.tail(await source.read(max(0, source.size - last - _MORE), source.size), last)
+    head = cut_head(await source.read(0, min(first + _MORE, source.size)), first)
+    tail = cut_tail(await source.read(max(0, source.size - last - _MORE), source.size), last)
     gap_start, gap_end = len(head), source.size - len(tail)
     marker = _MARKER.format(n=gap_end - gap_start).encode()
     body = head + marker[: max(0, max_bytes)] + tail

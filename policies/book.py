@@ -140,11 +140,6 @@ class PolicyBook:
             if self._models and isinstance(named, tuple) and not self._models.issuperset(named):
                 yield (*path, "extract_models")
 
-    def encoding(self, model: str) -> str | None:
-        """The encoding that the policy file sets for a model."""
-        encoding = self.model_keys(model).get("encoding")
-        return encoding if isinstance(encoding, str) else None
-
     def _terms(self, model: str | None) -> SessionTerms:
         """The window from the policy file, else the known window of the model, else that of the settings.
 

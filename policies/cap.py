@@ -1,9 +1,11 @@
 """cap: the head and the tail with a marker between them, together within the size cap."""
 
-from content.text import cut
+from content.text import cut_head, cut_tail
 from domain.results import Measure
 from policies.facts import Policy
 from policies.oversized import Ends, Oversized, footer, room_bytes
+
+CUTS = True
 
 _MARKER = "\n... [{} bytes truncated; head + tail kept] ...\n"
 
@@ -26,7 +28,7 @@ def text(oversized: Oversized) -> str | None:
     half = (room - fixed) // 2
     if half <= 0 or size <= room:
         return None
-    head, tail = cut.head(oversized.head, half), cut.tail(oversized.tail, half)
+    head, tail = cut_head(oversized.head, half), cut_tail(oversized.tail, half)
     marker = _MARKER.format(size - len(head) - len(tail))
     if len(head) + len(marker) + len(tail) >= size:
         return None

@@ -5,13 +5,16 @@ from typing import Protocol
 
 from domain.decisions import OutcomeKind, Trigger
 from domain.results import Measure
-from policies import cap, reject, size_cap, store, token_budget, truncate
+from policies import cap, reject, store, triggers, truncate
 from policies.facts import Facts, Policy
 from policies.oversized import Ends, Oversized
 
 
 class Replacement(Protocol):
-    """An outcome's module: it writes the text that the model reads instead of the result."""
+    """An outcome's module: it writes the text that the model reads instead of the result. `CUTS`: the text
+    shows a part of the result, and must be within every size cap."""
+
+    CUTS: bool
 
     def ends(self, measure: Measure, policy: Policy) -> Ends:
         """How much of the result `text` needs."""
@@ -24,8 +27,8 @@ class Replacement(Protocol):
 
 
 TRIGGERS: dict[Trigger, Callable[[Facts, Policy], bool]] = {
-    Trigger.SIZE_CAP: size_cap.fires,
-    Trigger.TOKEN_BUDGET: token_budget.fires,
+    Trigger.SIZE_CAP: triggers.size_cap,
+    Trigger.TOKEN_BUDGET: triggers.token_budget,
 }
 
 OUTCOMES: dict[OutcomeKind, Replacement] = {

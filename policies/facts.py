@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from content.text.preview import Preview
+from content.text import Preview
 from domain.budget import Budget
 from domain.decisions import OutcomeKind
 from domain.results import Measure

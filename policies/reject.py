@@ -7,6 +7,8 @@ from policies.facts import Policy
 from policies.oversized import Breach, Ends, Oversized, footer, name_for_model
 from policies.tool_calls import ToolKind, is_paginated, kind_of, limit_of
 
+CUTS = False
+
 _NOUNS = {
     ToolKind.FILE: "File content",
     ToolKind.SHELL: "Command output",

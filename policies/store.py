@@ -1,10 +1,12 @@
 """store: the result is stored, and the model reads the handle message instead."""
 
-from content.text.preview import Preview, preview
+from content.text import Preview, preview
 from domain.handles import Handle
 from domain.results import Measure
 from policies.facts import Policy
 from policies.oversized import Ends, Oversized, name_for_model
+
+CUTS = False
 
 _PREVIEWED_BYTES = 1 << 16
 """Bytes of the head that a preview is made from."""

@@ -1,9 +1,17 @@
-"""truncate: the head, the number of missing characters, and commands that show them."""
+"""truncate: the head, the number of missing characters, the structure, and commands that show the rest."""
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from domain.results import Measure
 from policies.facts import Policy
-from policies.oversized import Ends, Oversized, footer, room_bytes
-from policies.recovery import recovery
+from policies.oversized import Ends, Oversized, footer, name_for_model, room_bytes
+from policies.tool_calls import ToolKind, command_of, first_row, kind_of, name_of
+
+CUTS = True
 
 _LOOKED_AT = 1 << 18
 """Bytes of the head in which the structure is looked for."""
@@ -72,3 +80,167 @@ def _head(data: bytes, chars: int) -> str:
 def _shortened(text: str, chars: int) -> str:
     end = chars - 1 if text[max(0, chars - 1) : chars + 1] == "\r\n" else chars
     return text[:end]
+
+
+_STRUCTURE_CHARS = 1500
+_LINES = 50
+_NAMED = re.compile(r"([^\W\d]\w*) \(line \d+\)$")
+_COMPOSED = re.compile(r"[;&|<>]")
+
+
+class _Seen(NamedTuple):
+    """What the commands refer to. `name` is the file or page, None if the arguments do not say. The result
+    begins at `first_line` of it; `next_line` is the first line not shown whole. `symbol` is a name that it
+    defines. `command` is the shell command; `path` is a file that holds the result."""
+
+    tool: str
+    policy: Policy
+    name: str | None
+    measure: Measure
+    first_line: int
+    next_line: int
+    shown_bytes: int
+    symbol: str
+    command: str | None
+    path: str | None
+
+
+def recovery(oversized: Oversized, head: str, room: int, *, has_commands: bool) -> str:
+    """The section below `head`, the text shown. The structure is cut so that the section has at most `room`
+    characters; without room for any of it, it is left out."""
+    result, measure, policy = oversized.result, oversized.measure, oversized.policy
+    kind = kind_of(result.tool_name, result.tool_kind)
+    name = name_of(result)
+    first = first_row(result, policy.offset_base)
+    lines = list(oversized.structure)
+    if lines and len(oversized.head) < oversized.shown.bytes:
+        lines.insert(0, f"  - in the first {len(oversized.head)} bytes:")
+    seen = _Seen(
+        tool=result.tool_name,
+        policy=policy,
+        name=name,
+        measure=measure,
+        first_line=first,
+        next_line=first + head.count("\n"),
+        shown_bytes=len(head.encode()),
+        symbol=_symbol(lines),
+        command=command_of(result),
+        path=oversized.path,
+    )
+    top = (
+        "--- Recovery Options ---\n"
+        f"File: {name or result.tool_name} | {measure.lines} lines, {measure.chars:,} chars\n"
+    )
+    if not has_commands:
+        return top + _fitting(lines, min(_STRUCTURE_CHARS, room - len(top)))
+    commands = "\nCommands:\n" + "\n".join(f"  • {command}" for command in _COMMANDS[kind](seen))
+    return top + _fitting(lines, min(_STRUCTURE_CHARS, room - len(top) - len(commands))) + commands
+
+
+def _symbol(lines: list[str]) -> str:
+    found = next(filter(None, map(_NAMED.search, lines)), None)
+    return found[1] if found else "<pattern>"
+
+
+def _fitting(lines: list[str], room: int) -> str:
+    """The heading, the lines that fit `room` characters, and the number of the others."""
+    kept: list[str] = []
+    room -= len("\nStructure:\n  - ... 1000000 more\n")
+    for line in lines:
+        room -= len(line) + 1
+        if room < 0:
+            break
+        kept.append(line)
+    if not kept:
+        return ""
+    if len(kept) < len(lines):
+        kept.append(f"  - ... {len(lines) - len(kept)} more")
+    return "\nStructure:\n" + "\n".join(kept) + "\n"
+
+
+def _call(seen: _Seen, tool: str, **arguments: str) -> str:
+    given = ", ".join(f"{name}={json.dumps(text, ensure_ascii=False)}" for name, text in arguments.items())
+    return f"{name_for_model(tool, seen.policy)}({given})"
+
+
+def _file(seen: _Seen) -> Iterator[str]:
+    quoted = shlex.quote(seen.name) if seen.name else "<path>"
+    yield _call(seen, "grep_content", pattern=seen.symbol, path=seen.name or "<path>")
+    yield from _parts(seen, quoted, seen.first_line)
+
+
+def _parts(seen: _Seen, quoted: str, first_line: int) -> Iterator[str]:
+    """Commands that show parts of a file. The result begins at `first_line` of it."""
+    following = first_line + seen.next_line - seen.first_line
+    if seen.measure.lines < _LINES:
+        # Few and long lines: a range of lines would be too long.
+        span = f"{first_line},{first_line + _LINES - 1}p"
+        following_bytes = f"sed -n '{span}' {quoted} | tail -c +{seen.shown_bytes + 1} | head -c 2000"
+        yield _call(seen, "shell", command=following_bytes) + "  # Next 2000 bytes"
+        yield _call(seen, "shell", command=f"tail -c 2000 {quoted}") + "  # Last 2000 bytes"
+        return
+    yield _call(seen, "shell", command=f"sed -n '1,{_LINES}p' {quoted}") + f"  # First {_LINES} lines"
+    if following > 1:
+        span = f"{following},{following + _LINES - 1}p"
+        yield _call(seen, "shell", command=f"sed -n '{span}' {quoted}") + "  # Next lines"
+    yield _call(seen, "shell", command=f"tail -n {_LINES} {quoted}") + f"  # Last {_LINES} lines"
+
+
+def _grep(seen: _Seen) -> Iterator[str]:
+    yield _call(seen, "grep_content", pattern="<more specific pattern>", path=seen.name or ".")
+    yield _call(seen, "grep_content", pattern="<pattern>", path="<one of the files above>")
+
+
+def _shell(seen: _Seen) -> Iterator[str]:
+    if seen.path is not None:
+        quoted = shlex.quote(seen.path)
+        yield from _parts(seen, quoted, 1)
+        yield _call(seen, "shell", command=f"grep -n '<pattern>' {quoted}") + "  # The output is stored there"
+        return
+    ran = _runnable(seen.command)
+    last = seen.next_line + _LINES - 1
+    yield _call(seen, "shell", command=f"{ran} | head -n {_LINES}") + f"  # First {_LINES} lines"
+    yield _call(seen, "shell", command=f"{ran} | tail -n {_LINES}") + f"  # Last {_LINES} lines"
+    yield _call(seen, "shell", command=f"{ran} | sed -n '{seen.next_line},{last}p'") + "  # Next lines"
+    yield _call(seen, "shell", command=f"{ran} | grep -n '<pattern>'")
+
+
+def _runnable(command: str | None) -> str:
+    """The command as the first part of a pipeline; `<command>` if it is unknown or not safe to extend."""
+    try:
+        words = shlex.split(command or "")
+    except ValueError:
+        words = []
+    if command is None or not words or "#" in command or "<<" in command:
+        return "<command>"
+    return f"({command})" if _COMPOSED.search(command) else command
+
+
+def _web_search(seen: _Seen) -> Iterator[str]:
+    yield _call(seen, "web_search", query="<more specific query>")
+    yield _call(seen, "web_fetch", url="<a URL from the results>")
+
+
+def _web_fetch(seen: _Seen) -> Iterator[str]:
+    yield _call(seen, "web_fetch", url=seen.name or "<URL>", save_to="page.txt")
+    yield _call(seen, "grep_content", pattern="<pattern>", path="page.txt") + "  # Then search it"
+
+
+def _glob(seen: _Seen) -> Iterator[str]:
+    yield _call(seen, "glob_files", pattern="<directory>/**/*") + "  # One directory"
+    yield _call(seen, "glob_files", pattern="**/*.<extension>") + "  # One extension"
+
+
+def _other(seen: _Seen) -> Iterator[str]:
+    yield f"{seen.tool}(...)  # With narrower arguments: a filter, a range, or offset and limit"
+
+
+_COMMANDS: dict[ToolKind, Callable[[_Seen], Iterator[str]]] = {
+    ToolKind.FILE: _file,
+    ToolKind.GREP: _grep,
+    ToolKind.SHELL: _shell,
+    ToolKind.WEB_SEARCH: _web_search,
+    ToolKind.WEB_FETCH: _web_fetch,
+    ToolKind.GLOB: _glob,
+    ToolKind.OTHER: _other,
+}

@@ -1,10 +1,12 @@
 """View caps: the most rows of a result that are shown, and the longest line."""
 
-from content.text.utf8 import Utf8Chunks
+from content.text import Utf8Chunks
 from domain.results import Measure, ToolResult
 from policies.facts import Policy
 from policies.oversized import Ends, Oversized, footer
 from policies.tool_calls import ToolKind, first_row, kind_of
+
+CUTS = False
 
 MOST_BYTES = 1_000_000
 """The largest size cap."""

@@ -1,1 +1,1 @@
-"""The shapes of the API: wire models, problems, the OpenAPI document, events, tool definitions."""
+"""The shapes of the API: requests, answers, problems, and the OpenAPI document."""

@@ -1,13 +1,48 @@
-"""Domain values as the JSON and headers that callers get."""
+"""Domain values as the JSON and headers that callers get, and which media type a caller prefers."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from msgspec import Raw, UnsetType
+import msgspec
+from msgspec import Raw, Struct, UnsetType
 from starlette.responses import Response
 
-from app.api.wire import BudgetOut, ResultOut
 from domain.budget import Budget, ReportWarning
-from domain.decisions import Outcome, OutcomeKind
+from domain.decisions import Outcome, OutcomeKind, Trigger
+from domain.results import Durability, Measure
+
+encode = msgspec.json.Encoder().encode
+
+
+# Not frozen: a frozen one takes three times as long to build, for every result.
+@dataclass(slots=True)
+class BudgetOut:
+    """A budget with what is computed from it."""
+
+    limit_tokens: int
+    used_tokens: int
+    reserved_tokens: int
+    remaining_tokens: int
+    exhausted: bool
+    enforced: bool
+
+
+class ResultOut(Struct, frozen=True):
+    """What became of the result, and what the model is to read: `content`."""
+
+    outcome: OutcomeKind
+    content: Raw | UnsetType
+    complete: bool
+    trigger: Trigger | None
+    handle: str | None
+    measure: Measure
+    budget: BudgetOut
+    truncated_bytes: int | None
+    truncated_total: int | None
+    durability: Durability | None
+    degraded: bool
+    entry_id: str
+    warnings: tuple[str, ...]
 
 
 class JsonAnswer(Response):
@@ -102,3 +137,31 @@ def spillgate_headers(outcome: Outcome, repairs: tuple[str, ...]) -> dict[str, s
     if outcome.degraded:
         headers["Spillgate-Degraded"] = "true"
     return headers
+
+
+def prefers(accept: str, media: str) -> bool:
+    """True where `media` is wanted more than JSON, which every route answers by default."""
+    if not accept:
+        return False
+    weights = dict(map(_weight, accept.lower().split(",")))
+    return _of(weights, media) > _of(weights, "application/json")
+
+
+def _weight(part: str) -> tuple[str, float]:
+    media, *parameters = (piece.strip() for piece in part.split(";"))
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "q":
+            try:
+                return media, float(value)
+            except ValueError:
+                return media, 0.0
+    return media, 1.0
+
+
+def _of(weights: dict[str, float], media: str) -> float:
+    """The most specific range that holds it decides."""
+    for wanted in (media, f"{media.partition('/')[0]}/*", "*/*"):
+        if wanted in weights:
+            return weights[wanted]
+    return 0.0

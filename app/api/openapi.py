@@ -6,17 +6,17 @@ from typing import Any
 
 import msgspec
 from fastapi import FastAPI
+from fastapi.encoders import jsonable_encoder
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.staticfiles import StaticFiles
 
-from app.api import problems_page
-from app.api.examples import EXAMPLES
-from app.api.problems import problem_of
+from app.api.answers import ResultOut
+from app.api.problems import page, problem_of
+from app.api.result_request import ResultIn
 from app.api.routing import RouteTable, errors_of, traits_of
-from app.api.wire import ResultIn, ResultOut
 from domain.errors import RangeNotSatisfiable, SpillgateError, every_error
 from domain.handles import NAME_PATTERN
 
@@ -74,22 +74,24 @@ _PROBLEM_HEADERS = {
 }
 
 
-def schema_of(struct: type[msgspec.Struct], description: str, example: str) -> dict[str, Any]:
-    """A response whose body is this struct."""
-    schema = {"$ref": _REF.format(name=struct.__name__)}
+def schema_of(description: str, example: msgspec.Struct) -> dict[str, Any]:
+    """A response whose body is a struct."""
+    schema = {"$ref": _REF.format(name=type(example).__name__)}
     return {
         "description": description,
-        "content": {JSON: {"schema": schema, "example": EXAMPLES[example]}},
+        "content": {JSON: {"schema": schema, "example": msgspec.json.decode(msgspec.json.encode(example))}},
     }
 
 
-def body_of(struct: type[msgspec.Struct], shape: Mapping[str, Any], example: str) -> dict[str, Any]:
+def body_of(
+    struct: type[msgspec.Struct], shape: Mapping[str, Any], example: dict[str, Any]
+) -> dict[str, Any]:
     """A request body: this struct as JSON, or any text with the same fields in the query. `shape` replaces
     the properties that a struct cannot describe."""
     _SHAPES[struct.__name__] = shape
     schema = {"$ref": _REF.format(name=struct.__name__)}
-    text = {"schema": {"type": "string"}, "example": EXAMPLES["text"]}
-    content = {JSON: {"schema": schema, "example": EXAMPLES[example]}, "text/plain": text}
+    text = {"schema": {"type": "string"}, "example": example["content"]}
+    content = {JSON: {"schema": schema, "example": example}, "text/plain": text}
     names = [name for name in struct.__struct_fields__ if name != "content"]
     parameters = [
         {
@@ -139,9 +141,9 @@ def _made(kind: type[SpillgateError]) -> SpillgateError:
     return RangeNotSatisfiable("", 0) if issubclass(kind, RangeNotSatisfiable) else kind()
 
 
-def example_of(name: str) -> dict[str, Any]:
-    """A 200 answer's example, for `responses`."""
-    return {"content": {JSON: {"example": EXAMPLES[name]}}}
+def example_of(answer: object) -> dict[str, Any]:
+    """An example of a 200 answer, for `responses`."""
+    return {"content": {JSON: {"example": jsonable_encoder(answer)}}}
 
 
 def install(app: FastAPI, routes: RouteTable, *, needs_key: bool) -> None:
@@ -153,7 +155,7 @@ def install(app: FastAPI, routes: RouteTable, *, needs_key: bool) -> None:
         return app.openapi_schema
 
     def docs() -> HTMLResponse:
-        page = get_swagger_ui_html(
+        shown = get_swagger_ui_html(
             openapi_url="/openapi.json",
             title="Spillgate",
             swagger_js_url="/swagger/swagger-ui-bundle.js",
@@ -161,10 +163,10 @@ def install(app: FastAPI, routes: RouteTable, *, needs_key: bool) -> None:
             swagger_favicon_url="/swagger/favicon-32x32.png",
         )
         # The rest of the page is drawn by a script: these links are for a reader without one.
-        return HTMLResponse(bytes(page.body).decode().replace("<body>", f"<body>{_LINKS}", 1))
+        return HTMLResponse(bytes(shown.body).decode().replace("<body>", f"<body>{_LINKS}", 1))
 
     def errors() -> HTMLResponse:
-        return HTMLResponse(problems_page.page())
+        return HTMLResponse(page())
 
     def root() -> RedirectResponse:
         return RedirectResponse("/docs")

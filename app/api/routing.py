@@ -1,15 +1,18 @@
-"""What a route says of itself, and what follows: who may call it, when, and which errors it answers."""
+"""What a route declares (who may call it, when, which errors it answers), and what all routes check."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI, Request
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
+from pydantic import BeforeValidator
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.routing import Mount, Route
 
+from app.runtime import Runtime
 from domain import errors
 
 
@@ -158,3 +161,54 @@ class RouteTable:
         if path.startswith(self._mounts):
             found |= {"GET", "HEAD"}
         return sorted(found)
+
+
+async def _runtime(request: Request) -> Runtime:
+    runtime: Runtime = request.app.state.runtime
+    return runtime
+
+
+async def _tenant(request: Request) -> str:
+    tenant: str = request.scope["tenant"]
+    return tenant
+
+
+InRuntime = Annotated[Runtime, Depends(_runtime)]
+Tenant = Annotated[str, Depends(_tenant)]
+"""The caller's tenant, as `Access` found it."""
+
+
+def _integral(value: object) -> object:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+INTEGRAL = BeforeValidator(_integral)
+"""Last in an `Annotated[int, Field(strict=True)]`. Accepts 7.0, a whole number in JSON; not "7" or true."""
+
+
+def known_only(request: Request) -> None:
+    """Raises InvalidField for a query parameter that the route does not have. Were it ignored, a misspelt
+    filter would answer everything."""
+    route = request.scope.get("route")
+    if not request.scope["query_string"] or not isinstance(route, APIRoute):
+        return
+    known = sorted(_names(route.dependant))
+    for name in request.query_params:
+        if name not in known:
+            raise errors.InvalidField(f"In the query, {errors.unknown_key(name, known)}.")
+
+
+def json_only(request: Request) -> None:
+    """Raises UnsupportedMedia for a body of another type. A body without Content-Type is taken for JSON."""
+    route = request.scope.get("route")
+    if not isinstance(route, APIRoute) or route.body_field is None:
+        return
+    media = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if media != "application/json" and not (media.startswith("application/") and media.endswith("+json")):
+        raise errors.UnsupportedMedia("Send the body as JSON, with Content-Type: application/json.")
+
+
+def _names(dependant: Dependant) -> Iterator[str]:
+    yield from (parameter.alias for parameter in dependant.query_params)
+    for inner in dependant.dependencies:
+        yield from _names(inner)

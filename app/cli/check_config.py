@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from app.edge.api_keys import load_keys
-from app.extracting.known_models import known_window, model_terms
-from app.extracting.model_configs import model_configs
+from app.extracting.known_models import known_window, model_configs, model_terms
 from app.operations.policy_files import load_policies
 from app.settings import PREFIX, Settings
 from content.tokens.encodings import encoding_for_model, load_encoding

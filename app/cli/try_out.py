@@ -122,7 +122,9 @@ async def _tried(kind: OutcomeKind, source: IO[bytes], result: ToolResult, rt: R
     outcome = (await govern(replace(result, key=key, policy=forced), _pieces(source), rt)).outcome
     chosen = rt.policies.policy(result.tool_name, None, result.policy).on_oversize is kind
     await rt.store.delete_session(key, epoch=1)
-    tokens = outcome.measure.tokens if outcome.text is None else await rt.count(outcome.text, result.model)
+    tokens = outcome.measure.tokens
+    if outcome.text is not None:
+        tokens = await rt.count(outcome.text, rt.known_models.tokenizer(result.model))
     return Trial(kind, chosen, outcome, outcome.text, tokens)
 
 

@@ -1,13 +1,15 @@
 """A large JSON body: its long strings are left out before anything is built, and read in pieces."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from time import perf_counter
 from typing import TypeVar
 
+import anyio
 import msgspec
 from msgspec import Raw, Struct
 
-from content.text.utf8 import decoded
+from content.text import decode_utf8
 from domain.errors import BadRequest, InvalidField, InvalidUtf8
 
 T = TypeVar("T")
@@ -24,6 +26,9 @@ SHORT_BYTES = 64
 
 SKELETON_BYTES = 2 << 20
 """The most that a body may hold beside its long strings."""
+
+ENVELOPE_BYTES = 2 << 20
+"""The most that all fields but `content` may hold."""
 
 MAX_MEMBERS = 250_000
 """The most commas in the skeleton of a list of content blocks: each block becomes an object."""
@@ -50,6 +55,7 @@ class Block(Struct, frozen=True):
 
 _decode_text = msgspec.json.Decoder(str).decode
 _decode_list = msgspec.json.Decoder(list[Raw]).decode
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_block = msgspec.json.Decoder(Block).decode
 
 _LONE_SURROGATE = re.compile(
@@ -77,6 +83,51 @@ def checked(decode: Callable[[Data], T], data: Data, rule: Callable[[str], str] 
         raise BadRequest("The body is not well-formed JSON.") from None
     except RecursionError:
         raise BadRequest("The body is nested too deeply.") from None
+
+
+def decoded(decode: Callable[[Data], T], data: Data, rule: Callable[[str], str]) -> tuple[T, bool]:
+    """As `checked`; and True if lone surrogates had to be replaced first."""
+    try:
+        return checked(decode, data, rule), False
+    except BadRequest:
+        mended = repaired(bytes(data))
+        if mended == data:
+            raise
+        return checked(decode, mended, rule), True
+
+
+async def split(
+    body: bytes | bytearray,
+    decode: Callable[[Data], T],
+    rule: Callable[[str], str],
+    fields: Collection[str],
+    turns: anyio.CapacityLimiter,
+) -> tuple[T, "Content", bool]:
+    """The fields of a large body, decoded with an empty `content`; the content; and as `decoded`.
+
+    Reads on the event loop, which serves others between two slices: a thread would hold the interpreter all
+    the same, and be waited for longer. `fields` are the names that `decode` knows."""
+    skeleton, more = Skeleton(body), True
+    while more:
+        async with turns:
+            until = perf_counter() + STEP_SECONDS
+            while (more := skeleton.scan()) and perf_counter() < until:
+                pass
+    members = checked(_decode_members, skeleton.text, rule)
+    content, size, parts = members.pop("content", None), 0, []
+    for name, value in members.items():
+        original = skeleton.original(value).tobytes()
+        size += len(original)
+        if size > ENVELOPE_BYTES:
+            raise InvalidField("All fields but `content` together must be at most 2 MiB.")
+        parts.append(b"%b:%b" % (msgspec.json.encode(name), original))
+        if name not in fields:
+            break  # Refused below; there may be many more.
+    if content is not None:
+        parts.append(b'"content":""')
+    decoded_fields, is_repaired = decoded(decode, b"{%b}" % b",".join(parts), rule)
+    assert content is not None
+    return decoded_fields, Content(content, skeleton), is_repaired
 
 
 def repaired(data: bytes) -> bytes:
@@ -210,15 +261,15 @@ class Content:
 
     def _as_json(self, raw: Raw) -> Iterator[str]:
         if self._skeleton is None:
-            yield decoded(bytes(raw))
+            yield decode_utf8(bytes(raw))
             return
         view, at = memoryview(raw), 0
         for hole in _HOLE.finditer(view):
-            yield decoded(view[at : hole.start()].tobytes()) + '"'
+            yield decode_utf8(view[at : hole.start()].tobytes()) + '"'
             for piece in _cut(self._skeleton.original(view[hole.start() : hole.end()])):
                 yield self._decoded(b'"%b"' % piece)[1].decode()[1:-1]
             at = hole.end() - 1
-        yield decoded(view[at:].tobytes())
+        yield decode_utf8(view[at:].tobytes())
 
     def _decoded(self, literal: bytes) -> tuple[str, bytes]:
         """What a string literal says, and the literal; both without lone surrogates."""

@@ -6,23 +6,24 @@ from dataclasses import dataclass, replace
 
 import anyio
 
-from app.extracting.model_calls import SessionFindings, book_call
+from app.extracting.known_models import SessionModel
 from app.operations.logs import log_extracted
-from app.reading.entries import entry_about
-from app.reading.lookup import look_up
+from app.reading import entry_about, look_up
 from app.runtime import Runtime
-from content.text import cut
+from content.text import cut_head
 from domain.accounting import AccountingEntry, EntryStatus, EntryType
+from domain.budget import Session
 from domain.errors import Conflict, Incomplete, SessionEnded
 from domain.extraction import Answer, Coverage, ExtractStatus, Mode, Question
+from domain.handles import SessionKey
 from domain.llm import LlmCall
-from domain.ports import Charge, Entered, Receipt
+from domain.ports import Call, Charge, Ledger, Receipt
 from domain.results import StoredResult
 from extraction import ladder
+from extraction.models import CallRules
 from extraction.task import answer_text
 from extraction.task.source import Source
 from extraction.task.task import ExtractionLimits, Progress, Task
-from policies.book import SessionTerms
 from policies.facts import Policy
 
 UNCAPPED_BYTES = 12_288
@@ -78,9 +79,9 @@ class _Subject:
     """What is asked about, and what holds for its session."""
 
     stored: StoredResult
-    entered: Entered
+    session: Session
     policy: Policy
-    terms: SessionTerms
+    model: SessionModel
 
 
 class _Extraction:
@@ -115,15 +116,17 @@ class _Extraction:
     async def _opened(self) -> _Subject:
         rt = self._rt
         stored = await look_up(rt, self._tenant, str(self._question.handle))
-        terms = await rt.terms(None)
-        entered = await rt.ledger.enter(stored.key, None, None, terms.window, terms.enforce)
+        model = await rt.known_models.of_session(None)
+        entered = await rt.ledger.enter(Call(stored.key, model.window, model.enforce))
         policy = rt.policies.policy(stored.tool_name, entered.session.policy)
-        return _Subject(stored, entered, policy, await rt.terms(entered.session.model))
+        return _Subject(
+            stored, entered.session, policy, await rt.known_models.of_session(entered.session.model)
+        )
 
     async def _answered(self, subject: _Subject) -> Extracted:
         """Shortens the answer until the budget holds it; the last resort is a failure that says so."""
         source = Source(self._rt.store, subject.stored, self._question.ranges)
-        if subject.entered.session.budget(subject.terms.window, subject.terms.enforce).exhausted:
+        if subject.session.budget(subject.model.window, subject.model.enforce).exhausted:
             # No answer of a model would fit.
             return await self._exhausted(subject, _nothing(self._question.mode, _EXHAUSTED))
         cap = subject.policy.max_bytes or UNCAPPED_BYTES
@@ -134,7 +137,7 @@ class _Extraction:
             if self._wish.require_complete and answer.status is not ExtractStatus.COMPLETE:
                 raise Incomplete(_INCOMPLETE)
             # Only a cap below the frame's own size cuts here.
-            text = cut.head(_framed(subject.stored, answer.strategy, answer.body).encode(), cap).decode()
+            text = cut_head(_framed(subject.stored, answer.strategy, answer.body).encode(), cap).decode()
             tokens = await self._count(subject, text)
             if (extracted := await self._reserved(subject, answer, text, tokens)) is not None:
                 return extracted
@@ -154,22 +157,17 @@ class _Extraction:
 
             async def book(call: LlmCall) -> None:
                 cap.add(call)
-                await book_call(rt, subject.stored, self._entry_id, call)
+                await _account_call(rt, subject.stored, self._entry_id, call)
 
-            asker = rt.models.asker(
-                names,
-                ends=self._wish.ends,
-                book=book,
-                allowed=cap.try_start_call,
-                calls_left=cap.calls_left,
-                clock=rt.clock,
-            )
+            log_fields = {"handle": str(subject.stored.handle), "extract_id": self._entry_id}
+            rules = CallRules(self._wish.ends, book, rt.clock, cap.try_start_call, cap.calls_left, log_fields)
+            asker = rt.models.asker(names, rules)
             answer = await ladder.answer(replace(task, asking=asker), mode, fallback)
             return replace(answer, warnings=(*answer.warnings, *warnings))
 
     def _model_names(self, subject: _Subject) -> tuple[list[str], tuple[str, ...]]:
         """The models that the policy names, with the session's own in place of `session`."""
-        own = subject.entered.session.model
+        own = subject.session.model
         wanted = subject.policy.extract_models
         names = [own if name == SESSION_MODEL else name for name in wanted]
         known = [name for name in names if name is not None and name in (self._rt.models or ())]
@@ -185,7 +183,7 @@ class _Extraction:
             room,
             ExtractionLimits(policy.max_chunks, policy.overlap_percent, policy.avg_line_bytes),
             asking=None,
-            findings=SessionFindings(self._rt.ledger, subject.stored.key, subject.entered.session.epoch),
+            findings=_Findings(self._rt.ledger, subject.stored.key, subject.session.epoch),
             progress=self._wish.watch,
             indexes=self._rt.indexes,
             ends=self._wish.ends,
@@ -194,9 +192,9 @@ class _Extraction:
 
     async def _smaller(self, subject: _Subject, size: int, tokens: int) -> int:
         """Bytes that should fit what remains of the budget, given that `size` bytes had `tokens`."""
-        key, terms = subject.stored.key, subject.terms
-        now = await self._rt.ledger.enter(key, None, None, terms.window, terms.enforce)
-        remaining = now.session.budget(terms.window, terms.enforce).remaining_tokens
+        key, model = subject.stored.key, subject.model
+        now = await self._rt.ledger.enter(Call(key, model.window, model.enforce))
+        remaining = now.session.budget(model.window, model.enforce).remaining_tokens
         frame = await self._count(subject, _framed(subject.stored, Mode.FULL_CHUNKED, ""))
         return int((remaining - frame) * (size / max(tokens, 1)) * 0.9)
 
@@ -249,7 +247,7 @@ class _Extraction:
             return Extracted(text, answer, handle, "unknown", entry)
         answer = _nothing(self._question.mode, _LATE)
         text = answer_text.frame_failure(subject.stored.tool_name, handle, answer.strategy, _LATE)
-        tokens = self._rt.tokenizer(subject.entered.session.model).count(text)
+        tokens = subject.model.tokenizer.count(text)
         entry = replace(
             self._entry(subject, answer, text, tokens), status=EntryStatus.FAILED, error="deadline"
         )
@@ -291,7 +289,7 @@ class _Extraction:
         return replace(entry, status=EntryStatus.FAILED, error=code)
 
     async def _count(self, subject: _Subject, text: str) -> int:
-        return await self._rt.count(text, subject.entered.session.model)
+        return await self._rt.count(text, subject.model.tokenizer)
 
     def _entry(self, subject: _Subject, answer: Answer, text: str, tokens: int) -> AccountingEntry:
         now = self._rt.clock()
@@ -304,7 +302,7 @@ class _Extraction:
             charactersOut=len(text),
             tokens_out=tokens,
             tokens_saved=-tokens,
-            model=subject.entered.session.model,
+            model=subject.session.model,
             mode=self._question.mode,
             strategy=answer.strategy,
             fallback_reason=answer.fallback_reason,
@@ -330,7 +328,44 @@ def _framed(stored: StoredResult, strategy: Mode, body: str) -> str:
 
 
 def _charge(subject: _Subject, entry: AccountingEntry, tokens: int) -> Charge:
-    terms = subject.terms
-    return Charge(
-        subject.stored.key, subject.entered.session.epoch, tokens, entry, terms.window, terms.enforce
+    model = subject.model
+    return Charge(subject.stored.key, subject.session.epoch, tokens, entry, model.window, model.enforce)
+
+
+async def _account_call(rt: Runtime, stored: StoredResult, extract_id: str, call: LlmCall) -> None:
+    """Writes the entry of one call of the extraction `extract_id`. Its tokens are subtracted from what was
+    saved, whichever model they were spent on."""
+    tokens = call.tokens.input + call.tokens.output
+    rt.metrics.called(call)
+    await rt.ledger.append(
+        replace(
+            entry_about(rt, stored, EntryType.LLM, call.timestamp),
+            status=EntryStatus.OK if call.error is None else EntryStatus.FAILED,
+            latency=call.latency,
+            tokens_in=call.tokens.input,
+            tokens_out=call.tokens.output,
+            tokens_saved=-tokens,
+            model=call.model,
+            provider=call.provider,
+            stop_reason=call.stop_reason,
+            tokens=call.tokens,
+            cost_usd=call.cost_usd,
+            error=call.error,
+            extract_id=extract_id,
+        )
     )
+
+
+class _Findings:
+    """The findings of one life of one session."""
+
+    def __init__(self, ledger: Ledger, key: SessionKey, epoch: int) -> None:
+        self._ledger = ledger
+        self._key = key
+        self._epoch = epoch
+
+    async def find(self, key: str) -> str | None:
+        return await self._ledger.finding(self._key, self._epoch, key)
+
+    async def keep(self, key: str, finding: str) -> None:
+        await self._ledger.keep_finding(self._key, self._epoch, key, finding)

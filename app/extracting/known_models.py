@@ -1,13 +1,22 @@
-"""What is known of a model: its window and price, by the policy file, else by a table of public prices."""
+"""What is known of a model: its window, price, tokenizer and backend."""
 
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
 
-from app.settings import Settings
-from content.tokens.encodings import encoding_for_model
+import anyio
+
+from app.files import read_text
+from app.settings import PREFIX, Settings
+from content.tokens.encodings import encoding_for_model, load_encoding
+from domain.budget import Window
+from domain.errors import ConfigError
 from domain.llm import ModelTerms, Price
+from domain.ports import Tokenizer
+from extraction.models import ModelConfig
 from policies.book import PolicyBook
 from policies.documents import Value
 
@@ -16,7 +25,7 @@ log = logging.getLogger(__name__)
 # Small enough for every provider's first price band.
 _UNIT = 1000
 _MILLION = 1_000_000
-_MOST_MET = 1000
+_REMEMBERED = 1000
 _UNKNOWN_PROVIDER = "openai-compatible"
 
 
@@ -43,24 +52,55 @@ def model_terms(name: str, keys: Mapping[str, Value], settings: Settings) -> Mod
     )
 
 
-class UnknownModels:
-    """Logs a warning for each model that nothing is known of, once."""
+class SessionModel(NamedTuple):
+    """What a session's model settles. `window` holds what the session did not declare. `enforce`: the budget
+    is enforced even if the session declared no window and reported no usage."""
 
-    def __init__(self) -> None:
-        self._met: set[str] = set()
+    window: Window
+    enforce: bool
+    tokenizer: Tokenizer
 
-    def meet(self, model: str, policies: PolicyBook) -> None:
-        """Does nothing for a model that it met before, and once it met 1,000."""
-        if model in self._met or len(self._met) >= _MOST_MET:
-            return
-        self._met.add(model)
-        if policies.model_keys(model) or encoding_for_model(model, "") or known_window(model):
-            return
-        log.warning(
-            "A model is not known: the settings' window and encoding stand in for its own. "
-            "A table [models.NAME] of the policy file sets them.",
-            extra={"fields": {"model": model}},
+
+class KnownModels:
+    """What the policy file, the table of public prices and the settings say of each model."""
+
+    def __init__(self, settings: Settings, policies: PolicyBook) -> None:
+        self._settings = settings
+        self._policies = policies
+        self._of_session: dict[str | None, SessionModel] = {}
+
+    async def of_session(self, name: str | None) -> SessionModel:
+        """What holds for a session on this model, or, with None, on one that it did not name. Logs a warning
+        for each model that nothing is known of, once."""
+        found = self._of_session.get(name)
+        if found is None:
+            if name is not None and not is_loaded():
+                await anyio.to_thread.run_sync(load)
+            found = self._looked_up(name)
+            if len(self._of_session) < _REMEMBERED:
+                self._of_session[name] = found
+        return found
+
+    def _looked_up(self, name: str | None) -> SessionModel:
+        window = known_window(name) if name else 0
+        keys = self._policies.model_keys(name)
+        encoding = str(keys.get("encoding", "")) or (encoding_for_model(name, "") if name else "")
+        if name and not (window or keys or encoding) and len(self._of_session) < _REMEMBERED:
+            log.warning(
+                "A model is not known: the settings' window and encoding stand in for its own. "
+                "A table [models.NAME] of the policy file sets them.",
+                extra={"fields": {"model": name}},
+            )
+        terms = self._policies.terms(name)
+        return SessionModel(
+            terms.window, terms.enforce, load_encoding(str(encoding or self._settings.encoding))
         )
+
+    def tokenizer(self, name: str | None) -> Tokenizer:
+        """By the encoding that the policy file sets, else the one known of the model, else the setting's."""
+        usual = self._settings.encoding
+        own = self._policies.model_keys(name).get("encoding")
+        return load_encoding(str(own or (encoding_for_model(name, usual) if name else usual)))
 
 
 @lru_cache(maxsize=1024)
@@ -101,3 +141,39 @@ def _known(name: str) -> ModelTerms:
         dollars(Usage(input_tokens=_UNIT, cache_read_tokens=_UNIT)),
     )
     return ModelTerms(name, found.model.context_window or 0, 0, price, found.provider.id)
+
+
+def model_configs(settings: Settings, policies: PolicyBook) -> list[ModelConfig]:
+    """Those of the settings, then those that the policy file gives a backend. Raises ConfigError for a model
+    without a backend, and for a key file that cannot be read."""
+    names = dict.fromkeys((*settings.llm_models, *policies.own_backends))
+    return [_config(name, settings, policies) for name in names]
+
+
+def default_models(settings: Settings, policies: PolicyBook) -> Sequence[str]:
+    """The models that are asked where no policy names any."""
+    return settings.llm_models or policies.own_backends
+
+
+def _config(name: str, settings: Settings, policies: PolicyBook) -> ModelConfig:
+    keys = policies.model_keys(name)
+    terms = model_terms(name, keys, settings)
+    own_url, key_file = str(keys.get("base_url", "")), str(keys.get("api_key_file", ""))
+    key = _key(name, key_file) if key_file else None
+    if own_url:
+        # Never the key of the settings: it belongs to another backend.
+        return ModelConfig(terms, own_url, key, f'[models."{name}"] base_url')
+    if settings.llm_base_url is None:
+        raise ConfigError(
+            f"{PREFIX}LLM_MODELS names {name}, which has no backend. Set {PREFIX}LLM_BASE_URL, or "
+            f'base_url under [models."{name}"] in the policy file.'
+        )
+    return ModelConfig(terms, settings.llm_base_url, key or settings.llm_key)
+
+
+def _key(name: str, path: str) -> str:
+    place = f'[models."{name}"] api_key_file'
+    key = read_text(Path(path), place, secret=True).strip()
+    if not key or not key.isprintable():
+        raise ConfigError(f"{place}: the file must hold one line of printable characters.")
+    return key

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from app.extracting.known_models import SessionModel
 from app.runtime import Runtime
 from domain.accounting import AccountingEntry, EntryDetails, EntryStatus, EntryType, split_tool_name
 from domain.budget import Session
@@ -9,7 +10,6 @@ from domain.decisions import OutcomeKind, Trigger
 from domain.handles import Handle
 from domain.ports import Charge
 from domain.results import Measure, ToolResult
-from policies.book import SessionTerms
 
 
 class Decision(NamedTuple):
@@ -35,12 +35,12 @@ class Governing(NamedTuple):
 
     result: ToolResult
     session: Session
-    terms: SessionTerms
+    model: SessionModel
     measure: Measure
 
 
 def charge_of(governing: Governing, decision: Decision, fingerprint: str, rt: Runtime) -> Charge:
-    result, session, terms, measure = governing
+    result, session, model, measure = governing
     text, handle = decision.text, decision.handle
     tokens = measure.tokens if text is None else decision.tokens
     server, tool = split_tool_name(result.tool_name, result.tool_namespace)
@@ -74,8 +74,8 @@ def charge_of(governing: Governing, decision: Decision, fingerprint: str, rt: Ru
         epoch=session.epoch,
         tokens=tokens,
         entry=entry,
-        default_window=terms.window,
-        enforce=terms.enforce,
+        default_window=model.window,
+        enforce=model.enforce,
         call_id=result.call_id,
         fingerprint=fingerprint,
         text=text,

@@ -14,7 +14,7 @@ from domain.budget import ReportWarning
 from domain.decisions import Outcome, OutcomeKind, Trigger
 from domain.errors import Conflict, IdempotencyKeyReused, SpillgateError, StorageError
 from domain.handles import Handle, new_handle, parse_handle
-from domain.ports import Charge, Receipt
+from domain.ports import Call, Charge, Receipt
 from domain.results import Durability, Measure, StoredResult, ToolResult
 from policies import view
 from policies.decide import decide
@@ -42,16 +42,16 @@ async def govern(
     started = perf_counter()
     if result.policy is not None:
         rt.policies.check_request(result.policy)
-    terms = await rt.terms(result.model)
-    entered = await rt.ledger.enter(result.key, result.call_id, result.context, terms.window, terms.enforce)
+    model = await rt.known_models.of_session(result.model)
+    begun = Call(result.key, model.window, model.enforce, result.call_id, result.context)
+    entered = await rt.ledger.enter(begun)
     session = entered.session
     if session.model is not None and result.model is None:
-        terms = await rt.terms(session.model)
+        model = await rt.known_models.of_session(session.model)
     policy = rt.policies.policy(result.tool_name, session.policy, result.policy)
-    tokenizer = rt.tokenizer(result.model or session.model)
-    async with Body(rt.store, tokenizer, policy, rt.counting, result) as body:
+    async with Body(rt.store, model.tokenizer, policy, rt.counting, result) as body:
         measure = await body.fill(chunks)
-        governing = Governing(result, session, terms, measure)
+        governing = Governing(result, session, model, measure)
         viewed = None
         if body.is_viewed and entered.receipt is None:
             viewed, policy = await body.viewed(), view.bounded(policy)
@@ -59,7 +59,7 @@ async def govern(
         if entered.receipt is not None:
             return await call.replayed(entered.receipt)
         shown = measure if viewed is None else viewed.measure
-        trigger = decide(Facts(shown, session.budget(terms.window, terms.enforce), body.rows), policy)
+        trigger = decide(Facts(shown, session.budget(model.window, model.enforce), body.rows), policy)
         observes = policy.mode is PolicyMode.OBSERVE
         receipt, content = None, None
         if observes or (trigger is None and viewed is None):
@@ -136,8 +136,8 @@ class _Call(NamedTuple):
 
     async def observed(self, trigger: Trigger | None) -> Receipt:
         """It passes whatever fired, charged past the limit; its entry says what would have become of it."""
-        session, terms, measure = self.governing[1:]
-        budget = session.budget(terms.window, terms.enforce)
+        session, model, measure = self.governing[1:]
+        budget = session.budget(model.window, model.enforce)
         replacing, handle = self._replacing(), self._stored().handle
         would_be = None
         for kind, fired in candidate_outcomes(trigger, self.policy, self.body.rows):
@@ -162,8 +162,8 @@ class _Call(NamedTuple):
         named = receipt.entry.details.tool_output_handle
         if named is not None:
             await self._ensure_stored(parse_handle(named))
-        _, session, terms, _ = self.governing
-        budget = session.budget(terms.window, terms.enforce)
+        _, session, model, _ = self.governing
+        budget = session.budget(model.window, model.enforce)
         return await self.outcome(replace(receipt, budget=budget))
 
     async def _ensure_stored(self, handle: Handle) -> None:

@@ -11,8 +11,9 @@ from content.outline import outline, structure
 from domain.budget import Budget
 from domain.decisions import OutcomeKind, Trigger
 from domain.handles import Handle
+from domain.ports import Call
 from domain.results import Measure
-from policies import size_cap, view
+from policies import triggers, view
 from policies.decide import OUTCOMES, Replacement
 from policies.facts import Facts, Policy
 from policies.oversized import Ends, Oversized, breach_of
@@ -50,8 +51,7 @@ class Replacing:
         stores = kind is OutcomeKind.STORE
         where = handle if stores or self._policy.keep else None
         made = OUTCOMES[kind] if trigger is not None else view
-        cuts = kind in (OutcomeKind.TRUNCATE, OutcomeKind.CAP)
-        fitting = await self._fitting(made, trigger, where, cuts=cuts and trigger is not None)
+        fitting = await self._fitting(made, trigger, where)
         if fitting is None:
             return None
         text, tokens = fitting
@@ -63,21 +63,21 @@ class Replacing:
             text=text,
             tokens=tokens,
             handle=where,
-            truncated_bytes=shown.bytes if cuts and trigger is not None else None,
-            truncated_total=self._rows_before_view() if cuts else None,
+            truncated_bytes=shown.bytes if made.CUTS else None,
+            truncated_total=self._rows_before_view() if made.CUTS or trigger is None else None,
         )
 
     async def _fitting(
-        self, made: Replacement, trigger: Trigger | None, handle: Handle | None, *, cuts: bool
+        self, made: Replacement, trigger: Trigger | None, handle: Handle | None
     ) -> tuple[str, int] | None:
-        """The text and its tokens. One that `cuts` is within every size cap, or None."""
-        result, session, _, _ = self._governing
-        for squeeze in _SQUEEZES if cuts and self._policy.max_tokens else _SQUEEZES[:1]:
+        """The text and its tokens. The text of an outcome that cuts is within every size cap, or None."""
+        tokenizer = self._governing.model.tokenizer
+        for squeeze in _SQUEEZES if made.CUTS and self._policy.max_tokens else _SQUEEZES[:1]:
             text = await self._text(made, trigger, handle, squeeze)
             if text is None:
                 return None
-            tokens = await self._rt.count(text, result.model or session.model)
-            if not cuts or not self._breaks(text, tokens):
+            tokens = await self._rt.count(text, tokenizer)
+            if not made.CUTS or not self._breaks(text, tokens):
                 return text, tokens
         return None
 
@@ -130,13 +130,13 @@ class Replacing:
 
     async def _budget(self, made: Replacement, trigger: Trigger | None) -> Budget:
         """As the call found it; where an error is to name what others left of it since, as it is now."""
-        result, session, terms, _ = self._governing
+        result, session, model, _ = self._governing
         if trigger is Trigger.RESERVE_FAILED and made is OUTCOMES[OutcomeKind.REJECT]:
-            entered = await self._rt.ledger.enter(result.key, None, None, terms.window, terms.enforce)
+            entered = await self._rt.ledger.enter(Call(result.key, model.window, model.enforce))
             session = entered.session
-        return session.budget(terms.window, terms.enforce)
+        return session.budget(model.window, model.enforce)
 
     def _breaks(self, text: str, tokens: int) -> bool:
         """A cap in tokens is turned into bytes by the average: where that went wrong, the text breaks it."""
         size = Measure(len(text.encode()), text.count("\n") + 1, len(text), tokens, True)
-        return size_cap.exceeds(size, self._policy)
+        return triggers.exceeds(size, self._policy)

@@ -1,5 +1,6 @@
 """The operator's policies: their files read into one book."""
 
+from functools import cache
 from importlib.resources import files
 
 from app.extracting.known_models import known_window
@@ -49,5 +50,6 @@ def _profiles(settings: Settings) -> Profiles:
     return profiles
 
 
+@cache
 def _packaged(path: str, name: str) -> PolicyDocument:
     return from_toml(files("policies").joinpath(path).read_text(encoding="utf-8"), name)

@@ -1,12 +1,16 @@
-"""Supervises the background tasks: one that fails is logged and started again, or the process ends."""
+"""Supervises background work: a task that fails starts again, or the process ends; and short tasks."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from time import monotonic
+from typing import Any, TypeVar
 
 FIRST_SECONDS = 1.0
 LONGEST_SECONDS = 60.0
+CLOSING_SECONDS = 5.0
+
+T = TypeVar("T")
 
 log = logging.getLogger("spillgate.supervisor")
 
@@ -55,3 +59,27 @@ class Supervisor:
                 return
             await self._sleep(pause)
             pause = min(2 * pause, LONGEST_SECONDS)
+
+
+class Background:
+    """Accounting entries that are written after their request ended. An error of a task is logged, and raised
+    to a caller that awaits the task."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    async def close(self) -> None:
+        """Waits for all tasks, at most 5 s."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=CLOSING_SECONDS)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("An accounting entry could not be written.", exc_info=error)

@@ -3,7 +3,7 @@
 import csv
 import io
 from collections.abc import AsyncIterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -12,8 +12,10 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, WithJsonSchema
 from starlette.responses import StreamingResponse
 
-from app.api.accept import prefers
+from app.api.answers import prefers
+from app.api.examples import ENTRY_ID, HANDLE, MEASURE, STORED_AT
 from app.api.openapi import example_of
+from app.api.routing import InRuntime, Tenant
 from app.runtime import Runtime
 from domain.accounting import (
     AccountingEntry,
@@ -62,7 +64,7 @@ class SummaryOut(BaseModel):
 
 
 def _filter(
-    request: Request,
+    tenant: Tenant,
     session_id: str | None = None,
     type: EntryType | None = None,
     tool_name: str | None = None,
@@ -73,7 +75,7 @@ def _filter(
     until: Time = None,
 ) -> EntryFilter:
     return EntryFilter(
-        request.scope["tenant"],
+        tenant,
         session_id,
         type,
         tool_name,
@@ -100,6 +102,49 @@ def _milliseconds(text: str | None, field: str) -> int | None:
         raise InvalidField(f"`{field}` must be Unix milliseconds or an ISO 8601 time.") from None
 
 
+_ENTRY = AccountingEntry(
+    id=ENTRY_ID,
+    type=EntryType.TOOL,
+    timestamp=STORED_AT,
+    tenant="default",
+    session_id="demo",
+    tool_name="execute_shell",
+    latency=812.0,
+    command="execute_shell",
+    charactersIn=31,
+    charactersOut=318,
+    tokens_in=MEASURE.tokens,
+    tokens_out=118,
+    tokens_saved=MEASURE.tokens - 118,
+    trigger=Trigger.SIZE_CAP,
+    outcome=OutcomeKind.STORE,
+    tool_call_id="call_41",
+    turn=7,
+    tool_kind="shell",
+    details=EntryDetails(
+        tool_output_handle=HANDLE,
+        tool_output_reason=Trigger.SIZE_CAP,
+        truncated=True,
+        bytes=MEASURE.bytes,
+        lines=MEASURE.lines,
+        tokens=MEASURE.tokens,
+    ),
+)
+_TOTAL = SummaryRow(
+    group=None,
+    entries=12,
+    failed=0,
+    bytes=1520331,
+    tokens_in=540022,
+    tokens_out=9120,
+    tokens_saved=528310,
+    latency_ms_mean=210.5,
+    latency_ms_max=1890.0,
+    cost_usd=0.0,
+)
+_SUMMARY = SummaryOut(group_by=GroupBy.TOOL_NAME, rows=[replace(_TOTAL, group="execute_shell")], total=_TOTAL)
+
+
 @router.get(
     "/entries",
     response_model=EntriesOut,
@@ -107,7 +152,7 @@ def _milliseconds(text: str | None, field: str) -> int | None:
     responses={
         200: {
             "content": {
-                "application/json": example_of("entries")["content"]["application/json"],
+                **example_of(EntriesOut(entries=[_ENTRY], next_cursor=None))["content"],
                 CSV: {"schema": {"type": "string"}},
                 NDJSON: {"schema": {"type": "string"}},
             }
@@ -116,11 +161,11 @@ def _milliseconds(text: str | None, field: str) -> int | None:
 )
 async def get_entries(
     request: Request,
+    rt: InRuntime,
     wanted: Wanted,
     limit: Annotated[int | None, Query(ge=1, le=1000, description="100; an export has no limit.")] = None,
     cursor: Annotated[str | None, Query(max_length=512)] = None,
 ) -> Response | EntriesOut:
-    rt: Runtime = request.app.state.runtime
     accept = request.headers.get("accept", "")
     for media, lines in ((CSV, _csv), (NDJSON, _ndjson)):
         if prefers(accept, media):
@@ -182,10 +227,9 @@ def _cell(value: Any) -> Any:
 @router.get(
     "/summary",
     summary="Sums by group, most tokens saved first",
-    responses={200: example_of("summary")},
+    responses={200: example_of(_SUMMARY)},
 )
-async def get_summary(request: Request, wanted: Wanted, group_by: GroupBy = GroupBy.TOOL_NAME) -> SummaryOut:
-    rt: Runtime = request.app.state.runtime
+async def get_summary(rt: InRuntime, wanted: Wanted, group_by: GroupBy = GroupBy.TOOL_NAME) -> SummaryOut:
     rows = await rt.ledger.summary(wanted, group_by)
     return SummaryOut(group_by=group_by, rows=rows, total=_total(rows))
 

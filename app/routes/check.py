@@ -2,13 +2,11 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from app.api.openapi import SESSION_ID, example_of
-from app.api.query_parameters import INTEGRAL
-from app.api.routing import traits
-from app.runtime import Runtime
+from app.api.routing import INTEGRAL, InRuntime, Tenant, traits
 from domain.budget import Session
 from domain.decisions import Trigger
 from domain.errors import InvalidField, SessionEnded
@@ -56,24 +54,31 @@ class CheckOut(BaseModel):
     content: str | None
 
 
+_REJECTED = CheckOut(
+    allowed=False,
+    trigger=Trigger.SIZE_CAP,
+    content="Error: File content (~180000 tokens) exceeds maximum allowed tokens (25000).\n"
+    "Use offset and limit to read a part of it, or grep_content to search it.",
+)
+
+
 @router.post(
     "/check",
     summary="Check a size before the work is done; reserves and stores nothing",
-    responses={200: example_of("check")},
+    responses={200: example_of(_REJECTED)},
 )
 @traits(raises=(SessionEnded,))
-async def post_check(request: Request, body: CheckIn) -> CheckOut:
+async def post_check(rt: InRuntime, tenant: Tenant, body: CheckIn) -> CheckOut:
     if body.bytes is None and body.tokens is None and body.rows is None:
         raise InvalidField("Give the size: `bytes`, `tokens` or `rows`.")
-    rt: Runtime = request.app.state.runtime
-    key = SessionKey(request.scope["tenant"], checked_session_id(body.session_id))
+    key = SessionKey(tenant, checked_session_id(body.session_id))
     session = await rt.ledger.session(key)
     if session is not None and session.ended_at is not None:
         raise SessionEnded
     session = session or Session(key, 0, 0, 0)
-    terms = await rt.terms(body.model or session.model)
+    model = await rt.known_models.of_session(body.model or session.model)
     policy = rt.policies.policy(body.tool_name, session.policy)
-    budget = session.budget(terms.window, terms.enforce)
+    budget = session.budget(model.window, model.enforce)
     # Tokens alone say nothing of bytes: then only the caps in tokens and the budget are judged.
     size = body.bytes or 0
     tokens = size // _BYTES_PER_TOKEN if body.tokens is None else body.tokens

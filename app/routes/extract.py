@@ -1,40 +1,51 @@
-"""POST /extract: a question about a stored result."""
+"""POST /extract: a question about a stored result; answered as JSON, as text or as server-sent events."""
 
 import asyncio
+import json
 import re
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Any
 
 import anyio
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
+from msgspec import to_builtins
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import StreamingResponse
 
-from app.api.accept import prefers
+from app.api.answers import prefers
+from app.api.examples import ENTRY_ID, HANDLE
 from app.api.openapi import example_of
-from app.api.query_parameters import INTEGRAL
-from app.api.routing import traits
-from app.api.sse import EVENTS, events_of
+from app.api.problems import problem_of
+from app.api.routing import INTEGRAL, InRuntime, Tenant, traits
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop
 from app.extracting.extractor import Extracted, Wish, extract
-from app.reading.lookup import look_up
-from app.runtime import Runtime
+from app.reading import look_up
 from domain.errors import (
     Conflict,
     Gone,
     Incomplete,
+    InternalError,
     InvalidField,
     NotFound,
     ResultExpired,
     ResultNotFound,
     SessionEnded,
+    SpillgateError,
     TooManySessions,
 )
-from domain.extraction import Answer, Coverage, ExtractStatus, LlmUsage, Mode, Question, Span
+from domain.extraction import Coverage, ExtractStatus, LlmUsage, Mode, Question, Span
 from domain.handles import parse_handle
 from extraction.task import answer_text
+from extraction.task.task import Progress
 
 router = APIRouter(tags=["extract"])
+
+EVENTS = "text/event-stream"
+QUIET_SECONDS = 10.0
+"""After this long without an event a comment is sent: proxies close a connection that is silent."""
 
 _HANDLE_LIKE = re.compile(r"session-[A-Za-z0-9._:@=+~/-]{1,256}")
 
@@ -75,67 +86,77 @@ class ExtractOut(BaseModel):
     entry_id: str
 
 
+_PASSAGES = (
+    "[...]\n[lines 4711-4712]\nNov 21 06:44:07 web failed: disk /dev/sdb1 is full\n"
+    "Nov 21 06:44:08 web restarted\n[...]\n"
+    "[The best of 1712 passages, in their order; first of all: lines 4711-4712.]"
+)
+_FOUND = ExtractOut(
+    text=answer_text.frame_answer("execute_shell", HANDLE, Mode.RETRIEVE, _PASSAGES),
+    body=_PASSAGES,
+    status=ExtractStatus.COMPLETE,
+    strategy=Mode.RETRIEVE,
+    handle=HANDLE,
+    tool_name="execute_shell",
+    coverage=Coverage(1712, 1712, 1.0),
+    usage=LlmUsage(),
+    latency_ms=3.1,
+    warnings=[],
+    entry_id=ENTRY_ID,
+)
+
+
 @router.post(
     "/extract",
     response_model=ExtractOut,
     summary="Ask a stored result",
-    responses={
-        200: example_of("extract"),
-    },
+    responses={200: example_of(_FOUND)},
 )
 @traits(
     writes=True,
     raises=(ResultNotFound, ResultExpired, SessionEnded, TooManySessions, Conflict, Incomplete),
 )
-async def post_extract(request: Request, body: ExtractIn) -> Response:
-    rt: Runtime = request.app.state.runtime
+async def post_extract(request: Request, rt: InRuntime, tenant: Tenant, body: ExtractIn) -> Response:
     accept = request.headers.get("accept", "")
-    plain = prefers(accept, "text/plain")
+    stopping: asyncio.Event = request.app.state.stopping
+    deadline = body.deadline_ms or rt.settings.extract_deadline_ms
+    wish = Wish(asyncio.get_running_loop().time() + deadline / 1000, body.require_complete)
     try:
-        spans = tuple(Span(span.start, span.end) for span in body.ranges)
-        if any(span.start >= span.end for span in spans):
-            raise InvalidField("Each of `ranges` needs a `start` before its `end`.")
-        question = Question(parse_handle(body.handle), body.extract, body.mode, spans)
-        deadline = body.deadline_ms or rt.settings.extract_deadline_ms
-        ends = asyncio.get_running_loop().time() + deadline / 1000
-        wish = Wish(ends, body.require_complete)
-        tenant = request.scope["tenant"]
-        stopping: asyncio.Event = request.app.state.stopping
+        question = _question(body)
+
+        def work() -> Coroutine[Any, Any, Extracted]:
+            return cancel_on_stop(stopping, extract(tenant, question, wish, rt))
+
         if prefers(accept, EVENTS):
             # An unknown or expired handle is answered with its status, before the stream begins.
-            with anyio.CancelScope(deadline=ends):
+            with anyio.CancelScope(deadline=wish.ends):
                 await look_up(rt, tenant, str(question.handle))
-            return events_of(
-                lambda watch: cancel_on_stop(
-                    stopping, extract(tenant, question, replace(wish, watch=watch), rt)
-                ),
-                _out,
-            )
-        work = cancel_on_stop(stopping, extract(tenant, question, wish, rt))
-        extracted = await cancel_on_disconnect(request, work)
+            steps: asyncio.Queue[Progress | None] = asyncio.Queue()
+            wish = replace(wish, watch=steps.put_nowait)
+            return StreamingResponse(_events(steps, work), media_type=EVENTS)
+        extracted = await cancel_on_disconnect(request, work())
     except (NotFound, Gone) as error:
-        if not plain:
+        if not prefers(accept, "text/plain"):
             raise
-        text = answer_text.frame_failure("unknown", _safe(body.handle), body.mode, error.detail)
+        handle = body.handle if _HANDLE_LIKE.fullmatch(body.handle) else "unknown"
+        text = answer_text.frame_failure("unknown", handle, body.mode, error.detail)
         return Response(text, error.status, media_type="text/plain; charset=utf-8")
-    if plain:
-        return Response(
-            extracted.text, headers=_headers(extracted.answer), media_type="text/plain; charset=utf-8"
-        )
-    return JSONResponse(_out(extracted))
-
-
-def _headers(answer: Answer) -> dict[str, str]:
-    return {
+    if not prefers(accept, "text/plain"):
+        return JSONResponse(_out(extracted))
+    answer = extracted.answer
+    headers = {
         "Spillgate-Status": answer.status.value,
         "Spillgate-Strategy": answer.strategy.value,
         "Spillgate-Coverage": f"{answer.coverage.ratio:.4g}",
     }
+    return Response(extracted.text, headers=headers, media_type="text/plain; charset=utf-8")
 
 
-def _safe(handle: str) -> str:
-    """The handle, if it is close enough to one to tell the model which of its handles was wrong."""
-    return handle if _HANDLE_LIKE.fullmatch(handle) else "unknown"
+def _question(body: ExtractIn) -> Question:
+    spans = tuple(Span(span.start, span.end) for span in body.ranges)
+    if any(span.start >= span.end for span in spans):
+        raise InvalidField("Each of `ranges` needs a `start` before its `end`.")
+    return Question(parse_handle(body.handle), body.extract, body.mode, spans)
 
 
 def _out(extracted: Extracted) -> dict[str, Any]:
@@ -153,3 +174,38 @@ def _out(extracted: Extracted) -> dict[str, Any]:
         warnings=list(answer.warnings),
         entry_id=extracted.entry.id,
     ).model_dump(mode="json")
+
+
+async def _events(
+    steps: "asyncio.Queue[Progress | None]", work: Callable[[], Coroutine[Any, Any, Extracted]]
+) -> AsyncIterator[str]:
+    """Each step, then one event `result`, or `error` with its problem. A client that disconnects cancels the
+    work."""
+    working: asyncio.Task[Extracted] = asyncio.ensure_future(work())
+    working.add_done_callback(lambda done: steps.put_nowait(None))
+    try:
+        while True:
+            try:
+                step = await asyncio.wait_for(steps.get(), QUIET_SECONDS)
+            except TimeoutError:
+                yield ": still working\n\n"
+                continue
+            if step is None:
+                break
+            yield _event(step.event, step.fields)
+        fault = working.exception()
+        if fault is None:
+            yield _event("result", _out(working.result()))
+            return
+        problem = problem_of(fault if isinstance(fault, SpillgateError) else InternalError(), "/extract")
+        yield _event("error", to_builtins(problem))
+        if not isinstance(fault, SpillgateError):
+            raise fault  # For the log.
+    finally:
+        working.cancel()
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait((working,))
+
+
+def _event(name: str, fields: dict[str, Any]) -> str:
+    return f"event: {name}\ndata: {json.dumps(fields, ensure_ascii=False)}\n\n"

@@ -1,12 +1,13 @@
 """Is it alive, is it ready, how is it doing."""
 
 from contextlib import suppress
+from typing import Annotated
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel
 
 from app.api.openapi import example_of
-from app.api.routing import traits
+from app.api.routing import InRuntime, traits
 from app.runtime import Runtime
 from domain.errors import Draining, StorageError, StoreFull, StoreUnavailable
 
@@ -35,7 +36,23 @@ class Health(Ready):
     stored_bytes_cap: int
 
 
-@router.get("/livez", summary="The process answers", responses={200: example_of("status")})
+async def _ready(request: Request, rt: InRuntime) -> Runtime:
+    """Raises Draining, or what the store or the ledger raises."""
+    if request.app.state.draining:
+        raise Draining("This instance is stopping. Another one will answer.")
+    await rt.readiness.check()
+    return rt
+
+
+InReady = Annotated[Runtime, Depends(_ready)]
+
+
+_HEALTHY = Health(
+    status="ok", degraded=False, warnings=[], version="0.1.0", stored_bytes=481213, stored_bytes_cap=1 << 31
+)
+
+
+@router.get("/livez", summary="The process answers", responses={200: example_of(Status(status="ok"))})
 @traits(is_open=True)
 async def livez() -> Status:
     return Status(status="ok")
@@ -44,22 +61,20 @@ async def livez() -> Status:
 @router.get(
     "/readyz",
     summary="Writes are kept",
-    responses={200: example_of("ready")},
+    responses={200: example_of(Ready(status="ok", degraded=False, warnings=[]))},
 )
 @traits(is_open=True, raises=_NOT_READY)
-async def readyz(request: Request) -> Ready:
-    rt = await _ready(request)
+async def readyz(rt: InReady) -> Ready:
     return Ready(status="ok", degraded=rt.readiness.is_degraded, warnings=list(rt.warnings))
 
 
 @router.get(
     "/healthz",
     summary="Readiness, with figures",
-    responses={200: example_of("health")},
+    responses={200: example_of(_HEALTHY)},
 )
 @traits(is_open=True, raises=_NOT_READY)
-async def healthz(request: Request) -> Health:
-    rt = await _ready(request)
+async def healthz(request: Request, rt: InReady) -> Health:
     return Health(
         status="ok",
         degraded=rt.readiness.is_degraded,
@@ -76,8 +91,7 @@ async def healthz(request: Request) -> Health:
     summary="Prometheus metrics",
     responses={200: {"content": {"text/plain": {}}}},
 )
-async def metrics(request: Request) -> Response:
-    rt: Runtime = request.app.state.runtime
+async def metrics(rt: InRuntime) -> Response:
     # What it was last, where the store cannot say: the other figures are wanted most while it is away.
     with suppress(StorageError):
         rt.metrics.stored_bytes.set(await rt.store.stored_bytes(), rt.settings.storage_max_bytes)
@@ -87,12 +101,3 @@ async def metrics(request: Request) -> Response:
         rt.metrics.ledger_bytes.set(usage.bytes, rt.settings.ledger_max_bytes)
     body, media_type = rt.metrics.render()
     return Response(body, media_type=media_type)
-
-
-async def _ready(request: Request) -> Runtime:
-    """Raises Draining, or what the store or the ledger raises."""
-    if request.app.state.draining:
-        raise Draining("This instance is stopping. Another one will answer.")
-    rt: Runtime = request.app.state.runtime
-    await rt.readiness.check()
-    return rt

@@ -8,10 +8,9 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel
 
 from app.api.openapi import example_of
-from app.api.routing import traits
+from app.api.routing import InRuntime, Tenant, traits
 from app.edge.request_body import cancel_on_disconnect
-from app.reading.lookup import look_up
-from app.reading.scans import account_texts
+from app.reading import account_texts, look_up
 from app.runtime import Runtime
 from content.data.jmespath import MAX_EXPRESSION_CHARS
 from domain.errors import NotQueryable, QueryTooCostly
@@ -35,15 +34,27 @@ class QueryOut(BaseModel):
     truncated: bool
 
 
+_COUNTED = QueryOut(
+    result=[{"value": "ok", "count": 4117}, {"value": "failed", "count": 89}],
+    type="array",
+    kind="ndjson",
+    total=2,
+    next_offset=None,
+    truncated=False,
+)
+
+
 @router.get(
     "/results/{handle:path}/query",
     summary="Query JSON, NDJSON, CSV or TSV",
     response_model=QueryOut,
-    responses={200: example_of("query")},
+    responses={200: example_of(_COUNTED)},
 )
 @traits(raises=(NotQueryable, QueryTooCostly))
 async def get_query(
     request: Request,
+    rt: InRuntime,
+    tenant: Tenant,
     handle: Annotated[str, Path(description="As the handle message gives it.")],
     expression: Annotated[
         str,
@@ -52,8 +63,7 @@ async def get_query(
     limit: Annotated[int, Query(ge=1, le=10_000, description="Items of an array.")] = 100,
     offset: Annotated[int, Query(ge=0, description="Items to skip: the `next_offset` of a page.")] = 0,
 ) -> Response:
-    rt: Runtime = request.app.state.runtime
-    stored = await look_up(rt, request.scope["tenant"], handle)
+    stored = await look_up(rt, tenant, handle)
     query = DataQuery(expression, await _cap(rt, stored), stored.tool_name, limit, offset)
     running = rt.queries.run(stored.tenant, query, stored.measure.bytes, partial(rt.store.read, stored))
     found = await cancel_on_disconnect(request, running)

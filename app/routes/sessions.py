@@ -5,14 +5,14 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.api.answers import budget_out, report_warnings
+from app.api.answers import BudgetOut, budget_out, report_warnings
+from app.api.examples import BUDGET, EXPIRES_AT, STORED_AT
 from app.api.openapi import SESSION_ID, example_of
-from app.api.query_parameters import INTEGRAL
-from app.api.routing import traits
-from app.api.wire import MAX_POLICY_BYTES, BudgetOut
+from app.api.result_request import MAX_POLICY_BYTES
+from app.api.routing import INTEGRAL, InRuntime, Tenant, traits
 from app.runtime import Runtime
 from domain.budget import Session, SessionChange
 from domain.errors import (
@@ -30,9 +30,17 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 router = APIRouter(tags=["sessions"])
 
-SessionId = Annotated[
-    str, Path(description="Letters, digits and ._:@=+~-, at most 128.", json_schema_extra=SESSION_ID)
-]
+
+async def _key(
+    tenant: Tenant,
+    session_id: Annotated[
+        str, Path(description="Letters, digits and ._:@=+~-, at most 128.", json_schema_extra=SESSION_ID)
+    ],
+) -> SessionKey:
+    return SessionKey(tenant, checked_session_id(session_id))
+
+
+Key = Annotated[SessionKey, Depends(_key)]
 Tokens = Annotated[int, Field(ge=0, le=1_000_000_000, strict=True), INTEGRAL]
 
 
@@ -78,15 +86,30 @@ class SessionsOut(BaseModel):
     next_cursor: str | None
 
 
+_SESSION = SessionOut(
+    session_id="demo",
+    context_window=131072,
+    buffer_tokens=8192,
+    max_output_tokens=16384,
+    model="gpt-4o",
+    policy=None,
+    turn=7,
+    budget=BUDGET,
+    stored_results=1,
+    created_at=STORED_AT - 60_000,
+    last_used_at=STORED_AT,
+    expires_at=EXPIRES_AT,
+    warnings=[],
+)
+
+
 @router.put(
     "/sessions/{session_id}",
     summary="Open or change a session",
-    responses={200: example_of("session")},
+    responses={200: example_of(_SESSION)},
 )
 @traits(writes=True, raises=(InvalidPolicy, TooManySessions))
-async def put_session(request: Request, session_id: SessionId, body: SessionIn) -> SessionOut:
-    rt: Runtime = request.app.state.runtime
-    key = _key(request, session_id)
+async def put_session(rt: InRuntime, key: Key, body: SessionIn) -> SessionOut:
     policy = None if body.policy is None else _compact(body.policy)
     if policy is not None:
         if _LONE_SURROGATE.search(policy):
@@ -105,12 +128,11 @@ async def put_session(request: Request, session_id: SessionId, body: SessionIn) 
 @router.get(
     "/sessions/{session_id}",
     summary="Read a session",
-    responses={200: example_of("session")},
+    responses={200: example_of(_SESSION)},
 )
 @traits(raises=(SessionNotFound, SessionEnded))
-async def get_session(request: Request, session_id: SessionId) -> SessionOut:
-    rt: Runtime = request.app.state.runtime
-    session = await rt.ledger.session(_key(request, session_id))
+async def get_session(rt: InRuntime, key: Key) -> SessionOut:
+    session = await rt.ledger.session(key)
     if session is None:
         if rt.readiness.is_degraded:
             raise StoreUnavailable("Redis is away, and may know this session. Try again in a moment.")
@@ -127,13 +149,11 @@ async def get_session(request: Request, session_id: SessionId) -> SessionOut:
     summary="End a session: its results are deleted, its accounting is kept",
 )
 @traits(writes=True, raises=(SessionNotFound,))
-async def delete_session(request: Request, session_id: SessionId) -> None:
-    rt: Runtime = request.app.state.runtime
-    key = _key(request, session_id)
+async def delete_session(rt: InRuntime, key: Key) -> None:
     ended = await rt.ledger.end(key)
     if ended is not None:
         await rt.store.delete_session(key, ended.first_live_epoch)
-    elif session_id != DEFAULT_SESSION:
+    elif key.session_id != DEFAULT_SESSION:
         # A body that is there may be the first of a session that is only now being written down.
         raise SessionNotFound("No session has this id.")
 
@@ -141,15 +161,15 @@ async def delete_session(request: Request, session_id: SessionId) -> None:
 @router.get(
     "/sessions",
     summary="List the sessions that are alive",
-    responses={200: example_of("sessions")},
+    responses={200: example_of(SessionsOut(sessions=[_SESSION], next_cursor=None))},
 )
 async def list_sessions(
-    request: Request,
+    rt: InRuntime,
+    tenant: Tenant,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     cursor: Annotated[str | None, Query(max_length=512)] = None,
 ) -> SessionsOut:
-    rt: Runtime = request.app.state.runtime
-    page = await rt.ledger.sessions(request.scope["tenant"], limit, cursor)
+    page = await rt.ledger.sessions(tenant, limit, cursor)
     held = await rt.store.count_results([session.key for session in page.sessions])
     shown = [await _out(rt, *one) for one in zip(page.sessions, held, strict=True)]
     return SessionsOut(sessions=shown, next_cursor=page.next_cursor)
@@ -158,22 +178,17 @@ async def list_sessions(
 @router.post(
     "/sessions/{session_id}/usage",
     summary="Report the committed context",
-    responses={200: example_of("session")},
+    responses={200: example_of(_SESSION)},
 )
 @traits(writes=True, raises=(SessionEnded, TooManySessions))
-async def report_usage(request: Request, session_id: SessionId, body: UsageIn) -> SessionOut:
-    rt: Runtime = request.app.state.runtime
+async def report_usage(rt: InRuntime, key: Key, body: UsageIn) -> SessionOut:
     report = UsageReport(body.used_tokens, body.turn)
-    after = await rt.ledger.report(_key(request, session_id), report)
+    after = await rt.ledger.report(key, report)
     return await _shown(rt, after.session, report_warnings(after.warning))
 
 
 def _compact(policy: dict[str, Any]) -> str:
     return json.dumps(policy, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-
-
-def _key(request: Request, session_id: str) -> SessionKey:
-    return SessionKey(request.scope["tenant"], checked_session_id(session_id))
 
 
 async def _shown(rt: Runtime, session: Session, warnings: Sequence[str] = ()) -> SessionOut:
@@ -182,7 +197,7 @@ async def _shown(rt: Runtime, session: Session, warnings: Sequence[str] = ()) ->
 
 
 async def _out(rt: Runtime, session: Session, held: int, warnings: Sequence[str] = ()) -> SessionOut:
-    terms = await rt.terms(session.model)
+    model = await rt.known_models.of_session(session.model)
     return SessionOut(
         session_id=session.key.session_id,
         context_window=session.context_window,
@@ -191,7 +206,7 @@ async def _out(rt: Runtime, session: Session, held: int, warnings: Sequence[str]
         model=session.model,
         policy=None if session.policy is None else json.loads(session.policy),
         turn=session.turn,
-        budget=budget_out(session.budget(terms.window, terms.enforce)),
+        budget=budget_out(session.budget(model.window, model.enforce)),
         stored_results=held,
         created_at=session.created_at,
         last_used_at=session.last_used_at,

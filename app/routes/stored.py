@@ -10,15 +10,13 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel
 from starlette.responses import StreamingResponse
 
+from app.api.examples import EXPIRES_AT, HANDLE, MEASURE, STORED_AT
 from app.api.openapi import example_of
-from app.api.routing import traits
-from app.reading.lookup import look_up
-from app.reading.scans import account_read, account_texts, scan
-from app.runtime import Runtime
-from content.reading.grep import Grep
+from app.api.routing import InRuntime, Tenant, traits
+from app.reading import account_read, account_texts, look_up, scan
+from content.reading.grep import Grep, Match
 from content.reading.greppable import needs_view
-from content.reading.lines import LinePage, LinePager
-from content.reading.matches import Match
+from content.reading.lines import Line, LinePage, LinePager
 from domain.errors import BadPattern, RangeNotSatisfiable, ResultNotFound
 from domain.handles import parse_handle
 from domain.results import Measure, StoredResult
@@ -61,20 +59,41 @@ class GrepOut(BaseModel):
     view: View
 
 
+_INFO = StoredOut(
+    handle=HANDLE,
+    session_id="demo",
+    tool_name="execute_shell",
+    tool_arguments='{"command": "journalctl -u web"}',
+    tool_kind=None,
+    provider=None,
+    is_error=False,
+    measure=MEASURE,
+    sha256="9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    stored_at=STORED_AT,
+    expires_at=EXPIRES_AT,
+)
+_FOUND = GrepOut(
+    matches=[Match(4711, "Nov 21 06:51:13 web OOM killed", [], [], False)],
+    total_matches=1,
+    next_offset=None,
+    view=View.RAW,
+)
+
+
 @router.get(
     "/results/{handle:path}/lines",
     summary="Read lines",
-    responses={200: example_of("lines")},
+    responses={200: example_of(LinePage([Line(1, "Nov 21 06:44:01 web started", False)], 6203, 2))},
 )
 async def get_lines(
-    request: Request,
+    rt: InRuntime,
+    tenant: Tenant,
     handle: HandlePath,
     offset: Annotated[int, Query(ge=1, description="First line, 1-based.")] = 1,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 200,
     view: Annotated[View, Query(description="greppable pretty-prints one-line data.")] = View.RAW,
 ) -> LinePage:
-    rt: Runtime = request.app.state.runtime
-    stored = await look_up(rt, request.scope["tenant"], handle)
+    stored = await look_up(rt, tenant, handle)
     pager = LinePager(offset, limit, ANSWER_BYTES)
     await scan(rt, stored, pager, greppable=view is View.GREPPABLE)
     page = pager.finish()
@@ -85,11 +104,12 @@ async def get_lines(
 @router.get(
     "/results/{handle:path}/grep",
     summary="Search lines",
-    responses={200: example_of("grep")},
+    responses={200: example_of(_FOUND)},
 )
 @traits(raises=(BadPattern,))
 async def get_grep(
-    request: Request,
+    rt: InRuntime,
+    tenant: Tenant,
     handle: HandlePath,
     pattern: Annotated[str, Query(min_length=1, max_length=1000, description="RE2 syntax.")],
     context: Annotated[int, Query(ge=0, le=20, description="Lines before and after each match.")] = 0,
@@ -99,7 +119,6 @@ async def get_grep(
     offset: Annotated[int, Query(ge=0, description="Matches to skip: the `next_offset` of a page.")] = 0,
     view: Annotated[View | None, Query(description="Default: greppable for one-line data.")] = None,
 ) -> GrepOut:
-    rt: Runtime = request.app.state.runtime
     grep = Grep(
         pattern,
         context=context,
@@ -109,7 +128,7 @@ async def get_grep(
         offset=offset,
         max_bytes=ANSWER_BYTES,
     )
-    stored = await look_up(rt, request.scope["tenant"], handle)
+    stored = await look_up(rt, tenant, handle)
     if view is None:
         one_line = needs_view(stored.measure.bytes, stored.measure.lines)
         view = View.GREPPABLE if one_line else View.RAW
@@ -145,9 +164,8 @@ _BYTES: dict[int | str, dict[str, Any]] = {
     responses=_BYTES,
 )
 @traits(raises=(RangeNotSatisfiable,))
-async def get_content(request: Request, handle: HandlePath) -> Response:
-    rt: Runtime = request.app.state.runtime
-    stored = await look_up(rt, request.scope["tenant"], handle)
+async def get_content(request: Request, rt: InRuntime, tenant: Tenant, handle: HandlePath) -> Response:
+    stored = await look_up(rt, tenant, handle)
     size, etag = stored.measure.bytes, f'"{stored.sha256}"'
     headers = {"ETag": etag, "Accept-Ranges": "bytes"}
     known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
@@ -200,11 +218,10 @@ def _range(request: Request, etag: str, size: int) -> tuple[int, int] | None:
 @router.get(
     "/results/{handle:whole_handle}",
     summary="What is known of a stored result",
-    responses={200: example_of("stored")},
+    responses={200: example_of(_INFO)},
 )
-async def get_stored(request: Request, handle: HandlePath) -> StoredOut:
-    rt: Runtime = request.app.state.runtime
-    return _stored_out(await look_up(rt, request.scope["tenant"], handle))
+async def get_stored(rt: InRuntime, tenant: Tenant, handle: HandlePath) -> StoredOut:
+    return _stored_out(await look_up(rt, tenant, handle))
 
 
 @router.delete(
@@ -214,9 +231,7 @@ async def get_stored(request: Request, handle: HandlePath) -> StoredOut:
     summary="Delete a stored result",
 )
 @traits(writes=True)
-async def delete_stored(request: Request, handle: HandlePath) -> None:
-    rt: Runtime = request.app.state.runtime
-    tenant = request.scope["tenant"]
+async def delete_stored(rt: InRuntime, tenant: Tenant, handle: HandlePath) -> None:
     await look_up(rt, tenant, handle)
     if not await rt.store.delete(tenant, parse_handle(handle)):
         raise ResultNotFound("No stored result has this handle.")

@@ -3,7 +3,7 @@
 import msgspec
 from msgspec import Raw, Struct
 
-from content.text import cut
+from content.text import cut_head
 from domain.errors import InvalidField, QueryTooCostly
 
 _encode = msgspec.json.Encoder().encode
@@ -84,7 +84,7 @@ def _string_head(text: str, encoded_size: int, max_bytes: int) -> bytes:
     """Shortens the string in proportion until it fits with its escapes and quotes."""
     data, encoded = text.encode(), b""
     while data and encoded_size > max_bytes:
-        data = cut.head(data, len(data) * max(max_bytes - 2, 0) // encoded_size)
+        data = cut_head(data, len(data) * max(max_bytes - 2, 0) // encoded_size)
         encoded = _encode(data.decode())
         encoded_size = len(encoded)
     return encoded

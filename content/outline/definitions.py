@@ -8,10 +8,9 @@ from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
-from content.outline.languages import Language
-from content.outline.literals import TOKENS
+from content.outline.languages import TOKENS, Language
 from content.outline.syntaxes import SYNTAXES, Nesting, Syntax
-from content.text.line_numbers import Numbered, unnumbered
+from content.text import Numbered, unnumbered
 
 _LOOKED_AT = 512 * 1024
 # A call of the regular expression engine holds the GIL, so it sees at most this much text.

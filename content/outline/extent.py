@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 
 from content.kinds import Kind, sniff
-from content.outline.headings import clip
+from content.outline.forms import clip
 
 _BLOCK = 256 * 1024
 _ENDS = 64 * 1024

@@ -3,13 +3,20 @@
 from collections.abc import Callable, Iterator
 
 from content.kinds import Kind, sniff
-from content.outline.counts import elements, hits, log_span, table
 from content.outline.definitions import definitions
-from content.outline.headings import headings, html_headings, paragraphs
-from content.outline.json_shape import json_shape, records_shape
+from content.outline.forms import (
+    elements,
+    headings,
+    hits,
+    html_headings,
+    json_shape,
+    log_span,
+    paragraphs,
+    records_shape,
+    table,
+)
 from content.outline.languages import Language, language_of
-from content.text import cut
-from content.text.line_numbers import Numbered, unnumbered
+from content.text import Numbered, cut_head, unnumbered
 
 _LOOKED_AT = 1024 * 1024
 _MOST = 200
@@ -40,7 +47,7 @@ def outline(
         return ""
     part = f", of its first {len(data)} bytes" if len(data) < total else ""
     text = "\n".join((f"Outline ({name}{part}):", *lines))
-    return cut.head(text.encode("utf-8", "replace"), max_bytes).decode()
+    return cut_head(text.encode("utf-8", "replace"), max_bytes).decode()
 
 
 def structure(path: str | None, data: bytes, most: int = _MOST, first_line: int = 1) -> list[str]:

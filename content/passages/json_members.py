@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from content.kinds import Kind
-from content.passages.boundaries import AIM, LEAST, MOST, Place, cut_between
+from content.passages.text_sections import AIM, LEAST, MOST, Place, cut_between
 
 _LITERAL = re.compile(rb"\s*(?:[\[({]\s*[\[({]*\s*['\"]|[\[(]\s*[\[(]\s*-?\d)")
 _HEAD = 256

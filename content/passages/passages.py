@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from content.kinds import sniff
 from content.passages import json_members, text_sections
-from content.passages.boundaries import Place
+from content.passages.text_sections import Place
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,173 @@ import re
 from collections.abc import Iterator
 from typing import Protocol
 
-from content.reading.json_lines import Structure
-from content.text import cut
+from content.text import cut_head
+
+_INDENTS = [b"\n" + b" " * depth for depth in range(9)]
+_HELD = 64 * 1024
+_MEMO = 4096
+
+_COLON, _COMMA_SIGN = b":,"
+_AFTER_COMMA = re.compile(rb",\s*+(?=\S)")
+_ODD_BACKSLASH = re.compile(rb"(?<!\\)(?:\\\\)*(\\)\Z")
+
+_START, _OPENED, _COMMA, _CLOSED, _TEXT = range(5)
+_BREAKS = frozenset((_OPENED, _COMMA, _CLOSED))
+
+_DOUBLE = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)'
+_SINGLE = rb"'[^'\\]*+(?:\\.[^'\\]*+)*+(?:'|\\?\Z)"
+_STRINGS = {
+    b'"': re.compile(rb"(%b)" % _DOUBLE, re.DOTALL),
+    b"\"'": re.compile(rb"(%b|%b)" % (_DOUBLE, _SINGLE), re.DOTALL),
+}
+_BRACKETS = {b"{}[]": re.compile(rb"([{}\[\]])"), b"{}[]()": re.compile(rb"([{}\[\]()])")}
+_STRING_ENDS = {
+    ord('"'): re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL),
+    ord("'"): re.compile(rb"[^'\\]*+(?:\\.[^'\\]*+)*+'", re.DOTALL),
+}
+
+
+class Structure:
+    """Adds line breaks after an opening bracket and a comma, and before a closing bracket. Indents by one
+    space, up to 8, so that even `[[[[…` grows at most tenfold. Strings are not changed.
+
+    `quotes` is b'"' or b"\\"'"; `brackets` is b"{}[]" or b"{}[]()". Holds at most 64 KiB.
+    """
+
+    __slots__ = ("_after", "_brackets", "_depth", "_held", "_inside", "_memo", "_strings")
+
+    def __init__(self, quotes: bytes, brackets: bytes) -> None:
+        self._strings = _STRINGS[quotes]
+        self._brackets = _BRACKETS[brackets]
+        self._after = _START
+        self._depth = 0
+        self._held = b""
+        self._inside = 0
+        self._memo: dict[tuple[bytes, int, int], tuple[bytes, int, int]] = {}
+
+    def step(self, block: bytes) -> bytes:
+        data, self._held = self._held + block, b""
+        out: list[bytes] = []
+        if self._inside:
+            data = self._rest_of_string(data, out)
+        if data:
+            pieces = self._strings.split(data)
+            self._held = self._unfinished(pieces)
+            self._put(pieces, out)
+        if len(self._held) > _HELD:
+            out.append(self._let_go())
+        return b"".join(out)
+
+    def finish(self) -> bytes:
+        held, self._held = self._held, b""
+        if self._inside or self._is_string(held):
+            return self._broken(self._after) + held
+        return self._outside(held)
+
+    def _put(self, pieces: list[bytes], out: list[bytes]) -> None:
+        """Writes pieces, which alternate between text outside strings and a string."""
+        memo = self._memo
+        for index, piece in enumerate(pieces):
+            if index % 2:
+                if self._after in _BREAKS:
+                    out.append(self._broken(self._after))
+                out.append(piece)
+                self._after = _TEXT
+            elif piece:
+                key = (piece, self._after, self._depth)
+                if (known := memo.get(key)) is not None:
+                    text, self._after, self._depth = known
+                else:
+                    text = self._outside(piece)
+                    if len(memo) < _MEMO and len(piece) < 64:
+                        memo[key] = (text, self._after, self._depth)
+                out.append(text)
+
+    def _outside(self, piece: bytes) -> bytes:
+        parts = self._brackets.split(piece)
+        if len(parts) == 1:
+            return self._text(piece, False)
+        out = [self._text(parts[0], len(parts) > 1)]
+        for index in range(1, len(parts), 2):
+            out.append(self._bracket(parts[index]))
+            if parts[index + 1]:
+                out.append(self._text(parts[index + 1], index + 2 < len(parts)))
+        return b"".join(out)
+
+    def _bracket(self, bracket: bytes) -> bytes:
+        after = self._after
+        if bracket in b"{[(":
+            lead = self._broken(after)
+            self._depth += 1
+            self._after = _OPENED
+            return lead + bracket
+        self._depth = max(0, self._depth - 1)
+        self._after = _CLOSED
+        return bracket if after == _OPENED else _INDENTS[min(self._depth, 8)] + bracket
+
+    def _text(self, part: bytes, before_bracket: bool) -> bytes:
+        """Writes commas, numbers, words and colons, all at one depth."""
+        after, text = self._after, part.strip()
+        if not text:
+            return (b"\n" if b"\n" in part else b" ") if part and after == _TEXT else b""
+        self._after = _TEXT
+        lead = b""
+        if text[0] == _COLON and after == _TEXT:
+            text = b": " + text[1:].lstrip()
+        elif text[0] != _COMMA_SIGN:
+            lead = self._broken(after) if after in _BREAKS else b" " * part[:1].isspace()
+        if b"," in text:
+            text = _AFTER_COMMA.sub(b"," + _INDENTS[min(self._depth, 8)], text)
+            if text[-1] == _COMMA_SIGN:
+                self._after = _COMMA
+                return lead + text
+        return lead + text if before_bracket or not part[-1:].isspace() else lead + text.rstrip() + b" "
+
+    def _broken(self, after: int) -> bytes:
+        return _INDENTS[min(self._depth, 8)] if after in _BREAKS else b""
+
+    def _is_string(self, piece: bytes) -> bool:
+        return self._strings.match(piece) is not None
+
+    def _unfinished(self, pieces: list[bytes]) -> bytes:
+        """Removes the last token from the pieces, which may continue in the next block, and returns it."""
+        if not pieces[-1] and len(pieces) > 1 and not _terminated(pieces[-2]):
+            return pieces.pop(-2)
+        last = pieces[-1]
+        end = max(last.rfind(b"%c" % mark) for mark in b"{}[](),") + 1
+        pieces[-1] = last[:end]
+        return last[end:]
+
+    def _let_go(self) -> bytes:
+        """Writes the held bytes because they are too many: a string is passed on as it comes from here."""
+        held, self._held = self._held, b""
+        if not self._is_string(held):
+            return self._outside(held)
+        self._inside = held[0]
+        lead, self._after = self._broken(self._after), _TEXT
+        return lead + self._keep_backslash(held)
+
+    def _rest_of_string(self, data: bytes, out: list[bytes]) -> bytes:
+        end = _STRING_ENDS[self._inside].match(data)
+        if end is None:
+            out.append(self._keep_backslash(data))
+            return b""
+        self._inside = 0
+        out.append(end[0])
+        return data[end.end() :]
+
+    def _keep_backslash(self, data: bytes) -> bytes:
+        odd = _ODD_BACKSLASH.search(data, max(0, len(data) - 64))
+        if odd is None:
+            return data
+        self._held = odd[1]
+        return data[: odd.start(1)]
+
+
+def _terminated(string: bytes) -> bool:
+    end = _STRING_ENDS[string[0]].match(string, 1)
+    return end is not None and end.end() == len(string)
+
 
 LONG_LINE = 2000
 _BLOCK = 64 * 1024
@@ -139,7 +304,7 @@ def _pieces(line: bytes) -> Iterator[bytes]:
     start = 0
     while len(line) - start > LONG_LINE:
         end = line.rfind(b" ", start + LONG_LINE // 2, start + LONG_LINE) + 1
-        end = end or start + len(cut.head(line[start : start + LONG_LINE + 1], LONG_LINE))
+        end = end or start + len(cut_head(line[start : start + LONG_LINE + 1], LONG_LINE))
         # Never between a backslash and the escaped character.
         if line[end - 1] == _BACKSLASH and line[end - 2] != _BACKSLASH:
             end -= 1

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from content.text import cut
+from content.text import cut_head
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class LinePager:
         if not fits and self._lines:
             self._stopped = True
             return
-        kept = line if fits else cut.head(line, self._left)
+        kept = line if fits else cut_head(line, self._left)
         self._lines.append(Line(self._number, kept.decode("utf-8", "replace"), not fits))
         self._left -= len(kept)
         self._number += 1

@@ -2,7 +2,7 @@
 
 import hashlib
 
-from content.text.utf8 import Utf8Chunks, decoded
+from content.text import Utf8Chunks, decode_utf8
 from content.tokens.encodings import TokenMeter
 from domain.ports import Tokenizer
 from domain.results import Measure
@@ -10,7 +10,7 @@ from domain.results import Measure
 
 def measure(data: bytes, tokenizer: Tokenizer, text: str | None = None) -> Measure:
     """Measures a small body exactly. `text` is `data` decoded, if the caller has it. Raises InvalidUtf8."""
-    text = decoded(data) if text is None else text
+    text = decode_utf8(data) if text is None else text
     lines = data.count(b"\n") + 1 if data else 0
     return Measure(len(data), lines, len(text), tokenizer.count(text), True)
 

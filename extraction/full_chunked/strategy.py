@@ -18,6 +18,8 @@ from extraction.task import allowances, answer_text
 from extraction.task.source import Source
 from extraction.task.task import Progress, StrategyFailed, Task
 
+NEEDS_MODEL = True
+
 _CAPPED = "the session's cap of model calls"
 
 

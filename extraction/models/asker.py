@@ -1,7 +1,7 @@
 """How one extraction asks the models: in order, two tries each, within its time, every attempt accounted."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
@@ -18,11 +18,11 @@ from domain.errors import (
 )
 from domain.extraction import LlmUsage
 from domain.llm import ModelTerms, Prompt, Reply
-from domain.ports import Clock, Tokenizer
+from domain.ports import Tokenizer
 from extraction.models.lane import ModelLane
 from extraction.models.usage import (
     Attempt,
-    BookCall,
+    CallRules,
     SharedModelState,
     Usage,
     count,
@@ -76,26 +76,11 @@ class _Call:
 class Asker:
     """Implements extraction.task.task.Asking over at least one lane, in the lanes' order."""
 
-    def __init__(
-        self,
-        lanes: Sequence[ModelLane],
-        shared: SharedModelState,
-        *,
-        ends: float,
-        book: BookCall,
-        allowed: Callable[[], str | None],
-        calls_left: Callable[[], int | None] = lambda: None,
-        clock: Clock,
-    ) -> None:
-        """`ends` is a time of the event loop's clock. `allowed` is asked before each attempt, and returns the
-        reason if it may not begin. `calls_left` returns how many may still begin, None if any number.
-        `book` is awaited with every attempt, also with a cancelled one."""
+    def __init__(self, lanes: Sequence[ModelLane], shared: SharedModelState, rules: CallRules) -> None:
         self._lanes = lanes
         self._shared = shared
-        self._ends = ends
-        self._allowed = allowed
-        self._calls_left = calls_left
-        self._usage = Usage(shared, book, clock)
+        self._rules = rules
+        self._usage = Usage(shared, rules)
         # Models that refuse whatever they are asked, with the reason.
         self._refusals: dict[ModelLane, str] = {}
         self._asked: set[ModelLane] = set()
@@ -112,11 +97,11 @@ class Asker:
 
     @property
     def seconds_left(self) -> float:
-        return max(0.0, self._ends - anyio.current_time())
+        return max(0.0, self._rules.ends - anyio.current_time())
 
     @property
     def calls_left(self) -> int | None:
-        return self._calls_left()
+        return self._rules.calls_left()
 
     @property
     def usage(self) -> LlmUsage:
@@ -129,8 +114,8 @@ class Asker:
         return await self._shared.count((text,), self._first.tokenizer)
 
     async def ask(self, prompt: Prompt, seconds: float | None = None) -> Reply:
-        ends = self._ends if seconds is None else min(self._ends, anyio.current_time() + seconds)
-        call = _Call(prompt, ends)
+        left = self.seconds_left if seconds is None else min(self.seconds_left, seconds)
+        call = _Call(prompt, anyio.current_time() + left)
         while True:
             await self._wait(call)
             async with self._slot(call):
@@ -220,10 +205,10 @@ class Asker:
 
     async def _attempt(self, lane: ModelLane, call: _Call) -> tuple[Reply | ModelError, Attempt]:
         """Makes one attempt. Raises ModelRefused if none may begin."""
-        if reason := self._allowed():
+        if reason := self._rules.allowed():
             raise ModelRefused(reason)
         seconds, began = self._seconds(lane, call), anyio.current_time()
-        attempt = self._usage.begin(lane.model.terms, lane.tokenizer, call.prompt)
+        attempt = self._usage.begin(lane, call.prompt)
         self._asked.add(lane)
         lane.health.in_flight += 1
         outcome: Reply | ModelError

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import anyio
 import anyio.to_thread
 
-from content.text import cut
+from content.text import cut_head
 from domain.errors import ContextExceeded
 from domain.llm import LlmTokens, Message, ModelTerms, Prompt, Reply, Role, ToolCall
 from extraction.prompts.fences import inside, outside
@@ -211,7 +211,7 @@ def _within(max_bytes: int, rows: Sequence[str], more: int = 0) -> str:
         kept.append(row)
     more += len(rows) - len(kept)
     text = "\n".join([*kept, f"[{more:,} more lines]"] if more else kept)
-    return cut.head(text.encode(errors="replace"), max_bytes).decode()
+    return cut_head(text.encode(errors="replace"), max_bytes).decode()
 
 
 def _number(text: str) -> int:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from domain.errors import ConfigError
 from domain.llm import ModelTerms
-from domain.ports import Clock, Model, Tokenizer
+from domain.ports import Model, Tokenizer
 from extraction.models.asker import Asker
 from extraction.models.demo import DemoModel
 from extraction.models.lane import ModelHealth, ModelLane
-from extraction.models.usage import BookCall, SharedModelState
+from extraction.models.usage import CallRules, SharedModelState
 
 if TYPE_CHECKING:
     import httpx
@@ -60,28 +60,11 @@ class ModelPool:
     def __len__(self) -> int:
         return len(self._lanes)
 
-    def asker(
-        self,
-        names: Sequence[str] = (),
-        *,
-        ends: float,
-        book: BookCall,
-        allowed: Callable[[], str | None],
-        calls_left: Callable[[], int | None] = lambda: None,
-        clock: Clock,
-    ) -> Asker:
+    def asker(self, names: Sequence[str], rules: CallRules) -> Asker:
         """An Asker over the models of these names, in this order; over the default ones if none of the names
-        is configured. For the rest see Asker."""
+        is configured."""
         lanes = [self._lanes[name] for name in dict.fromkeys(names) if name in self._lanes]
-        return Asker(
-            lanes or [self._lanes[name] for name in self.default],
-            self._shared,
-            ends=ends,
-            book=book,
-            allowed=allowed,
-            calls_left=calls_left,
-            clock=clock,
-        )
+        return Asker(lanes or [self._lanes[name] for name in self.default], self._shared, rules)
 
     def revised(
         self, models: Sequence[ModelConfig], default: Sequence[str], tokenizer_of: Callable[[str], Tokenizer]
@@ -122,8 +105,7 @@ class ModelPool:
         if not _has_address(config.base_url):
             raise ConfigError(f"{config.source}: is not a URL. It looks like https://api.example.com/v1")
         # The HTTP client takes 0.1 s and 6 MB: only for a service that asks a model over HTTP.
-        from extraction.models.connections import open_client
-        from extraction.models.openai import OpenAIModel
+        from extraction.models.openai import OpenAIModel, open_client
 
         client = self._clients.get(config.base_url)
         if client is None:

@@ -1,7 +1,8 @@
 """What calls to models cost: every attempt is counted, priced and accounted, however it ends."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import anyio
@@ -9,8 +10,11 @@ import anyio.to_thread
 
 from content.tokens.encodings import TokenMeter
 from domain.extraction import LlmUsage
-from domain.llm import LlmCall, LlmTokens, Message, ModelTerms, Prompt, Reply
+from domain.llm import LlmCall, LlmTokens, Prompt, Reply, ToolCall
 from domain.ports import Clock, Tokenizer
+from extraction.models.lane import ModelLane
+
+log = logging.getLogger(__name__)
 
 BookCall = Callable[[LlmCall], Awaitable[None]]
 """Writes one call into the accounting. Raises StorageError."""
@@ -20,6 +24,22 @@ _INLINE_CHARS = 1 << 14
 _CHARS_A_TOKEN = 3
 _PLAUSIBLE = 10
 _BYTES_A_CHAR = 4
+
+
+@dataclass(frozen=True, slots=True)
+class CallRules:
+    """What an extraction sets for its calls to models. `ends` is its deadline, on the event loop's clock.
+    `book` is awaited with every attempt, also a cancelled one. `allowed` is called before each attempt and
+    returns the reason if it may not begin; `calls_left` returns how many may still begin, None if any number.
+    `log_fields` name the extraction in the log."""
+
+    ends: float
+    book: BookCall
+    clock: Clock
+    allowed: Callable[[], str | None] = lambda: None
+    calls_left: Callable[[], int | None] = lambda: None
+    log_fields: Mapping[str, str] = field(default_factory=dict)
+
 
 # How long a cancelled call waits for its entry to be written; the writing goes on in any case.
 _CANCELLED_SECONDS = 0.2
@@ -63,7 +83,8 @@ def count(texts: Sequence[str], tokenizer: Tokenizer) -> int:
 def prompt_texts(prompt: Prompt) -> list[str]:
     """All texts of a prompt that the model reads."""
     tools = [text for tool in prompt.tools for text in (tool.name, tool.description, tool.parameters)]
-    return [*tools, *(text for message in prompt.messages for text in _message_texts(message))]
+    said = (text for one in prompt.messages for text in _texts(one.content, one.tool_calls))
+    return [*tools, *said]
 
 
 def has_more_bytes(texts: Sequence[str], most: int) -> bool:
@@ -76,22 +97,16 @@ def has_more_bytes(texts: Sequence[str], most: int) -> bool:
     return sum(len(text.encode(errors="surrogatepass")) for text in texts) > most
 
 
-def _message_texts(message: Message) -> list[str]:
-    calls = [text for call in message.tool_calls for text in (call.name, call.arguments)]
-    return [message.content, *calls]
-
-
-def _reply_texts(reply: Reply) -> list[str]:
-    return [reply.text, *(text for call in reply.tool_calls for text in (call.name, call.arguments))]
+def _texts(text: str, calls: Sequence[ToolCall]) -> list[str]:
+    return [text, *(part for call in calls for part in (call.name, call.arguments))]
 
 
 class Usage:
     """The calls, tokens and cost of one extraction."""
 
-    def __init__(self, shared: SharedModelState, book: BookCall, clock: Clock) -> None:
+    def __init__(self, shared: SharedModelState, rules: CallRules) -> None:
         self.shared = shared
-        self.book = book
-        self._clock = clock
+        self.rules = rules
         self._calls = 0
         self._tokens = LlmTokens()
         self._cost_usd = 0.0
@@ -100,9 +115,9 @@ class Usage:
     def total(self) -> LlmUsage:
         return LlmUsage(self._calls, self._tokens.input, self._tokens.output, self._cost_usd)
 
-    def begin(self, terms: ModelTerms, tokenizer: Tokenizer, prompt: Prompt) -> "Attempt":
+    def begin(self, lane: ModelLane, prompt: Prompt) -> "Attempt":
         self._calls += 1
-        return Attempt(self, self._clock(), terms, tokenizer, prompt)
+        return Attempt(self, lane, prompt)
 
     def add(self, tokens: LlmTokens, cost_usd: float) -> None:
         spent = self._tokens
@@ -113,13 +128,11 @@ class Usage:
 class Attempt:
     """One call, from its beginning until its entry is written. `answered` or `failed` ends it once."""
 
-    def __init__(
-        self, usage: Usage, timestamp: int, terms: ModelTerms, tokenizer: Tokenizer, prompt: Prompt
-    ) -> None:
+    def __init__(self, usage: Usage, lane: ModelLane, prompt: Prompt) -> None:
         self._usage = usage
-        self._timestamp = timestamp
-        self._terms = terms
-        self._tokenizer = tokenizer
+        self._timestamp = usage.rules.clock()
+        self._terms = lane.model.terms
+        self._tokenizer = lane.tokenizer
         self._started = anyio.current_time()
         self._booking: asyncio.Task[None] | None = None
         self._prompt = prompt
@@ -137,14 +150,21 @@ class Attempt:
         self._end(None, error, was_read and self._is_sent)
 
     async def booked(self) -> None:
-        """Waits until the entry is written. Cancelling the wait does not cancel the writing. Raises
-        StorageError."""
-        if self._booking is not None:
+        """Waits until the entry is written. Cancelling the wait does not cancel the writing, whose error is
+        then logged. Raises StorageError."""
+        if self._booking is None:
+            return
+        try:
             await asyncio.shield(self._booking)
+        except asyncio.CancelledError:
+            self._booking.add_done_callback(self._log_error)
+            raise
 
     async def booked_after_cancel(self) -> None:
-        """Waits for the entry at most 0.2 s, in a task that is cancelled already. Raises nothing."""
+        """Waits for the entry at most 0.2 s, in a task that is cancelled already. Raises nothing; an error is
+        logged."""
         if self._booking is not None:
+            self._booking.add_done_callback(self._log_error)
             with anyio.move_on_after(_CANCELLED_SECONDS, shield=True):
                 await asyncio.wait((self._booking,))
 
@@ -154,7 +174,6 @@ class Attempt:
         self._booking = asyncio.create_task(self._settle(reply, error, was_read, latency))
         bookings.add(self._booking)
         self._booking.add_done_callback(bookings.discard)
-        self._booking.add_done_callback(_retrieve_error)
 
     async def _settle(self, reply: Reply | None, error: str | None, was_read: bool, latency: float) -> None:
         if reply is not None:
@@ -173,7 +192,7 @@ class Attempt:
             cost_usd=cost,
             error=error,
         )
-        await self._usage.book(call)
+        await self._usage.rules.book(call)
 
     async def _spent(self, reply: Reply) -> LlmTokens:
         """The tokens that the backend reported, or our own count if the report cannot be true."""
@@ -182,13 +201,13 @@ class Attempt:
         told = reply.tokens
         if told is not None and expected / _PLAUSIBLE <= told.input <= expected * _PLAUSIBLE:
             return told
-        return LlmTokens(await self._count(texts), await self._count(_reply_texts(reply)))
+        return LlmTokens(await self._count(texts), await self._count(_texts(reply.text, reply.tool_calls)))
 
     async def _count(self, texts: Sequence[str]) -> int:
         return await self._usage.shared.count(texts, self._tokenizer)
 
-
-def _retrieve_error(booking: asyncio.Task[None]) -> None:
-    # If the caller was cancelled, nothing else retrieves the error, and asyncio would log it.
-    if not booking.cancelled():
-        booking.exception()
+    def _log_error(self, booking: asyncio.Task[None]) -> None:
+        """Logs why the entry was not written. The caller was cancelled, so nothing else reports it."""
+        if not booking.cancelled() and (error := booking.exception()) is not None:
+            fields = {**self._usage.rules.log_fields, "model": self._terms.name, "began": self._timestamp}
+            log.error("A model call was not accounted.", exc_info=error, extra={"fields": fields})

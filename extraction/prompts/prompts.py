@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from content.kinds import Kind
-from content.text import cut
+from content.text import cut_head
 from domain.extraction import Gap
 from domain.llm import Message, Role, ToolSpec
 from domain.results import StoredResult
@@ -151,7 +151,7 @@ def about(stored: StoredResult, kind: str, head: bytes = b"", excerpt: bool = Fa
     table."""
     header = ""
     if kind == Kind.CSV and not excerpt:
-        header = cut.head(head.partition(b"\n")[0].rstrip(), _HEADER_BYTES).decode(errors="ignore")
+        header = cut_head(head.partition(b"\n")[0].rstrip(), _HEADER_BYTES).decode(errors="ignore")
     size = stored.measure
     return Document(
         stored.tool_name,
@@ -271,7 +271,7 @@ def _described(about: Document, nonce: str) -> str:
     if about.tool_arguments is None:
         return lines
     data = about.tool_arguments.encode(errors="replace")
-    shown = cut.head(data, _ARGUMENTS_BYTES)
+    shown = cut_head(data, _ARGUMENTS_BYTES)
     more = f"\n[{len(data) - len(shown):,} more bytes]" if len(shown) < len(data) else ""
     return f"{lines}\nIts arguments:\n" + fenced("arguments", shown.decode() + more, nonce)
 

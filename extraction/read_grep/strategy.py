@@ -12,6 +12,8 @@ from extraction.read_grep.tools import Tools
 from extraction.task import allowances, answer_text
 from extraction.task.task import Progress, StrategyFailed, Task
 
+NEEDS_MODEL = True
+
 MAX_TURNS = 15
 MAX_CALLS = 10
 

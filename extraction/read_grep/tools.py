@@ -7,11 +7,10 @@ from functools import partial
 import anyio.to_thread
 import msgspec
 
-from content.reading.grep import Grep, GrepPage
+from content.reading.grep import LINE_BYTES, Grep, GrepPage, Match
 from content.reading.greppable import Greppable, needs_view
 from content.reading.lines import Line, LinePage, LinePager
-from content.reading.matches import LINE_BYTES, Match
-from content.text import cut
+from content.text import cut_head
 from domain.errors import BadPattern
 from domain.llm import ToolCall
 from extraction.prompts import prompts
@@ -152,7 +151,7 @@ def _lines_text(page: LinePage, room: int) -> tuple[list[str], str]:
 def _shown(line: Line) -> str:
     data = line.text.encode()
     whole = len(data) <= LINE_BYTES and not line.truncated
-    return line.text if whole else cut.head(data, LINE_BYTES).decode() + _CUT
+    return line.text if whole else cut_head(data, LINE_BYTES).decode() + _CUT
 
 
 def _matches_text(page: GrepPage, room: int) -> tuple[list[str], str]:
@@ -178,7 +177,7 @@ def _rows(match: Match) -> list[str]:
 
 def _filled(rows: list[str], room: int) -> list[str]:
     """The first rows that fit, at least one, which may be cut."""
-    kept = [cut.head(rows[0].encode(), room).decode()]
+    kept = [cut_head(rows[0].encode(), room).decode()]
     for row in rows[1:]:
         room -= len(kept[-1].encode()) + 1
         if len(row.encode()) > room:

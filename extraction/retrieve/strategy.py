@@ -6,11 +6,11 @@ from functools import partial
 
 from anyio.to_thread import run_sync
 
-from content.binary import is_binary, opaque
+from content.kinds import is_binary, opaque
 from content.outline import outline
 from content.outline.extent import extent
 from content.passages.passages import Passage
-from content.text import cut
+from content.text import cut_head
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
 from extraction.prompts.prompts import NOTHING_FOUND
 from extraction.retrieve import excerpts
@@ -20,6 +20,8 @@ from extraction.retrieve.ranking import Ranked, rank
 from extraction.task import answer_text
 from extraction.task.source import Source
 from extraction.task.task import Progress, StrategyFailed, Task
+
+NEEDS_MODEL = False
 
 MOST_BYTES = 64 << 20
 """Larger data is not read into memory."""
@@ -106,7 +108,7 @@ def _listed(words: tuple[str, ...]) -> str:
 
 
 def _too_little_room(data: bytes, best: Passage, total: int, max_bytes: int) -> Answer:
-    body = cut.head(data[best.start : best.end], max_bytes)
+    body = cut_head(data[best.start : best.end], max_bytes)
     coverage = Coverage(total, 0, round(len(body) / len(data), 4))
     return Answer(
         _text(body), Mode.RETRIEVE, ExtractStatus.PARTIAL, coverage, warnings=(answer_text.CUT_WARNING,)
@@ -131,7 +133,7 @@ def _without_hits(
     room = max_bytes - len(text.encode())
     if len(data) > 2 * max_bytes:
         room = min(room, _SAMPLE_BYTES)
-    return text + _text(cut.head(data, max(0, room)))
+    return text + _text(cut_head(data, max(0, room)))
 
 
 def _extent(source: Source, data: bytes) -> str:
@@ -139,7 +141,7 @@ def _extent(source: Source, data: bytes) -> str:
     subject = "The data" if source.size == source.stored.measure.bytes else "The part asked about"
     said = f"{subject} is {extent(data, source.stored.tool_name)}."
     return (
-        said if len(said.encode()) <= _EXTENT_BYTES else _text(cut.head(said.encode(), _EXTENT_BYTES)) + " …"
+        said if len(said.encode()) <= _EXTENT_BYTES else _text(cut_head(said.encode(), _EXTENT_BYTES)) + " …"
     )
 
 

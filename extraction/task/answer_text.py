@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from content.text import cut
+from content.text import cut_head
 from domain.extraction import Answer, ExtractStatus, Mode
 
 CUT_WARNING = "the answer was cut: it was longer than its cap"
@@ -38,8 +38,8 @@ def cap_text(text: str, max_bytes: int) -> str:
     if len(data) <= max_bytes:
         return text
     if max_bytes < len(_CUT):
-        return cut.head(data, max_bytes).decode()
-    return (cut.head(data, max_bytes - len(_CUT)) + _CUT).decode()
+        return cut_head(data, max_bytes).decode()
+    return (cut_head(data, max_bytes - len(_CUT)) + _CUT).decode()
 
 
 def cap_texts(texts: Sequence[str], max_bytes: int) -> list[str]:

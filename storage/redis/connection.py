@@ -22,7 +22,8 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from domain.errors import StorageError, StoreBusy, StoreFull, StoreUnavailable
 from domain.results import Durability
-from storage.redis.errors import DRIVER_ERRORS, is_unreachable, translated
+from storage.base.damage import Notices
+from storage.redis.errors import DRIVER_ERRORS, is_unreachable, is_wrong_type, translated
 from storage.redis.facts import Facts, facts_of, worst_of
 from storage.redis.keys import SHARDS_KEY, Shard, shard_named
 from storage.redis.url import RedisUrl, parse_redis_url
@@ -106,6 +107,7 @@ class RedisConnection:
         self._is_away = False
         self._try_at = 0.0
         self._registered: set[str] = set()
+        self.notices = Notices()
         self.warnings: tuple[str, ...] = ()
         """Warnings for the operator, as of the last `check`."""
 
@@ -114,11 +116,12 @@ class RedisConnection:
         return isinstance(self._client, RedisCluster)
 
     async def command(self, *command: Arg) -> Any:
-        """Runs a command that reads, or that may run twice."""
-        return await self._bounded(lambda: self._client.execute_command(*command))
+        """Runs a command that reads, or that may run twice. None if its key has another type than the
+        command needs; a warning names the key."""
+        return await self._bounded(lambda: self._one(command))
 
     async def commands(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
-        """Runs commands concurrently, in any order. Returns their replies in the order of `commands`."""
+        """As `command`, concurrently and in any order. Returns the replies in the order of `commands`."""
         if not commands:
             return []
         if not self.is_cluster:
@@ -257,7 +260,22 @@ class RedisConnection:
         pipe: Any = self._client.pipeline(transaction=False)
         for command in commands:
             pipe.execute_command(*command)
-        return list(await pipe.execute())
+        replies = await pipe.execute(raise_on_error=False)
+        return [self._checked(reply, command) for reply, command in zip(replies, commands, strict=True)]
+
+    async def _one(self, command: Sequence[Arg]) -> Any:
+        try:
+            return await self._client.execute_command(*command)
+        except ResponseError as error:
+            return self._checked(error, command)
+
+    def _checked(self, reply: Any, command: Sequence[Arg]) -> Any:
+        if not isinstance(reply, Exception):
+            return reply
+        if not is_wrong_type(reply):
+            raise reply
+        self.notices.warn(str(command[1]), "has another type than Spillgate gave it. Delete it.")
+        return None
 
     async def _run(self, name: str, keys: Sequence[str], args: Sequence[Arg]) -> Any:
         source, sha = _script(name)

@@ -11,7 +11,15 @@ from storage.base import cursors
 from storage.base.summaries import Summary, day_of, matches
 from storage.redis.connection import RedisConnection
 from storage.redis.keys import Shard, shard_of, shards_of
-from storage.redis.rows import DAY_MS, GROUPED, decode_entry, decode_group, decode_sums, matches_group
+from storage.redis.rows import (
+    DAY_MS,
+    GROUPED,
+    DamagedRecord,
+    decode_entry,
+    decode_group,
+    decode_sums,
+    matches_group,
+)
 
 _PIECE = 200
 """Number of entries in one read of a shard."""
@@ -52,27 +60,38 @@ class RedisEntries:
         days = [("ZRANGEBYSCORE", shard.key("days"), since // DAY_MS, last_day) for shard in shards]
         states = [("HMGET", shard.key("state"), "wait", "trimmed") for shard in shards]
         replies = await self._redis.commands([*days, *states])
-        whole: list[tuple[Shard, int]] = []
-        for shard, listed, (wait, trimmed) in zip(
-            shards, replies[: len(shards)], replies[len(shards) :], strict=True
-        ):
-            for day in map(int, listed):
+        whole: list[tuple[Shard, int, int]] = []
+        for shard, listed, state in zip(shards, replies[: len(shards)], replies[len(shards) :], strict=True):
+            wait, trimmed = (int(one or 0) for one in state or (0, 0))
+            for day in map(int, listed or ()):
                 begins, ends = day * DAY_MS, (day + 1) * DAY_MS
-                if begins < since or (until is not None and until < ends) or int(trimmed or 0) >= begins:
-                    upto = min(until or ends, ends)
-                    part = replace(wanted, since=max(since, begins), until=upto)
-                    await self._add_entries(summary, shard, part, group_by, str(upto + int(wait or 0)))
+                if begins < since or (until is not None and until < ends) or trimmed >= begins:
+                    await self._add_day(summary, shard, day, wait, wanted, group_by)
                 else:
-                    whole.append((shard, day))
-        kept = await self._redis.commands([("HGETALL", shard.key("day", day)) for shard, day in whole])
-        for (_, day), sums in zip(whole, kept, strict=True):
-            for packed, row in _pairs(sums):
-                group = decode_group(packed)
+                    whole.append((shard, day, wait))
+        kept = await self._redis.commands([("HGETALL", shard.key("day", day)) for shard, day, _ in whole])
+        for (shard, day, wait), reply in zip(whole, kept, strict=True):
+            try:
+                sums = [(decode_group(packed), decode_sums(row)) for packed, row in _pairs(reply)]
+            except DamagedRecord:
+                where = shard.key("day", day)
+                self._redis.notices.warn(where, "is damaged: its day is summed up from the entries.")
+                await self._add_day(summary, shard, day, wait, wanted, group_by)
+                continue
+            for group, row in sums:
                 if matches_group(group, wanted):
                     is_by_day = group_by is GroupBy.DAY
                     name = day_of(day * DAY_MS) if is_by_day else group[GROUPED.index(group_by)]
-                    summary.add(name, decode_sums(row))
+                    summary.add(name, row)
         return summary.rows()
+
+    async def _add_day(
+        self, summary: Summary, shard: Shard, day: int, wait: int, wanted: EntryFilter, group_by: GroupBy
+    ) -> None:
+        """Adds the entries of a day. `wait` is that of the shard's state."""
+        until = min(wanted.until or (day + 1) * DAY_MS, (day + 1) * DAY_MS)
+        part = replace(wanted, since=max(wanted.since or 0, day * DAY_MS), until=until)
+        await self._add_entries(summary, shard, part, group_by, str(until + wait))
 
     async def _add_entries(
         self, summary: Summary, shard: Shard, wanted: EntryFilter, group_by: GroupBy, end: str
@@ -88,7 +107,9 @@ class RedisEntries:
         while empty := [reader for reader in readers if reader.is_empty]:
             pieces = await self._redis.commands([reader.next_piece for reader in empty])
             for reader, items in zip(empty, pieces, strict=True):
-                reader.look_through(items)
+                for damaged in reader.look_through(items or []):
+                    where = reader.shard.key("entries")
+                    self._redis.notices.warn(f"{where} {damaged}", "is damaged: the entry is left out.")
         return [reader for reader in readers if reader.found]
 
     async def _ends(self, wanted: EntryFilter) -> list[tuple[Shard, str]]:
@@ -138,15 +159,22 @@ class _Reader:
         start = since if _order(since) > _order(self.read_to) else f"({self.read_to}"
         return ("XRANGE", self.shard.key("entries"), start, self.end, "COUNT", _PIECE)
 
-    def look_through(self, items: list[tuple[bytes, dict[bytes, bytes]]]) -> None:
+    def look_through(self, items: list[tuple[bytes, dict[bytes, bytes]]]) -> list[str]:
+        """Returns the ids of the damaged entries."""
+        damaged = []
         self.is_done = len(items) < _PIECE
         for place, fields in items:
-            entry = decode_entry(fields[b"e"])
+            try:
+                entry = decode_entry(fields.get(b"e", b""))
+            except DamagedRecord:
+                damaged.append(place.decode())
+                continue
             if matches(entry, self.wanted):
                 self.found.append((place.decode(), entry))
         if items:
             self.read_to = items[-1][0].decode()
             self.place = self.place if self.found else self.read_to
+        return damaged
 
 
 def _order(place: str) -> tuple[int, int]:
@@ -164,5 +192,7 @@ def _places(cursor: str) -> dict[int, str]:
 
 
 def _pairs(reply: Any) -> Iterable[tuple[bytes, bytes]]:
-    """Returns the fields and values of a reply to HGETALL."""
+    """Returns the fields and values of a reply to HGETALL. Raises DamagedRecord if the key is no hash."""
+    if reply is None:
+        raise DamagedRecord
     return reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)

@@ -53,6 +53,11 @@ def is_unreachable(error: BaseException) -> bool:
     return isinstance(error, _UNREACHABLE) and not isinstance(error, AuthenticationError | AuthorizationError)
 
 
+def is_wrong_type(error: Exception) -> bool:
+    """Returns whether the key of the command has another type than the command needs."""
+    return "WRONGTYPE" in _CODE.findall(str(error))
+
+
 def translated(error: BaseException) -> StorageError:
     """`error` is one of DRIVER_ERRORS. Never carries its text: that may hold keys and addresses."""
     denied = any(words in str(error) for words in _DENIED_IN_SCRIPT)

@@ -13,7 +13,8 @@ result:<handle>      hash     info of a result, and its body or the key of its b
 results:<session>    zset     file ids of a session by their last use; expires
 due                  zset     `handle size body` of all results by their expiry
 held                 string   bytes of all results
-session:<session>    hash     `s` session, `f` bytes of findings, a receipt for each `epoch:call`; expires
+session:<session>    hash     `s` checksum and session, `f` bytes of findings, a receipt for each
+                              `epoch:call`; expires
 findings:<session>   hash     texts by `epoch:name`; expires
 live · ended         zset     sessions by name · by the time of their end
 sizes                hash     bytes that each session counts for

@@ -1,29 +1,34 @@
 """Sessions and accounting in Redis. Each change is one run of session.lua in the shard of its session."""
 
+import hashlib
 import heapq
 import itertools
 import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 from domain.accounting import AccountingEntry, EntryFilter, EntryPage, EntryType, GroupBy, SummaryRow
-from domain.budget import REMEMBERED_REPORTS, Reported, ReportWarning, Session, SessionChange, Window
+from domain.budget import REMEMBERED_REPORTS, Reported, ReportWarning, Session, SessionChange
 from domain.errors import Conflict, IdempotencyKeyReused, InvalidField, SessionEnded
 from domain.handles import DEFAULT_SESSION, Handle, SessionKey
-from domain.ports import Charge, Clock, Entered, LedgerBounds, LedgerUsage, Receipt, SessionPage
+from domain.ports import Call, Charge, Entered, LedgerUsage, Receipt, SessionPage
 from domain.results import UsageReport
 from storage.base import cursors, session_rules
+from storage.base.session_rules import LedgerBase, LedgerOptions
 from storage.base.summaries import sums_of
 from storage.redis.connection import RedisConnection
 from storage.redis.entries import RedisEntries
 from storage.redis.keys import Shard, shard_of, shards_of
 from storage.redis.rows import (
     DAY_MS,
+    DamagedRecord,
     check_counts,
     decode_kept,
     group_of,
+    is_receipt,
+    kept_session,
     pack,
     pack_entry,
     pack_kept,
@@ -38,24 +43,13 @@ _FRESH_SECONDS = 1.0
 _CHANGED = ("context_window", "buffer_tokens", "max_output_tokens", "model", "policy")
 
 
-class RedisLedger:
+class RedisLedger(LedgerBase):
     """Replicas together may exceed the bounds of a tenant by what they write in a second."""
 
-    def __init__(
-        self,
-        connection: RedisConnection,
-        *,
-        clock: Clock,
-        session_retention_seconds: float,
-        entry_retention_seconds: float,
-        bounds: LedgerBounds = session_rules.UNBOUNDED,
-    ) -> None:
+    def __init__(self, connection: RedisConnection, **options: Unpack[LedgerOptions]) -> None:
+        super().__init__(**options)
         self._redis = connection
         self._entries = RedisEntries(connection)
-        self._clock = clock
-        self._session_ms = int(session_retention_seconds * 1000)
-        self._entry_ms = int(entry_retention_seconds * 1000)
-        self._bounds = bounds
         self._rooms: dict[str, _Room] = {}
         self._prefix = secrets.token_hex(8)
         self._count = itertools.count(1)
@@ -64,31 +58,14 @@ class RedisLedger:
     def warnings(self) -> tuple[str, ...]:
         return self._redis.warnings
 
-    async def enter(
-        self,
-        key: SessionKey,
-        call_id: str | None,
-        report: UsageReport | None,
-        default_window: Window,
-        enforce: bool,
-    ) -> Entered:
-        asked = {"call": call_id, **_reported(report)}
-        word, packed, *extra = await self._step("enter", key, asked)
-        session = session_of(key, packed)
+    async def enter(self, call: Call) -> Entered:
+        asked = {"call": call.call_id, **_reported(call.report)}
+        word, packed, *extra = await self._step("enter", call.key, asked)
+        session = session_of(call.key, packed)
         if word == b"again":
             first = decode_kept(extra[0])
-            budget = session.budget(default_window, enforce)
-            receipt = Receipt(first.entry, budget, first.fingerprint, first.text, replayed=True)
-            return session_rules.reentered(session, receipt, report)
+            return session_rules.reentered(session, call, first.entry, first.fingerprint, first.text)
         return Entered(session, warning=_warning(extra))
-
-    async def reserve(self, charge: Charge) -> Receipt | None:
-        return await self._charge(charge, forced=False)
-
-    async def settle(self, charge: Charge) -> Receipt:
-        receipt = await self._charge(charge, forced=True)
-        assert receipt is not None
-        return receipt
 
     async def replay(self, line: Charge | AccountingEntry) -> None:
         """Enters a charge or an entry of the spool, once, and beyond every bound. If the session has ended or
@@ -132,8 +109,20 @@ class RedisLedger:
         await self._step("append", key, {"in_doubt": is_replay}, entry)
 
     async def session(self, key: SessionKey) -> Session | None:
-        packed = await self._redis.command("HGET", shard_of(key).key("session", key.session_id), "s")
-        return None if packed is None else session_of(key, packed)
+        where = shard_of(key).key("session", key.session_id)
+        return self._found(key, await self._redis.command("HGET", where, "s"))
+
+    def _found(self, key: SessionKey, kept: bytes | None) -> Session | None:
+        """A damaged session counts as unknown; a warning names its key."""
+        try:
+            return None if kept is None else kept_session(key, kept)
+        except DamagedRecord:
+            self._warn_of(key)
+            return None
+
+    def _warn_of(self, key: SessionKey) -> None:
+        where = shard_of(key).key("session", key.session_id)
+        self._redis.notices.warn(where, "is damaged: its session counts as unknown. End it or PUT it again.")
 
     async def put_session(self, key: SessionKey, change: SessionChange) -> Session:
         check_counts(change.context_window, change.buffer_tokens, change.max_output_tokens)
@@ -162,13 +151,13 @@ class RedisLedger:
             lists = await self._redis.commands(
                 [("ZRANGEBYLEX", shard.key("live"), *span) for shard in shards]
             )
-            names = list(itertools.islice(heapq.merge(*lists), limit + 1))
+            names = list(itertools.islice(heapq.merge(*filter(None, lists)), limit + 1))
             keys = [SessionKey(tenant, name.decode()) for name in names]
             asked = [("HGET", shard_of(key).key("session", key.session_id), "s") for key in keys]
             for key, packed in zip(keys, await self._redis.commands(asked), strict=True):
                 # The session may have expired; the next sweep deletes its name.
-                if packed is not None:
-                    found.append(session_of(key, packed))
+                if (session := self._found(key, packed)) is not None:
+                    found.append(session)
             if len(names) <= limit:
                 break
             after = keys[-1].session_id
@@ -209,7 +198,7 @@ class RedisLedger:
                 if not after:
                     break
             names = await self._redis.command("ZRANGE", shard.key("ended"), 0, -1)
-            ended += [SessionKey(shard.tenant, name.decode()) for name in names]
+            ended += [SessionKey(shard.tenant, name.decode()) for name in names or ()]
         return ended
 
     async def usage(self) -> LedgerUsage:
@@ -225,7 +214,7 @@ class RedisLedger:
         sizes = [("HMGET", shard.key("state"), "session_bytes", "entry_bytes") for shard in shards]
         replies = await self._redis.commands([*counts, *sizes])
         pairs = zip(replies[: len(shards)], replies[len(shards) :], strict=True)
-        return [LedgerUsage(count, sum(int(one or 0) for one in size)) for count, size in pairs]
+        return [LedgerUsage(count or 0, sum(int(one or 0) for one in size or ())) for count, size in pairs]
 
     async def check(self) -> None:
         await self._redis.check()
@@ -272,6 +261,12 @@ class RedisLedger:
                 case b"full" | b"crowded":
                     used = self._rooms[key.tenant].usage
                     session_rules.check_room(used, self._bounds, opens=True, admitted=admitted)
+                case b"damaged":
+                    self._warn_of(key)
+                    asked["replace"] = True
+                case b"again" if not is_receipt(reply[2]):
+                    self._warn_of(key)
+                    asked["damaged"] = hashlib.sha1(reply[2], usedforsecurity=False).hexdigest()
                 case _:
                     return reply
 

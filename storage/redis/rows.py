@@ -1,5 +1,6 @@
 """Sessions, receipts, entries and sums as msgpack, which the Lua scripts read too."""
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import fields
 from operator import attrgetter
@@ -24,6 +25,10 @@ _LARGEST = 1 << 53
 _encoder = msgspec.msgpack.Encoder()
 
 
+class DamagedRecord(StorageError):
+    """A record in Redis is damaged, or was not written by Spillgate."""
+
+
 class Kept(msgspec.Struct, array_like=True):
     """The receipt of a named call. `text` is the text for the model."""
 
@@ -39,7 +44,7 @@ def _decoder(kind: type[T]) -> Callable[[bytes], T]:
         try:
             return decode(packed)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise _damaged() from None
+            raise DamagedRecord from None
 
     return decoded
 
@@ -52,11 +57,28 @@ decode_group = _decoder(Group)
 group_of: Callable[[AccountingEntry], Group] = attrgetter(*GROUPED)
 
 
+def is_receipt(packed: bytes) -> bool:
+    """False if it is damaged."""
+    try:
+        decode_kept(packed)
+    except DamagedRecord:
+        return False
+    return True
+
+
 def session_of(key: SessionKey, packed: bytes) -> Session:
+    """`packed` is a session in a reply of session.lua. Raises DamagedRecord."""
     try:
         return msgspec.convert({"key": key, **_decode_map(packed)}, Session)
     except msgspec.ValidationError:
-        raise _damaged() from None
+        raise DamagedRecord from None
+
+
+def kept_session(key: SessionKey, kept: bytes) -> Session:
+    """`kept` is a session as Redis keeps it, after its checksum. Raises DamagedRecord."""
+    if hashlib.sha1(kept[8:], usedforsecurity=False).hexdigest()[:8].encode() != kept[:8]:
+        raise DamagedRecord
+    return session_of(key, kept[8:])
 
 
 def pack(value: object) -> bytes:
@@ -111,7 +133,3 @@ def _sparse(entry: AccountingEntry) -> dict[str, object]:
 
 def _not_storable() -> InvalidField:
     return InvalidField("A number or a text in it cannot be kept. Use numbers up to 2^53 and valid Unicode.")
-
-
-def _damaged() -> StorageError:
-    return StorageError("A record in Redis is damaged, or was not written by Spillgate.")

@@ -3,25 +3,21 @@
 import asyncio
 import secrets
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
-from types import TracebackType
-from typing import Self
 
 import msgspec
 
-from domain.errors import InvalidField, ResultExpired, StoreFull, StoreUnavailable
+from domain.errors import InvalidField, ResultExpired
 from domain.handles import Handle, SessionKey
 from domain.ports import Clock, Draft
 from domain.results import Durability, StoredResult
-from storage.base.info import DamagedInfo, decode_info, encode_info
-from storage.base.notices import Notices
+from storage.base.damage import DamagedInfo, decode_info, encode_info
 from storage.base.quota import Quota
-from storage.redis.connection import RedisConnection, patience_of_caller
+from storage.redis.connection import RedisConnection
+from storage.redis.draft import SEGMENT, RedisDraft, unpack
 from storage.redis.keys import Shard, body_key, file_name, shard_of
-from storage.redis.segments import SEGMENT, pack, unpack
 
 DRAFT_SECONDS = 300.0
 """A draft expires after this time without a write."""
@@ -57,7 +53,6 @@ class RedisStore:
         self.draft_ms = int(draft_seconds * 1000)
         self.jobs: set[asyncio.Task[None]] = set()
         self._quota = Quota(max_bytes)
-        self._notices = Notices()
         self._drafted = 0
         self._counted_at = float("-inf")
 
@@ -78,7 +73,8 @@ class RedisStore:
             key = shard_of(SessionKey(tenant, handle.session_id)).key("result", file_name(handle))
         except InvalidField:
             return None
-        info, used = await self.connection.command("HMGET", key, "info", "used")
+        found = await self.connection.command("HMGET", key, "info", "used")
+        info, used = found or (None, None)
         if info is None:
             return None
         try:
@@ -86,7 +82,7 @@ class RedisStore:
             if (stored.tenant, stored.handle) != (tenant, handle):
                 raise DamagedInfo("it belongs to another result")
         except DamagedInfo as damage:
-            self._notices.warn(key, f"is damaged ({damage}): its result is not found. Delete it.")
+            self.connection.notices.warn(key, f"is damaged ({damage}): its result is not found. Delete it.")
             return None
         if used_at <= self._expired_by():
             return None
@@ -96,25 +92,33 @@ class RedisStore:
         self, stored: StoredResult, start: int = 0, end: int | None = None
     ) -> AsyncIterator[bytes]:
         key = shard_of(stored.key).key("result", file_name(stored.handle))
-        found, body, only = await self.connection.command("HMGET", key, "size", "body", "segment")
-        if found is None:
+        found = await self.connection.command("HMGET", key, "size", "body", "segment")
+        total, body, only = found or (None, None, None)
+        if total is None:
             raise _gone()
         try:
-            size, position = _number(found), max(0, start)
+            size, position = _number(total), max(0, start)
         except DamagedInfo as damage:
-            self._notices.warn(key, f"is damaged ({damage}): its result is not read. Delete it.")
-            raise _gone() from None
+            raise self._unreadable(key, damage) from None
         end = size if end is None else min(end, size)
         while position < end:
             number, offset = divmod(position, SEGMENT)
             segment = only
             if body:
-                segment = await self.connection.command("HGET", body_key(body.decode()), number)
+                key = body_key(body.decode())
+                segment = await self.connection.command("HGET", key, number)
             if segment is None:
                 raise _gone()
-            whole = await unpack(segment, min(SEGMENT, size - number * SEGMENT))
+            try:
+                whole = await unpack(segment, min(SEGMENT, size - number * SEGMENT))
+            except DamagedInfo as damage:
+                raise self._unreadable(key, damage) from None
             yield whole[offset : offset + end - position]
             position = (number + 1) * SEGMENT
+
+    def _unreadable(self, key: str, damage: DamagedInfo) -> ResultExpired:
+        self.connection.notices.warn(key, f"is damaged ({damage}): its result is not read. Delete it.")
+        return _gone()
 
     async def touch(self, stored: StoredResult) -> StoredResult:
         shard = shard_of(stored.key)
@@ -144,7 +148,7 @@ class RedisStore:
                 continue
             asked.append(None)
         counts = iter(await self.connection.commands([one for one in asked if one is not None]))
-        return [0 if one is None else int(next(counts)) for one in asked]
+        return [0 if one is None else int(next(counts) or 0) for one in asked]
 
     async def sweep(self) -> int:
         """Deletes expired results, shard by shard."""
@@ -190,23 +194,33 @@ class RedisStore:
         self._quota.give(size - published)
 
     async def place(
-        self, stored: StoredResult, size: int, body: str, segment: bytes, gone: bytes = b"?"
+        self, stored: StoredResult, size: int, body: str, segment: bytes, gone: str = "?"
     ) -> tuple[str, int, Durability]:
         """Publishes a result with the key `body`, or, if that is empty, with its only segment. `gone` is a
         body that has expired. Returns the body in use, the bytes stored in addition, and the durability."""
         shard, handle = shard_of(stored.key), stored.handle
         await self.connection.register(shard)
         keys = (*_result_keys(shard, handle), shard.key("due"), shard.key("held"))
-        args = (encode_info(stored), stored.sha256, stored.epoch, size, body, segment)
-        where = (file_name(handle), handle.file_id, stored.stored_at, self.retention_ms)
-        reply, durability = await self.connection.durable("publish", keys, (*args, *where, gone))
+        asked = {
+            "sha": stored.sha256,
+            "epoch": stored.epoch,
+            "size": size,
+            "body": body,
+            "handle": file_name(handle),
+            "file": handle.file_id,
+            "now": stored.stored_at,
+            "retention": self.retention_ms,
+            "gone": gone,
+        }
+        args = (msgspec.msgpack.encode(asked), encode_info(stored), segment)
+        reply, durability = await self.connection.durable("publish", keys, args)
         kept, unused, more = (b"", b"", reply) if isinstance(reply, int) else reply
         if unused:
             await self._let_go("PEXPIRE", [unused], GRACE_MS)
         is_other = bool(kept) and kept.decode() != body
         if is_other and not await self.connection.command("PEXPIRE", body_key(kept.decode()), self.body_ms):
             # The earlier body of the same content has expired: publish with the new one.
-            return await self.place(stored, size, body, segment, kept)
+            return await self.place(stored, size, body, segment, kept.decode())
         return kept.decode(), int(more), durability
 
     async def _remove(self, key: SessionKey, *what: str | int) -> int:
@@ -230,153 +244,6 @@ class RedisStore:
         return self.clock() - self.retention_ms
 
 
-class RedisDraft:
-    """The last segment waits in memory until `publish`; earlier ones are in Redis under a key of the draft.
-    Jobs run one after another. A cancelled caller does not stop a running job."""
-
-    def __init__(self, store: RedisStore) -> None:
-        self._store = store
-        self._body = secrets.token_hex(16)
-        self._waiting: deque[memoryview] = deque()
-        self._waiting_bytes = 0
-        self._size = 0
-        self._sent = 0
-        self._published = 0
-        self._renew_at = 0.0
-        self._is_done = False
-        self._is_in_redis = False
-        self._last_job: asyncio.Task[None] | None = None
-        self._durability = Durability.MEMORY
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._is_in_redis or (self._last_job is not None and not self._last_job.done()):
-            await self._run(self._leave)
-        else:
-            self._end()
-
-    async def write(self, chunk: bytes) -> None:
-        if self._is_done:
-            raise _lost()
-        await self._store.take(len(chunk))
-        self._size += len(chunk)
-        self._waiting.append(memoryview(chunk))
-        self._waiting_bytes += len(chunk)
-        while self._waiting_bytes > SEGMENT:
-            await self._run(self._send)
-        if self._sent and time.monotonic() > self._renew_at:
-            await self._run(self._renew)
-
-    async def read(self) -> AsyncIterator[bytes]:
-        for number in range(self._sent):
-            segment = await self._store.connection.command("HGET", body_key(self._body), number)
-            if segment is None:
-                raise _lost()
-            yield await unpack(segment, SEGMENT)
-        for piece in list(self._waiting):
-            for start in range(0, len(piece), SEGMENT):
-                yield bytes(piece[start : start + SEGMENT])
-
-    async def publish(self, stored: StoredResult) -> Durability:
-        async def job() -> None:
-            await self._publish(stored)
-
-        await self._run(job)
-        return self._durability
-
-    async def _run(self, job: Callable[[], Awaitable[None]]) -> None:
-        before = self._last_job
-
-        async def in_turn() -> None:
-            if before is not None:
-                await asyncio.wait([before])
-            await job()
-
-        # The job shares the patience of this caller.
-        patience_of_caller()
-        task = self._last_job = asyncio.create_task(in_turn())
-        self._store.jobs.add(task)
-        task.add_done_callback(self._ended)
-        await asyncio.wait([task])
-        task.result()
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._store.jobs.discard(task)
-        if not task.cancelled():
-            task.exception()
-
-    def _cut(self) -> list[memoryview]:
-        """Takes the next segment out of the waiting bytes."""
-        pieces: list[memoryview] = []
-        room = SEGMENT
-        while room and self._waiting:
-            piece = self._waiting.popleft()
-            if len(piece) > room:
-                self._waiting.appendleft(piece[room:])
-                piece = piece[:room]
-            pieces.append(piece)
-            room -= len(piece)
-        self._waiting_bytes -= SEGMENT - room
-        return pieces
-
-    async def _send(self, keep_ms: int | None = None) -> None:
-        """Raises StoreUnavailable if an earlier segment has expired."""
-        if self._is_done:
-            raise _lost()
-        segment = await pack(self._cut())
-        self._is_in_redis = True
-        args = (keep_ms or self._store.draft_ms, self._sent, segment)
-        self._sent += 1
-        if await self._store.connection.script("segment", (body_key(self._body),), args) != self._sent:
-            raise _lost()
-        self._plan()
-
-    async def _renew(self) -> None:
-        await self._store.connection.command("PEXPIRE", body_key(self._body), self._store.draft_ms)
-        self._plan()
-
-    def _plan(self) -> None:
-        self._renew_at = time.monotonic() + self._store.draft_ms / 4000
-
-    async def _publish(self, stored: StoredResult) -> None:
-        if self._is_done:
-            raise _lost()
-        body, segment = "", b""
-        if self._sent:
-            body = self._body
-            # If the process is killed after this step, the body expires.
-            await self._send(self._store.body_ms)
-        elif self._waiting_bytes:
-            segment = await pack(self._cut())
-        was_in_redis, self._is_in_redis = self._is_in_redis, False
-        try:
-            placed = await self._store.place(stored, self._size, body, segment)
-        except StoreFull:
-            self._is_in_redis = was_in_redis
-            raise
-        # After any other failure the result may have been published: its body must stay.
-        kept, self._published, self._durability = placed
-        self._is_in_redis = was_in_redis and kept != body
-        self._end()
-
-    async def _leave(self) -> None:
-        self._end()
-        if self._is_in_redis:
-            # If Redis does not answer, the body expires.
-            with suppress(StoreUnavailable):
-                await self._store.connection.command("UNLINK", body_key(self._body))
-
-    def _end(self) -> None:
-        if not self._is_done:
-            self._is_done = True
-            self._store.give(self._size, self._published)
-            self._waiting.clear()
-
-
 def _result_keys(shard: Shard, handle: Handle) -> tuple[str, str]:
     return shard.key("result", file_name(handle)), shard.key("results", handle.session_id)
 
@@ -390,7 +257,3 @@ def _number(field: bytes | None) -> int:
 
 def _gone() -> ResultExpired:
     return ResultExpired("The stored result was deleted or has expired. Call the tool again.")
-
-
-def _lost() -> StoreUnavailable:
-    return StoreUnavailable("This draft is closed or has expired and was not stored. Send the result again.")

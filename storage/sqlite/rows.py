@@ -13,6 +13,7 @@ from domain.handles import SessionKey
 from domain.ports import Charge
 from domain.results import UsageReport
 from storage.base import session_rules
+from storage.base.damage import Notices
 
 SESSION = "SELECT * FROM sessions WHERE tenant = ? AND session_id = ?"
 SAVE_SESSION = "INSERT OR REPLACE INTO sessions VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
@@ -21,7 +22,7 @@ SESSIONS = (
     " ORDER BY session_id LIMIT ?"
 )
 CALL = (
-    "SELECT entry, fingerprint, text FROM entries"
+    "SELECT seq, entry, fingerprint, text FROM entries"
     " WHERE tenant = ? AND session_id = ? AND epoch = ? AND call_id = ?"
 )
 APPEND = (
@@ -29,6 +30,10 @@ APPEND = (
     " model, handle, latency, bytes, tokens_in, tokens_out, tokens_saved, cost_usd, epoch, call_id,"
     " fingerprint, entry, text, observed_tokens_saved, strategy, tool_kind)"
     " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+)
+_KEY, _CALL = slice(1, 3), slice(17, 19)
+FORGET_CALL = (
+    "UPDATE entries SET call_id = NULL WHERE tenant = ? AND session_id = ? AND epoch = ? AND call_id = ?"
 )
 _ENTRY = 20
 """The index of an entry's JSON in its row; its text comes next."""
@@ -53,9 +58,12 @@ _SUMS = (
 _COLUMNS = {group: _DAY if group is GroupBy.DAY else group.value for group in GroupBy}
 
 _encode = msgspec.json.Encoder().encode
-decode_entry = msgspec.json.Decoder(AccountingEntry).decode
-_columns_of = attrgetter(*(field.name for field in fields(Session)[1:-1]))
+_decode_entry = msgspec.json.Decoder(AccountingEntry).decode
+_COLUMN_NAMES = tuple(field.name for field in fields(Session)[1:-1])
+_columns_of = attrgetter(*_COLUMN_NAMES)
 _decode_reports = msgspec.json.Decoder(tuple[UsageReport, ...]).decode
+_DAMAGES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError)
+_notices = Notices()
 
 
 def read_session(connection: sqlite3.Connection, key: SessionKey) -> Session | None:
@@ -63,10 +71,38 @@ def read_session(connection: sqlite3.Connection, key: SessionKey) -> Session | N
     return None if row is None else session_of(row)
 
 
-def session_of(row: tuple[Any, ...]) -> Session:
-    # The columns stand in the order of the fields.
-    fields = [*row[2:-1], _decode_reports(row[-1])]
-    return Session(SessionKey(row[0], row[1]), *fields)
+def session_of(row: tuple[Any, ...]) -> Session | None:
+    """None for a damaged row, which a warning names."""
+    try:
+        # The columns stand in the order of the fields.
+        given = dict(zip(_COLUMN_NAMES, row[2:-1], strict=True))
+        session = {"key": row[:2], **given, "reports": _decode_reports(row[-1])}
+        return msgspec.convert(session, Session)
+    except _DAMAGES:
+        _notices.warn(
+            f"ledger: session {row[0]}/{row[1]}", "is damaged and counts as unknown. PUT or end it."
+        )
+        return None
+
+
+def entry_of(seq: int, packed: Any) -> AccountingEntry | None:
+    """None for a damaged entry, which a warning names. `seq` is the number of its row."""
+    try:
+        return _decode_entry(packed)
+    except _DAMAGES:
+        _notices.warn(f"ledger: entry {seq}", "is damaged and left out.")
+        return None
+
+
+def read_call(
+    connection: sqlite3.Connection, key: SessionKey, epoch: int, call_id: str
+) -> tuple[AccountingEntry, str, str | None] | None:
+    """The entry, the fingerprint and the text of a call that was settled before; None if it was not, or if
+    its entry is damaged."""
+    row = connection.execute(CALL, (*key, epoch, call_id)).fetchone()
+    if row is None or (entry := entry_of(row[0], row[1])) is None:
+        return None
+    return entry, row[2], row[3]
 
 
 def session_row(session: Session) -> tuple[object, ...]:
@@ -110,6 +146,10 @@ def row_bytes(row: tuple[object, ...]) -> int:
     packed, text = row[_ENTRY], row[_ENTRY + 1]
     assert isinstance(packed, bytes)
     return session_rules.entry_bytes(packed, text if isinstance(text, str) else None)
+
+
+def call_of(row: tuple[object, ...]) -> tuple[object, ...]:
+    return (*row[_KEY], *row[_CALL])
 
 
 def where(wanted: EntryFilter) -> tuple[str, list[object]]:

@@ -9,9 +9,12 @@ import anyio
 import httpx
 import pytest
 
+from app.operations.logs import describe
+from domain.accounting import AccountingEntry
+from domain.errors import StoreUnavailable
 from storage.memory.ledger import MemoryLedger
 from storage.memory.store import MemoryStore
-from tests.app.test_extract_models import ask, entries, keep, reading, rows, saying, served
+from tests.app.test_extract_models import ask, departing, entries, keep, reading, rows, saying, served
 from tests.conftest import Serve
 from tests.extraction.backend import Backend, Spoken
 from tests.extraction.behaviours import BEHAVIOURS, Behaviour, Exchange, fails
@@ -126,6 +129,26 @@ async def test_a_search_in_a_small_window_reaches_its_last_turn(serve: Serve, tm
         assert "tools" not in backend.asked[-1].body
         # The newest answer is kept as long as there is room for it.
         assert "row 00000" in backend.asked[-1].text
+
+
+async def test_a_model_call_that_cannot_be_accounted_after_a_hang_up_is_logged(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fails_to_append(self: MemoryLedger, entry: AccountingEntry) -> None:
+        raise StoreUnavailable("The ledger is gone.")
+
+    async with Backend(latency=30) as backend, served(serve, tmp_path, backend) as client:
+        handle = await keep(client)
+        monkeypatch.setattr(MemoryLedger, "append", fails_to_append)
+        await departing(client, handle, seconds=0.5)
+        assert await backend.idle()
+        await anyio.sleep(1)
+    lost = [one for one in caplog.records if one.getMessage() == "A model call was not accounted."]
+    assert len(lost) == backend.requests > 1
+    for record in lost:
+        fields = record.fields
+        assert (fields["handle"], fields["model"], bool(fields["extract_id"])) == (handle, "m", True)
+        assert describe(record.exc_info[1])["frames"]
 
 
 SLOW: list[tuple[type[Any], str, str]] = [

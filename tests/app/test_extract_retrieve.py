@@ -133,6 +133,25 @@ async def test_content_blocks_are_searched_like_any_text(client: httpx.AsyncClie
     assert "the end is db-9.internal" in body
 
 
+async def test_a_number_with_a_zero_fraction_is_a_whole_number_on_every_route(
+    client: httpx.AsyncClient,
+) -> None:
+    handle = await keep(client, FAULTY)
+    ranges = [{"start": 0.0, "end": float(len(FAULTY))}]
+    assert "db-7" in (await ask(client, handle, "lost connection", ranges=ranges, deadline_ms=5000.0))["body"]
+    report = {"used_tokens": 5494.0, "turn": 1.0}
+    for path, sent in (
+        ("/sessions/s", {"context_window": 100_000.0}),
+        ("/sessions/s/usage", report),
+        ("/check", {"session_id": "s", "tool_name": "t", "bytes": 10.0, "tokens": 3.0}),
+        ("/results", {"session_id": "s", "tool_name": "t", "content": "x", "context": report}),
+    ):
+        method = client.put if path == "/sessions/s" else client.post
+        answer = await method(path, json=sent)
+        assert answer.status_code in (200, 201), (path, answer.text)
+    assert (await client.get("/sessions/s")).json()["budget"]["used_tokens"] == 5494
+
+
 async def test_ranges_narrow_the_question(client: httpx.AsyncClient) -> None:
     handle = await keep(client, FAULTY + LOG + FAULTY.replace("db-7", "db-8"))
     size = len(FAULTY) + len(LOG)

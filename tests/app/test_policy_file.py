@@ -174,7 +174,7 @@ async def test_a_hangup_reloads_at_once(services: Services, tmp_path: Path) -> N
     policy.write_text("[defaults]\nmax_bytes = 100\n")
     service = await services.start(tmp_path / "state", policy_file=str(policy))
     async with service.client() as client:
-        os.kill(service.popen.pid, signal.SIGHUP)
+        os.kill(service.pid, signal.SIGHUP)
         await eventually(lambda: metric(client, 'spillgate_policy_reloads_total{status="ok"} 1.0'))
         assert await outcome(client, 101) == "store"
     assert await service.stop() == 0

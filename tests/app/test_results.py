@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.wire import ResultOut, read_result
+from app.api.answers import ResultOut
+from app.edge.large_json import split
 from tests.conftest import Serve
 
 pytestmark = pytest.mark.anyio
@@ -269,9 +270,9 @@ async def test_a_large_string_is_unescaped_in_pieces_without_a_trace(text: str, 
     content = (text + '\\"\U0001f600\n') * times
     for ascii_only in (True, False):
         body = json.dumps({"tool_name": "t", "content": content[:700_000]}, ensure_ascii=ascii_only)
-        sent = read_result(body.encode())
-        pieces = [sent.content] if isinstance(sent.content, str) else sent.content.pieces()
-        assert "".join(pieces) == content[:700_000]
+        _, sent, is_repaired = split(body.encode(), msgspec.json.decode, str)
+        assert "".join(sent.pieces()) == content[:700_000]
+        assert not is_repaired
 
 
 async def test_a_retry_of_a_call_whose_result_was_deleted_keeps_it_again(client: httpx.AsyncClient) -> None:

@@ -3,6 +3,8 @@
 import httpx
 import pytest
 
+from domain.extraction import Mode
+
 pytestmark = pytest.mark.anyio
 
 
@@ -29,13 +31,7 @@ async def test_each_format_holds_the_same_schema(
     assert schema["required"] == ["handle", "extract"]
     assert schema["additionalProperties"] is False
     assert schema["properties"]["handle"]["minLength"] == 1
-    assert schema["properties"]["mode"]["enum"] == [
-        "auto",
-        "full-chunked",
-        "read-grep",
-        "truncate",
-        "retrieve",
-    ]
+    assert schema["properties"]["mode"]["enum"] == list(Mode)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from content.kinds import Kind, sniff
 from content.outline import outline, structure
-from content.text import cut
-from content.text.preview import Preview, preview
+from content.text import Preview, cut_head, cut_tail, preview
 
 LOG = b"".join(
     b"2024-05-01T10:00:%02dZ %s request\n" % (i, b"ERROR" if i % 7 == 0 else b"INFO") for i in range(50)
@@ -95,7 +94,7 @@ def test_a_hostile_text_has_an_outline_too(data: bytes) -> None:
 @given(st.text(max_size=400), st.integers(0, 400))
 def test_cuts_are_whole_beginnings_and_ends(text: str, size: int) -> None:
     data = text.encode()
-    head, tail = cut.head(data, size), cut.tail(data, size)
+    head, tail = cut_head(data, size), cut_tail(data, size)
     assert len(head) <= size
     assert len(tail) <= size
     assert text.startswith(head.decode())
@@ -104,8 +103,8 @@ def test_cuts_are_whole_beginnings_and_ends(text: str, size: int) -> None:
 
 
 def test_a_cut_splits_no_crlf() -> None:
-    assert cut.head(b"a\r\nb", 2) == b"a"
-    assert cut.tail(b"a\r\nb", 2) == b"b"
+    assert cut_head(b"a\r\nb", 2) == b"a"
+    assert cut_tail(b"a\r\nb", 2) == b"b"
 
 
 @settings(deadline=None)
@@ -221,6 +220,13 @@ def test_comments_of_settings_are_no_headings(name: str, is_named: bool) -> None
     path = f"deploy/{name}" if is_named else None
     assert structure(path, data) == []
     assert "(markdown" not in outline(data, 1024, path=path)
+
+
+def test_the_name_of_a_settings_file_decides_where_its_comments_look_like_headings() -> None:
+    data = b"# Shop\n## Image\n### Tag\nimage: shop\n"
+    assert structure("docs/shop", data)[0] == "  - # Shop (line 1)"
+    for name in ("values.yaml", "deploy/Dockerfile", "Makefile.am"):
+        assert structure(name, data) == []
 
 
 def test_headings_of_markdown_are_structure_whatever_stands_between() -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from content.passages.boundaries import MOST
 from content.passages.passages import Passage, split
+from content.passages.text_sections import MOST
 
 ITEMS = [
     {"name": f"item {n}", "price": {"net": n, "currency": "EUR"}, "tags": ["a", "b,c"]} for n in range(40)

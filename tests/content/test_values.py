@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from content.data.tables import read_table
-from content.data.values import read_value
+from content.data.values import read_table, read_value
 from content.kinds import Kind
 from domain.errors import NotQueryable
 

@@ -1,9 +1,7 @@
 """The commands that the manifests name, run: the sidecar's probes, and Redis with its options."""
 
-import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +13,8 @@ from typing import Any
 import pytest
 import redis
 from manifests import ROOT, environment, redis_server, services, sidecar
+
+from tests.redis_server import free_port, redis_binary
 
 START_SECONDS = 30
 
@@ -57,13 +57,7 @@ def test_a_probe_of_the_sidecar_tells_a_running_one_from_none(listening: str, na
     "command", [services["redis"]["command"], redis_server["args"]], ids=["compose", "kubernetes"]
 )
 def test_redis_takes_its_options_and_keeps_what_it_acknowledged(command: list[str], tmp_path: Path) -> None:
-    binary = shutil.which("redis-server")
-    if binary is None:
-        assert os.environ.get("CI") != "true", "redis-server is missing"
-        pytest.skip("redis-server is not installed")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    binary, port = redis_binary(), free_port()
     given = [part.replace("$(REDISCLI_AUTH)", "secret").replace("/data", str(tmp_path)) for part in command]
     client = redis.Redis(port=port, password="secret" if "secret" in given else None, decode_responses=True)
     start = [binary, *given, "--bind", "127.0.0.1", "--port", str(port)]

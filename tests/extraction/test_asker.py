@@ -28,10 +28,10 @@ from domain.errors import (
 from domain.extraction import LlmUsage
 from domain.llm import LlmCall, LlmTokens, Message, ModelTerms, Price, Prompt, Reply, Role
 from domain.ports import Tokenizer
-from extraction.models import ModelConfig, ModelPool, usage
+from extraction.models import ModelConfig, ModelPool
 from extraction.models.asker import Asker
 from extraction.models.lane import ModelHealth, ModelLane
-from extraction.models.usage import SharedModelState
+from extraction.models.usage import CallRules, SharedModelState
 from tests.conftest import StillClock
 from tests.extraction.backend import SCRIPTS, Backend, running
 from tests.extraction.behaviours import BEHAVIOURS, Exchange
@@ -100,14 +100,9 @@ class Bench:
         self.stop: str | None = None
 
     def asker(self, seconds: float) -> Asker:
-        return Asker(
-            self.lanes,
-            self.shared,
-            ends=anyio.current_time() + seconds,
-            book=self._book,
-            allowed=lambda: self.stop,
-            clock=StillClock(1000),
-        )
+        ends, fields = anyio.current_time() + seconds, {"handle": "h", "extract_id": "e"}
+        rules = CallRules(ends, self._book, StillClock(1000), lambda: self.stop, log_fields=fields)
+        return Asker(self.lanes, self.shared, rules)
 
     def is_available(self, lane: int = 0) -> bool:
         return self.lanes[lane].health.is_available(anyio.current_time())
@@ -191,20 +186,35 @@ async def test_far_too_few_tokens_are_not_believed() -> None:
     assert bench.calls[0].tokens == LlmTokens(ENCODING.count("many words " * 30_000), 2)
 
 
-async def test_a_long_prompt_is_counted_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    threads: set[int] = set()
-    count = usage.count
+class RecordingTokenizer:
+    """Counts characters, and records the thread of each count."""
 
-    def counts(texts: Sequence[str], tokenizer: Tokenizer) -> int:
-        threads.add(threading.get_ident())
-        return count(texts, tokenizer)
+    name = "recording"
 
-    monkeypatch.setattr(usage, "count", counts)
-    prompt = Prompt((Message(Role.USER, "many words " * 3000),), 100)
-    bench = Bench(StagedModel(said("", None), window=10_000))
-    await bench.asker(5).ask(prompt)
-    assert bench.calls[0].tokens.input == 6001
-    assert len(threads) == 2  # the reply is short, and counted in place
+    def __init__(self) -> None:
+        self.threads: set[int] = set()
+
+    def count(self, text: str) -> int:
+        self.threads.add(threading.get_ident())
+        return len(text)
+
+
+@pytest.mark.parametrize(("chars", "on_loop"), [(1 << 14, True), ((1 << 14) + 1, False), (1 << 20, False)])
+async def test_tokens_of_a_long_text_are_counted_off_the_event_loop(chars: int, on_loop: bool) -> None:
+    tokenizer = RecordingTokenizer()
+    bench = Bench()
+    model = StagedModel(said("Three.", None), window=10 << 20)
+    bench.lanes = [ModelLane(model, tokenizer, ModelHealth("first"))]
+    asker = bench.asker(60)
+    text = "x" * chars
+    assert await asker.count_in_thread(text) == chars
+    assert (tokenizer.threads == {threading.get_ident()}) is on_loop
+    assert (threading.get_ident() in tokenizer.threads) is on_loop
+    # The prompt is counted for the accounting; the reply is short, and counted on the loop.
+    tokenizer.threads.clear()
+    await asker.ask(Prompt((Message(Role.USER, text),), 100))
+    assert bench.calls[0].tokens.input == chars
+    assert len(tokenizer.threads) == (1 if on_loop else 2)
 
 
 # Two tries
@@ -570,9 +580,25 @@ async def test_a_ledger_that_fails_is_not_hidden() -> None:
     asker = bench.asker(5)
     with pytest.raises(StoreUnavailable):
         await asker.ask(PROMPT)
+
+
+@pytest.mark.parametrize("cancelled", ["during the call", "during the writing"])
+async def test_an_entry_that_fails_after_its_caller_was_cancelled_is_logged(
+    cancelled: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench(StagedModel(HANGS if cancelled == "during the call" else said("Three.")))
+    bench.ledger_seconds = 0.05 if cancelled == "during the call" else 0.3
+    bench.ledger_error = StoreUnavailable("full")
     with anyio.move_on_after(0.1) as scope:
-        await asker.ask(PROMPT)
+        await bench.asker(20).ask(PROMPT)
     assert scope.cancelled_caught
+    await bench.shared.close()
+    await asyncio.sleep(0)
+    (record,) = caplog.records
+    assert (record.levelname, record.getMessage()) == ("ERROR", "A model call was not accounted.")
+    assert record.fields == {"handle": "h", "extract_id": "e", "model": "first", "began": 1000}
+    assert record.exc_info[1] is bench.ledger_error
+    assert record.exc_info[2] is not None
 
 
 async def test_a_reason_against_a_call_stops_it_before_it_begins() -> None:
@@ -608,13 +634,7 @@ def asker_of(models: ModelPool, seconds: float, calls: list[LlmCall], names: Seq
     async def book(call: LlmCall) -> None:
         calls.append(call)
 
-    return models.asker(
-        names,
-        ends=anyio.current_time() + seconds,
-        book=book,
-        allowed=lambda: None,
-        clock=StillClock(),
-    )
+    return models.asker(names, CallRules(anyio.current_time() + seconds, book, StillClock()))
 
 
 OUTCOMES: dict[str, tuple[type[ModelError] | None, int]] = {

@@ -23,9 +23,8 @@ from domain.errors import (
     PromptRefused,
 )
 from domain.llm import LlmTokens, Message, ModelTerms, Prompt, Role, ToolCall, ToolSpec
-from extraction.models import connections
-from extraction.models.connections import open_client
-from extraction.models.openai import OpenAIModel
+from extraction.models import openai
+from extraction.models.openai import OpenAIModel, open_client
 from extraction.models.openai_errors import retry_after
 from tests.extraction.backend import BEHAVIOURS, Backend, completion, running
 from tests.extraction.behaviours import Behaviour, Exchange, fails, says
@@ -221,7 +220,7 @@ async def test_a_connection_that_the_backend_closed_is_not_used_again(client: ht
 async def test_an_idle_connection_is_closed_after_a_while(
     monkeypatch: pytest.MonkeyPatch, client: httpx.AsyncClient
 ) -> None:
-    monkeypatch.setattr(connections, "_IDLE_SECONDS", 0.1)
+    monkeypatch.setattr(openai, "_IDLE_SECONDS", 0.1)
     async with Backend() as backend:
         await model_of(backend, client).complete(PROMPT)
         assert backend.connections == 1

@@ -11,15 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from content.binary import opaque
+from content.kinds import opaque
 from content.passages.passages import split
 from domain.extraction import Answer, ExtractStatus, Gap, Mode, Span
 from extraction import ladder
 from extraction.retrieve import excerpts
 from extraction.retrieve import index as passage_index
 from extraction.retrieve import strategy as retrieve
-from extraction.retrieve.index import PassageIndex, Stopped
-from extraction.retrieve.index_cache import IndexCache
+from extraction.retrieve.index import IndexCache, PassageIndex, Stopped
 from extraction.task.source import Source
 from extraction.task.task import StrategyFailed
 from tests.extraction.acting import stored_text, task_of

@@ -8,8 +8,8 @@ from app.cli.main import main
 from domain.ports import Charge, Receipt
 from domain.results import StoredResult
 from storage.redis import store
+from storage.redis.draft import RedisDraft
 from storage.redis.ledger import RedisLedger
-from storage.redis.store import RedisDraft
 
 PAUSE_SECONDS = 5.0
 

@@ -3,9 +3,6 @@
 import asyncio
 import json
 import os
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from types import TracebackType
@@ -13,7 +10,8 @@ from typing import Any, Self
 
 import httpx
 
-ROOT = Path(__file__).parents[2]
+from tests.faults.forking import ROOT, start_process
+
 START_SECONDS = 90
 SERVE = ("-m", "app.cli.main", "serve", "--port", "0")
 
@@ -28,26 +26,28 @@ class Service:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SPILLGATE_")}
         given = {f"SPILLGATE_{name.upper()}": value for name, value in settings.items()}
         given = {"SPILLGATE_STORAGE_URL": f"disk://{state}", "PYTHONPATH": str(ROOT)} | given
-        with log.open("wb") as stderr:
-            self.popen = subprocess.Popen(
-                [sys.executable, *command],
-                cwd=ROOT,
-                env=kept | given,
-                stdin=subprocess.DEVNULL,
-                stderr=stderr,
-                stdout=stderr,
-            )
+        self._process = start_process(command, kept | given, log)
 
     async def listening(self) -> Self:
         deadline = time.monotonic() + START_SECONDS
         while not self._address:
-            assert self.popen.poll() is None, f"it ended with {self.popen.returncode}: {self.tail()}"
+            assert self.exit_code is None, f"it ended with {self.exit_code}: {self.tail()}"
             assert time.monotonic() < deadline, f"it does not listen: {self.tail()}"
             await asyncio.sleep(0.01)
             self._address = next(
                 (line["address"] for line in self.lines() if line["event"] == "listening"), ""
             )
         return self
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; negative: the signal that ended it."""
+        return self._process.exitcode
 
     @property
     def address(self) -> tuple[str, int]:
@@ -72,16 +72,16 @@ class Service:
         return [line for line in self.lines() if line["level"] in ("error", "critical")]
 
     def kill(self) -> None:
-        self.popen.kill()
-        self.popen.wait(10)
+        self._process.kill()
+        self._process.join(10)
 
     def terminate(self) -> None:
-        self.popen.send_signal(signal.SIGTERM)
+        self._process.terminate()
 
     async def ended(self, seconds: float = 30) -> int:
         """Its exit code."""
         deadline = time.monotonic() + seconds
-        while (code := self.popen.poll()) is None:
+        while (code := self.exit_code) is None:
             assert time.monotonic() < deadline, f"it does not end: {self.tail()}"
             await asyncio.sleep(0.02)
         return code

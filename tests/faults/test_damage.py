@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import sqlite3
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -38,7 +39,7 @@ async def logged(service: Service, event: str) -> list[dict[str, Any]]:
     """The log lines whose event holds this text; waits for the first."""
     async with asyncio.timeout(SECONDS):
         while not (found := [line for line in service.lines() if event in line["event"]]):
-            assert service.popen.poll() is None, service.tail()
+            assert service.exit_code is None, service.tail()
             await asyncio.sleep(0.02)
     return found
 
@@ -116,6 +117,53 @@ async def test_a_damaged_info_is_not_found_by_any_route_and_named_in_one_warning
         assert (await client.get(f"/results/{whole.handle}")).status_code == 200
         assert (await client.delete("/sessions/damaged")).status_code == 204
     assert list((state / "tool_output").rglob("*file-*")) == []
+    assert service.failures() == []
+
+
+async def test_damaged_rows_of_the_ledger_are_left_out_and_stop_no_other(
+    services: Services, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    service = await services.start(state)
+    damages = {
+        "reports": "UPDATE sessions SET reports = '[1' WHERE session_id LIKE 'reports-%'",
+        "epoch": "UPDATE sessions SET epoch = 'first' WHERE session_id LIKE 'epoch-%'",
+        "model": "UPDATE sessions SET model = x'ff' WHERE session_id LIKE 'model-%'",
+    }
+    ids = [f"{name}-{use}" for name in damages for use in ("put", "end", "used")]
+    call = Call("whole", text_of("named", 20_000), call_id="call-1")
+    async with service.client() as client:
+        results = {session_id: await store(client, session_id, session_id) for session_id in ids}
+        whole, named = await store(client, "whole", "whole"), Kept.of(call, await call.send(client))
+    # Stopped, because a running service has its sessions in memory.
+    assert await service.stop() == 0
+    with sqlite3.connect(state / "ledger.db", isolation_level=None) as database:
+        for damage in damages.values():
+            database.execute(damage)
+        lost = [results[ids[0]].entry_id, named.entry_id]
+        database.execute("UPDATE entries SET entry = x'7bff' WHERE id IN (?, ?)", lost)
+    service = await services.start(state, (FAULTY, "none"))
+    async with service.client() as client:
+        for session_id in 2 * ids:
+            assert (await client.get(f"/sessions/{session_id}")).status_code == 404
+        listed = (await client.get("/sessions")).json()["sessions"]
+        assert [one["session_id"] for one in listed] == ["whole"]
+        page = (await client.get("/accounting/entries")).json()
+        kept = {one.entry_id for one in (*results.values(), whole)} - set(lost)
+        assert {one["id"] for one in page["entries"]} == kept
+        resent = [Kept.of(call, await call.send(client)) for _ in range(2)]
+        assert resent[0] == resent[1]
+        for name in damages:
+            answer = await client.put(f"/sessions/{name}-put", json={"context_window": 50_000})
+            assert answer.status_code == 200
+            assert (await client.get(f"/sessions/{name}-put")).json()["context_window"] == 50_000
+            assert (await client.delete(f"/sessions/{name}-end")).status_code == 204
+            assert (await client.get(f"/results/{results[f'{name}-end'].handle}")).status_code == 410
+            await store(client, f"{name}-used", "again")
+            assert (await client.get(f"/sessions/{name}-used")).status_code == 200
+        for session_id in ids:
+            assert len(await logged(service, f"session default/{session_id} ")) == 1
+    assert await service.stop() == 0
     assert service.failures() == []
 
 

@@ -27,8 +27,8 @@ pytestmark = [
     pytest.mark.usefixtures("patient_redis"),
 ]
 
-ROUNDS = count(20, 2000)
-FEWER_ROUNDS = count(10, 400)
+ROUNDS = count(10, 200)
+FEWER_ROUNDS = count(5, 100)
 PATIENT = (str(hurried_service.__file__), "NODE_SECONDS=60", "REQUEST_SECONDS=60", "BUSY_SECONDS=60")
 POSTS = 10
 DEFAULT = "default"

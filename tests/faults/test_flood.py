@@ -137,7 +137,7 @@ async def test_five_hundred_slow_clients_and_fifty_endless_uploads_do_not_hinder
     )
     async with service.client() as client:
         assert (await Call("ordinary", b"warm").send(client)).status_code == 200
-    process = psutil.Process(service.popen.pid)
+    process = psutil.Process(service.pid)
     base = process.memory_info().rss
     memory = asyncio.create_task(peak_memory(process))
     flood = Flood(connections, service)

@@ -21,7 +21,7 @@ EXPENSIVE = "[@, @]" + " | [@, @]" * 60
 async def confined_child(service: Service) -> psutil.Process:
     """The child of a running query, once it has set its limits; stopped, so that it cannot end by itself."""
     while True:
-        for child in psutil.Process(service.popen.pid).children():
+        for child in psutil.Process(service.pid).children():
             if child.rlimit(resource.RLIMIT_AS)[0] == MEMORY_BYTES:
                 child.suspend()
                 return child

@@ -56,7 +56,7 @@ async def test_clients_that_do_not_read_take_little_memory_and_others_are_served
         answer = await client.post("/results?tool_name=t", content=CONTENT, headers=headers)
         path = f"/results/{answer.json()['handle']}/content"
         assert (await client.get(path)).content == CONTENT
-        process = psutil.Process(service.popen.pid)
+        process = psutil.Process(service.pid)
         before = process.memory_info().rss
         try:
             for _ in range(READERS):

@@ -1,5 +1,6 @@
 """Damaged keys in Redis under a running service: the log names them, and nothing else fails."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from domain.handles import SessionKey, parse_handle
 from storage.redis.connection import RedisConnection, open_redis
 from storage.redis.keys import file_name, shard_of
-from tests.faults.calls import Kept
+from tests.faults.calls import Call, Kept, text_of
 from tests.faults.service import Services
 from tests.faults.test_damage import DAMAGES, FAULTY, logged, store
 
@@ -31,6 +32,11 @@ def result_key(kept: Kept) -> str:
     return SHARD.key("result", file_name(parse_handle(kept.handle)))
 
 
+def session_key(session_id: str) -> str:
+    key = SessionKey("default", session_id)
+    return shard_of(key).key("session", session_id)
+
+
 async def change(redis: RedisConnection, kept: Kept, field: str, damage: Callable[[bytes], bytes]) -> None:
     found = await redis.command("HGET", result_key(kept), field)
     await redis.command("HSET", result_key(kept), field, damage(found))
@@ -41,9 +47,11 @@ async def test_a_damaged_result_is_not_found_by_any_route_and_named_in_one_warni
 ) -> None:
     service = await services.start(tmp_path / "state", (FAULTY, "none"), storage_url=redis_url)
     async with opened(redis_url) as redis, service.client() as client:
-        damaged = {name: await store(client, "damaged", name) for name in (*DAMAGES, "used")}
+        damaged = {name: await store(client, "damaged", name) for name in (*DAMAGES, "used", "another type")}
         whole = await store(client, "damaged", "whole")
-        for name, kept in damaged.items():
+        other = damaged["another type"]
+        await redis.command("SET", result_key(other), "text")
+        for name, kept in damaged.items() - {("another type", other)}:
             field, damage = ("info", DAMAGES[name]) if name in DAMAGES else ("used", lambda used: b"soon")
             await change(redis, kept, field, damage)
         for kept in damaged.values():
@@ -61,13 +69,126 @@ async def test_a_damaged_result_is_not_found_by_any_route_and_named_in_one_warni
             assert warning["path"] == result_key(kept)
         assert (await client.get(f"/results/{whole.handle}")).status_code == 200
         assert (await client.get("/readyz")).status_code == 200
-        assert (await client.delete(f"/results/{damaged['empty'].handle}")).status_code in (204, 404)
+        for name in ("empty", "another type"):
+            assert (await client.delete(f"/results/{damaged[name].handle}")).status_code in (204, 404)
         unread = await store(client, "damaged", "unread")
         await change(redis, unread, "size", lambda size: b"-1")
         assert (await client.get(f"/results/{unread.handle}/content")).status_code == 410
+        segment = await store(client, "damaged", "segment")
+        await change(redis, segment, "segment", lambda packed: packed[:-9] + b"?" * 9)
+        assert (await client.get(f"/results/{segment.handle}/content")).status_code == 410
         await change(redis, whole, "member", lambda member: b"none")
         assert (await client.delete("/sessions/damaged")).status_code == 204
         for kept in (*damaged.values(), whole):
             assert await redis.command("EXISTS", result_key(kept)) == 0
     assert await service.stop() == 0
     assert service.failures() == []
+
+
+KINDS: dict[str, Callable[[bytes], tuple[str | bytes | int, ...]]] = {
+    "type": lambda record: ("SET", "text"),
+    "flipped": lambda record: ("HSET", "s", record[:-1] + bytes([record[-1] ^ 1])),
+    "text": lambda record: ("HSET", "s", "no record"),
+    "deep": lambda record: ("HSET", "s", b"\x91" * 100_000),
+    "findings": lambda record: ("HSET", "f", "many"),
+}
+
+
+async def damage_session(redis: RedisConnection, session_id: str, kind: str) -> None:
+    key = session_key(session_id)
+    command, *args = KINDS[kind](await redis.command("HGET", key, "s"))
+    if command == "SET":
+        await redis.command("DEL", key)
+    await redis.command(command, key, *args)
+
+
+async def swept(redis: RedisConnection) -> None:
+    """Returns when a sweep has passed every shard."""
+    shards = await redis.shards()
+    for shard in shards:
+        await redis.command("ZADD", shard.key("live"), 0, "zzz")
+    async with asyncio.timeout(30):
+        for shard in shards:
+            while await redis.command("ZSCORE", shard.key("live"), "zzz") is not None:
+                await asyncio.sleep(0.02)
+
+
+async def test_a_damaged_session_is_unknown_and_can_be_replaced_and_ended_and_stops_no_other(
+    services: Services, tmp_path: Path, redis_url: str
+) -> None:
+    service = await services.start(tmp_path / "state", (FAULTY, "none"), storage_url=redis_url)
+    async with opened(redis_url) as redis, service.client() as client:
+        results = {
+            f"{kind}-{use}": await store(client, f"{kind}-{use}", kind)
+            for kind in KINDS
+            for use in ("put", "end", "used")
+        }
+        await store(client, "whole", "whole")
+        for session_id in results:
+            await damage_session(redis, session_id, session_id.partition("-")[0])
+        unread = [session_id for session_id in results if not session_id.startswith("findings")]
+        for session_id in 2 * unread:
+            assert (await client.get(f"/sessions/{session_id}")).status_code == 404
+        listed = {one["session_id"] for one in (await client.get("/sessions")).json()["sessions"]}
+        assert listed == {"whole", *results} - set(unread)
+        await swept(redis)
+        for kind in KINDS:
+            put, end, used = f"{kind}-put", f"{kind}-end", f"{kind}-used"
+            answer = await client.put(f"/sessions/{put}", json={"context_window": 50_000})
+            assert answer.status_code == 200
+            assert (await client.get(f"/sessions/{put}")).json()["context_window"] == 50_000
+            assert (await client.delete(f"/sessions/{end}")).status_code == 204
+            assert (await client.get(f"/sessions/{end}")).status_code == 410
+            assert (await client.get(f"/results/{results[end].handle}")).status_code == 410
+            await store(client, used, "again")
+            assert (await client.get(f"/sessions/{used}")).status_code == 200
+            for session_id in (put, end, used):
+                assert len(await logged(service, session_key(session_id))) == 1
+        assert (await client.get("/readyz")).status_code == 200
+    assert await service.stop() == 0
+    assert service.failures() == []
+
+
+async def test_damaged_entries_sums_and_receipts_are_left_out_and_stop_no_other(
+    services: Services, tmp_path: Path, redis_url: str
+) -> None:
+    old = shard_of(SessionKey("default", "old")).key("entries")
+    async with opened(redis_url) as redis:
+        await redis.command("XADD", old, "1-1", "e", "no entry")
+        service = await services.start(tmp_path / "state", (FAULTY, "none"), storage_url=redis_url)
+        async with service.client() as client:
+            kept = [await store(client, "old", f"call {number}") for number in range(2)]
+            call = Call("damaged", text_of("named", 20_000), call_id="call-1")
+            kept.append(Kept.of(call, await call.send(client)))
+            stream = SHARD.key("entries")
+            placed = [
+                await redis.command("XADD", stream, "*", *fields)
+                for fields in (("e", b"\x91" * 9_000), ("x", "y"), ("e", b"\x81\xa2id\x01"))
+            ]
+            kept.append(await store(client, "damaged", "after"))
+            for _ in range(2):
+                page = (await client.get("/accounting/entries")).json()
+                assert sorted(one["id"] for one in page["entries"]) == sorted(one.entry_id for one in kept)
+            for place in placed:
+                assert len(await logged(service, f"{stream} {place.decode()}")) == 1
+            await swept(redis)
+            assert await redis.command("XRANGE", old, "1-1", "1-1") == []
+            sums = (await client.get("/accounting/summary", params={"group_by": "type"})).json()
+            (day,) = await redis.command("ZRANGE", SHARD.key("days"), 0, -1)
+            day_key = SHARD.key("day", day.decode())
+            (group,) = await redis.command("HKEYS", day_key)
+            await redis.command("HSET", day_key, group, b"\x93\x01\x02\x03")
+            again = (await client.get("/accounting/summary", params={"group_by": "type"})).json()
+            assert again == sums
+            kept.append(await store(client, "damaged", "later"))
+            rows = (await client.get("/accounting/summary", params={"group_by": "type"})).json()
+            assert rows["rows"][0]["entries"] == len(kept)
+            assert len(await logged(service, day_key)) == 1
+            (receipt,) = [
+                field for field in await redis.command("HKEYS", session_key("damaged")) if b"call-1" in field
+            ]
+            await redis.command("HSET", session_key("damaged"), receipt, "no receipt")
+            resent = [Kept.of(call, await call.send(client)) for _ in range(2)]
+            assert resent[0] == resent[1]
+        assert await service.stop() == 0
+        assert service.failures() == []

@@ -66,8 +66,7 @@ async def _fuzzed(
             print(line)
         return 1 if service.failures() else code
     finally:
-        service.terminate()
-        service.popen.wait(40)
+        await service.stop()
 
 
 async def _stored(service: Service, headers: dict[str, str]) -> str:

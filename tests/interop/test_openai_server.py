@@ -12,8 +12,7 @@ import pytest
 
 from domain.errors import ContextExceeded, ModelRefused, ModelUnavailable
 from domain.llm import LlmTokens, Message, ModelTerms, Prompt, Role, ToolSpec
-from extraction.models.connections import open_client
-from extraction.models.openai import OpenAIModel
+from extraction.models.openai import OpenAIModel, open_client
 from tests.conftest import Serve
 from tests.extraction.backend import Backend
 from tests.extraction.behaviours import Exchange, completion

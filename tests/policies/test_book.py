@@ -70,7 +70,7 @@ def test_a_fault_is_named_with_its_line(text: str, said: str) -> None:
 def test_the_nearest_name_is_suggested() -> None:
     with pytest.raises(ConfigError, match="; the nearest is oxide-code"):
         from_toml("profile = 'oxidecode'\n", "p.toml")
-    with pytest.raises(InvalidPolicy, match="cap, reject; the nearest is truncate"):
+    with pytest.raises(InvalidPolicy, match="; the nearest is truncate"):
         from_json('{"on_oversize": "truncated"}')
 
 

@@ -103,7 +103,7 @@ def test_a_models_facts_come_from_the_highest_layer() -> None:
     rules = book("[models.m]\ncontext_window = 5\n", '[models.m]\nencoding = "cl100k_base"\n')
     assert rules.terms("m").window == Window(5, 0, 0)
     assert rules.terms("m").enforce is True
-    assert rules.encoding("m") == "cl100k_base"
+    assert rules.model_keys("m")["encoding"] == "cl100k_base"
     assert rules.terms("other").enforce is False
 
 

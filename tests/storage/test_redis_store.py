@@ -13,14 +13,14 @@ import pytest
 from redis_proxy import Proxy
 from samples import KEY, RETENTION, START, TENANT, FakeClock, handle, joined, put, stored_result
 
-from domain.errors import ResultExpired, StorageError, StoreFull, StoreUnavailable
+from domain.errors import ResultExpired, StoreFull, StoreUnavailable
 from domain.handles import Handle, SessionKey
 from domain.results import StoredResult
 from storage.redis import connection
 from storage.redis.connection import open_redis
+from storage.redis.draft import SEGMENT, RedisDraft
 from storage.redis.keys import body_key, file_name, shard_of
-from storage.redis.segments import SEGMENT
-from storage.redis.store import GRACE_MS, RedisDraft, RedisStore
+from storage.redis.store import GRACE_MS, RedisStore
 from tests.redis_server import RedisServer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("patient_redis")]
@@ -406,7 +406,7 @@ async def test_a_body_that_is_damaged_is_not_handed_out(
         segment = bytearray(await client.command("HGET", where, field))
         segment[len(segment) // 2] ^= 0xFF
         await client.command("HSET", where, field, bytes(segment))
-        with pytest.raises(StorageError, match="damaged"):
+        with pytest.raises(ResultExpired):
             await joined(store.read(kept))
     await client.close()
 

@@ -1,4 +1,5 @@
--- Deletes sessions whose last use or end is old enough, and the names of sessions that have expired in Redis.
+-- Deletes sessions whose last use or end is old enough, and the names of sessions that have expired in Redis. A
+-- damaged session stays until it expires in Redis, or is replaced or ended.
 --
 -- KEYS live, ended, sizes, state
 -- ARGV [1] prefix of sessions  [2] prefix of findings  [3] last use up to (ms)  [4] end up to (ms)
@@ -8,15 +9,18 @@
 local function forget(list, name)
   redis.call('UNLINK', ARGV[1] .. name, ARGV[2] .. name)
   redis.call('ZREM', list, name)
-  redis.call('HINCRBY', KEYS[4], 'session_bytes', -tonumber(redis.call('HGET', KEYS[3], name) or 0))
+  local bytes = tonumber(redis.call('HGET', KEYS[3], name) or 0)
+  redis.call('HINCRBY', KEYS[4], 'session_bytes', -(bytes or 0))
   redis.call('HDEL', KEYS[3], name)
 end
 
 local after = ARGV[5] == '' and '-' or '(' .. ARGV[5]
 local names = redis.call('ZRANGEBYLEX', KEYS[1], after, '+', 'LIMIT', 0, ARGV[6])
 for _, name in ipairs(names) do
-  local kept = redis.call('HGET', ARGV[1] .. name, 's')
-  if not kept or cmsgpack.unpack(kept).last_used_at <= tonumber(ARGV[3]) then
+  local kept = redis.pcall('HGET', ARGV[1] .. name, 's')
+  local is_whole, session = pcall(cmsgpack.unpack, type(kept) == 'string' and string.sub(kept, 9) or '')
+  local used_at = is_whole and type(session) == 'table' and tonumber(session.last_used_at)
+  if not kept or used_at and used_at <= tonumber(ARGV[3]) then
     forget(KEYS[1], name)
   end
 end

@@ -10,22 +10,30 @@ if said then
   return cmsgpack.unpack(said)
 end
 local members = {}
+
+-- Collects the member of a result. A damaged result is deleted here; the sweep takes what else there is of it.
+local function collect(key, epoch)
+  local found = redis.pcall('HMGET', key, 'epoch', 'member')
+  local at, member = tonumber(found[1] or nil), found[2]
+  local goes = not epoch or not at or at < epoch
+  if found.err or goes and (found[1] or member) and not string.match(member or '', MEMBER) then
+    redis.call('UNLINK', key)
+  elseif goes and member then
+    members[#members + 1] = member
+  end
+end
+
 if ARGV[2] == 'one' then
-  members = { redis.call('HGET', ARGV[1] .. 'result:' .. ARGV[3], 'member') or nil }
+  collect(ARGV[1] .. 'result:' .. ARGV[3])
 elseif ARGV[2] == 'due' then
   members = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', ARGV[3], 'LIMIT', 0, ARGV[4])
 else
-  for _, file in ipairs(redis.call('ZRANGE', ARGV[1] .. 'results:' .. ARGV[3], 0, -1)) do
-    local key = ARGV[1] .. 'result:' .. ARGV[3] .. '/' .. file
-    local found = redis.pcall('HMGET', key, 'epoch', 'member')
-    local epoch, member = tonumber(found[1] or nil), found[2]
-    local goes = not epoch or epoch < tonumber(ARGV[4])
-    if found.err or found[1] and goes and not (member and string.match(member, MEMBER)) then
-      -- Damaged: the sweep takes what else there is of it.
-      redis.call('UNLINK', key)
-    elseif epoch and goes then
-      members[#members + 1] = member
-    end
+  local files = redis.pcall('ZRANGE', ARGV[1] .. 'results:' .. ARGV[3], 0, -1)
+  if files.err then
+    redis.call('UNLINK', ARGV[1] .. 'results:' .. ARGV[3])
+  end
+  for _, file in ipairs(files) do
+    collect(ARGV[1] .. 'result:' .. ARGV[3] .. '/' .. file, tonumber(ARGV[4]))
   end
 end
 local removed = {}
@@ -38,7 +46,7 @@ for _, member in ipairs(members) do
     used = tonumber(found[1] or nil) and found[1]
     if found.err or not found[2] or found[2] == member then
       redis.call('UNLINK', key)
-      redis.call('ZREM', ARGV[1] .. 'results:' .. session, file)
+      redis.pcall('ZREM', ARGV[1] .. 'results:' .. session, file)
     end
   end
   if redis.call('ZREM', KEYS[1], member) == 1 then

@@ -3,10 +3,12 @@
 --
 -- KEYS session, findings, once, live, ended, sizes, state, entries, handles, days, sums of the entry's day
 -- ARGV [1] `asked`, a msgpack map: step, name, now, session_ms, entry_ms, once_ms; full, crowded (the tenant has
---      reached its bound of bytes, of sessions); the arguments of the step. With an entry: [2] the entry
---      [3] its group in the sums  [4] the receipt of a named call. With a finding: [2] its text.
+--      reached its bound of bytes, of sessions); replace (a damaged session), damaged (a receipt); the arguments
+--      of the step.
+--      With an entry: [2] the entry  [3] its group in the sums  [4] the receipt of a named call. With a finding:
+--      [2] its text.
 -- Returns a word ('' if it was done), the session and, after 'again', the receipt. A session is a msgpack map without
--- the fields that are None.
+-- the fields that are None; it is stored after the first eight digits of its SHA-1.
 
 local asked = cmsgpack.unpack(ARGV[1])
 local said = redis.call('GET', KEYS[3])
@@ -14,7 +16,17 @@ if said then
   return cmsgpack.unpack(said)
 end
 
-local kept = redis.call('HGET', KEYS[1], 's')
+local function sealed(packed)
+  return string.sub(redis.sha1hex(packed), 1, 8) .. packed
+end
+
+local found = redis.pcall('HMGET', KEYS[1], 's', 'f')
+local kept = found[1] and string.sub(found[1], 9)
+local damaged = found.err or kept and sealed(kept) ~= found[1] or not tonumber(found[2] or 0)
+if damaged and not asked.replace then
+  return { 'damaged' }
+end
+kept = not damaged and kept
 local session = kept and cmsgpack.unpack(kept)
 local was_ended = session and session.ended_at
 
@@ -45,7 +57,11 @@ local function say(word, extra)
 end
 
 local function save()
-  redis.call('HSET', KEYS[1], 's', cmsgpack.pack(session))
+  if damaged then
+    redis.call('UNLINK', KEYS[1], KEYS[2])
+    count(-(tonumber(redis.call('HGET', KEYS[6], asked.name) or 0) or 0))
+  end
+  redis.call('HSET', KEYS[1], 's', sealed(cmsgpack.pack(session)))
   for place = 1, 2 do
     redis.call('PEXPIRE', KEYS[place], session.ended_at and asked.entry_ms or asked.session_ms)
   end
@@ -130,6 +146,25 @@ local function is_known()
   end
 end
 
+-- Sums that are damaged stay as they are: a summary then reads the entries of the day.
+local function add_sums(row)
+  local found = redis.pcall('HGET', KEYS[11], ARGV[3])
+  local is_whole, sums = pcall(cmsgpack.unpack, type(found) == 'string' and found or '')
+  if found then
+    if not is_whole or type(sums) ~= 'table' or #sums ~= #row then
+      return
+    end
+    for place = 1, #row do
+      local sum = tonumber(sums[place])
+      if not sum then
+        return
+      end
+      row[place] = place < #row and row[place] + sum or math.max(row[place], sum)
+    end
+  end
+  redis.call('HSET', KEYS[11], ARGV[3], cmsgpack.pack(row))
+end
+
 -- The id of an entry is its time (at least that of the entry before it) and a number that grows.
 local function add_entry()
   local ms, number, wait = unpack(redis.call('HMGET', KEYS[7], 'ms', 'n', 'wait'))
@@ -137,15 +172,7 @@ local function add_entry()
   redis.call('HSET', KEYS[7], 'ms', ms, 'n', number, 'wait', math.max(ms - asked.at, tonumber(wait or 0)))
   redis.call('XADD', KEYS[8], string.format('%.0f-%.0f', ms, number), 'e', ARGV[2])
   redis.call('HINCRBY', KEYS[7], 'entry_bytes', 2 * #ARGV[2])
-  local row, sums = asked.amounts, redis.call('HGET', KEYS[11], ARGV[3])
-  if sums then
-    sums = cmsgpack.unpack(sums)
-    for place = 1, #row - 1 do
-      row[place] = row[place] + sums[place]
-    end
-    row[#row] = math.max(row[#row], sums[#row])
-  end
-  redis.call('HSET', KEYS[11], ARGV[3], cmsgpack.pack(row))
+  add_sums(asked.amounts)
   redis.call('ZADD', KEYS[10], asked.day, asked.day)
   if asked.handle then
     redis.call('ZADD', KEYS[9], 'GT', asked.at, asked.handle)
@@ -155,13 +182,19 @@ local function add_entry()
   end
 end
 
+-- Returns the receipt of a call that was settled before, unless it is damaged: then `asked.damaged` is its SHA-1.
+local function first_receipt(epoch)
+  local first = session and asked.call and redis.call('HGET', KEYS[1], epoch .. ':' .. asked.call)
+  return not (first and asked.damaged and asked.damaged == redis.sha1hex(first)) and first
+end
+
 local steps = {}
 
 function steps.enter()
   if was_ended then
     return { 'ended' }
   end
-  local first = session and asked.call and redis.call('HGET', KEYS[1], session.epoch .. ':' .. asked.call)
+  local first = first_receipt(session and session.epoch)
   if first then
     return { 'again', kept, first }
   end
@@ -183,8 +216,7 @@ function steps.report()
 end
 
 function steps.charge()
-  local call = asked.call and asked.epoch .. ':' .. asked.call
-  local first = session and call and redis.call('HGET', KEYS[1], call)
+  local first = first_receipt(asked.epoch)
   if first then
     return { 'again', kept, first }
   end
@@ -201,11 +233,11 @@ function steps.charge()
   add_entry()
   session.reserved_tokens = session.reserved_tokens + asked.tokens
   use(asked.at)
-  if call then
-    redis.call('HSET', KEYS[1], call, ARGV[4])
+  save()
+  if asked.call then
+    redis.call('HSET', KEYS[1], asked.epoch .. ':' .. asked.call, ARGV[4])
     count(asked.text_bytes)
   end
-  save()
   return say('')
 end
 
@@ -247,13 +279,17 @@ function steps.put()
 end
 
 function steps.finish()
-  if not session or was_ended then
+  if damaged then
+    session = fresh(asked.now)
+  elseif not session or was_ended then
     return { '', kept or '' }
   end
   -- First, because a full server refuses a script only at its first write, and allows UNLINK.
   redis.call('UNLINK', KEYS[2])
-  count(-tonumber(redis.call('HGET', KEYS[1], 'f') or 0))
-  redis.call('HDEL', KEYS[1], 'f')
+  if not damaged then
+    count(-(found[2] or 0))
+    redis.call('HDEL', KEYS[1], 'f')
+  end
   if asked.never_ends then
     session.epoch = math.max(session.epoch + 1, asked.now)
     session.used_tokens, session.turn, session.reports, session.reserved_tokens = nil, nil, nil, 0
@@ -267,7 +303,12 @@ end
 
 function steps.keep()
   if session and not was_ended and session.epoch == asked.epoch and not asked.full then
-    local bytes = #ARGV[2] - redis.call('HSTRLEN', KEYS[2], asked.field)
+    local before = redis.pcall('HSTRLEN', KEYS[2], asked.field)
+    if type(before) ~= 'number' then
+      redis.call('UNLINK', KEYS[2])
+      before = 0
+    end
+    local bytes = #ARGV[2] - before
     redis.call('HSET', KEYS[2], asked.field, ARGV[2])
     redis.call('PEXPIRE', KEYS[2], redis.call('PTTL', KEYS[1]))
     redis.call('HINCRBY', KEYS[1], 'f', bytes)

@@ -3,8 +3,8 @@
 -- KEYS the result, the session's results, due   ARGV [1] now (ms)  [2] retention (ms)  [3] file id
 -- Returns its last use and the key of its body, or nothing if there is no such result.
 
-local used, member, body = unpack(redis.call('HMGET', KEYS[1], 'used', 'member', 'body'))
-if not used then
+local used, member, body = unpack(redis.pcall('HMGET', KEYS[1], 'used', 'member', 'body'))
+if not tonumber(used or nil) then
   return {}
 end
 used = math.max(used, ARGV[1])
@@ -13,5 +13,7 @@ redis.call('PEXPIRE', KEYS[1], ARGV[2])
 redis.call('HSET', KEYS[1], 'used', used)
 redis.call('ZADD', KEYS[2], 'XX', used, ARGV[3])
 redis.call('PEXPIRE', KEYS[2], ARGV[2])
-redis.call('ZADD', KEYS[3], 'XX', used + ARGV[2], member)
+if member then
+  redis.call('ZADD', KEYS[3], 'XX', used + ARGV[2], member)
+end
 return { used, body }

@@ -1,4 +1,5 @@
--- Deletes a batch of expired entries, and the sums and handles of their time.
+-- Deletes a batch of expired entries, and the sums and handles of their time. The time of a damaged entry is that in
+-- its id.
 --
 -- KEYS state, entries, handles, days   ARGV [1] prefix of the sums  [2] time of the newest to delete (ms)
 --      [3] the batch size   Returns how many entries were deleted.
@@ -6,7 +7,9 @@
 local oldest, gone, bytes = tonumber(ARGV[2]), 0, 0
 redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', oldest)
 for _, item in ipairs(redis.call('XRANGE', KEYS[2], '-', '+', 'COUNT', ARGV[3])) do
-  if cmsgpack.unpack(item[2][2]).timestamp <= oldest then
+  local is_whole, entry = pcall(cmsgpack.unpack, item[2][2])
+  local at = is_whole and type(entry) == 'table' and entry.timestamp or string.match(item[1], '%d+')
+  if (tonumber(at) or 0) <= oldest then
     redis.call('XDEL', KEYS[2], item[1])
     gone, bytes = gone + 1, bytes + 2 * #item[2][2]
   end

@@ -1,4 +1,4 @@
-"""size_cap: the result is larger than a cap in force for this tool, whatever the budget."""
+"""The triggers: which results do not pass unchanged."""
 
 from domain.decisions import OutcomeKind
 from domain.results import Measure
@@ -6,8 +6,15 @@ from policies import cap
 from policies.facts import Facts, Policy, has_too_many_rows
 
 
-def fires(facts: Facts, policy: Policy) -> bool:
+def size_cap(facts: Facts, policy: Policy) -> bool:
+    """The result is larger than a cap in force for this tool, whatever the budget."""
     return exceeds(facts.measure, policy) or has_too_many_rows(facts, policy)
+
+
+def token_budget(facts: Facts, policy: Policy) -> bool:
+    """The result does not fit the session's budget, even without the pending reservations."""
+    budget = facts.budget
+    return budget.enforced and facts.measure.tokens > max(0, budget.limit_tokens - budget.used_tokens)
 
 
 def exceeds(measure: Measure, policy: Policy) -> bool:

@@ -1,0 +1,362 @@
+"""A request of POST /results, parsed: from JSON, or from a query with the result as the text body."""
+
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from time import perf_counter
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+import anyio
+import msgspec
+from fastapi import Request
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from starlette.types import Message
+
+from app.api.answers import encode, prefers
+from app.edge import large_json
+from app.edge.large_json import STEP_SECONDS, WRONG_CONTENT, Content
+from app.edge.request_body import ClientDisconnected
+from domain.errors import BadRequest, InvalidField, UnsupportedMedia, unknown_key
+from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
+from domain.results import ToolResult, UsageReport
+
+T = TypeVar("T")
+Headers = Mapping[bytes, bytes]
+
+MAX_POLICY_BYTES = 8192
+MAX_ARGUMENT_BYTES = 1 << 20
+MAX_CALL_ID = 256
+"""Characters of a tool_call_id or an Idempotency-Key. Each entry keeps it twice."""
+
+RAW_BYTES = 1 << 14
+"""A JSON body up to this size is decoded with its content left raw: a content that passes is sent back so."""
+
+WHOLE_BYTES = 2 << 20
+"""A body up to this size is decoded at once, if its content is a string. That takes at most 5 ms, and of
+100 KB a tenth of what a hop to a thread costs."""
+
+COALESCED_BYTES = 1 << 18
+PIECE_CHARS = 1 << 16
+
+SURROGATE_WARNING = "The content held lone surrogates; each was replaced by U+FFFD."
+
+Name = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]*(?![\s\S])")]
+Model = Annotated[str, Meta(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*(?![\s\S])")]
+Label = Annotated[str, Meta(max_length=128, pattern=r"^[^\x00-\x1f\x7f]*(?![\s\S])")]
+Whole = Annotated[float, Meta(ge=0, le=1_000_000_000, extra_json_schema={"type": "integer"})]
+"""A whole number of tokens or turns. Decoded as float, since 7.0 is one in JSON, as on the other routes."""
+
+
+class UsageIn(Struct, forbid_unknown_fields=True, frozen=True):
+    """What the agent says is committed in its context."""
+
+    used_tokens: Whole
+    turn: Whole | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if value is not None and not value.is_integer():
+                raise ValueError(f"`{name}` must be a whole number")
+
+    @property
+    def report(self) -> UsageReport:
+        return UsageReport(int(self.used_tokens), None if self.turn is None else int(self.turn))
+
+
+class _Fields(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    tool_name: Name
+    session_id: str = DEFAULT_SESSION
+    tool_call_id: Annotated[str, Meta(min_length=1, max_length=MAX_CALL_ID)] | None = None
+    tool_arguments: Raw | UnsetType = UNSET
+    is_error: bool = False
+    provider: Label | None = None
+    tool_kind: Label | None = None
+    tool_namespace: Label | None = None
+    latency_ms: Annotated[float, Meta(ge=0, le=1e12)] | None = None
+    model: Model | None = None
+    context: UsageIn | None = None
+    policy: Raw | UnsetType = UNSET
+
+
+class ResultIn(_Fields, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """One tool result. `content` is a string, or a list of MCP content blocks."""
+
+    content: Raw
+
+
+class _TextResultIn(_Fields, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """The same, its content a string and decoded at once."""
+
+    content: str
+
+
+_decode = msgspec.json.Decoder(ResultIn).decode
+_decode_text = msgspec.json.Decoder(_TextResultIn).decode
+
+_FIELDS = {"": ResultIn.__struct_fields__, "context": UsageIn.__struct_fields__}
+_QUERY = [name for name in (*_FIELDS[""], *_FIELDS["context"]) if name != "content"]
+_UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+_MISSING_FIELD = re.compile(r"Object missing required field `(.*)`")
+
+
+class ResultRequest(NamedTuple):
+    """`chunks` are the content to govern, and can be read once. `content` is the same where the request is
+    JSON, None where it is a text body, which is not kept."""
+
+    result: ToolResult
+    chunks: AsyncIterator[bytes | str]
+    content: "SentContent | None"
+    wants_text: bool
+    is_minimal: bool
+    hold: Callable[[int], None] | None
+    """Takes room in memory for that many bytes of a text body that the answer hands back. May raise
+    Overloaded. None where the content is still there, or the answer does not hold it."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """How the governed content differs from what was sent. Complete once the content was read."""
+        return () if self.content is None else self.content.warnings
+
+
+async def read_request(request: Request, turns: anyio.CapacityLimiter) -> ResultRequest:
+    """Parses all of a request but a text body, which is read as it is governed. `turns` lets one large JSON
+    body at a time be read, a step at a time. Raises BadRequest, InvalidField, UnsupportedMedia,
+    ClientDisconnected."""
+    headers: Headers = dict(request.scope["headers"])
+    wants_text = prefers(headers.get(b"accept", b"").decode("latin-1"), "text/plain")
+    is_minimal = not wants_text and b"return=minimal" in headers.get(b"prefer", b"").lower()
+    media, _, parameters = headers.get(b"content-type", b"application/json").decode("latin-1").partition(";")
+    kind = media.strip().lower()
+    if kind.startswith("text/"):
+        if _charset(parameters) not in ("", "utf-8", "utf8", "us-ascii"):
+            raise UnsupportedMedia("Text must be UTF-8: convert it first, e.g. with iconv -t utf-8.")
+        result = _tool_result(_from_query(request), headers, request.scope["tenant"])
+        hold = None if is_minimal else request.scope["request_body"].hold
+        return ResultRequest(result, _streamed(request), None, wants_text, is_minimal, hold)
+    if kind != "application/json" and not kind.endswith("+json"):
+        raise UnsupportedMedia(
+            "Send JSON as application/json, or the raw result as text/plain with its fields in the query."
+        )
+    if request.scope["query_string"]:
+        raise InvalidField("With a JSON body there are no query parameters: put the fields into the body.")
+    fields, content = await _parsed(await _body(request), turns)
+    result = _tool_result(fields, headers, request.scope["tenant"])
+    return ResultRequest(result, content.chunks(), content, wants_text, is_minimal, None)
+
+
+async def _body(request: Request) -> bytes | bytearray:
+    """All of the body. Starlette's own stream costs a small result three microseconds more."""
+    message = await _message(request)
+    if not message.get("more_body", False):
+        first: bytes = message.get("body", b"")
+        return first
+    # Grown in place: joined at the end, a large body would be held twice.
+    body = bytearray(message.get("body", b""))
+    while message.get("more_body", False):
+        message = await _message(request)
+        body += message.get("body", b"")
+    return body
+
+
+async def _message(request: Request) -> Message:
+    message = await request.receive()
+    if message["type"] == "http.disconnect":
+        raise ClientDisconnected
+    return message
+
+
+async def _streamed(request: Request) -> AsyncIterator[bytes]:
+    """A text body in fewer, larger chunks; a chunk that was taken no longer counts against the request."""
+    waiting: list[bytes] = []
+    size = 0
+    async for chunk in request.stream():
+        waiting.append(chunk)
+        size += len(chunk)
+        if size >= COALESCED_BYTES:
+            yield b"".join(waiting)
+            request.scope["request_body"].let_go(size)
+            waiting.clear()
+            size = 0
+    if size:
+        yield b"".join(waiting)
+
+
+def _charset(parameters: str) -> str:
+    for parameter in parameters.split(";"):
+        name, _, value = parameter.strip().partition("=")
+        if name.lower() == "charset":
+            return value.strip('"').lower()
+    return ""
+
+
+class SentContent:
+    """The content of a JSON request: to be governed, and to be sent back where it passes."""
+
+    def __init__(
+        self, content: str | Content, *, repaired: bool = False, turns: anyio.CapacityLimiter | None = None
+    ) -> None:
+        """`turns`: the content belongs to a large body, and is decoded in steps."""
+        self._content = content
+        self._repaired = repaired
+        self._turns = turns
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        content = self._content
+        is_repaired = self._repaired or (isinstance(content, Content) and content.had_surrogates)
+        return (SURROGATE_WARNING,) if is_repaired else ()
+
+    @property
+    def json(self) -> Raw:
+        """As it came; repaired where it came in a body of up to 16 KiB."""
+        return Raw(encode(self._content)) if isinstance(self._content, str) else self._content.as_it_came()
+
+    async def text(self) -> bytes:
+        return "".join([chunk async for chunk in self.chunks()]).encode()
+
+    async def chunks(self) -> AsyncIterator[str]:
+        if isinstance(self._content, str):
+            yield self._content
+            return
+        if self._turns is None and (whole := self._content.small_text()) is not None:
+            if whole:
+                yield whole
+            return
+        pieces = self._content.pieces()
+        while True:
+            async with self._turns or nullcontext():
+                chunk = _joined(pieces)
+            if not chunk:
+                return
+            yield chunk
+
+
+def _joined(pieces: Iterator[str]) -> str:
+    """What is read of them in STEP_SECONDS, about PIECE_CHARS at most; "" when there are no more."""
+    taken: list[str] = []
+    size, until = 0, perf_counter() + STEP_SECONDS
+    for piece in pieces:
+        taken.append(piece)
+        size += len(piece)
+        if size >= PIECE_CHARS or (size and perf_counter() >= until):
+            break
+    return "".join(taken)
+
+
+async def _parsed(body: bytes | bytearray, turns: anyio.CapacityLimiter) -> tuple[_Fields, SentContent]:
+    """Raises BadRequest for what is not JSON, InvalidField for a wrong field."""
+    if RAW_BYTES < len(body) <= WHOLE_BYTES:
+        try:
+            text = _decode_text(body)
+            return text, SentContent(text.content)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            # Its content is no string, or the body has a fault that the other way names.
+            pass
+    if len(body) <= RAW_BYTES:
+        fields, is_repaired = large_json.decoded(_decode, body, _rule_of)
+        return fields, SentContent(Content(fields.content), repaired=is_repaired)
+    fields, content, is_repaired = await large_json.split(body, _decode, _rule_of, _FIELDS[""], turns)
+    return fields, SentContent(content, repaired=is_repaired, turns=turns)
+
+
+def _from_query(request: Request) -> ResultIn:
+    """The same fields as query parameters; `context` and `policy` as JSON, or `used_tokens` and `turn`."""
+    query: dict[str, Any] = {}
+    for name, value in request.query_params.multi_items():
+        if name in query:
+            raise InvalidField("A query parameter is given twice. Send each once.")
+        query[name] = value
+    if "content" in query:
+        raise InvalidField("`content` is the body here, not a query parameter.")
+    usage = {name: query.pop(name) for name in _FIELDS["context"] if name in query}
+    if usage:
+        query["context"] = usage
+    try:
+        for name in ("context", "policy"):
+            if isinstance(query.get(name), str):
+                query[name] = msgspec.json.decode(query[name], type=Raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        raise InvalidField(f"In the query, `{name}` must be well-formed JSON.") from None
+    if isinstance(query.get("context"), Raw):
+        query["context"] = _fitting(
+            msgspec.json.decode, query["context"], UsageIn, {"": _FIELDS["context"]}, "`context`"
+        )
+    if "tool_arguments" in query:
+        query["tool_arguments"] = Raw(msgspec.json.encode(query["tool_arguments"]))
+    query["content"] = Raw(b'""')
+    fields = {**_FIELDS, "": _QUERY}
+    return _fitting(msgspec.convert, query, ResultIn, fields, "The query", strict=False)
+
+
+def _fitting(
+    make: Callable[..., T],
+    value: object,
+    type: type[T],
+    fields: Mapping[str, Sequence[str]],
+    owner: str,
+    **options: bool,
+) -> T:
+    try:
+        return make(value, type=type, **options)
+    except msgspec.ValidationError as error:
+        raise InvalidField(_rule_of(str(error), fields, owner)) from None
+
+
+def _rule_of(message: str, fields: Mapping[str, Sequence[str]] = _FIELDS, whole: str = "The body") -> str:
+    """msgspec's message with the object at fault named. `fields`: those of each object, by its path; the path
+    "" is that of the `whole`."""
+    rule, _, where = message.partition(" - at ")
+    path = where.strip("`").removeprefix("$").removeprefix(".")
+    owner = f"`{path}`" if path else whole
+    if path == "content":
+        return WRONG_CONTENT
+    if path.rpartition(".")[2] in UsageIn.__struct_fields__:
+        rule = rule.replace("`float", "`int").removesuffix(".0")
+    if match := _UNKNOWN_FIELD.match(rule):
+        return f"{owner}: {unknown_key(match[1], fields.get(path, ()))}."
+    if match := _MISSING_FIELD.match(rule):
+        return f"{owner} lacks the field `{match[1]}`."
+    return f"{owner}: {rule[:1].lower()}{rule[1:]}."
+
+
+def _tool_result(sent: _Fields, headers: Headers, tenant: str) -> ToolResult:
+    arguments = _json_text(sent.tool_arguments, MAX_ARGUMENT_BYTES, "tool_arguments")
+    if arguments is not None:
+        if arguments[0] not in '"{':
+            raise InvalidField("`tool_arguments` must be an object or a string.")
+        if arguments[0] == '"':
+            arguments = msgspec.json.decode(arguments, type=str)
+    policy = _json_text(sent.policy, MAX_POLICY_BYTES, "policy")
+    call_id = sent.tool_call_id
+    if call_id is None and (key := headers.get(b"idempotency-key")) is not None:
+        if not 0 < len(key) <= MAX_CALL_ID:
+            raise InvalidField(f"Idempotency-Key must be 1 to {MAX_CALL_ID} characters.")
+        call_id = key.decode("latin-1")
+    return ToolResult(
+        key=SessionKey(tenant, checked_session_id(sent.session_id)),
+        tool_name=sent.tool_name,
+        call_id=call_id,
+        tool_arguments=arguments,
+        is_error=sent.is_error,
+        provider=sent.provider,
+        tool_kind=sent.tool_kind,
+        tool_namespace=sent.tool_namespace,
+        latency_ms=sent.latency_ms,
+        model=sent.model,
+        context=None if sent.context is None else sent.context.report,
+        policy=policy,
+    )
+
+
+def _json_text(raw: Raw | UnsetType, most: int, field: str) -> str | None:
+    if raw is UNSET:
+        return None
+    view = memoryview(raw)
+    if len(view) > most:
+        raise InvalidField(f"`{field}` must be at most {most} bytes.")
+    try:
+        text = view.tobytes().decode()
+    except UnicodeDecodeError:
+        raise BadRequest("The body must be UTF-8.") from None
+    return None if text == "null" else text

@@ -1,0 +1,112 @@
+"""Reading a stored result back: its lookup, a scan of its lines, and the entry of what that costs."""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+from typing import Protocol
+
+import anyio
+
+from app.runtime import Runtime
+from content.reading.greppable import Greppable
+from domain.accounting import AccountingEntry, EntryDetails, EntryType, split_tool_name
+from domain.errors import ResultExpired, ResultNotFound, SessionEnded, StorageError
+from domain.handles import Handle, SessionKey, parse_handle
+from domain.results import StoredResult
+
+log = logging.getLogger(__name__)
+
+_INLINE_BYTES = 1 << 14
+_ENDED = "The session of this result has ended, and its results with it."
+
+
+async def look_up(rt: Runtime, tenant: str, text: str) -> StoredResult:
+    """Finds a result and restarts its retention. Raises ResultNotFound, ResultExpired or SessionEnded."""
+    handle = parse_handle(text)
+    stored = await rt.store.find(tenant, handle)
+    if stored is None:
+        raise await _absence(rt, tenant, handle)
+    return await rt.store.touch(stored)
+
+
+async def _absence(rt: Runtime, tenant: str, handle: Handle) -> Exception:
+    """Why nothing is stored under the handle."""
+    stored_at = await rt.ledger.stored_at(tenant, handle)
+    if stored_at is not None:
+        session = await rt.ledger.session(SessionKey(tenant, handle.session_id))
+        if session is not None and session.ended_at is not None:
+            return SessionEnded(_ENDED)
+        if rt.clock() - stored_at >= rt.retention_ms:
+            return ResultExpired("This result has expired. Run the tool again.")
+        if session is not None and stored_at < session.created_at:
+            return SessionEnded(_ENDED)
+    return ResultNotFound("No stored result has this handle. Use it exactly as the handle message gave it.")
+
+
+def entry_about(rt: Runtime, stored: StoredResult, kind: EntryType, timestamp: int) -> AccountingEntry:
+    """A new entry about a stored result; the caller adds what was done and what it cost."""
+    server, tool = split_tool_name(stored.tool_name, stored.tool_namespace)
+    return AccountingEntry(
+        id=rt.new_entry_id(),
+        type=kind,
+        timestamp=timestamp,
+        tenant=stored.tenant,
+        session_id=stored.handle.session_id,
+        tool_name=stored.tool_name,
+        mcpServer=server,
+        command=tool,
+        details=EntryDetails(tool_output_handle=str(stored.handle)),
+    )
+
+
+class Scanner(Protocol):
+    def feed(self, chunk: bytes) -> None: ...
+
+
+async def scan(rt: Runtime, stored: StoredResult, scanner: Scanner, *, greppable: bool) -> None:
+    """Feeds the whole body, or its greppable view, to the scanner; large chunks in a thread."""
+    view = Greppable() if greppable else None
+    async for chunk in rt.store.read(stored):
+        if len(chunk) <= _INLINE_BYTES:
+            _feed(scanner, view, chunk)
+        else:
+            await anyio.to_thread.run_sync(partial(_feed, scanner, view, chunk), limiter=rt.scanning)
+    if view is not None:
+        scanner.feed(view.finish())
+
+
+def _feed(scanner: Scanner, view: Greppable | None, chunk: bytes) -> None:
+    scanner.feed(chunk if view is None else view.feed(chunk))
+
+
+async def account_texts(rt: Runtime, stored: StoredResult, texts: Iterable[str]) -> None:
+    shown = "".join(texts)
+    await account_read(rt, stored, len(shown.encode()), len(shown))
+
+
+async def account_read(rt: Runtime, stored: StoredResult, size: int, chars: int) -> None:
+    """Accounts what was read back, so that savings are net. Estimates its tokens by its share of the bytes.
+
+    Reading continues while the ledger's disk is full: an entry that cannot be written is logged instead.
+    """
+    if size == 0:
+        return
+    measure = stored.measure
+    tokens = -(-size * measure.tokens // max(measure.bytes, 1))
+    rt.metrics.spent(tokens)
+    entry = entry_about(rt, stored, EntryType.READ, rt.clock())
+    read = replace(
+        entry,
+        charactersOut=chars,
+        tokens_out=tokens,
+        tokens_saved=-tokens,
+        details=replace(entry.details, bytes=size, tokens=tokens),
+    )
+    try:
+        await rt.ledger.append(read)
+    except StorageError as error:
+        rt.metrics.refused(error.code)
+        rt.readiness.invalidate()
+        fields = {"code": error.code, "handle": str(stored.handle), "tokens": tokens}
+        log.warning("A reading back was not accounted.", extra={"fields": fields})

@@ -1,0 +1,221 @@
+"""Outlines of everything but source code: tables, logs, matches, elements, headings, JSON."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from content.text import Numbered
+
+_FILES = 200
+_ELEMENTS = 24
+
+_NEWLINE = b"\n"
+_QUOTED = re.compile(rb'"[^"]*"')
+# The first level near the start of a line: a word, a field, in brackets, or the single letter of Android.
+_LEVEL = re.compile(
+    rb"^[^\n]{0,80}?(?:\b(TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|FATAL|CRITICAL)\b"
+    rb"|level=\"?(\w{1,12})|\[(trace|debug|info|notice|warn|warning|error|crit|alert|emerg)\]"
+    rb"| ([VDIWEF]) [\w.$-]{1,60} *:)",
+    re.MULTILINE,
+)
+_LETTERS = {
+    b"V": "VERBOSE", b"D": "DEBUG", b"I": "INFO", b"W": "WARN", b"E": "ERROR", b"F": "FATAL"
+}  # fmt: skip
+_STATUS = re.compile(rb'HTTP/[\d.]{1,3}" (\d{3}) ')
+_STAMP = re.compile(
+    rb"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d(?::\d\d)?|\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d"
+    rb"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|(?:\d\d-\d\d )?\d\d:\d\d:\d\d"
+)
+_FILE = re.compile(rb"^([\w./@+~-]{1,300}?)[:-]\d{1,8}[:-]", re.MULTILINE)
+_ELEMENT = re.compile(rb"<([A-Za-z_][\w:.-]{0,100})[\s/>]")
+
+
+def table(source: Numbered) -> Iterator[str]:
+    header, _, rest = source.text.partition(b"\n")
+    bare = _QUOTED.sub(b"", header)
+    mark = max((b"\t", b",", b";"), key=bare.count)
+    yield f"{bare.count(mark) + 1} columns: {clip(header)}"
+    yield f"{sum(map(bool, map(bytes.strip, _QUOTED.sub(b'_', rest).splitlines())))} rows"
+
+
+def log_span(source: Numbered) -> Iterator[str]:
+    data = source.text
+    yield f"{data.count(_NEWLINE) + 1} lines"
+    for name, counts in (("levels", _levels(data)), ("status", _statuses(data))):
+        if counts:
+            yield f"{name}: " + ", ".join(f"{what} {count}" for what, count in counts.most_common(12))
+    first = _STAMP.search(data)
+    last = _STAMP.findall(data, max(0, len(data) - 4096))
+    if first and last:
+        yield f"from {first[0].decode()} to {last[-1].decode()}"
+
+
+def _levels(data: bytes) -> Counter[str]:
+    found = (next(filter(None, groups)) for groups in _LEVEL.findall(data))
+    return Counter(_LETTERS.get(level) or level.decode("ascii", "replace").upper() for level in found)
+
+
+def _statuses(data: bytes) -> Counter[str]:
+    return Counter(status.decode() for status in _STATUS.findall(data))
+
+
+def hits(source: Numbered) -> Iterator[str]:
+    files = Counter(_FILE.findall(source.text))
+    if files:
+        yield f"{sum(files.values())} lines in {len(files)} files"
+    for name, count in files.most_common(_FILES):
+        yield f"{clip(name)}: {count}"
+
+
+def elements(source: Numbered) -> Iterator[str]:
+    """The root element, and the count of each other element."""
+    pieces = source.text.split(b"<!--")
+    names = _ELEMENT.findall(b"".join((pieces[0], *(piece.partition(b"-->")[2] for piece in pieces[1:]))))
+    if not names:
+        return
+    yield f"root element: {names[0].decode()}"
+    for name, count in Counter(names[1:]).most_common(_ELEMENTS):
+        yield f"  {name.decode()}: {count}"
+
+
+_ENTRIES = 200
+_CLIP = 160
+
+_HEADING = re.compile(rb"^(#{1,6}) +(\S[^\n]{0,300})|^(```|~~~)", re.MULTILINE)
+_HTML_HEADING = re.compile(rb"<(title|h[1-6])\b[^<>]{0,300}>", re.IGNORECASE)
+_TAG = re.compile(rb"<[^>]{0,300}>")
+_PARAGRAPH = re.compile(rb"(?:\A\s*+|\n[ \t\r]*+\n[ \t]*+)(\S[^\n]{0,300})")
+
+
+def headings(source: Numbered) -> Iterator[str]:
+    """Headings of Markdown."""
+    return _placed(source, _outside_fences(source.text))
+
+
+def html_headings(source: Numbered) -> Iterator[str]:
+    data = source.text
+    return _placed(source, ((m.start(), _html_heading(data, m)) for m in _HTML_HEADING.finditer(data)))
+
+
+def paragraphs(source: Numbered) -> Iterator[str]:
+    """The first line of each paragraph."""
+    found = ((match.start(1), clip(match[1])) for match in _PARAGRAPH.finditer(source.text))
+    return _placed(source, found)
+
+
+def clip(raw: bytes) -> str:
+    """The text on one line of at most 160 characters."""
+    text = " ".join(raw[: 4 * _CLIP].decode("utf-8", "ignore").split())
+    return text if len(text) <= _CLIP else text[: _CLIP - 1] + "…"
+
+
+def _placed(source: Numbered, found: Iterator[tuple[int, str]]) -> Iterator[str]:
+    """Adds to each text the number of its line."""
+    row, done = 0, 0
+    for count, (at, text) in enumerate(found):
+        if count == _ENTRIES:
+            yield "…"
+            return
+        row += source.text.count(b"\n", done, at)
+        done = at
+        yield f"{text} (line {source.line(row)})"
+
+
+def _outside_fences(data: bytes) -> Iterator[tuple[int, str]]:
+    fenced = False
+    for match in _HEADING.finditer(data):
+        if match[3]:
+            fenced = not fenced
+        elif not fenced:
+            yield match.start(), f"{match[1].decode()} {clip(match[2])}"
+
+
+def _html_heading(data: bytes, tag: re.Match[bytes]) -> str:
+    name = tag[1].lower()
+    text = data[tag.end() : tag.end() + 600].partition(b"</" + tag[1])[0]
+    return f"{name.decode()}: {clip(_TAG.sub(b' ', text))}"
+
+
+_DEPTH = 3
+_KEYS = 24
+_KEY_CHARS = 60
+_RECORDS = 5
+_NAMES = {str: "string", bool: "boolean", int: "number", float: "number", type(None): "null"}
+
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\],]', re.DOTALL)
+_CLOSER = {b"{": b"}", b"[": b"]"}
+
+
+def json_shape(data: bytes) -> Iterator[str]:
+    """Lines that describe the value; none if it is not JSON."""
+    value, whole = _parsed(data)
+    if value is not None:
+        yield from _described("" if whole else "(cut off) ", value, 0)
+
+
+def records_shape(data: bytes) -> Iterator[str]:
+    """Describes JSON lines: their number, and the keys of the first records."""
+    lines = data.splitlines()
+    yield f"{len(lines)} lines, one record each"
+    keys: dict[str, str] = {}
+    for line in lines[:_RECORDS]:
+        value, _ = _parsed(line)
+        if isinstance(value, dict):
+            keys |= {key: _type(item) for key, item in value.items() if key not in keys}
+    yield from (f"  {_key(key)}: {kind}" for key, kind in list(keys.items())[:_KEYS])
+
+
+def _parsed(data: bytes) -> tuple[object, bool]:
+    """The value or None, and True if the data is complete."""
+    try:
+        return json.loads(data), True
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return json.loads(_closed(data)), False
+    except (ValueError, RecursionError):
+        return None, False
+
+
+def _closed(data: bytes) -> bytes:
+    """The data up to its last comma, with its open brackets closed."""
+    tokens = [(match[0], match.start()) for match in _TOKEN.finditer(data)]
+    while tokens and tokens[-1][0] != b",":
+        tokens.pop()
+    if not tokens:
+        return b""
+    still_open: list[bytes] = []
+    for token, _ in tokens:
+        if token in _CLOSER:
+            still_open.append(_CLOSER[token])
+        elif still_open and token in (b"}", b"]"):
+            still_open.pop()
+    return data[: tokens[-1][1]] + b"".join(reversed(still_open))
+
+
+def _described(label: str, value: object, depth: int) -> Iterator[str]:
+    indent = "  " * depth
+    yield f"{indent}{label}{_type(value)}"
+    if depth == _DEPTH:
+        return
+    if isinstance(value, dict):
+        for key in list(value)[:_KEYS]:
+            yield from _described(f"{_key(key)}: ", value[key], depth + 1)
+        if len(value) > _KEYS:
+            yield f"{indent}  … {len(value) - _KEYS} more keys"
+    elif isinstance(value, list) and value and isinstance(value[0], (dict, list)):
+        yield from _described("first item: ", value[0], depth + 1)
+
+
+def _type(value: object) -> str:
+    if isinstance(value, dict):
+        return f"object with {len(value)} keys"
+    if isinstance(value, list):
+        return f"array of {len(value)}"
+    return _NAMES[type(value)]
+
+
+def _key(key: str) -> str:
+    key = " ".join(key.split())
+    return key if len(key) <= _KEY_CHARS else key[: _KEY_CHARS - 1] + "…"

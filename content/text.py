@@ -1,0 +1,155 @@
+"""UTF-8 text: decoding in chunks, cutting between characters, previews, line numbers that a tool wrote."""
+
+import codecs
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+
+from domain.errors import InvalidUtf8
+
+
+def cut_head(data: bytes, max_bytes: int) -> bytes:
+    """The longest beginning of at most `max_bytes`."""
+    if len(data) <= max_bytes:
+        return data
+    end = max(0, max_bytes)
+    while end > 0 and data[end] & 0xC0 == 0x80:
+        end -= 1
+    if data[end - 1 : end + 1] == b"\r\n":
+        end -= 1
+    return data[:end]
+
+
+def cut_tail(data: bytes, max_bytes: int) -> bytes:
+    """The longest end of at most `max_bytes`."""
+    if len(data) <= max_bytes:
+        return data
+    start = len(data) - max(0, max_bytes)
+    while start < len(data) and data[start] & 0xC0 == 0x80:
+        start += 1
+    if data[start - 1 : start + 1] == b"\r\n":
+        start += 1
+    return data[start:]
+
+
+def decode_utf8(data: bytes) -> str:
+    """Raises InvalidUtf8."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise _invalid(error.start) from None
+
+
+class Utf8Chunks:
+    """Turns chunks of bytes into text. A character cut at the end of a chunk waits for the next chunk."""
+
+    __slots__ = ("_cut", "_offset")
+
+    def __init__(self) -> None:
+        self._cut = b""
+        self._offset = 0
+
+    def feed(self, chunk: bytes) -> str:
+        """Raises InvalidUtf8."""
+        data = self._cut + chunk if self._cut else chunk
+        try:
+            text, used = codecs.utf_8_decode(data, "strict", False)
+        except UnicodeDecodeError as error:
+            raise _invalid(self._offset + error.start) from None
+        self._offset += used
+        self._cut = data[used:]
+        return text
+
+    def finish(self) -> None:
+        """Raises InvalidUtf8 if the last character is incomplete."""
+        if self._cut:
+            raise _invalid(self._offset)
+
+
+def _invalid(offset: int) -> InvalidUtf8:
+    return InvalidUtf8(
+        f"The text is not valid UTF-8 at byte {offset}. "
+        "Send text encoded as UTF-8; binary data can be sent as base64."
+    )
+
+
+_NUMBER = re.compile(rb"[ ]{0,8}(\d{1,7})(?:\t|\xe2\x86\x92|\||:)")
+_LOOKED_AT = 60
+_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """`text` is the text without numbers, with as many rows; rows without a number are empty. `numbers` has a
+    number for each row, None if the text had none: then rows count from `first`."""
+
+    text: bytes
+    numbers: list[int] | None = None
+    first: int = 1
+
+    def line(self, row: int) -> int:
+        """The line number of the 0-based `row`."""
+        return row + self.first if self.numbers is None else self.numbers[min(row, len(self.numbers) - 1)]
+
+
+def unnumbered(data: bytes, first_line: int = 1) -> Numbered:
+    """Removes line numbers if half of the first lines begin with growing numbers. `first_line` is the number
+    of the first line in its file, used if the text has no numbers."""
+    first = [line for line in data.split(b"\n", _LOOKED_AT)[:_LOOKED_AT] if line.strip()]
+    found = [match for match in map(_NUMBER.match, first) if match]
+    numbers = [int(match[1]) for match in found]
+    if len(numbers) < max(2, _SHARE * len(first)) or any(b <= a for a, b in pairwise(numbers)):
+        return Numbered(data, first=first_line)
+    # A table with a header whose first column counts the rows.
+    if found[0][0].endswith(b"\t") and found[0].string is not first[0]:
+        return Numbered(data, first=first_line)
+    return _taken_off(data.split(b"\n"))
+
+
+def _taken_off(lines: list[bytes]) -> Numbered:
+    texts: list[bytes] = []
+    numbers: list[int] = []
+    for line in lines:
+        match = _NUMBER.match(line)
+        texts.append(line[match.end() :] if match else b"")
+        numbers.append(int(match[1]) if match else (numbers[-1] if numbers else 0))
+    # Some tools put a space after the mark.
+    if all(text.startswith(b" ") for text in texts if text.strip()):
+        texts = [text[1:] for text in texts]
+    return Numbered(b"\n".join(texts), numbers)
+
+
+class Preview(StrEnum):
+    NONE = "none"
+    HEAD = "head"
+    HEAD_TAIL = "head-tail"
+    OUTLINE = "outline"
+
+
+# Room for the marker with the longest number.
+_MARKER_BYTES = 48
+
+
+def preview(kind: Preview, head: bytes, tail: bytes, total_bytes: int, max_bytes: int) -> str:
+    """At most `max_bytes` of UTF-8; "" for an outline, which content/outline makes. `head` and `tail` are the
+    first and last bytes of the result. They may overlap, and may be cut within a character."""
+    if kind in (Preview.NONE, Preview.OUTLINE) or max_bytes <= 0:
+        return ""
+    if kind == Preview.HEAD or total_bytes <= min(max_bytes, len(head)) or max_bytes < 2 * _MARKER_BYTES:
+        return _text(cut_head(head, max_bytes))
+    return _head_tail(head, tail, total_bytes, max_bytes)
+
+
+def _head_tail(head: bytes, tail: bytes, total_bytes: int, max_bytes: int) -> str:
+    room = (max_bytes - _MARKER_BYTES) // 2
+    first = _text(cut_head(head, room))
+    last = _text(cut_tail(tail, min(room, total_bytes - len(first.encode()))))
+    omitted = total_bytes - len(first.encode()) - len(last.encode())
+    if omitted <= 0:
+        return first + last
+    return f"{first}\n[... {omitted} bytes omitted ...]\n{last}"
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "ignore")

@@ -1,1 +1,0 @@
-"""Text: decoding, cutting at character boundaries, previews, line numbers that a tool wrote."""

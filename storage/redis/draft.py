@@ -1,0 +1,211 @@
+"""A body on its way to Redis, in segments of a fixed size, each a zstd frame with its size and checksum."""
+
+import asyncio
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from backports import zstd
+
+from domain.errors import StoreFull, StoreUnavailable
+from domain.results import Durability, StoredResult
+from storage.base.damage import DamagedInfo
+from storage.redis.connection import patience_of_caller
+from storage.redis.keys import body_key
+
+if TYPE_CHECKING:
+    from storage.redis.store import RedisStore
+
+SEGMENT = 1 << 20
+_INLINE = 1 << 17
+"""Larger pieces take more than 0.25 ms to pack: a worker thread packs them."""
+
+_OPTIONS: dict[int, int] = {
+    zstd.CompressionParameter.compression_level: 1,
+    zstd.CompressionParameter.checksum_flag: 1,
+}
+
+_own = threading.local()
+
+
+class RedisDraft:
+    """The last segment waits in memory until `publish`; earlier ones are in Redis under a key of the draft.
+    Jobs run one after another. A cancelled caller does not stop a running job."""
+
+    def __init__(self, store: "RedisStore") -> None:
+        self._store = store
+        self._body = ""
+        self._waiting: deque[memoryview] = deque()
+        self._waiting_bytes = 0
+        self._size = 0
+        self._sent = 0
+        self._published = 0
+        self._renew_at = 0.0
+        self._is_done = False
+        self._is_in_redis = False
+        self._turn = asyncio.Lock()
+        self._durability = Durability.MEMORY
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._is_in_redis or self._turn.locked():
+            await self._run(self._leave())
+        else:
+            self._end()
+
+    async def write(self, chunk: bytes) -> None:
+        if self._is_done:
+            raise _lost()
+        await self._store.take(len(chunk))
+        self._size += len(chunk)
+        self._waiting.append(memoryview(chunk))
+        self._waiting_bytes += len(chunk)
+        while self._waiting_bytes > SEGMENT:
+            await self._run(self._send())
+        if self._sent and time.monotonic() > self._renew_at:
+            await self._run(self._renew())
+
+    async def read(self) -> AsyncIterator[bytes]:
+        for number in range(self._sent):
+            segment = await self._store.connection.command("HGET", body_key(self._body), number)
+            if segment is None:
+                raise _lost()
+            try:
+                yield await unpack(segment, SEGMENT)
+            except DamagedInfo:
+                raise _lost() from None
+        for piece in list(self._waiting):
+            for start in range(0, len(piece), SEGMENT):
+                yield bytes(piece[start : start + SEGMENT])
+
+    async def publish(self, stored: StoredResult) -> Durability:
+        if self._sent or self._turn.locked():
+            await self._run(self._publish(stored))
+        else:
+            # One command: if the caller is cancelled, the result may be published, as if its reply were lost.
+            await self._publish(stored)
+        return self._durability
+
+    async def _run(self, job: Coroutine[Any, Any, None]) -> None:
+        async def in_turn() -> None:
+            async with self._turn:
+                await job
+
+        # The job shares the patience of this caller.
+        patience_of_caller()
+        task = asyncio.create_task(in_turn())
+        self._store.jobs.add(task)
+        task.add_done_callback(self._store.jobs.discard)
+        await asyncio.shield(task)
+
+    def _cut(self) -> list[memoryview]:
+        """Takes the next segment out of the waiting bytes."""
+        pieces: list[memoryview] = []
+        room = SEGMENT
+        while room and self._waiting:
+            piece = self._waiting.popleft()
+            if len(piece) > room:
+                self._waiting.appendleft(piece[room:])
+                piece = piece[:room]
+            pieces.append(piece)
+            room -= len(piece)
+        self._waiting_bytes -= SEGMENT - room
+        return pieces
+
+    async def _send(self, keep_ms: int | None = None) -> None:
+        """Raises StoreUnavailable if an earlier segment has expired."""
+        if self._is_done:
+            raise _lost()
+        self._body = self._body or secrets.token_hex(16)
+        segment = await pack(self._cut())
+        self._is_in_redis = True
+        args = (keep_ms or self._store.draft_ms, self._sent, segment)
+        self._sent += 1
+        if await self._store.connection.script("segment", (body_key(self._body),), args) != self._sent:
+            raise _lost()
+        self._plan()
+
+    async def _renew(self) -> None:
+        await self._store.connection.command("PEXPIRE", body_key(self._body), self._store.draft_ms)
+        self._plan()
+
+    def _plan(self) -> None:
+        self._renew_at = time.monotonic() + self._store.draft_ms / 4000
+
+    async def _publish(self, stored: StoredResult) -> None:
+        if self._is_done:
+            raise _lost()
+        body, segment = "", b""
+        if self._sent:
+            body = self._body
+            # If the process is killed after this step, the body expires.
+            await self._send(self._store.body_ms)
+        elif self._waiting_bytes:
+            segment = await pack(self._cut())
+        was_in_redis, self._is_in_redis = self._is_in_redis, False
+        try:
+            placed = await self._store.place(stored, self._size, body, segment)
+        except StoreFull:
+            self._is_in_redis = was_in_redis
+            raise
+        # After any other failure the result may have been published: its body must stay.
+        kept, self._published, self._durability = placed
+        self._is_in_redis = was_in_redis and kept != body
+        self._end()
+
+    async def _leave(self) -> None:
+        self._end()
+        if self._is_in_redis:
+            # If Redis does not answer, the body expires.
+            with suppress(StoreUnavailable):
+                await self._store.connection.command("UNLINK", body_key(self._body))
+
+    def _end(self) -> None:
+        if not self._is_done:
+            self._is_done = True
+            self._store.give(self._size, self._published)
+            self._waiting.clear()
+
+
+async def pack(pieces: list[memoryview]) -> bytes:
+    """Packs pieces as one segment."""
+    if sum(map(len, pieces)) <= _INLINE:
+        return _pack(pieces)
+    return await asyncio.to_thread(_pack, pieces)
+
+
+async def unpack(segment: bytes, size: int) -> bytes:
+    """Raises DamagedInfo if the segment is damaged or does not have `size` bytes."""
+    try:
+        # A damaged frame may claim any size.
+        if zstd.get_frame_info(segment).decompressed_size != size:
+            raise DamagedInfo("a segment has another size")
+        is_small = size <= _INLINE
+        body = zstd.decompress(segment) if is_small else await asyncio.to_thread(zstd.decompress, segment)
+    except zstd.ZstdError:
+        raise DamagedInfo("a segment cannot be unpacked") from None
+    if len(body) != size:
+        raise DamagedInfo("a segment has another size")
+    return body
+
+
+def _pack(pieces: list[memoryview]) -> bytes:
+    body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    compressor = getattr(_own, "compressor", None)
+    if compressor is None:
+        compressor = _own.compressor = zstd.ZstdCompressor(options=_OPTIONS)
+    packed: bytes = compressor.compress(body, mode=zstd.ZstdCompressor.FLUSH_FRAME)
+    return packed
+
+
+def _lost() -> StoreUnavailable:
+    return StoreUnavailable("This draft is closed or has expired and was not stored. Send the result again.")

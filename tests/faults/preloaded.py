@@ -1,0 +1,28 @@
+"""What a service imports to serve: imported once by the process that `tests.faults.forking` forks."""
+
+import gc
+from importlib import import_module
+
+from app.operations.policy_files import load_policies
+from app.settings import Settings
+from content.tokens.encodings import load_encoding
+
+SERVED = (
+    "app.edge.server",
+    "app.main",
+    "extraction.models.openai",
+    "storage.disk.store",
+    "storage.redis.ledger",
+    "storage.redis.store",
+    "storage.spool.ledger",
+    "storage.spool.store",
+    "storage.sqlite.ledger",
+)
+
+for name in SERVED:
+    import_module(name)
+load_policies(Settings(storage_url="memory:"))
+load_encoding("o200k_base").count("a word")
+# Forked processes share the pages of these objects, as long as their collectors leave them alone.
+gc.collect()
+gc.freeze()
