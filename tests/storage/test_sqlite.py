@@ -16,7 +16,7 @@ from domain.accounting import EntryFilter
 from domain.budget import SessionChange
 from domain.errors import ConfigError, InvalidField, StoreFull, StoreUnavailable
 from domain.handles import SessionKey
-from domain.ports import Ledger
+from domain.ports import Call, Ledger
 from domain.results import UsageReport
 from storage import open_ledger
 from storage.sqlite.schema import VERSION
@@ -126,7 +126,7 @@ async def test_text_that_is_not_unicode_is_refused(tmp_path: Path, clock: FakeCl
     with pytest.raises(InvalidField):
         await ledger.append(entry(tool_name="\udfff"))
     with pytest.raises(InvalidField):
-        await ledger.enter(KEY, "\udfff", None, WINDOW, False)
+        await ledger.enter(Call(KEY, WINDOW, False, "\udfff"))
     await ledger.close()
 
 
