@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 from domain.errors import ConfigError
 from domain.handles import Handle
 from domain.ports import Clock, Ledger, LedgerBounds, ResultStore
-from storage.base.session_rules import UNBOUNDED
+from storage.base.session_rules import UNBOUNDED, LedgerOptions, LedgerTimes
 from storage.disk.root import Root
 from storage.disk.store import DiskStore
 from storage.memory.ledger import MemoryLedger
@@ -31,16 +31,6 @@ class StoreOptions(TypedDict):
     clock: Clock
     retention_seconds: float
     max_bytes: int
-
-
-class LedgerTimes(TypedDict):
-    clock: Clock
-    session_retention_seconds: float
-    entry_retention_seconds: float
-
-
-class LedgerOptions(LedgerTimes):
-    bounds: LedgerBounds
 
 
 class StoreOpener(Protocol):

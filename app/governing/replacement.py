@@ -12,6 +12,7 @@ from content.outline import outline, structure
 from domain.budget import Budget
 from domain.decisions import OutcomeKind, Trigger
 from domain.handles import Handle
+from domain.ports import Call
 from domain.results import Measure
 from policies import triggers, view
 from policies.decide import OUTCOMES, Replacement
@@ -123,7 +124,7 @@ class Replacing(NamedTuple):
         measured = self.measured
         if trigger is Trigger.RESERVE_FAILED and made is OUTCOMES[OutcomeKind.REJECT]:
             window, enforce, _ = measured.model
-            entered = await self.rt.ledger.enter(measured.result.key, None, None, window, enforce)
+            entered = await self.rt.ledger.enter(Call(measured.result.key, window, enforce))
             return entered.session.budget(window, enforce)
         return measured.budget
 
