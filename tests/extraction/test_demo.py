@@ -56,7 +56,7 @@ async def test_what_is_not_there_is_said_to_be_so_and_what_is_there_too() -> Non
     assert report.startswith(NOTHING_FOUND)
     assert "admin" in report
     assert "line 7: INFO start" in report
-    assert "names nothing" in await on_chunk("Summarise this output")
+    assert "names nothing" in await on_chunk("What is it?")
 
 
 async def test_the_overlap_is_not_reported() -> None:
