@@ -10,7 +10,8 @@ from domain.errors import ContextExceeded, ModelError
 from domain.llm import Message
 from extraction.full_chunked import chunking
 from extraction.full_chunked.chunking import Chunk
-from extraction.prompts import final_report, prompts
+from extraction.prompts import prompts
+from extraction.prompts.fences import new_nonce
 from extraction.prompts.inquiry import Inquiry, Report, built, gather
 from extraction.prompts.prompts import Part
 from extraction.task import allowances
@@ -113,7 +114,7 @@ class MapPhase:
             await self._inquiry.keep(key, report)
 
     async def _asked(self, piece: Piece) -> Report:
-        nonce = final_report.new_nonce()
+        nonce = new_nonce()
         async with self._slots:
             started = anyio.current_time()
             messages = await self._prompt(piece, nonce)
