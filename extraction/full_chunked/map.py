@@ -88,7 +88,7 @@ class MapPhase:
             self._finish(Mapped(piece, None, reason), "failed")
         return sorted(self._mapped, key=lambda mapped: mapped.piece.chunk.start)
 
-    async def known(self, piece: Piece) -> bool:
+    async def has_finding(self, piece: Piece) -> bool:
         """True if a finding is kept from an earlier question."""
         return bool(await self._inquiry.known(self._key(piece)))
 

@@ -48,9 +48,7 @@ def judge(name: str, took: float, answer: httpx.Response, deadline: float) -> No
         assert told["status"] == ("partial" if told["coverage"]["missing"] else "complete"), (name, told)
 
 
-@pytest.mark.parametrize(
-    ("mode", "deadline"), [("full-chunked", 2.0), ("full-chunked", 10.0), ("read-grep", 2.0)]
-)
+@pytest.mark.parametrize(("mode", "deadline"), [("full-chunked", 10.0), ("read-grep", 2.0)])
 async def test_whatever_a_backend_does_the_answer_is_in_time_and_honest(
     serve: Serve, tmp_path: Path, mode: str, deadline: float
 ) -> None:
