@@ -81,6 +81,7 @@ def recorded() -> list[str]:
         return [json.loads(line)["text"] for line in lines]
 
 
+@cache
 def mixed(seed: int, words: int) -> str:
     chance = random.Random(seed)
     return "".join(chance.choice(WORDS) * chance.choice([1, 1, 1, 2, 5]) for _ in range(words))
