@@ -101,7 +101,7 @@ class Spillgate(FastAPI):
         runtime.metrics.refused(code)
         log_refused(error.status, code, method, route)
         if code in NOT_KEPT:
-            runtime.readiness.doubt()
+            runtime.readiness.invalidate()
 
 
 def create_app(settings: Settings, runtime: Runtime | None = None) -> Spillgate:

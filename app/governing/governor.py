@@ -14,7 +14,7 @@ from domain.budget import ReportWarning
 from domain.decisions import Outcome, OutcomeKind, Trigger
 from domain.errors import Conflict, IdempotencyKeyReused, SpillgateError, StorageError
 from domain.handles import Handle, new_handle, parse_handle
-from domain.ports import Charge, Receipt
+from domain.ports import Call, Charge, Receipt
 from domain.results import Durability, Measure, StoredResult, ToolResult
 from policies import view
 from policies.decide import decide
@@ -43,7 +43,8 @@ async def govern(
     if result.policy is not None:
         rt.policies.check_request(result.policy)
     model = await rt.known_models.of_session(result.model)
-    entered = await rt.ledger.enter(result.key, result.call_id, result.context, model.window, model.enforce)
+    begun = Call(result.key, model.window, model.enforce, result.call_id, result.context)
+    entered = await rt.ledger.enter(begun)
     session = entered.session
     if session.model is not None and result.model is None:
         model = await rt.known_models.of_session(session.model)

@@ -11,6 +11,7 @@ from content.outline import outline, structure
 from domain.budget import Budget
 from domain.decisions import OutcomeKind, Trigger
 from domain.handles import Handle
+from domain.ports import Call
 from domain.results import Measure
 from policies import triggers, view
 from policies.decide import OUTCOMES, Replacement
@@ -131,7 +132,7 @@ class Replacing:
         """As the call found it; where an error is to name what others left of it since, as it is now."""
         result, session, model, _ = self._governing
         if trigger is Trigger.RESERVE_FAILED and made is OUTCOMES[OutcomeKind.REJECT]:
-            entered = await self._rt.ledger.enter(result.key, None, None, model.window, model.enforce)
+            entered = await self._rt.ledger.enter(Call(result.key, model.window, model.enforce))
             session = entered.session
         return session.budget(model.window, model.enforce)
 

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import StreamingResponse
 
 from app.api.answers import prefers
+from app.api.examples import ENTRY_ID, HANDLE
 from app.api.openapi import example_of
 from app.api.problems import problem_of
 from app.api.routing import INTEGRAL, InRuntime, Tenant, traits
@@ -85,11 +86,31 @@ class ExtractOut(BaseModel):
     entry_id: str
 
 
+_PASSAGES = (
+    "[...]\n[lines 4711-4712]\nNov 21 06:44:07 web failed: disk /dev/sdb1 is full\n"
+    "Nov 21 06:44:08 web restarted\n[...]\n"
+    "[The best of 1712 passages, in their order; first of all: lines 4711-4712.]"
+)
+_FOUND = ExtractOut(
+    text=answer_text.frame_answer("execute_shell", HANDLE, Mode.RETRIEVE, _PASSAGES),
+    body=_PASSAGES,
+    status=ExtractStatus.COMPLETE,
+    strategy=Mode.RETRIEVE,
+    handle=HANDLE,
+    tool_name="execute_shell",
+    coverage=Coverage(1712, 1712, 1.0),
+    usage=LlmUsage(),
+    latency_ms=3.1,
+    warnings=[],
+    entry_id=ENTRY_ID,
+)
+
+
 @router.post(
     "/extract",
     response_model=ExtractOut,
     summary="Ask a stored result",
-    responses={200: example_of("extract")},
+    responses={200: example_of(_FOUND)},
 )
 @traits(
     writes=True,

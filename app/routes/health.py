@@ -47,7 +47,12 @@ async def _ready(request: Request, rt: InRuntime) -> Runtime:
 InReady = Annotated[Runtime, Depends(_ready)]
 
 
-@router.get("/livez", summary="The process answers", responses={200: example_of("status")})
+_HEALTHY = Health(
+    status="ok", degraded=False, warnings=[], version="0.1.0", stored_bytes=481213, stored_bytes_cap=1 << 31
+)
+
+
+@router.get("/livez", summary="The process answers", responses={200: example_of(Status(status="ok"))})
 @traits(is_open=True)
 async def livez() -> Status:
     return Status(status="ok")
@@ -56,7 +61,7 @@ async def livez() -> Status:
 @router.get(
     "/readyz",
     summary="Writes are kept",
-    responses={200: example_of("ready")},
+    responses={200: example_of(Ready(status="ok", degraded=False, warnings=[]))},
 )
 @traits(is_open=True, raises=_NOT_READY)
 async def readyz(rt: InReady) -> Ready:
@@ -66,7 +71,7 @@ async def readyz(rt: InReady) -> Ready:
 @router.get(
     "/healthz",
     summary="Readiness, with figures",
-    responses={200: example_of("health")},
+    responses={200: example_of(_HEALTHY)},
 )
 @traits(is_open=True, raises=_NOT_READY)
 async def healthz(request: Request, rt: InReady) -> Health:

@@ -34,11 +34,21 @@ class QueryOut(BaseModel):
     truncated: bool
 
 
+_COUNTED = QueryOut(
+    result=[{"value": "ok", "count": 4117}, {"value": "failed", "count": 89}],
+    type="array",
+    kind="ndjson",
+    total=2,
+    next_offset=None,
+    truncated=False,
+)
+
+
 @router.get(
     "/results/{handle:path}/query",
     summary="Query JSON, NDJSON, CSV or TSV",
     response_model=QueryOut,
-    responses={200: example_of("query")},
+    responses={200: example_of(_COUNTED)},
 )
 @traits(raises=(NotQueryable, QueryTooCostly))
 async def get_query(

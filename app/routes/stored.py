@@ -10,12 +10,13 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel
 from starlette.responses import StreamingResponse
 
+from app.api.examples import EXPIRES_AT, HANDLE, MEASURE, STORED_AT
 from app.api.openapi import example_of
 from app.api.routing import InRuntime, Tenant, traits
 from app.reading import account_read, account_texts, look_up, scan
 from content.reading.grep import Grep, Match
 from content.reading.greppable import needs_view
-from content.reading.lines import LinePage, LinePager
+from content.reading.lines import Line, LinePage, LinePager
 from domain.errors import BadPattern, RangeNotSatisfiable, ResultNotFound
 from domain.handles import parse_handle
 from domain.results import Measure, StoredResult
@@ -58,10 +59,31 @@ class GrepOut(BaseModel):
     view: View
 
 
+_INFO = StoredOut(
+    handle=HANDLE,
+    session_id="demo",
+    tool_name="execute_shell",
+    tool_arguments='{"command": "journalctl -u web"}',
+    tool_kind=None,
+    provider=None,
+    is_error=False,
+    measure=MEASURE,
+    sha256="9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    stored_at=STORED_AT,
+    expires_at=EXPIRES_AT,
+)
+_FOUND = GrepOut(
+    matches=[Match(4711, "Nov 21 06:51:13 web OOM killed", [], [], False)],
+    total_matches=1,
+    next_offset=None,
+    view=View.RAW,
+)
+
+
 @router.get(
     "/results/{handle:path}/lines",
     summary="Read lines",
-    responses={200: example_of("lines")},
+    responses={200: example_of(LinePage([Line(1, "Nov 21 06:44:01 web started", False)], 6203, 2))},
 )
 async def get_lines(
     rt: InRuntime,
@@ -82,7 +104,7 @@ async def get_lines(
 @router.get(
     "/results/{handle:path}/grep",
     summary="Search lines",
-    responses={200: example_of("grep")},
+    responses={200: example_of(_FOUND)},
 )
 @traits(raises=(BadPattern,))
 async def get_grep(
@@ -196,7 +218,7 @@ def _range(request: Request, etag: str, size: int) -> tuple[int, int] | None:
 @router.get(
     "/results/{handle:whole_handle}",
     summary="What is known of a stored result",
-    responses={200: example_of("stored")},
+    responses={200: example_of(_INFO)},
 )
 async def get_stored(rt: InRuntime, tenant: Tenant, handle: HandlePath) -> StoredOut:
     return _stored_out(await look_up(rt, tenant, handle))
