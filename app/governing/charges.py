@@ -8,6 +8,7 @@ from domain.accounting import AccountingEntry, EntryDetails, EntryStatus, EntryT
 from domain.decisions import OutcomeKind, Trigger
 from domain.handles import Handle
 from domain.ports import Charge
+from domain.results import Measure
 
 
 class Decision(NamedTuple):
