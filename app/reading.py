@@ -107,6 +107,6 @@ async def account_read(rt: Runtime, stored: StoredResult, size: int, chars: int)
         await rt.ledger.append(read)
     except StorageError as error:
         rt.metrics.refused(error.code)
-        rt.readiness.doubt()
+        rt.readiness.invalidate()
         fields = {"code": error.code, "handle": str(stored.handle), "tokens": tokens}
         log.warning("A reading back was not accounted.", extra={"fields": fields})

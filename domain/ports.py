@@ -136,6 +136,17 @@ class Charge:
 
 
 @dataclass(frozen=True, slots=True)
+class Call:
+    """A call that begins. `default_window` and `enforce`: see Session.budget."""
+
+    key: SessionKey
+    default_window: Window
+    enforce: bool
+    call_id: str | None = None
+    report: UsageReport | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Receipt:
     """What the ledger recorded for a call. `replayed`: the call was a retry. `degraded`: the record is in the
     local spool."""
@@ -200,14 +211,7 @@ class Ledger(Protocol):
         """Messages for the operator, as of the last `check`."""
         ...
 
-    async def enter(
-        self,
-        key: SessionKey,
-        call_id: str | None,
-        report: UsageReport | None,
-        default_window: Window,
-        enforce: bool,
-    ) -> Entered:
+    async def enter(self, call: Call) -> Entered:
         """Starts a call that will be charged, and applies its report. For a call that was settled before,
         returns the receipt; a report that would change the session is then not applied, with NOT_APPLIED. An
         unknown session is returned as a new one, and recorded only with a report or, later, a charge. Raises

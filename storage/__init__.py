@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol, TypedDict, TypeVar, Unpack
+from typing import NamedTuple, Protocol, TypedDict, TypeVar, Unpack
 from urllib.parse import unquote, urlsplit
 
 from domain.errors import ConfigError
 from domain.handles import Handle
 from domain.ports import Clock, Ledger, LedgerBounds, ResultStore
-from storage.base.session_rules import UNBOUNDED
+from storage.base.session_rules import UNBOUNDED, LedgerOptions, LedgerTimes
 from storage.disk.root import Root
 from storage.disk.store import DiskStore
 from storage.memory.ledger import MemoryLedger
@@ -33,16 +33,6 @@ class StoreOptions(TypedDict):
     max_bytes: int
 
 
-class LedgerTimes(TypedDict):
-    clock: Clock
-    session_retention_seconds: float
-    entry_retention_seconds: float
-
-
-class LedgerOptions(LedgerTimes):
-    bounds: LedgerBounds
-
-
 class StoreOpener(Protocol):
     async def __call__(self, url: str, **options: Unpack[StoreOptions]) -> ResultStore: ...
 
@@ -51,9 +41,23 @@ class LedgerOpener(Protocol):
     async def __call__(self, url: str, **options: Unpack[LedgerOptions]) -> Ledger: ...
 
 
+class StoreBackend(NamedTuple):
+    """A kind of store. `ledger_url` derives the URL of the ledger that goes with a store's URL. `body_path`
+    returns the file of a stored body, None if the store keeps no plain files."""
+
+    open: StoreOpener
+    ledger_url: Callable[[str], str] = lambda url: url
+    body_path: Callable[[str, str, Handle], str | None] = lambda url, tenant, handle: None
+
+
 async def open_store(url: str, **options: Unpack[StoreOptions]) -> ResultStore:
     """Raises ConfigError for a URL or a place that cannot be used."""
-    return await _chosen(STORES, url, "SPILLGATE_STORAGE_URL")(url, **options)
+    return await _chosen(STORES, url, "SPILLGATE_STORAGE_URL").open(url, **options)
+
+
+def ledger_url(store_url: str) -> str:
+    """The URL of the ledger beside a store. Raises ConfigError for an unknown store."""
+    return _chosen(STORES, store_url, "SPILLGATE_STORAGE_URL").ledger_url(store_url)
 
 
 async def open_ledger(url: str, *, bounds: LedgerBounds = UNBOUNDED, **times: Unpack[LedgerTimes]) -> Ledger:
@@ -93,7 +97,7 @@ async def open_spooled_ledger(
 
 def body_path(url: str, tenant: str, handle: Handle) -> str | None:
     """The file of a stored body. None for stores that keep no plain files."""
-    return str(_path(url) / "tool_output" / tenant / str(handle)) if url.startswith("disk:") else None
+    return _chosen(STORES, url, "SPILLGATE_STORAGE_URL").body_path(url, tenant, handle)
 
 
 async def _open_memory(url: str, **options: Unpack[StoreOptions]) -> ResultStore:
@@ -103,6 +107,14 @@ async def _open_memory(url: str, **options: Unpack[StoreOptions]) -> ResultStore
 async def _open_disk(url: str, **options: Unpack[StoreOptions]) -> ResultStore:
     root = await asyncio.to_thread(Root, _path(url), options["max_bytes"])
     return DiskStore(root, clock=options["clock"], retention_seconds=options["retention_seconds"])
+
+
+def _ledger_in(url: str) -> str:
+    return f"sqlite://{url.removeprefix('disk://')}/ledger.db"
+
+
+def _body_in(url: str, tenant: str, handle: Handle) -> str:
+    return str(_path(url) / "tool_output" / tenant / str(handle))
 
 
 async def _open_redis(url: str, **options: Unpack[StoreOptions]) -> ResultStore:
@@ -129,10 +141,10 @@ async def _open_redis_ledger(url: str, **options: Unpack[LedgerOptions]) -> Ledg
 
 
 REDIS_SCHEMES = ("redis", "rediss", "redis+sentinel", "redis+cluster")
-STORES: dict[str, StoreOpener] = {
-    "memory": _open_memory,
-    "disk": _open_disk,
-    **dict.fromkeys(REDIS_SCHEMES, _open_redis),
+STORES: dict[str, StoreBackend] = {
+    "memory": StoreBackend(_open_memory),
+    "disk": StoreBackend(_open_disk, _ledger_in, _body_in),
+    **dict.fromkeys(REDIS_SCHEMES, StoreBackend(_open_redis)),
 }
 LEDGERS: dict[str, LedgerOpener] = {
     "memory": _open_memory_ledger,

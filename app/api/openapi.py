@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 from fastapi import FastAPI
+from fastapi.encoders import jsonable_encoder
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
@@ -13,7 +14,6 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.staticfiles import StaticFiles
 
 from app.api.answers import ResultOut
-from app.api.examples import EXAMPLES
 from app.api.problems import page, problem_of
 from app.api.result_request import ResultIn
 from app.api.routing import RouteTable, errors_of, traits_of
@@ -74,22 +74,24 @@ _PROBLEM_HEADERS = {
 }
 
 
-def schema_of(struct: type[msgspec.Struct], description: str, example: str) -> dict[str, Any]:
-    """A response whose body is this struct."""
-    schema = {"$ref": _REF.format(name=struct.__name__)}
+def schema_of(description: str, example: msgspec.Struct) -> dict[str, Any]:
+    """A response whose body is a struct."""
+    schema = {"$ref": _REF.format(name=type(example).__name__)}
     return {
         "description": description,
-        "content": {JSON: {"schema": schema, "example": EXAMPLES[example]}},
+        "content": {JSON: {"schema": schema, "example": msgspec.json.decode(msgspec.json.encode(example))}},
     }
 
 
-def body_of(struct: type[msgspec.Struct], shape: Mapping[str, Any], example: str) -> dict[str, Any]:
+def body_of(
+    struct: type[msgspec.Struct], shape: Mapping[str, Any], example: dict[str, Any]
+) -> dict[str, Any]:
     """A request body: this struct as JSON, or any text with the same fields in the query. `shape` replaces
     the properties that a struct cannot describe."""
     _SHAPES[struct.__name__] = shape
     schema = {"$ref": _REF.format(name=struct.__name__)}
-    text = {"schema": {"type": "string"}, "example": EXAMPLES["text"]}
-    content = {JSON: {"schema": schema, "example": EXAMPLES[example]}, "text/plain": text}
+    text = {"schema": {"type": "string"}, "example": example["content"]}
+    content = {JSON: {"schema": schema, "example": example}, "text/plain": text}
     names = [name for name in struct.__struct_fields__ if name != "content"]
     parameters = [
         {
@@ -139,9 +141,9 @@ def _made(kind: type[SpillgateError]) -> SpillgateError:
     return RangeNotSatisfiable("", 0) if issubclass(kind, RangeNotSatisfiable) else kind()
 
 
-def example_of(answer: str | dict[str, Any]) -> dict[str, Any]:
-    """A 200 answer's example, for `responses`: a name in EXAMPLES, or the answer."""
-    return {"content": {JSON: {"example": EXAMPLES[answer] if isinstance(answer, str) else answer}}}
+def example_of(answer: object) -> dict[str, Any]:
+    """An example of a 200 answer, for `responses`."""
+    return {"content": {JSON: {"example": jsonable_encoder(answer)}}}
 
 
 def install(app: FastAPI, routes: RouteTable, *, needs_key: bool) -> None:

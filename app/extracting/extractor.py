@@ -17,7 +17,7 @@ from domain.errors import Conflict, Incomplete, SessionEnded
 from domain.extraction import Answer, Coverage, ExtractStatus, Mode, Question
 from domain.handles import SessionKey
 from domain.llm import LlmCall
-from domain.ports import Charge, Ledger, Receipt
+from domain.ports import Call, Charge, Ledger, Receipt
 from domain.results import StoredResult
 from extraction import ladder
 from extraction.models import CallRules
@@ -117,7 +117,7 @@ class _Extraction:
         rt = self._rt
         stored = await look_up(rt, self._tenant, str(self._question.handle))
         model = await rt.known_models.of_session(None)
-        entered = await rt.ledger.enter(stored.key, None, None, model.window, model.enforce)
+        entered = await rt.ledger.enter(Call(stored.key, model.window, model.enforce))
         policy = rt.policies.policy(stored.tool_name, entered.session.policy)
         return _Subject(
             stored, entered.session, policy, await rt.known_models.of_session(entered.session.model)
@@ -194,7 +194,7 @@ class _Extraction:
     async def _smaller(self, subject: _Subject, size: int, tokens: int) -> int:
         """Bytes that should fit what remains of the budget, given that `size` bytes had `tokens`."""
         key, model = subject.stored.key, subject.model
-        now = await self._rt.ledger.enter(key, None, None, model.window, model.enforce)
+        now = await self._rt.ledger.enter(Call(key, model.window, model.enforce))
         remaining = now.session.budget(model.window, model.enforce).remaining_tokens
         frame = await self._count(subject, _framed(subject.stored, Mode.FULL_CHUNKED, ""))
         return int((remaining - frame) * (size / max(tokens, 1)) * 0.9)

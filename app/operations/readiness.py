@@ -18,7 +18,7 @@ class Readiness:
         self._store = store
         self._ledger = ledger
         self._outage = outage
-        self._checked_at = self._doubted_at = -math.inf
+        self._checked_at = self._invalidated_at = -math.inf
         self._logged: set[str] = set()
 
     @property
@@ -34,15 +34,15 @@ class Readiness:
             return list(standing)
         return [f"{DEGRADED} {self._outage.why}", *standing]
 
-    def doubt(self) -> None:
+    def invalidate(self) -> None:
         """Something was not kept: what was found before says nothing any more."""
-        self._doubted_at = monotonic()
+        self._invalidated_at = monotonic()
 
     async def check(self) -> None:
         """Raises what the store or the ledger raises."""
         began = monotonic()
         # Each check syncs the disk, and anyone may ask: once a second is enough.
-        if self._checked_at > self._doubted_at and began - self._checked_at < FRESH_SECONDS:
+        if self._checked_at > self._invalidated_at and began - self._checked_at < FRESH_SECONDS:
             return
         await self._store.check()
         await self._ledger.check()

@@ -21,7 +21,7 @@ async def sweep_forever(rt: Runtime) -> None:
             await sweep(rt, left_behind)
             left_behind = False
         except StorageError as error:
-            rt.readiness.doubt()
+            rt.readiness.invalidate()
             log.warning("sweep failed, tried again later", extra={"fields": {"code": error.code}})
         await anyio.sleep(pause)
 

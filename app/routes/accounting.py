@@ -3,7 +3,7 @@
 import csv
 import io
 from collections.abc import AsyncIterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -13,6 +13,7 @@ from pydantic import BaseModel, WithJsonSchema
 from starlette.responses import StreamingResponse
 
 from app.api.answers import prefers
+from app.api.examples import ENTRY_ID, HANDLE, MEASURE, STORED_AT
 from app.api.openapi import example_of
 from app.api.routing import InRuntime, Tenant
 from app.runtime import Runtime
@@ -101,6 +102,49 @@ def _milliseconds(text: str | None, field: str) -> int | None:
         raise InvalidField(f"`{field}` must be Unix milliseconds or an ISO 8601 time.") from None
 
 
+_ENTRY = AccountingEntry(
+    id=ENTRY_ID,
+    type=EntryType.TOOL,
+    timestamp=STORED_AT,
+    tenant="default",
+    session_id="demo",
+    tool_name="execute_shell",
+    latency=812.0,
+    command="execute_shell",
+    charactersIn=31,
+    charactersOut=318,
+    tokens_in=MEASURE.tokens,
+    tokens_out=118,
+    tokens_saved=MEASURE.tokens - 118,
+    trigger=Trigger.SIZE_CAP,
+    outcome=OutcomeKind.STORE,
+    tool_call_id="call_41",
+    turn=7,
+    tool_kind="shell",
+    details=EntryDetails(
+        tool_output_handle=HANDLE,
+        tool_output_reason=Trigger.SIZE_CAP,
+        truncated=True,
+        bytes=MEASURE.bytes,
+        lines=MEASURE.lines,
+        tokens=MEASURE.tokens,
+    ),
+)
+_TOTAL = SummaryRow(
+    group=None,
+    entries=12,
+    failed=0,
+    bytes=1520331,
+    tokens_in=540022,
+    tokens_out=9120,
+    tokens_saved=528310,
+    latency_ms_mean=210.5,
+    latency_ms_max=1890.0,
+    cost_usd=0.0,
+)
+_SUMMARY = SummaryOut(group_by=GroupBy.TOOL_NAME, rows=[replace(_TOTAL, group="execute_shell")], total=_TOTAL)
+
+
 @router.get(
     "/entries",
     response_model=EntriesOut,
@@ -108,7 +152,7 @@ def _milliseconds(text: str | None, field: str) -> int | None:
     responses={
         200: {
             "content": {
-                "application/json": example_of("entries")["content"]["application/json"],
+                **example_of(EntriesOut(entries=[_ENTRY], next_cursor=None))["content"],
                 CSV: {"schema": {"type": "string"}},
                 NDJSON: {"schema": {"type": "string"}},
             }
@@ -183,7 +227,7 @@ def _cell(value: Any) -> Any:
 @router.get(
     "/summary",
     summary="Sums by group, most tokens saved first",
-    responses={200: example_of("summary")},
+    responses={200: example_of(_SUMMARY)},
 )
 async def get_summary(rt: InRuntime, wanted: Wanted, group_by: GroupBy = GroupBy.TOOL_NAME) -> SummaryOut:
     rows = await rt.ledger.summary(wanted, group_by)

@@ -54,10 +54,18 @@ class CheckOut(BaseModel):
     content: str | None
 
 
+_REJECTED = CheckOut(
+    allowed=False,
+    trigger=Trigger.SIZE_CAP,
+    content="Error: File content (~180000 tokens) exceeds maximum allowed tokens (25000).\n"
+    "Use offset and limit to read a part of it, or grep_content to search it.",
+)
+
+
 @router.post(
     "/check",
     summary="Check a size before the work is done; reserves and stores nothing",
-    responses={200: example_of("check")},
+    responses={200: example_of(_REJECTED)},
 )
 @traits(raises=(SessionEnded,))
 async def post_check(rt: InRuntime, tenant: Tenant, body: CheckIn) -> CheckOut:

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import StreamingResponse
 
 from app.api.answers import prefers
+from app.api.examples import ENTRY_ID, HANDLE
 from app.api.openapi import example_of
 from app.api.problems import problem_of
 from app.api.routing import INTEGRAL, InRuntime, Tenant, traits
@@ -86,11 +87,31 @@ class ExtractOut(BaseModel):
     entry_id: str
 
 
+_PASSAGES = (
+    "[lines 4711-4712 · 3 of 3 words]\nNov 21 06:44:07 web failed: disk /dev/sdb1 is full\n"
+    "Nov 21 06:44:08 web restarted\n"
+    "[Best first, out of 1,712 passages. For more: ask in other words, or read the lines around a place.]"
+)
+_FOUND = ExtractOut(
+    text=answer_text.frame_answer("execute_shell", HANDLE, Mode.RETRIEVE, _PASSAGES),
+    body=_PASSAGES,
+    status=ExtractStatus.COMPLETE,
+    strategy=Mode.RETRIEVE,
+    handle=HANDLE,
+    tool_name="execute_shell",
+    coverage=Coverage(1712, 1712, 1.0),
+    usage=LlmUsage(),
+    latency_ms=3.1,
+    warnings=[],
+    entry_id=ENTRY_ID,
+)
+
+
 @router.post(
     "/extract",
     response_model=ExtractOut,
     summary="Ask a stored result",
-    responses={200: example_of("extract")},
+    responses={200: example_of(_FOUND)},
 )
 @traits(
     writes=True,

@@ -1,4 +1,4 @@
-"""Is it alive, is it ready, how is it doing."""
+"""Liveness, readiness, figures and metrics."""
 
 from contextlib import suppress
 from typing import Annotated
@@ -29,7 +29,7 @@ class Ready(BaseModel):
 
 
 class Health(Ready):
-    """`stored_bytes_cap` 0 means none of ours."""
+    """`stored_bytes_cap` 0: the service sets no cap."""
 
     version: str
     stored_bytes: int
@@ -47,7 +47,12 @@ async def _ready(request: Request, rt: InRuntime) -> Runtime:
 InReady = Annotated[Runtime, Depends(_ready)]
 
 
-@router.get("/livez", summary="The process answers", responses={200: example_of("status")})
+_HEALTHY = Health(
+    status="ok", degraded=False, warnings=[], version="0.1.0", stored_bytes=481213, stored_bytes_cap=1 << 31
+)
+
+
+@router.get("/livez", summary="The process answers", responses={200: example_of(Status(status="ok"))})
 @traits(is_open=True)
 async def livez() -> Status:
     return Status(status="ok")
@@ -56,7 +61,7 @@ async def livez() -> Status:
 @router.get(
     "/readyz",
     summary="Writes are kept",
-    responses={200: example_of("ready")},
+    responses={200: example_of(Ready(status="ok", degraded=False, warnings=[]))},
 )
 @traits(is_open=True, raises=_NOT_READY)
 async def readyz(rt: InReady) -> Ready:
@@ -66,7 +71,7 @@ async def readyz(rt: InReady) -> Ready:
 @router.get(
     "/healthz",
     summary="Readiness, with figures",
-    responses={200: example_of("health")},
+    responses={200: example_of(_HEALTHY)},
 )
 @traits(is_open=True, raises=_NOT_READY)
 async def healthz(request: Request, rt: InReady) -> Health:
@@ -87,7 +92,7 @@ async def healthz(request: Request, rt: InReady) -> Health:
     responses={200: {"content": {"text/plain": {}}}},
 )
 async def metrics(rt: InRuntime) -> Response:
-    # What it was last, where the store cannot say: the other figures are wanted most while it is away.
+    # If the store fails, the last value stays: the other figures matter most during an outage.
     with suppress(StorageError):
         rt.metrics.stored_bytes.set(await rt.store.stored_bytes(), rt.settings.storage_max_bytes)
     with suppress(StorageError):

@@ -2,12 +2,15 @@
 
 from fastapi import APIRouter, Request, Response
 from msgspec import UNSET, Raw, UnsetType
+from msgspec.structs import replace
 
 from app.api.answers import JsonAnswer, ResultOut, encode, result_out, spillgate_headers
+from app.api.examples import BUDGET, ENTRY_ID, HANDLE, MEASURE, MESSAGE, SHORT_TEXT
 from app.api.openapi import SESSION_ID, body_of, schema_of
 from app.api.result_request import ResultIn, ResultRequest, read_request
 from app.api.routing import InRuntime, traits
 from app.governing.governor import Governed, govern
+from domain.decisions import OutcomeKind, Trigger
 from domain.errors import (
     Conflict,
     IdempotencyKeyReused,
@@ -17,6 +20,7 @@ from domain.errors import (
     TooManySessions,
 )
 from domain.handles import DEFAULT_SESSION
+from domain.results import Durability, Measure
 
 router = APIRouter(tags=["results"])
 
@@ -37,19 +41,53 @@ _SHAPE = {
 }
 
 
+_SENT = {
+    "session_id": "demo",
+    "tool_name": "execute_shell",
+    "tool_call_id": "call_8d1f",
+    "tool_arguments": {"command": "git status"},
+    "content": SHORT_TEXT,
+    "context": {"used_tokens": 41200, "turn": 7},
+}
+_PASSED = ResultOut(
+    outcome=OutcomeKind.PASS,
+    content=Raw(encode(SHORT_TEXT)),
+    complete=True,
+    trigger=None,
+    handle=None,
+    measure=Measure(bytes=53, lines=3, chars=53, tokens=11, tokens_exact=True),
+    budget=BUDGET,
+    truncated_bytes=None,
+    truncated_total=None,
+    durability=None,
+    degraded=False,
+    entry_id=ENTRY_ID,
+    warnings=(),
+)
+_STORED = replace(
+    _PASSED,
+    outcome=OutcomeKind.STORE,
+    content=Raw(encode(MESSAGE)),
+    complete=False,
+    trigger=Trigger.SIZE_CAP,
+    handle=HANDLE,
+    measure=MEASURE,
+    durability=Durability.DISK,
+)
+
+
 @router.post(
     "/results",
     response_class=Response,
     summary="Govern one tool result",
     responses={
         200: schema_of(
-            ResultOut,
             "Nothing was stored: `content` is the result, byte for byte (`pass`), or what replaces it.",
-            "pass",
+            _PASSED,
         ),
-        201: schema_of(ResultOut, "It was stored: `content` is what the model reads instead.", "store"),
+        201: schema_of("It was stored: `content` is what the model reads instead.", _STORED),
     },
-    openapi_extra=body_of(ResultIn, _SHAPE, "result"),
+    openapi_extra=body_of(ResultIn, _SHAPE, _SENT),
 )
 @traits(
     writes=True,
@@ -57,7 +95,7 @@ _SHAPE = {
     raises=(InvalidUtf8, Conflict, IdempotencyKeyReused, InvalidPolicy, SessionEnded, TooManySessions),
 )
 async def post_result(request: Request, rt: InRuntime) -> Response:
-    sent = await read_request(request, rt.scanning)
+    sent = await read_request(request, rt.parsing)
     governed = await govern(sent.result, sent.chunks, rt, sent.hold)
     return await _answer(sent, governed)
 

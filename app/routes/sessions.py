@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Path, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.api.answers import BudgetOut, budget_out, report_warnings
+from app.api.examples import BUDGET, EXPIRES_AT, STORED_AT
 from app.api.openapi import SESSION_ID, example_of
 from app.api.result_request import MAX_POLICY_BYTES
 from app.api.routing import INTEGRAL, InRuntime, Tenant, traits
@@ -44,7 +45,7 @@ Tokens = Annotated[int, Field(ge=0, le=1_000_000_000, strict=True), INTEGRAL]
 
 
 class SessionIn(BaseModel):
-    """A field that is left out stays as it is; null takes it back."""
+    """A field that is left out keeps its value; null removes it."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -63,7 +64,7 @@ class UsageIn(BaseModel):
 
 
 class SessionOut(BaseModel):
-    """Times are Unix milliseconds. `warnings` say what became of a usage report that was not as expected."""
+    """Times are Unix milliseconds. `warnings` say how an unexpected usage report was applied."""
 
     session_id: str
     context_window: int | None
@@ -85,10 +86,27 @@ class SessionsOut(BaseModel):
     next_cursor: str | None
 
 
+_SESSION = SessionOut(
+    session_id="demo",
+    context_window=131072,
+    buffer_tokens=8192,
+    max_output_tokens=16384,
+    model="gpt-4o",
+    policy=None,
+    turn=7,
+    budget=BUDGET,
+    stored_results=1,
+    created_at=STORED_AT - 60_000,
+    last_used_at=STORED_AT,
+    expires_at=EXPIRES_AT,
+    warnings=[],
+)
+
+
 @router.put(
     "/sessions/{session_id}",
     summary="Open or change a session",
-    responses={200: example_of("session")},
+    responses={200: example_of(_SESSION)},
 )
 @traits(writes=True, raises=(InvalidPolicy, TooManySessions))
 async def put_session(rt: InRuntime, key: Key, body: SessionIn) -> SessionOut:
@@ -110,7 +128,7 @@ async def put_session(rt: InRuntime, key: Key, body: SessionIn) -> SessionOut:
 @router.get(
     "/sessions/{session_id}",
     summary="Read a session",
-    responses={200: example_of("session")},
+    responses={200: example_of(_SESSION)},
 )
 @traits(raises=(SessionNotFound, SessionEnded))
 async def get_session(rt: InRuntime, key: Key) -> SessionOut:
@@ -120,7 +138,7 @@ async def get_session(rt: InRuntime, key: Key) -> SessionOut:
             raise StoreUnavailable("Redis is away, and may know this session. Try again in a moment.")
         raise SessionNotFound("No session has this id. PUT opens one; a first result does too.")
     if session.ended_at is not None:
-        raise SessionEnded("This session has ended. PUT it to open it anew.")
+        raise SessionEnded
     return await _shown(rt, session)
 
 
@@ -136,14 +154,14 @@ async def delete_session(rt: InRuntime, key: Key) -> None:
     if ended is not None:
         await rt.store.delete_session(key, ended.first_live_epoch)
     elif key.session_id != DEFAULT_SESSION:
-        # A body that is there may be the first of a session that is only now being written down.
+        # Bodies under this id may belong to a session whose first entry is being written: they are kept.
         raise SessionNotFound("No session has this id.")
 
 
 @router.get(
     "/sessions",
     summary="List the sessions that are alive",
-    responses={200: example_of("sessions")},
+    responses={200: example_of(SessionsOut(sessions=[_SESSION], next_cursor=None))},
 )
 async def list_sessions(
     rt: InRuntime,
@@ -160,7 +178,7 @@ async def list_sessions(
 @router.post(
     "/sessions/{session_id}/usage",
     summary="Report the committed context",
-    responses={200: example_of("session")},
+    responses={200: example_of(_SESSION)},
 )
 @traits(writes=True, raises=(SessionEnded, TooManySessions))
 async def report_usage(rt: InRuntime, key: Key, body: UsageIn) -> SessionOut:

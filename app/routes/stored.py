@@ -1,31 +1,40 @@
-"""What is stored: its info, its bytes, its lines, and what matches in it."""
+"""A stored result: its info, its bytes, its lines, a search and a query over it."""
 
 import re
 from collections.abc import AsyncIterator
 from enum import StrEnum
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
+import msgspec
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel
 from starlette.responses import StreamingResponse
 
 from app.api.answers import PLAIN, wants_text
+from app.api.examples import EXPIRES_AT, HANDLE, MEASURE, STORED_AT
 from app.api.openapi import example_of
 from app.api.routing import InRuntime, Tenant, traits
+from app.edge.request_body import cancel_on_disconnect
 from app.reading import account_read, account_texts, look_up, scan
+from app.runtime import Runtime
+from content.data.jmespath import MAX_EXPRESSION_CHARS
 from content.reading import model_text
 from content.reading.grep import Grep, Match
 from content.reading.greppable import needs_view
-from content.reading.lines import LinePage, LinePager
-from domain.errors import BadPattern, RangeNotSatisfiable, ResultNotFound
+from content.reading.lines import Line, LinePage, LinePager
+from domain.errors import BadPattern, NotQueryable, QueryTooCostly, RangeNotSatisfiable, ResultNotFound
 from domain.handles import parse_handle
 from domain.results import Measure, StoredResult
+from extraction.queries import Query as DataQuery
 
 router = APIRouter(tags=["results"])
 
 ANSWER_BYTES = 1 << 18
 """The most text that one answer of lines or matches holds."""
+
+UNCAPPED_BYTES = 1 << 18
+"""The longest answer if the policy sets no size cap."""
 
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 
@@ -60,11 +69,32 @@ class GrepOut(BaseModel):
     view: View
 
 
+_INFO = StoredOut(
+    handle=HANDLE,
+    session_id="demo",
+    tool_name="execute_shell",
+    tool_arguments='{"command": "journalctl -u web"}',
+    tool_kind=None,
+    provider=None,
+    is_error=False,
+    measure=MEASURE,
+    sha256="9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    stored_at=STORED_AT,
+    expires_at=EXPIRES_AT,
+)
+_FOUND = GrepOut(
+    matches=[Match(4711, "Nov 21 06:51:13 web OOM killed", [], [], False)],
+    total_matches=1,
+    next_offset=None,
+    view=View.RAW,
+)
+
+
 @router.get(
     "/results/{handle:path}/lines",
     summary="Read lines",
     response_model=LinePage,
-    responses={200: example_of("lines")},
+    responses={200: example_of(LinePage([Line(1, "Nov 21 06:44:01 web started", False)], 6203, 2))},
 )
 async def get_lines(
     request: Request,
@@ -89,7 +119,7 @@ async def get_lines(
     "/results/{handle:path}/grep",
     summary="Search lines",
     response_model=GrepOut,
-    responses={200: example_of("grep")},
+    responses={200: example_of(_FOUND)},
 )
 @traits(raises=(BadPattern,))
 async def get_grep(
@@ -207,7 +237,7 @@ def _range(request: Request, etag: str, size: int) -> tuple[int, int] | None:
 @router.get(
     "/results/{handle:whole_handle}",
     summary="What is known of a stored result",
-    responses={200: example_of("stored")},
+    responses={200: example_of(_INFO)},
 )
 async def get_stored(rt: InRuntime, tenant: Tenant, handle: HandlePath) -> StoredOut:
     return _stored_out(await look_up(rt, tenant, handle))
@@ -240,3 +270,65 @@ def _stored_out(stored: StoredResult) -> StoredOut:
         stored_at=stored.stored_at,
         expires_at=stored.expires_at,
     )
+
+
+class QueryOut(BaseModel):
+    """`total` and `next_offset` are those of an array; `truncated`: `result` is not all of the value. `hint`
+    says why nothing is selected, where keys are the cause, else ""."""
+
+    result: Any
+    type: Literal["array", "object", "string", "number", "boolean", "null"]
+    kind: Literal["json", "ndjson", "csv"]
+    total: int | None
+    next_offset: int | None
+    truncated: bool
+    hint: str
+
+
+_COUNTED = QueryOut(
+    result=[{"value": "ok", "count": 4117}, {"value": "failed", "count": 89}],
+    type="array",
+    kind="ndjson",
+    total=2,
+    next_offset=None,
+    truncated=False,
+    hint="",
+)
+
+
+@router.get(
+    "/results/{handle:path}/query",
+    summary="Query JSON, NDJSON, CSV or TSV",
+    response_model=QueryOut,
+    responses={200: example_of(_COUNTED)},
+)
+@traits(raises=(NotQueryable, QueryTooCostly))
+async def get_query(
+    request: Request,
+    rt: InRuntime,
+    tenant: Tenant,
+    handle: HandlePath,
+    expression: Annotated[
+        str,
+        Query(min_length=1, max_length=MAX_EXPRESSION_CHARS, description="JMESPath, over all of the data."),
+    ],
+    limit: Annotated[int, Query(ge=1, le=10_000, description="Items of an array.")] = 100,
+    offset: Annotated[int, Query(ge=0, description="Items to skip: the `next_offset` of a page.")] = 0,
+) -> Response:
+    stored = await look_up(rt, tenant, handle)
+    query = DataQuery(expression, await _cap(rt, stored), stored.tool_name, limit, offset)
+    running = rt.queries.run(stored.tenant, query, stored.measure.bytes, partial(rt.store.read, stored))
+    found = await cancel_on_disconnect(request, running)
+    await account_texts(rt, stored, [bytes(found.slice.result).decode()])
+    if wants_text(request):
+        text = model_text.value_text(bytes(found.slice.result))
+        return Response(f"{text}\n[{found.hint}]" if found.hint else text, media_type=PLAIN)
+    answer = {**msgspec.structs.asdict(found.slice), "kind": found.kind, "hint": found.hint}
+    return Response(msgspec.json.encode(answer), media_type="application/json")
+
+
+async def _cap(rt: Runtime, stored: StoredResult) -> int:
+    """Bytes: an answer has the size cap of a result of this tool."""
+    session = await rt.ledger.session(stored.key)
+    policy = rt.policies.policy(stored.tool_name, session.policy if session else None)
+    return min(policy.max_bytes or UNCAPPED_BYTES, UNCAPPED_BYTES)

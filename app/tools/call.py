@@ -34,7 +34,7 @@ from domain.budget import Budget, Session
 from domain.errors import BadPattern, Gone, InvalidField, NotFound, ResultNotFound
 from domain.extraction import Question
 from domain.handles import Handle, SessionKey, parse_handle
-from domain.ports import Charge
+from domain.ports import Call, Charge
 from domain.results import StoredResult
 from extraction.queries import Query
 from extraction.retrieve.index import PassageIndex
@@ -120,7 +120,7 @@ class _Reading:
     async def _room(self, size: int, tokens: int) -> int:
         """Bytes that should fit what remains of the budget, given that `size` bytes had `tokens`."""
         model = self._model
-        now = await self.rt.ledger.enter(self.stored.key, None, None, model.window, model.enforce)
+        now = await self.rt.ledger.enter(Call(self.stored.key, model.window, model.enforce))
         return int(self._budget(now.session).remaining_tokens * size / max(tokens, 1) * 0.9)
 
     def _budget(self, session: Session) -> Budget:
@@ -190,7 +190,7 @@ def _handle(text: str, key: SessionKey) -> Handle:
 async def _opened(rt: Runtime, key: SessionKey, handle: Handle) -> _Reading:
     stored = await look_up(rt, key.tenant, str(handle))
     model = await rt.known_models.of_session(None)
-    entered = await rt.ledger.enter(key, None, None, model.window, model.enforce)
+    entered = await rt.ledger.enter(Call(key, model.window, model.enforce))
     return _Reading(rt, stored, entered.session, await rt.known_models.of_session(entered.session.model))
 
 

@@ -2,18 +2,51 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import NotRequired, TypedDict, Unpack
 
 from domain.accounting import AccountingEntry, EntryType
 from domain.budget import Budget, Reported, ReportWarning, Session, SessionChange, next_epoch
 from domain.errors import Conflict, IdempotencyKeyReused, SessionEnded, StoreFull, TooManySessions
 from domain.handles import DEFAULT_SESSION, SessionKey
-from domain.ports import Charge, Entered, LedgerBounds, LedgerUsage, Receipt
+from domain.ports import Call, Charge, Clock, Entered, LedgerBounds, LedgerUsage, Receipt
 from domain.results import UsageReport
 
 UNBOUNDED = LedgerBounds()
 NOTHING = LedgerUsage(0, 0)
 SESSION_BYTES = 1024
 """Bytes that a session counts for, without its policy and model name."""
+
+
+class LedgerTimes(TypedDict):
+    clock: Clock
+    session_retention_seconds: float
+    entry_retention_seconds: float
+
+
+class LedgerOptions(LedgerTimes):
+    bounds: NotRequired[LedgerBounds]
+
+
+class LedgerBase:
+    """What all ledgers have: a clock, retentions and bounds; reserving and settling as one method."""
+
+    def __init__(self, **options: Unpack[LedgerOptions]) -> None:
+        self._clock = options["clock"]
+        self._session_ms = int(options["session_retention_seconds"] * 1000)
+        self._entry_ms = int(options["entry_retention_seconds"] * 1000)
+        self._bounds = options.get("bounds", UNBOUNDED)
+
+    async def _charge(self, charge: Charge, *, forced: bool) -> Receipt | None:
+        """Reserves; settles if `forced`, and then returns a receipt."""
+        raise NotImplementedError
+
+    async def reserve(self, charge: Charge) -> Receipt | None:
+        return await self._charge(charge, forced=False)
+
+    async def settle(self, charge: Charge) -> Receipt:
+        receipt = await self._charge(charge, forced=True)
+        assert receipt is not None
+        return receipt
 
 
 def fresh(key: SessionKey, now: int) -> Session:
@@ -44,9 +77,13 @@ def reported(session: Session, report: UsageReport, now: int) -> Reported:
     return after if after.session is session else Reported(used(after.session, now), after.warning)
 
 
-def reentered(session: Session, receipt: Receipt, report: UsageReport | None) -> Entered:
-    """Returns the answer to a repeated call. Its report is not applied."""
-    changes = report is not None and session.reported(report).session is not session
+def reentered(
+    session: Session, call: Call, entry: AccountingEntry, fingerprint: str, text: str | None
+) -> Entered:
+    """Returns the first receipt of a repeated call. Its report is not applied."""
+    budget = session.budget(call.default_window, call.enforce)
+    receipt = Receipt(entry, budget, fingerprint, text, replayed=True)
+    changes = call.report is not None and session.reported(call.report).session is not session
     return Entered(session, receipt, ReportWarning.NOT_APPLIED if changes else None)
 
 

@@ -14,7 +14,7 @@ import msgspec
 from domain.errors import InvalidField, ResultNotFound
 from domain.handles import Handle, SessionKey, is_name, parse_handle
 from domain.results import StoredResult
-from storage.base.info import DamagedInfo, decode_info
+from storage.base.damage import DamagedInfo, decode_info
 from storage.disk.syscalls import open_file
 
 MAX_INFO_BYTES = 8 << 20

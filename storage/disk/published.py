@@ -9,9 +9,8 @@ from typing import TypeVar
 from domain.errors import InvalidField
 from domain.handles import Handle, SessionKey
 from domain.results import StoredResult
-from storage.base.in_place import InPlace
-from storage.base.info import DamagedInfo
-from storage.base.notices import Notices
+from storage.base.damage import DamagedInfo, Notices
+from storage.base.places import InPlace
 from storage.base.quota import Quota
 from storage.disk.layout import (
     body_name,

@@ -5,8 +5,7 @@ import os
 from pathlib import Path
 
 from domain.errors import ConfigError
-from storage.base.in_place import InPlace
-from storage.base.process_lock import make_directories, take_lock
+from storage.base.places import InPlace, make_directories, take_lock
 from storage.base.quota import Quota
 from storage.disk.published import PublishedBodies
 from storage.disk.syscalls import Files, open_dir, remove

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from domain.handles import SessionKey, is_name
-from storage.base.notices import Notices
+from storage.base.damage import Notices
 from storage.disk.layout import directory_name, is_key, key_of, path_of
 from storage.disk.syscalls import Files, open_dir, size_of, unlink
 

@@ -4,16 +4,18 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Unpack
 
 import msgspec
 
 from domain.accounting import AccountingEntry, EntryFilter, EntryPage, EntryType, GroupBy, SummaryRow
-from domain.budget import Reported, Session, SessionChange, Window
+from domain.budget import Reported, Session, SessionChange
 from domain.errors import StoreFull
 from domain.handles import Handle, SessionKey
-from domain.ports import Charge, Clock, Entered, LedgerBounds, LedgerUsage, Receipt, SessionPage
+from domain.ports import Call, Charge, Entered, LedgerUsage, Receipt, SessionPage
 from domain.results import UsageReport
 from storage.base import cursors, session_rules
+from storage.base.session_rules import LedgerBase, LedgerOptions
 from storage.base.summaries import Summary, matches
 
 
@@ -26,24 +28,14 @@ class _Kept:
     findings: dict[str, str] = field(default_factory=dict)
 
 
-class MemoryLedger:
+class MemoryLedger(LedgerBase):
     """No method awaits, so each is atomic."""
 
     warnings = ("Sessions and accounting are kept in the memory of this process: they end with it.",)
 
-    def __init__(
-        self,
-        *,
-        clock: Clock,
-        session_retention_seconds: float,
-        entry_retention_seconds: float,
-        bounds: LedgerBounds = session_rules.UNBOUNDED,
-    ) -> None:
-        self._clock = clock
-        self._bounds = bounds
+    def __init__(self, **options: Unpack[LedgerOptions]) -> None:
+        super().__init__(**options)
         self._usage: dict[str, LedgerUsage] = {}
-        self._session_retention_ms = int(session_retention_seconds * 1000)
-        self._entry_retention_ms = int(entry_retention_seconds * 1000)
         self._sessions: dict[SessionKey, _Kept] = {}
         self._entries: dict[int, AccountingEntry] = {}
         self._stored_at: dict[tuple[str, str], int] = {}
@@ -74,37 +66,20 @@ class MemoryLedger:
         before = self._used(tenant)
         self._usage[tenant] = LedgerUsage(before.sessions + sessions, before.bytes + size)
 
-    async def enter(
-        self,
-        key: SessionKey,
-        call_id: str | None,
-        report: UsageReport | None,
-        default_window: Window,
-        enforce: bool,
-    ) -> Entered:
-        known = self._sessions.get(key)
-        kept = known or _Kept(session_rules.fresh(key, self._clock()))
+    async def enter(self, call: Call) -> Entered:
+        known = self._sessions.get(call.key)
+        kept = known or _Kept(session_rules.fresh(call.key, self._clock()))
         session = session_rules.alive(kept.session)
-        first = kept.calls.get((session.epoch, call_id)) if call_id is not None else None
+        first = None if call.call_id is None else kept.calls.get((session.epoch, call.call_id))
         if first is not None:
-            budget = session.budget(default_window, enforce)
-            receipt = Receipt(first.entry, budget, first.fingerprint, first.text, True)
-            return session_rules.reentered(session, receipt, report)
-        session_rules.check_room(self._used(key.tenant), self._bounds, opens=known is None)
-        if report is None:
+            return session_rules.reentered(session, call, first.entry, first.fingerprint, first.text)
+        session_rules.check_room(self._used(call.key.tenant), self._bounds, opens=known is None)
+        if call.report is None:
             return Entered(session)
-        after = session_rules.reported(session, report, self._clock())
+        after = session_rules.reported(session, call.report, self._clock())
         return Entered(self._save(after.session), warning=after.warning)
 
-    async def reserve(self, charge: Charge) -> Receipt | None:
-        return self._charge(charge, forced=False)
-
-    async def settle(self, charge: Charge) -> Receipt:
-        receipt = self._charge(charge, forced=True)
-        assert receipt is not None
-        return receipt
-
-    def _charge(self, charge: Charge, forced: bool) -> Receipt | None:
+    async def _charge(self, charge: Charge, *, forced: bool) -> Receipt | None:
         kept = self._sessions.get(charge.key)
         call = None if charge.call_id is None else (charge.epoch, charge.call_id)
         if kept is not None and call in kept.calls:
@@ -214,7 +189,7 @@ class MemoryLedger:
 
     async def sweep(self) -> list[SessionKey]:
         now = self._clock()
-        idle_since, oldest = now - self._session_retention_ms, now - self._entry_retention_ms
+        idle_since, oldest = now - self._session_ms, now - self._entry_ms
         for key, session in [(key, kept.session) for key, kept in self._sessions.items()]:
             idle = session.ended_at is None and session.last_used_at <= idle_since
             if idle or (session.ended_at is not None and session.ended_at <= oldest):

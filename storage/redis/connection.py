@@ -22,7 +22,7 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from domain.errors import StorageError, StoreBusy, StoreFull, StoreUnavailable
 from domain.results import Durability
-from storage.base.notices import Notices
+from storage.base.damage import Notices
 from storage.redis.errors import DRIVER_ERRORS, is_unreachable, is_wrong_type, translated
 from storage.redis.facts import Facts, facts_of, worst_of
 from storage.redis.keys import SHARDS_KEY, Shard, shard_named

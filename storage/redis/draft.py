@@ -14,7 +14,7 @@ from backports import zstd
 
 from domain.errors import StoreFull, StoreUnavailable
 from domain.results import Durability, StoredResult
-from storage.base.info import DamagedInfo
+from storage.base.damage import DamagedInfo
 from storage.redis.connection import patience_of_caller
 from storage.redis.keys import body_key
 

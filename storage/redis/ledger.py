@@ -7,15 +7,16 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 from domain.accounting import AccountingEntry, EntryFilter, EntryPage, EntryType, GroupBy, SummaryRow
-from domain.budget import REMEMBERED_REPORTS, Reported, ReportWarning, Session, SessionChange, Window
+from domain.budget import REMEMBERED_REPORTS, Reported, ReportWarning, Session, SessionChange
 from domain.errors import Conflict, IdempotencyKeyReused, InvalidField, SessionEnded
 from domain.handles import DEFAULT_SESSION, Handle, SessionKey
-from domain.ports import Charge, Clock, Entered, LedgerBounds, LedgerUsage, Receipt, SessionPage
+from domain.ports import Call, Charge, Entered, LedgerUsage, Receipt, SessionPage
 from domain.results import UsageReport
 from storage.base import cursors, session_rules
+from storage.base.session_rules import LedgerBase, LedgerOptions
 from storage.base.summaries import sums_of
 from storage.redis.connection import RedisConnection
 from storage.redis.entries import RedisEntries
@@ -42,24 +43,13 @@ _FRESH_SECONDS = 1.0
 _CHANGED = ("context_window", "buffer_tokens", "max_output_tokens", "model", "policy")
 
 
-class RedisLedger:
+class RedisLedger(LedgerBase):
     """Replicas together may exceed the bounds of a tenant by what they write in a second."""
 
-    def __init__(
-        self,
-        connection: RedisConnection,
-        *,
-        clock: Clock,
-        session_retention_seconds: float,
-        entry_retention_seconds: float,
-        bounds: LedgerBounds = session_rules.UNBOUNDED,
-    ) -> None:
+    def __init__(self, connection: RedisConnection, **options: Unpack[LedgerOptions]) -> None:
+        super().__init__(**options)
         self._redis = connection
         self._entries = RedisEntries(connection)
-        self._clock = clock
-        self._session_ms = int(session_retention_seconds * 1000)
-        self._entry_ms = int(entry_retention_seconds * 1000)
-        self._bounds = bounds
         self._rooms: dict[str, _Room] = {}
         self._prefix = secrets.token_hex(8)
         self._count = itertools.count(1)
@@ -68,31 +58,14 @@ class RedisLedger:
     def warnings(self) -> tuple[str, ...]:
         return self._redis.warnings
 
-    async def enter(
-        self,
-        key: SessionKey,
-        call_id: str | None,
-        report: UsageReport | None,
-        default_window: Window,
-        enforce: bool,
-    ) -> Entered:
-        asked = {"call": call_id, **_reported(report)}
-        word, packed, *extra = await self._step("enter", key, asked)
-        session = session_of(key, packed)
+    async def enter(self, call: Call) -> Entered:
+        asked = {"call": call.call_id, **_reported(call.report)}
+        word, packed, *extra = await self._step("enter", call.key, asked)
+        session = session_of(call.key, packed)
         if word == b"again":
             first = decode_kept(extra[0])
-            budget = session.budget(default_window, enforce)
-            receipt = Receipt(first.entry, budget, first.fingerprint, first.text, replayed=True)
-            return session_rules.reentered(session, receipt, report)
+            return session_rules.reentered(session, call, first.entry, first.fingerprint, first.text)
         return Entered(session, warning=_warning(extra))
-
-    async def reserve(self, charge: Charge) -> Receipt | None:
-        return await self._charge(charge, forced=False)
-
-    async def settle(self, charge: Charge) -> Receipt:
-        receipt = await self._charge(charge, forced=True)
-        assert receipt is not None
-        return receipt
 
     async def replay(self, line: Charge | AccountingEntry) -> None:
         """Enters a charge or an entry of the spool, once, and beyond every bound. If the session has ended or

@@ -13,7 +13,7 @@ from domain.errors import InvalidField, ResultExpired
 from domain.handles import Handle, SessionKey
 from domain.ports import Clock, Draft
 from domain.results import Durability, StoredResult
-from storage.base.info import DamagedInfo, decode_info, encode_info
+from storage.base.damage import DamagedInfo, decode_info, encode_info
 from storage.base.quota import Quota
 from storage.redis.connection import RedisConnection
 from storage.redis.draft import SEGMENT, RedisDraft, unpack

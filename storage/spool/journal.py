@@ -13,7 +13,7 @@ from domain.budget import SessionChange
 from domain.errors import InvalidField, StoreFull, StoreUnavailable
 from domain.handles import SessionKey
 from domain.ports import Charge
-from storage.base.in_place import InPlace
+from storage.base.places import InPlace
 
 
 class Declared(msgspec.Struct, tag=True, frozen=True):

@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, SummaryRow
-from domain.budget import Reported, Session, SessionChange, Window
+from domain.budget import Reported, Session, SessionChange
 from domain.errors import SpillgateError, StorageError
 from domain.handles import Handle, SessionKey
-from domain.ports import Charge, Entered, Ledger, LedgerUsage, Receipt, SessionPage
+from domain.ports import Call, Charge, Entered, Ledger, LedgerUsage, Receipt, SessionPage
 from domain.results import UsageReport
 from storage.spool.journal import Appended, Charged, Declared, Journal, Line
 from storage.spool.outage import Outage, refuse
@@ -68,26 +68,15 @@ class SpoolLedger:
     def warnings(self) -> tuple[str, ...]:
         return self._primary.warnings
 
-    async def enter(
-        self,
-        key: SessionKey,
-        call_id: str | None,
-        report: UsageReport | None,
-        default_window: Window,
-        enforce: bool,
-    ) -> Entered:
-        async def shared() -> Entered:
-            return await self._primary.enter(key, call_id, report, default_window, enforce)
-
-        async def spooled() -> Entered:
-            judge = await self._judging(key)
-            entered = await judge.enter(key, call_id, report, default_window, enforce)
+    async def enter(self, call: Call) -> Entered:
+        async def spooled(call: Call) -> Entered:
+            entered = await (await self._judging(call.key)).enter(call)
             if entered.receipt is None:
                 return entered
             await self._write_charge(entered.receipt.entry.id)
             return replace(entered, receipt=replace(entered.receipt, degraded=True))
 
-        entered = await self._outage.first(shared, spooled)
+        entered = await self._outage.first(self._primary.enter, spooled, call)
         self._remember(entered.session)
         return entered
 

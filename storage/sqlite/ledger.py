@@ -5,49 +5,40 @@ import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, SummaryRow
-from domain.budget import Reported, Session, SessionChange, Window
+from domain.budget import Reported, Session, SessionChange
 from domain.errors import StoreFull
 from domain.handles import Handle, SessionKey
-from domain.ports import Charge, Clock, Entered, LedgerBounds, LedgerUsage, Receipt, SessionPage
+from domain.ports import Call, Charge, Entered, LedgerUsage, Receipt, SessionPage
 from domain.results import UsageReport
 from storage.base import cursors, session_rules
-from storage.base.in_place import InPlace
+from storage.base.places import InPlace
+from storage.base.session_rules import LedgerBase, LedgerOptions
 from storage.base.worker_threads import Threads
-from storage.sqlite import expiry as sweeping
 from storage.sqlite import rows
 from storage.sqlite.group_commit import UNKEEPABLE, GroupCommit, translated, unkeepable
 from storage.sqlite.schema import open_database
-from storage.sqlite.state import SqliteState
+from storage.sqlite.state import ENDED, STALE, SqliteState, Times
 
 T = TypeVar("T")
 
 
-class SqliteLedger:
+class SqliteLedger(LedgerBase):
     """Three connections: the writer on its own thread; one for reads by key on the event loop's thread (a
     thread hop would take ten times as long as the read); one for long reads on a thread of its own."""
 
     warnings: tuple[str, ...] = ()
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        clock: Clock,
-        session_retention_seconds: float,
-        entry_retention_seconds: float,
-        bounds: LedgerBounds = session_rules.UNBOUNDED,
-    ) -> None:
-        self._clock = clock
-        self._session_retention_ms = int(session_retention_seconds * 1000)
-        self._entry_retention_ms = int(entry_retention_seconds * 1000)
+    def __init__(self, path: Path, **options: Unpack[LedgerOptions]) -> None:
+        super().__init__(**options)
         database = open_database(path)
         self._lock = database.lock
         usages = {tenant: LedgerUsage(*found) for tenant, *found in database.writer.execute(rows.USAGES)}
-        self._state = SqliteState(bounds, usages)
+        self._state = SqliteState(self._bounds, usages)
         # Without its -wal file the database lacks all commits since the last checkpoint.
         files = [path, path.with_name(f"{path.name}-wal")]
         self._places = [InPlace(one, f"The ledger's file {one.name}") for one in files]
@@ -57,22 +48,15 @@ class SqliteLedger:
         self._threads = Threads(1, "ledger-read")
         self._is_closed = False
 
-    async def enter(
-        self,
-        key: SessionKey,
-        call_id: str | None,
-        report: UsageReport | None,
-        default_window: Window,
-        enforce: bool,
-    ) -> Entered:
-        asked = (key, call_id, report, self._clock(), default_window, enforce)
+    async def enter(self, call: Call) -> Entered:
+        key, now = call.key, self._clock()
 
         def look(connection: sqlite3.Connection) -> tuple[Session | None, Entered]:
             known = self._read_now(connection, key)
-            return known, _look(connection, known, *asked)
+            return known, _look(connection, known, call, now)
 
         known = self._state.committed(key)
-        if known is not None and call_id is None:
+        if known is not None and call.call_id is None:
             # Without a name there is nothing to look up.
             entered = Entered(session_rules.alive(known))
         else:
@@ -80,28 +64,21 @@ class SqliteLedger:
         if entered.receipt is not None:
             return entered
         self._state.check_room_now(key.tenant, opens=known is None)
+        report = call.report
         if report is None or entered.session.reported(report).session is entered.session:
             return entered
 
         def apply(connection: sqlite3.Connection) -> Entered:
             before = self._state.read(connection, key)
-            found = _look(connection, before, *asked)
+            found = _look(connection, before, call, now)
             if found.receipt is not None:
                 return found
-            after = session_rules.reported(found.session, report, asked[3])
+            after = session_rules.reported(found.session, report, now)
             return Entered(self._state.save(before, after.session), warning=after.warning)
 
         return await self._writer.run(apply)
 
-    async def reserve(self, charge: Charge) -> Receipt | None:
-        return await self._charge(charge, forced=False)
-
-    async def settle(self, charge: Charge) -> Receipt:
-        receipt = await self._charge(charge, forced=True)
-        assert receipt is not None
-        return receipt
-
-    async def _charge(self, charge: Charge, forced: bool) -> Receipt | None:
+    async def _charge(self, charge: Charge, *, forced: bool) -> Receipt | None:
         row = _row(charge.entry, charge)
         state = self._state
         return await self._writer.run(lambda connection: _charge(connection, state, charge, row, forced))
@@ -151,7 +128,7 @@ class SqliteLedger:
                     return None
                 # A damaged one.
                 before = session_rules.fresh(key, now)
-            sweeping.forget_findings(connection, key, self._state)
+            self._state.forget_findings(connection, key)
             return self._state.save(before, session_rules.ended(before, now))
 
         return await self._writer.run(end)
@@ -201,14 +178,14 @@ class SqliteLedger:
 
     async def sweep(self) -> list[SessionKey]:
         now = self._clock()
-        times = sweeping.Times(now - self._session_retention_ms, now - self._entry_retention_ms)
-        for key in await self._later(sweeping.STALE, times.stale):
-            forget = sweeping.forget_session(SessionKey(*key), times, self._state)
+        times, state = Times(now - self._session_ms, now - self._entry_ms), self._state
+        for found in await self._later(STALE, [times.idle_since, times.oldest]):
+            forget = partial(state.forget_session, key=SessionKey(*found), times=times)
             while not await self._writer.run(forget):
                 pass
-        while await self._writer.run(sweeping.forget_entries(times, self._state)):
+        while await self._writer.run(partial(state.forget_entries, times=times)):
             pass
-        return [SessionKey(*key) for key in await self._later(sweeping.ENDED, [])]
+        return [SessionKey(*key) for key in await self._later(ENDED, [])]
 
     async def usage(self) -> LedgerUsage:
         return self._state.most()
@@ -252,25 +229,13 @@ class SqliteLedger:
             raise translated(error) from error
 
 
-def _look(
-    connection: sqlite3.Connection,
-    session: Session | None,
-    key: SessionKey,
-    call_id: str | None,
-    report: UsageReport | None,
-    now: int,
-    default_window: Window,
-    enforce: bool,
-) -> Entered:
+def _look(connection: sqlite3.Connection, session: Session | None, call: Call, now: int) -> Entered:
     """Returns the session, and the receipt if the call was settled before. Raises SessionEnded."""
-    session = session_rules.alive(session or session_rules.fresh(key, now))
-    if call_id is None:
+    session = session_rules.alive(session or session_rules.fresh(call.key, now))
+    if call.call_id is None:
         return Entered(session)
-    first = rows.read_call(connection, key, session.epoch, call_id)
-    if first is None:
-        return Entered(session)
-    budget = session.budget(default_window, enforce)
-    return session_rules.reentered(session, Receipt(first[0], budget, *first[1:], replayed=True), report)
+    first = rows.read_call(connection, call.key, session.epoch, call.call_id)
+    return Entered(session) if first is None else session_rules.reentered(session, call, *first)
 
 
 def _charge(

@@ -13,7 +13,7 @@ from domain.handles import SessionKey
 from domain.ports import Charge
 from domain.results import UsageReport
 from storage.base import session_rules
-from storage.base.notices import Notices
+from storage.base.damage import Notices
 
 SESSION = "SELECT * FROM sessions WHERE tenant = ? AND session_id = ?"
 SAVE_SESSION = "INSERT OR REPLACE INTO sessions VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from domain.errors import ConfigError
-from storage.base.process_lock import make_directories, take_lock
+from storage.base.places import make_directories, take_lock
 
 VERSION = 4
 _SCHEMA = """

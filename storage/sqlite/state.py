@@ -1,6 +1,7 @@
-"""A cache of sessions and usages, and the changes that the open transaction has to write."""
+"""A cache of sessions and usages, what the open transaction has to write, and what it deletes."""
 
 import sqlite3
+from dataclasses import dataclass
 
 from domain.budget import Session
 from domain.handles import SessionKey
@@ -10,6 +11,32 @@ from storage.sqlite import rows
 
 KEPT = 1_000
 """Number of cached sessions. A read of another one from the database takes 20 microseconds."""
+MOST = 500
+"""The most rows that one transaction deletes, so that no request waits long for it."""
+
+STALE = (
+    "SELECT tenant, session_id FROM sessions WHERE ended_at IS NULL AND last_used_at <= ? OR ended_at <= ?"
+)
+ENDED = "SELECT tenant, session_id FROM sessions WHERE ended_at IS NOT NULL"
+_FORGET_SESSION = "DELETE FROM sessions WHERE tenant = ? AND session_id = ?"
+_CALLS = "SELECT seq, text FROM entries WHERE tenant = ? AND session_id = ? AND call_id IS NOT NULL LIMIT ?"
+_FORGET_CALL = "UPDATE entries SET call_id = NULL, fingerprint = NULL, text = NULL WHERE seq = ?"
+_OLDEST = "SELECT seq, timestamp, tenant, entry, text FROM entries ORDER BY seq LIMIT ?"
+_FORGET_ENTRY = "DELETE FROM entries WHERE seq = ?"
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Unix ms. Sessions last used up to `idle_since` are deleted; entries written, and sessions ended, up to
+    `oldest`."""
+
+    idle_since: int
+    oldest: int
+
+    def forget(self, session: Session) -> bool:
+        if session.ended_at is not None:
+            return session.ended_at <= self.oldest
+        return session.last_used_at <= self.idle_since
 
 
 class SqliteState:
@@ -66,10 +93,36 @@ class SqliteState:
             connection.execute(rows.APPEND, row)
         self.count(tenant, 0, rows.row_bytes(row))
 
-    def forget(self, session: Session) -> None:
-        usage = session_rules.session_usage(session)
-        self.count(session.key.tenant, -usage.sessions, -usage.bytes)
-        self._forgotten.add(session.key)
+    def forget_session(self, connection: sqlite3.Connection, key: SessionKey, times: Times) -> bool:
+        """Returns False if the session has more calls to delete: then call it again."""
+        session = self.read(connection, key)
+        if session is not None and not times.forget(session):
+            return True
+        # Calls first: a new session of the same id must not find them.
+        calls = connection.execute(_CALLS, (*key, MOST)).fetchall()
+        connection.executemany(_FORGET_CALL, [(seq,) for seq, _ in calls])
+        self.count(key.tenant, 0, -sum(session_rules.text_bytes(text) for _, text in calls))
+        if len(calls) == MOST:
+            return False
+        self.forget_findings(connection, key)
+        connection.execute(_FORGET_SESSION, key)
+        usage = session_rules.session_usage(session or session_rules.fresh(key, 0))
+        self.count(key.tenant, -usage.sessions, -usage.bytes)
+        self._forgotten.add(key)
+        return True
+
+    def forget_findings(self, connection: sqlite3.Connection, key: SessionKey) -> None:
+        forgotten = connection.execute(rows.FORGET_FINDINGS, key).fetchall()
+        self.count(key.tenant, 0, -sum(size for (size,) in forgotten))
+
+    def forget_entries(self, connection: sqlite3.Connection, times: Times) -> bool:
+        """Returns whether there may be more to delete. Entries are nearly in order of time."""
+        oldest = connection.execute(_OLDEST, (MOST,)).fetchall()
+        gone = [(seq, *rest) for seq, timestamp, *rest in oldest if timestamp <= times.oldest]
+        connection.executemany(_FORGET_ENTRY, [(seq,) for seq, *_ in gone])
+        for _, tenant, entry, text in gone:
+            self.count(tenant, 0, -session_rules.entry_bytes(entry, text))
+        return bool(gone)
 
     def check_room(self, tenant: str, *, opens: bool, admitted: bool = False) -> None:
         """Within a transaction. Raises StoreFull, TooManySessions."""

@@ -74,7 +74,7 @@ async def test_a_check_that_began_before_a_failure_is_not_remembered() -> None:
     readiness = Readiness(store, ledger)
     checking = asyncio.create_task(readiness.check())
     await store.began.wait()
-    readiness.doubt()
+    readiness.invalidate()
     store.may_end.set()
     await checking
     with pytest.raises(StoreUnavailable):

@@ -13,21 +13,16 @@ from storage import open_ledger, open_spooled_ledger, open_spooled_store, open_s
 from storage.base.session_rules import UNBOUNDED
 from storage.spool.outage import Outage
 
-# After a space: the spool's folder.
-STORES: dict[str, str] = {
-    "memory": "memory:",
-    "disk": "disk://{path}/store",
-    "redis": "{redis}",
-    "cluster": "{cluster}",
-    "spool": "{redis} {path}/spool",
+# The URL, after a space the spool's folder; and what the store promises.
+STORES = {
+    "memory": ("memory:", Durability.MEMORY),
+    "disk": ("disk://{path}/store", Durability.DISK),
+    "redis": ("{redis}", Durability.AOF),
+    "cluster": ("{cluster}", Durability.AOF),
+    "spool": ("{redis} {path}/spool", Durability.AOF),
 }
-DURABILITY = {
-    "memory": Durability.MEMORY,
-    "disk": Durability.DISK,
-    "redis": Durability.AOF,
-    "cluster": Durability.AOF,
-    "spool": Durability.AOF,
-}
+URLS = {name: url for name, (url, _) in STORES.items()}
+LASTING_URLS = [url for url, durability in STORES.values() if durability is not Durability.MEMORY]
 LEDGERS = {
     "memory": "memory:",
     "sqlite": "sqlite://{path}/ledger/ledger.db",
@@ -52,10 +47,6 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-def _lasting(urls: dict[str, str]) -> list[str]:
-    return [url for name, url in urls.items() if name != "memory"]
-
-
 def _url(request: pytest.FixtureRequest, path: Path) -> str:
     places = {"redis": "redis_url", "cluster": "redis_cluster_url"}
     opened = {
@@ -66,7 +57,7 @@ def _url(request: pytest.FixtureRequest, path: Path) -> str:
     return str(request.param.format(path=path, **opened))
 
 
-@pytest.fixture(params=STORES.values(), ids=STORES)
+@pytest.fixture(params=URLS.values(), ids=URLS)
 async def store(
     request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock
 ) -> AsyncIterator[ResultStore]:
@@ -78,11 +69,10 @@ async def store(
 @pytest.fixture
 def durability(request: pytest.FixtureRequest) -> Durability:
     """What the store of this test promises."""
-    names = {url: name for name, url in STORES.items()}
-    return DURABILITY[names[request.node.callspec.params["store"]]]
+    return dict(STORES.values())[request.node.callspec.params["store"]]
 
 
-@pytest.fixture(params=_lasting(STORES))
+@pytest.fixture(params=LASTING_URLS)
 async def open_lasting_store(
     request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock
 ) -> AsyncIterator[OpenStore]:
@@ -121,7 +111,7 @@ async def ledger(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeCloc
     await ledger.close()
 
 
-@pytest.fixture(params=_lasting(LEDGERS))
+@pytest.fixture(params=[url for url in LEDGERS.values() if url != "memory:"])
 async def open_lasting_ledger(
     request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock
 ) -> AsyncIterator[OpenLedger]:

@@ -20,7 +20,7 @@ from domain.accounting import EntryFilter, EntryType
 from domain.budget import SessionChange
 from domain.errors import StoreFull, TooManySessions
 from domain.handles import SessionKey
-from domain.ports import Ledger
+from domain.ports import Call, Ledger
 from domain.results import UsageReport
 
 pytestmark = pytest.mark.anyio
@@ -51,8 +51,8 @@ async def test_no_more_sessions_are_opened_than_a_tenant_may_have(
     for refused in (
         ledger.put_session(THREE, OPEN),
         ledger.report(THREE, UsageReport(5)),
-        ledger.enter(THREE, None, None, WINDOW, False),
-        ledger.enter(THREE, "call", UsageReport(5), WINDOW, False),
+        ledger.enter(Call(THREE, WINDOW, False)),
+        ledger.enter(Call(THREE, WINDOW, False, "call", UsageReport(5))),
         ledger.reserve(charge(1, key=THREE)),
         ledger.settle(charge(1, "call", THREE)),
     ):
@@ -88,8 +88,8 @@ async def test_a_full_ledger_takes_no_new_call_and_lets_everything_else_go_on(
     assert 5 < taken < 20
     before = await ledger.session(KEY)
     for refused in (
-        ledger.enter(KEY, "new", None, WINDOW, False),
-        ledger.enter(KEY, "new", UsageReport(900), WINDOW, False),
+        ledger.enter(Call(KEY, WINDOW, False, "new")),
+        ledger.enter(Call(KEY, WINDOW, False, "new", UsageReport(900))),
         ledger.reserve(charge(LIMIT + 1)),
         ledger.append(entry()),
         ledger.put_session(TWO, OPEN),
@@ -101,7 +101,7 @@ async def test_a_full_ledger_takes_no_new_call_and_lets_everything_else_go_on(
     assert await ledger.finding(KEY, 0, "name") is None
     assert await ledger.session(KEY) == before
     assert await count(ledger) == taken
-    assert (await ledger.enter(KEY, "call-0", None, WINDOW, False)).receipt is not None
+    assert (await ledger.enter(Call(KEY, WINDOW, False, "call-0"))).receipt is not None
     assert (await ledger.settle(charge(1, "call-0", text="x"))).replayed
     assert (await ledger.report(KEY, UsageReport(700))).session.used_tokens == 700
     assert (await ledger.put_session(ONE, SessionChange(frozenset({"model"}), model="m"))).model == "m"

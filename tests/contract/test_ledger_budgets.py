@@ -24,7 +24,7 @@ from domain.accounting import EntryFilter
 from domain.budget import ReportWarning, Session, SessionChange
 from domain.errors import Conflict, IdempotencyKeyReused, InvalidField, SessionEnded
 from domain.handles import DEFAULT_SESSION, SessionKey
-from domain.ports import Entered, Ledger
+from domain.ports import Call, Entered, Ledger
 from domain.results import UsageReport
 
 pytestmark = pytest.mark.anyio
@@ -34,7 +34,7 @@ OPEN = SessionChange(frozenset())
 async def enter(
     ledger: Ledger, call_id: str | None = None, report: UsageReport | None = None, key: SessionKey = KEY
 ) -> Entered:
-    return await ledger.enter(key, call_id, report, WINDOW, True)
+    return await ledger.enter(Call(key, WINDOW, True, call_id, report))
 
 
 async def session(ledger: Ledger, key: SessionKey = KEY) -> Session:

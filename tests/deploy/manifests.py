@@ -1,12 +1,11 @@
 """The manifests, read; and what is asked of them more than once."""
 
-import importlib
-import os
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -15,18 +14,9 @@ KUBERNETES = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
 
 Node = dict[str, Any]
 
-
-def needed(name: str) -> Any:
-    """A module of the dev dependencies. Where it is missing, a skip; in CI, a failure."""
-    if os.environ.get("CI") == "true":
-        return importlib.import_module(name)
-    return pytest.importorskip(name, reason=f"{name} is not installed; make test installs it")
-
-
-_yaml = needed("yaml")
-services: dict[str, Node] = _yaml.safe_load(COMPOSE.read_text())["services"]
-secrets: dict[str, Node] = _yaml.safe_load(COMPOSE.read_text())["secrets"]
-documents: list[Node] = [one for path in KUBERNETES for one in _yaml.safe_load_all(path.read_text())]
+services: dict[str, Node] = yaml.safe_load(COMPOSE.read_text())["services"]
+secrets: dict[str, Node] = yaml.safe_load(COMPOSE.read_text())["secrets"]
+documents: list[Node] = [one for path in KUBERNETES for one in yaml.safe_load_all(path.read_text())]
 dockerfile = (DEPLOY / "Dockerfile").read_text()
 
 

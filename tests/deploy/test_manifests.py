@@ -6,6 +6,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import kubernetes_validate
 import pytest
 from manifests import (
     COMPOSE,
@@ -21,7 +22,6 @@ from manifests import (
     each_workload,
     environment,
     named,
-    needed,
     option,
     pod,
     redis_server,
@@ -47,7 +47,6 @@ NAMING = [COMPOSE, *KUBERNETES, DEPLOY / "Dockerfile", DEPLOY / "new-key.sh", RO
 
 
 def test_compose_is_valid_by_the_compose_specification() -> None:
-    needed("check_jsonschema")
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
     checked = subprocess.run([*command, str(COMPOSE)], capture_output=True, text=True)
     assert checked.returncode == 0, checked.stdout
@@ -55,9 +54,8 @@ def test_compose_is_valid_by_the_compose_specification() -> None:
 
 @pytest.mark.parametrize("document", documents, ids=named)
 def test_a_manifest_is_valid_in_the_oldest_and_the_newest_kubernetes(document: Node) -> None:
-    schemas = needed("kubernetes_validate")
-    for version in (OLDEST_KUBERNETES, schemas.latest_version()):
-        schemas.validate(document, version, strict=True)
+    for version in (OLDEST_KUBERNETES, kubernetes_validate.latest_version()):
+        kubernetes_validate.validate(document, version, strict=True)
 
 
 @pytest.mark.parametrize("path", NAMING, ids=lambda path: path.name)

@@ -3,8 +3,6 @@
 import asyncio
 import errno
 import os
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -13,33 +11,16 @@ import pytest
 from tests.faults import audit
 from tests.faults.calls import Call, Kept, read_back, text_of
 from tests.faults.service import Service, Services
+from tests.small_disk import SMALL_DISK_BYTES
 
 pytestmark = pytest.mark.anyio
 
-MEDIUM_BYTES = 3 << 20
 SMALL = b"x" * 2000
 
 
-@pytest.fixture
-def medium(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 3 MB."""
-    place = tmp_path / "medium"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={MEDIUM_BYTES}", "tmpfs", str(place)]
-    mounted = subprocess.run(mount, capture_output=True, text=True)
-    if mounted.returncode != 0:
-        reason = f"a tmpfs cannot be mounted here: {mounted.stderr.strip()}"
-        assert not (os.environ.get("CI") == "true" and os.geteuid() == 0), reason
-        pytest.skip(reason)
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", "--lazy", str(place)], check=True)
-
-
-def fill(medium: Path) -> Path:
+def fill(small_disk: Path) -> Path:
     """Takes whatever room is left, to the last byte."""
-    filler = medium / "filler"
+    filler = small_disk / "filler"
     fd = os.open(filler, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
         for size in (1 << 16, 4096, 1):
@@ -95,15 +76,15 @@ async def check_whole(client: httpx.AsyncClient, service: Service, kept: list[Ke
 
 
 async def test_filled_through_the_service_it_refuses_with_507_and_keeps_the_rest(
-    services: Services, medium: Path
+    services: Services, small_disk: Path
 ) -> None:
-    service = await services.start(medium / "state")
+    service = await services.start(small_disk / "state")
     async with service.client() as client:
         kept = await fill_by_service(client, 400_000, "large")
         assert len(kept) >= 2
         check_refused(await Call("full", text_of("huge", 2_500_000), None, True).send(client))
         kept += await fill_by_service(client, 20_000, "small")
-        assert audit.stored_bytes(service.state) > MEDIUM_BYTES // 2
+        assert audit.stored_bytes(service.state) > SMALL_DISK_BYTES // 2
         assert audit.strays(service.state) == []
         assert audit.lost(service.state, kept) == []
         named = Call("full", text_of("named", 300_000), "call-1")
@@ -124,13 +105,13 @@ async def test_filled_through_the_service_it_refuses_with_507_and_keeps_the_rest
 
 
 async def test_with_no_byte_left_each_answer_is_a_pass_or_a_clean_problem(
-    services: Services, medium: Path
+    services: Services, small_disk: Path
 ) -> None:
-    service = await services.start(medium / "state")
+    service = await services.start(small_disk / "state")
     async with service.client() as client:
         calls = [Call("full", text_of(f"before-{number}", 100_000), f"c-{number}") for number in range(3)]
         kept = [Kept.of(call, await call.send(client)) for call in calls]
-        filler = fill(medium)
+        filler = fill(small_disk)
         small = [await Call("full", SMALL, None, bool(number % 2)).send(client) for number in range(40)]
         for answer in small:
             # What the accounting's file has room for still passes.
@@ -158,20 +139,20 @@ async def test_with_no_byte_left_each_answer_is_a_pass_or_a_clean_problem(
     assert service.failures() == []
 
 
-async def full(services: Services, medium: Path) -> tuple[Service, list[Kept]]:
+async def full(services: Services, small_disk: Path) -> tuple[Service, list[Kept]]:
     """A service that keeps two results and has no byte left, not even for its accounting."""
-    service = await services.start(medium / "state")
+    service = await services.start(small_disk / "state")
     async with service.client() as client:
         calls = [Call("full", text_of(f"before-{number}", 100_000)) for number in range(2)]
         kept = [Kept.of(call, await call.send(client)) for call in calls]
-        fill(medium)
+        fill(small_disk)
         while (await Call("full", SMALL).send(client)).status_code == 200:
             pass
     return service, kept
 
 
-async def test_with_no_byte_left_deleting_makes_room(services: Services, medium: Path) -> None:
-    service, kept = await full(services, medium)
+async def test_with_no_byte_left_deleting_makes_room(services: Services, small_disk: Path) -> None:
+    service, kept = await full(services, small_disk)
     async with service.client() as client:
         assert (await client.delete(f"/results/{kept[0].handle}")).status_code == 204
         assert (await Call("full", SMALL).send(client)).status_code == 200
@@ -182,8 +163,8 @@ async def test_with_no_byte_left_deleting_makes_room(services: Services, medium:
     assert service.failures() == []
 
 
-async def test_with_no_byte_left_what_was_kept_can_be_read(services: Services, medium: Path) -> None:
-    service, kept = await full(services, medium)
+async def test_with_no_byte_left_what_was_kept_can_be_read(services: Services, small_disk: Path) -> None:
+    service, kept = await full(services, small_disk)
     async with service.client() as client:
         await check_whole(client, service, kept)
         for view in ("lines", "grep?pattern=result", "content"):
@@ -192,12 +173,12 @@ async def test_with_no_byte_left_what_was_kept_can_be_read(services: Services, m
 
 @pytest.mark.parametrize("is_killed", [True, False])
 async def test_started_again_on_a_full_disk_it_serves_or_says_why_not_and_loses_nothing(
-    services: Services, medium: Path, is_killed: bool
+    services: Services, small_disk: Path, is_killed: bool
 ) -> None:
-    service, kept = await full(services, medium)
+    service, kept = await full(services, small_disk)
     service.kill() if is_killed else await service.stop()
-    filler = fill(medium)
-    service = services.spawn(medium / "state")
+    filler = fill(small_disk)
+    service = services.spawn(small_disk / "state")
     if is_killed:
         await service.listening()
         async with service.client() as client:
@@ -211,7 +192,7 @@ async def test_started_again_on_a_full_disk_it_serves_or_says_why_not_and_loses_
         assert service.exit_code == 3
         assert "ledger.db cannot be used as a ledger" in service.tail()
     filler.unlink()
-    service = await services.start(medium / "state")
+    service = await services.start(small_disk / "state")
     async with service.client() as client:
         await check_whole(client, service, kept)
         after = Call("full", text_of("after", 100_000))

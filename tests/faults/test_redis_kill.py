@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import time
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +13,7 @@ from tests.faults import audit
 from tests.faults.calls import Call, Kept, read_back, text_of
 from tests.faults.service import SERVE, Service, Services
 from tests.redis_server import RedisServer
+from tests.stopwatch import Stopwatch
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(count(180, 3600))]
 
@@ -98,11 +98,11 @@ class Campaign:
         self._server.kill()
         await asyncio.sleep(self._source.uniform(0, 0.05))
         await asyncio.to_thread(self._server.start)
-        begun = time.monotonic()
+        watch = Stopwatch(self._server.pid, *[replica.pid for replica in self._replicas])
         for number in range(REPLICAS):
             call = self._call(is_named=True, size=STORED)
             while (answer := await call.send(self._clients[number])).status_code == 503:
-                assert time.monotonic() - begun < RECOVERY_SECONDS
+                assert watch.seconds < RECOVERY_SECONDS
                 await asyncio.sleep(0.02)
             self.kept.append(Kept.of(call, answer))
 

@@ -21,7 +21,7 @@ from domain.budget import SessionChange, Window
 from domain.decisions import OutcomeKind, Trigger
 from domain.errors import InvalidField, StoreFull, StoreUnavailable
 from domain.handles import DEFAULT_SESSION, SessionKey
-from domain.ports import Charge, Ledger, Receipt
+from domain.ports import Call, Charge, Ledger, Receipt
 from domain.results import UsageReport
 from storage import open_ledger
 from storage.base import cursors
@@ -218,7 +218,7 @@ async def test_what_a_killed_process_charged_is_listed_once(redis_url: str) -> N
             assert charged == len(entries) >= len(answered)
             for session_id, call_id in answered:
                 key = SessionKey(TENANT, session_id)
-                receipt = (await ledger.enter(key, call_id, None, WINDOW, False)).receipt
+                receipt = (await ledger.enter(Call(key, WINDOW, False, call_id))).receipt
                 assert receipt is not None
                 assert receipt.entry in entries
     assert len(answered) > 20
@@ -269,8 +269,8 @@ async def test_entering_and_charging_are_one_round_trip_each(
     await ledger.append(entry())
     for number in range(3):
         for act in (
-            ledger.enter(KEY, f"call-{number}", None, WINDOW, True),
-            ledger.enter(KEY, None, UsageReport(number), WINDOW, True),
+            ledger.enter(Call(KEY, WINDOW, True, f"call-{number}")),
+            ledger.enter(Call(KEY, WINDOW, True, report=UsageReport(number))),
             ledger.reserve(charge(1, f"call-{number}")),
             ledger.settle(charge(1)),
             ledger.append(entry()),
@@ -502,7 +502,7 @@ async def test_what_a_user_may_not_run_is_refused_whole(redis_url: str, redis_se
         lambda ledger: ledger.settle(charge(1, "call", text="\ud800")),
         lambda ledger: ledger.append(entry(tool_name="\udfff")),
         lambda ledger: ledger.append(entry(tokens_in=1 << 64)),
-        lambda ledger: ledger.enter(KEY, "\udfff", None, WINDOW, False),
+        lambda ledger: ledger.enter(Call(KEY, WINDOW, False, "\udfff")),
         lambda ledger: ledger.report(KEY, UsageReport(1 << 64)),
         lambda ledger: ledger.keep_finding(KEY, 0, "n", "\ud800"),
         lambda ledger: ledger.settle(charge(1, key=SessionKey("a}b", "run-1"))),

@@ -14,7 +14,7 @@ from domain.budget import SessionChange
 from domain.decisions import OutcomeKind, Trigger
 from domain.errors import SpillgateError
 from domain.handles import DEFAULT_SESSION, SessionKey
-from domain.ports import Charge, Ledger
+from domain.ports import Call, Charge, Ledger
 from domain.results import UsageReport
 from storage import open_ledger
 from tests.redis_server import RedisCluster, RedisServer
@@ -125,7 +125,9 @@ def some_operation(draw: Draw, now: int) -> Operation:
         return Operation(name, (some_charge(draw, now),))
     if name == "enter":
         report = some_report(draw) if draw(st.booleans()) else None
-        return Operation(name, (key, one_of(draw, None, "a", "b"), report, WINDOW, draw(st.booleans())))
+        return Operation(
+            name, (Call(key, WINDOW, draw(st.booleans()), one_of(draw, None, "a", "b"), report),)
+        )
     arguments: dict[str, Callable[[], tuple[Any, ...]]] = {
         "append": lambda: (some_entry(draw, now),),
         "put_session": lambda: (key, some_change(draw)),

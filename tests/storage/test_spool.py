@@ -24,7 +24,7 @@ from samples import (
 from domain.accounting import EntryFilter, GroupBy
 from domain.budget import SessionChange
 from domain.errors import IdempotencyKeyReused, StoreUnavailable
-from domain.ports import Ledger, ResultStore
+from domain.ports import Call, Ledger, ResultStore
 from domain.results import Durability, UsageReport
 from storage import open_ledger, open_spooled_ledger, open_spooled_store, open_store
 from storage.redis.connection import renew_patience
@@ -221,7 +221,7 @@ async def test_a_session_that_this_instance_does_not_know_has_the_budget_of_the_
 ) -> None:
     pair = await opened(redis.url)
     redis.kill()
-    entered = await pair.ledger.enter(KEY, None, None, WINDOW, True)
+    entered = await pair.ledger.enter(Call(KEY, WINDOW, True))
     assert entered.session.epoch == 0
     assert await pair.ledger.reserve(charge(LIMIT)) is not None
     assert await pair.ledger.reserve(charge(1)) is None

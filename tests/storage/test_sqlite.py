@@ -16,7 +16,7 @@ from domain.accounting import EntryFilter
 from domain.budget import SessionChange
 from domain.errors import ConfigError, InvalidField, StoreFull, StoreUnavailable
 from domain.handles import SessionKey
-from domain.ports import Ledger
+from domain.ports import Call, Ledger
 from domain.results import UsageReport
 from storage import open_ledger
 from storage.sqlite.schema import VERSION
@@ -126,7 +126,7 @@ async def test_text_that_is_not_unicode_is_refused(tmp_path: Path, clock: FakeCl
     with pytest.raises(InvalidField):
         await ledger.append(entry(tool_name="\udfff"))
     with pytest.raises(InvalidField):
-        await ledger.enter(KEY, "\udfff", None, WINDOW, False)
+        await ledger.enter(Call(KEY, WINDOW, False, "\udfff"))
     await ledger.close()
 
 
@@ -168,19 +168,6 @@ async def test_a_cancelled_caller_spoils_nothing(tmp_path: Path, clock: FakeCloc
     assert found is not None
     assert found.reserved_tokens == 30
     await ledger.close()
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    place = tmp_path / "small"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True
-    )
-    if mounted.returncode != 0:
-        pytest.skip("mounting needs more rights than this test run has")
-    yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 async def test_a_full_disk_refuses_and_keeps_what_it_had(small_disk: Path, clock: FakeClock) -> None:

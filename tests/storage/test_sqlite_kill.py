@@ -11,6 +11,7 @@ import pytest
 from samples import KEY, TENANT, WINDOW, FakeClock
 
 from domain.accounting import EntryFilter
+from domain.ports import Call
 from storage import open_ledger
 
 pytestmark = pytest.mark.anyio
@@ -40,7 +41,7 @@ async def test_killed_again_and_again_it_keeps_what_it_answered(tmp_path: Path, 
             f"sqlite://{path}", clock=clock, session_retention_seconds=60, entry_retention_seconds=60
         )
         for call_id in answered:
-            assert (await ledger.enter(KEY, call_id, None, WINDOW, False)).receipt is not None
+            assert (await ledger.enter(Call(KEY, WINDOW, False, call_id))).receipt is not None
         session = await ledger.session(KEY)
         assert session is not None
         entries = (await ledger.entries(EntryFilter(TENANT), 1_000_000, None)).entries

@@ -1,5 +1,7 @@
-"""The info of a stored result as JSON with a checksum."""
+"""Detects and names what is damaged: infos of results with a checksum, and one log warning for each place."""
 
+import logging
+import threading
 import zlib
 from collections.abc import Callable
 from typing import TypeVar
@@ -10,7 +12,10 @@ from domain.errors import InvalidField
 
 T = TypeVar("T")
 _CHECKSUM_BYTES = len(b'{"crc32":"00000000",')
+_MOST_NAMES = 10_000
 _encode_json = msgspec.json.Encoder().encode
+
+log = logging.getLogger("spillgate.storage")
 
 
 class DamagedInfo(ValueError):
@@ -40,3 +45,22 @@ def decode_info(data: bytes, decode: Callable[[bytes], T]) -> T:
 def _checksum(line: bytes) -> bytes:
     """Returns the first bytes of an info; they replace the brace that opens `line`."""
     return b'{"crc32":"%08x",' % zlib.crc32(line)
+
+
+class Notices:
+    """Thread-safe. Remembers the last 10,000 names that were warned about."""
+
+    def __init__(self) -> None:
+        self._warned: dict[str, None] = {}
+        self._lock = threading.Lock()
+
+    def warn(self, path: str, what: str) -> None:
+        """`path` is relative to the root, or a key of Redis, and is the subject of the message; `what` is the
+        rest of it."""
+        with self._lock:
+            if path in self._warned:
+                return
+            self._warned[path] = None
+            if len(self._warned) > _MOST_NAMES:
+                del self._warned[next(iter(self._warned))]
+        log.warning("%s %s", path, what, extra={"fields": {"path": path}})

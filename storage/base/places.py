@@ -1,10 +1,10 @@
-"""A lock that gives one process a directory or a database. The kernel frees it when the process ends."""
+"""Directories and files of one process: created durably, locked, and watched for their replacement."""
 
 import fcntl
 import os
 from pathlib import Path
 
-from domain.errors import ConfigError
+from domain.errors import ConfigError, StoreUnavailable
 
 
 def take_lock(path: Path, owned: Path) -> int:
@@ -33,3 +33,28 @@ def make_directories(path: Path) -> None:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+
+class InPlace:
+    """Remembers what is at `path` now. Error messages call it `name`."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self._path = str(path)
+        self._name = name
+        self._opened = _identity(self._path)
+
+    def check(self) -> None:
+        """Raises StoreUnavailable if the path names another file now, or none. Costs one `stat`."""
+        if _identity(self._path) != self._opened:
+            raise StoreUnavailable(
+                f"{self._name} was deleted or replaced while the service was using it. Nothing is written "
+                "until it is back in its place, or the service has restarted."
+            )
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_dev, found.st_ino
