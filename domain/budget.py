@@ -21,8 +21,8 @@ class Window:
 
 
 def window_of(size: int, buffer: int | None, output: int | None, usual: Window) -> Window:
-    """A window of `size` tokens. A buffer or an output that nobody declared is None: it is that of `usual`,
-    but what nobody declared takes at most a third of the window together."""
+    """A window of `size` tokens. A `buffer` or `output` of None was not declared: it is that of `usual`,
+    but undeclared ones together take at most a third of the window."""
     third = size // 3
     if buffer is None and output is None:
         both = usual.buffer_tokens + usual.max_output_tokens
@@ -181,10 +181,3 @@ class SessionChange:
 
     def applied(self, session: Session) -> Session:
         return replace(session, **{name: getattr(self, name) for name in self.given})
-
-    def over(self, before: "SessionChange | None") -> "SessionChange":
-        """Joins two changes; this one is the later."""
-        if before is None:
-            return self
-        kept = {name: getattr(before, name) for name in before.given - self.given}
-        return replace(self, given=self.given | before.given, **kept)

@@ -198,7 +198,7 @@ async def test_a_background_fault_is_logged_and_the_task_starts_again_or_the_pro
 async def test_a_process_whose_stores_are_closed_by_a_fault_does_not_go_on(
     services: Services, tmp_path: Path
 ) -> None:
-    """Whatever ends the lifespan early, a supervisor that failed included."""
+    """Any early end of the lifespan ends the process, also one by a failed supervisor."""
     service = await services.start(tmp_path / "state", (FAULTY, "unsupervised"))
     assert await service.ended() == 1
 

@@ -143,7 +143,7 @@ async def test_full_memory_leaves_nothing_half_visible_and_reading_goes_on(
 
 
 async def abandoned(store: RedisStore, body: bytes) -> RedisDraft:
-    """A draft whose replica died: nobody leaves it."""
+    """A draft whose replica died: its context is never left."""
     draft = store.draft()
     assert isinstance(draft, RedisDraft)
     await draft.write(body)
