@@ -136,7 +136,7 @@ def growth(place: Place, stored: Stored, window: int, concurrency: int) -> int:
     with place.serving(window, concurrency) as server:
         ask(server, stored.small)
         before = server.rss
-        # Starts the kernel's count of the peak anew.
+        # Resets the kernel's count of the peak.
         Path(f"/proc/{server.process.pid}/clear_refs").write_text("5")
         ask(server, stored.handle)
         return server.peak - before

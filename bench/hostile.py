@@ -3,7 +3,9 @@
 import json
 from collections.abc import Iterator
 
-SMALL = b'{"tool_name":"bench","content":"small"}'
+SMALL = b'{"tool_name":"bench","content":"<<>> ;;"}'
+"""Sent before measuring: the first text that is not made of whole tokens makes the tokenizer build a table,
+once, in 0.1 to 0.2 s."""
 START = b'{"tool_name":"bench","content":'
 
 

@@ -21,8 +21,8 @@ class Window:
 
 
 def window_of(size: int, buffer: int | None, output: int | None, usual: Window) -> Window:
-    """A window of `size` tokens. A `buffer` or `output` of None was not declared: it is that of `usual`,
-    but undeclared ones together take at most a third of the window."""
+    """A window of `size` tokens. A `buffer` or `output` of None is undeclared and taken from `usual`; what is
+    undeclared takes at most a third of the window together."""
     third = size // 3
     if buffer is None and output is None:
         both = usual.buffer_tokens + usual.max_output_tokens

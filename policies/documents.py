@@ -209,17 +209,17 @@ def from_toml(text: str, source: str) -> PolicyDocument:
         raise ConfigError(f"{source}: a number is too large, or the nesting too deep.") from None
     document, faults = _read(data)
     if faults:
-        said = sorted((_line(lines, fault.path), fault) for fault in faults)
-        told = [f"{source}, line {line}: {'.'.join(one.path)} {one.rule}." for line, one in said]
-        raise ConfigError("\n".join(told))
+        placed = sorted((_line(lines, fault.path), fault) for fault in faults)
+        messages = (f"{source}, line {line}: {'.'.join(one.path)} {one.rule}." for line, one in placed)
+        raise ConfigError("\n".join(messages))
     return replace(document, source=source, lines=lines)
 
 
-def _syntax(said: str, text: str, source: str) -> str:
+def _syntax(message: str, text: str, source: str) -> str:
     """The message of the TOML parser, with the line first, as in our other errors."""
-    match = _SYNTAX.fullmatch(said)
+    match = _SYNTAX.fullmatch(message)
     if match is None:
-        return f"{source}: {said}"
+        return f"{source}: {message}"
     return f"{source}, line {match[2] or text.rstrip().count(chr(10)) + 1}: {match[1]}."
 
 

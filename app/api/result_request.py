@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from time import perf_counter
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import anyio
@@ -12,7 +14,7 @@ from starlette.types import Message
 
 from app.api.answers import encode, prefers
 from app.edge import large_json
-from app.edge.large_json import WRONG_CONTENT, Content, Yielding
+from app.edge.large_json import STEP_SECONDS, WRONG_CONTENT, Content
 from app.edge.request_body import ClientDisconnected
 from domain.errors import BadRequest, InvalidField, UnsupportedMedia, unknown_key
 from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
@@ -29,14 +31,12 @@ MAX_CALL_ID = 256
 RAW_BYTES = 1 << 14
 """A JSON body up to this size is decoded with its content left raw: a content that passes is sent back so."""
 
-INLINE_BYTES = 1 << 16
-"""A JSON body up to this size is parsed on the event loop, whatever it holds."""
-
 WHOLE_BYTES = 2 << 20
 """A body up to this size is decoded at once, if its content is a string. That takes at most 5 ms, and of
 100 KB a tenth of what a hop to a thread costs."""
 
 COALESCED_BYTES = 1 << 18
+PIECE_CHARS = 1 << 16
 
 SURROGATE_WARNING = "The content held lone surrogates; each was replaced by U+FFFD."
 
@@ -119,9 +119,10 @@ class ResultRequest(NamedTuple):
         return () if self.content is None else self.content.warnings
 
 
-async def read_request(request: Request, threads: anyio.CapacityLimiter) -> ResultRequest:
-    """Parses all of a request but a text body, which is read as it is governed. Raises BadRequest,
-    InvalidField, UnsupportedMedia, ClientDisconnected."""
+async def read_request(request: Request, turns: anyio.CapacityLimiter) -> ResultRequest:
+    """Parses all of a request but a text body, which is read as it is governed. `turns` lets one large JSON
+    body at a time be read, a step at a time. Raises BadRequest, InvalidField, UnsupportedMedia,
+    ClientDisconnected."""
     headers: Headers = dict(request.scope["headers"])
     wants_text = prefers(headers.get(b"accept", b"").decode("latin-1"), "text/plain")
     is_minimal = not wants_text and b"return=minimal" in headers.get(b"prefer", b"").lower()
@@ -139,7 +140,7 @@ async def read_request(request: Request, threads: anyio.CapacityLimiter) -> Resu
         )
     if request.scope["query_string"]:
         raise InvalidField("With a JSON body there are no query parameters: put the fields into the body.")
-    fields, content = await _parsed(await _body(request), threads)
+    fields, content = await _parsed(await _body(request), turns)
     result = _tool_result(fields, headers, request.scope["tenant"])
     return ResultRequest(result, content.chunks(), content, wants_text, is_minimal, None)
 
@@ -193,12 +194,12 @@ class SentContent:
     """The content of a JSON request: to be governed, and to be sent back where it passes."""
 
     def __init__(
-        self, content: str | Content, *, repaired: bool = False, threads: anyio.CapacityLimiter | None = None
+        self, content: str | Content, *, repaired: bool = False, turns: anyio.CapacityLimiter | None = None
     ) -> None:
-        """`threads`: the content belongs to a large body, and is decoded in a thread."""
+        """`turns`: the content belongs to a large body, and is decoded in steps."""
         self._content = content
         self._repaired = repaired
-        self._threads = threads
+        self._turns = turns
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -218,34 +219,32 @@ class SentContent:
         if isinstance(self._content, str):
             yield self._content
             return
-        if self._threads is None and (whole := self._content.small_text()) is not None:
+        if self._turns is None and (whole := self._content.small_text()) is not None:
             if whole:
                 yield whole
             return
         pieces = self._content.pieces()
-        if self._threads is None:
-            while chunk := _joined(pieces):
-                yield chunk
-            return
-        with Yielding():
-            while chunk := await anyio.to_thread.run_sync(_joined, pieces, limiter=self._threads):
-                yield chunk
+        while True:
+            async with self._turns or nullcontext():
+                chunk = _joined(pieces)
+            if not chunk:
+                return
+            yield chunk
 
 
 def _joined(pieces: Iterator[str]) -> str:
-    """Enough of them to be worth a thread; "" when there are no more."""
+    """What is read of them in STEP_SECONDS, about PIECE_CHARS at most; "" when there are no more."""
     taken: list[str] = []
-    size = 0
+    size, until = 0, perf_counter() + STEP_SECONDS
     for piece in pieces:
         taken.append(piece)
         size += len(piece)
-        # A large piece goes alone: joined with the next it would be too large to be weighed on the loop.
-        if size >= COALESCED_BYTES // 4:
+        if size >= PIECE_CHARS or (size and perf_counter() >= until):
             break
-    return taken[0] if len(taken) == 1 else "".join(taken)
+    return "".join(taken)
 
 
-async def _parsed(body: bytes | bytearray, threads: anyio.CapacityLimiter) -> tuple[_Fields, SentContent]:
+async def _parsed(body: bytes | bytearray, turns: anyio.CapacityLimiter) -> tuple[_Fields, SentContent]:
     """Raises BadRequest for what is not JSON, InvalidField for a wrong field."""
     if RAW_BYTES < len(body) <= WHOLE_BYTES:
         try:
@@ -254,18 +253,11 @@ async def _parsed(body: bytes | bytearray, threads: anyio.CapacityLimiter) -> tu
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             # Its content is no string, or the body has a fault that the other way names.
             pass
-    is_large = len(body) > INLINE_BYTES
     if len(body) <= RAW_BYTES:
         fields, is_repaired = large_json.decoded(_decode, body, _rule_of)
-        content = Content(fields.content)
-    elif not is_large:
-        fields, content, is_repaired = large_json.split(body, _decode, _rule_of)
-    else:
-        with Yielding():
-            fields, content, is_repaired = await anyio.to_thread.run_sync(
-                large_json.split, body, _decode, _rule_of, limiter=threads
-            )
-    return fields, SentContent(content, repaired=is_repaired, threads=threads if is_large else None)
+        return fields, SentContent(Content(fields.content), repaired=is_repaired)
+    fields, content, is_repaired = await large_json.split(body, _decode, _rule_of, _FIELDS[""], turns)
+    return fields, SentContent(content, repaired=is_repaired, turns=turns)
 
 
 def _from_query(request: Request) -> ResultIn:

@@ -1,10 +1,11 @@
 """A large JSON body: its long strings are left out before anything is built, and read in pieces."""
 
 import re
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from time import perf_counter
 from typing import TypeVar
 
+import anyio
 import msgspec
 from msgspec import Raw, Struct
 
@@ -14,8 +15,11 @@ from domain.errors import BadRequest, InvalidField, InvalidUtf8
 T = TypeVar("T")
 Data = bytes | bytearray | memoryview | Raw
 
-PIECE_BYTES = 1 << 18
-"""How much of a body or of a JSON string one call reads. One call holds the interpreter for all of it."""
+SLICE_BYTES = 1 << 14
+"""How much of a body, or of a JSON string in it, is read at once. The event loop waits: at most 3 ms."""
+
+STEP_SECONDS = 0.0005
+"""The event loop serves others after the slice that ends past this time."""
 
 SHORT_BYTES = 64
 """A string literal up to this size stays in the skeleton."""
@@ -38,6 +42,8 @@ WRONG_CONTENT = "`content` must be a string or a list of at most 10,000 content 
 
 _QUOTE, _BRACKET = b'"['
 _HOLE = re.compile(rb'"\\u0000([0-9]+):([0-9]+)"')
+# What is between string literals, and the short ones. 1 stands for `\u0000`: raw, JSON holds none.
+_KEPT = re.compile(rb'(?:[^"]++|"[^"\x01]{0,%d}+")*+' % (SHORT_BYTES - 2))
 
 
 class Block(Struct, frozen=True):
@@ -56,19 +62,12 @@ _LONE_SURROGATE = re.compile(
     rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
     rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD])[c-fC-F][0-9a-fA-F]{2})"
 )
-# Up to a byte that can be no part of an escape (no backslash, no letter that follows one, no hex digit), or
-# up to the end of an escape whose backslash has none before it.
-_NEAR = 256
-_PLAIN = re.compile(
-    rb".*(?:[ !#-.:-@G-[\]-`g-mo-qsv-~]"
-    rb'|(?<!\\)\\(?:[nrtbf"/]|u(?![dD][89abAB])[0-9a-fA-F]{4}))',
-    re.DOTALL,
+# At the end of a piece: an escape or a character that is not complete, or a high surrogate whose low one may
+# follow. At most 12 bytes.
+_UNFINISHED = re.compile(
+    rb"(?:\\u[dD][89abAB][0-9a-fA-F]{2})?(?:\\(?:u[0-9a-fA-F]{0,3})?|[\xc0-\xff][\x80-\xbf]{0,3})?\Z"
 )
-# Whole escapes only; a high surrogate waits for what follows it.
-_WHOLE = re.compile(
-    rb"(?:[^\\]++|\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\u[0-9a-fA-F]{4}|(?=[^\\]))"
-    rb"|\\u(?![dD][89abAB])[0-9a-fA-F]{4}|\\[^u])*+",
-)
+_UNFINISHED_BYTES = 12
 
 
 def checked(decode: Callable[[Data], T], data: Data, rule: Callable[[str], str] = "{}.".format) -> T:
@@ -97,24 +96,38 @@ def decoded(decode: Callable[[Data], T], data: Data, rule: Callable[[str], str])
         return checked(decode, mended, rule), True
 
 
-def split(
-    body: bytes | bytearray, decode: Callable[[Data], T], rule: Callable[[str], str]
+async def split(
+    body: bytes | bytearray,
+    decode: Callable[[Data], T],
+    rule: Callable[[str], str],
+    fields: Collection[str],
+    turns: anyio.CapacityLimiter,
 ) -> tuple[T, "Content", bool]:
-    """The fields of a large body, decoded with an empty `content`; the content; and as `decoded`. Takes
-    milliseconds: call it in a thread."""
-    skeleton = Skeleton(body)
+    """The fields of a large body, decoded with an empty `content`; the content; and as `decoded`.
+
+    Reads on the event loop, which serves others between two slices: a thread would hold the interpreter all
+    the same, and be waited for longer. `fields` are the names that `decode` knows."""
+    skeleton, more = Skeleton(body), True
+    while more:
+        async with turns:
+            until = perf_counter() + STEP_SECONDS
+            while (more := skeleton.scan()) and perf_counter() < until:
+                pass
     members = checked(_decode_members, skeleton.text, rule)
-    content, sizes, parts = members.pop("content", None), 0, []
+    content, size, parts = members.pop("content", None), 0, []
     for name, value in members.items():
-        sizes += skeleton.size(value)
-        if sizes > ENVELOPE_BYTES:
+        original = skeleton.original(value).tobytes()
+        size += len(original)
+        if size > ENVELOPE_BYTES:
             raise InvalidField("All fields but `content` together must be at most 2 MiB.")
-        parts.append(b"%b:%b" % (msgspec.json.encode(name), skeleton.restored(value)))
+        parts.append(b"%b:%b" % (msgspec.json.encode(name), original))
+        if name not in fields:
+            break  # Refused below; there may be many more.
     if content is not None:
         parts.append(b'"content":""')
-    fields, is_repaired = decoded(decode, b"{%b}" % b",".join(parts), rule)
+    decoded_fields, is_repaired = decoded(decode, b"{%b}" % b",".join(parts), rule)
     assert content is not None
-    return fields, Content(content, skeleton), is_repaired
+    return decoded_fields, Content(content, skeleton), is_repaired
 
 
 def repaired(data: bytes) -> bytes:
@@ -125,95 +138,61 @@ def repaired(data: bytes) -> bytes:
     return _LONE_SURROGATE.sub(rb"\\ufffd", masked).replace(b"\0\0", rb"\\")
 
 
-class Yielding:
-    """While a large body is read, a busy thread gives way to the event loop after SECONDS. The loop asks for
-    the interpreter at each callback, and would wait 5 ms each time. A context manager; may be nested."""
-
-    SECONDS = 0.0005
-    _open = 0
-    _usual = 0.0
-
-    def __enter__(self) -> None:
-        if not Yielding._open:
-            Yielding._usual = sys.getswitchinterval()
-            sys.setswitchinterval(self.SECONDS)
-        Yielding._open += 1
-
-    def __exit__(self, *error: object) -> None:
-        Yielding._open -= 1
-        if not Yielding._open:
-            sys.setswitchinterval(Yielding._usual)
-
-
 class Skeleton:
     """A JSON body in which `"\\u0000start:end"`, a position in the body, stands for each string literal that
-    is longer than 64 bytes, crosses two slices, or holds `\\u0000` itself: no caller can write a position."""
+    is longer than 64 bytes or holds `\\u0000` itself: no caller can write a position."""
 
     def __init__(self, body: bytes | bytearray) -> None:
-        """Reads the body in slices. Raises InvalidField if more than SKELETON_BYTES would remain."""
+        """Of an empty slice: `scan` reads the body."""
         self._body = memoryview(body)
-        self._text = bytearray()
+        self._at = 0
         self._start: int | None = None  # of the string literal that a slice ended in
-        position = 0
-        while position < len(body):
-            position = self._scan(bytes(self._body[position : position + PIECE_BYTES]), position)
-            if len(self._text) > SKELETON_BYTES:
-                raise InvalidField(TOO_MUCH_STRUCTURE)
-        if self._start is not None:
+        self.text = bytearray()
+
+    def scan(self) -> bool:
+        """Reads the next slice; False if there is none. Raises InvalidField if more
+        than SKELETON_BYTES would remain, and BadRequest if the body ends within a string or holds a raw 1."""
+        base = self._at
+        piece = bytes(self._body[base : base + SLICE_BYTES])
+        if (not piece and self._start is not None) or b"\1" in piece:
             raise BadRequest("The body is not well-formed JSON.")
-
-    @property
-    def text(self) -> bytearray:
-        return self._text
-
-    def _scan(self, piece: bytes, base: int) -> int:
-        """Where the next slice begins: never within an escape."""
-        backslashes = len(piece) - len(piece.rstrip(b"\\"))
         masked = piece
-        if b'"' in piece and b"\\" in piece:
-            masked = piece.replace(rb"\\", b"__").replace(rb"\"", b"__")
-        text, start, at = self._text, self._start, 0
-        while (quote := masked.find(b'"', at)) >= 0:
-            if start is None:
-                text += piece[at:quote]
-                start = base + quote
-            else:
-                literal = piece[start - base : quote + 1] if base <= start else b""
-                if literal and len(literal) <= SHORT_BYTES and rb"\u0000" not in literal:
-                    text += literal
-                else:
-                    text += b'"\\u0000%d:%d"' % (start, base + quote + 1)
-                start = None
-            at = quote + 1
-        self._start = start
-        if self._start is None:
-            self._text += piece[at:]
-        return base + len(piece) + backslashes % 2
-
-    def literal(self, raw: Raw | memoryview) -> memoryview:
-        """The string literal that this value of the skeleton stands for."""
-        view = memoryview(raw)
-        hole = _HOLE.fullmatch(view) if len(view) <= SHORT_BYTES else None
-        return view if hole is None else self._body[int(hole[1]) : int(hole[2])]
-
-    def size(self, raw: Raw) -> int:
-        """Bytes of a value as it came."""
-        holes = sum(int(hole[2]) - int(hole[1]) - len(hole[0]) for hole in _HOLE.finditer(memoryview(raw)))
-        return len(memoryview(raw)) + holes
-
-    def restored(self, raw: Raw) -> bytes:
-        """A value as it came."""
-        return b"".join(bytes(part) for part in self.parts(raw))
-
-    def parts(self, raw: Raw) -> Iterator[memoryview]:
-        """A value as it came: long string literals, and what is between them."""
-        view = memoryview(raw)
+        if b"\\" in piece:
+            masked = piece.replace(rb"\\", b"__").replace(rb"\"", b"__").replace(rb"\u0000", b"\1" * 6)
         at = 0
-        for hole in _HOLE.finditer(view):
-            yield view[at : hole.start()]
-            yield self._body[int(hole[1]) : int(hole[2])]
-            at = hole.end()
-        yield view[at:]
+        while at < len(piece):
+            if self._start is None:
+                kept = _KEPT.match(masked, at)
+                assert kept is not None
+                self.text += piece[at : kept.end()]
+                if kept.end() == len(piece):
+                    break
+                at, self._start = kept.end() + 1, base + kept.end()
+            at = masked.find(b'"', at) + 1
+            if not at:
+                break
+            self.text += b'"\\u0000%d:%d"' % (self._start, base + at)
+            self._start = None
+        self._at += len(piece)
+        if self._start is not None and self._at - self._start < SHORT_BYTES and self._at < len(self._body):
+            # Perhaps a short literal, a name for one: read again, as the beginning of the next slice.
+            self._at, self._start = self._start, None
+        else:
+            # The next slice never begins within an escape.
+            self._at += (len(piece) - len(piece.rstrip(b"\\"))) % 2
+        if len(self.text) > SKELETON_BYTES:
+            raise InvalidField(TOO_MUCH_STRUCTURE)
+        return bool(piece)
+
+    def original(self, raw: Raw | memoryview) -> memoryview:
+        """A value of the skeleton as it came: one range of the body."""
+        view = memoryview(raw)
+        first = _HOLE.search(view)
+        if first is None:
+            return view
+        last = _HOLE.match(view, view.tobytes().rfind(b'"\\u0000'))
+        assert last is not None
+        return self._body[int(first[1]) - first.start() : int(last[2]) + len(view) - last.end()]
 
 
 class Content:
@@ -227,7 +206,7 @@ class Content:
         """True once lone surrogates were found and replaced."""
 
     def as_it_came(self) -> Raw:
-        return self._raw if self._skeleton is None else Raw(self._skeleton.restored(self._raw))
+        return self._raw if self._skeleton is None else Raw(self._skeleton.original(self._raw).tobytes())
 
     def small_text(self) -> str | None:
         """All of the text at once. None if it is not a string, or belongs to a large body."""
@@ -273,8 +252,8 @@ class Content:
             yield from self._unescaped(block.text)
 
     def _unescaped(self, raw: Raw) -> Iterator[str]:
-        literal = memoryview(raw) if self._skeleton is None else self._skeleton.literal(raw)
-        if len(literal) <= PIECE_BYTES:
+        literal = memoryview(raw) if self._skeleton is None else self._skeleton.original(raw)
+        if len(literal) <= SLICE_BYTES:
             yield self._decoded(literal.tobytes())[0]
             return
         for piece in _cut(literal):
@@ -284,14 +263,13 @@ class Content:
         if self._skeleton is None:
             yield decode_utf8(bytes(raw))
             return
-        for number, part in enumerate(self._skeleton.parts(raw)):
-            if number % 2 == 0:
-                yield decode_utf8(bytes(part))
-                continue
-            yield '"'
-            for piece in _cut(part):
+        view, at = memoryview(raw), 0
+        for hole in _HOLE.finditer(view):
+            yield decode_utf8(view[at : hole.start()].tobytes()) + '"'
+            for piece in _cut(self._skeleton.original(view[hole.start() : hole.end()])):
                 yield self._decoded(b'"%b"' % piece)[1].decode()[1:-1]
-            yield '"'
+            at = hole.end() - 1
+        yield decode_utf8(view[at:].tobytes())
 
     def _decoded(self, literal: bytes) -> tuple[str, bytes]:
         """What a string literal says, and the literal; both without lone surrogates."""
@@ -309,23 +287,11 @@ def _cut(literal: memoryview) -> Iterator[bytes]:
     """What is between the quotes, in pieces that end neither within an escape nor within a character."""
     position, end = 1, len(literal) - 1
     while position < end:
-        stop = min(position + PIECE_BYTES, end)
-        if stop < end:
-            stop = _safe_cut(literal, position, stop)
-        yield literal[position:stop].tobytes()
-        position = stop
-
-
-def _safe_cut(literal: memoryview, position: int, stop: int) -> int:
-    if near := _PLAIN.match(literal, stop - _NEAR, stop):
-        return near.end()
-    match = _WHOLE.match(literal, position, stop)
-    return _character_end(literal, match.end() if match and match.end() > position else stop)
-
-
-def _character_end(literal: memoryview, stop: int) -> int:
-    """The end of the last whole UTF-8 character before `stop`."""
-    start = stop
-    while start > stop - 4 and literal[start] & 0xC0 == 0x80:
-        start -= 1
-    return start
+        piece = literal[position : min(position + SLICE_BYTES, end)].tobytes()
+        if position + len(piece) < end:
+            masked = piece.replace(rb"\\", b"__")
+            unfinished = _UNFINISHED.search(masked, len(piece) - _UNFINISHED_BYTES)
+            assert unfinished is not None
+            piece = piece[: unfinished.start()]
+        yield piece
+        position += len(piece)

@@ -95,7 +95,7 @@ _STORED = replace(
     raises=(InvalidUtf8, Conflict, IdempotencyKeyReused, InvalidPolicy, SessionEnded, TooManySessions),
 )
 async def post_result(request: Request, rt: InRuntime) -> Response:
-    sent = await read_request(request, rt.scanning)
+    sent = await read_request(request, rt.parsing)
     governed = await govern(sent.result, sent.chunks, rt, sent.hold)
     return await _answer(sent, governed)
 

@@ -155,8 +155,8 @@ class _Container:
         self.filled = False
 
     @property
-    def said(self) -> str:
-        """As in `orders: 2,000 items`."""
+    def summary(self) -> str:
+        """For example `orders: 2,000 items`."""
         name = f"{clip(self.name)}: " if self.name else ""
         members = self.commas + self.filled
         return name + _count(members, "item" if self.is_array else "key")
@@ -172,7 +172,7 @@ def _members(data: bytes) -> Iterator[str]:
     for run in _RUN.finditer(data):
         text, bracket = run.groups()
         if 0 < depth <= 2:
-            _look(around[-1], text)
+            _count_members(around[-1], text)
         if bracket in (b"{", b"["):
             if depth < 2:
                 name = _name(text) if around and not around[0].is_array else b""
@@ -182,13 +182,13 @@ def _members(data: bytes) -> Iterator[str]:
             ended = around.pop() if depth <= 2 else None
             depth -= 1
             if ended and not depth:
-                yield from (ended.said, *arrays)
+                yield from (ended.summary, *arrays)
                 return
             if ended and ended.name and ended.is_array and len(arrays) < _ARRAYS:
-                arrays.append(ended.said)
+                arrays.append(ended.summary)
 
 
-def _look(container: _Container, run: bytes) -> None:
+def _count_members(container: _Container, run: bytes) -> None:
     """Adds the members in `run`, a part without brackets."""
     bare = _STRINGS.sub(b'"', run)
     container.commas += bare.count(b",")

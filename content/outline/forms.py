@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+from content.passages.text_sections import HTML_HEADING, TAG, markdown_headings
 from content.text import Numbered
 
 _FILES = 200
@@ -82,20 +83,18 @@ def elements(source: Numbered) -> Iterator[str]:
 _ENTRIES = 200
 _CLIP = 160
 
-_HEADING = re.compile(rb"^(#{1,6}) +(\S[^\n]{0,300})|^(```|~~~)", re.MULTILINE)
-_HTML_HEADING = re.compile(rb"<(title|h[1-6])\b[^<>]{0,300}>", re.IGNORECASE)
-_TAG = re.compile(rb"<[^>]{0,300}>")
 _PARAGRAPH = re.compile(rb"(?:\A\s*+|\n[ \t\r]*+\n[ \t]*+)(\S[^\n]{0,300})")
 
 
 def headings(source: Numbered) -> Iterator[str]:
     """Headings of Markdown."""
-    return _placed(source, _outside_fences(source.text))
+    found = markdown_headings(source.text)
+    return _placed(source, ((one.start(), f"{one[1].decode()} {clip(one[2])}") for one in found))
 
 
 def html_headings(source: Numbered) -> Iterator[str]:
     data = source.text
-    return _placed(source, ((m.start(), _html_heading(data, m)) for m in _HTML_HEADING.finditer(data)))
+    return _placed(source, ((m.start(), _html_heading(data, m)) for m in HTML_HEADING.finditer(data)))
 
 
 def paragraphs(source: Numbered) -> Iterator[str]:
@@ -122,19 +121,10 @@ def _placed(source: Numbered, found: Iterator[tuple[int, str]]) -> Iterator[str]
         yield f"{text} (line {source.line(row)})"
 
 
-def _outside_fences(data: bytes) -> Iterator[tuple[int, str]]:
-    fenced = False
-    for match in _HEADING.finditer(data):
-        if match[3]:
-            fenced = not fenced
-        elif not fenced:
-            yield match.start(), f"{match[1].decode()} {clip(match[2])}"
-
-
 def _html_heading(data: bytes, tag: re.Match[bytes]) -> str:
     name = tag[1].lower()
     text = data[tag.end() : tag.end() + 600].partition(b"</" + tag[1])[0]
-    return f"{name.decode()}: {clip(_TAG.sub(b' ', text))}"
+    return f"{name.decode()}: {clip(TAG.sub(b' ', text))}"
 
 
 _DEPTH = 3

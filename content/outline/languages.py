@@ -77,8 +77,8 @@ _LOOKED_AT = 8 * 1024
 _LINE = 400
 _ENOUGH = 2
 
-# How lines begin that the other languages do not write. A language is taken when at least `_ENOUGH` lines
-# speak for it, and twice as many as for any other.
+# Beginnings of lines that occur in one language only. A language is recognised by at least `_ENOUGH` such
+# lines, and twice as many as any other language has.
 _SIGNS = {
     Language.PYTHON: (
         r"from [\w.]+ import [\w(*]",
@@ -203,7 +203,7 @@ _SIGNS = {
     ),
 }
 _SIGN = {language: re.compile("|".join(signs).encode()) for language, signs in _SIGNS.items()}
-# What speaks for the first speaks for the second, where that has signs of its own.
+# Lines of the first language count for the second, if the second has enough lines of its own.
 _WIDER = (
     (Language.JAVASCRIPT, Language.TYPESCRIPT),
     (Language.C, Language.CPP),
@@ -214,7 +214,7 @@ _WIDER = (
 
 
 def language_of(path: str | None, head: bytes) -> Language | None:
-    """None where neither the ending of the path nor the text itself tells. Looks at no more than 8 KiB."""
+    """The language by the ending of the path, else by the text; None if unknown. Reads at most 8 KiB."""
     named = _by_path(path) if path else None
     return named or _by_content(unnumbered(head[:_LOOKED_AT].removeprefix(b"\xef\xbb\xbf")).text)
 
@@ -231,11 +231,11 @@ def _by_content(head: bytes) -> Language | None:
     if head.lstrip().startswith(b"<?php"):
         return Language.PHP
     lines = [line[:_LINE] for line in head.split(b"\n") if line.strip()]
-    said = Counter({language: sum(map(bool, map(sign.match, lines))) for language, sign in _SIGN.items()})
+    counts = Counter({language: sum(map(bool, map(sign.match, lines))) for language, sign in _SIGN.items()})
     for narrow, wide in _WIDER:
-        if said[wide] >= _ENOUGH:
-            said[wide] += said.pop(narrow, 0)
-    (best, count), (_, second) = said.most_common(2)
+        if counts[wide] >= _ENOUGH:
+            counts[wide] += counts.pop(narrow, 0)
+    (best, count), (_, second) = counts.most_common(2)
     return best if count >= _ENOUGH and count >= 2 * second else None
 
 

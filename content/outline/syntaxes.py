@@ -54,9 +54,8 @@ def _not(words: str) -> str:
 
 
 def _syntax(
-    rules: tuple[tuple[str, str], ...],
+    *rules: tuple[str, str],
     nesting: Nesting = Nesting.BRACES,
-    *,
     within: Mapping[str, str] | None = None,
     flush: bool = False,
 ) -> Syntax:
@@ -227,173 +226,140 @@ _SQL_KINDS = r"(?i:table|view|function|procedure|trigger|index|type|schema|seque
 
 SYNTAXES: Mapping[Language, Syntax] = {
     Language.PYTHON: _syntax(
-        (("", rf"(?:async{_GAP})?(?P<w>class|def){_GAP}(?P<n>[\w\x80-\xff]++)"),),
-        Nesting.INDENT,
+        ("", rf"(?:async{_GAP})?(?P<w>class|def){_GAP}(?P<n>[\w\x80-\xff]++)"), nesting=Nesting.INDENT
     ),
-    Language.JAVASCRIPT: _syntax(_SCRIPT_RULES, within={"field": "class"}),
-    Language.TYPESCRIPT: _syntax(_TYPED_RULES, within={"field": "class"}),
-    Language.TSX: _syntax(_TYPED_RULES, within={"field": "class"}),
+    Language.JAVASCRIPT: _syntax(*_SCRIPT_RULES, within={"field": "class"}),
+    Language.TYPESCRIPT: _syntax(*_TYPED_RULES, within={"field": "class"}),
+    Language.TSX: _syntax(*_TYPED_RULES, within={"field": "class"}),
     Language.GO: _syntax(
-        (
-            ("func", rf"func{_GAP}(?P<n>(?:\([^()\n]*+\){_ANY_GAP})?{_ID})"),
-            ("", rf"type{_GAP}{_NAME}(?:\[[^\n]{{0,200}}?\])?{_GAP}(?P<w>struct|interface)\b"),
-            ("type", rf"type{_GAP}{_NAME}(?=[ \t\[])"),
-            ("group", r"type[ \t]*+(?=\()"),
-            ("member", rf"{_NAME}(?:\[\w[^\n]{{0,200}}?\])?{_GAP}(?P<w>struct|interface)\b"),
-            ("member_type", rf"{_NAME}(?:\[\w[^\n]{{0,200}}?\])?{_GAP}(?:={_ANY_GAP})?[\w*\[(.]"),
-        ),
-        Nesting.BRACKETS,
+        ("func", rf"func{_GAP}(?P<n>(?:\([^()\n]*+\){_ANY_GAP})?{_ID})"),
+        ("", rf"type{_GAP}{_NAME}(?:\[[^\n]{{0,200}}?\])?{_GAP}(?P<w>struct|interface)\b"),
+        ("type", rf"type{_GAP}{_NAME}(?=[ \t\[])"),
+        ("group", r"type[ \t]*+(?=\()"),
+        ("member", rf"{_NAME}(?:\[\w[^\n]{{0,200}}?\])?{_GAP}(?P<w>struct|interface)\b"),
+        ("member_type", rf"{_NAME}(?:\[\w[^\n]{{0,200}}?\])?{_GAP}(?:={_ANY_GAP})?[\w*\[(.]"),
+        nesting=Nesting.BRACKETS,
         within={"member": "group", "member_type": "group"},
     ),
     Language.RUST: _syntax(
+        ("fn", rf"{_RUST_MODIFIERS}fn{_GAP}(?:r#)?{_NAME}"),
         (
-            ("fn", rf"{_RUST_MODIFIERS}fn{_GAP}(?:r#)?{_NAME}"),
-            (
-                "",
-                rf"{_RUST_MODIFIERS}(?P<w>struct|enum|union|trait|mod){_GAP}{_NAME}"
-                r"(?![ \t]*+[=,.:)](?!:?[ \t]))",
-            ),
-            ("type", rf"{_RUST_MODIFIERS}type{_GAP}{_NAME}[^;{{}}=]{{0,300}}+="),
-            (
-                "impl",
-                rf"{_RUST_MODIFIERS}impl\b(?:{_ANY_GAP}{_ANGLES})?\s*+(?:const\s++|\?)?"
-                r"(?P<n>[^\s{;](?:[^{;\s]++|\s++(?!where\b|\{)){0,80}+)",
-            ),
-            ("macro_rules", rf"macro_rules!{_ANY_GAP}{_NAME}"),
+            "",
+            rf"{_RUST_MODIFIERS}(?P<w>struct|enum|union|trait|mod){_GAP}{_NAME}"
+            r"(?![ \t]*+[=,.:)](?!:?[ \t]))",
         ),
+        ("type", rf"{_RUST_MODIFIERS}type{_GAP}{_NAME}[^;{{}}=]{{0,300}}+="),
+        (
+            "impl",
+            rf"{_RUST_MODIFIERS}impl\b(?:{_ANY_GAP}{_ANGLES})?\s*+(?:const\s++|\?)?"
+            r"(?P<n>[^\s{;](?:[^{;\s]++|\s++(?!where\b|\{)){0,80}+)",
+        ),
+        ("macro_rules", rf"macro_rules!{_ANY_GAP}{_NAME}"),
     ),
     Language.JAVA: _syntax(
         (
-            (
-                "",
-                rf"{_JAVA_MODIFIERS}@?(?P<w>class|interface|enum|record(?=[ \t]+\w+[ \t]*[(<])){_GAP}{_NAME}",
-            ),
-            (
-                "constructor",
-                rf"{_JAVA_MODIFIERS}(?:{_ANGLES}{_ANY_GAP})?{_NAME}\s*+{_PARENS}{_THROWS}(?=\{{)",
-            ),
-            ("constructor", rf"{_JAVA_MODIFIERS}{_NAME}\s*+(?=\{{)"),
-            (
-                "method",
-                rf"{_JAVA_MODIFIERS}(?:{_ANGLES}{_ANY_GAP})?{_JAVA_MODIFIERS}{_TYPE}\s++{_NAME}\s*+{_PARENS}"
-                rf"{_THROWS}(?=[{{;]|default\b)",
-            ),
+            "",
+            rf"{_JAVA_MODIFIERS}@?(?P<w>class|interface|enum|record(?=[ \t]+\w+[ \t]*[(<])){_GAP}{_NAME}",
         ),
-    ),
-    Language.C: _syntax(_C_RULES, within=_C_PLACES, flush=True),
-    Language.CPP: _syntax(
-        _C_RULES,
-        within=_C_PLACES,
-        flush=True,
-    ),
-    Language.RUBY: _syntax(
         (
-            ("", r"(?P<w>class|module)[ \t]++(?P<n>(?:::)?[A-Z]\w*+(?:::\w++)*+)"),
-            (
-                "def",
-                r"(?:(?:private|public|protected|private_class_method|module_function|memoize)[ \t]++)?"
-                rf"def[ \t]++(?P<n>{_RUBY_NAME})",
-            ),
+            "constructor",
+            rf"{_JAVA_MODIFIERS}(?:{_ANGLES}{_ANY_GAP})?{_NAME}\s*+{_PARENS}{_THROWS}(?=\{{)",
         ),
-        Nesting.INDENT,
+        ("constructor", rf"{_JAVA_MODIFIERS}{_NAME}\s*+(?=\{{)"),
+        (
+            "method",
+            rf"{_JAVA_MODIFIERS}(?:{_ANGLES}{_ANY_GAP})?{_JAVA_MODIFIERS}{_TYPE}\s++{_NAME}\s*+{_PARENS}"
+            rf"{_THROWS}(?=[{{;]|default\b)",
+        ),
+    ),
+    Language.C: _syntax(*_C_RULES, within=_C_PLACES, flush=True),
+    Language.CPP: _syntax(*_C_RULES, within=_C_PLACES, flush=True),
+    Language.RUBY: _syntax(
+        ("", r"(?P<w>class|module)[ \t]++(?P<n>(?:::)?[A-Z]\w*+(?:::\w++)*+)"),
+        (
+            "def",
+            r"(?:(?:private|public|protected|private_class_method|module_function|memoize)[ \t]++)?"
+            rf"def[ \t]++(?P<n>{_RUBY_NAME})",
+        ),
+        nesting=Nesting.INDENT,
     ),
     Language.CSHARP: _syntax(
+        ("skipped", r"#[^\n]*+"),
         (
-            ("skipped", r"#[^\n]*+"),
-            (
-                "",
-                rf"{_SHARP_MODIFIERS}(?P<w>class|interface|struct|enum|namespace|record)"
-                rf"(?:{_GAP}(?:struct|class))?{_GAP}(?P<n>{_ID}(?:\.{_ID})*+)",
-            ),
-            ("delegate", rf"{_SHARP_MODIFIERS}delegate{_GAP}{_TYPE}{_GAP}{_NAME}"),
-            (
-                "constructor",
-                rf"{_SHARP_MODIFIERS}{_NAME}\s*+{_PARENS}\s*+(?::\s*+(?:this|base)\s*+{_PARENS}\s*+)?(?=\{{|=>)",
-            ),
-            (
-                "method",
-                rf"{_SHARP_MODIFIERS}(?:{_TYPE}|{_PARENS}\??)\s++(?:{_ID}(?:{_ANGLES})?(?:\.|::))*+{_NAME}\s*+"
-                rf"(?:{_ANGLES})?\s*+{_PARENS}{_WHERE}(?=\{{|=>|;)",
-            ),
+            "",
+            rf"{_SHARP_MODIFIERS}(?P<w>class|interface|struct|enum|namespace|record)"
+            rf"(?:{_GAP}(?:struct|class))?{_GAP}(?P<n>{_ID}(?:\.{_ID})*+)",
+        ),
+        ("delegate", rf"{_SHARP_MODIFIERS}delegate{_GAP}{_TYPE}{_GAP}{_NAME}"),
+        (
+            "constructor",
+            rf"{_SHARP_MODIFIERS}{_NAME}\s*+{_PARENS}\s*+(?::\s*+(?:this|base)\s*+{_PARENS}\s*+)?(?=\{{|=>)",
+        ),
+        (
+            "method",
+            rf"{_SHARP_MODIFIERS}(?:{_TYPE}|{_PARENS}\??)\s++(?:{_ID}(?:{_ANGLES})?(?:\.|::))*+{_NAME}\s*+"
+            rf"(?:{_ANGLES})?\s*+{_PARENS}{_WHERE}(?=\{{|=>|;)",
         ),
     ),
     Language.SHELL: _syntax(
-        (
-            ("function", r"function[ \t]++(?P<n>[^\s(){}<>|;&$\"'`]++)"),
-            ("function", r"(?P<n>[^\s(){}<>|;&$\"'`=#]++)[ \t]*+\([ \t]*+\)"),
-        ),
-        Nesting.INDENT,
+        ("function", r"function[ \t]++(?P<n>[^\s(){}<>|;&$\"'`]++)"),
+        ("function", r"(?P<n>[^\s(){}<>|;&$\"'`=#]++)[ \t]*+\([ \t]*+\)"),
+        nesting=Nesting.INDENT,
     ),
     Language.PHP: _syntax(
+        ("namespace", r"(?:<\?php[ \t]++)?namespace[ \t]++(?P<n>\w[\w\\]*+)"),
         (
-            ("namespace", r"(?:<\?php[ \t]++)?namespace[ \t]++(?P<n>\w[\w\\]*+)"),
-            (
-                "function",
-                rf"{_modifiers('abstract final public private protected static readonly')}"
-                rf"function{_GAP}&?{_ANY_GAP}{_NAME}\s*+\(",
-            ),
-            (
-                "",
-                rf"{_modifiers('abstract final readonly')}(?P<w>class|interface|trait|enum){_GAP}{_NAME}"
-                r"(?=[\s:{])",
-            ),
+            "function",
+            rf"{_modifiers('abstract final public private protected static readonly')}"
+            rf"function{_GAP}&?{_ANY_GAP}{_NAME}\s*+\(",
+        ),
+        (
+            "",
+            rf"{_modifiers('abstract final readonly')}(?P<w>class|interface|trait|enum){_GAP}{_NAME}"
+            r"(?=[\s:{])",
         ),
     ),
     Language.KOTLIN: _syntax(
+        ("", rf"{_KOTLIN_MODIFIERS}(?:fun{_GAP})?(?P<w>class|interface|object){_GAP}{_NAME}"),
+        ("anonymous", rf"{_KOTLIN_MODIFIERS}(?:object|init)\b[^\n{{]{{0,200}}+(?=\{{)"),
+        ("typealias", rf"{_KOTLIN_MODIFIERS}typealias{_GAP}{_NAME}"),
         (
-            ("", rf"{_KOTLIN_MODIFIERS}(?:fun{_GAP})?(?P<w>class|interface|object){_GAP}{_NAME}"),
-            ("anonymous", rf"{_KOTLIN_MODIFIERS}(?:object|init)\b[^\n{{]{{0,200}}+(?=\{{)"),
-            ("typealias", rf"{_KOTLIN_MODIFIERS}typealias{_GAP}{_NAME}"),
-            (
-                "fun",
-                rf"{_KOTLIN_MODIFIERS}fun\b\s*+(?:{_ANGLES}\s*+)?"
-                rf"(?:(?:{_ID}(?:{_ANGLES})?\??\s*\.|{_PARENS}\??\.)\s*+){{0,5}}"
-                rf"(?P<n>{_ID}|`[^`\n]*+`){_ANY_GAP}(?:{_ANGLES})?\(",
-            ),
+            "fun",
+            rf"{_KOTLIN_MODIFIERS}fun\b\s*+(?:{_ANGLES}\s*+)?"
+            rf"(?:(?:{_ID}(?:{_ANGLES})?\??\s*\.|{_PARENS}\??\.)\s*+){{0,5}}"
+            rf"(?P<n>{_ID}|`[^`\n]*+`){_ANY_GAP}(?:{_ANGLES})?\(",
         ),
     ),
     Language.SWIFT: _syntax(
         (
-            (
-                "",
-                rf"{_SWIFT_MODIFIERS}(?P<w>class(?![ \t]+(?:func|var|let)\b)|struct|enum|extension|actor"
-                rf"|protocol|typealias){_GAP}(?P<n>{_ID}(?:{_ANY_GAP}\.{_ID})*+)",
-            ),
-            ("func", rf"{_SWIFT_MODIFIERS}func{_GAP}(?P<n>{_ID}|`\w+`|[^\s\w(]++)"),
-            ("func", rf"{_SWIFT_MODIFIERS}(?P<n>init)\b[?!]?{_ANY_GAP}[<(]"),
+            "",
+            rf"{_SWIFT_MODIFIERS}(?P<w>class(?![ \t]+(?:func|var|let)\b)|struct|enum|extension|actor"
+            rf"|protocol|typealias){_GAP}(?P<n>{_ID}(?:{_ANY_GAP}\.{_ID})*+)",
         ),
+        ("func", rf"{_SWIFT_MODIFIERS}func{_GAP}(?P<n>{_ID}|`\w+`|[^\s\w(]++)"),
+        ("func", rf"{_SWIFT_MODIFIERS}(?P<n>init)\b[?!]?{_ANY_GAP}[<(]"),
     ),
     Language.SCALA: _syntax(
-        (("", rf"{_SCALA_MODIFIERS}(?P<w>class|object|trait|def|type){_GAP}(?P<n>\w++|[^\s\w(\[:=]++)"),),
-        Nesting.INDENT,
+        ("", rf"{_SCALA_MODIFIERS}(?P<w>class|object|trait|def|type){_GAP}(?P<n>\w++|[^\s\w(\[:=]++)"),
+        nesting=Nesting.INDENT,
     ),
     Language.ELIXIR: _syntax(
-        (
-            ("", r"(?P<w>defmodule|defprotocol|defimpl)[ \t]++(?P<n>[A-Z][\w.]*+)"),
-            ("", r"(?P<w>defp?|defmacrop?|defguardp?|defdelegate)[ \t]++(?P<n>\w++[?!]?)"),
-        ),
-        Nesting.INDENT,
+        ("", r"(?P<w>defmodule|defprotocol|defimpl)[ \t]++(?P<n>[A-Z][\w.]*+)"),
+        ("", r"(?P<w>defp?|defmacrop?|defguardp?|defdelegate)[ \t]++(?P<n>\w++[?!]?)"),
+        nesting=Nesting.INDENT,
     ),
     Language.LUA: _syntax(
-        (
-            ("function", r"(?:local[ \t]++)?function[ \t]++(?P<n>\w[\w.:]*+)"),
-            ("function", r"(?:local[ \t]++)?(?P<n>\w[\w.]*+)[ \t]*+=[ \t]*+function\b"),
-        ),
-        Nesting.INDENT,
+        ("function", r"(?:local[ \t]++)?function[ \t]++(?P<n>\w[\w.:]*+)"),
+        ("function", r"(?:local[ \t]++)?(?P<n>\w[\w.]*+)[ \t]*+=[ \t]*+function\b"),
+        nesting=Nesting.INDENT,
     ),
-    Language.R: _syntax(
-        (("function", r"(?P<n>[\w.]++|`[^`\n]*+`)[ \t]*+(?:<<?-|=)\s*+function\b"),),
-    ),
-    Language.PERL: _syntax(
-        (("", r"(?P<w>sub|package)[ \t]++(?P<n>[A-Za-z_][\w:']*+)"),),
-    ),
+    Language.R: _syntax(("function", r"(?P<n>[\w.]++|`[^`\n]*+`)[ \t]*+(?:<<?-|=)\s*+function\b")),
+    Language.PERL: _syntax(("", r"(?P<w>sub|package)[ \t]++(?P<n>[A-Za-z_][\w:']*+)")),
     Language.SQL: _syntax(
         (
-            (
-                "",
-                rf"(?i:create)\s++{_SQL_MODIFIERS}(?P<w>{_SQL_KINDS})\s++"
-                r"(?:(?i:if\s++not\s++exists|concurrently)\s++){0,2}+(?P<n>[\w.\"]++)",
-            ),
-        ),
+            "",
+            rf"(?i:create)\s++{_SQL_MODIFIERS}(?P<w>{_SQL_KINDS})\s++"
+            r"(?:(?i:if\s++not\s++exists|concurrently)\s++){0,2}+(?P<n>[\w.\"]++)",
+        )
     ),
 }

@@ -57,7 +57,8 @@ _DEEP = 100
 # More marks are not headings, and would take too long.
 _MOST_MARKS = 100_000
 
-_EVENT = re.compile(
+# Lines without a time, such as a stack trace, belong to the event above them.
+EVENT = re.compile(
     rb"\n(?=(?!\s)[^\n]{0,60}?(?:\d\d:\d\d|\d{4}[-/]\d\d[-/]\d\d|\b\d{9,})"
     rb"|[^\w\s]?(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|FATAL|CRITICAL)\b)"
 )
@@ -69,8 +70,8 @@ _BLOCK_TAG = re.compile(
 _FILE = re.compile(rb"[\w./@+~-]{1,300}?[:-](?=\d{1,8}[:-])|[\w./@+~-]{1,300}:")
 
 _HEADING = re.compile(rb"^(#{1,6}) +(\S[^\n]{0,300})|^(```|~~~)", re.MULTILINE)
-_HTML_HEADING = re.compile(rb"<(title|h[1-6])\b[^<>]{0,300}>", re.IGNORECASE)
-_TAG = re.compile(rb"<[^>]{0,300}>")
+HTML_HEADING = re.compile(rb"<(title|h[1-6])\b[^<>]{0,300}>", re.IGNORECASE)
+TAG = re.compile(rb"<[^>]{0,300}>")
 _DEFINITION = re.compile(
     rb"^([ \t]{0,8})((?:export |default |public |private |protected |static |abstract |async |"
     rb"pub(?:\([a-z]+\))? )*+"
@@ -156,21 +157,27 @@ def _found(pattern: re.Pattern[bytes], data: bytes) -> Iterator[re.Match[bytes]]
         start = end
 
 
-def _headings(data: bytes) -> Iterator[Mark]:
+def markdown_headings(data: bytes) -> Iterator[re.Match[bytes]]:
+    """Headings of Markdown outside code fences: the group 1 is the marks, the group 2 the text."""
     fenced = False
     for found in _found(_HEADING, data):
         if found[3]:
             fenced = not fenced
         elif not fenced:
-            yield found.start(), len(found[1]), _clip(found[2].rstrip(b" #\r"))
+            yield found
+
+
+def _headings(data: bytes) -> Iterator[Mark]:
+    for found in markdown_headings(data):
+        yield found.start(), len(found[1]), _clip(found[2].rstrip(b" #\r"))
 
 
 def _html_headings(data: bytes) -> Iterator[Mark]:
-    for found in _found(_HTML_HEADING, data):
+    for found in _found(HTML_HEADING, data):
         level = 1 if found[1].lower() == b"title" else int(found[1][1:])
         end = data.find(b"</", found.end(), found.end() + 4 * _CLIP)
         if end > 0:
-            yield found.start(), level, _clip(_TAG.sub(b" ", data[found.end() : end]))
+            yield found.start(), level, _clip(TAG.sub(b" ", data[found.end() : end]))
 
 
 def _definitions(data: bytes) -> Iterator[Mark]:
@@ -184,7 +191,7 @@ def _clip(title: bytes) -> str:
 
 
 _CUTS: dict[Kind, Cut] = {
-    Kind.LOG: _after(_EVENT),
+    Kind.LOG: _after(EVENT),
     Kind.CSV: _row,
     Kind.GREP: _same_file,
     Kind.MARKDOWN: _after(_ITEM),

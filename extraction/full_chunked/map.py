@@ -10,7 +10,8 @@ from domain.errors import ContextExceeded, ModelError
 from domain.llm import Message
 from extraction.full_chunked import chunking
 from extraction.full_chunked.chunking import Chunk
-from extraction.prompts import final_report, prompts
+from extraction.prompts import prompts
+from extraction.prompts.fences import new_nonce
 from extraction.prompts.inquiry import Inquiry, Report, built, gather
 from extraction.prompts.prompts import Part
 from extraction.task import allowances
@@ -87,7 +88,7 @@ class MapPhase:
             self._finish(Mapped(piece, None, reason), "failed")
         return sorted(self._mapped, key=lambda mapped: mapped.piece.chunk.start)
 
-    async def known(self, piece: Piece) -> bool:
+    async def has_finding(self, piece: Piece) -> bool:
         """True if a finding is kept from an earlier question."""
         return bool(await self._inquiry.known(self._key(piece)))
 
@@ -113,7 +114,7 @@ class MapPhase:
             await self._inquiry.keep(key, report)
 
     async def _asked(self, piece: Piece) -> Report:
-        nonce = final_report.new_nonce()
+        nonce = new_nonce()
         async with self._slots:
             started = anyio.current_time()
             messages = await self._prompt(piece, nonce)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from content.kinds import Kind
+from content.passages.text_sections import EVENT
 
 Cut = Callable[[bytes, int, int, int], int | None]
 
@@ -15,12 +16,6 @@ _UNINDENTED = re.compile(rb"\n(?=\S)")
 _PARAGRAPH = re.compile(rb"\n\r?\n(?=\S)")
 _TAG = re.compile(rb">(?=<)")
 _ESCAPED_LINE = re.compile(rb"(?<!\\)\\n")
-
-# Lines without a time, such as a stack trace, belong to the event above them.
-_EVENT = re.compile(
-    rb"\n(?=(?!\s)[^\n]{0,60}?(?:\d\d:\d\d|\d{4}[-/]\d\d[-/]\d\d|\b\d{9,})"
-    rb"|[^\w\s]?(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|FATAL|CRITICAL)\b)"
-)
 
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)'
 _QUOTE = re.compile(rb'\\.|"', re.DOTALL)
@@ -41,7 +36,7 @@ _GAP = 16
 
 def best_cut(window: bytes, low: int, wished: int, high: int, kind: Kind | None) -> int:
     """The best place from `low` to `high`, among equals the one next to `wished`; in no character and no
-    CRLF pair. The rest of the window helps to tell what a record is. No kind: between lines will do."""
+    CRLF pair. The rest of the window helps to tell what a record is. Without a kind, cuts between lines."""
     for cut in (*_RECORDS.get(kind, ()), _line, _word):
         if (found := cut(window, low, wished, high)) is not None:
             return found
@@ -88,7 +83,7 @@ def _member(window: bytes, low: int, wished: int, high: int) -> int | None:
 
 
 def _runs(window: bytes, start: int) -> Iterator[tuple[int, int, int]]:
-    """What stands between one bracket and the next: how deep, from where, to where."""
+    """The runs of text between brackets: depth, start and end."""
     depth = 0
     for found in _BRACKET.finditer(window, start):
         if start < found.start(1):
@@ -98,7 +93,7 @@ def _runs(window: bytes, start: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _members(window: bytes, first: int, last: int) -> Iterator[int]:
-    """Where members begin in a run; also where it is but a line's end between two values."""
+    """The places in a run at which members begin, or at which a line ends between two values."""
     if window[first - 1 : first] in (b"}", b"]") and window[last : last + 1] in (b"{", b"["):
         between = window[first:last]
         if b"\n" in between and between.isspace():
@@ -109,8 +104,8 @@ def _members(window: bytes, first: int, last: int) -> Iterator[int]:
 
 
 def _out_of_string(window: bytes) -> int:
-    """The first place that is surely in no JSON string, -1 if there is none. Quotes open and close in turn:
-    what stands beside them tells which of them open."""
+    """The first place outside every JSON string, -1 if unknown. Quotes open and close in turn; the characters
+    beside them show which of them open."""
     found = islice((found.start() for found in _QUOTE.finditer(window) if found[0] == b'"'), _VOTERS)
     quotes = list(found)
     if not quotes:
@@ -124,7 +119,7 @@ def _out_of_string(window: bytes) -> int:
 
 
 def _row(window: bytes, low: int, wished: int, high: int) -> int | None:
-    """At the end of a table's row: at a newline that no quotes surround, or at least not on both sides."""
+    """The end of a row of a table: a newline that is not within quotes, as far as the window shows."""
     quotes = [(found.start(), found[1] is not None) for found in _CELL_QUOTE.finditer(window)]
     if not quotes:
         return None
@@ -151,7 +146,7 @@ def _between_characters(window: bytes, place: int) -> int:
 
 
 _line, _word, _escaped_line = _after(_LINE), _after(_WORD), _after(_ESCAPED_LINE)
-_event, _unindented, _paragraph = _after(_EVENT), _after(_UNINDENTED), _after(_PARAGRAPH)
+_event, _unindented, _paragraph = _after(EVENT), _after(_UNINDENTED), _after(_PARAGRAPH)
 
 _RECORDS: dict[Kind | None, tuple[Cut, ...]] = {
     Kind.JSON: (_member, _line, _escaped_line),

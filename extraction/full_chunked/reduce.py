@@ -5,7 +5,8 @@ from functools import partial
 
 from domain.errors import ContextExceeded
 from domain.extraction import Gap
-from extraction.prompts import final_report, prompts
+from extraction.prompts import prompts
+from extraction.prompts.fences import new_nonce
 from extraction.prompts.inquiry import Inquiry, built, gather
 from extraction.prompts.prompts import Finding, Part
 from extraction.task import allowances, answer_text
@@ -20,7 +21,7 @@ _LEAST_ROOM = 500
 async def merged(inquiry: Inquiry, findings: Sequence[Finding], gaps: Sequence[Gap]) -> str:
     """Merges the findings into one report. Raises ModelError."""
     empty = prompts.reduce_prompt(
-        inquiry.document, inquiry.task.extract, (), gaps, final_report.new_nonce(), inquiry.task.max_bytes
+        inquiry.document, inquiry.task.extract, (), gaps, new_nonce(), inquiry.task.max_bytes
     )
     room = max(_LEAST_ROOM, allowances.input_tokens(inquiry.terms) - inquiry.tokens(empty))
     level = 1
@@ -86,7 +87,7 @@ async def _reduced(inquiry: Inquiry, findings: Sequence[Finding], gaps: Sequence
     known = await inquiry.known(key)
     if known:
         return known
-    nonce = final_report.new_nonce()
+    nonce = new_nonce()
     build = partial(
         prompts.reduce_prompt, inquiry.document, inquiry.task.extract, findings, gaps, nonce, max_bytes
     )

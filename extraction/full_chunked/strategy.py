@@ -54,7 +54,7 @@ async def _affordable(inquiry: Inquiry, parts: Sequence[Piece], max_bytes: int) 
     if calls is None or len(parts) + (len(parts) > 1) <= calls:
         return list(parts)
     phase = MapPhase(inquiry, parts, max_bytes)
-    unknown = [part for part in parts if not await phase.known(part)]
+    unknown = [part for part in parts if not await phase.has_finding(part)]
     if len(unknown) < calls or not unknown or (not calls and len(unknown) == len(parts)):
         return list(parts)
     if inquiry.task.whole:

@@ -12,9 +12,9 @@ import anyio.to_thread
 from content.text import cut_head
 from domain.errors import ContextExceeded
 from domain.llm import LlmTokens, Message, ModelTerms, Prompt, Reply, Role, ToolCall
-from extraction.prompts.fences import inside, outside
-from extraction.prompts.final_report import closing, opening
+from extraction.prompts.fences import closing, inside, opening, outside
 from extraction.prompts.prompts import GREP_TOOL, NOTHING_FOUND, READ_TOOL
+from extraction.retrieve.instruction import parse
 
 Line = tuple[int, str]
 
@@ -24,18 +24,7 @@ _LINE_CHARS = 400
 _FEW_LINES = 10
 _MORE_BYTES = 40
 
-_QUOTED = re.compile(r'"([^"\n]{2,80})"|`([^`\n]{2,80})`|(?<!\w)\'([^\'\n]{2,80})\'(?!\w)')
-_WORD = re.compile(r"\w+(?:[-./:@]\w+)*")
 _ENDING = re.compile(r"(?<=\w{4})(?:ing|ed|es|s)\Z")
-_COMMON = """
-about all and any are can content count could data describe document does each every extract fetch file find
-first for from get give had has have how into its last line lines list log many most much name names not
-number out output overview please record records report result return say show summarise summarize summary
-tell text than that the their them then there these they this those tool was were what when where which who
-why will with would you your
-"""
-_PASSED_OVER = frozenset(_COMMON.split())
-
 _SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
 _NUMBERED = re.compile(r"(\d+)[:-]?\t(.*)")
 _BETWEEN_RECORDS = re.compile(r"(?<=[}\]]),\s*")
@@ -71,48 +60,45 @@ class DemoModel:
         tokens = sum(self._count(message.content) for message in prompt.messages)
         if tokens + prompt.max_output_tokens > self.terms.context_window:
             raise ContextExceeded("the prompt is longer than the model's window")
-        wish = _wished(prompt) if prompt.tools else None
-        if wish is not None:
-            return Reply("", "tool_calls", (wish,), LlmTokens(tokens, self._count(wish.arguments)))
-        text = _reported(prompt)
+        call = _tool_call(prompt) if prompt.tools else None
+        if call is not None:
+            return Reply("", "tool_calls", (call,), LlmTokens(tokens, self._count(call.arguments)))
+        text = _report(prompt)
         return Reply(text, "stop", (), LlmTokens(tokens, self._count(text)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A prompt, read back. `terms` are what the instruction looks for, in lower case, with their weight."""
+    """A prompt, read back. `terms` are the words and phrases of the instruction, in lower case."""
 
-    terms: dict[str, int]
+    terms: tuple[str, ...]
     nonce: str
     max_bytes: int
     first_line: int
-    own_words: str
+    gaps: list[str]
 
 
 def _read(prompt: Prompt) -> _Asked:
-    told = [message.content for message in prompt.messages if message.role is Role.USER]
-    own_words = outside(told[0]) if told else ""
-    nonces = [nonce for text in told for nonce in _NONCE.findall(outside(text))]
+    texts = [message.content for message in prompt.messages if message.role is Role.USER] or [""]
+    own_words = outside(texts[0])
+    nonces = [nonce for text in texts for nonce in _NONCE.findall(outside(text))]
     sizes, lines = _MOST_BYTES.findall(own_words), _FIRST_LINE.findall(own_words)
     return _Asked(
-        _terms(next(iter(inside("instruction", told[0])), "")) if told else {},
+        _terms(next(iter(inside("instruction", texts[0])), "")),
         nonces[-1] if nonces else "",
         min(_number(sizes[-1]) if sizes else 4096, 4 * prompt.max_output_tokens),
         _number(lines[0]) if lines else 1,
-        own_words,
+        _GAP.findall(own_words),
     )
 
 
-def _terms(instruction: str) -> dict[str, int]:
-    found = {"".join(groups).lower(): 4 for groups in _QUOTED.findall(instruction)}
-    for word in _WORD.findall(instruction.lower()):
-        named = not word.isalpha()
-        if word not in _PASSED_OVER and (named or len(word) > 2):
-            found.setdefault(word if named else _ENDING.sub("", word), 3 if named else 1)
-    return dict(sorted(found.items(), key=lambda item: -item[1])[:_MOST_TERMS])
+def _terms(instruction: str) -> tuple[str, ...]:
+    parsed = parse(instruction)
+    words = (_ENDING.sub("", word.lower()) for word in parsed.words)
+    return tuple(dict.fromkeys((*map(str.lower, parsed.exact), *words)))[:_MOST_TERMS]
 
 
-def _wished(prompt: Prompt) -> ToolCall | None:
+def _tool_call(prompt: Prompt) -> ToolCall | None:
     """The next tool call: first Grep, then Read around the first match, then None."""
     terms = _read(prompt).terms
     turn = sum(1 for message in prompt.messages if message.tool_calls)
@@ -130,16 +116,15 @@ def _call(turn: int, name: str, **arguments: object) -> ToolCall:
     return ToolCall(f"call-{turn}", name, json.dumps(arguments, ensure_ascii=False))
 
 
-def _reported(prompt: Prompt) -> str:
+def _report(prompt: Prompt) -> str:
     asked = _read(prompt)
     user = next((message.content for message in prompt.messages if message.role is Role.USER), "")
     if findings := inside("finding", user):
         report = _merged(asked, findings)
+    elif data := inside("data", user):
+        report = _found(asked, list(enumerate("\n".join(data).split("\n"), asked.first_line)))
     else:
-        shown = _shown(prompt.messages)
-        data = inside("data", user)
-        lines = list(enumerate("\n".join(data).split("\n"), asked.first_line)) if data else shown
-        report = _found(asked, lines)
+        report = _found(asked, _shown(prompt.messages))
     return f"{opening(asked.nonce)}\n{report}\n{closing(asked.nonce)}"
 
 
@@ -152,41 +137,29 @@ def _shown(messages: Sequence[Message]) -> list[Line]:
 
 
 def _found(asked: _Asked, lines: Sequence[Line]) -> str:
-    holds = f"The data has {len(lines):,} lines here. It begins:"
-    begins = [_placed(line, asked.terms) for line in lines[:_FEW_LINES]]
-    if not asked.terms:
-        return _within(asked.max_bytes, ["The instruction names nothing to look for.", holds, *begins])
-    pieces = [piece for line in lines for piece in _pieces(line)]
-    scored = [(_score(text, asked.terms), (number, text)) for number, text in pieces]
-    best = max((score for score, _ in scored), default=0)
-    if best == 0:
-        missed = f"Nothing in it has any of: {', '.join(asked.terms)}."
-        return _within(asked.max_bytes, [NOTHING_FOUND, missed, holds, *begins])
-    good = [(score, index) for index, (score, _) in enumerate(scored) if 2 * score >= best]
-    kept = sorted(index for _, index in sorted(good, key=lambda item: (-item[0], item[1]))[:_MOST_LINES])
-    rows = [_placed(scored[index][1], asked.terms) for index in kept]
-    return _within(asked.max_bytes, rows, len(good) - len(kept))
+    """The lines with the most terms; a long line of JSON counts by its records."""
+    records = [(n, part) for n, text in lines for part in _records(text)]
+    scores = [sum(term in text.lower() for term in asked.terms) for _, text in records]
+    top = max(scores, default=0)
+    best = [record for record, score in zip(records, scores, strict=True) if 0 < score == top]
+    if best:
+        rows = [_placed(record, asked.terms) for record in best[:_MOST_LINES]]
+        return _within(asked.max_bytes, rows, len(best) - len(rows))
+    begins = [_placed(line, ()) for line in lines[:_FEW_LINES]]
+    missed = [NOTHING_FOUND, f"Nothing in it has any of: {', '.join(asked.terms)}."]
+    head = missed if asked.terms else ["The instruction names nothing to look for."]
+    return _within(asked.max_bytes, [*head, f"The data has {len(lines):,} lines here. It begins:", *begins])
 
 
-def _pieces(line: Line) -> list[Line]:
-    """Splits a long line of JSON into records."""
-    number, text = line
-    if len(text) <= _LINE_CHARS:
-        return [line]
-    return [(number, piece) for piece in _BETWEEN_RECORDS.split(text)]
+def _records(text: str) -> list[str]:
+    return [text] if len(text) <= _LINE_CHARS else _BETWEEN_RECORDS.split(text)
 
 
-def _score(text: str, terms: dict[str, int]) -> int:
-    lowered = text.lower()
-    return sum(weight for term, weight in terms.items() if term in lowered)
-
-
-def _placed(line: Line, terms: dict[str, int]) -> str:
+def _placed(line: Line, terms: Sequence[str]) -> str:
     """The line with its number; of a long line, the text around the first term."""
     number, text = line
     if len(text) > _LINE_CHARS:
-        lowered = text.lower()
-        hits = [place for term in terms if (place := lowered.find(term)) >= 0]
+        hits = [place for term in terms if (place := text.lower().find(term)) >= 0]
         start = max(0, min(hits, default=0) - _LINE_CHARS // 4)
         text = f"… {text[start : start + _LINE_CHARS]} …"
     return f"line {number}: {text}"
@@ -196,7 +169,7 @@ def _merged(asked: _Asked, findings: Sequence[str]) -> str:
     """The lines of all findings without duplicates, and without empty findings if others found something."""
     found = [text for text in findings if text.strip() and not text.startswith(NOTHING_FOUND)]
     lines = dict.fromkeys(line for text in found or findings for line in text.split("\n"))
-    gaps = [f"Not covered: {gap}" for gap in _GAP.findall(asked.own_words)]
+    gaps = [f"Not covered: {gap}" for gap in asked.gaps]
     return _within(asked.max_bytes, [*gaps, *lines] if found else [*lines, *gaps])
 
 

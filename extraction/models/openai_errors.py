@@ -25,43 +25,20 @@ _RETRYABLE = frozenset((408, 409, 425, 429))
 _ABOUT_THE_REQUEST = frozenset((400, 413, 422, 500))
 _ABOUT_A_FIELD = frozenset((400, 422))
 
-_QUOTA_CODES = ("insufficient_quota", "billing")
-_MODEL_CODES = ("model_not_found", "unknown_model")
-_MODEL_WORDS = ("invalid model name",)
+# Patterns of error codes and of messages, in lower case.
+_QUOTA_CODES = re.compile("insufficient_quota|billing")
+_MODEL_CODES = re.compile("model_not_found|unknown_model")
+_MODEL_WORDS = re.compile("invalid model name")
 # LiteLLM's proxy answers 400 with the last one to a key that it does not know.
-_KEY_CODES = ("invalid_api_key", "authentication_error", "auth_error", "no_db_connection")
-_FILTER_CODES = ("content_filter", "content_policy")
-_CONTEXT_CODES = ("context_length", "exceed_context_size")
-_CONTEXT_WORDS = (
-    "context length",
-    "context size",
-    "context window",
-    "maximum model length",
-    "maximum prompt length",
-    "too many tokens",
-    "prompt is too long",
-    "input is too long",
-    "input token count",
-    "reduce the length",
+_KEY_CODES = re.compile("invalid_api_key|authentication_error|auth_error|no_db_connection")
+_FILTER_CODES = re.compile("content_filter|content_policy")
+_CONTEXT_CODES = re.compile("context_length|exceed_context_size")
+_CONTEXT_WORDS = re.compile(
+    "context (?:length|size|window)|maximum (?:model|prompt) length|too many tokens|reduce the length"
+    "|(?:prompt|input) is too long|input token count"
 )
-_OUTPUT_WORDS = (
-    "max_tokens",
-    "max_completion_tokens",
-    "max_output_tokens",
-    "maxoutputtokens",
-    "output tokens",
-)
-_TOO_LARGE_WORDS = (
-    "too large",
-    "too high",
-    "at most",
-    "less than",
-    "<=",
-    " > ",
-    "maximum",
-    "range",
-    "exceed",
-)
+_OUTPUT_WORDS = re.compile("max_(?:completion_|output_)?tokens|maxoutputtokens|output tokens")
+_TOO_LARGE_WORDS = re.compile("too (?:large|high)|at most|less than|<=| > |maximum|range|exceed")
 # Not part of a name, as in "model-2024-05-13".
 _NUMBER = re.compile(r"(?<![\w.-])(\d{1,3}(?:,\d{3})+|\d{1,9})(?!\w|[.,-]\w)", re.ASCII)
 _SECONDS = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
@@ -93,22 +70,22 @@ class Complaint:
 
     @property
     def about_length(self) -> bool:
-        return _any(_CONTEXT_CODES, self.codes) or _any(_CONTEXT_WORDS, self.message)
+        return bool(_CONTEXT_CODES.search(self.codes) or _CONTEXT_WORDS.search(self.message))
 
     @property
     def about_model(self) -> bool:
-        return _any(_MODEL_CODES, self.codes) or _any(_MODEL_WORDS, self.message)
+        return bool(_MODEL_CODES.search(self.codes) or _MODEL_WORDS.search(self.message))
 
     @property
     def about_key(self) -> bool:
-        return _any(_KEY_CODES, self.codes)
+        return bool(_KEY_CODES.search(self.codes))
 
     @property
     def about_output(self) -> bool:
         """True if the requested output tokens exceed what the model can give."""
-        if self.about_length or not _any(_TOO_LARGE_WORDS, self.message):
+        if self.about_length or not _TOO_LARGE_WORDS.search(self.message):
             return False
-        return self.parameter in _OUTPUT_WORDS or _any(_OUTPUT_WORDS, self.message)
+        return bool(_OUTPUT_WORDS.fullmatch(self.parameter) or _OUTPUT_WORDS.search(self.message))
 
     def taught(self, status: int, used: Dialect, known: Dialect, allowed: int) -> Dialect | None:
         """Returns `known` adapted to this complaint, about a request in `used` that allowed `allowed` output
@@ -133,14 +110,14 @@ class Complaint:
 
 def parse_complaint(body: bytes | bytearray) -> Complaint:
     try:
-        said = _ERROR.decode(body)
+        decoded = _ERROR.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return Complaint(message=body[:_READ_CHARS].decode(errors="replace").lower())
-    outer = said if isinstance(said, _ErrorJson) else said[0] if said else _ErrorJson()
-    if isinstance(outer.error, dict):
-        inner = msgspec.convert(outer.error, _ErrorJson)
+    one = decoded if isinstance(decoded, _ErrorJson) else next(iter(decoded), _ErrorJson())
+    if isinstance(one.error, dict):
+        inner = msgspec.convert(one.error, _ErrorJson)
     else:
-        inner = outer if outer.error is None else _ErrorJson(message=outer.error)
+        inner = one if one.error is None else _ErrorJson(message=one.error)
     message = inner.message or inner.detail
     return Complaint(f"{_word(inner.code)} {_word(inner.type)}", _word(message), _word(inner.param))
 
@@ -149,21 +126,17 @@ def _word(value: object) -> str:
     return value[:_READ_CHARS].lower() if isinstance(value, str) else ""
 
 
-def _any(words: tuple[str, ...], text: str) -> bool:
-    return any(word in text for word in words)
-
-
 def failure(status: int, headers: Mapping[str, str], complaint: Complaint) -> ModelError:
     """`headers` by names in lower case."""
-    if status == 402 or (status == 429 and _any(_QUOTA_CODES, complaint.codes)):
+    if status == 402 or (status == 429 and _QUOTA_CODES.search(complaint.codes)):
         return ModelRefused("quota exhausted")
     if _is_too_long(status, complaint):
         return ContextExceeded("the prompt is longer than the model's window")
-    if _any(_FILTER_CODES, complaint.codes):
+    if _FILTER_CODES.search(complaint.codes):
         # Of this prompt: another one may be answered.
         return PromptDeclined("the backend's content filter refused the prompt")
-    told = _should_retry(headers)
-    if told or (told is None and (status in _RETRYABLE or status >= 500)):
+    advice = headers.get("x-should-retry", "").strip().lower()
+    if advice == "true" or (advice != "false" and (status in _RETRYABLE or status >= 500)):
         return ModelUnavailable(f"the backend failed ({status})", retry_after(headers))
     if status in _ABOUT_A_FIELD and not (complaint.about_model or complaint.about_key):
         return PromptRefused(f"the backend refused the request ({status})")
@@ -184,11 +157,6 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return max(0.0, (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - time.time())
     except (ValueError, OverflowError):
         return None
-
-
-def _should_retry(headers: Mapping[str, str]) -> bool | None:
-    """The value of the header x-should-retry, None without one."""
-    return {"true": True, "false": False}.get(headers.get("x-should-retry", "").strip().lower())
 
 
 def _is_too_long(status: int, complaint: Complaint) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import msgspec
 
 from domain.errors import ModelBadReply, PromptDeclined
-from domain.llm import LlmTokens, Message, ModelTerms, Prompt, Reply, Role, ToolCall, ToolSpec
+from domain.llm import LlmTokens, Message, ModelTerms, Prompt, Reply, ToolCall, ToolSpec
 
 # More tool calls than a model needs at a time.
 _MOST_CALLS = 64
@@ -17,17 +17,11 @@ _STOP = "stop"
 _FILTERED = "content_filter"
 # Stop reasons of backends, and their names here. Others become "other".
 _STOP_REASONS = {
-    "stop": _STOP,
-    "end_turn": _STOP,
-    "eos": _STOP,
-    "length": "length",
-    "max_tokens": "length",
-    "tool_calls": "tool_calls",
-    "function_call": "tool_calls",
-    "tool_use": "tool_calls",
+    **dict.fromkeys(("stop", "end_turn", "eos"), _STOP),
+    **dict.fromkeys(("length", "max_tokens"), "length"),
+    **dict.fromkeys(("tool_calls", "function_call", "tool_use"), "tool_calls"),
     _FILTERED: _FILTERED,
 }
-_OTHER_STOP = "other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,41 +31,6 @@ class Dialect:
     tokens_field: str = "max_tokens"
     has_temperature: bool = True
     most_output_tokens: int | None = None
-
-
-class _FunctionOut(msgspec.Struct, omit_defaults=True):
-    name: str
-    arguments: str | None = None
-    description: str | None = None
-    parameters: msgspec.Raw | None = None
-
-
-class _CallOut(msgspec.Struct):
-    id: str
-    type: str
-    function: _FunctionOut
-
-
-class _ToolOut(msgspec.Struct):
-    type: str
-    function: _FunctionOut
-
-
-class _MessageOut(msgspec.Struct, omit_defaults=True):
-    role: str
-    content: str | None
-    tool_calls: list[_CallOut] | None = None
-    tool_call_id: str | None = None
-
-
-class _Request(msgspec.Struct, omit_defaults=True):
-    model: str
-    messages: list[_MessageOut]
-    stream: bool
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
-    temperature: int | None = None
-    tools: list[_ToolOut] | None = None
 
 
 class _Part(msgspec.Struct):
@@ -126,33 +85,41 @@ def output_tokens(prompt: Prompt, terms: ModelTerms, dialect: Dialect) -> int:
 
 
 def request_body(prompt: Prompt, terms: ModelTerms, dialect: Dialect) -> bytes:
-    request = _Request(
-        model=terms.name,
-        messages=[_message_out(message) for message in prompt.messages],
-        stream=False,
-        temperature=0 if dialect.has_temperature else None,
-        tools=[_tool_out(tool) for tool in prompt.tools] or None,
-    )
-    setattr(request, dialect.tokens_field, output_tokens(prompt, terms, dialect))
+    request: dict[str, object] = {
+        "model": terms.name,
+        "messages": [_message_json(message) for message in prompt.messages],
+        "stream": False,
+        dialect.tokens_field: output_tokens(prompt, terms, dialect),
+    }
+    if dialect.has_temperature:
+        request["temperature"] = 0
+    if prompt.tools:
+        request["tools"] = [_tool_json(tool) for tool in prompt.tools]
     return msgspec.json.encode(request)
 
 
-def _message_out(message: Message) -> _MessageOut:
-    calls = [
-        _CallOut(call.id, "function", _FunctionOut(call.name, call.arguments)) for call in message.tool_calls
-    ]
-    # Some take no empty text beside calls.
-    content = message.content or None if calls and message.role is Role.ASSISTANT else message.content
-    return _MessageOut(message.role, content, calls or None, message.tool_call_id)
+def _message_json(message: Message) -> dict[str, object]:
+    given: dict[str, object] = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        # Some backends accept no empty text beside calls.
+        given["content"] = message.content or None
+        given["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.tool_calls
+        ]
+    if message.tool_call_id is not None:
+        given["tool_call_id"] = message.tool_call_id
+    return given
 
 
-def _tool_out(tool: ToolSpec) -> _ToolOut:
+def _tool_json(tool: ToolSpec) -> dict[str, object]:
     parameters = msgspec.Raw(tool.parameters.encode())
-    return _ToolOut("function", _FunctionOut(tool.name, description=tool.description, parameters=parameters))
+    function = {"name": tool.name, "description": tool.description, "parameters": parameters}
+    return {"type": "function", "function": function}
 
 
 def parse_reply(body: bytes | bytearray) -> Reply:
-    """Raises ModelBadReply for what says nothing."""
+    """Raises ModelBadReply for a reply without text and calls, PromptDeclined if the model declined."""
     try:
         completion = _COMPLETION.decode(body)
         if not completion.choices or (message := completion.choices[0].message) is None:
@@ -164,24 +131,17 @@ def parse_reply(body: bytes | bytearray) -> Reply:
         raise ModelBadReply("the reply is not a chat completion") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise ModelBadReply("the reply is not JSON") from None
-    text = _text(message.content)
+    content = message.content or ""
+    text = content if isinstance(content, str) else "".join(part.text or "" for part in content)
     reason = completion.choices[0].finish_reason
-    stop = _STOP if reason is None else _STOP_REASONS.get(reason.lower(), _OTHER_STOP)
+    stop = _STOP if reason is None else _STOP_REASONS.get(reason.lower(), "other")
     if not text.strip() and not calls:
-        raise _why_empty(stop, message.refusal)
+        if stop == _FILTERED:
+            raise PromptDeclined("the backend's content filter withheld the reply")
+        if message.refusal:
+            raise PromptDeclined("the model declined to answer")
+        raise ModelBadReply("the reply is empty")
     return Reply(text, stop, calls, _tokens(completion.usage))
-
-
-def _why_empty(stop: str, refusal: str | None) -> ModelBadReply:
-    if stop == _FILTERED:
-        return PromptDeclined("the backend's content filter withheld the reply")
-    return PromptDeclined("the model declined to answer") if refusal else ModelBadReply("the reply is empty")
-
-
-def _text(content: str | list[_Part] | None) -> str:
-    if isinstance(content, list):
-        return "".join(part.text or "" for part in content)
-    return content or ""
 
 
 def _call(call: _Call, number: int) -> ToolCall:
@@ -193,10 +153,11 @@ def _call(call: _Call, number: int) -> ToolCall:
 
 def _tokens(usage: msgspec.Raw) -> LlmTokens | None:
     try:
-        said = _USAGE.decode(usage)
+        used = _USAGE.decode(usage)
     except msgspec.MsgspecError:
         return None
-    cached = said.prompt_tokens_details.cached_tokens if said.prompt_tokens_details else None
-    if not (0 < said.prompt_tokens <= _MOST_TOKENS and 0 <= said.completion_tokens <= _MOST_TOKENS):
+    read, written, details = used.prompt_tokens, used.completion_tokens, used.prompt_tokens_details
+    if not (0 < read <= _MOST_TOKENS and 0 <= written <= _MOST_TOKENS):
         return None
-    return LlmTokens(said.prompt_tokens, said.completion_tokens, max(0, min(cached or 0, said.prompt_tokens)))
+    cached = (details.cached_tokens if details else None) or 0
+    return LlmTokens(read, written, max(0, min(cached, read)))

@@ -198,9 +198,9 @@ class Attempt:
         """The tokens that the backend reported, or our own count if the report cannot be true."""
         texts = prompt_texts(self._prompt)
         expected = sum(map(len, texts)) / _CHARS_A_TOKEN
-        told = reply.tokens
-        if told is not None and expected / _PLAUSIBLE <= told.input <= expected * _PLAUSIBLE:
-            return told
+        reported = reply.tokens
+        if reported is not None and expected / _PLAUSIBLE <= reported.input <= expected * _PLAUSIBLE:
+            return reported
         return LlmTokens(await self._count(texts), await self._count(_texts(reply.text, reply.tool_calls)))
 
     async def _count(self, texts: Sequence[str]) -> int:

@@ -14,7 +14,8 @@ from content.kinds import Kind, sniff
 from domain.errors import ModelBadReply, ModelError, SpillgateError, StorageError
 from domain.extraction import Span
 from domain.llm import Message, ModelTerms, Prompt, Reply, Role
-from extraction.prompts import final_report, prompts
+from extraction.prompts import prompts
+from extraction.prompts.fences import parse_report
 from extraction.prompts.prompts import Document
 from extraction.task import allowances, answer_text
 from extraction.task.task import Asking, StrategyFailed, Task
@@ -97,13 +98,13 @@ class Inquiry:
         self, reply: Reply, messages: tuple[Message, ...], nonce: str, seconds: float
     ) -> Report:
         """Returns the report in a reply to the messages. Without one, asks once more. Raises ModelError."""
-        report = final_report.parse(reply.text, nonce)
+        report = parse_report(reply.text, nonce)
         if report is None:
             # Some backends refuse an empty message.
             said = (Message(Role.ASSISTANT, reply.text),) if reply.text.strip() else ()
             again = Prompt((*messages, *said, prompts.ask_again(nonce)), allowances.output_tokens(self.terms))
             reply = await self.asking.ask(again, seconds)
-            report = final_report.parse(reply.text, nonce)
+            report = parse_report(reply.text, nonce)
         if report is None:
             raise ModelBadReply("the model gave no report")
         if not report:

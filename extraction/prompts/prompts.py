@@ -8,8 +8,7 @@ from content.text import cut_head
 from domain.extraction import Gap
 from domain.llm import Message, Role, ToolSpec
 from domain.results import StoredResult
-from extraction.prompts.fences import fence, fenced, neutralised
-from extraction.prompts.final_report import closing, opening
+from extraction.prompts.fences import closing, fence, fenced, neutralised, opening
 
 PROMPT_VERSION = 2
 """Raise it with every change that may change an answer. It is part of the key of a finding."""

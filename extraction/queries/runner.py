@@ -83,7 +83,8 @@ async def _run(query: Query, read: Read) -> Found:
     async with process:
         try:
             await _feed(process, query, read())
-            reply = await _output(process)
+            assert process.stdout is not None
+            reply = b"".join([chunk async for chunk in process.stdout])
             code = await process.wait()
         finally:
             with contextlib.suppress(ProcessLookupError):
@@ -97,7 +98,11 @@ async def _run(query: Query, read: Read) -> Found:
         raise QueryTooCostly(TOO_LARGE)
     if code != 0:
         raise ProcessFailed(f"the child of a query ended with {code}")
-    return _found(_decode(reply))
+    decoded = _decode(reply)
+    if decoded.refused is not None:
+        raise _REFUSALS[decoded.refused.code](decoded.refused.detail)
+    assert decoded.found is not None, "a reply has a value or a refusal"
+    return decoded.found
 
 
 def _environment() -> dict[str, str]:
@@ -117,15 +122,3 @@ async def _feed(process: Process, query: Query, chunks: AsyncIterator[bytes]) ->
         await process.stdin.aclose()
     except (anyio.BrokenResourceError, anyio.ClosedResourceError):
         return
-
-
-async def _output(process: Process) -> bytes:
-    assert process.stdout is not None
-    return b"".join([chunk async for chunk in process.stdout])
-
-
-def _found(reply: Reply) -> Found:
-    if reply.refused is not None:
-        raise _REFUSALS[reply.refused.code](reply.refused.detail)
-    assert reply.found is not None, "a reply has a value or a refusal"
-    return reply.found

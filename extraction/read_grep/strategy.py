@@ -6,7 +6,8 @@ from dataclasses import replace
 from domain.errors import ContextExceeded
 from domain.extraction import Answer, Coverage, ExtractStatus, Mode
 from domain.llm import Message, Prompt, Reply, Role, ToolSpec
-from extraction.prompts import final_report, prompts
+from extraction.prompts import prompts
+from extraction.prompts.fences import new_nonce
 from extraction.prompts.inquiry import Inquiry, Report, inquire
 from extraction.read_grep.tools import Tools
 from extraction.task import allowances, answer_text
@@ -81,7 +82,7 @@ class Conversation:
         if self.turns < _LEAST_TURNS:
             raise StrategyFailed("the session's cap of model calls leaves one, and a search needs two")
         self._inquiry = inquiry
-        self._nonce = final_report.new_nonce()
+        self._nonce = new_nonce()
         self._messages: list[Message] = []
         self._sizes: list[int] = []
         self._total = sum(inquiry.asking.count(tool.description + tool.parameters) for tool in _TOOLS)

@@ -4,9 +4,9 @@ import re
 from dataclasses import dataclass
 from itertools import pairwise
 
-from content.passages.words import pieces
 from content.reading.patterns import Pattern
 from domain.errors import BadPattern
+from extraction.retrieve.index import pieces
 
 _MOST_CHARS = 2000
 _MOST_OF_A_KIND = 40

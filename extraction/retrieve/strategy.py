@@ -1,7 +1,7 @@
 """Answers with the passages that match the instruction best, and with the extent of the data where asked."""
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from anyio.to_thread import run_sync
@@ -13,7 +13,6 @@ from content.passages.passages import Passage
 from content.text import cut_head
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
 from extraction.prompts.prompts import NOTHING_FOUND
-from extraction.retrieve import excerpts
 from extraction.retrieve.index import PassageIndex
 from extraction.retrieve.instruction import ParsedInstruction, parse
 from extraction.retrieve.ranking import Ranked, rank
@@ -82,11 +81,11 @@ def _found(task: Task, data: bytes, index: PassageIndex) -> Answer:
     if instruction.about_extent:
         head += f"[{_extent(source, data)}]\n"
     tail = _tail(source, data, index, ranked)
-    room = max_bytes - len(head.encode()) - len(tail.encode()) - len(excerpts.GAP)
-    best = excerpts.chosen(source, data, _in_turn(index, ranked, room), room)
+    room = max_bytes - len(head.encode()) - len(tail.encode()) - len(GAP)
+    best = chosen(source, data, _in_turn(index, ranked, room), room)
     if not best:
         return _too_little_room(data, ranked.hits[0].passage, total, max_bytes)
-    return _complete(head + excerpts.shown(source, data, best) + tail, total, max_bytes)
+    return _complete(head + shown(source, data, best) + tail, total, max_bytes)
 
 
 def _in_turn(index: PassageIndex, ranked: Ranked, room: int) -> Iterable[Passage]:
@@ -98,9 +97,9 @@ def _in_turn(index: PassageIndex, ranked: Ranked, room: int) -> Iterable[Passage
 
 def _tail(source: Source, data: bytes, index: PassageIndex, ranked: Ranked) -> str:
     first = ranked.hits[0].passage
-    place = excerpts.place(source, data, first, first)
+    at = place(source, data, first, first)
     absent = f" Nowhere in it: {_listed(ranked.absent)}." if ranked.absent else ""
-    return f"[The best of {len(index.passages)} passages, in their order; first of all: {place}.{absent}]"
+    return f"[The best of {len(index.passages)} passages, in their order; first of all: {at}.{absent}]"
 
 
 def _listed(words: tuple[str, ...]) -> str:
@@ -165,3 +164,64 @@ def _unreadable(source: Source, name: str, max_bytes: int) -> Answer:
 def _text(data: bytes) -> str:
     # Stored text is valid UTF-8; only a range asked for by the caller may begin or end inside a character.
     return data.decode(errors="ignore")
+
+
+GAP = "[...]\n"
+
+_NEWLINE = ord("\n")
+
+
+def chosen(source: Source, data: bytes, passages: Iterable[Passage], max_bytes: int) -> list[Passage]:
+    """Takes passages in turn while they fit `max_bytes`, and returns them in the order of the data. `data` is
+    all of the source."""
+    found = []
+    for passage in passages:
+        cost = passage.end - passage.start + len(_head(source, data, [passage]).encode()) + len(GAP) + 1
+        if cost <= max_bytes:
+            max_bytes -= cost
+            found.append(passage)
+    return sorted(found, key=lambda one: one.start)
+
+
+def shown(source: Source, data: bytes, passages: Sequence[Passage]) -> str:
+    """At most the bytes that `chosen` was given, and a last gap. Adjacent passages share one heading."""
+    text = []
+    end = 0
+    for run in _runs(passages):
+        if run[0].start > end:
+            text.append(GAP)
+        end = run[-1].end
+        body = data[run[0].start : end].decode("utf-8", "ignore")
+        text += [_head(source, data, run), body, "" if body.endswith("\n") else "\n"]
+    return "".join(text) + (GAP if end < len(data) else "")
+
+
+def _runs(passages: Iterable[Passage]) -> list[list[Passage]]:
+    """Groups adjacent passages with the same path."""
+    runs: list[list[Passage]] = []
+    for one in passages:
+        if runs and runs[-1][-1].end == one.start and runs[-1][-1].path == one.path:
+            runs[-1].append(one)
+        else:
+            runs.append([one])
+    return runs
+
+
+def _head(source: Source, data: bytes, run: Sequence[Passage]) -> str:
+    at, path = place(source, data, run[0], run[-1]), run[0].path
+    return f"[{at} · {path}]\n" if path else f"[{at}]\n"
+
+
+def place(source: Source, data: bytes, first: Passage, last: Passage) -> str:
+    """The lines of the stored result if they are known and whole, otherwise the bytes, as in `ranges`."""
+    spans = source.located(first.start, last.end)
+    in_bytes = f"bytes {spans[0].start}-{spans[-1].end}"
+    if source.size < source.stored.measure.bytes:
+        return in_bytes
+    lines = f"line {first.line}" if first.line == last.last_line else f"lines {first.line}-{last.last_line}"
+    return lines if _are_lines(data, first.start, last.end) else f"{lines}, {in_bytes}"
+
+
+def _are_lines(data: bytes, start: int, end: int) -> bool:
+    begins = start == 0 or data[start - 1] == _NEWLINE
+    return begins and (end == len(data) or data[end - 1] == _NEWLINE)

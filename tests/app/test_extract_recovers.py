@@ -267,13 +267,15 @@ async def test_each_extraction_is_a_log_line_and_an_entry_that_say_what_it_did(
         assert {row["group"] for row in grouped} >= {"full-chunked", "truncate"}
 
 
-async def test_a_spent_budget_names_one_strategy(serve: Serve, tmp_path: Path) -> None:
+async def test_a_spent_budget_asks_no_model_and_names_one_strategy(serve: Serve, tmp_path: Path) -> None:
     async with Backend() as backend, served(serve, tmp_path, backend) as client:
         handle = await keep(client)
         window = {"context_window": 10, "buffer_tokens": 0, "max_output_tokens": 0}
         await client.put("/sessions/s", json=window)
         told = (await ask(client, handle)).json()
+        assert told["text"].startswith("TOOL_OUTPUT FAILED FOR journal")
         assert f", STRATEGY:{told['strategy']}:\n\n" in told["text"]
+        assert backend.requests == 0
         (entry,) = await entries(client, "extract")
         assert (entry["mode"], entry["strategy"]) == ("auto", told["strategy"])
 

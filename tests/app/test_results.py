@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx
 import msgspec
 import pytest
@@ -270,7 +271,9 @@ async def test_a_large_string_is_unescaped_in_pieces_without_a_trace(text: str, 
     content = (text + '\\"\U0001f600\n') * times
     for ascii_only in (True, False):
         body = json.dumps({"tool_name": "t", "content": content[:700_000]}, ensure_ascii=ascii_only)
-        _, sent, is_repaired = split(body.encode(), msgspec.json.decode, str)
+        turns = anyio.CapacityLimiter(1)
+        fields = {"tool_name"}
+        _, sent, is_repaired = await split(body.encode(), msgspec.json.decode, str, fields, turns)
         assert "".join(sent.pieces()) == content[:700_000]
         assert not is_repaired
 

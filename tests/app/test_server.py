@@ -7,7 +7,6 @@ import resource
 import signal
 import socket
 import stat
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -20,37 +19,11 @@ import pytest
 from app.edge import server as serving
 from domain.errors import ConfigError
 from tests.app.edge_support import head, problem_of, read_all, settings_of, wait_for
+from tests.faults.forking import start_process
 
 ROOT = Path(__file__).parents[2]
 
-SCRIPT = """
-import asyncio, contextlib, sys
-from app.edge import server as serving
-from app.settings import load_settings
-from domain.errors import ConfigError
-from tests.app.edge_support import edge_app
-
-if "hasty" in sys.argv:
-    serving.GRACEFUL_SECONDS = 0.5
-if "hang" in sys.argv:
-    serving.STOP_SECONDS = 1
-settings = load_settings()
-app = edge_app(settings, raising=RuntimeError("S3cretMarker"))
-
-@contextlib.asynccontextmanager
-async def lifespan(app):
-    if "fail" in sys.argv:
-        raise ConfigError("Set this to that.")
-    yield
-    if "hang" in sys.argv:
-        await asyncio.sleep(60)
-
-app.router.lifespan_context = lifespan
-try:
-    sys.exit(serving.serve(app, settings))
-except ConfigError as error:
-    sys.exit(f"refused: {error}")
-"""
+SERVICE = str(Path(__file__).with_name("edge_service.py"))
 
 
 class Process:
@@ -61,16 +34,13 @@ class Process:
         given = {f"SPILLGATE_{name.upper()}": value for name, value in settings.items()}
         given = {"SPILLGATE_PORT": "0", "SPILLGATE_STORAGE_URL": "memory:"} | given
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SPILLGATE_")}
-        with log.open("wb") as stderr:
-            self.popen = subprocess.Popen(
-                [sys.executable, "-c", SCRIPT, *arguments], cwd=ROOT, env=kept | given, stderr=stderr
-            )
+        self._process = start_process((SERVICE, *arguments), kept | given, log)
 
     def lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log.read_text().splitlines()]
 
     def address(self) -> str:
-        wait_for(lambda: '"listening"' in self.log.read_text() or self.popen.poll() is not None)
+        wait_for(lambda: '"listening"' in self.log.read_text() or not self._process.is_alive())
         return next(line["address"] for line in self.lines() if line["event"] == "listening")
 
     def connect(self) -> socket.socket:
@@ -92,8 +62,22 @@ class Process:
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """The exit code, within less than GRACEFUL_SECONDS."""
-        self.popen.send_signal(number)
-        return self.popen.wait(20)
+        self.send_signal(number)
+        return self.wait()
+
+    def send_signal(self, number: int) -> None:
+        assert self._process.pid is not None
+        os.kill(self._process.pid, number)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self.wait()
+
+    def wait(self) -> int:
+        """The exit code."""
+        self._process.join(20)
+        assert self._process.exitcode is not None
+        return self._process.exitcode
 
 
 @pytest.fixture
@@ -102,8 +86,7 @@ def spawn(tmp_path: Path) -> Iterator[Any]:
 
         def spawned(*arguments: str, **settings: str) -> Process:
             process = Process(tmp_path / f"log-{time.monotonic_ns()}", *arguments, **settings)
-            stack.callback(process.popen.wait, 20)
-            stack.callback(process.popen.kill)
+            stack.callback(process.kill)
             return process
 
         yield spawned
@@ -114,10 +97,10 @@ def test_sigterm_lets_the_request_in_flight_finish_and_exits_0(spawn: Any) -> No
     with process.connect() as sock:
         sock.sendall(head("GET", "/slow?seconds=0.6"))
         process.has_read()
-        process.popen.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGTERM)
         wait_for(process.refuses)
         assert read_all(sock).endswith(b"slow but whole")
-    assert process.popen.wait(10) == 0
+    assert process.wait() == 0
 
 
 def test_a_request_that_does_not_finish_is_told_so_and_the_process_ends(spawn: Any) -> None:
@@ -125,10 +108,10 @@ def test_a_request_that_does_not_finish_is_told_so_and_the_process_ends(spawn: A
     with process.connect() as sock:
         sock.sendall(head("GET", "/slow?seconds=60"))
         process.has_read()
-        process.popen.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGTERM)
         found = problem_of(read_all(sock))
         assert (found["status"], found["code"], found["retryable"]) == (503, "draining", True)
-    assert process.popen.wait(10) == 0
+    assert process.wait() == 0
 
 
 def test_a_shutdown_that_hangs_is_cut_off(spawn: Any) -> None:
@@ -149,7 +132,7 @@ def test_idle_and_half_said_connections_do_not_hold_up_the_end(spawn: Any) -> No
 
 def test_a_failed_start_exits_with_its_reason_on_one_line(spawn: Any) -> None:
     process = spawn("fail")
-    assert process.popen.wait(10) == 3
+    assert process.wait() == 3
     assert "domain.errors.ConfigError: Set this to that." in [line["event"] for line in process.lines()]
 
 
@@ -178,7 +161,7 @@ def test_a_unix_socket_is_private_served_and_removed(spawn: Any, tmp_path: Path)
     with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://any") as client:
         assert client.get("/hello").text == "default"
     second = spawn(uds=str(path))
-    assert second.popen.wait(10) == 1
+    assert second.wait() == 1
     assert "in use by another process" in second.log.read_text()
     assert process.stop() == 0
     assert not path.exists()

@@ -76,6 +76,7 @@ def recorded() -> list[str]:
     return [result["text"] for result in recorded_results()]
 
 
+@cache
 def mixed(seed: int, words: int) -> str:
     chance = random.Random(seed)
     return "".join(chance.choice(WORDS) * chance.choice([1, 1, 1, 2, 5]) for _ in range(words))

@@ -1,7 +1,6 @@
 """The commands that the manifests name, run: the sidecar's probes, and Redis with its options."""
 
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,7 @@ import pytest
 import redis
 from manifests import ROOT, environment, redis_server, services, sidecar
 
+from tests.faults.forking import start_process
 from tests.redis_server import free_port, redis_binary
 
 START_SECONDS = 30
@@ -25,18 +25,17 @@ def listening() -> Iterator[str]:
     folder = Path(tempfile.mkdtemp(prefix="spillgate"))
     uds = folder / "private" / "s.sock"
     given = {"SPILLGATE_UDS": str(uds), "XDG_STATE_HOME": str(folder), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "app.cli.main", "serve"]
-    service = subprocess.Popen(command, env=given, stderr=subprocess.DEVNULL)
+    service = start_process(("-m", "app.cli.main", "serve"), given, folder / "log")
     try:
         deadline = time.monotonic() + START_SECONDS
         while not uds.exists():
-            assert service.poll() is None
+            assert service.is_alive()
             assert time.monotonic() < deadline
             time.sleep(0.05)
         yield str(uds)
     finally:
-        service.send_signal(signal.SIGTERM)
-        service.wait(START_SECONDS)
+        service.terminate()
+        service.join(START_SECONDS)
         shutil.rmtree(folder)
 
 
@@ -47,10 +46,10 @@ def run_probe(name: str, uds: str) -> int:
     return subprocess.run([*start, *rest], cwd=ROOT, stderr=subprocess.DEVNULL, timeout=30).returncode
 
 
-@pytest.mark.parametrize("name", ["startupProbe", "readinessProbe", "livenessProbe"])
-def test_a_probe_of_the_sidecar_tells_a_running_one_from_none(listening: str, name: str) -> None:
-    assert run_probe(name, listening) == 0
-    assert run_probe(name, f"{listening}.none") == 1
+def test_the_probes_of_the_sidecar_tell_a_running_one_from_none(listening: str) -> None:
+    for name in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert run_probe(name, listening) == 0
+        assert run_probe(name, f"{listening}.none") == 1
 
 
 @pytest.mark.parametrize(

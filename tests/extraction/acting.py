@@ -13,8 +13,7 @@ from domain.extraction import LlmUsage, Span
 from domain.handles import Handle
 from domain.llm import Message, ModelTerms, Prompt, Reply, ToolCall
 from domain.results import Measure, StoredResult
-from extraction.prompts.fences import inside
-from extraction.prompts.final_report import closing, opening
+from extraction.prompts.fences import closing, inside, opening
 from extraction.task.source import Source
 from extraction.task.task import ExtractionLimits, Progress, Task
 from storage.memory.store import MemoryStore

@@ -1,7 +1,6 @@
 """How an extraction asks the models: order, tries, time, pauses after failures, and what is accounted."""
 
 import asyncio
-import random
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -33,8 +32,7 @@ from extraction.models.asker import Asker
 from extraction.models.lane import ModelHealth, ModelLane
 from extraction.models.usage import CallRules, SharedModelState
 from tests.conftest import StillClock
-from tests.extraction.backend import SCRIPTS, Backend, running
-from tests.extraction.behaviours import BEHAVIOURS, Exchange
+from tests.extraction.backend import Backend, running
 from tests.virtual_time import VIRTUAL_TIME
 
 pytestmark = pytest.mark.anyio
@@ -637,60 +635,6 @@ def asker_of(models: ModelPool, seconds: float, calls: list[LlmCall], names: Seq
     return models.asker(names, CallRules(anyio.current_time() + seconds, book, StillClock()))
 
 
-OUTCOMES: dict[str, tuple[type[ModelError] | None, int]] = {
-    "answers": (None, 1),
-    "refuses": (ModelUnavailable, 0),
-    "silent": (ModelUnavailable, 1),
-    "resets": (ModelUnavailable, 2),
-    "stalls": (ModelUnavailable, 1),
-    "drips": (ModelUnavailable, 1),
-    "rate_limited_s": (ModelUnavailable, 2),
-    "rate_limited_ms": (ModelUnavailable, 2),
-    "rate_limited_date": (ModelUnavailable, 2),
-    "rate_limited_9999": (ModelUnavailable, 1),
-    "rate_limited_garbage": (ModelUnavailable, 2),
-    "error_503": (ModelUnavailable, 2),
-    "error_500_once": (None, 2),
-    "bad_key": (ModelRefused, 1),
-    "no_quota": (ModelRefused, 1),
-    "html": (ModelBadReply, 2),
-    "truncated_json": (ModelBadReply, 2),
-    "empty_content": (ModelBadReply, 2),
-    "null_choices": (ModelBadReply, 2),
-    "great_body": (ModelBadReply, 2),
-    "gzip_bomb": (ModelBadReply, 2),
-    "redirect": (ModelRefused, 1),
-    "context_exceeded": (ContextExceeded, 1),
-    "content_filter": (PromptDeclined, 1),
-    "echoes_an_order": (None, 1),
-    "usage_wrong": (None, 1),
-    "usage_absurd": (None, 1),
-    "usage_absent": (None, 1),
-}
-"""What one prompt ends with, and the requests that it took."""
-
-
-@pytest.mark.parametrize("name", SCRIPTS)
-async def test_every_backend_ends_in_time_and_leaves_nothing_open(name: str) -> None:
-    kind, requests = OUTCOMES[name]
-    calls: list[LlmCall] = []
-    deadline = 20.0
-    async with Backend(*SCRIPTS[name]) as backend:
-        models = models_of(backend)
-        asker = asker_of(models, deadline, calls)
-        with within(deadline):
-            if kind is None:
-                assert (await asker.ask(PROMPT)).text
-            else:
-                assert isinstance(await failure(asker), kind)
-        assert backend.requests == requests
-        assert len(calls) == asker.usage.llm_calls >= backend.requests
-        assert (calls[-1].error is None) == (kind is None)
-        assert all(0 <= call.tokens.input <= 10 * SIZE for call in calls)
-        await models.close()
-        assert await backend.idle()
-
-
 async def test_a_request_that_was_sent_is_paid_for_when_it_is_cancelled() -> None:
     calls: list[LlmCall] = []
     async with Backend("silent") as backend:
@@ -722,71 +666,6 @@ async def test_a_request_that_was_not_sent_is_not_paid_for(ends: str) -> None:
     assert [(call.error, call.tokens.input, call.cost_usd) for call in calls] == [(ends, 0, 0)]
 
 
-@pytest.mark.parametrize(
-    ("name", "least"), [("rate_limited_s", 1.0), ("rate_limited_ms", 0.3), ("rate_limited_date", 0.9)]
-)
-async def test_a_backend_that_asks_for_a_pause_gets_it(name: str, least: float) -> None:
-    calls: list[LlmCall] = []
-    async with Backend(name, "answers") as backend:
-        models = models_of(backend)
-        with within(2.5, least=least):
-            await asker_of(models, 5, calls).ask(PROMPT)
-        assert [call.error for call in calls] == ["the backend failed (429)", None]
-        await models.close()
-
-
-@pytest.mark.parametrize(
-    "name", ["silent", "drips", "resets", "rate_limited_9999", "error_503", "bad_key", "html", "great_body"]
-)
-async def test_a_second_model_stands_in_for_the_first(name: str) -> None:
-    calls: list[LlmCall] = []
-
-    async def by_model(it: Exchange) -> None:
-        await BEHAVIOURS[name if it.asked.body["model"] == "first" else "answers"](it)
-
-    async with Backend(by_model) as backend:
-        models = models_of(backend, "first", "second")
-        asker = asker_of(models, 2.5, calls)
-        with within(2.5):
-            await asker.ask(PROMPT)
-        assert (calls[0].model, calls[-1].model) == ("first", "second")
-        await models.close()
-        assert await backend.idle()
-
-
-async def test_no_more_calls_are_made_at_a_time_than_allowed() -> None:
-    calls: list[LlmCall] = []
-    async with Backend(latency=0.1) as backend:
-        models = models_of(backend, concurrency=3)
-        askers = [asker_of(models, 5, calls) for _ in range(2)]
-        with within(0.8, least=0.4):
-            await asyncio.gather(*(asker.ask(PROMPT) for asker in askers for _ in range(6)))
-        assert (backend.most_at_a_time, backend.opened) == (3, 3)
-        await models.close()
-
-
-async def test_two_hundred_mixed_runs_leave_nothing_behind() -> None:
-    source = random.Random(1)
-    ways = [name for name in SCRIPTS if name not in ("refuses", "great_body", "gzip_bomb")]
-    names = [f"model-{number}" for number in range(20)]
-    calls: list[LlmCall] = []
-    async with Backend(*(SCRIPTS[source.choice(ways)][0] for _ in range(1000)), latency=0.01) as backend:
-        models = models_of(backend, *names, concurrency=16)
-        askers: list[Asker] = []
-
-        async def run(seconds: float) -> None:
-            askers.append(asker_of(models, 4, calls, source.sample(names, 3)))
-            with anyio.move_on_after(seconds), suppress(ModelError):
-                await askers[-1].ask(PROMPT)
-
-        with within(80):
-            await asyncio.gather(*(run(source.choice((0.5, 2, 5))) for _ in range(200)))
-        await models.close()
-        assert await backend.idle()
-        assert len(calls) == sum(asker.usage.llm_calls for asker in askers) >= backend.requests > 100
-    assert {call.error for call in calls} >= {None, "cancelled", "the backend failed (429)"}
-
-
 # All models of a process
 
 
@@ -803,12 +682,6 @@ async def test_a_backend_that_cannot_be_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="SPILLGATE_LLM_BASE_URL") as caught:
         pool(url)
     assert url == "" or url not in str(caught.value) or url in ("http",)
-
-
-async def test_the_scripted_model_needs_no_backend() -> None:
-    models = pool("scripted:")
-    assert asker_of(models, 1, []).terms == TERMS
-    await models.close()
 
 
 async def test_a_model_is_counted_in_its_own_encoding() -> None:

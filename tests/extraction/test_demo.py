@@ -14,7 +14,7 @@ from domain.ports import Model
 from extraction.full_chunked import strategy as full_chunked
 from extraction.models.demo import DemoModel
 from extraction.prompts import prompts
-from extraction.prompts.final_report import parse
+from extraction.prompts.fences import parse_report
 from extraction.prompts.prompts import NOTHING_FOUND, Document, Finding, Part
 from extraction.read_grep import strategy as read_grep
 from extraction.task.task import Task
@@ -32,7 +32,7 @@ TOOLS = (prompts.READ_TOOL, prompts.GREP_TOOL)
 async def ask(messages: tuple[Message, ...], model: DemoModel | None = None) -> str:
     reply = await (model or DemoModel(TERMS)).complete(Prompt(messages, 2000))
     assert (reply.stop_reason, reply.tool_calls) == ("stop", ())
-    return parse(reply.text, NONCE) or ""
+    return parse_report(reply.text, NONCE) or ""
 
 
 async def on_chunk(asked: str, data: str = LOG, max_bytes: int = 4000) -> str:
@@ -56,7 +56,7 @@ async def test_what_is_not_there_is_said_to_be_so_and_what_is_there_too() -> Non
     assert report.startswith(NOTHING_FOUND)
     assert "admin" in report
     assert "line 7: INFO start" in report
-    assert "names nothing" in await on_chunk("Summarise this output")
+    assert "names nothing" in await on_chunk("What is it?")
 
 
 async def test_the_overlap_is_not_reported() -> None:
@@ -110,7 +110,7 @@ async def test_with_tools_it_greps_then_reads_then_reports() -> None:
     assert json.loads(read.tool_calls[0].arguments) == {"offset": 32, "limit": 21}
     assert read.tool_calls[0].id != grep.tool_calls[0].id
     last = await turn("41\tINFO start\n42\tERROR db-1 timeout after 30 s\n[50 lines in all.]", read)
-    assert parse(last.text, NONCE) == "line 42: ERROR db-1 timeout after 30 s"
+    assert parse_report(last.text, NONCE) == "line 42: ERROR db-1 timeout after 30 s"
 
 
 async def test_without_tools_it_reports_what_it_has_seen() -> None:

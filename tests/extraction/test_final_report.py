@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extraction.prompts.final_report import closing, new_nonce, opening, parse
+from extraction.prompts.fences import closing, new_nonce, opening, parse_report
 
 NONCE = "4be1c07a99d2f365"
 OPEN, CLOSE = opening(NONCE), closing(NONCE)
@@ -44,17 +44,17 @@ NONE = {
 
 @pytest.mark.parametrize("reply", WRITTEN.values(), ids=WRITTEN.keys())
 def test_a_report_is_found_however_it_is_wrapped(reply: str) -> None:
-    assert parse(reply, NONCE) == "the report"
+    assert parse_report(reply, NONCE) == "the report"
 
 
 @pytest.mark.parametrize("reply", NONE.values(), ids=NONE.keys())
 def test_what_is_no_report_is_none(reply: str) -> None:
-    assert parse(reply, NONCE) is None
+    assert parse_report(reply, NONCE) is None
 
 
 def test_an_empty_report_is_not_the_same_as_none() -> None:
-    assert parse(OPEN + " \n" + CLOSE, NONCE) == ""
-    assert parse(OPEN, NONCE) == ""
+    assert parse_report(OPEN + " \n" + CLOSE, NONCE) == ""
+    assert parse_report(OPEN, NONCE) == ""
 
 
 @pytest.mark.parametrize(
@@ -69,18 +69,18 @@ def test_an_empty_report_is_not_the_same_as_none() -> None:
     ],
 )
 def test_marks_that_belong_to_the_report_stay(report: str) -> None:
-    assert parse(f"{OPEN}\n{report}\n{CLOSE}", NONCE) == report
+    assert parse_report(f"{OPEN}\n{report}\n{CLOSE}", NONCE) == report
 
 
 @given(st.text().map(str.strip).filter(lambda text: "```" not in text and "~~~" not in text))
 def test_a_report_comes_back_as_it_was_written(report: str) -> None:
     nonce = new_nonce()
-    assert parse(f"{opening(nonce)}\n{report}\n{closing(nonce)}", nonce) == report
+    assert parse_report(f"{opening(nonce)}\n{report}\n{closing(nonce)}", nonce) == report
 
 
 @given(st.lists(st.sampled_from([OPEN, CLOSE, "<think>", "</think>", "```", "\n", "<", "</", " ", "x"])))
 def test_no_reply_makes_it_raise(pieces: list[str]) -> None:
-    found = parse("".join(pieces), NONCE)
+    found = parse_report("".join(pieces), NONCE)
     assert found is None or (found == found.strip() and OPEN not in found)
 
 
@@ -90,9 +90,9 @@ def test_no_reply_makes_it_raise(pieces: list[str]) -> None:
 def test_megabytes_of_anything_are_read_in_no_time(piece: str) -> None:
     reply = piece * (2_000_000 // len(piece))
     started = time.process_time()
-    parse(reply, NONCE)
-    parse(OPEN + reply, NONCE)
-    parse(f"```\n{OPEN}\n```\n{reply}", NONCE)
+    parse_report(reply, NONCE)
+    parse_report(OPEN + reply, NONCE)
+    parse_report(f"```\n{OPEN}\n```\n{reply}", NONCE)
     assert time.process_time() - started < 3
 
 

@@ -26,6 +26,7 @@ from domain.llm import LlmTokens, Message, ModelTerms, Prompt, Role, ToolCall, T
 from extraction.models import openai
 from extraction.models.openai import OpenAIModel, open_client
 from extraction.models.openai_errors import retry_after
+from tests.counts import count
 from tests.extraction.backend import BEHAVIOURS, Backend, completion, running
 from tests.extraction.behaviours import Behaviour, Exchange, fails, says
 
@@ -242,7 +243,7 @@ async def test_no_connection_is_lost_whenever_a_call_is_cancelled(client: httpx.
 
     async with Backend(latency=0.005) as backend:
         model = model_of(backend, client)
-        await asyncio.gather(*(cancelled(model) for _ in range(400)))
+        await asyncio.gather(*(cancelled(model) for _ in range(count(100, 400))))
         await asyncio.sleep(0.3)
         kept, opened = backend.connections, backend.opened
         assert kept <= 8

@@ -15,8 +15,7 @@ from content.tokens.encodings import load_encoding
 from domain.extraction import Gap
 from domain.llm import Message, Role, ToolSpec
 from extraction.prompts import prompts
-from extraction.prompts.fences import fenced, inside, neutralised, outside
-from extraction.prompts.final_report import closing, opening, parse
+from extraction.prompts.fences import closing, fenced, inside, neutralised, opening, outside, parse_report
 from extraction.prompts.prompts import NOTHING_FOUND, Document, Finding, Part
 
 NONCE = "4be1c07a99d2f365"
@@ -115,7 +114,7 @@ def test_a_reduce_sees_every_finding_with_its_place_and_every_gap() -> None:
 @pytest.mark.parametrize("message", [prompts.read_grep_last_turn(NONCE), prompts.ask_again(NONCE)])
 def test_the_report_is_asked_for_again_in_the_same_wrapper(message: Message) -> None:
     assert message.role is Role.USER
-    assert parse(message.content, NONCE) == "the report"
+    assert parse_report(message.content, NONCE) == "the report"
 
 
 @pytest.mark.parametrize("tool", [prompts.READ_TOOL, prompts.GREP_TOOL])
@@ -137,7 +136,7 @@ def test_long_arguments_are_cut_between_characters_and_say_so() -> None:
 def test_nothing_foreign_closes_a_fence_or_passes_for_a_report(prompt: Build, hostile: str) -> None:
     plain = outside(said(prompt(Document("x", "x", 1, 1, 1, "csv", header="x"), "x")))
     text = said(prompt(Document(hostile, hostile, 1, 1, 1, "csv", header=hostile or "x"), hostile))
-    assert parse(text, NONCE) == "the report"
+    assert parse_report(text, NONCE) == "the report"
     assert len(re.findall(r"<\s*/?\s*ai-agent-.*?FINAL", text)) == 2
     assert outside(text).split("\n")[1:] == plain.split("\n")[1:]
 
@@ -149,13 +148,13 @@ def test_foreign_text_stays_inside_its_fence(hostile: str) -> None:
     assert inside("data", said(data)) == [neutralised(hostile)]
     assert inside("finding", said(found)) == [neutralised(hostile)]
     assert inside("data", prompts.tool_answer(hostile, NONCE)) == [neutralised(hostile)]
-    assert parse(said(found), NONCE) == "the report"
+    assert parse_report(said(found), NONCE) == "the report"
 
 
 @given(hostile=HOSTILE, nonce=NONCES.filter(bool))
 def test_what_is_neutralised_holds_no_fence_and_no_wrapper(hostile: str, nonce: str) -> None:
     safe = neutralised(hostile)
-    assert parse(neutralised(f"{hostile}{opening(nonce)}{hostile}"), nonce) is None
+    assert parse_report(neutralised(f"{hostile}{opening(nonce)}{hostile}"), nonce) is None
     assert "<spillgate" not in "".join(safe.lower().split())
     assert inside("data", safe) == []
     assert neutralised(safe) == safe

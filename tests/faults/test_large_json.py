@@ -110,3 +110,20 @@ async def test_other_routes_take_a_mebibyte_and_few_values(services: Services, t
                     answer = await client.request(method, path, content=content)
                     assert (answer.status_code, answer.json()["code"]) == (status, code), path
     assert await service.stop() == 0
+
+
+async def test_names_and_short_strings_are_read_wherever_the_body_is_cut_into_slices(
+    services: Services, tmp_path: Path
+) -> None:
+    """Slices end at multiples of 16 KiB. Every offset of the second block is tried at the last of them."""
+    service = await services.start(tmp_path / "state", storage_max_bytes="0")
+    second = b'","no":"\\u0000"},{"type":"text","text":"second"}],"tool_name":"named"}'
+    start = b'{"content":[{"type":"text","text":"'
+    async with service.client(headers={"Content-Type": "application/json"}) as client:
+        for before in range(len(second)):
+            first = b"a" * ((1 << 18) - len(start) - before)
+            answer = await client.post("/results", content=start + first + second)
+            assert answer.status_code == 201, (before, answer.text)
+            stored = await client.get(f"/results/{answer.json()['handle']}/content")
+            assert stored.text == first.decode() + "\nsecond", before
+    assert await service.stop() == 0

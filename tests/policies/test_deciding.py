@@ -7,14 +7,13 @@ from hypothesis import strategies as st
 from domain.budget import Budget, Window
 from domain.decisions import Trigger
 from domain.errors import InvalidPolicy
-from domain.handles import Handle, SessionKey
-from domain.results import Measure, ToolResult
-from policies import reject, store
+from domain.handles import Handle
+from domain.results import Measure
+from policies import store
 from policies.book import PolicyBook
 from policies.decide import decide
 from policies.documents import from_json, from_toml
 from policies.facts import Facts, Policy
-from policies.oversized import Breach, Unit
 
 WINDOW = Window(1000, 0, 0)
 NAME = Handle("s", "00000000-0000-4000-8000-000000000000")
@@ -55,20 +54,6 @@ def test_what_fits_and_what_remains_agree(used: int, reserved: int, tokens: int)
 def book(*layers: str, overrides: bool = True) -> PolicyBook:
     documents = [from_toml(text, "test") for text in layers]
     return PolicyBook(documents, WINDOW, required=False, overrides=overrides)
-
-
-def test_the_most_specific_glob_wins_key_by_key() -> None:
-    rules = book(
-        "[defaults]\nmax_bytes = 1\nmax_chars = 1\n"
-        '[tools."*"]\nmax_bytes = 2\nmax_tokens = 7\n'
-        '[tools."read_*"]\nmax_bytes = 3\n'
-        "[tools.read_file]\nmax_bytes = 4\n"
-    )
-    assert rules.policy("read_file").max_bytes == 4
-    assert rules.policy("read_url").max_bytes == 3
-    assert rules.policy("shell").max_bytes == 2
-    assert rules.policy("read_file").max_tokens == 7
-    assert rules.policy("read_file").max_chars == 1
 
 
 def test_request_goes_over_session_over_file() -> None:
@@ -114,22 +99,3 @@ def test_the_handle_message_is_exact() -> None:
         "The handle is a relative path under the tool_output root.\n"
         "Provide precise and detailed instructions in `extract` about what you are looking for."
     )
-
-
-@pytest.mark.parametrize(
-    ("tool", "noun"),
-    [
-        ("read_file", "File content"),
-        ("execute_shell", "Command output"),
-        ("grep_content", "Search output"),
-        ("web_search", "Search output"),
-        ("glob_files", "Search output"),
-        ("get_weather", "Tool output"),
-    ],
-)
-def test_a_rejection_names_the_kind_of_output(tool: str, noun: str) -> None:
-    first, suggestion = reject.refusal(
-        ToolResult(SessionKey("t", "s"), tool), Breach(30_000, 25_000, Unit.TOKENS), Policy()
-    ).split("\n")
-    assert first == f"Error: {noun} (~30000 tokens) exceeds maximum allowed tokens (25000)."
-    assert suggestion
