@@ -123,7 +123,7 @@ class Campaign:
         return Call(f"{self._name}-{self._sent % 3}", text, call_id, is_streamed=self._source.random() < 0.5)
 
     async def _write(self, stopping: asyncio.Event) -> None:
-        """One result after another; a named one is sent until it is acknowledged, whoever is asked."""
+        """Sends results in turn; a named one is sent to any replica until it is acknowledged."""
         while not stopping.is_set():
             call = self._call(is_named=self._source.random() < 0.5)
             tries = 1
