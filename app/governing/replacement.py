@@ -13,7 +13,7 @@ from domain.decisions import OutcomeKind, Trigger
 from domain.handles import Handle
 from domain.ports import Call
 from domain.results import Measure
-from policies import triggers, view
+from policies import decide, view
 from policies.decide import OUTCOMES, Replacement
 from policies.facts import Facts, Policy
 from policies.oversized import Ends, Oversized, breach_of
@@ -139,4 +139,4 @@ class Replacing:
     def _breaks(self, text: str, tokens: int) -> bool:
         """A cap in tokens is turned into bytes by the average: where that went wrong, the text breaks it."""
         size = Measure(len(text.encode()), text.count("\n") + 1, len(text), tokens, True)
-        return triggers.exceeds(size, self._policy)
+        return decide.exceeds(size, self._policy)

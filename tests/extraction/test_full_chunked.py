@@ -399,11 +399,6 @@ async def test_only_the_ranges_are_read_and_gaps_are_named_as_bytes_of_the_whole
     assert 0.5 <= answer.coverage.ratio < 1
 
 
-async def test_a_window_too_small_for_the_instruction_is_a_failure() -> None:
-    with pytest.raises(StrategyFailed, match="window is too small"):
-        await strategy.answer(await task_of(lines(10), Actor(echo), extract="why? " * 10_000))
-
-
 async def test_a_run_that_is_cancelled_leaves_no_task_behind() -> None:
     before = asyncio.all_tasks()
     actor = Actor(echo, latency=5.0)
