@@ -21,8 +21,8 @@ class Window:
 
 
 def window_of(size: int, buffer: int | None, output: int | None, usual: Window) -> Window:
-    """A window of `size` tokens. A buffer or an output that nobody declared is None: it is that of `usual`,
-    but what nobody declared takes at most a third of the window together."""
+    """A window of `size` tokens. A `buffer` or `output` of None is undeclared and taken from `usual`; what is
+    undeclared takes at most a third of the window together."""
     third = size // 3
     if buffer is None and output is None:
         both = usual.buffer_tokens + usual.max_output_tokens

@@ -30,13 +30,13 @@ _OF_STATUS: dict[int, type[errors.SpillgateError]] = {
     405: errors.MethodNotAllowed,
     413: errors.BodyTooLarge,
 }
-"""What the framework refuses by a bare status."""
+"""Errors that the framework raises with a status alone."""
 
 _WRITE_ROUTES = frozenset({("POST", "/results")})
 
 
 class Problem(msgspec.Struct, omit_defaults=True):
-    """RFC 9457 members and ours. `stored: false` tells the agent that it still holds the only copy."""
+    """RFC 9457 members, and extensions. `stored: false` tells the agent that it still holds the only copy."""
 
     type: str
     title: str
@@ -59,7 +59,7 @@ def problem_of(
     stored: bool | None = None,
     rules: list[dict[str, str]] | None = None,
 ) -> Problem:
-    """`instance` is a path template: never what the caller sent."""
+    """`instance` is a path template, never the path that the caller sent."""
     return Problem(
         type=f"/docs/errors#{error.code}",
         title=error.title,
@@ -74,7 +74,7 @@ def problem_of(
 
 
 def headers_of(error: errors.SpillgateError) -> dict[str, str]:
-    """The headers that an error's answer has by its class, except Allow."""
+    """The headers of an answer with this error, except Allow."""
     if isinstance(error, errors.Unauthorized):
         return {"WWW-Authenticate": "Bearer"}
     if isinstance(error, errors.RangeNotSatisfiable):
@@ -87,7 +87,7 @@ def encoded(problem: Problem) -> bytes:
 
 
 def stored_of(method: str, path: str) -> bool | None:
-    """What a failed request's problem says in `stored`: False where it was to store something, else None."""
+    """`stored` of the problem of a failed request: False if the request stores results, else None."""
     return False if (method, path) in _WRITE_ROUTES else None
 
 
@@ -99,7 +99,7 @@ def problem(
     headers: Mapping[str, str] | None = None,
     rules: list[dict[str, str]] | None = None,
 ) -> Response:
-    """The answer to an error of ours."""
+    """The answer that reports an error."""
     body = encoded(problem_of(error, instance, stored, rules))
     return Response(body, error.status, {**headers_of(error), **(headers or {})}, MEDIA_TYPE)
 
@@ -113,23 +113,23 @@ def template_of(request: Request) -> str:
 def install(app: FastAPI, routes: RouteTable, refused: Refused) -> "Handlers":
     """Registers the handlers; `refused` is called with each error."""
     handlers = Handlers(app, routes, refused)
-    app.add_exception_handler(errors.SpillgateError, handlers.on_ours)
+    app.add_exception_handler(errors.SpillgateError, handlers.on_error)
     app.add_exception_handler(RequestValidationError, handlers.on_validation)
     app.add_exception_handler(HTTPException, handlers.on_status)
-    app.add_exception_handler(ClientDisconnect, handlers.on_gone)
+    app.add_exception_handler(ClientDisconnect, handlers.on_disconnect)
     app.add_exception_handler(Exception, handlers.on_failure)
     return handlers
 
 
 class Handlers:
-    """One method an exception class; each answers a problem."""
+    """A method for each class of exception. Each answers a problem."""
 
     def __init__(self, app: FastAPI, routes: RouteTable, refused: Refused) -> None:
         self._app = app
         self._routes = routes
         self._refused = refused
 
-    async def on_ours(self, request: Request, error: Exception) -> Response:
+    async def on_error(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, errors.SpillgateError)
         return self._answer(request, error)
 
@@ -137,21 +137,21 @@ class Handlers:
         # FastAPI wraps whatever is raised while it reads a body.
         cause = error.__cause__
         if isinstance(cause, errors.SpillgateError):
-            return await self.on_ours(request, cause)
+            return await self.on_error(request, cause)
         if isinstance(cause, ClientDisconnect):
-            return await self.on_gone(request, cause)
+            return await self.on_disconnect(request, cause)
         assert isinstance(error, HTTPException)
         otherwise = errors.InternalError if error.status_code >= 500 else errors.BadRequest
         kind = _OF_STATUS.get(error.status_code, otherwise)
         allowed = self._routes.methods(request.scope["path"]) if kind is errors.MethodNotAllowed else ()
         return self._answer(request, kind(), {"Allow": ", ".join(allowed)} if allowed else None)
 
-    async def on_gone(self, request: Request, error: Exception) -> Response:
-        # No client is left to read it, and the service did not fail.
+    async def on_disconnect(self, request: Request, error: Exception) -> Response:
+        # The client disconnected and the service did not fail: the status is for metrics.
         return Response(status_code=CLIENT_GONE)
 
     async def on_failure(self, request: Request, error: Exception) -> Response:
-        # Logged by the server, to which Starlette passes it on after this answer.
+        # Starlette raises the error again after this answer, and the server logs it.
         return self._answer(request, errors.InternalError())
 
     async def on_validation(self, request: Request, error: Exception) -> Response:

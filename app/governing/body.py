@@ -1,4 +1,4 @@
-"""A result's content on its way through: measured while it is read, held small, spilled when large."""
+"""The content of one result: measured while it is read, held in memory if small, else in a draft."""
 
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 import anyio
 
+from app.extracting.known_models import SessionModel
 from content.tokens.meter import Meter, measure
+from domain.budget import Budget, Session
 from domain.ports import Draft, ResultStore, Tokenizer
 from domain.results import Durability, Measure, StoredResult, ToolResult
 from policies import decide, view
@@ -21,22 +23,22 @@ HELD_BYTES = 1 << 20
 """What is held in memory before a body is spilled to a draft."""
 
 INLINE_BYTES = 1 << 14
-"""Counting more than this takes over half a millisecond: it goes to a thread."""
+"""Counting more than this takes over half a millisecond and goes to a thread."""
 
 SLICE_BYTES = 1 << 18
 WHOLE_BYTES = 3 << 20
-"""Text that comes decoded and is only sampled is weighed on the loop: a millisecond and a half a MiB."""
+"""Decoded text whose tokens are only estimated is measured on the event loop, at 1.5 ms a MiB."""
 
 
 class Viewed(NamedTuple):
-    """What the view caps leave of a content that had `rows` rows."""
+    """The measure of what the view caps leave of a content that had `rows` rows."""
 
     measure: Measure
     rows: int
 
 
 class Body:
-    """Reads a content once. A context manager: leaving it drops a draft that was not published."""
+    """Reads a content once. A context manager: on exit it drops a draft that was not published."""
 
     def __init__(
         self,
@@ -75,7 +77,7 @@ class Body:
             await self._opened.__aexit__(kind, error, trace)
 
     async def fill(self, chunks: AsyncIterator[bytes | str]) -> Measure:
-        """Reads all of it. Raises InvalidUtf8, and whatever the chunks or the store raise."""
+        """Reads and measures all chunks. Raises InvalidUtf8, and errors of the chunks and of the store."""
         async for piece in chunks:
             text = piece if isinstance(piece, str) else None
             chunk = piece.encode() if isinstance(piece, str) else piece
@@ -107,11 +109,11 @@ class Body:
 
     @property
     def is_viewed(self) -> bool:
-        """True where the view caps leave something out."""
+        """True if the view caps leave something out."""
         return self._view is not None and self._view.cuts
 
     async def viewed(self) -> Viewed:
-        """What they leave, measured by reading it all again."""
+        """Measures what the view caps leave, by reading the content again."""
         meter = Meter(self._tokenizer)
         async for chunk in self._shown():
             await self._weigh(meter, chunk)
@@ -120,7 +122,8 @@ class Body:
 
     @property
     def sha256(self) -> str:
-        """Of all of it, in hex. Worked out when first asked for: what passes without a name needs none."""
+        """SHA-256 of the content, in hex. Computed on first use: a result that passes without a call id needs
+        none."""
         if not self._sha256:
             if self._meter is None:
                 self._sha256 = hashlib.sha256(b"".join(self._held)).hexdigest()
@@ -129,13 +132,13 @@ class Body:
         return self._sha256
 
     async def content(self) -> bytes:
-        """All of it in memory, for an answer that hands it back."""
+        """The whole content in memory, for an answer that returns it."""
         if self._draft is None and len(self._held) == 1:
             return self._held[0]
         return b"".join([chunk async for chunk in self._read()])
 
     async def ends(self, wanted: Ends, *, viewed: bool) -> tuple[bytes, bytes]:
-        """The first and the last bytes of it, or of what its view caps leave."""
+        """The first and the last bytes of the content, or of what the view caps leave."""
         head, tail = bytearray(), b""
         async with aclosing(self._shown() if viewed else self._read()) as chunks:
             while wanted.tail or len(head) < wanted.head:
@@ -170,7 +173,7 @@ class Body:
             yield chunk
 
     async def publish(self, stored: StoredResult) -> None:
-        """Keeps all of it; only once."""
+        """Stores the content; a second call does nothing."""
         if self._kept is not None:
             return
         await self._spill()
@@ -182,8 +185,8 @@ class Body:
     def is_published(self) -> bool:
         return self._kept is not None
 
-    def _is_decided(self, meter: Meter, more_bytes: int) -> bool:
-        """Past a size cap its fate is decided: from there on an estimate of the tokens is enough."""
+    def _is_over_cap(self, meter: Meter, more_bytes: int) -> bool:
+        """Past a size cap the outcome is certain, and an estimate of the tokens is enough."""
         policy = self._policy
         if policy.bypass or policy.mode is PolicyMode.OBSERVE:
             return False
@@ -205,7 +208,7 @@ class Body:
         return await anyio.to_thread.run_sync(meter.finish, limiter=self._counting)
 
     async def _weigh(self, meter: Meter, chunk: bytes, text: str | None = None) -> None:
-        if self._is_decided(meter, len(chunk)):
+        if self._is_over_cap(meter, len(chunk)):
             meter.estimate_tokens()
         inline = INLINE_BYTES
         if meter.estimates:
@@ -231,3 +234,24 @@ def _feed(meter: Meter, chunk: bytes, text: str | None) -> None:
         return
     for start in range(0, len(chunk), SLICE_BYTES):
         meter.feed(chunk[start : start + SLICE_BYTES])
+
+
+class MeasuredResult(NamedTuple):
+    """One result with what it is judged by. `viewed` is None if the view caps leave everything."""
+
+    result: ToolResult
+    session: Session
+    model: SessionModel
+    policy: Policy
+    body: Body
+    measure: Measure
+    viewed: Viewed | None
+
+    @property
+    def budget(self) -> Budget:
+        return self.session.budget(self.model.window, self.model.enforce)
+
+    @property
+    def shown(self) -> Measure:
+        """The measure of what the view caps leave."""
+        return self.measure if self.viewed is None else self.viewed.measure

@@ -1,20 +1,19 @@
-"""What was decided about one result, as the entry and the charge that the ledger writes down."""
+"""What was decided about one result, and the charge and the accounting entry that follow from it."""
 
 from typing import NamedTuple
 
-from app.extracting.known_models import SessionModel
+from app.governing.body import MeasuredResult
 from app.runtime import Runtime
 from domain.accounting import AccountingEntry, EntryDetails, EntryStatus, EntryType, split_tool_name
-from domain.budget import Session
 from domain.decisions import OutcomeKind, Trigger
 from domain.handles import Handle
 from domain.ports import Charge
-from domain.results import Measure, ToolResult
+from domain.results import Measure
 
 
 class Decision(NamedTuple):
-    """`text` is what the model reads instead of the result and `tokens` are its own; where it passes, the
-    result's. `handle` names the whole where it was kept."""
+    """`text` is what the model reads instead of the result, and `tokens` are those of the text: None and 0 if
+    the result passes. `handle` is set if the whole result is stored."""
 
     kind: OutcomeKind
     trigger: Trigger | None = None
@@ -30,18 +29,10 @@ class Decision(NamedTuple):
 PASSED = Decision(OutcomeKind.PASS)
 
 
-class Governing(NamedTuple):
-    """One result, and what it is held against."""
-
-    result: ToolResult
-    session: Session
-    model: SessionModel
-    measure: Measure
-
-
-def charge_of(governing: Governing, decision: Decision, fingerprint: str, rt: Runtime) -> Charge:
-    result, session, model, measure = governing
-    text, handle = decision.text, decision.handle
+def charge_of(measured: MeasuredResult, decision: Decision, rt: Runtime) -> Charge:
+    """`fingerprint` is set for a call with an id: it tells a retry from another call under that id."""
+    result, session, measure = measured.result, measured.session, measured.measure
+    text = decision.text
     tokens = measure.tokens if text is None else decision.tokens
     server, tool = split_tool_name(result.tool_name, result.tool_namespace)
     entry = AccountingEntry(
@@ -67,24 +58,24 @@ def charge_of(governing: Governing, decision: Decision, fingerprint: str, rt: Ru
         tool_call_id=result.call_id,
         turn=session.turn if result.context is None else result.context.turn,
         tool_kind=result.tool_kind,
-        details=_details(decision, measure, handle),
+        details=_details(decision, measure),
     )
     return Charge(
         key=result.key,
         epoch=session.epoch,
         tokens=tokens,
         entry=entry,
-        default_window=model.window,
-        enforce=model.enforce,
+        default_window=measured.model.window,
+        enforce=measured.model.enforce,
         call_id=result.call_id,
-        fingerprint=fingerprint,
+        fingerprint=measured.body.sha256 if result.call_id else "",
         text=text,
     )
 
 
-def _details(decision: Decision, measure: Measure, handle: Handle | None) -> EntryDetails:
+def _details(decision: Decision, measure: Measure) -> EntryDetails:
     return EntryDetails(
-        tool_output_handle=str(handle) if handle else None,
+        tool_output_handle=str(decision.handle) if decision.handle else None,
         tool_output_reason=None if decision.text is None else decision.trigger,
         truncated=decision.text is not None,
         bytes=measure.bytes,

@@ -1,12 +1,12 @@
-"""What happens to one tool result, from measuring it to the line in the accounting."""
+"""What happens to one tool result, from its measure to its accounting entry."""
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from time import perf_counter
 from typing import NamedTuple
 
-from app.governing.body import Body, Viewed
-from app.governing.charges import PASSED, Decision, Governing, charge_of
+from app.governing.body import Body, MeasuredResult
+from app.governing.charges import PASSED, charge_of
 from app.governing.replacement import Replacing, candidate_outcomes
 from app.operations.logs import log_stored
 from app.runtime import Runtime
@@ -14,15 +14,15 @@ from domain.budget import ReportWarning
 from domain.decisions import Outcome, OutcomeKind, Trigger
 from domain.errors import Conflict, IdempotencyKeyReused, SpillgateError, StorageError
 from domain.handles import Handle, new_handle, parse_handle
-from domain.ports import Call, Charge, Receipt
-from domain.results import Durability, Measure, StoredResult, ToolResult
+from domain.ports import Call, Receipt
+from domain.results import StoredResult, ToolResult
 from policies import view
 from policies.decide import decide
-from policies.facts import Facts, Policy, PolicyMode
+from policies.facts import Facts, PolicyMode
 
 
 class Governed(NamedTuple):
-    """`content` is the whole result where it passed and the caller wants it back."""
+    """`content` is the whole result if it passed and the caller did not keep it."""
 
     outcome: Outcome
     content: bytes | None
@@ -32,12 +32,12 @@ async def govern(
     result: ToolResult,
     chunks: AsyncIterator[bytes | str],
     rt: Runtime,
-    read_back: Callable[[int], None] | None = None,
+    hold: Callable[[int], None] | None = None,
 ) -> Governed:
-    """Measure, judge, reserve, keep, book: each once, in this order.
+    """Measure, judge, store, charge: each once, in this order.
 
-    `read_back` is for a caller that does not have the content any more. It is called with the number of bytes
-    that come back into memory, before anything is charged, and may raise Overloaded.
+    `hold` is for a caller that does not keep the content, and needs it again if it passes. It is called with
+    the number of bytes that come back into memory, before anything is charged, and may raise Overloaded.
     """
     started = perf_counter()
     if result.policy is not None:
@@ -51,22 +51,22 @@ async def govern(
     policy = rt.policies.policy(result.tool_name, session.policy, result.policy)
     async with Body(rt.store, model.tokenizer, policy, rt.counting, result) as body:
         measure = await body.fill(chunks)
-        governing = Governing(result, session, model, measure)
         viewed = None
         if body.is_viewed and entered.receipt is None:
             viewed, policy = await body.viewed(), view.bounded(policy)
-        call = _Call(governing, policy, body, viewed, rt, started, entered.warning, read_back)
+        measured = MeasuredResult(result, session, model, policy, body, measure, viewed)
+        call = _Call(measured, rt, started, entered.warning, hold)
         if entered.receipt is not None:
             return await call.replayed(entered.receipt)
-        shown = measure if viewed is None else viewed.measure
-        trigger = decide(Facts(shown, session.budget(model.window, model.enforce), body.rows), policy)
+        trigger = decide(Facts(measured.shown, measured.budget, body.rows), policy)
         observes = policy.mode is PolicyMode.OBSERVE
         receipt, content = None, None
         if observes or (trigger is None and viewed is None):
-            # Before the ledger is written: an answer that fails must not be charged.
+            # Before the ledger is written: a request that fails must not be charged.
             content = await call.content()
         if trigger is None and viewed is None:
-            receipt = await call.passed()
+            charge = charge_of(measured, PASSED, rt)
+            receipt = await (rt.ledger.settle if policy.bypass else rt.ledger.reserve)(charge)
             trigger = Trigger.RESERVE_FAILED
         if receipt is None:
             receipt = await (call.observed(trigger) if observes else call.replaced(trigger))
@@ -74,60 +74,52 @@ async def govern(
 
 
 class _Call(NamedTuple):
-    """One result with all that is known of it once it is measured."""
+    """A request to govern one result, which is measured."""
 
-    governing: Governing
-    policy: Policy
-    body: Body
-    viewed: Viewed | None
+    measured: MeasuredResult
     rt: Runtime
     started: float
     report_warning: ReportWarning | None
-    read_back: Callable[[int], None] | None
-
-    async def passed(self) -> Receipt | None:
-        """Charged and booked if it fits; a bypassed tool's result is charged past the limit."""
-        charge = self._charge(PASSED)
-        if self.policy.bypass:
-            return await self.rt.ledger.settle(charge)
-        return await self.rt.ledger.reserve(charge)
+    hold: Callable[[int], None] | None
 
     async def replaced(self, trigger: Trigger | None) -> Receipt:
-        """The first replacement that fits what remains; the handle message always goes out."""
-        rt, call_id = self.rt, self.governing.result.call_id
+        """Replaces the result by the first candidate that fits what remains; `store` always fits. Raises
+        Conflict, StorageError."""
+        rt, result, body = self.rt, self.measured.result, self.measured.body
         stored = self._stored()
         try:
             receipt = await self._first_fitting(trigger, stored)
         except SpillgateError as error:
-            # Two sends of one named call share the body: the other may have been answered with it.
-            if self.body.is_published and (call_id is None or not isinstance(error, StorageError)):
+            # Concurrent retries of a named call share the body: another may have been answered with it.
+            if body.is_published and (result.call_id is None or not isinstance(error, StorageError)):
                 await rt.store.delete(stored.tenant, stored.handle)
             raise
-        if not self.body.is_published:
+        if not body.is_published:
             return receipt
-        if receipt.replayed and receipt.entry.details.tool_output_handle != str(stored.handle):
-            # Another send of the same call came first, and kept nothing.
-            await rt.store.delete(stored.tenant, stored.handle)
-            raise Conflict("Another send of this call was answered in the meantime. Send it again.")
-        if receipt.replayed:
+        entry = receipt.entry
+        if not receipt.replayed:
+            log_stored(
+                result, stored.handle, stored.measure, entry.trigger, entry.outcome or OutcomeKind.STORE
+            )
+        elif entry.details.tool_output_handle == str(stored.handle):
             await self._confirm_alive(stored.handle)
         else:
-            entry = receipt.entry
-            kind = entry.outcome or OutcomeKind.STORE
-            log_stored(self.governing.result, stored.handle, stored.measure, entry.trigger, kind)
+            # A concurrent retry of this call won, and its outcome stored no body.
+            await rt.store.delete(stored.tenant, stored.handle)
+            raise Conflict("A concurrent retry of this call was answered first. Send the call again.")
         return receipt
 
     async def _first_fitting(self, trigger: Trigger | None, stored: StoredResult) -> Receipt:
-        """Body, then info, then the ledger: a handle is spoken only after its body is durable."""
-        replacing, ledger = self._replacing(), self.rt.ledger
-        receipt = None
-        for kind, fired in candidate_outcomes(trigger, self.policy, self.body.rows):
+        """Body, then info, then the ledger: a text names a handle only after its body is durable."""
+        ledger, body = self.rt.ledger, self.measured.body
+        replacing, receipt = Replacing(self.measured, self.rt), None
+        for kind, fired in candidate_outcomes(trigger, self.measured.policy, body.rows):
             decision = await replacing.decision(kind, fired, stored.handle)
             if decision is None:
                 continue
             if decision.handle is not None:
-                await self.body.publish(stored)
-            charge = self._charge(decision)
+                await body.publish(stored)
+            charge = charge_of(self.measured, decision, self.rt)
             receipt = await (ledger.settle if kind is OutcomeKind.STORE else ledger.reserve)(charge)
             if receipt is not None:
                 break
@@ -135,26 +127,25 @@ class _Call(NamedTuple):
         return receipt
 
     async def observed(self, trigger: Trigger | None) -> Receipt:
-        """It passes whatever fired, charged past the limit; its entry says what would have become of it."""
-        session, model, measure = self.governing[1:]
-        budget = session.budget(model.window, model.enforce)
-        replacing, handle = self._replacing(), self._stored().handle
+        """Passes the result, charged past the limit. Its entry says what `enforce` would have done."""
+        measured = self.measured
+        replacing, handle = Replacing(measured, self.rt), self._stored().handle
         would_be = None
-        for kind, fired in candidate_outcomes(trigger, self.policy, self.body.rows):
+        for kind, fired in candidate_outcomes(trigger, measured.policy, measured.body.rows):
             would_be = await replacing.decision(kind, fired, handle)
-            if would_be is not None and (kind is OutcomeKind.STORE or budget.fits(would_be.tokens)):
+            if would_be is not None and (kind is OutcomeKind.STORE or measured.budget.fits(would_be.tokens)):
                 break
         assert would_be is not None
         passed = PASSED._replace(
             trigger=would_be.trigger,
             observed_outcome=would_be.kind,
-            observed_tokens_saved=measure.tokens - would_be.tokens,
+            observed_tokens_saved=measured.measure.tokens - would_be.tokens,
         )
-        return await self.rt.ledger.settle(self._charge(passed))
+        return await self.rt.ledger.settle(charge_of(measured, passed, self.rt))
 
     async def replayed(self, receipt: Receipt) -> Governed:
-        """The same call again answers what it answered first."""
-        if receipt.fingerprint != self.body.sha256:
+        """Answers a retry as the first call was answered. Raises IdempotencyKeyReused, Conflict."""
+        if receipt.fingerprint != self.measured.body.sha256:
             raise IdempotencyKeyReused(
                 "This tool_call_id was used for other content in this session. "
                 "Send each call under an id of its own; retry a call with the same content."
@@ -162,49 +153,50 @@ class _Call(NamedTuple):
         named = receipt.entry.details.tool_output_handle
         if named is not None:
             await self._ensure_stored(parse_handle(named))
-        _, session, model, _ = self.governing
-        budget = session.budget(model.window, model.enforce)
-        return await self.outcome(replace(receipt, budget=budget))
+        return await self.outcome(replace(receipt, budget=self.measured.budget))
 
     async def _ensure_stored(self, handle: Handle) -> None:
         """Stores the body again if it was deleted or has expired since the first answer."""
-        if await self.rt.store.find(self.governing.result.key.tenant, handle) is None:
-            await self.body.publish(replace(self._stored(), handle=handle))
+        if await self.rt.store.find(self.measured.result.key.tenant, handle) is None:
+            await self.measured.body.publish(replace(self._stored(), handle=handle))
             await self._confirm_alive(handle)
 
     async def _confirm_alive(self, handle: Handle) -> None:
-        """A replayed receipt may be of a life of the session that is over by now, whose results are deleted
-        already. Raises Conflict then, with nothing stored."""
-        key, epoch = self.governing.result.key, self.governing.session.epoch
+        """Deletes the body and raises Conflict if the session was ended or emptied since the first answer:
+        its results are deleted."""
+        key, epoch = self.measured.result.key, self.measured.session.epoch
         session = await self.rt.ledger.session(key)
         if session is not None and session.first_live_epoch > epoch:
             await self.rt.store.delete(key.tenant, handle)
             raise Conflict("The session ended or was emptied during the request. Send the call again.")
 
     async def content(self) -> bytes | None:
-        """The whole result, for a caller that does not have it any more. Raises Overloaded, StorageError."""
-        if self.read_back is None:
+        """The whole result, for a caller that did not keep it. Raises Overloaded, StorageError."""
+        if self.hold is None:
             return None
-        self.read_back(self.governing.measure.bytes)
-        return await self.body.content()
+        self.hold(self.measured.measure.bytes)
+        return await self.measured.body.content()
 
     async def outcome(self, receipt: Receipt, content: bytes | None = None) -> Governed:
-        """`content` where it was read already; that of a call that was settled before is read here."""
-        entry = receipt.entry
-        handle = entry.details.tool_output_handle
+        """`content`: the whole result, if it was read already."""
+        entry, details, body = receipt.entry, receipt.entry.details, self.measured.body
+        handle, measure = details.tool_output_handle, self.measured.measure
+        if measure.tokens != details.tokens:
+            # Those of the first answer: another policy may count where that one estimated.
+            measure = replace(measure, tokens=details.tokens, tokens_exact=False)
         outcome = Outcome(
             kind=entry.outcome or OutcomeKind.PASS,
             text=receipt.text,
             trigger=entry.trigger,
             handle=parse_handle(handle) if handle else None,
-            measure=self._measure(entry.details.tokens),
+            measure=measure,
             budget=receipt.budget,
             entry_id=entry.id,
-            truncated_bytes=entry.details.truncated_bytes,
-            truncated_total=entry.details.truncated_total,
+            truncated_bytes=details.truncated_bytes,
+            truncated_total=details.truncated_total,
             replayed=receipt.replayed,
-            durability=self._durability(handle),
-            degraded=receipt.degraded or self.rt.is_spooled(self.body.durability),
+            durability=body.durability or (self.rt.store.constant_durability if handle else None),
+            degraded=receipt.degraded or self.rt.is_spooled(body.durability),
             report_warning=self.report_warning,
         )
         self.rt.metrics.governed(outcome, entry.tokens_out, perf_counter() - self.started)
@@ -212,36 +204,19 @@ class _Call(NamedTuple):
             return Governed(outcome, None)
         return Governed(outcome, content or await self.content())
 
-    def _measure(self, tokens: int) -> Measure:
-        """With the tokens of the first answer: another policy may count where that one estimated."""
-        measure = self.governing.measure
-        return measure if measure.tokens == tokens else replace(measure, tokens=tokens, tokens_exact=False)
-
-    def _durability(self, handle: str | None) -> Durability | None:
-        """Of what was stored now, or, where that is the same for all, at the first try of this call."""
-        return self.body.durability or (self.rt.store.constant_durability if handle else None)
-
-    def _replacing(self) -> Replacing:
-        return Replacing(self.governing, self.policy, self.body, self.viewed, self.rt)
-
-    def _charge(self, decision: Decision) -> Charge:
-        fingerprint = self.body.sha256 if self.governing.result.call_id else ""
-        return charge_of(self.governing, decision, fingerprint, self.rt)
-
     def _stored(self) -> StoredResult:
-        result, session, _, measure = self.governing
+        result, session, sha256 = self.measured.result, self.measured.session, self.measured.body.sha256
         now = self.rt.clock()
-        handle = new_handle(result.key, session.epoch, result.call_id, self.body.sha256)
         return StoredResult(
             tenant=result.key.tenant,
-            handle=handle,
+            handle=new_handle(result.key, session.epoch, result.call_id, sha256),
             tool_name=result.tool_name,
             tool_arguments=result.tool_arguments,
             tool_kind=result.tool_kind,
             provider=result.provider,
             is_error=result.is_error,
-            measure=measure,
-            sha256=self.body.sha256,
+            measure=self.measured.measure,
+            sha256=sha256,
             stored_at=now,
             expires_at=now + self.rt.retention_ms,
             epoch=session.epoch,

@@ -1,11 +1,12 @@
-"""What the model reads instead of a result, made by the outcome that is to take its place."""
+"""The text that a model reads instead of a result, written by the outcome that replaces it."""
 
 from functools import partial
+from typing import NamedTuple
 
 import anyio
 
-from app.governing.body import INLINE_BYTES, Body, Viewed
-from app.governing.charges import Decision, Governing
+from app.governing.body import INLINE_BYTES, MeasuredResult
+from app.governing.charges import Decision
 from app.runtime import Runtime
 from content.outline import outline, structure
 from domain.budget import Budget
@@ -34,36 +35,28 @@ def candidate_outcomes(
     return [(OutcomeKind.CAP, None), *named] if trigger is None else list(named)
 
 
-class Replacing:
-    """Makes the texts for one result. `viewed` is what its view caps leave, None where they leave all."""
+class Replacing(NamedTuple):
+    """Writes the texts for one result."""
 
-    def __init__(
-        self, governing: Governing, policy: Policy, body: Body, viewed: Viewed | None, rt: Runtime
-    ) -> None:
-        self._governing = governing
-        self._policy = policy
-        self._body = body
-        self._viewed = viewed
-        self._rt = rt
+    measured: MeasuredResult
+    rt: Runtime
 
     async def decision(self, kind: OutcomeKind, trigger: Trigger | None, handle: Handle) -> Decision | None:
-        """None where the outcome has nothing to leave out, or no room."""
+        """None if the outcome has nothing to leave out, or no room for its text."""
         stores = kind is OutcomeKind.STORE
-        where = handle if stores or self._policy.keep else None
+        where = handle if stores or self.measured.policy.keep else None
         made = OUTCOMES[kind] if trigger is not None else view
         fitting = await self._fitting(made, trigger, where)
         if fitting is None:
             return None
         text, tokens = fitting
-        measure = self._governing.measure
-        shown = measure if self._viewed is None else self._viewed.measure
         return Decision(
             kind=kind,
             trigger=trigger,
             text=text,
             tokens=tokens,
             handle=where,
-            truncated_bytes=shown.bytes if made.CUTS else None,
+            truncated_bytes=self.measured.shown.bytes if made.CUTS else None,
             truncated_total=self._rows_before_view() if made.CUTS or trigger is None else None,
         )
 
@@ -71,72 +64,71 @@ class Replacing:
         self, made: Replacement, trigger: Trigger | None, handle: Handle | None
     ) -> tuple[str, int] | None:
         """The text and its tokens. The text of an outcome that cuts is within every size cap, or None."""
-        tokenizer = self._governing.model.tokenizer
-        for squeeze in _SQUEEZES if made.CUTS and self._policy.max_tokens else _SQUEEZES[:1]:
+        for squeeze in _SQUEEZES if made.CUTS and self.measured.policy.max_tokens else _SQUEEZES[:1]:
             text = await self._text(made, trigger, handle, squeeze)
             if text is None:
                 return None
-            tokens = await self._rt.count(text, tokenizer)
+            tokens = await self.rt.count(text, self.measured.model.tokenizer)
             if not made.CUTS or not self._breaks(text, tokens):
                 return text, tokens
         return None
 
     def _rows_before_view(self) -> int | None:
-        """None unless rows were left out: lines that were shortened are no rows."""
-        most = self._policy.max_rows
-        return self._viewed.rows if self._viewed is not None and 0 < most < self._viewed.rows else None
+        """None unless the view caps left out rows; shortened lines do not count."""
+        viewed, most = self.measured.viewed, self.measured.policy.max_rows
+        return viewed.rows if viewed is not None and 0 < most < viewed.rows else None
 
     async def _text(
         self, made: Replacement, trigger: Trigger | None, handle: Handle | None, squeeze: float
     ) -> str | None:
-        result, _, _, measure = self._governing
-        viewed = made is not OUTCOMES[OutcomeKind.STORE]
-        shown = self._viewed.measure if viewed and self._viewed is not None else measure
-        facts = Facts(shown, await self._budget(made, trigger), self._body.rows)
-        wanted = made.ends(shown, self._policy)
-        head, tail = await self._body.ends(wanted, viewed=shown is not measure)
-        lines, overview = await self._told(wanted, head, shown.bytes)
+        result, policy, measure = self.measured.result, self.measured.policy, self.measured.measure
+        # The handle message names the whole result.
+        shown = measure if made is OUTCOMES[OutcomeKind.STORE] else self.measured.shown
+        facts = Facts(shown, await self._budget(made, trigger), self.measured.body.rows)
+        ends = made.ends(shown, policy)
+        head, tail = await self.measured.body.ends(ends, viewed=shown is not measure)
+        lines, overview = await self._overview(ends, head, shown.bytes)
         oversized = Oversized(
             result=result,
             measure=measure,
             shown=shown,
             head=head,
             tail=tail,
-            policy=self._policy,
-            breach=breach_of(trigger or Trigger.SIZE_CAP, facts, self._policy),
+            policy=policy,
+            breach=breach_of(trigger or Trigger.SIZE_CAP, facts, policy),
             handle=handle,
             structure=lines,
             outline=overview,
-            path=self._rt.body_path(result, handle),
+            path=self.rt.body_path(result, handle),
             squeeze=squeeze,
         )
         if len(head) + len(tail) <= INLINE_BYTES:
             return made.text(oversized)
-        return await anyio.to_thread.run_sync(partial(made.text, oversized), limiter=self._rt.scanning)
+        return await anyio.to_thread.run_sync(partial(made.text, oversized), limiter=self.rt.scanning)
 
-    async def _told(self, wanted: Ends, head: bytes, size: int) -> tuple[list[str], str]:
-        """Structure and outline of a text of `size` bytes, where the outcome says them."""
-        if not wanted.structure and not wanted.outline_bytes:
-            return [], ""
-        result = self._governing.result
-        name, first = name_of(result), first_row(result, self._policy.offset_base)
-        if wanted.structure and searches(result):
-            return [], ""
-        if wanted.structure:
+    async def _overview(self, ends: Ends, head: bytes, size: int) -> tuple[list[str], str]:
+        """The structure and the outline of a text of `size` bytes, if the outcome shows them."""
+        result = self.measured.result
+        name, first = name_of(result), first_row(result, self.measured.policy.offset_base)
+        if ends.structure and not searches(result):
             making = partial(structure, name, head, first_line=first)
-            return await anyio.to_thread.run_sync(making, limiter=self._rt.scanning), ""
-        outlining = partial(outline, head, wanted.outline_bytes, size, name, first_line=first)
-        return [], await anyio.to_thread.run_sync(outlining, limiter=self._rt.scanning)
+            return await anyio.to_thread.run_sync(making, limiter=self.rt.scanning), ""
+        if ends.outline_bytes and not ends.structure:
+            outlining = partial(outline, head, ends.outline_bytes, size, name, first_line=first)
+            return [], await anyio.to_thread.run_sync(outlining, limiter=self.rt.scanning)
+        return [], ""
 
     async def _budget(self, made: Replacement, trigger: Trigger | None) -> Budget:
-        """As the call found it; where an error is to name what others left of it since, as it is now."""
-        result, session, model, _ = self._governing
+        """The budget as the call found it. For an error that names what other results reserved since, the
+        budget as it is now."""
+        measured = self.measured
         if trigger is Trigger.RESERVE_FAILED and made is OUTCOMES[OutcomeKind.REJECT]:
-            entered = await self._rt.ledger.enter(Call(result.key, model.window, model.enforce))
-            session = entered.session
-        return session.budget(model.window, model.enforce)
+            window, enforce, _ = measured.model
+            entered = await self.rt.ledger.enter(Call(measured.result.key, window, enforce))
+            return entered.session.budget(window, enforce)
+        return measured.budget
 
     def _breaks(self, text: str, tokens: int) -> bool:
-        """A cap in tokens is turned into bytes by the average: where that went wrong, the text breaks it."""
+        """True if the text exceeds a size cap: a cap in tokens is converted to bytes by an average."""
         size = Measure(len(text.encode()), text.count("\n") + 1, len(text), tokens, True)
-        return decide.exceeds(size, self._policy)
+        return decide.exceeds(size, self.measured.policy)

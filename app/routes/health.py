@@ -1,4 +1,4 @@
-"""Is it alive, is it ready, how is it doing."""
+"""Liveness, readiness, figures and metrics."""
 
 from contextlib import suppress
 from typing import Annotated
@@ -29,7 +29,7 @@ class Ready(BaseModel):
 
 
 class Health(Ready):
-    """`stored_bytes_cap` 0 means none of ours."""
+    """`stored_bytes_cap` 0: the service sets no cap."""
 
     version: str
     stored_bytes: int
@@ -92,7 +92,7 @@ async def healthz(request: Request, rt: InReady) -> Health:
     responses={200: {"content": {"text/plain": {}}}},
 )
 async def metrics(rt: InRuntime) -> Response:
-    # What it was last, where the store cannot say: the other figures are wanted most while it is away.
+    # If the store fails, the last value stays: the other figures matter most during an outage.
     with suppress(StorageError):
         rt.metrics.stored_bytes.set(await rt.store.stored_bytes(), rt.settings.storage_max_bytes)
     with suppress(StorageError):

@@ -45,7 +45,7 @@ Tokens = Annotated[int, Field(ge=0, le=1_000_000_000, strict=True), INTEGRAL]
 
 
 class SessionIn(BaseModel):
-    """A field that is left out stays as it is; null takes it back."""
+    """A field that is left out keeps its value; null removes it."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -64,7 +64,7 @@ class UsageIn(BaseModel):
 
 
 class SessionOut(BaseModel):
-    """Times are Unix milliseconds. `warnings` say what became of a usage report that was not as expected."""
+    """Times are Unix milliseconds. `warnings` say how an unexpected usage report was applied."""
 
     session_id: str
     context_window: int | None
@@ -138,7 +138,7 @@ async def get_session(rt: InRuntime, key: Key) -> SessionOut:
             raise StoreUnavailable("Redis is away, and may know this session. Try again in a moment.")
         raise SessionNotFound("No session has this id. PUT opens one; a first result does too.")
     if session.ended_at is not None:
-        raise SessionEnded("This session has ended. PUT it to open it anew.")
+        raise SessionEnded
     return await _shown(rt, session)
 
 
@@ -154,7 +154,7 @@ async def delete_session(rt: InRuntime, key: Key) -> None:
     if ended is not None:
         await rt.store.delete_session(key, ended.first_live_epoch)
     elif key.session_id != DEFAULT_SESSION:
-        # A body that is there may be the first of a session that is only now being written down.
+        # Bodies under this id may belong to a session whose first entry is being written: they are kept.
         raise SessionNotFound("No session has this id.")
 
 
