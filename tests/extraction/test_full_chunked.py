@@ -16,7 +16,7 @@ from extraction.full_chunked import reduce, strategy
 from extraction.prompts import prompts
 from extraction.prompts.inquiry import inquire
 from extraction.prompts.prompts import NOTHING_FOUND, Finding, Part
-from extraction.task.allowances import DEADLINE_PASSED as LATE
+from extraction.task.task import DEADLINE_PASSED as LATE
 from extraction.task.task import StrategyFailed
 from tests.extraction.acting import (
     Actor,
