@@ -1,4 +1,4 @@
-"""Redis did it, and nobody was told: each call is reserved, stored and accounted once all the same."""
+"""Replies of Redis that are lost: each call is still reserved, stored and accounted once."""
 
 import asyncio
 import hashlib
@@ -100,7 +100,7 @@ async def test_of_calls_without_a_name_those_that_were_answered_are_accounted_on
 
 
 async def check_answered(client: httpx.AsyncClient, calls: list[Call]) -> None:
-    """Of the others nobody can say whether they are accounted, and nobody was told so."""
+    """The calls that were answered 503 may or may not be accounted."""
     answers = [await call.send(client) for call in calls]
     answered = [number for number, answer in enumerate(answers) if answer.status_code != 503]
     if len(answered) < len(calls):

@@ -1,4 +1,4 @@
-"""Whatever the network to Redis does, each route answers in time, and what was acknowledged is there."""
+"""With any fault of the network to Redis each route answers in time, and what was acknowledged is there."""
 
 import asyncio
 import hashlib
@@ -39,7 +39,7 @@ class Run:
     """Named; sent again when all is well."""
     may_be_gone: bool = False
     is_emptied: bool = False
-    """Its budget begins anew."""
+    """Its budget starts from zero."""
 
 
 Route = Callable[[httpx.AsyncClient, Run], Awaitable[httpx.Response]]
