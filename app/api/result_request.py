@@ -207,10 +207,14 @@ class SentContent:
         is_repaired = self._repaired or (isinstance(content, Content) and content.had_surrogates)
         return (SURROGATE_WARNING,) if is_repaired else ()
 
-    @property
-    def json(self) -> Raw:
-        """As it came; repaired where it came in a body of up to 16 KiB."""
-        return Raw(encode(self._content)) if isinstance(self._content, str) else self._content.as_it_came()
+    async def json(self) -> Raw:
+        """As it came, but for lone surrogates."""
+        if isinstance(self._content, str):
+            return Raw(encode(self._content))
+        if self._turns is None or not self._content.had_surrogates:
+            return self._content.as_it_came()
+        pieces = self._content.repaired_pieces()
+        return Raw("".join([chunk async for chunk in self._stepped(pieces)]).encode())
 
     async def text(self) -> bytes:
         return "".join([chunk async for chunk in self.chunks()]).encode()
@@ -223,7 +227,10 @@ class SentContent:
             if whole:
                 yield whole
             return
-        pieces = self._content.pieces()
+        async for chunk in self._stepped(self._content.pieces()):
+            yield chunk
+
+    async def _stepped(self, pieces: Iterator[str]) -> AsyncIterator[str]:
         while True:
             async with self._turns or nullcontext():
                 chunk = _joined(pieces)
