@@ -15,12 +15,14 @@ from bench import (
     replay,
     retrieve,
     speed,
+    start,
 )
 
 
 def main() -> None:
     cores = len(os.sched_getaffinity(0))
     for title, run in (
+        ("The start", start.main),
         ("Memory", memory.main),
         ("The event loop", loop.main),
         ("Speed", speed.main),

@@ -99,5 +99,5 @@ def _wait(port: int, process: subprocess.Popen[bytes]) -> None:
         except urllib.error.HTTPError:
             return
         except OSError:
-            time.sleep(0.05)
+            time.sleep(0.01)
     raise RuntimeError("the server did not start")

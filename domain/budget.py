@@ -181,10 +181,3 @@ class SessionChange:
 
     def applied(self, session: Session) -> Session:
         return replace(session, **{name: getattr(self, name) for name in self.given})
-
-    def over(self, before: "SessionChange | None") -> "SessionChange":
-        """Joins two changes; this one is the later."""
-        if before is None:
-            return self
-        kept = {name: getattr(before, name) for name in before.given - self.given}
-        return replace(self, given=self.given | before.given, **kept)

@@ -159,7 +159,7 @@ class _Extraction:
                 cap.add(call)
                 await _account_call(rt, subject.stored, self._entry_id, call)
 
-            fields = {"handle": str(subject.stored.handle), "extract_id": self._entry_id}
+            log_fields = {"handle": str(subject.stored.handle), "extract_id": self._entry_id}
             rules = CallRules(
                 self._wish.ends, account, rt.clock, cap.try_start_call, cap.calls_left, log_fields
             )

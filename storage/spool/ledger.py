@@ -101,8 +101,10 @@ class SpoolLedger:
         await self._outage.first(self._primary.append, spooled, entry)
 
     async def session(self, key: SessionKey) -> Session | None:
+        """None while Redis is away also for a session that only Redis knows."""
+
         async def spooled(key: SessionKey) -> Session | None:
-            return await (await self._judging(key)).session(key) or await refuse()
+            return await (await self._judging(key)).session(key)
 
         return self._remember(await self._outage.first(self._primary.session, spooled, key))
 

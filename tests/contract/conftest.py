@@ -39,7 +39,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(autouse=True)
 def patient(patient_redis: None) -> None:
-    """Whatever the backend: what they promise does not depend on how fast it is."""
+    """The promises do not depend on the speed of a backend."""
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def durability(request: pytest.FixtureRequest) -> Durability:
 async def open_lasting_store(
     request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock
 ) -> AsyncIterator[OpenStore]:
-    """Opens the same place anew each time; closing is up to the test, and harmless when repeated."""
+    """Opens the same place at each call. The test may close it, more than once."""
     url = _url(request, tmp_path)
     async with AsyncExitStack() as stack:
 

@@ -188,6 +188,7 @@ async def test_the_accounting_remembers_when_a_handle_was_stored(ledger: Ledger)
     where = handle()
     assert await ledger.stored_at(TENANT, where) is None
     await ledger.append(stored_entry(where, START + 5))
+    await ledger.append(stored_entry(where, START + 3))
     reading = EntryDetails(tool_output_handle=str(where))
     await ledger.append(entry(at=START + 9, type=EntryType.EXTRACT, details=reading))
     assert await ledger.stored_at(TENANT, where) == START + 5

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from tests.faults.calls import Kept
+from tests.faults.calls import Kept, insist
 
 TOP = Path("tool_output") / "default"
 
@@ -61,7 +61,8 @@ def lost(state: Path, acknowledged: Iterable[Kept]) -> list[str]:
 
 async def tool_entries(client: httpx.AsyncClient, **wanted: str) -> list[dict[str, Any]]:
     headers = {"Accept": "application/x-ndjson"}
-    answer = await client.get("/accounting/entries", params={"type": "tool", **wanted}, headers=headers)
+    params = {"type": "tool", **wanted}
+    answer = await insist(lambda: client.get("/accounting/entries", params=params, headers=headers))
     assert answer.status_code == 200
     return [json.loads(line) for line in answer.text.splitlines()]
 

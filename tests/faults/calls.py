@@ -1,13 +1,16 @@
 """Results as agents send them: each distinct, sent as JSON or streamed, known again by its sha256."""
 
+import asyncio
 import hashlib
 import random
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from functools import cache
 
 import httpx
 
+PATIENCE_SECONDS = 60.0
 SIZES = (13_000, 20_000, 50_000, 120_000, 400_000, 1_100_000, 1_500_000)
 WEIGHTS = (6, 5, 4, 3, 2, 1, 1)
 CHUNK = 40_001
@@ -89,9 +92,18 @@ def some_call(source: random.Random, name: str, session_id: str) -> Call:
     return Call(session_id, text_of(name, size), call_id, is_streamed=source.random() < 0.5)
 
 
+async def insist(ask: Callable[[], Awaitable[httpx.Response]]) -> httpx.Response:
+    """The first answer that is not a 503, or the last after `PATIENCE_SECONDS`: on a busy machine a store may
+    seem slow, and the service then says so."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while (answer := await ask()).status_code == 503 and time.monotonic() < deadline:
+        await asyncio.sleep(0.1)
+    return answer
+
+
 async def read_back(client: httpx.AsyncClient, kept: Kept) -> list[str]:
     """What is wrong with a result that was acknowledged, as a caller sees it."""
-    info = await client.get(f"/results/{kept.handle}")
+    info = await insist(lambda: client.get(f"/results/{kept.handle}"))
     if info.status_code != 200:
         return [f"lost: {kept.handle} answers {info.status_code}"]
     found = info.json()
@@ -101,7 +113,7 @@ async def read_back(client: httpx.AsyncClient, kept: Kept) -> list[str]:
         kept.handle,
     ):
         return [f"wrong info: {kept.handle}"]
-    body = await client.get(f"/results/{kept.handle}/content")
+    body = await insist(lambda: client.get(f"/results/{kept.handle}/content"))
     if body.status_code != 200 or hashlib.sha256(body.content).hexdigest() != kept.sha256:
         return [f"torn: {kept.handle} answers {body.status_code}, {len(body.content)} of {kept.size} bytes"]
     return []

@@ -14,6 +14,10 @@ from tests.faults.forking import ROOT, start_process
 
 START_SECONDS = 90
 SERVE = ("-m", "app.cli.main", "serve", "--port", "0")
+HURRIED = ("-m", "tests.faults.hurried_service")
+"""Settings of time follow, as in `GRACEFUL_SECONDS=2`."""
+PATIENT = (*HURRIED, *(f"{name}_SECONDS=60" for name in ("CONNECT", "NODE", "REQUEST", "MOST", "BUSY")))
+"""To which Redis never seems slow."""
 
 
 class Service:

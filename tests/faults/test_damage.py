@@ -105,6 +105,10 @@ async def test_a_damaged_info_is_not_found_by_any_route_and_named_in_one_warning
             ]
             assert {answer.status_code for answer in answers} == {404}
             assert len(await logged(service, info_of(state, kept).name)) == 1
+        cut = await store(client, "damaged", "cut")
+        body_of(state, cut).write_bytes(b"cut")
+        assert (await client.get(f"/results/{cut.handle}/content")).status_code == 404
+        assert len(await logged(service, f"/{body_of(state, cut).name} is not as long")) == 1
         assert (await client.get(f"/results/{whole.handle}")).status_code == 200
         assert (await client.get("/readyz")).status_code == 200
         assert (await client.get("/sessions/damaged")).status_code == 200
@@ -194,7 +198,7 @@ async def test_a_background_fault_is_logged_and_the_task_starts_again_or_the_pro
 async def test_a_process_whose_stores_are_closed_by_a_fault_does_not_go_on(
     services: Services, tmp_path: Path
 ) -> None:
-    """Whatever ends the lifespan early, a supervisor that failed included."""
+    """Any early end of the lifespan ends the process, also one by a failed supervisor."""
     service = await services.start(tmp_path / "state", (FAULTY, "unsupervised"))
     assert await service.ended() == 1
 

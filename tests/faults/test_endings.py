@@ -16,9 +16,8 @@ from content.tokens.encodings import load_encoding
 from domain.handles import SessionKey
 from domain.ports import Charge, Receipt
 from tests.counts import count
-from tests.faults import hurried_service
 from tests.faults.calls import Call, text_of
-from tests.faults.service import Services
+from tests.faults.service import PATIENT, Services
 from tests.redis_server import RedisServer
 
 pytestmark = [
@@ -29,7 +28,6 @@ pytestmark = [
 
 ROUNDS = count(10, 200)
 FEWER_ROUNDS = count(5, 100)
-PATIENT = (str(hurried_service.__file__), "NODE_SECONDS=60", "REQUEST_SECONDS=60", "BUSY_SECONDS=60")
 POSTS = 10
 DEFAULT = "default"
 

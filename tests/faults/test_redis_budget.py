@@ -1,4 +1,4 @@
-"""Four replicas over one Redis share each session's budget exactly, whatever arrives at once."""
+"""Four replicas over one Redis share each session's budget exactly, with any number of results at once."""
 
 import asyncio
 import json

@@ -6,7 +6,7 @@ import pytest
 
 from tests.faults import audit
 from tests.faults.calls import Call, Kept, read_back, text_of
-from tests.faults.service import Services
+from tests.faults.service import PATIENT, Services
 from tests.faults.test_full_disk import SMALL, check_refused, fill_by_service
 from tests.redis_server import RedisServer
 
@@ -17,8 +17,9 @@ OPTIONS = ("--maxmemory", "4mb", "--maxmemory-policy", "noeviction")
 
 async def test_a_full_redis_is_507_and_reads_and_deletes_go_on(services: Services, tmp_path: Path) -> None:
     with RedisServer(tmp_path / "redis", aof="always", options=OPTIONS) as server:
-        service = await services.start(tmp_path, storage_url=server.url)
+        service = await services.start(tmp_path, PATIENT, storage_url=server.url)
         async with service.client() as client:
+            assert (await client.put("/sessions/other", json={})).status_code == 200
             kept = await fill_by_service(client, 400_000, "large")
             kept += await fill_by_service(client, 13_000, "small")
             assert len(kept) > 15
@@ -27,6 +28,7 @@ async def test_a_full_redis_is_507_and_reads_and_deletes_go_on(services: Service
                 pass
             check_refused(answer)
             assert (await client.get("/readyz")).status_code == 507
+            assert (await client.delete("/sessions/other")).status_code == 204
             assert [fault for one in kept for fault in await read_back(client, one)] == []
             for view in ("lines", "grep?pattern=result", "content"):
                 assert (await client.get(f"/results/{kept[0].handle}/{view}")).status_code == 200

@@ -1,16 +1,17 @@
-"""Redis did it, and nobody was told: each call is reserved, stored and accounted once all the same."""
+"""Replies of Redis that are lost: each call is still reserved, stored and accounted once."""
 
 import asyncio
 import hashlib
 import itertools
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.faults import audit
-from tests.faults.calls import Call, Kept, read_back, text_of
+from tests.faults.calls import Call, Kept, insist, read_back, text_of
 from tests.faults.service import Services
 from tests.redis_server import RedisServer
 from tests.storage.redis_proxy import Proxy
@@ -39,14 +40,6 @@ def some_calls(run: str, *, are_named: bool) -> list[Call]:
     ]
 
 
-async def insist(client: httpx.AsyncClient, call: Call) -> httpx.Response:
-    """As an agent that holds the only copy."""
-    while (answer := await call.send(client)).status_code == 503:
-        assert answer.json()["stored"] is False
-        await asyncio.sleep(0.1)
-    return answer
-
-
 async def check_once(client: httpx.AsyncClient, calls: list[Call], answers: list[httpx.Response]) -> None:
     """Each answer has its entry, each handle its body; what is charged is the sum of the entries."""
     kept = []
@@ -61,7 +54,7 @@ async def check_once(client: httpx.AsyncClient, calls: list[Call], answers: list
     booked = Counter(entry["id"] for entry in entries)
     assert set(booked.values()) == {1}
     assert {answer.json()["entry_id"] for answer in answers} <= set(booked)
-    session = (await client.get(f"/sessions/{calls[0].session_id}")).json()
+    session = (await insist(lambda: client.get(f"/sessions/{calls[0].session_id}"))).json()
     assert session["budget"]["reserved_tokens"] == sum(entry["tokens_out"] for entry in entries)
     if calls[0].call_id is not None:
         assert (len(entries), session["stored_results"]) == (len(calls), len(kept))
@@ -74,14 +67,14 @@ async def test_calls_whose_replies_are_lost_are_reserved_stored_and_accounted_on
         service = await services.start(tmp_path, storage_url=proxy.url)
         async with service.client() as client:
             warm = some_calls("warm", are_named=True)
-            await check_once(client, warm, [await insist(client, call) for call in warm])
+            await check_once(client, warm, [await insist(partial(call.send, client)) for call in warm])
             for step, marker in STEPS.items():
                 for losses in (1, 3, 10):
                     run = f"{step}-{losses}"
                     calls = some_calls(run, are_named=True)
                     proxy.lost = 0
                     proxy.lose(marker, losses)
-                    answers = await asyncio.gather(*[insist(client, call) for call in calls])
+                    answers = await asyncio.gather(*[insist(partial(call.send, client)) for call in calls])
                     assert proxy.lost == losses
                     await check_once(client, calls, list(answers))
         assert service.failures() == []
@@ -94,7 +87,7 @@ async def test_of_calls_without_a_name_those_that_were_answered_are_accounted_on
         service = await services.start(tmp_path, storage_url=proxy.url)
         async with service.client() as client:
             warm = some_calls("warm", are_named=False)
-            await check_once(client, warm, [await insist(client, call) for call in warm])
+            await check_once(client, warm, [await insist(partial(call.send, client)) for call in warm])
             for losses in (1, 3, 10):
                 proxy.lost = 0
                 proxy.lose(STEPS["session"], losses)
@@ -107,7 +100,7 @@ async def test_of_calls_without_a_name_those_that_were_answered_are_accounted_on
 
 
 async def check_answered(client: httpx.AsyncClient, calls: list[Call]) -> None:
-    """Of the others nobody can say whether they are accounted, and nobody was told so."""
+    """The calls that were answered 503 may or may not be accounted."""
     answers = [await call.send(client) for call in calls]
     answered = [number for number, answer in enumerate(answers) if answer.status_code != 503]
     if len(answered) < len(calls):

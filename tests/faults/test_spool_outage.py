@@ -288,17 +288,21 @@ async def test_a_damaged_line_of_the_journal_is_skipped_and_the_others_are_repla
     first = await started(services, redis)
     async with first.client() as client:
         kept = [await stored(client, name, degraded=True) for name in "abcd"]
+        assert (await client.put("/sessions/declared", json={"context_window": 900})).status_code == 200
     first.kill()
     (journal,) = tmp_path.rglob("journal.jsonl")
     lines = journal.read_bytes().splitlines(keepends=True)
     lines[1] = lines[1].replace(b"execute_shell", b"exec\xffte_shell")
     lines[2] = b'{"type":' + b"[" * 100_000 + b"\n"
-    journal.write_bytes(b"".join(lines))
+    # A crash cuts the last line.
+    journal.write_bytes(b"".join(lines) + b'{"type":"Charged","char')
     second = await started(services, redis)
     async with second.client() as client:
+        kept.append(await stored(client, "e", degraded=True))
         redis.start()
         await until_degraded(client, expected=False)
-        assert await handles(client) == [kept[0].handle, kept[3].handle]
+        assert await handles(client) == [kept[place].handle for place in (0, 3, 4)]
+        assert (await client.get("/sessions/declared")).json()["context_window"] == 900
 
 
 async def test_a_charge_that_the_journal_could_not_take_is_taken_when_it_is_sent_again(

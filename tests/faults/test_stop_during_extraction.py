@@ -8,11 +8,9 @@ import pytest
 
 from tests.extraction.backend import Backend
 from tests.extraction.behaviours import Exchange
-from tests.faults.service import Services
+from tests.faults.service import HURRIED, Services
 
 pytestmark = pytest.mark.anyio
-
-HURRIED = ("-m", "tests.faults.hurried_service", "EXTRACT_SECONDS=0.1")
 
 
 @pytest.mark.parametrize("accept", ["text/event-stream", "application/json"])
@@ -26,7 +24,10 @@ async def test_a_stop_during_an_extraction_is_said(tmp_path: Path, accept: str) 
     with Services(tmp_path) as services:
         async with Backend(hangs) as backend:
             service = await services.start(
-                tmp_path / "state", HURRIED, llm_base_url=backend.base_url, llm_models="m"
+                tmp_path / "state",
+                (*HURRIED, "EXTRACT_SECONDS=0.1"),
+                llm_base_url=backend.base_url,
+                llm_models="m",
             )
             async with service.client() as client:
                 sent = {"session_id": "s", "tool_name": "t", "content": "a line\n" * 4000}

@@ -1,4 +1,4 @@
-"""A TCP proxy before Redis that loses replies: the command has run, and nobody is told."""
+"""A TCP proxy before Redis that loses replies: the command has run, and the client does not learn it."""
 
 import asyncio
 from contextlib import suppress

@@ -106,16 +106,6 @@ async def test_what_a_crash_left_behind_is_cleared_away_at_the_next_start(
     await store.close()
 
 
-async def test_a_torn_or_garbled_result_is_absent(store: ResultStore, root: Path, clock: FakeClock) -> None:
-    torn, garbled, foreign = [await put(store, b"body", clock()) for _ in range(3)]
-    body_path(root, torn.handle).write_bytes(b"bod")
-    info_path(root, garbled.handle).write_bytes(b'{"body_bytes": 4, "stored"')
-    info_path(root, foreign.handle).write_bytes(info_path(root, torn.handle).read_bytes())
-    body_path(root, foreign.handle).write_bytes(b"body")
-    for kept in (torn, garbled, foreign):
-        assert await store.find(TENANT, kept.handle) is None
-
-
 async def test_a_body_removed_by_hand_is_gone(store: ResultStore, root: Path, clock: FakeClock) -> None:
     kept = await put(store, b"body", clock())
     body_path(root, kept.handle).unlink()

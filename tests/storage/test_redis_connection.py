@@ -326,7 +326,7 @@ async def test_where_only_config_is_forbidden_info_tells_the_policy(client: Clie
         redis = client(f"redis://spill:secret@127.0.0.1:{server.port}")
         with pytest.raises(StoreUnavailable, match="allkeys-lfu"):
             await redis.check()
-        # It may be `always`, but nobody says so.
+        # It may be `always`, but the server does not say so.
         assert (await written(redis))[1] == "memory"
 
 

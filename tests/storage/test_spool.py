@@ -25,7 +25,7 @@ from domain.accounting import EntryFilter, GroupBy
 from domain.budget import SessionChange
 from domain.errors import IdempotencyKeyReused, StoreUnavailable
 from domain.ports import Call, Ledger, ResultStore
-from domain.results import Durability, UsageReport
+from domain.results import Durability
 from storage import open_ledger, open_spooled_ledger, open_spooled_store, open_store
 from storage.redis.connection import renew_patience
 from storage.spool.outage import Outage
@@ -168,31 +168,6 @@ async def test_what_was_entered_while_redis_is_away_is_in_redis_once_when_it_is_
     assert session.reserved_tokens == 123
     with pytest.raises(IdempotencyKeyReused):
         await pair.ledger.settle(charge(20, "during", fingerprint="other"))
-
-
-async def test_a_journal_outlives_its_process_and_is_replayed_by_the_next(
-    opened: Open, redis: RedisServer, tmp_path: Path
-) -> None:
-    redis.kill()
-    first = await opened(redis.url)
-    made = charge(20, "during", fingerprint="f")
-    await first.ledger.settle(made)
-    await first.ledger.put_session(KEY, SessionChange(frozenset({"model"}), model="m"))
-    await first.outage.close()
-    await first.store.close()
-    with (tmp_path / "spool" / "journal.jsonl").open("ab") as journal:
-        # As a crash leaves it; and a line that its disk has damaged.
-        journal.write(b"\xff\n" + b'{"type":"Charged","char')
-    second = await opened(redis.url)
-    await second.ledger.report(KEY, UsageReport(5))
-    await second.ledger.settle(charge(7))
-    assert (await second.ledger.settle(charge(20, "during", fingerprint="f"))).entry == made.entry
-    redis.start()
-    await second.back()
-    session = await second.ledger.session(KEY)
-    assert session is not None
-    assert (session.reserved_tokens, session.model) == (27, "m")
-    assert (await second.ids())[0] == made.entry.id
 
 
 async def test_what_redis_did_without_a_reply_before_it_went_away_is_not_entered_again(
