@@ -14,8 +14,8 @@ from domain.decisions import OutcomeKind, Trigger
 from domain.handles import Handle
 from domain.ports import Call
 from domain.results import Measure
-from policies import triggers, view
-from policies.decide import OUTCOMES, Replacement
+from policies import view
+from policies.decide import OUTCOMES, Replacement, exceeds
 from policies.facts import Facts, Policy
 from policies.oversized import Ends, Oversized, breach_of
 from policies.tool_calls import first_row, name_of, searches
@@ -131,4 +131,4 @@ class Replacing(NamedTuple):
     def _breaks(self, text: str, tokens: int) -> bool:
         """True if the text exceeds a size cap: a cap in tokens is converted to bytes by an average."""
         size = Measure(len(text.encode()), text.count("\n") + 1, len(text), tokens, True)
-        return triggers.exceeds(size, self.measured.policy)
+        return exceeds(size, self.measured.policy)
