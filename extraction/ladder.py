@@ -12,9 +12,9 @@ from extraction import truncate
 from extraction.full_chunked import strategy as full_chunked
 from extraction.read_grep import strategy as read_grep
 from extraction.retrieve import strategy as retrieve
-from extraction.task import allowances, answer_text
+from extraction.task import answer_text
 from extraction.task.source import Source
-from extraction.task.task import StrategyFailed, Task
+from extraction.task.task import DEADLINE_PASSED, FALLBACK_SECONDS, StrategyFailed, Task, seconds_left
 
 
 class Strategy(Protocol):
@@ -66,10 +66,10 @@ async def shorter(found: Answer, task: Task, max_bytes: int) -> Answer:
 def _seconds_left(task: Task) -> float:
     """Seconds left for the strategy, without those kept for the fallback."""
     if task.asking is not None:
-        return allowances.seconds_left(task.asking)
+        return seconds_left(task.asking)
     left = max(0.0, task.ends - anyio.current_time())
     # Without a model a fallback is fast: it needs at most half of a short deadline.
-    return left - min(allowances.FALLBACK_SECONDS, left / 2)
+    return left - min(FALLBACK_SECONDS, left / 2)
 
 
 async def _within(task: Task, mode: Mode, seconds: float) -> Answer:
@@ -78,7 +78,7 @@ async def _within(task: Task, mode: Mode, seconds: float) -> Answer:
     with anyio.move_on_after(None if mode is Mode.TRUNCATE else seconds):
         strategy = await _chosen(task) if mode is Mode.AUTO else STRATEGIES[mode]
         return await strategy.answer(task)
-    raise StrategyFailed(allowances.DEADLINE_PASSED)
+    raise StrategyFailed(DEADLINE_PASSED)
 
 
 async def _chosen(task: Task) -> Strategy:
@@ -117,7 +117,7 @@ async def _warned_by(task: Task, mode: Mode, reason: str) -> Answer:
     warning = f"WARNING: tool_output fallback to {mode} ({reason})."
     task = replace(task, max_bytes=_room_after(warning, task.max_bytes))
     # Half of the time kept for the fallback: truncate needs the rest if this fallback fails.
-    seconds = _seconds_left(task) + allowances.FALLBACK_SECONDS / 2
+    seconds = _seconds_left(task) + FALLBACK_SECONDS / 2
     return _warned(await _within(task, mode, seconds), warning, reason)
 
 

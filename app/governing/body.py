@@ -14,7 +14,8 @@ from content.tokens.meter import Meter, measure
 from domain.budget import Budget, Session
 from domain.ports import Draft, ResultStore, Tokenizer
 from domain.results import Durability, Measure, StoredResult, ToolResult
-from policies import triggers, view
+from policies import view
+from policies.decide import spared_bytes
 from policies.facts import Policy, PolicyMode
 from policies.oversized import Ends
 from policies.view import View
@@ -191,7 +192,7 @@ class Body:
         if policy.bypass or policy.mode is PolicyMode.OBSERVE:
             return False
         return (
-            0 < policy.max_bytes < meter.bytes + more_bytes - triggers.spared_bytes(policy)
+            0 < policy.max_bytes < meter.bytes + more_bytes - spared_bytes(policy)
             or 0 < policy.max_chars < meter.chars
             or 0 < policy.max_tokens < meter.tokens
         )

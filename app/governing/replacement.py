@@ -14,14 +14,14 @@ from domain.decisions import OutcomeKind, Trigger
 from domain.handles import Handle
 from domain.ports import Call
 from domain.results import Measure
-from policies import triggers, view
-from policies.decide import OUTCOMES, Replacement
+from policies import view
+from policies.decide import OUTCOMES, Replacement, exceeds
 from policies.facts import Facts, Policy
 from policies.oversized import Ends, Oversized, breach_of
 from policies.tool_calls import first_row, name_of, searches
 
 _SQUEEZES = (1.0, 0.6, 0.3, 0.1)
-"""Shares of a cap in tokens, tried in turn: what is cut may have more tokens a byte than the whole."""
+"""Shares of a cap in tokens, tried in turn: a part may have more tokens a byte than the whole."""
 
 
 def candidate_outcomes(
@@ -131,4 +131,4 @@ class Replacing(NamedTuple):
     def _breaks(self, text: str, tokens: int) -> bool:
         """True if the text exceeds a size cap: a cap in tokens is converted to bytes by an average."""
         size = Measure(len(text.encode()), text.count("\n") + 1, len(text), tokens, True)
-        return triggers.exceeds(size, self.measured.policy)
+        return exceeds(size, self.measured.policy)

@@ -14,8 +14,7 @@ from extraction.prompts import prompts
 from extraction.prompts.fences import new_nonce
 from extraction.prompts.inquiry import Inquiry, Report, built, gather
 from extraction.prompts.prompts import Part
-from extraction.task import allowances
-from extraction.task.task import Progress
+from extraction.task.task import DEADLINE_PASSED, MARGIN_SECONDS, Progress, seconds_left
 
 # The share of the time kept for the reduce phase.
 _RESERVED_SHARE = 0.25
@@ -76,14 +75,14 @@ class MapPhase:
         # The text of a chunk is in memory only during its call.
         self._slots = anyio.Semaphore(inquiry.asking.concurrency)
         self._scope = anyio.CancelScope()
-        self._seconds = allowances.seconds_left(inquiry.asking)
+        self._seconds = seconds_left(inquiry.asking)
 
     async def run(self) -> list[Mapped]:
         """Returns the results in the order of the document."""
         with self._scope:
             self._set_deadline()
             await self._map_all(list(self._open))
-        reason = "" if self._is_lost else allowances.DEADLINE_PASSED
+        reason = "" if self._is_lost else DEADLINE_PASSED
         for piece in list(self._open):
             self._finish(Mapped(piece, None, reason), "failed")
         return sorted(self._mapped, key=lambda mapped: mapped.piece.chunk.start)
@@ -169,14 +168,14 @@ class MapPhase:
         return too_little(self._bytes - self._lost_bytes, self._bytes)
 
     def _set_deadline(self) -> None:
-        left = allowances.seconds_left(self._inquiry.asking)
+        left = seconds_left(self._inquiry.asking)
         reserve = 0.0
         if len(self._open) + len(self._mapped) > 1:
             reserve = min(max(_RESERVED_SHARE * self._seconds, _RESERVED_SECONDS), self._seconds / 2)
             average = sum(self._took) / max(1, len(self._took))
             # If no time is left for a reduce, the map phase uses it.
             reserve = max(reserve, average if average <= left else 0.0)
-        self._scope.deadline = anyio.current_time() + left - reserve - allowances.MARGIN_SECONDS
+        self._scope.deadline = anyio.current_time() + left - reserve - MARGIN_SECONDS
 
     def _key(self, piece: Piece) -> str:
         spans = self._inquiry.task.source.located(piece.chunk.read_from, piece.chunk.end)

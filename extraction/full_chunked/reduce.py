@@ -9,8 +9,8 @@ from extraction.prompts import prompts
 from extraction.prompts.fences import new_nonce
 from extraction.prompts.inquiry import Inquiry, built, gather
 from extraction.prompts.prompts import Finding, Part
-from extraction.task import allowances, answer_text
-from extraction.task.task import Progress
+from extraction.task import answer_text
+from extraction.task.task import MARGIN_SECONDS, Progress, finding_bytes, input_tokens, seconds_left
 
 # Tokens of the heading and the fence of a finding.
 _FRAME_TOKENS = 100
@@ -23,7 +23,7 @@ async def merged(inquiry: Inquiry, findings: Sequence[Finding], gaps: Sequence[G
     empty = prompts.reduce_prompt(
         inquiry.document, inquiry.task.extract, (), gaps, new_nonce(), inquiry.task.max_bytes
     )
-    room = max(_LEAST_ROOM, allowances.input_tokens(inquiry.terms) - inquiry.tokens(empty))
+    room = max(_LEAST_ROOM, input_tokens(inquiry.terms) - inquiry.tokens(empty))
     level = 1
     while True:
         groups = await grouped(inquiry, findings, room)
@@ -76,7 +76,7 @@ async def _joined(inquiry: Inquiry, group: Sequence[Finding]) -> Finding:
         return group[0]
     first, last = group[0].part, group[-1].part
     part = Part(first.number, first.total, first.start, last.end, first.first_line, last.last_line)
-    most = allowances.finding_bytes(inquiry.terms, inquiry.task.max_bytes)
+    most = finding_bytes(inquiry.terms, inquiry.task.max_bytes)
     return Finding(part, await _reduced(inquiry, group, (), most))
 
 
@@ -92,8 +92,6 @@ async def _reduced(inquiry: Inquiry, findings: Sequence[Finding], gaps: Sequence
         prompts.reduce_prompt, inquiry.document, inquiry.task.extract, findings, gaps, nonce, max_bytes
     )
     messages = await built(build, sum(map(_bytes, findings)))
-    report = await inquiry.report(
-        messages, nonce, allowances.seconds_left(inquiry.asking) - allowances.MARGIN_SECONDS
-    )
+    report = await inquiry.report(messages, nonce, seconds_left(inquiry.asking) - MARGIN_SECONDS)
     await inquiry.keep(key, report)
     return report.text

@@ -14,9 +14,18 @@ from extraction.full_chunked.map import Mapped, MapPhase, Piece, pieces, too_lit
 from extraction.prompts import prompts
 from extraction.prompts.inquiry import Inquiry, inquire
 from extraction.prompts.prompts import NOTHING_FOUND, Finding
-from extraction.task import allowances, answer_text
+from extraction.task import answer_text
 from extraction.task.source import Source
-from extraction.task.task import Progress, StrategyFailed, Task
+from extraction.task.task import (
+    DEADLINE_PASSED,
+    MARGIN_SECONDS,
+    Progress,
+    StrategyFailed,
+    Task,
+    data_tokens,
+    finding_bytes,
+    seconds_left,
+)
 
 NEEDS_MODEL = True
 
@@ -31,7 +40,7 @@ async def answer(task: Task) -> Answer:
         task.progress(_planned(task, 0))
         return _answer(task, f"{NOTHING_FOUND}\nThe data is empty.", Coverage(0, 0, 1.0))
     one = len(planned) == 1
-    max_bytes = task.max_bytes if one else allowances.finding_bytes(inquiry.terms, task.max_bytes)
+    max_bytes = task.max_bytes if one else finding_bytes(inquiry.terms, task.max_bytes)
     parts = await pieces(inquiry, planned, len(planned))
     chosen = await _affordable(inquiry, parts, max_bytes)
     task.progress(_planned(task, len(chosen)))
@@ -80,7 +89,7 @@ async def fits(task: Task) -> bool:
 def chunk_tokens(inquiry: Inquiry) -> int:
     """The tokens of data in one prompt. Raises StrategyFailed if the window is too small."""
     around = inquiry.asking.count(prompts.overhead(inquiry.document, inquiry.task.extract))
-    return allowances.data_tokens(inquiry.terms, around)
+    return data_tokens(inquiry.terms, around)
 
 
 async def _plan(inquiry: Inquiry, tokens: int) -> list[Chunk]:
@@ -98,11 +107,11 @@ async def _concluded(inquiry: Inquiry, mapped: Sequence[Mapped], coverage: Cover
     if not relevant:
         return _answer(task, _nothing(task, findings, coverage.missing), coverage, *warnings)
     try:
-        with anyio.fail_after(allowances.seconds_left(inquiry.asking) - allowances.MARGIN_SECONDS):
+        with anyio.fail_after(seconds_left(inquiry.asking) - MARGIN_SECONDS):
             body = await reduce.merged(inquiry, relevant, _lost(mapped))
         return _answer(task, body, coverage, *warnings)
     except TimeoutError:
-        reason = allowances.DEADLINE_PASSED
+        reason = DEADLINE_PASSED
     except ModelError as error:
         reason = error.detail
     warning = f"the findings were not merged ({reason})"

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 
 import anyio
@@ -18,7 +18,6 @@ from domain.errors import (
 )
 from domain.extraction import LlmUsage
 from domain.llm import ModelTerms, Prompt, Reply
-from domain.ports import Tokenizer
 from extraction.models.lane import ModelLane
 from extraction.models.usage import (
     Attempt,
@@ -71,6 +70,15 @@ class _Call:
     @property
     def seconds_left(self) -> float:
         return max(0.0, self.ends - anyio.current_time())
+
+    @contextmanager
+    def in_time(self) -> Iterator[None]:
+        """Raises ModelUnavailable when the call's time is up."""
+        try:
+            with anyio.fail_after(self.seconds_left):
+                yield
+        except TimeoutError:
+            raise ModelUnavailable(_LATE) from None
 
 
 class Asker:
@@ -173,11 +181,8 @@ class Asker:
     @asynccontextmanager
     async def _slot(self, call: _Call) -> AsyncIterator[None]:
         """Holds one of the calls that the process makes at a time."""
-        try:
-            with anyio.fail_after(call.seconds_left):
-                await self._shared.slots.acquire()
-        except TimeoutError:
-            raise ModelUnavailable(_LATE) from None
+        with call.in_time():
+            await self._shared.slots.acquire()
         try:
             yield
         finally:
@@ -192,16 +197,10 @@ class Asker:
         if not has_more_bytes(texts, room):
             return
         if encoding not in call.sizes:
-            call.sizes[encoding] = await self._size(call, texts, lane.tokenizer)
+            with call.in_time():
+                call.sizes[encoding] = await self._shared.count(texts, lane.tokenizer)
         if call.sizes[encoding] > room:
             raise ContextExceeded(_TOO_LONG)
-
-    async def _size(self, call: _Call, texts: Sequence[str], tokenizer: Tokenizer) -> int:
-        try:
-            with anyio.fail_after(call.seconds_left):
-                return await self._shared.count(texts, tokenizer)
-        except TimeoutError:
-            raise ModelUnavailable(_LATE) from None
 
     async def _attempt(self, lane: ModelLane, call: _Call) -> tuple[Reply | ModelError, Attempt]:
         """Makes one attempt. Raises ModelRefused if none may begin."""

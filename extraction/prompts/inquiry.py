@@ -17,8 +17,8 @@ from domain.llm import Message, ModelTerms, Prompt, Reply, Role
 from extraction.prompts import prompts
 from extraction.prompts.fences import parse_report
 from extraction.prompts.prompts import Document
-from extraction.task import allowances, answer_text
-from extraction.task.task import Asking, StrategyFailed, Task
+from extraction.task import answer_text
+from extraction.task.task import Asking, StrategyFailed, Task, output_tokens
 
 T = TypeVar("T")
 
@@ -91,7 +91,7 @@ class Inquiry:
 
     async def report(self, messages: tuple[Message, ...], nonce: str, seconds: float) -> Report:
         """Asks the model for a report. Raises ModelError."""
-        reply = await self.asking.ask(Prompt(messages, allowances.output_tokens(self.terms)), seconds)
+        reply = await self.asking.ask(Prompt(messages, output_tokens(self.terms)), seconds)
         return await self.report_in(reply, messages, nonce, seconds)
 
     async def report_in(
@@ -102,14 +102,14 @@ class Inquiry:
         if report is None:
             # Some backends refuse an empty message.
             said = (Message(Role.ASSISTANT, reply.text),) if reply.text.strip() else ()
-            again = Prompt((*messages, *said, prompts.ask_again(nonce)), allowances.output_tokens(self.terms))
+            again = Prompt((*messages, *said, prompts.ask_again(nonce)), output_tokens(self.terms))
             reply = await self.asking.ask(again, seconds)
             report = parse_report(reply.text, nonce)
         if report is None:
             raise ModelBadReply("the model gave no report")
         if not report:
             raise ModelBadReply("the model's report was empty")
-        most = _MOST_BYTES_A_TOKEN * allowances.output_tokens(self.terms)
+        most = _MOST_BYTES_A_TOKEN * output_tokens(self.terms)
         return Report(answer_text.cap_text(report, most), reply.model)
 
 

@@ -10,8 +10,16 @@ from extraction.prompts import prompts
 from extraction.prompts.fences import new_nonce
 from extraction.prompts.inquiry import Inquiry, Report, inquire
 from extraction.read_grep.tools import Tools
-from extraction.task import allowances, answer_text
-from extraction.task.task import Progress, StrategyFailed, Task
+from extraction.task import answer_text
+from extraction.task.task import (
+    Progress,
+    StrategyFailed,
+    Task,
+    data_tokens,
+    input_tokens,
+    output_tokens,
+    seconds_left,
+)
 
 NEEDS_MODEL = True
 
@@ -86,7 +94,7 @@ class Conversation:
         self._messages: list[Message] = []
         self._sizes: list[int] = []
         self._total = sum(inquiry.asking.count(tool.description + tool.parameters) for tool in _TOOLS)
-        self._room = allowances.input_tokens(inquiry.terms)
+        self._room = input_tokens(inquiry.terms)
         self._tools = Tools(
             inquiry.task.source,
             max_bytes=_TOOL_BYTES,
@@ -94,7 +102,7 @@ class Conversation:
             count=inquiry.asking.count,
             nonce=self._nonce,
         )
-        self._seconds = allowances.seconds_left(inquiry.asking)
+        self._seconds = seconds_left(inquiry.asking)
         task = inquiry.task
         for message in prompts.read_grep_prompt(
             inquiry.document, task.extract, self._nonce, task.max_bytes, self.turns, MAX_CALLS
@@ -102,7 +110,7 @@ class Conversation:
             self._add(message)
         self._opening = len(self._messages)
         last_turn = self._size(prompts.read_grep_last_turn(self._nonce))
-        allowances.data_tokens(inquiry.terms, self._total + last_turn)
+        data_tokens(inquiry.terms, self._total + last_turn)
 
     async def report(self) -> Report:
         """Raises ModelError."""
@@ -110,7 +118,7 @@ class Conversation:
         # If the reply holds no report, the model is asked for one once more.
         again = self._size(Message(Role.ASSISTANT, reply.text)) + self._size(prompts.ask_again(self._nonce))
         self._make_room(self._room - again)
-        seconds = allowances.seconds_left(self._inquiry.asking)
+        seconds = seconds_left(self._inquiry.asking)
         return await self._inquiry.report_in(reply, tuple(self._messages), self._nonce, seconds)
 
     async def _last_reply(self) -> Reply:
@@ -126,7 +134,7 @@ class Conversation:
         return await self._asked(())
 
     def _is_late(self, turns: int) -> bool:
-        left = allowances.seconds_left(self._inquiry.asking)
+        left = seconds_left(self._inquiry.asking)
         # One turn more, as long as those before, must leave as much for the last.
         needed = 2 * (self._seconds - left) / max(1, turns)
         return left < max(_LAST_SHARE * self._seconds, min(_LAST_SECONDS, self._seconds / 2), needed)
@@ -144,8 +152,8 @@ class Conversation:
 
     async def _ask(self, tools: tuple[ToolSpec, ...]) -> Reply:
         inquiry = self._inquiry
-        prompt = Prompt(tuple(self._messages), allowances.output_tokens(inquiry.terms), tools)
-        return await inquiry.asking.ask(prompt, allowances.seconds_left(inquiry.asking))
+        prompt = Prompt(tuple(self._messages), output_tokens(inquiry.terms), tools)
+        return await inquiry.asking.ask(prompt, seconds_left(inquiry.asking))
 
     async def _call(self, reply: Reply) -> None:
         calls = reply.tool_calls[:_HEARD_CALLS]

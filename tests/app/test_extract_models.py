@@ -277,16 +277,6 @@ async def test_the_policy_chooses_among_the_models(serve: Serve, tmp_path: Path)
         assert {one.body["model"] for one in backend.asked} == {"n"}
 
 
-async def test_an_answer_is_held_within_the_size_cap(serve: Serve, tmp_path: Path) -> None:
-    async with (
-        Backend(answer=saying("é" * 50_000)) as backend,
-        served(serve, tmp_path, backend, "[models.m]\ncontext_window = 100000\n") as client,
-    ):
-        told = (await ask(client, await keep(client))).json()
-        assert len(told["text"].encode()) <= 12_288
-        assert "�" not in told["text"]
-
-
 async def test_nothing_of_key_or_document_is_logged_or_answered(
     serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -68,14 +68,6 @@ async def test_all_that_is_shown_stands_in_the_result(client: httpx.AsyncClient)
     assert any(re.fullmatch(r"\$\.orders\[123\d\]", path) for *_, path in heads)
 
 
-async def test_nothing_found_is_an_answer_that_says_what_there_is(client: httpx.AsyncClient) -> None:
-    told = await ask(client, await keep(client, ORDERS), "velocity of swallows", require_complete=True)
-    assert told["body"].startswith("NO RELEVANT DATA FOUND\nNowhere in the data: velocity, swallows.\n")
-    assert "orders: array of 2000" in told["body"]
-    assert (told["status"], told["coverage"]["ratio"]) == ("complete", 1.0)
-    assert told["coverage"]["chunks_ok"] == told["coverage"]["chunks_total"] > 1
-
-
 PLAIN = "one more line of plain words\n" * 1000
 TABLE = "id,city,amount\n" + "".join(f'{n},"city\n{n}",{n * 3}\n' for n in range(2000))
 RECORDS = "".join(json.dumps({"name": f"n {n}", "size": n}) + "\n" for n in range(900))
@@ -85,14 +77,10 @@ EXTENTS = [
         "How many rows are there?",
         "The data is plain text: 6,000 words; 29,000 bytes in 1,001 lines, the last of them emp",
     ),
-    (PLAIN, "how large is the file?", "The data is plain text: 6,000 words; 29,000 bytes in 1,001 lines"),
-    (PLAIN, "Count the columns", "The data is plain text: 6,000 words; 29,000 bytes in 1,001 lines"),
-    (TABLE, "How many rows are there?", "The data is a table: 2,000 rows below the first line, 3 columns ("),
     (TABLE, "Which columns does the table have?", "3 columns (id, city, amount); "),
     (ORDERS, "number of items in the array", "The data is JSON: 2 keys, orders: 2,000 items; "),
     (RECORDS, "How many records does it have?", "The data is JSON lines: 900 records, one a line; "),
     (LOG, "When does the log start and end?", "from 2024-05-01 10:00:00 to 2024-05-01 10:49:59 (0:49:59); "),
-    (LOG, "What time range does the log cover?", "2024-05-01 10:00:00 to 2024-05-01 10:49:59 (0:49:59); "),
 ]
 
 
@@ -150,14 +138,6 @@ async def test_a_number_with_a_zero_fraction_is_a_whole_number_on_every_route(
         answer = await method(path, json=sent)
         assert answer.status_code in (200, 201), (path, answer.text)
     assert (await client.get("/sessions/s")).json()["budget"]["used_tokens"] == 5494
-
-
-async def test_ranges_narrow_the_question(client: httpx.AsyncClient) -> None:
-    handle = await keep(client, FAULTY + LOG + FAULTY.replace("db-7", "db-8"))
-    size = len(FAULTY) + len(LOG)
-    told = await ask(client, handle, "lost connection", ranges=[{"start": size, "end": size + len(FAULTY)}])
-    assert "db-8.internal" in told["body"]
-    assert "db-7.internal" not in told["body"]
 
 
 async def test_a_shorter_answer_still_holds_the_best(client: httpx.AsyncClient) -> None:

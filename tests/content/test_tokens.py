@@ -188,7 +188,7 @@ def test_estimates_of_recorded_results_are_within_five_percent_nine_times_in_ten
             tokens, _ = meter.finish()
             count, _ = metered(encoding, [text])
             errors.append(abs(tokens - count) / count)
-    assert sorted(errors)[int(0.9 * len(errors))] <= 0.035
+    assert sorted(errors)[int(0.9 * len(errors))] <= 0.05
 
 
 class Spent:

@@ -614,14 +614,12 @@ async def test_a_reason_against_a_call_stops_it_before_it_begins() -> None:
 # Over HTTP
 
 
-def tokenizer_of(model: str) -> Tokenizer:
-    return load_encoding("cl100k_base") if model == "other" else ENCODING
-
-
 def pool(base_url: str, *names: str, key: str | None = "k", concurrency: int = 4, **terms: int) -> ModelPool:
     configs = [ModelConfig(replace(TERMS, name=name, **terms), base_url, key) for name in names or ("first",)]
     default = [config.terms.name for config in configs]
-    return ModelPool(configs, default, tokenizer_of=tokenizer_of, concurrency=concurrency, version="1")
+    return ModelPool(
+        configs, default, tokenizer_of=lambda model: ENCODING, concurrency=concurrency, version="1"
+    )
 
 
 def models_of(backend: Backend, *names: str, concurrency: int = 4) -> ModelPool:
@@ -682,17 +680,6 @@ async def test_a_backend_that_cannot_be_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="SPILLGATE_LLM_BASE_URL") as caught:
         pool(url)
     assert url == "" or url not in str(caught.value) or url in ("http",)
-
-
-async def test_a_model_is_counted_in_its_own_encoding() -> None:
-    names = ("first", "other")
-    text = "Сколько частей?"
-    async with Backend() as backend:
-        models = models_of(backend, *names)
-        counts = [asker_of(models, 1, [], (name,)).count(text) for name in names]
-        await models.close()
-    ours, other = ENCODING.count(text), load_encoding("cl100k_base").count(text)
-    assert counts == [ours, other] != [ours, ours]
 
 
 async def test_the_policy_file_says_how_a_model_counts(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ import pytest
 
 from domain.errors import ModelRefused, ModelUnavailable
 from domain.extraction import Answer, ExtractStatus, LlmUsage, Mode, Span
-from domain.llm import ModelTerms, Prompt, Reply
+from domain.llm import Prompt, Reply
 from extraction import ladder
 from extraction.task.source import Source
 from extraction.task.task import ExtractionLimits
-from tests.extraction.acting import Actor, Kept, calling, reporting, said, stored_text, task_of
+from tests.extraction.acting import Actor, calling, reporting, stored_text, task_of
 from tests.virtual_time import VIRTUAL_TIME
 
 pytestmark = pytest.mark.anyio
@@ -72,23 +72,7 @@ async def test_a_mode_that_is_asked_for_is_used(mode: Mode) -> None:
         assert (answer.strategy, answer.status, answer.body) == (mode, ExtractStatus.COMPLETE, "found it")
 
 
-async def test_truncate_asks_no_model_even_if_there_is_one() -> None:
-    answer = await asked(SHORT_LOG, Mode.TRUNCATE)
-    assert (answer.body, answer.usage) == (SHORT_LOG, LlmUsage())
-
-
 FAULTY = LOG.replace("line 1234 of", "line 1234 (disk full) of")
-
-
-@pytest.mark.parametrize("mode", [Mode.FULL_CHUNKED, Mode.READ_GREP])
-async def test_without_a_model_retrieve_answers_and_says_so(mode: Mode) -> None:
-    warning = "WARNING: tool_output fallback to retrieve (no model is configured)."
-    answer = await ladder.answer(await task_of(FAULTY, None, extract="disk full"), mode)
-    assert answer.body.startswith(f"{warning}\n[")
-    assert "line 1234 (disk full) of a log" in answer.body
-    assert (answer.strategy, answer.status) == (Mode.RETRIEVE, ExtractStatus.FALLBACK)
-    assert (answer.warnings, answer.fallback_reason) == ((warning,), "no model is configured")
-    assert len(answer.body.encode()) <= 12_000
 
 
 async def test_auto_without_a_model_retrieves() -> None:
@@ -97,10 +81,12 @@ async def test_auto_without_a_model_retrieves() -> None:
     assert "line 1234 (disk full) of a log" in answer.body
 
 
-async def test_retrieve_asks_no_model_even_if_there_is_one() -> None:
+async def test_retrieve_and_truncate_ask_no_model_even_if_there_is_one() -> None:
     actor = Actor(found)
     answer = await ladder.answer(await task_of(FAULTY, actor, extract="disk full"), Mode.RETRIEVE)
     assert (answer.strategy, answer.usage, actor.prompts) == (Mode.RETRIEVE, LlmUsage(), [])
+    answer = await ladder.answer(await task_of(SHORT_LOG, actor), Mode.TRUNCATE)
+    assert (answer.body, answer.usage, actor.prompts) == (SHORT_LOG, LlmUsage(), [])
 
 
 async def test_retrieve_can_be_the_fallback() -> None:
@@ -145,13 +131,6 @@ async def test_a_strategy_that_fails_falls_back_and_its_calls_are_told(
     assert answer.usage.llm_calls == len(actor.prompts) > 0
 
 
-async def test_a_model_with_too_small_a_window_falls_back() -> None:
-    actor = Actor(found, terms=ModelTerms("tiny", 500, 100))
-    answer = await ladder.answer(await task_of(LOG, actor), Mode.AUTO)
-    assert "(the model's window is too small for the instruction)" in answer.body
-    assert actor.prompts == []
-
-
 @pytest.mark.parametrize("mode", [Mode.AUTO, Mode.FULL_CHUNKED, Mode.READ_GREP])
 @pytest.mark.parametrize("seconds", [2, 10, 60])
 @pytest.mark.parametrize("text", [SHORT_LOG, LOG], ids=["short", "long"])
@@ -183,20 +162,6 @@ async def test_a_fallback_is_within_its_cap_but_its_warning_is_said_whole(max_by
     answer = await ladder.answer(await task_of(LOG, actor, max_bytes=max_bytes), Mode.READ_GREP)
     assert answer.body.startswith(warning)
     assert len(answer.body.encode()) <= max(max_bytes, len(warning))
-
-
-async def test_what_was_found_before_a_fallback_is_not_paid_for_again() -> None:
-    def play(prompt: Prompt) -> Reply | ModelRefused:
-        return found(prompt) if "You read part 1 of" in said(prompt) else ModelRefused("quota exhausted")
-
-    kept, broken = Kept(), Actor(play)
-    first = await ladder.answer(await task_of(LOG, broken, kept=kept), Mode.FULL_CHUNKED)
-    assert first.status is ExtractStatus.FALLBACK
-    actor = Actor(found)
-    again = await ladder.answer(await task_of(LOG, actor, kept=kept), Mode.FULL_CHUNKED)
-    assert again.status is ExtractStatus.COMPLETE
-    # Without the chunk that was answered, with the reduce.
-    assert len(actor.prompts) == again.coverage.chunks_total - 1 + 1
 
 
 @pytest.mark.parametrize("mode", [Mode.FULL_CHUNKED, Mode.TRUNCATE, Mode.READ_GREP])

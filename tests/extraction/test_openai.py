@@ -1,6 +1,7 @@
 """One attempt at a backend that answers well, badly, late or never."""
 
 import asyncio
+import json
 import random
 import time
 import tracemalloc
@@ -8,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from email.utils import formatdate
+from typing import Any
 
 import anyio
 import httpx
@@ -22,13 +24,14 @@ from domain.errors import (
     PromptDeclined,
     PromptRefused,
 )
-from domain.llm import LlmTokens, Message, ModelTerms, Prompt, Role, ToolCall, ToolSpec
-from extraction.models import openai
+from domain.llm import LlmTokens, Message, ModelTerms, Prompt, Reply, Role, ToolCall, ToolSpec
+from extraction.models import openai, openai_errors
 from extraction.models.openai import OpenAIModel, open_client
 from extraction.models.openai_errors import retry_after
+from extraction.models.openai_wire import parse_reply
 from tests.counts import count
-from tests.extraction.backend import BEHAVIOURS, Backend, completion, running
-from tests.extraction.behaviours import Behaviour, Exchange, fails, says
+from tests.extraction.backend import BEHAVIOURS, Backend, Spoken, completion, running
+from tests.extraction.behaviours import Behaviour, Exchange, fails
 
 pytestmark = pytest.mark.anyio
 
@@ -253,6 +256,10 @@ async def test_no_connection_is_lost_whenever_a_call_is_cancelled(client: httpx.
         assert backend.opened == opened
 
 
+def parsed(message: Spoken, finish_reason: str | None = "stop", **fields: Any) -> Reply:
+    return parse_reply(json.dumps(completion(message, finish_reason, **fields)).encode())
+
+
 @pytest.mark.parametrize(
     ("message", "text"),
     [
@@ -261,59 +268,41 @@ async def test_no_connection_is_lost_whenever_a_call_is_cancelled(client: httpx.
         ({"content": "\U0001f4be\x00"}, "\U0001f4be\x00"),
     ],
 )
-async def test_content_is_read_in_each_of_its_forms(
-    message: dict[str, object], text: str, client: httpx.AsyncClient
-) -> None:
-    async with Backend(says(completion(message))) as backend:
-        assert (await model_of(backend, client).complete(PROMPT)).text == text
+def test_content_is_read_in_each_of_its_forms(message: dict[str, Any], text: str) -> None:
+    assert parsed(message).text == text
 
 
-async def test_tool_calls_are_read_in_each_of_their_forms(client: httpx.AsyncClient) -> None:
+def test_tool_calls_are_read_in_each_of_their_forms() -> None:
     functions = [
         {"id": "a", "type": "function", "function": {"name": "Grep", "arguments": '{"pattern": "x"}'}},
         {"function": {"name": "Read", "arguments": {"offset": 2}}},
         {"id": "", "function": {"name": "Read"}},
     ]
-    body = completion({"content": None, "tool_calls": functions}, "tool_calls")
-    async with Backend(says(body)) as backend:
-        reply = await model_of(backend, client).complete(PROMPT)
+    reply = parsed({"content": None, "tool_calls": functions}, "tool_calls")
     assert (reply.text, reply.stop_reason) == ("", "tool_calls")
     assert reply.tool_calls == (
         ToolCall("a", "Grep", '{"pattern": "x"}'),
         ToolCall("call_1", "Read", '{"offset": 2}'),
         ToolCall("call_2", "Read", ""),
     )
-
-
-@pytest.mark.parametrize("number", [64, 65])
-async def test_a_reply_has_no_more_than_64_tool_calls(number: int, client: httpx.AsyncClient) -> None:
     called = {"function": {"name": "Read", "arguments": "{}"}}
-    async with Backend(says(completion({"content": None, "tool_calls": [called] * number}))) as backend:
-        model = model_of(backend, client)
-        if number <= 64:
-            assert len((await model.complete(PROMPT)).tool_calls) == number
-        else:
-            with pytest.raises(ModelBadReply, match="too many tools"):
-                await model.complete(PROMPT)
+    assert len(parsed({"content": None, "tool_calls": [called] * 64}).tool_calls) == 64
+    with pytest.raises(ModelBadReply, match="too many tools"):
+        parsed({"content": None, "tool_calls": [called] * 65})
 
 
-async def test_a_model_that_declines_says_so_of_the_prompt(client: httpx.AsyncClient) -> None:
-    declined = completion({"role": "assistant", "content": None, "refusal": "I will not."})
-    error = await failure(client, says(declined))
-    assert (type(error), error.detail) == (PromptDeclined, "the model declined to answer")
+def test_a_model_that_declines_is_an_error_of_the_prompt() -> None:
+    with pytest.raises(PromptDeclined) as declined:
+        parsed({"role": "assistant", "content": None, "refusal": "I will not."})
+    assert declined.value.detail == "the model declined to answer"
 
 
 @pytest.mark.parametrize(
-    ("said", "reason"),
+    ("named", "reason"),
     [("length", "length"), ("max_tokens", "length"), (None, "stop"), ("a word of its own", "other")],
 )
-async def test_the_stop_reason_is_one_of_ours(
-    said: str | None, reason: str, client: httpx.AsyncClient
-) -> None:
-    async with Backend(
-        says({"choices": [{"message": {"content": "Cut"}, "finish_reason": said}]})
-    ) as backend:
-        assert (await model_of(backend, client).complete(PROMPT)).stop_reason == reason
+def test_the_stop_reason_is_one_of_four(named: str | None, reason: str) -> None:
+    assert parsed("Cut", named).stop_reason == reason
 
 
 @pytest.mark.parametrize(
@@ -338,11 +327,8 @@ async def test_the_stop_reason_is_one_of_ours(
         (None, None),
     ],
 )
-async def test_usage_that_makes_no_sense_is_none(
-    usage: object, tokens: LlmTokens | None, client: httpx.AsyncClient
-) -> None:
-    async with Backend(says(completion("Yes.", usage=usage))) as backend:
-        assert (await model_of(backend, client).complete(PROMPT)).tokens == tokens
+def test_usage_that_makes_no_sense_is_none(usage: object, tokens: LlmTokens | None) -> None:
+    assert parsed("Yes.", usage=usage).tokens == tokens
 
 
 @pytest.mark.parametrize(
@@ -366,11 +352,9 @@ async def test_usage_that_makes_no_sense_is_none(
         b'data: {"choices": []}\n\n',
     ],
 )
-async def test_a_reply_that_says_nothing_is_a_bad_reply(body: bytes, client: httpx.AsyncClient) -> None:
-    async def behaviour(it: Exchange) -> None:
-        await it.send(200, body)
-
-    assert isinstance(await failure(client, behaviour), ModelBadReply)
+def test_a_reply_without_text_and_calls_is_a_bad_reply(body: bytes) -> None:
+    with pytest.raises(ModelBadReply):
+        parse_reply(body)
 
 
 @pytest.mark.parametrize("name", ["great_body", "gzip_bomb"])
@@ -437,6 +421,14 @@ async def test_what_was_sent_is_not_held_while_the_backend_thinks(client: httpx.
         tracemalloc.stop()
 
 
+def classified(status: int, body: bytes, **headers: str) -> ModelError:
+    return openai_errors.failure(status, headers, openai_errors.parse_complaint(body))
+
+
+def error_json(code: str | None = None, message: str = "No.") -> bytes:
+    return json.dumps({"error": {"message": message, "type": code or "error", "code": code}}).encode()
+
+
 @pytest.mark.parametrize(
     ("status", "code", "message"),
     [
@@ -451,10 +443,10 @@ async def test_what_was_sent_is_not_held_while_the_backend_thinks(client: httpx.
         (413, None, "No."),
     ],
 )
-async def test_a_prompt_past_the_window_is_known_by_many_phrases(
-    status: int, code: str | None, message: str, client: httpx.AsyncClient
+def test_a_prompt_past_the_window_is_known_by_many_phrases(
+    status: int, code: str | None, message: str
 ) -> None:
-    assert isinstance(await failure(client, fails(status, code, message)), ContextExceeded)
+    assert isinstance(classified(status, error_json(code, message)), ContextExceeded)
 
 
 @pytest.mark.parametrize(
@@ -481,47 +473,39 @@ async def test_a_prompt_past_the_window_is_known_by_many_phrases(
         (b"[" * 100_000, PromptRefused),
     ],
 )
-async def test_an_error_is_read_in_each_of_its_forms(
-    body: bytes, kind: type[ModelError], client: httpx.AsyncClient
-) -> None:
-    async def behaviour(it: Exchange) -> None:
-        await it.send(400, body)
-
-    assert type(await failure(client, behaviour)) is kind
+def test_an_error_is_read_in_each_of_its_forms(body: bytes, kind: type[ModelError]) -> None:
+    assert type(classified(400, body)) is kind
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "detail"),
+    ("status", "code", "headers", "detail"),
     [
-        (fails(403), "the backend refused the key"),
-        (fails(402), "quota exhausted"),
-        (fails(429, "billing_hard_limit_reached"), "quota exhausted"),
-        (fails(404, "model_not_found"), "unknown model"),
-        (fails(400, "model_not_found"), "unknown model"),
-        (fails(503, X_Should_Retry="false"), "the backend refused the request (503)"),
-        (fails(302, Location="/elsewhere"), "the backend answered with a redirect"),
+        (403, None, {}, "the backend refused the key"),
+        (402, None, {}, "quota exhausted"),
+        (429, "billing_hard_limit_reached", {}, "quota exhausted"),
+        (404, "model_not_found", {}, "unknown model"),
+        (400, "model_not_found", {}, "unknown model"),
+        (503, None, {"x-should-retry": "false"}, "the backend refused the request (503)"),
+        (302, None, {"location": "/elsewhere"}, "the backend answered with a redirect"),
     ],
 )
-async def test_what_would_fail_again_is_refused(
-    behaviour: Behaviour, detail: str, client: httpx.AsyncClient
+def test_what_would_fail_again_is_refused(
+    status: int, code: str | None, headers: dict[str, str], detail: str
 ) -> None:
-    error = await failure(client, behaviour)
+    error = classified(status, error_json(code), **headers)
     assert (type(error), error.detail) == (ModelRefused, detail)
 
 
 @pytest.mark.parametrize("status", [400, 422])
-async def test_a_plain_refusal_counts_against_the_prompt_alone(
-    status: int, client: httpx.AsyncClient
-) -> None:
-    error = await failure(client, fails(status, message=f"You sent {KEY}"))
+def test_a_plain_refusal_counts_against_the_prompt_alone(status: int) -> None:
+    error = classified(status, error_json(message=f"You sent {KEY}"))
     assert (type(error), error.detail) == (PromptRefused, f"the backend refused the request ({status})")
 
 
-@pytest.mark.parametrize(
-    "behaviour", [*map(fails, (408, 409, 425, 502, 504, 529)), fails(400, X_Should_Retry="true")]
-)
-async def test_what_may_go_well_later_is_unavailable(behaviour: Behaviour, client: httpx.AsyncClient) -> None:
-    assert isinstance(await failure(client, behaviour), ModelUnavailable)
+def test_what_may_go_well_later_is_unavailable() -> None:
+    for status in (408, 409, 425, 502, 504, 529):
+        assert isinstance(classified(status, error_json()), ModelUnavailable)
+    assert isinstance(classified(400, error_json(), **{"x-should-retry": "true"}), ModelUnavailable)
 
 
 @pytest.mark.parametrize(

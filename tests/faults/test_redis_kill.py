@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -10,7 +11,7 @@ import pytest
 
 from tests.counts import count
 from tests.faults import audit
-from tests.faults.calls import Call, Kept, read_back, text_of
+from tests.faults.calls import Call, Kept, insist, read_back, text_of
 from tests.faults.service import SERVE, Service, Services
 from tests.redis_server import RedisServer
 from tests.stopwatch import Stopwatch
@@ -158,7 +159,7 @@ class Campaign:
         for number in range(3):
             session_id = f"{self._name}-{number}"
             charged = sum(entry["tokens_out"] for entry in entries if entry["session_id"] == session_id)
-            session = (await client.get(f"/sessions/{session_id}")).json()
+            session = (await insist(partial(client.get, f"/sessions/{session_id}"))).json()
             assert session["budget"]["reserved_tokens"] == charged
 
 

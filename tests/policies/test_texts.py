@@ -13,7 +13,7 @@ from domain.budget import Budget
 from domain.decisions import OutcomeKind, Trigger
 from domain.handles import Handle, SessionKey
 from domain.results import Measure, ToolResult
-from policies import cap, reject, triggers, truncate
+from policies import cap, decide, reject, truncate
 from policies.decide import OUTCOMES
 from policies.facts import Facts, Policy
 from policies.oversized import Breach, Oversized, Unit, breach_of
@@ -251,13 +251,13 @@ def test_a_capped_text_keeps_to_the_cap_and_cuts_no_character(text: str, most: i
 
 def test_nothing_is_cut_where_fewer_than_80_bytes_would_go() -> None:
     policy = Policy(on_oversize=OutcomeKind.CAP, max_bytes=1000)
-    spared = next(size for size in range(1001, 2000) if triggers.exceeds(measured("x" * size), policy)) - 1
+    spared = next(size for size in range(1001, 2000) if decide.exceeds(measured("x" * size), policy)) - 1
     made = capped("x" * (spared + 1), 1000)
     assert made is not None
     gone = re.search(r"\[(\d+) bytes truncated", made)
     assert gone is not None
     assert 80 <= int(gone[1]) <= 84
-    assert triggers.exceeds(measured("x" * 1001), Policy(max_bytes=1000))
+    assert decide.exceeds(measured("x" * 1001), Policy(max_bytes=1000))
 
 
 @pytest.mark.parametrize(
