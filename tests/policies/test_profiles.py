@@ -15,19 +15,8 @@ from policies.facts import Policy
 
 ROOT = Path(__file__).resolve().parents[2]
 DESIGN = {
-    "on_oversize",
-    "max_bytes",
-    "max_chars",
-    "max_tokens",
-    "head_chars",
-    "keep",
-    "preview",
-    "preview_bytes",
-    "max_rows",
-    "max_line_chars",
-    "reject_rows",
-    "suggestion",
-    "tool_names",
+    *("on_oversize", "max_bytes", "max_chars", "max_tokens", "head_chars", "keep", "preview"),
+    *("preview_bytes", "max_rows", "max_line_chars", "reject_rows", "suggestion", "tool_names"),
     "offset_base",
 }
 OPERATORS = {"bypass", "max_llm_calls", "max_llm_tokens", "max_llm_cost_usd"}
