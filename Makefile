@@ -37,7 +37,7 @@ test: $(VENV)/.dev ## Run the test suite, a real redis-server included (3 minute
 	@sh tests/install_redis.sh
 	$(PYTEST)
 
-faults: $(VENV)/.dev ## Run the repeated tests (kills, races, properties) with their full counts
+faults: $(VENV)/.dev ## Run the repeated tests (kills, races, properties) with their full counts (4 minutes)
 	@sh tests/install_redis.sh
 	FULL_COUNTS=1 $(PYTEST) -m repeated
 

@@ -1,4 +1,4 @@
-"""Domain values as the JSON and headers that callers get, and which media type a caller prefers."""
+"""Answers: domain values as JSON and as headers, and the media type that a caller prefers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class BudgetOut:
 
 
 class ResultOut(Struct, frozen=True):
-    """What became of the result, and what the model is to read: `content`."""
+    """The outcome of a result. `content` is what the model reads."""
 
     outcome: OutcomeKind
     content: Raw | UnsetType
@@ -79,7 +79,7 @@ def report_warnings(warning: ReportWarning | None) -> tuple[str, ...]:
 
 
 def is_complete(outcome: Outcome, repairs: tuple[str, ...]) -> bool:
-    """True where the content is byte-equal to the result that was sent."""
+    """True if the content is byte-equal to the result that was sent."""
     return outcome.kind is OutcomeKind.PASS and not repairs
 
 
@@ -114,7 +114,7 @@ def budget_out(budget: Budget) -> BudgetOut:
 
 
 def spillgate_headers(outcome: Outcome, repairs: tuple[str, ...]) -> dict[str, str]:
-    """What a text answer says beside its text. A header is absent where the JSON field is null."""
+    """The headers of a text answer. A header is absent if the JSON field is null."""
     measure = outcome.measure
     headers = {
         "Spillgate-Outcome": outcome.kind.value,
@@ -140,7 +140,7 @@ def spillgate_headers(outcome: Outcome, repairs: tuple[str, ...]) -> dict[str, s
 
 
 def prefers(accept: str, media: str) -> bool:
-    """True where `media` is wanted more than JSON, which every route answers by default."""
+    """True if the Accept header prefers `media` to JSON, the default of every route."""
     if not accept:
         return False
     weights = dict(map(_weight, accept.lower().split(",")))

@@ -1,4 +1,4 @@
-"""One stored result, told by all examples of the OpenAPI document."""
+"""Values that the examples of the OpenAPI document share: they are about one stored result."""
 
 from app.api.answers import BudgetOut
 from domain.results import Measure

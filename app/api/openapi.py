@@ -33,7 +33,7 @@ DESCRIPTION = """Governs what AI agents' tools return. POST a raw result to `/re
 does not is stored whole and replaced by a short text that tells the model how to get at it."""
 
 SESSION_ID: dict[str, Any] = {"pattern": f"^{NAME_PATTERN}$"}
-"""Of a session id, for `json_schema_extra`: the domain checks it, with a message of its own."""
+"""The schema of a session id, for `json_schema_extra`: the domain checks the id, with its own message."""
 
 PROBLEM = "application/problem+json"
 _PROBLEM_SCHEMA: dict[str, Any] = {
@@ -129,7 +129,7 @@ def _problem_answer(status: int, kinds: list[type[SpillgateError]]) -> dict[str,
 
 
 def _problem_examples() -> dict[str, Any]:
-    """One for each error of the table."""
+    """An example for each error."""
     problems = {kind.code: problem_of(_made(kind)) for kind in every_error()}
     return {
         code: {"summary": problem.title, "value": msgspec.to_builtins(problem)}
@@ -147,7 +147,7 @@ def example_of(answer: object) -> dict[str, Any]:
 
 
 def install(app: FastAPI, routes: RouteTable, *, needs_key: bool) -> None:
-    """The document under /openapi.json, and a page for people that loads nothing from elsewhere."""
+    """Adds /openapi.json, and the page /docs, which loads nothing from other hosts."""
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:

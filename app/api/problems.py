@@ -23,7 +23,7 @@ MEDIA_TYPE = "application/problem+json"
 CLIENT_GONE = 499
 
 Refused = Callable[[errors.SpillgateError, str, str], None]
-"""Is called with the error, the method and the path of each refused request; "" where they are not known."""
+"""Called with the error, the method and the path of each refused request; "" if they are not known."""
 
 _OF_STATUS: dict[int, type[errors.SpillgateError]] = {
     404: errors.NotFound,

@@ -29,7 +29,7 @@ MAX_CALL_ID = 256
 """Characters of a tool_call_id or an Idempotency-Key. Each entry keeps it twice."""
 
 RAW_BYTES = 1 << 14
-"""A JSON body up to this size is decoded with its content left raw: a content that passes is sent back so."""
+"""Of a JSON body up to this size the content is decoded later: if it passes, it is sent back as it came."""
 
 WHOLE_BYTES = 2 << 20
 """A body up to this size is decoded at once, if its content is a string. That takes at most 5 ms, and of
@@ -48,7 +48,7 @@ Whole = Annotated[float, Meta(ge=0, le=1_000_000_000, extra_json_schema={"type":
 
 
 class UsageIn(Struct, forbid_unknown_fields=True, frozen=True):
-    """What the agent says is committed in its context."""
+    """The agent's report of the tokens that are committed in its context."""
 
     used_tokens: Whole
     turn: Whole | None = None
@@ -86,7 +86,7 @@ class ResultIn(_Fields, forbid_unknown_fields=True, frozen=True, kw_only=True):
 
 
 class _TextResultIn(_Fields, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """The same, its content a string and decoded at once."""
+    """As ResultIn, with a string as content, decoded at once."""
 
     content: str
 
@@ -101,8 +101,8 @@ _MISSING_FIELD = re.compile(r"Object missing required field `(.*)`")
 
 
 class ResultRequest(NamedTuple):
-    """`chunks` are the content to govern, and can be read once. `content` is the same where the request is
-    JSON, None where it is a text body, which is not kept."""
+    """`chunks` are the content to govern, and can be read once. `content` is the content of a JSON request;
+    it is None for a text body, which is not kept."""
 
     result: ToolResult
     chunks: AsyncIterator[bytes | str]
@@ -110,8 +110,8 @@ class ResultRequest(NamedTuple):
     wants_text: bool
     is_minimal: bool
     hold: Callable[[int], None] | None
-    """Takes room in memory for that many bytes of a text body that the answer hands back. May raise
-    Overloaded. None where the content is still there, or the answer does not hold it."""
+    """Reserves memory for that many bytes of a text body that the answer returns. May raise Overloaded. None
+    if the content is kept, or the answer does not include it."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -191,7 +191,7 @@ def _charset(parameters: str) -> str:
 
 
 class SentContent:
-    """The content of a JSON request: to be governed, and to be sent back where it passes."""
+    """The content of a JSON request: it is governed, and sent back if it passes."""
 
     def __init__(
         self, content: str | Content, *, repaired: bool = False, turns: anyio.CapacityLimiter | None = None
@@ -207,10 +207,14 @@ class SentContent:
         is_repaired = self._repaired or (isinstance(content, Content) and content.had_surrogates)
         return (SURROGATE_WARNING,) if is_repaired else ()
 
-    @property
-    def json(self) -> Raw:
-        """As it came; repaired where it came in a body of up to 16 KiB."""
-        return Raw(encode(self._content)) if isinstance(self._content, str) else self._content.as_it_came()
+    async def json(self) -> Raw:
+        """The content as it came, with U+FFFD in place of each lone surrogate."""
+        if isinstance(self._content, str):
+            return Raw(encode(self._content))
+        if self._turns is None or not self._content.had_surrogates:
+            return self._content.as_it_came()
+        pieces = self._content.repaired_pieces()
+        return Raw("".join([chunk async for chunk in self._stepped(pieces)]).encode())
 
     async def text(self) -> bytes:
         return "".join([chunk async for chunk in self.chunks()]).encode()
@@ -223,7 +227,10 @@ class SentContent:
             if whole:
                 yield whole
             return
-        pieces = self._content.pieces()
+        async for chunk in self._stepped(self._content.pieces()):
+            yield chunk
+
+    async def _stepped(self, pieces: Iterator[str]) -> AsyncIterator[str]:
         while True:
             async with self._turns or nullcontext():
                 chunk = _joined(pieces)

@@ -17,8 +17,8 @@ from domain import errors
 
 
 class WholeHandle(Convertor[str]):
-    """A handle at the end of a path. What ends like one of the routes below it is a path of that route: so a
-    method that this route lacks is answered with 405."""
+    """A handle at the end of a path. A path that ends like a route below the handle belongs to that route, so
+    that a method which the route lacks is answered with 405."""
 
     regex = r"(?!.*/(?:content|lines|grep|query)$).+"
 
@@ -137,7 +137,7 @@ class RouteTable:
         return next((one.path_format for one in self._all if one.path_regex.match(path)), "")
 
     def is_open(self, path: str) -> bool:
-        """True where no API key is asked for: the pages about the service, and routes that say so."""
+        """True if no API key is required: the pages about the service, and routes with `is_open`."""
         return path in self._open_paths or path.startswith(self._mounts)
 
     def writes(self, method: str, path: str) -> bool:
@@ -187,8 +187,8 @@ INTEGRAL = BeforeValidator(_integral)
 
 
 def known_only(request: Request) -> None:
-    """Raises InvalidField for a query parameter that the route does not have. Were it ignored, a misspelt
-    filter would answer everything."""
+    """Raises InvalidField for a query parameter that the route does not have. If it were ignored, a misspelt
+    filter would return everything."""
     route = request.scope.get("route")
     if not request.scope["query_string"] or not isinstance(route, APIRoute):
         return

@@ -1,4 +1,4 @@
-"""What is in force and why: settings, a tool's policy, a model's terms, each with where it was set."""
+"""`check-config`: the settings, policy and model terms in force, each with the place that set it."""
 
 import json
 import re
@@ -52,7 +52,7 @@ class ConfigReport:
         return json.dumps(told, indent=2, ensure_ascii=False)
 
     def as_text(self, with_settings: bool) -> str:
-        """A table each; the settings only where they are asked for."""
+        """A table for each part; the settings only on request."""
         named = "any other tool" if self.tool == "*" else self.tool
         parts = [("Settings", self.settings)] if with_settings else []
         parts.append((f"Policy for {named}", self.policy))
@@ -80,7 +80,7 @@ def report(settings: Settings, tool: str = "*", model: str | None = None) -> Con
 
 
 def table(rows: Iterable[Sequence[str]], heads: Sequence[str] = _HEADS) -> str:
-    """Columns as wide as what is in them, indented by two."""
+    """Columns as wide as their longest cell, indented by two."""
     lines = [heads, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
     padded = (
@@ -118,7 +118,7 @@ def _masked_option(found: re.Match[str]) -> str:
 
 
 def _terms(model: str, settings: Settings, policies: PolicyBook) -> list[Reason]:
-    """The budget's window, the encoding, and the prices of extraction; the policy file's word goes first."""
+    """The budget's window, the encoding, and the prices of extraction; the policy file goes first."""
     keys = policies.model_keys(model)
     known = model_terms(model, keys, settings)
     encoding = encoding_for_model(model, "")

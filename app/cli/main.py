@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _naming_options(message: str, options: argparse.Namespace) -> str:
-    """A setting that was given as an option is named as the option."""
+    """The error names a setting as its option, if an option set it."""
     for name, option in _OPTIONS.items():
         if getattr(options, name, None) is not None:
             message = message.replace(f"{PREFIX}{name.upper()}", option)
@@ -46,7 +46,7 @@ def _naming_options(message: str, options: argparse.Namespace) -> str:
 
 
 def _print_anything() -> None:
-    """A result may hold characters that the terminal's encoding has not: they are shown as escapes."""
+    """Shows characters that the terminal's encoding lacks as escapes."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

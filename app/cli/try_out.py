@@ -1,4 +1,4 @@
-"""What each outcome would hand to the model for one result: governed by the service itself, nothing kept."""
+"""`try`: what the model would read of one result under each outcome, as the service governs it."""
 
 import argparse
 import asyncio
@@ -72,7 +72,7 @@ def run(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def _result(options: argparse.Namespace) -> ToolResult:
-    """As if the tool had been asked for this very file."""
+    """The arguments of a tool that read this file."""
     piped = options.file == "-"
     return ToolResult(
         SessionKey("trial", "try"),
@@ -85,7 +85,7 @@ def _result(options: argparse.Namespace) -> ToolResult:
 
 @contextmanager
 def _content(path: str) -> Iterator[IO[bytes]]:
-    """It can be read more than once: a pipe is read into a file first. Raises ConfigError."""
+    """The file, opened to be read more than once: a pipe is copied to a file first. Raises ConfigError."""
     with nullcontext(sys.stdin.buffer) if path == "-" else _opened(path) as given:
         if given.seekable():
             yield given
@@ -103,8 +103,8 @@ def _opened(path: str) -> IO[bytes]:
 
 
 async def try_out(settings: Settings, source: IO[bytes], result: ToolResult) -> list[Trial]:
-    """Of every outcome, under the policy of the settings and the result. `source` holds the content, and is
-    read once for each. Raises ConfigError, SpillgateError."""
+    """A trial of every outcome, under the policy of the settings and the result. `source` holds the content,
+    and is read once for each. Raises ConfigError, SpillgateError."""
     elsewhere = ("storage_", "store_", "ledger_", "llm_")
     here = {
         name: field.default for name, field in Settings.model_fields.items() if name.startswith(elsewhere)

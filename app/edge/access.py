@@ -73,6 +73,8 @@ class Access:
         except SpillgateError as error:
             if body.started:
                 raise
+            # Their frames hold what was read of the body, and the answer may wait for the client.
+            error.__traceback__ = error.__context__ = None
             await self._refuse(error, scope, body)
         except Exception:
             # The server, to which it is passed on, logs it.

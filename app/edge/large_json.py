@@ -113,7 +113,7 @@ async def split(
             until = perf_counter() + STEP_SECONDS
             while (more := skeleton.scan()) and perf_counter() < until:
                 pass
-    members = checked(_decode_members, skeleton.text, rule)
+    members, was_repaired = decoded(_decode_members, skeleton.text, rule)
     content, size, parts = members.pop("content", None), 0, []
     for name, value in members.items():
         original = skeleton.original(value).tobytes()
@@ -127,7 +127,7 @@ async def split(
         parts.append(b'"content":""')
     decoded_fields, is_repaired = decoded(decode, b"{%b}" % b",".join(parts), rule)
     assert content is not None
-    return decoded_fields, Content(content, skeleton), is_repaired
+    return decoded_fields, Content(content, skeleton), was_repaired or is_repaired
 
 
 def repaired(data: bytes) -> bytes:
@@ -207,6 +207,10 @@ class Content:
 
     def as_it_came(self) -> Raw:
         return self._raw if self._skeleton is None else Raw(self._skeleton.original(self._raw).tobytes())
+
+    def repaired_pieces(self) -> Iterator[str]:
+        """The JSON as it came, a piece at a time, with U+FFFD in place of each lone surrogate."""
+        return self._as_json(self._raw)
 
     def small_text(self) -> str | None:
         """All of the text at once. None if it is not a string, or belongs to a large body."""

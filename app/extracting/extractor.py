@@ -27,10 +27,10 @@ from extraction.task.task import ExtractionLimits, Progress, Task
 from policies.facts import Policy
 
 UNCAPPED_BYTES = 12_288
-"""How long an answer may be where the policy sets no size cap."""
+"""The longest answer if the policy sets no size cap."""
 
 GRACE_SECONDS = 0.4
-"""After the deadline a fallback still has this long; then the answer says that the time was up."""
+"""A fallback may run this long past the deadline; then the answer says that the deadline passed."""
 
 SESSION_MODEL = "session"
 """In `extract_models`: the model that the session declares."""
@@ -61,7 +61,7 @@ class Extracted:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """How the answer is wanted. `ends` is the deadline, on the event loop's clock."""
+    """What the caller requires of the answer. `ends` is the deadline, on the event loop's clock."""
 
     ends: float
     require_complete: bool = False
@@ -69,14 +69,14 @@ class Wish:
 
 
 async def extract(tenant: str, question: Question, wish: Wish, rt: Runtime) -> Extracted:
-    """Answers by the deadline + 0.5 s, with what there is by then. Raises ResultNotFound, ResultExpired,
+    """Answers within the deadline + 0.5 s, with what was found by then. Raises ResultNotFound, ResultExpired,
     SessionEnded, StorageError; Incomplete if the caller required all of it."""
     return await _Extraction(tenant, question, wish, rt).run()
 
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """What is asked about, and what holds for its session."""
+    """The stored result that is asked about, and its session."""
 
     stored: StoredResult
     session: Session
@@ -124,7 +124,7 @@ class _Extraction:
         )
 
     async def _answered(self, subject: _Subject) -> Extracted:
-        """Shortens the answer until the budget holds it; the last resort is a failure that says so."""
+        """Shortens the answer until the budget holds it, else answers that the budget is spent."""
         source = Source(self._rt.store, subject.stored, self._question.ranges)
         if subject.session.budget(subject.model.window, subject.model.enforce).exhausted:
             # No answer of a model would fit.
@@ -155,18 +155,20 @@ class _Extraction:
         names, warnings = self._model_names(subject)
         async with rt.spend_caps.open(subject.stored.key, subject.policy) as cap:
 
-            async def book(call: LlmCall) -> None:
+            async def account(call: LlmCall) -> None:
                 cap.add(call)
                 await _account_call(rt, subject.stored, self._entry_id, call)
 
             log_fields = {"handle": str(subject.stored.handle), "extract_id": self._entry_id}
-            rules = CallRules(self._wish.ends, book, rt.clock, cap.try_start_call, cap.calls_left, log_fields)
+            rules = CallRules(
+                self._wish.ends, account, rt.clock, cap.try_start_call, cap.calls_left, log_fields
+            )
             asker = rt.models.asker(names, rules)
             answer = await ladder.answer(replace(task, asking=asker), mode, fallback)
             return replace(answer, warnings=(*answer.warnings, *warnings))
 
     def _model_names(self, subject: _Subject) -> tuple[list[str], tuple[str, ...]]:
-        """The models that the policy names, with the session's own in place of `session`."""
+        """The models that the policy names; `session` stands for the session's own. Also warnings."""
         own = subject.session.model
         wanted = subject.policy.extract_models
         names = [own if name == SESSION_MODEL else name for name in wanted]
@@ -199,7 +201,7 @@ class _Extraction:
         return int((remaining - frame) * (size / max(tokens, 1)) * 0.9)
 
     async def _reserved(self, subject: _Subject, answer: Answer, text: str, tokens: int) -> Extracted | None:
-        """None if the budget does not hold the answer."""
+        """Reserves the answer's tokens. None if the budget does not hold them."""
         entry = self._entry(subject, answer, text, tokens)
         charge = _charge(subject, entry, tokens)
         self._reserving = self._extracted(subject, answer, text, entry)
@@ -231,7 +233,7 @@ class _Extraction:
         return extracted
 
     async def _late(self) -> Extracted:
-        """The deadline and the grace have passed, because the store, the ledger or the machine is slow."""
+        """The answer once the deadline and GRACE_SECONDS have passed: store, ledger or machine are slow."""
         if self._wish.require_complete:
             raise Incomplete(_INCOMPLETE)
         if (found := self._reserving) is not None:

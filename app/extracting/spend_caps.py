@@ -1,4 +1,4 @@
-"""What a session has spent on models, so that its caps hold over all its extractions at once."""
+"""Caps on what a session spends on models, shared by its concurrent extractions."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,7 +15,7 @@ _REACHED = "the session's cap of model {} is reached"
 
 @dataclass(slots=True)
 class _Spent:
-    """Of one session with extractions under way: calls begun; tokens and cost of those that ended."""
+    """One session with running extractions: calls started; tokens and cost of the calls that ended."""
 
     calls: int
     tokens: int
@@ -31,7 +31,7 @@ class SpendCap:
         self._policy = policy
 
     def calls_left(self) -> int | None:
-        """How many calls may still begin; None if any number may."""
+        """How many calls may still start; None if there is no cap."""
         if self._reason() is not None:
             return 0
         cap = self._policy.max_llm_calls
@@ -61,7 +61,7 @@ class SpendCap:
 
 
 class SpendCaps:
-    """Those of one process. Each replica counts what the ledger held when its extraction began, and its own
+    """The caps of one process. A replica counts what the ledger held when its extraction began, and its own
     calls since."""
 
     def __init__(self, ledger: Ledger) -> None:

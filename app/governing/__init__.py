@@ -1,1 +1,1 @@
-"""Governing one result: its body on the way through, the charge, the text that replaces it."""
+"""Governing one result: its measure, the charge, and the text that replaces it."""

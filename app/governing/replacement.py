@@ -21,7 +21,7 @@ from policies.oversized import Ends, Oversized, breach_of
 from policies.tool_calls import first_row, name_of, searches
 
 _SQUEEZES = (1.0, 0.6, 0.3, 0.1)
-"""Shares of a cap in tokens, tried in turn: what is cut may have more tokens a byte than the whole."""
+"""Shares of a cap in tokens, tried in turn: a part may have more tokens a byte than the whole."""
 
 
 def candidate_outcomes(

@@ -87,7 +87,7 @@ def _filter(
     )
 
 
-Wanted = Annotated[EntryFilter, Depends(_filter)]
+Filter = Annotated[EntryFilter, Depends(_filter)]
 
 
 def _milliseconds(text: str | None, field: str) -> int | None:
@@ -162,7 +162,7 @@ _SUMMARY = SummaryOut(group_by=GroupBy.TOOL_NAME, rows=[replace(_TOTAL, group="e
 async def get_entries(
     request: Request,
     rt: InRuntime,
-    wanted: Wanted,
+    chosen: Filter,
     limit: Annotated[int | None, Query(ge=1, le=1000, description="100; an export has no limit.")] = None,
     cursor: Annotated[str | None, Query(max_length=512)] = None,
 ) -> Response | EntriesOut:
@@ -170,21 +170,21 @@ async def get_entries(
     for media, lines in ((CSV, _csv), (NDJSON, _ndjson)):
         if prefers(accept, media):
             # The first page before the answer begins: a bad cursor is still a clean error.
-            first = await rt.ledger.entries(wanted, limit or EXPORT_PAGE, cursor)
-            pages = _pages(rt, wanted, limit, first)
+            first = await rt.ledger.entries(chosen, limit or EXPORT_PAGE, cursor)
+            pages = _pages(rt, chosen, limit, first)
             return StreamingResponse(lines(pages), media_type=f"{media}; charset=utf-8")
-    page = await rt.ledger.entries(wanted, limit or 100, cursor)
+    page = await rt.ledger.entries(chosen, limit or 100, cursor)
     body = msgspec.json.encode({"entries": page.entries, "next_cursor": page.next_cursor})
     return Response(body, media_type="application/json")
 
 
 async def _pages(
-    rt: Runtime, wanted: EntryFilter, limit: int | None, page: EntryPage
+    rt: Runtime, chosen: EntryFilter, limit: int | None, page: EntryPage
 ) -> AsyncIterator[list[AccountingEntry]]:
-    """All that match, or the first page where there is a `limit`."""
+    """All pages, or the first page if there is a `limit`."""
     yield page.entries
     while limit is None and page.next_cursor is not None:
-        page = await rt.ledger.entries(wanted, EXPORT_PAGE, page.next_cursor)
+        page = await rt.ledger.entries(chosen, EXPORT_PAGE, page.next_cursor)
         yield page.entries
 
 
@@ -229,8 +229,8 @@ def _cell(value: Any) -> Any:
     summary="Sums by group, most tokens saved first",
     responses={200: example_of(_SUMMARY)},
 )
-async def get_summary(rt: InRuntime, wanted: Wanted, group_by: GroupBy = GroupBy.TOOL_NAME) -> SummaryOut:
-    rows = await rt.ledger.summary(wanted, group_by)
+async def get_summary(rt: InRuntime, chosen: Filter, group_by: GroupBy = GroupBy.TOOL_NAME) -> SummaryOut:
+    rows = await rt.ledger.summary(chosen, group_by)
     return SummaryOut(group_by=group_by, rows=rows, total=_total(rows))
 
 

@@ -1,4 +1,4 @@
-"""POST /check: would a result of this size pass? Asked before the work is done."""
+"""POST /check: whether a result of a given size would pass, asked before the tool runs."""
 
 from typing import Annotated
 
@@ -20,7 +20,7 @@ from policies.oversized import breach_of
 router = APIRouter(tags=["results"])
 
 _BYTES_PER_TOKEN = 4
-"""Of ordinary text, measured: code 3.7, JSON 2.6 to 4.3, logs 2.5. Where only bytes are known."""
+"""Estimates tokens if only bytes are known. Measured: code 3.7, JSON 2.6 to 4.3, logs 2.5."""
 
 Size = Annotated[int, Field(ge=0, le=1 << 50, strict=True), INTEGRAL]
 

@@ -119,7 +119,7 @@ async def _answer(sent: ResultRequest, governed: Governed) -> Response:
     elif sent.is_minimal:
         headers["Preference-Applied"] = "return=minimal"
     elif sent.content is not None:
-        content = sent.content.json
+        content = await sent.content.json()
     elif passed is not None:
         content = Raw(encode(passed.decode()))
     return JsonAnswer(encode(result_out(outcome, content, sent.warnings)), status, headers)

@@ -195,7 +195,7 @@ async def get_content(request: Request, rt: InRuntime, tenant: Tenant, handle: H
 
 
 async def _begun(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The same chunks, with the first already read: a body that is gone is still a clean error."""
+    """The same chunks, with the first already read: a missing body is an error before the answer starts."""
     first = await anext(body, b"")
 
     async def chunks() -> AsyncIterator[bytes]:
@@ -207,7 +207,7 @@ async def _begun(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def _range(request: Request, etag: str, size: int) -> tuple[int, int] | None:
-    """The one range asked for; None for the whole (none asked, several, or not of this body)."""
+    """The requested range; None for the whole body (no range, several, or of another body)."""
     match = _RANGE.fullmatch(request.headers.get("range", "").replace(" ", ""))
     if match is None or match[0] == "bytes=-" or request.headers.get("if-range", etag) != etag:
         return None

@@ -1,4 +1,4 @@
-"""GET /tools: the `tool_output` tool as a model's client registers it, and the system prompt's part."""
+"""GET /tools: the definition of the tool `tool_output`, and its part of the system prompt."""
 
 from collections.abc import Callable
 from enum import StrEnum

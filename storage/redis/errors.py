@@ -19,14 +19,7 @@ from domain.errors import StorageError, StoreFull, StoreUnavailable
 DRIVER_ERRORS = (RedisError, RedisClusterException, OSError, RuntimeError)
 """What redis-py raises. TimeoutError is an OSError; uvloop raises RuntimeError for a closed connection."""
 
-_ON_THE_WAY = (
-    OSError,
-    RuntimeError,
-    RedisConnectionError,
-    RedisClusterException,
-    ClusterError,
-    InvalidResponse,
-)
+_ON_THE_WAY = (OSError, RuntimeError, RedisConnectionError, RedisTimeout, RedisClusterException)
 # The error of a script has the code of the failed command at its start (Redis 7) or after a dash (older).
 _CODE = re.compile(r"(?:^|-)([A-Z]{3,})\b")
 # Texts of Redis up to 7.0, and from 7.2 on, if a script runs a command that the ACL forbids.
@@ -45,12 +38,9 @@ _FOR_NOW = {
 }
 
 
-_UNREACHABLE = (OSError, RuntimeError, RedisConnectionError, RedisTimeout, RedisClusterException)
-
-
 def is_unreachable(error: BaseException) -> bool:
     """Returns whether no server answered, so that the next operation would wait in vain too."""
-    return isinstance(error, _UNREACHABLE) and not isinstance(error, AuthenticationError | AuthorizationError)
+    return isinstance(error, _ON_THE_WAY) and not isinstance(error, AuthenticationError | AuthorizationError)
 
 
 def is_wrong_type(error: Exception) -> bool:
@@ -77,6 +67,6 @@ def translated(error: BaseException) -> StorageError:
     for code, reason in _FOR_NOW.items():
         if code in codes:
             return StoreUnavailable(f"Redis cannot do it now: {reason}. Try again.")
-    if isinstance(error, _ON_THE_WAY):
+    if isinstance(error, (*_ON_THE_WAY, ClusterError, InvalidResponse)):
         return StoreUnavailable("Redis cannot be reached. Try again.")
     return StorageError("Redis refused a command. It has to be Redis or Valkey, 6.2 or newer.")

@@ -13,7 +13,7 @@ sentinel and cluster): `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile`, `ssl_cert_
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from domain.errors import ConfigError
 
@@ -26,14 +26,12 @@ _KINDS: dict[str, Kind] = {
     "redis+sentinel": "sentinel",
     "redis+cluster": "cluster",
 }
-_PORTS = {"single": 6379, "sentinel": 26379, "cluster": 6379}
-_TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
-_TLS = {*_TLS_FILES, "ssl_cert_reqs", "ssl_check_hostname"}
-_OPTIONS = {"max_connections", "allow_eviction", "wait_aof"}
-_OWN = {
-    "single": set[str](),
-    "sentinel": {"tls", "sentinel_username", "sentinel_password"},
-    "cluster": {"tls"},
+_TLS = {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname"}
+_COMMON = {"max_connections", "allow_eviction", "wait_aof", *_TLS}
+_OPTIONS = {
+    "single": _COMMON,
+    "sentinel": _COMMON | {"tls", "sentinel_username", "sentinel_password"},
+    "cluster": _COMMON | {"tls"},
 }
 
 
@@ -59,33 +57,26 @@ def parse_redis_url(url: str) -> RedisUrl:
     kind = _KINDS.get(parts.scheme)
     if kind is None:
         raise ConfigError(f"A Redis URL starts with one of {', '.join(f'{name}://' for name in _KINDS)}.")
-    options = _options(parts, kind)
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    unknown = sorted(options.keys() - _OPTIONS[kind])
+    if unknown or parts.fragment:
+        names, known = ", ".join(unknown) or "#", ", ".join(sorted(_OPTIONS[kind]))
+        raise ConfigError(f"{parts.scheme}:// has no option {names}. It has {known}.")
     login, _, places = parts.netloc.rpartition("@")
+    user, _, password = login.partition(":")
     service, db = _path(parts.path, kind)
     return RedisUrl(
         kind,
-        tuple(_host(place, kind) for place in places.split(","))
-        if kind != "single"
-        else (_host(places, kind),),
+        tuple(_host(place, kind) for place in (places.split(",") if kind != "single" else [places])),
         db,
         service,
-        _credentials(*login.partition(":")[::2]),
+        _credentials(user, password),
         _credentials(options.get("sentinel_username", ""), options.get("sentinel_password", "")),
-        _tls(options, parts.scheme == "rediss" or _truth(options, "tls")),
-        _count(options),
-        _truth(options, "allow_eviction"),
+        _tls(options, parts.scheme == "rediss" or _truth(options, "tls", "false")),
+        _count(options.get("max_connections", str(MAX_CONNECTIONS))),
+        _truth(options, "allow_eviction", "false"),
         _truth(options, "wait_aof", "true"),
     )
-
-
-def _options(parts: SplitResult, kind: Kind) -> dict[str, str]:
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    known = _TLS | _OPTIONS | _OWN[kind]
-    unknown = sorted(options.keys() - known)
-    if unknown or parts.fragment:
-        names = ", ".join(unknown) or "#"
-        raise ConfigError(f"{parts.scheme}:// has no option {names}. It has {', '.join(sorted(known))}.")
-    return options
 
 
 def _credentials(user: str, password: str) -> dict[str, str]:
@@ -101,7 +92,7 @@ def _host(place: str, kind: Kind) -> tuple[str, int]:
         host = port = None
     if not host:
         raise ConfigError("A Redis URL needs a host, as in redis://127.0.0.1:6379/0.")
-    return host, port or _PORTS[kind]
+    return host, port or (26379 if kind == "sentinel" else 6379)
 
 
 def _path(path: str, kind: Kind) -> tuple[str, int]:
@@ -118,27 +109,24 @@ def _path(path: str, kind: Kind) -> tuple[str, int]:
 
 
 def _tls(options: dict[str, str], wanted: bool) -> dict[str, Any] | None:
-    given = {name: value for name, value in options.items() if name in _TLS}
-    if not wanted:
-        if given:
-            raise ConfigError("ssl_ options need TLS: rediss://, or tls=true for sentinel and cluster.")
-        return None
+    given: dict[str, Any] = {name: value for name, value in options.items() if name in _TLS}
+    if given and not wanted:
+        raise ConfigError("ssl_ options need TLS: rediss://, or tls=true for sentinel and cluster.")
     if given.get("ssl_cert_reqs", "required") not in ("required", "none"):
         raise ConfigError("ssl_cert_reqs is required or none.")
     if "ssl_check_hostname" in given:
-        return {**given, "ssl_check_hostname": _truth(options, "ssl_check_hostname")}
-    return dict(given)
+        given["ssl_check_hostname"] = _truth(options, "ssl_check_hostname", "")
+    return given if wanted else None
 
 
-def _truth(options: dict[str, str], name: str, default: str = "false") -> bool:
+def _truth(options: dict[str, str], name: str, default: str) -> bool:
     text = options.get(name, default).lower()
     if text not in ("true", "false", "1", "0", "yes", "no"):
         raise ConfigError(f"{name} of a Redis URL is true or false.")
     return text in ("true", "1", "yes")
 
 
-def _count(options: dict[str, str]) -> int:
-    text = options.get("max_connections", str(MAX_CONNECTIONS))
+def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 10_000):
         raise ConfigError("max_connections of a Redis URL is a number from 1 to 10000.")
     return int(text)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol, TypeVar
@@ -81,24 +81,24 @@ class SpoolLedger:
         return entered
 
     async def reserve(self, charge: Charge) -> Receipt | None:
-        async def spooled(charge: Charge) -> Receipt | None:
-            judge = await self._judging(charge.key, charge.epoch)
-            return await self._journaled(charge, await judge.reserve(charge))
-
-        return self._charged(charge, await self._outage.first(self._primary.reserve, spooled, charge))
+        return await self._charge(charge, lambda ledger: ledger.reserve(charge))
 
     async def settle(self, charge: Charge) -> Receipt:
-        async def spooled(charge: Charge) -> Receipt:
-            judge = await self._judging(charge.key, charge.epoch)
-            return await self._journaled(charge, await judge.settle(charge))
+        return await self._charge(charge, lambda ledger: ledger.settle(charge))
 
-        return self._charged(charge, await self._outage.first(self._primary.settle, spooled, charge))
+    async def _charge(self, charge: Charge, act: Callable[[Ledger], Awaitable[R]]) -> R:
+        async def spooled(_: Ledger) -> R:
+            receipt = await act(await self._judging(charge.key, charge.epoch))
+            return await self._journaled(charge, receipt)
+
+        receipt = await self._outage.first(act, spooled, self._primary)
+        known = self._known.get(charge.key)
+        if known is not None and receipt is not None:
+            self._remember(replace(known, reserved_tokens=receipt.budget.reserved_tokens))
+        return receipt
 
     async def append(self, entry: AccountingEntry) -> None:
-        async def spooled(entry: AccountingEntry) -> None:
-            await self._write(Appended(entry))
-
-        await self._outage.first(self._primary.append, spooled, entry)
+        await self._outage.first(self._primary.append, lambda entry: self._write(Appended(entry)), entry)
 
     async def session(self, key: SessionKey) -> Session | None:
         """None while Redis is away also for a session that only Redis knows."""
@@ -228,9 +228,3 @@ class SpoolLedger:
             if len(self._known) > _REMEMBERED:
                 self._known.popitem(last=False)
         return session
-
-    def _charged(self, charge: Charge, receipt: R) -> R:
-        known = self._known.get(charge.key)
-        if known is not None and receipt is not None:
-            self._remember(replace(known, reserved_tokens=receipt.budget.reserved_tokens))
-        return receipt

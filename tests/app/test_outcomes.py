@@ -5,7 +5,6 @@ import json
 import re
 import tracemalloc
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,38 +17,10 @@ LINES = "".join(f"line {number} of the log\n" for number in range(1, 1001))
 CODE = "import os\n\n\nclass DataProcessor:\n    def load(self):\n        return 1\n" + "x = 1\n" * 1000
 MARKER = r"\n\.\.\. \[(\d+) bytes truncated; head \+ tail kept\] \.\.\.\n"
 
-OURO = """
-[defaults]
-on_oversize = "truncate"
-max_bytes = 0
-max_chars = 3500
-keep = false
-[tools.web_fetch]
-max_chars = 5000
-[tools.web_search]
-max_chars = 4000
-"""
-OXIDE = """
-[defaults]
-on_oversize = "cap"
-max_bytes = 131072
-keep = false
-[tools.read_file]
-max_rows = 2000
-max_line_chars = 500
-[tools.grep_content]
-max_rows = 250
-max_line_chars = 500
-[tools.glob_files]
-max_rows = 100
-"""
-CLAUDE = """
-[defaults]
-on_oversize = "reject"
-max_bytes = 0
-max_tokens = 25000
-keep = false
-"""
+OURO = {"profile": "ouro", "keep": False}
+OXIDE = {"profile": "oxide-code", "keep": False}
+CLAUDE = {"profile": "claude-code", "keep": False}
+OBSERVE = {"mode": "observe", "tools": {"read_file": {"on_oversize": "cap"}}}
 
 
 async def post(client: httpx.AsyncClient, content: str, tool: str = "read_file", **fields: Any) -> Any:
@@ -69,14 +40,8 @@ def where(told: Any) -> str:
     return f'\n\nThe whole result is kept: tool_output(handle = "{handle}", extract = "what to extract").'
 
 
-@pytest.fixture
-def policy(tmp_path: Path) -> Any:
-    def written(text: str) -> Path:
-        path = tmp_path / "policy.toml"
-        path.write_text(text)
-        return path
-
-    return written
+async def adopt(client: httpx.AsyncClient, policy: dict[str, Any]) -> None:
+    (await client.put("/sessions/default", json={"policy": policy})).raise_for_status()
 
 
 # ouro: truncate
@@ -95,26 +60,24 @@ def policy(tmp_path: Path) -> Any:
     ],
 )
 async def test_each_tool_is_truncated_past_its_own_threshold(
-    serve: Any, policy: Any, tool: str, threshold: int
+    client: httpx.AsyncClient, tool: str, threshold: int
 ) -> None:
-    async with serve(policy_file=policy(OURO)) as client:
-        passed = await post(client, "é" * threshold, tool)
-        assert passed["outcome"] == "pass"
-        told = await post(client, "é" * (threshold + 1), tool)
-        assert (told["outcome"], told["trigger"]) == ("truncate", "size_cap")
-        assert (told["complete"], told["handle"]) == (False, None)
-        cut = f"[... {threshold - 1999} characters truncated ...]"
-        assert told["content"].startswith(
-            f"{'é' * 2000}\n\n{cut}\n\n--- Recovery Options ---\nFile: {tool} | 1 "
-        )
-        assert told["truncated_bytes"] == 2 * (threshold + 1)
-        assert told["truncated_total"] is None
-        assert told["measure"]["chars"] == threshold + 1
+    await adopt(client, OURO)
+    passed = await post(client, "é" * threshold, tool)
+    assert passed["outcome"] == "pass"
+    told = await post(client, "é" * (threshold + 1), tool)
+    assert (told["outcome"], told["trigger"]) == ("truncate", "size_cap")
+    assert (told["complete"], told["handle"]) == (False, None)
+    cut = f"[... {threshold - 1999} characters truncated ...]"
+    assert told["content"].startswith(f"{'é' * 2000}\n\n{cut}\n\n--- Recovery Options ---\nFile: {tool} | 1 ")
+    assert told["truncated_bytes"] == 2 * (threshold + 1)
+    assert told["truncated_total"] is None
+    assert told["measure"]["chars"] == threshold + 1
 
 
-async def test_truncated_code_shows_its_structure_and_commands(serve: Any, policy: Any) -> None:
-    async with serve(policy_file=policy(OURO)) as client:
-        told = await post(client, CODE, tool_arguments={"path": "src/data.py"})
+async def test_truncated_code_shows_its_structure_and_commands(client: httpx.AsyncClient) -> None:
+    await adopt(client, OURO)
+    told = await post(client, CODE, tool_arguments={"path": "src/data.py"})
     below = told["content"].split("\n--- Recovery Options ---\n")[1]
     assert below.startswith(f"File: src/data.py | {CODE.count(chr(10)) + 1} lines, {len(CODE):,} chars\n")
     structure, commands = below.split("\nStructure:\n")[1].split("\n\nCommands:\n")
@@ -124,8 +87,9 @@ async def test_truncated_code_shows_its_structure_and_commands(serve: Any, polic
     assert "sed -n '1,50p' src/data.py" in commands
 
 
-async def test_bypassed_tools_are_never_truncated(serve: Any, policy: Any) -> None:
-    async with serve(policy_file=policy(OURO), bypass_tools=("read_*",)) as client:
+async def test_bypassed_tools_are_never_truncated(serve: Any) -> None:
+    async with serve(bypass_tools=("read_*",)) as client:
+        await adopt(client, OURO)
         assert (await post(client, CODE))["outcome"] == "pass"
         assert (await post(client, CODE, "execute_shell"))["outcome"] == "truncate"
 
@@ -139,11 +103,14 @@ async def test_a_head_that_is_all_of_it_gives_way_to_the_handle_message(client: 
 # oxide-code: cap and view caps
 
 
-async def test_a_capped_result_keeps_head_and_tail_within_the_cap(serve: Any, policy: Any) -> None:
+@pytest.mark.parametrize("tool", ["execute_shell", "bash", "edit", "write"])
+async def test_a_capped_result_keeps_head_and_tail_within_the_cap(
+    client: httpx.AsyncClient, tool: str
+) -> None:
     text = LINES * 10
-    async with serve(policy_file=policy(OXIDE)) as client:
-        assert (await post(client, "y" * 131_072, "execute_shell"))["outcome"] == "pass"
-        told = await post(client, text, "execute_shell")
+    await adopt(client, OXIDE)
+    assert (await post(client, "y" * 131_072, tool))["outcome"] == "pass"
+    told = await post(client, text, tool)
     assert (told["outcome"], told["trigger"], told["handle"]) == ("cap", "size_cap", None)
     assert len(told["content"].encode()) <= 131_072
     head, gone, tail = re.split(MARKER, told["content"])
@@ -173,18 +140,21 @@ async def test_a_cut_of_fewer_than_80_bytes_is_not_made(client: httpx.AsyncClien
     ("tool", "rows", "footer"),
     [
         ("read_file", 2000, "(Showing lines 1–2000 of 3000 total)"),
+        ("read", 2000, "(Showing lines 1–2000 of 3000 total)"),
         ("grep_content", 250, "(Showing 250 of 3000 matches.)"),
+        ("grep", 250, "(Showing 250 of 3000 matches.)"),
         ("glob_files", 100, "(Showing 100 of 3000 matches.)"),
+        ("glob", 100, "(Showing 100 of 3000 matches.)"),
     ],
 )
 async def test_rows_are_capped_before_size_is_judged(
-    serve: Any, policy: Any, tool: str, rows: int, footer: str
+    client: httpx.AsyncClient, tool: str, rows: int, footer: str
 ) -> None:
     text = "".join(f"{number}: {'x' * 50}\n" for number in range(3000))
     assert len(text) > 131_072
-    async with serve(policy_file=policy(OXIDE)) as client:
-        told = await post(client, text, tool)
-        (entry,) = await entries(client)
+    await adopt(client, OXIDE)
+    told = await post(client, text, tool)
+    (entry,) = await entries(client)
     assert (told["outcome"], told["trigger"], told["complete"]) == ("cap", None, False)
     assert told["content"] == "".join(text.splitlines(keepends=True)[:rows]) + f"\n{footer}"
     assert (told["truncated_total"], told["truncated_bytes"]) == (3000, None)
@@ -193,10 +163,10 @@ async def test_rows_are_capped_before_size_is_judged(
     assert entry["tokens_saved"] == entry["tokens_in"] - entry["tokens_out"] > 0
 
 
-async def test_lines_are_capped_by_their_characters(serve: Any, policy: Any) -> None:
-    async with serve(policy_file=policy(OXIDE)) as client:
-        told = await post(client, f"short\n{'é' * 700}\r\nend", tool_arguments={"path": "a", "offset": 7})
-        other = await post(client, "é" * 700, "execute_shell")
+async def test_lines_are_capped_by_their_characters(client: httpx.AsyncClient) -> None:
+    await adopt(client, OXIDE)
+    told = await post(client, f"short\n{'é' * 700}\r\nend", tool_arguments={"path": "a", "offset": 7})
+    other = await post(client, "é" * 700, "execute_shell")
     assert told["content"] == f"short\n{'é' * 500}… [+200 chars]\r\nend"
     assert (told["outcome"], told["truncated_total"], told["truncated_bytes"]) == ("cap", None, None)
     assert other["outcome"] == "pass"
@@ -259,16 +229,16 @@ async def test_a_view_that_leaves_all_changes_nothing(client: httpx.AsyncClient)
     ],
 )
 async def test_a_rejection_names_tokens_limit_and_a_way_out_and_shows_nothing(
-    serve: Any, policy: Any, tool: str, noun: str, suggestion: str
+    client: httpx.AsyncClient, tool: str, noun: str, suggestion: str
 ) -> None:
     text = "alpha beta gamma delta\n" * 6000
-    async with serve(policy_file=policy(CLAUDE)) as client:
-        told = await post(client, text, tool)
-        (entry,) = await entries(client)
-        asked = {"tool_name": tool, "tokens": told["measure"]["tokens"]}
-        before = (await client.post("/check", json=asked)).json()
-        paged = (await client.post("/check", json=asked | {"paginated": True})).json()
-        health = (await client.get("/healthz")).json()
+    await adopt(client, CLAUDE)
+    told = await post(client, text, tool)
+    (entry,) = await entries(client)
+    asked = {"tool_name": tool, "tokens": told["measure"]["tokens"]}
+    before = (await client.post("/check", json=asked)).json()
+    paged = (await client.post("/check", json=asked | {"paginated": True})).json()
+    health = (await client.get("/healthz")).json()
     first, second = told["content"].split("\n")
     tokens = told["measure"]["tokens"]
     assert first == f"Error: {noun} (~{tokens} tokens) exceeds maximum allowed tokens (25000)."
@@ -543,19 +513,17 @@ async def test_replacements_at_once_never_hold_more_than_the_limit_together(
 
 
 async def test_an_observing_policy_passes_all_and_counts_what_it_would_have_saved(
-    serve: Any, policy: Any, caplog: pytest.LogCaptureFixture
+    client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with serve(
-        policy_file=policy('mode = "observe"\n[tools.read_file]\non_oversize = "cap"\n')
-    ) as client:
-        small = await post(client, "small")
-        told = await post(client, LINES)
-        other = await post(client, LINES, "execute_shell")
-        found = await entries(client)
-        health = (await client.get("/healthz")).json()
-        summary = (await client.get("/accounting/summary?group_by=tool_name")).json()
-        check = (await client.post("/check", json={"tool_name": "t", "bytes": 99_999})).json()
-        exported = (await client.get("/accounting/entries", headers={"Accept": "text/csv"})).text
+    await adopt(client, OBSERVE)
+    small = await post(client, "small")
+    told = await post(client, LINES)
+    other = await post(client, LINES, "execute_shell")
+    found = await entries(client)
+    health = (await client.get("/healthz")).json()
+    summary = (await client.get("/accounting/summary?group_by=tool_name")).json()
+    check = (await client.post("/check", json={"tool_name": "t", "bytes": 99_999})).json()
+    exported = (await client.get("/accounting/entries", headers={"Accept": "text/csv"})).text
     assert small["trigger"] is None
     for one in (told, other):
         assert (one["outcome"], one["trigger"], one["complete"]) == ("pass", "size_cap", True)

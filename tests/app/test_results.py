@@ -177,13 +177,25 @@ async def test_only_surrogates_that_are_alone_are_replaced(
     assert answer.json()["complete"] is False
 
 
-async def test_a_lone_surrogate_becomes_u_fffd_with_a_warning(client: httpx.AsyncClient) -> None:
-    body = rb'{"tool_name": "t", "content": "a\ud83d b \\ud83d \ud83d\ude00"}'
-    answer = await client.post("/results", content=body, headers={"Content-Type": "application/json"})
-    told = answer.json()
-    assert told["content"] == "a\ufffd b \\ud83d \U0001f600"
-    assert told["complete"] is False
-    assert "surrogates" in told["warnings"][0]
+@pytest.mark.parametrize("size", [1, 20_000, 100_000, 700_000])
+async def test_a_lone_surrogate_becomes_u_fffd_with_a_warning_in_a_body_of_any_size(
+    client: httpx.AsyncClient, size: int
+) -> None:
+    bad, good = rb"a\ud83d b \\ud83d \ud83d\ude00" + b"x" * size, "a\ufffd b \\ud83d \U0001f600" + "x" * size
+    blocks = rb'[{"type": "text", "text": "%b"}, {"type": "text", "text": "\udfff"}]' % bad
+    for tool, content, passed in (
+        (b"t", b'"%b"' % bad, good),
+        (b"t", blocks, [{"type": "text", "text": good}, {"type": "text", "text": "\ufffd"}]),
+        (rb"\ud800", b'"%b"' % (b"x" * size), "x" * size),
+    ):
+        body = b'{"policy": {"max_bytes": 0}, "tool_arguments": "", "tool_name": "%b", "content": %b}'
+        headers = {"Content-Type": "application/json"}
+        answer = await client.post("/results", content=body % (tool, content), headers=headers)
+        assert answer.status_code == 200, answer.text
+        told = answer.json()
+        assert told["content"] == passed
+        assert told["complete"] is False
+        assert "surrogates" in told["warnings"][0]
 
 
 async def test_the_same_call_again_answers_the_same_and_is_accounted_once(

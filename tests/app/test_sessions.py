@@ -154,6 +154,17 @@ async def test_results_expire_after_their_last_use(client: httpx.AsyncClient, cl
     assert answer.json()["code"] == "result_expired"
 
 
+async def test_an_unknown_model_draws_one_warning(
+    client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    for model in ("zorg-9", "gpt-4o", "zorg-9"):
+        sent = {"tool_name": "t", "content": "x", "model": model}
+        assert (await client.post("/results", json=sent)).status_code == 200
+        assert (await client.put("/sessions/s", json={"model": model})).status_code == 200
+    warned = [line.__dict__["fields"] for line in caplog.records if "model is not known" in line.message]
+    assert warned == [{"model": "zorg-9"}]
+
+
 @pytest.mark.parametrize("name", ["a/b", "..", ".hidden", "a b", "é", "x" * 129, "a\x00"])
 async def test_a_session_id_that_is_no_safe_name_is_refused(client: httpx.AsyncClient, name: str) -> None:
     answer = await client.post("/results", json={"session_id": name, "tool_name": "t", "content": BIG})

@@ -32,11 +32,6 @@ LEDGERS = {
 }
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(autouse=True)
 def patient(patient_redis: None) -> None:
     """The promises do not depend on the speed of a backend."""

@@ -27,7 +27,9 @@ async def test_a_full_redis_is_507_and_reads_and_deletes_go_on(services: Service
             while (answer := await Call("full", SMALL).send(client)).status_code == 200:
                 pass
             check_refused(answer)
-            assert (await client.get("/readyz")).status_code == 507
+            # Redis frees the memory of idle connections now and then: then it holds a little more.
+            while (await client.get("/readyz")).status_code != 507:
+                await Call("full", SMALL).send(client)
             assert (await client.delete("/sessions/other")).status_code == 204
             assert [fault for one in kept for fault in await read_back(client, one)] == []
             for view in ("lines", "grep?pattern=result", "content"):

@@ -11,10 +11,5 @@ from samples import FakeClock
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def clock() -> FakeClock:
     return FakeClock()
