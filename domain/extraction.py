@@ -30,12 +30,14 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question about a stored result, or about `ranges` of it. Without `ranges`: about all of it."""
+    """A question about a stored result, or about `ranges` of it. Without `ranges`: about all of it.
+    `max_answer_bytes` replaces the policy's, None if the caller asks for no other size."""
 
     handle: Handle
     extract: str
     mode: Mode = Mode.AUTO
     ranges: tuple[Span, ...] = ()
+    max_answer_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

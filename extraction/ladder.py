@@ -37,6 +37,13 @@ STRATEGIES: dict[Mode, Strategy] = {
 _SLICE = 1 << 20
 
 
+def runnable_modes(has_model: bool) -> tuple[Mode, ...]:
+    """The modes that do not fall back as configured."""
+    return tuple(
+        mode for mode in Mode if has_model or mode not in STRATEGIES or not STRATEGIES[mode].NEEDS_MODEL
+    )
+
+
 async def answer(task: Task, mode: Mode, fallback: Mode = Mode.TRUNCATE) -> Answer:
     """Returns an answer of at most `max_bytes`. The warning of a fallback is never cut. Without a model the
     fallback is retrieve, which needs none."""

@@ -21,6 +21,15 @@ class PolicyMode(StrEnum):
     OBSERVE = "observe"
 
 
+class Offer(StrEnum):
+    """The model's tools, as a policy offers them."""
+
+    ASK = "ask"
+    GREP = "grep"
+    LINES = "lines"
+    QUERY = "query"
+
+
 def one_of(*names: str) -> BeforeValidator:
     """Accepts one of `names`; the error lists them and the nearest."""
 
@@ -84,6 +93,8 @@ class ToolKeys(PolicyTable):
     max_chunks: Annotated[int, whole(1, 10_000)] = 1
     overlap_percent: Annotated[int, whole(0, 50)] = 10
     avg_line_bytes: Annotated[int, whole(0, 1_000_000_000)] = 1000
+    max_answer_bytes: Annotated[int, whole(300, 1_000_000)] = 2560
+    offer: Annotated[tuple[Annotated[Offer, one_of(*Offer)], ...], Field(max_length=8)] = (Offer.ASK,)
     extract_models: Annotated[tuple[Name, ...], Field(max_length=32)] = ()
     max_llm_calls: Annotated[int, whole(0, 1_000_000_000)] = 0
     max_llm_tokens: Annotated[int, whole(0, 1_000_000_000_000)] = 0

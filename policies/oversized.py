@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from content.text import Preview
 from domain.decisions import Trigger
 from domain.handles import Handle
 from domain.results import Measure, ToolResult
@@ -30,20 +31,20 @@ class Breach(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """The bytes of the beginning and of the end that a text needs, and whether it needs the structure or an
-    outline of the beginning."""
+    """The bytes of the beginning and of the end that a text needs, and whether it needs the structure of the
+    beginning, or an overview: `about` or an outline."""
 
     head: int
     tail: int
     structure: bool = False
-    outline_bytes: int = 0
+    overview: Preview | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Oversized:
     """`measure` is the size of the whole result. `shown`, `head` and `tail` are of the text that was judged:
     the result after its view caps. The ends may be cut within a character. `handle` names the stored result,
-    None if nothing is kept; `path` is its file if the agent can read it. `structure` and `outline` come from
+    None if nothing is kept; `path` is its file if the agent can read it. `structure` and `overview` come from
     content/outline and are filled only if `Ends` asks for them. `squeeze` is the share of a cap in tokens
     that is used, after the conversion to bytes by the text's average.
     """
@@ -57,7 +58,7 @@ class Oversized:
     breach: Breach
     handle: Handle | None
     structure: Sequence[str] = ()
-    outline: str = ""
+    overview: str = ""
     path: str | None = None
     squeeze: float = 1.0
 

@@ -1,5 +1,7 @@
 """store: the result is stored, and the model reads the handle message instead."""
 
+from content.outline.about import HEAD_BYTES as ABOUT_HEAD_BYTES
+from content.outline.about import TAIL_BYTES as ABOUT_TAIL_BYTES
 from content.text import Preview, preview
 from domain.handles import Handle
 from domain.results import Measure
@@ -22,8 +24,10 @@ _MESSAGE = (
 def ends(measure: Measure, policy: Policy) -> Ends:
     if policy.preview is Preview.NONE:
         return Ends(0, 0)
-    outline_bytes = policy.preview_bytes if policy.preview is Preview.OUTLINE else 0
-    return Ends(_PREVIEWED_BYTES, policy.preview_bytes, outline_bytes=outline_bytes)
+    if policy.preview is Preview.ABOUT:
+        return Ends(ABOUT_HEAD_BYTES, ABOUT_TAIL_BYTES, overview=policy.preview)
+    overview = policy.preview if policy.preview is Preview.OUTLINE else None
+    return Ends(_PREVIEWED_BYTES, policy.preview_bytes, overview=overview)
 
 
 def text(oversized: Oversized) -> str | None:
@@ -33,7 +37,7 @@ def text(oversized: Oversized) -> str | None:
         oversized.handle, oversized.measure, name_for_model("tool_output", oversized.policy)
     )
     policy, size = oversized.policy, oversized.measure.bytes
-    shown = oversized.outline or preview(
+    shown = oversized.overview or preview(
         policy.preview, oversized.head, oversized.tail, size, policy.preview_bytes
     )
     return f"{message}\n\n{shown}" if shown else message

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import msgspec
 from msgspec import Raw, Struct, UnsetType
+from starlette.requests import Request
 from starlette.responses import Response
 
 from domain.budget import Budget, ReportWarning
@@ -137,6 +138,13 @@ def spillgate_headers(outcome: Outcome, repairs: tuple[str, ...]) -> dict[str, s
     if outcome.degraded:
         headers["Spillgate-Degraded"] = "true"
     return headers
+
+
+PLAIN = "text/plain; charset=utf-8"
+
+
+def wants_text(request: Request) -> bool:
+    return prefers(request.headers.get("accept", ""), "text/plain")
 
 
 def prefers(accept: str, media: str) -> bool:

@@ -190,6 +190,7 @@ class _Extraction:
             indexes=self._rt.indexes,
             ends=self._wish.ends,
             whole=self._wish.require_complete,
+            usual_bytes=self._question.max_answer_bytes or policy.max_answer_bytes,
         )
 
     async def _smaller(self, subject: _Subject, size: int, tokens: int) -> int:

@@ -9,6 +9,8 @@ from app.governing.body import INLINE_BYTES, MeasuredResult
 from app.governing.charges import Decision
 from app.runtime import Runtime
 from content.outline import outline, structure
+from content.outline.about import about
+from content.text import Preview
 from domain.budget import Budget
 from domain.decisions import OutcomeKind, Trigger
 from domain.handles import Handle
@@ -87,7 +89,7 @@ class Replacing(NamedTuple):
         facts = Facts(shown, await self._budget(made, trigger), self.measured.body.rows)
         ends = made.ends(shown, policy)
         head, tail = await self.measured.body.ends(ends, viewed=shown is not measure)
-        lines, overview = await self._overview(ends, head, shown.bytes)
+        lines, overview = await self._overview(ends, head, tail, shown)
         oversized = Oversized(
             result=result,
             measure=measure,
@@ -98,7 +100,7 @@ class Replacing(NamedTuple):
             breach=breach_of(trigger or Trigger.SIZE_CAP, facts, policy),
             handle=handle,
             structure=lines,
-            outline=overview,
+            overview=overview,
             path=self.rt.body_path(result, handle),
             squeeze=squeeze,
         )
@@ -106,17 +108,20 @@ class Replacing(NamedTuple):
             return made.text(oversized)
         return await anyio.to_thread.run_sync(partial(made.text, oversized), limiter=self.rt.scanning)
 
-    async def _overview(self, ends: Ends, head: bytes, size: int) -> tuple[list[str], str]:
-        """The structure and the outline of a text of `size` bytes, if the outcome shows them."""
-        result = self.measured.result
-        name, first = name_of(result), first_row(result, self.measured.policy.offset_base)
+    async def _overview(self, ends: Ends, head: bytes, tail: bytes, shown: Measure) -> tuple[list[str], str]:
+        """The structure and the overview of a text, if the outcome shows them."""
+        result, policy = self.measured.result, self.measured.policy
+        name, first = name_of(result), first_row(result, policy.offset_base)
         if ends.structure and not searches(result):
-            making = partial(structure, name, head, first_line=first)
-            return await anyio.to_thread.run_sync(making, limiter=self.rt.scanning), ""
-        if ends.outline_bytes and not ends.structure:
-            outlining = partial(outline, head, ends.outline_bytes, size, name, first_line=first)
-            return [], await anyio.to_thread.run_sync(outlining, limiter=self.rt.scanning)
-        return [], ""
+            finding = partial(structure, name, head, first_line=first)
+            return await anyio.to_thread.run_sync(finding, limiter=self.rt.scanning), ""
+        if ends.structure or ends.overview is None:
+            return [], ""
+        if ends.overview is Preview.ABOUT:
+            making = partial(about, head, tail, shown.bytes, shown.lines, result.tool_name, name)
+        else:
+            making = partial(outline, head, policy.preview_bytes, shown.bytes, name, first_line=first)
+        return [], await anyio.to_thread.run_sync(making, limiter=self.rt.scanning)
 
     async def _budget(self, made: Replacement, trigger: Trigger | None) -> Budget:
         """The budget as the call found it. For an error that names what other results reserved since, the

@@ -68,6 +68,7 @@ class ExtractIn(BaseModel):
     deadline_ms: Annotated[int, Field(ge=100, le=120_000, strict=True), INTEGRAL] | None = None
     require_complete: Annotated[bool, Field(strict=True)] = False
     ranges: Annotated[list[SpanIn], Field(max_length=1000)] = []
+    max_answer_bytes: Annotated[int, Field(ge=300, le=1_000_000, strict=True), INTEGRAL] | None = None
 
 
 class ExtractOut(BaseModel):
@@ -87,9 +88,9 @@ class ExtractOut(BaseModel):
 
 
 _PASSAGES = (
-    "[...]\n[lines 4711-4712]\nNov 21 06:44:07 web failed: disk /dev/sdb1 is full\n"
-    "Nov 21 06:44:08 web restarted\n[...]\n"
-    "[The best of 1712 passages, in their order; first of all: lines 4711-4712.]"
+    "[lines 4711-4712 · 3 of 3 words]\nNov 21 06:44:07 web failed: disk /dev/sdb1 is full\n"
+    "Nov 21 06:44:08 web restarted\n"
+    "[Best first, out of 1,712 passages. For more: ask in other words, or read the lines around a place.]"
 )
 _FOUND = ExtractOut(
     text=answer_text.frame_answer("execute_shell", HANDLE, Mode.RETRIEVE, _PASSAGES),
@@ -156,7 +157,7 @@ def _question(body: ExtractIn) -> Question:
     spans = tuple(Span(span.start, span.end) for span in body.ranges)
     if any(span.start >= span.end for span in spans):
         raise InvalidField("Each of `ranges` needs a `start` before its `end`.")
-    return Question(parse_handle(body.handle), body.extract, body.mode, spans)
+    return Question(parse_handle(body.handle), body.extract, body.mode, spans, body.max_answer_bytes)
 
 
 def _out(extracted: Extracted) -> dict[str, Any]:

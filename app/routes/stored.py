@@ -11,6 +11,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel
 from starlette.responses import StreamingResponse
 
+from app.api.answers import PLAIN, wants_text
 from app.api.examples import EXPIRES_AT, HANDLE, MEASURE, STORED_AT
 from app.api.openapi import example_of
 from app.api.routing import InRuntime, Tenant, traits
@@ -18,6 +19,7 @@ from app.edge.request_body import cancel_on_disconnect
 from app.reading import account_read, account_texts, look_up, scan
 from app.runtime import Runtime
 from content.data.jmespath import MAX_EXPRESSION_CHARS
+from content.reading import model_text
 from content.reading.grep import Grep, Match
 from content.reading.greppable import needs_view
 from content.reading.lines import Line, LinePage, LinePager
@@ -91,31 +93,37 @@ _FOUND = GrepOut(
 @router.get(
     "/results/{handle:path}/lines",
     summary="Read lines",
+    response_model=LinePage,
     responses={200: example_of(LinePage([Line(1, "Nov 21 06:44:01 web started", False)], 6203, 2))},
 )
 async def get_lines(
+    request: Request,
     rt: InRuntime,
     tenant: Tenant,
     handle: HandlePath,
     offset: Annotated[int, Query(ge=1, description="First line, 1-based.")] = 1,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 200,
     view: Annotated[View, Query(description="greppable pretty-prints one-line data.")] = View.RAW,
-) -> LinePage:
+) -> LinePage | Response:
     stored = await look_up(rt, tenant, handle)
     pager = LinePager(offset, limit, ANSWER_BYTES)
     await scan(rt, stored, pager, greppable=view is View.GREPPABLE)
     page = pager.finish()
     await account_texts(rt, stored, [line.text for line in page.lines])
+    if wants_text(request):
+        return Response(model_text.lines_text(page, offset, ANSWER_BYTES), media_type=PLAIN)
     return page
 
 
 @router.get(
     "/results/{handle:path}/grep",
     summary="Search lines",
+    response_model=GrepOut,
     responses={200: example_of(_FOUND)},
 )
 @traits(raises=(BadPattern,))
 async def get_grep(
+    request: Request,
     rt: InRuntime,
     tenant: Tenant,
     handle: HandlePath,
@@ -126,7 +134,7 @@ async def get_grep(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     offset: Annotated[int, Query(ge=0, description="Matches to skip: the `next_offset` of a page.")] = 0,
     view: Annotated[View | None, Query(description="Default: greppable for one-line data.")] = None,
-) -> GrepOut:
+) -> GrepOut | Response:
     grep = Grep(
         pattern,
         context=context,
@@ -144,6 +152,9 @@ async def get_grep(
     page = grep.finish()
     shown = [text for match in page.matches for text in (*match.before, match.text, *match.after)]
     await account_texts(rt, stored, shown)
+    if wants_text(request):
+        found = model_text.Matches(page.matches, page.total_matches, offset + 1)
+        return Response(model_text.grep_text(found, ANSWER_BYTES), media_type=PLAIN)
     return GrepOut(
         matches=page.matches,
         total_matches=page.total_matches,
@@ -262,7 +273,8 @@ def _stored_out(stored: StoredResult) -> StoredOut:
 
 
 class QueryOut(BaseModel):
-    """`total` and `next_offset` are those of an array; `truncated`: `result` is not all of the value."""
+    """`total` and `next_offset` are those of an array; `truncated`: `result` is not all of the value. `hint`
+    says why nothing is selected, where keys are the cause, else ""."""
 
     result: Any
     type: Literal["array", "object", "string", "number", "boolean", "null"]
@@ -270,6 +282,7 @@ class QueryOut(BaseModel):
     total: int | None
     next_offset: int | None
     truncated: bool
+    hint: str
 
 
 _COUNTED = QueryOut(
@@ -279,6 +292,7 @@ _COUNTED = QueryOut(
     total=2,
     next_offset=None,
     truncated=False,
+    hint="",
 )
 
 
@@ -306,7 +320,10 @@ async def get_query(
     running = rt.queries.run(stored.tenant, query, stored.measure.bytes, partial(rt.store.read, stored))
     found = await cancel_on_disconnect(request, running)
     await account_texts(rt, stored, [bytes(found.slice.result).decode()])
-    answer = {**msgspec.structs.asdict(found.slice), "kind": found.kind}
+    if wants_text(request):
+        text = model_text.value_text(bytes(found.slice.result))
+        return Response(f"{text}\n[{found.hint}]" if found.hint else text, media_type=PLAIN)
+    answer = {**msgspec.structs.asdict(found.slice), "kind": found.kind, "hint": found.hint}
     return Response(msgspec.json.encode(answer), media_type="application/json")
 
 

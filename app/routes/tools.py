@@ -1,108 +1,98 @@
-"""GET /tools: the definition of the tool `tool_output`, and its part of the system prompt."""
+"""The model's tools: what to register with a model, and the text that a call answers with."""
 
-from collections.abc import Callable
-from enum import StrEnum
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
-from pydantic import BaseModel
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
 
+from app.api.answers import prefers
 from app.api.openapi import SESSION_ID, example_of
-from app.api.routing import InRuntime, Tenant
+from app.api.routing import InRuntime, Tenant, traits
+from app.edge.request_body import cancel_on_disconnect, cancel_on_stop
+from app.tools.call import call_tool
+from app.tools.definitions import TOOLS, ToolFormat, definitions, instructions, offered_tools
+from domain.errors import Conflict, TooManySessions
 from domain.extraction import Mode
 from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
+from extraction.ladder import runnable_modes
 
 router = APIRouter(tags=["tools"])
 
-NAME = "tool_output"
-
-DESCRIPTION = (
-    "Answers a question about a tool output that was too large to show and was stored under a handle. "
-    "Returns an answer, or the parts of the output that match what you ask for best."
-)
-
-INSTRUCTIONS = (
-    "Some tool outputs are too large to show. Instead you get a message, or a part of the output, that names "
-    "a handle: behind it the output is stored whole. To learn what it holds, call tool_output with that "
-    "handle, exactly as given, and an `extract` that says precisely what you are looking for: names, "
-    "identifiers, fields, time ranges, error texts. "
-    "You may ask as often as you need. Never guess what a stored output says, and never treat the message "
-    "or the part as the output."
-)
-
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "handle": {
-            "type": "string",
-            "minLength": 1,
-            "description": "The handle, exactly as the message gave it.",
-        },
-        "extract": {
-            "type": "string",
-            "minLength": 1,
-            "description": "What to extract, precisely and in detail.",
-        },
-        "mode": {
-            "type": "string",
-            "enum": [mode.value for mode in Mode],
-            "description": (
-                "How to look; best left out, which is auto. full-chunked: a model reads all of it. "
-                "read-grep: a model searches it. retrieve: the passages that match your words, verbatim; "
-                "needs no model. truncate: its beginning and end."
-            ),
-        },
-    },
-    "required": ["handle", "extract"],
-    "additionalProperties": False,
+_EXAMPLE = {
+    "tools": definitions(TOOLS.values(), list(Mode), ToolFormat.OPENAI),
+    "instructions": instructions(TOOLS.values()),
 }
-
-
-class ToolFormat(StrEnum):
-    OPENAI = "openai"
-    ANTHROPIC = "anthropic"
-    MCP = "mcp"
-
-
-def _openai() -> dict[str, Any]:
-    function = {"name": NAME, "description": DESCRIPTION, "parameters": SCHEMA}
-    return {"type": "function", "function": function}
-
-
-def _anthropic() -> dict[str, Any]:
-    return {"name": NAME, "description": DESCRIPTION, "input_schema": SCHEMA}
-
-
-def _mcp() -> dict[str, Any]:
-    return {"name": NAME, "description": DESCRIPTION, "inputSchema": SCHEMA}
-
-
-FORMATS: dict[ToolFormat, Callable[[], dict[str, Any]]] = {
-    ToolFormat.OPENAI: _openai,
-    ToolFormat.ANTHROPIC: _anthropic,
-    ToolFormat.MCP: _mcp,
+_CALL_EXAMPLE = {
+    "text": "4711: Nov 21 06:44:07 web failed: disk /dev/sdb1 is full\n[1 matching line.]",
+    "is_error": False,
+    "entry_id": "entry-5d0e3b2c-7a43-4a7c-9b58-0c5c3c1b9a10",
 }
 
 
 class ToolsOut(BaseModel):
-    """`instructions` go into the system prompt. Both are empty while nothing is stored."""
+    """`instructions` go into the system prompt. Both are empty while the model has nothing to ask."""
 
     tools: list[dict[str, Any]]
     instructions: str
 
 
+class ToolCallIn(BaseModel):
+    """`arguments` as the model wrote them: an object, or the text of one."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    session_id: Annotated[str, Field(json_schema_extra=SESSION_ID)] = DEFAULT_SESSION
+    name: Annotated[str, Field(min_length=1, max_length=128)]
+    arguments: dict[str, Any] | Annotated[str, Field(max_length=131_072)] = Field(default_factory=dict)
+
+
+class ToolCallOut(BaseModel):
+    """`text` is for the model. `is_error`: it says why there is no answer, and what to do."""
+
+    text: str
+    is_error: bool
+    entry_id: str | None
+
+
 @router.get(
     "/tools",
-    summary="The tool_output tool, while the session has something stored",
-    responses={200: example_of({"tools": [_openai()], "instructions": INSTRUCTIONS})},
+    summary="The model's tools, while the session has something stored",
+    responses={200: example_of(_EXAMPLE)},
 )
 async def get_tools(
     rt: InRuntime,
     tenant: Tenant,
     session_id: Annotated[str, Query(json_schema_extra=SESSION_ID)] = DEFAULT_SESSION,
     format: ToolFormat = ToolFormat.OPENAI,
+    final_turn: Annotated[bool, Query(description="The model is to answer now: no tools.")] = False,
 ) -> ToolsOut:
     key = SessionKey(tenant, checked_session_id(session_id))
-    if await rt.store.count_results([key]) == [0]:
-        return ToolsOut(tools=[], instructions="")
-    return ToolsOut(tools=[FORMATS[format]()], instructions=INSTRUCTIONS)
+    nothing = ToolsOut(tools=[], instructions="")
+    if final_turn or await rt.store.count_results([key]) == [0]:
+        return nothing
+    session = await rt.ledger.session(key)
+    if session is not None:
+        model = await rt.known_models.of_session(session.model)
+        if session.budget(model.window, model.enforce).exhausted:
+            return nothing
+    offered = offered_tools(rt.policies.policy("", session.policy if session else None))
+    modes = runnable_modes(rt.models is not None)
+    return ToolsOut(tools=definitions(offered, modes, format), instructions=instructions(offered))
+
+
+@router.post(
+    "/tools/call",
+    summary="Execute a call of the model's tools",
+    response_model=ToolCallOut,
+    responses={200: example_of(_CALL_EXAMPLE)},
+)
+@traits(writes=True, raises=(TooManySessions, Conflict))
+async def post_tool_call(request: Request, rt: InRuntime, tenant: Tenant, body: ToolCallIn) -> Response:
+    key = SessionKey(tenant, checked_session_id(body.session_id))
+    work = cancel_on_stop(request.app.state.stopping, call_tool(key, body.name, body.arguments, rt))
+    answer = await cancel_on_disconnect(request, work)
+    if prefers(request.headers.get("accept", ""), "text/plain"):
+        return Response(answer.text, media_type="text/plain; charset=utf-8")
+    out = ToolCallOut(text=answer.text, is_error=answer.is_error, entry_id=answer.entry_id)
+    return JSONResponse(out.model_dump())

@@ -1,8 +1,11 @@
 """JMESPath over a value: the specified language, a few more functions, and clear errors."""
 
+import difflib
 import json
 import operator
+import re
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 from jmespath import exceptions, functions, parser, visitor
@@ -10,6 +13,10 @@ from jmespath import exceptions, functions, parser, visitor
 from domain.errors import InvalidField
 
 MAX_EXPRESSION_CHARS = 4096
+
+_MOST_KEYS = 30
+_KEY_CHARS = 60
+_PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _HELP = "The language is explained at https://jmespath.org."
 
@@ -83,6 +90,27 @@ class _Interpreter(visitor.TreeInterpreter):
     }
 
 
+class _Tracer(_Interpreter):
+    """Notes which keys of an expression no object has that it meets."""
+
+    def __init__(self, options: visitor.Options) -> None:
+        super().__init__(options)
+        self.present: set[str] = set()
+        self.absent: dict[str, list[str]] = {}
+        self.asked_of_lists: set[str] = set()
+
+    def visit_field(self, node: Any, value: Any) -> Any:
+        name = node["value"]
+        if isinstance(value, dict):
+            if name in value:
+                self.present.add(name)
+            elif name not in self.absent:
+                self.absent[name] = list(islice(value, _MOST_KEYS))
+        elif isinstance(value, list):
+            self.asked_of_lists.add(name)
+        return super().visit_field(node, value)
+
+
 class Query:
     """A parsed expression. Its time and memory are bounded by its process: see extraction/queries."""
 
@@ -122,6 +150,30 @@ class Query:
                 "A function or a slice cannot take a value that it gets here: numbers and strings cannot be "
                 "ordered together, a slice's step cannot be 0."
             ) from None
+
+    def why_empty(self, value: object) -> str:
+        """Why an expression that can be evaluated selects nothing: keys that no object has, or a list where
+        an object is expected; "" if neither is the cause."""
+        tracer = _Tracer(visitor.Options(custom_functions=_Functions()))
+        tracer.visit(self._tree, value)
+        for name, keys in tracer.absent.items():
+            if name not in tracer.present:
+                return _absent(name, keys)
+        if names := sorted(tracer.asked_of_lists - tracer.present):
+            return f"{_shown(names[0])} is asked of a list: put [] or [*] before it."
+        return ""
+
+
+def _absent(name: str, keys: list[str]) -> str:
+    near = difflib.get_close_matches(name, keys, n=1, cutoff=0.5)
+    nearest = f" The nearest is {_shown(near[0])}." if near else ""
+    return f"No object there has the key {_shown(name)}.{nearest} Keys: {', '.join(map(_shown, keys))}."
+
+
+def _shown(name: str) -> str:
+    """A key as an expression spells it."""
+    name = name[:_KEY_CHARS]
+    return name if _PLAIN_KEY.fullmatch(name) else json.dumps(name, ensure_ascii=False)
 
 
 def _place(error: exceptions.ParseError, expression: str) -> str:

@@ -139,7 +139,7 @@ _CLOSER = {b"{": b"}", b"[": b"]"}
 
 def json_shape(data: bytes) -> Iterator[str]:
     """Lines that describe the value; none if it is not JSON."""
-    value, whole = _parsed(data)
+    value, whole = parsed_head(data)
     if value is not None:
         yield from _described("" if whole else "(cut off) ", value, 0)
 
@@ -150,13 +150,13 @@ def records_shape(data: bytes) -> Iterator[str]:
     yield f"{len(lines)} lines, one record each"
     keys: dict[str, str] = {}
     for line in lines[:_RECORDS]:
-        value, _ = _parsed(line)
+        value, _ = parsed_head(line)
         if isinstance(value, dict):
             keys |= {key: _type(item) for key, item in value.items() if key not in keys}
     yield from (f"  {_key(key)}: {kind}" for key, kind in list(keys.items())[:_KEYS])
 
 
-def _parsed(data: bytes) -> tuple[object, bool]:
+def parsed_head(data: bytes) -> tuple[object, bool]:
     """The value or None, and True if the data is complete."""
     try:
         return json.loads(data), True

@@ -152,7 +152,7 @@ class Grep:
 
     __slots__ = (
         "_buffer", "_head", "_line", "_long", "_long_found", "_offset", "_page", "_pattern", "_searched",
-        "_total",
+        "_step", "_total",
     )  # fmt: skip
 
     def __init__(
@@ -164,12 +164,14 @@ class Grep:
         literal: bool = False,
         limit: int = 100,
         offset: int = 0,
+        step: int = 1,
         max_bytes: int = 1_000_000,
     ) -> None:
-        """Raises BadPattern."""
+        """With a `step` above 1 only each `step`-th match is collected. Raises BadPattern."""
         self._pattern = Pattern(pattern, ignore_case, literal)
         self._page = MatchPage(min(max(0, context), MAX_CONTEXT), limit, max_bytes)
         self._offset = max(0, offset)
+        self._step = step
         self._total = 0
         self._line = 1
         self._buffer = bytearray()
@@ -191,7 +193,8 @@ class Grep:
         elif self._buffer:
             self._search(bytes(self._buffer))
         shown = self._offset + len(self._page)
-        return GrepPage(self._page.matches(), self._total, shown if self._total > shown else None)
+        is_last = self._step > 1 or self._total <= shown
+        return GrepPage(self._page.matches(), self._total, None if is_last else shown)
 
     def _drain(self) -> None:
         while len(self._buffer) > _PIECE and self._buffer.find(b"\n", 0, _PIECE) < 0:
@@ -248,6 +251,8 @@ class Grep:
         self._total += 1
         if self._total > self._offset and not self._page.full:
             self._page.add(self._line, text, truncated, line)
+            if self._step > 1:
+                self._offset = self._total + self._step - 1
         else:
             self._page.pass_by(line, 0, len(line))
 

@@ -42,10 +42,12 @@ class Query(Struct, frozen=True):
 
 
 class Found(Struct, frozen=True):
-    """What the data was read as, and the part of the expression's value that is answered."""
+    """What the data was read as, and the part of the expression's value that is answered. `hint` says why the
+    expression selects nothing, where keys are the cause."""
 
     kind: Kind
     slice: Slice
+    hint: str = ""
 
 
 class Refused(Struct, frozen=True):
@@ -69,7 +71,8 @@ def answer(query: Query, read: Callable[[], bytes]) -> Found:
     kind, value = read_value(read(), query.tool_name)
     _bound(resource.RLIMIT_CPU, math.floor(time.process_time()) + EVALUATE_SECONDS)
     result = expression.evaluate(value)
-    return Found(kind, slice_of(result, query.limit, query.offset, query.max_bytes))
+    hint = expression.why_empty(value) if result is None or result == [] else ""
+    return Found(kind, slice_of(result, query.limit, query.offset, query.max_bytes), hint)
 
 
 def _end_with(service: int) -> None:

@@ -7,6 +7,7 @@ from itertools import pairwise
 from content.reading.patterns import Pattern
 from domain.errors import BadPattern
 from extraction.retrieve.index import pieces
+from extraction.retrieve.synonyms import synonyms
 
 _MOST_CHARS = 2000
 _MOST_OF_A_KIND = 40
@@ -37,6 +38,30 @@ such tell than that the their them then there these they this those to too under
 what when where whether which while who whom whose why will with within would wrong you your
 """
 _ASKING = frozenset(_ASKING_WORDS.split())
+_ASKING_WORDS_ELSEWHERE = """
+was wer wie wo wann warum welche welcher welches welchem welchen heißt viele viel gibt hat haben der die das
+den dem des ein eine einer eines im in am an von vom zu zum zur und oder ist sind für mit auf aus bei nach es
+qué que cuál cuáles cuándo cuánto cuántos cuántas dónde quién cómo el la los las un una de del en es son y o
+por para con se al hay tiene cual
+quel quelle quels quelles quand combien où qui comment est sont le les des du une dans et ou pour avec au aux
+qual quais quando quanto onde quem como são os as um uma em do da dos das
+chi cosa dove quale quali come sono il lo gli di nel della
+"""
+_ASKING_ELSEWHERE = frozenset(_ASKING_WORDS_ELSEWHERE.split())
+
+_ENGLISH = re.compile(r"\b(?:the|what|which|how|is|are|does|did|where|when|who|of)\b", re.IGNORECASE)
+
+# "How long" asks for a value and is no word to find.
+_HOW = re.compile(r"\bhow (?:many|much|long|often|large|big|old|far|fast|high|wide)\b", re.IGNORECASE)
+
+# Questions about the ends of the data.
+_FIRST = re.compile(
+    r"\b(?:first|initial|top|begin\w*|start\w*|erste\w*|primer[ao]?|première?)\b|第一|最初", re.IGNORECASE
+)
+_LAST = re.compile(
+    r"\b(?:last|final|latest|bottom|end|ends|ended|letzte\w*|últim[ao]s?|ultim[ao]|dernière?)\b|最后|最後",
+    re.IGNORECASE,
+)
 
 # A question about what went wrong. Programs report that with the words below.
 _TROUBLE = re.compile(
@@ -87,8 +112,10 @@ _VALUES = (
 class ParsedInstruction:
     """`words` are single words. The words of a phrase stand together. `exact` were quoted or are identifiers.
     `patterns` are the regular expressions that RE2 accepts. `alternatives` are words that the data may use
-    instead. `value` matches what an answer looks like. `about_extent`: it may ask how much data there is."""
+    instead. `value` matches what an answer looks like. `about_extent`: it may ask how much data there is;
+    `about_first` and `about_last`: what stands at the beginning or at the end of the data."""
 
+    text: str
     words: tuple[str, ...]
     phrases: tuple[str, ...]
     exact: tuple[str, ...]
@@ -96,6 +123,8 @@ class ParsedInstruction:
     alternatives: tuple[str, ...]
     value: re.Pattern[str] | None
     about_extent: bool
+    about_first: bool
+    about_last: bool
 
     def needs(self, word: str) -> bool:
         """False for a lower-case word that need not occur in the data: the name of a unit, such as `rows`;
@@ -105,10 +134,10 @@ class ParsedInstruction:
 
 def parse(instruction: str) -> ParsedInstruction:
     """Looks at the first 2,000 characters."""
-    text = instruction[:_MOST_CHARS]
+    text = _HOW.sub(" ", instruction[:_MOST_CHARS])
     exact = [next(filter(None, found.groups())) for found in _QUOTED.finditer(text)]
     patterns = [one for one in (text.strip(), *exact, *_bare(text.split())) if _PATTERN.search(one)]
-    runs = _runs(text)
+    runs = _runs(text, _ASKING if _ENGLISH.search(text) else _ASKING | _ASKING_ELSEWHERE)
     words = [word for run in runs for word in run]
     exact += [word for word in words if _IDENTIFIER.search(word)]
     words += [part for word in words for part in _PARTS.split(word) if part and part.lower() not in _ASKING]
@@ -119,13 +148,16 @@ def parse(instruction: str) -> ParsedInstruction:
     phrases = [f"{first} {second}" for first, second in pairs]
     phrases += [first + second for first, second in pairs if first.isalpha() and second.isalpha()]
     return ParsedInstruction(
+        text=instruction[:_MOST_CHARS],
         words=_few(words),
         phrases=_few(phrases),
         exact=_few(exact),
         patterns=tuple(_compiled(patterns)),
-        alternatives=_REPORTED_TROUBLE if _TROUBLE.search(text) else (),
-        value=_value(text),
-        about_extent=_EXTENT.search(text) is not None,
+        alternatives=(*synonyms(words), *(_REPORTED_TROUBLE if _TROUBLE.search(text) else ())),
+        value=_value(instruction[:_MOST_CHARS]),
+        about_extent=_EXTENT.search(instruction[:_MOST_CHARS]) is not None,
+        about_first=_FIRST.search(text) is not None,
+        about_last=_LAST.search(text) is not None,
     )
 
 
@@ -133,13 +165,13 @@ def _bare(parts: list[str]) -> list[str]:
     return [part.strip(_AROUND) for part in parts]
 
 
-def _runs(text: str) -> list[list[str]]:
+def _runs(text: str, asking: frozenset[str]) -> list[list[str]]:
     """Words in order, split at stop words."""
     runs: list[list[str]] = [[]]
     for found in _WORD.findall(text):
         for part in found.split("|"):
             bare = part.strip(_TRIM)
-            if bare.lower() in _ASKING:
+            if bare.lower() in asking:
                 runs.append([])
             else:
                 runs[-1] += pieces(bare)

@@ -4,7 +4,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import nlargest
 
 from content.passages.passages import Passage
@@ -13,11 +13,11 @@ from extraction.retrieve.instruction import ParsedInstruction
 
 # Weights, measured on questions about recorded results: see the table in `bench/README.md`. Half or twice a
 # weight changes one answer in a hundred.
-_PHRASE, _EXACT, _SIMILAR, _ALTERNATIVE, _PATTERN = 0.5, 1.0, 0.5, 0.5, 2.0
+_PHRASE, _EXACT, _SIMILAR, _ALTERNATIVE, _PATTERN = 0.5, 1.0, 0.5, 0.35, 2.0
 _NEIGHBOURS = ((1, 0.3), (2, 0.15))
 _ONE_LINE, _VALUE = 1.0, 0.3
 _SAME_AGAIN = 0.85
-_LEAST_SHARE = 0.1
+_LEAST_SHARE = 0.15
 
 _POOL = 600
 _LOOKED_AT = 200
@@ -34,6 +34,8 @@ class Hit:
 
     passage: Passage
     score: float
+    words: int
+    """The number of different words of the instruction that it holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,13 @@ class Ranked:
 
     hits: list[Hit]
     absent: tuple[str, ...]
+    words: int
+    """The number of different words of the instruction."""
+
+    @property
+    def is_weak(self) -> bool:
+        """True if the best passage holds at most half of the words."""
+        return bool(self.hits) and self.words > 1 and 2 * self.hits[0].words <= self.words
 
 
 def rank(index: PassageIndex, instruction: ParsedInstruction, data: bytes) -> Ranked:
@@ -68,9 +77,15 @@ def rank(index: PassageIndex, instruction: ParsedInstruction, data: bytes) -> Ra
     hits = [
         look.hit(number, scores[number]) for number in nlargest(_LOOKED_AT, scores, key=scores.__getitem__)
     ]
+    hits = _with_exact(hits, instruction, data)
     known = {word.lower() for word in counts}
     missing = (word.lower() for word in absent if not near[word])
-    return Ranked(_varied(hits, data), tuple(dict.fromkeys(word for word in missing if word not in known)))
+    asked = {word.lower() for word in instruction.words if instruction.needs(word.lower())}
+    return Ranked(
+        _varied(hits, data),
+        tuple(dict.fromkeys(word for word in missing if word not in known)),
+        max(len(asked), 1),
+    )
 
 
 def _matching(
@@ -123,7 +138,7 @@ class _Look:
         score += _ONE_LINE * best
         if self._value is not None and self._value.search(text):
             score *= 1 + _VALUE
-        return Hit(passage, score)
+        return Hit(passage, score, len({word[0] for word in present}))
 
 
 _Form = tuple[str, re.Pattern[str], re.Pattern[str], float]
@@ -152,14 +167,25 @@ def _forms(word: str) -> tuple[str, re.Pattern[str], re.Pattern[str]]:
     return stem, re.compile(form), re.compile(rf"{form}\w{{0,4}}[\"'\]]{{0,2}}\s{{0,3}}[:={{]")
 
 
+def _with_exact(hits: list[Hit], instruction: ParsedInstruction, data: bytes) -> list[Hit]:
+    """The hits that hold a quoted phrase or an identifier of the instruction as it is written; all of them if
+    none does."""
+    exact = [one.lower() for one in instruction.exact]
+    if not exact:
+        return hits
+    texts = (data[hit.passage.start : hit.passage.end].decode("utf-8", "replace").lower() for hit in hits)
+    held = [sum(one in text for one in exact) for text in texts]
+    return [hit for hit, count in zip(hits, held, strict=True) if count == max(held, default=0)]
+
+
 def _varied(hits: list[Hit], data: bytes) -> list[Hit]:
     """Best first. A passage that differs from better ones only in digits and signs loses score each time.
-    Passages with less than a tenth of the best score are left out."""
+    Passages with less than 0.15 of the best score are left out."""
     seen: Counter[bytes] = Counter()
     varied = []
     for hit in sorted(hits, key=lambda hit: -hit.score):
         letters = data[hit.passage.start : hit.passage.end].translate(None, _NO_LETTERS)
-        varied.append(Hit(hit.passage, hit.score * _SAME_AGAIN ** seen[letters]))
+        varied.append(replace(hit, score=hit.score * _SAME_AGAIN ** seen[letters]))
         seen[letters] += 1
     least = _LEAST_SHARE * max((hit.score for hit in varied), default=0.0)
     return sorted((hit for hit in varied if hit.score >= least), key=lambda hit: -hit.score)
@@ -181,7 +207,8 @@ def similar_words(index: PassageIndex, word: str) -> tuple[str, ...]:
     if len(word) > _SHORTEST:
         found += [other for other in sorted(_mistyped(word)) if index.count(other)]
         near = index.words_from(word[:_SHORTEST_PART], word[:_SHORTEST_PART] + _LAST, _NEAR_WORDS)
-        found += [other for other in near if _is_one_edit(word, other)]
+        stem = _SUFFIX.sub("", word)
+        found += [other for other in near if _is_one_edit(word, other) or _is_one_edit(stem, other)]
     found += index.words_from(word, word + _LAST, _MOST)
     return tuple(dict.fromkeys(found))[:_MOST]
 

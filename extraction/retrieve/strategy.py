@@ -7,10 +7,11 @@ from functools import partial
 from anyio.to_thread import run_sync
 
 from content.kinds import is_binary, opaque
+from content.natural_language import language_of_text
 from content.outline import outline
 from content.outline.extent import extent
 from content.passages.passages import Passage
-from content.text import cut_head
+from content.text import cut_head, cut_tail
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
 from extraction.prompts.prompts import NOTHING_FOUND
 from extraction.retrieve.index import PassageIndex
@@ -30,6 +31,10 @@ _EXTENT_BYTES = 400
 _OUTLINE_BYTES = 2000
 _OUTLINED = 256 * 1024
 _SAMPLE_BYTES = 1000
+_LANGUAGE_BYTES = 8 * 1024
+_NOTE_BYTES = 24
+_BEGINS = "\nIt begins:\n"
+_ENDS = "\nIt ends:\n"
 _NO_TEXT = "Much of the data is no text: control characters, or characters lost in decoding."
 
 
@@ -80,26 +85,47 @@ def _found(task: Task, data: bytes, index: PassageIndex) -> Answer:
     head = f"[{_NO_TEXT}]\n" if is_binary(data) else ""
     if instruction.about_extent:
         head += f"[{_extent(source, data)}]\n"
-    tail = _tail(source, data, index, ranked)
-    room = max_bytes - len(head.encode()) - len(tail.encode()) - len(GAP)
-    best = chosen(source, data, _in_turn(index, ranked, room), room)
-    if not best:
+    if ranked.is_weak:
+        head += f"[{_weakness(ranked, instruction, data)}]\n"
+    tail = _tail(total, ranked)
+    fixed = len(head.encode()) + len(tail.encode()) + _NOTE_BYTES
+    # Most of the data fits: where the words do not help, the model may find it.
+    is_shown = ranked.is_weak and 4 * len(data) <= 5 * max_bytes
+    room = (max_bytes if is_shown else min(task.usual_bytes, max_bytes)) - fixed
+    runs = chosen(source, data, _in_turn(index, instruction, ranked), room)
+    if not runs:
+        runs = chosen(source, data, [ranked.hits[0].passage], max_bytes - fixed)
+    if not runs:
         return _too_little_room(data, ranked.hits[0].passage, total, max_bytes)
-    return _complete(head + shown(source, data, best) + tail, total, max_bytes)
+    note = f"{ranked.hits[0].words} of {ranked.words} words"
+    return _complete(head + shown(source, data, runs, note) + tail, total, max_bytes)
 
 
-def _in_turn(index: PassageIndex, ranked: Ranked, room: int) -> Iterable[Passage]:
-    """Best first. Where there is room the beginning of the data comes before: it says what the rest is."""
+def _in_turn(index: PassageIndex, instruction: ParsedInstruction, ranked: Ranked) -> Iterable[Passage]:
+    """Best first. After the best passage comes the end or the beginning of the data, where it is asked for;
+    after a weak match the beginning too: it says what the data is."""
     passages = [hit.passage for hit in ranked.hits]
-    first = index.passages[0]
-    return dict.fromkeys([first, *passages] if 8 * (first.end - first.start) <= room else passages)
+    if ranked.is_weak or instruction.about_first:
+        passages.insert(1, index.passages[0])
+    if instruction.about_last:
+        passages.insert(1, index.passages[-1])
+    return dict.fromkeys(passages)
 
 
-def _tail(source: Source, data: bytes, index: PassageIndex, ranked: Ranked) -> str:
-    first = ranked.hits[0].passage
-    at = place(source, data, first, first)
-    absent = f" Nowhere in it: {_listed(ranked.absent)}." if ranked.absent else ""
-    return f"[The best of {len(index.passages)} passages, in their order; first of all: {at}.{absent}]"
+def _weakness(ranked: Ranked, instruction: ParsedInstruction, data: bytes) -> str:
+    said = f"Weak match: {ranked.hits[0].words} of {ranked.words} words."
+    language = language_of_text(data[:_LANGUAGE_BYTES].decode("utf-8", "ignore"))
+    if language and language != language_of_text(instruction.text):
+        said += f" The data is mostly {language}: ask in {language}."
+    return said
+
+
+def _tail(total: int, ranked: Ranked) -> str:
+    absent = f" Not in the data: {_listed(ranked.absent)}." if ranked.absent else ""
+    return (
+        f"[Best first, out of {total:,} passages.{absent} For more: ask in other words, or read the lines "
+        "around a place.]"
+    )
 
 
 def _listed(words: tuple[str, ...]) -> str:
@@ -127,12 +153,14 @@ def _without_hits(
     if is_binary(data):
         return "\n".join((*said, _NO_TEXT))
     said += filter(None, [outline(data[:_OUTLINED], min(_OUTLINE_BYTES, max_bytes // 2), len(data))])
-    said.append("It begins:\n")
     text = "\n".join(said)
-    room = max_bytes - len(text.encode())
+    room = max(0, max_bytes - len(text.encode()) - len(_BEGINS) - len(_ENDS))
     if len(data) > 2 * max_bytes:
         room = min(room, _SAMPLE_BYTES)
-    return text + _text(cut_head(data, max(0, room)))
+    if instruction.about_last:
+        half = room // 2
+        return f"{text}{_BEGINS}{_text(cut_head(data, half))}{_ENDS}{_text(cut_tail(data, half))}"
+    return text + _BEGINS + _text(cut_head(data, room))
 
 
 def _extent(source: Source, data: bytes) -> str:
@@ -166,50 +194,47 @@ def _text(data: bytes) -> str:
     return data.decode(errors="ignore")
 
 
-GAP = "[...]\n"
-
 _NEWLINE = ord("\n")
 
 
-def chosen(source: Source, data: bytes, passages: Iterable[Passage], max_bytes: int) -> list[Passage]:
-    """Takes passages in turn while they fit `max_bytes`, and returns them in the order of the data. `data` is
-    all of the source."""
-    found = []
-    for passage in passages:
-        cost = passage.end - passage.start + len(_head(source, data, [passage]).encode()) + len(GAP) + 1
-        if cost <= max_bytes:
-            max_bytes -= cost
-            found.append(passage)
-    return sorted(found, key=lambda one: one.start)
-
-
-def shown(source: Source, data: bytes, passages: Sequence[Passage]) -> str:
-    """At most the bytes that `chosen` was given, and a last gap. Adjacent passages share one heading."""
-    text = []
-    end = 0
-    for run in _runs(passages):
-        if run[0].start > end:
-            text.append(GAP)
-        end = run[-1].end
-        body = data[run[0].start : end].decode("utf-8", "ignore")
-        text += [_head(source, data, run), body, "" if body.endswith("\n") else "\n"]
-    return "".join(text) + (GAP if end < len(data) else "")
-
-
-def _runs(passages: Iterable[Passage]) -> list[list[Passage]]:
-    """Groups adjacent passages with the same path."""
+def chosen(source: Source, data: bytes, passages: Iterable[Passage], max_bytes: int) -> list[list[Passage]]:
+    """Takes passages in turn while they fit `max_bytes`. Adjacent ones with the same path form one run, which
+    stands where the first of them was taken. `data` is all of the source."""
     runs: list[list[Passage]] = []
     for one in passages:
-        if runs and runs[-1][-1].end == one.start and runs[-1][-1].path == one.path:
-            runs[-1].append(one)
-        else:
+        cost = one.end - one.start + len(_head(source, data, [one]).encode()) + 1
+        if cost > max_bytes:
+            continue
+        max_bytes -= cost
+        joined = [run for run in runs if run[0].path == one.path and _is_next(run, one)]
+        if not joined:
             runs.append([one])
+            continue
+        joined[0].append(one)
+        for other in joined[1:]:
+            joined[0].extend(other)
+            runs.remove(other)
+        joined[0].sort(key=lambda part: part.start)
     return runs
 
 
-def _head(source: Source, data: bytes, run: Sequence[Passage]) -> str:
-    at, path = place(source, data, run[0], run[-1]), run[0].path
-    return f"[{at} · {path}]\n" if path else f"[{at}]\n"
+def _is_next(run: Sequence[Passage], one: Passage) -> bool:
+    return run[-1].end == one.start or one.end == run[0].start
+
+
+def shown(source: Source, data: bytes, runs: Iterable[Sequence[Passage]], note: str = "") -> str:
+    """At most the bytes that `chosen` was given, and the `note`, which stands beside the first place."""
+    text = []
+    for run in runs:
+        body = data[run[0].start : run[-1].end].decode("utf-8", "ignore")
+        text += [_head(source, data, run, note), body, "" if body.endswith("\n") else "\n"]
+        note = ""
+    return "".join(text)
+
+
+def _head(source: Source, data: bytes, run: Sequence[Passage], note: str = "") -> str:
+    parts = (place(source, data, run[0], run[-1]), run[0].path, note)
+    return f"[{' · '.join(filter(None, parts))}]\n"
 
 
 def place(source: Source, data: bytes, first: Passage, last: Passage) -> str:

@@ -92,7 +92,8 @@ class ExtractionLimits:
 class Task:
     """One question about one stored result. `asking` is None if no model is configured. The body of the
     answer has at most `max_bytes` of UTF-8 and is due at `ends`, a time of the event loop's clock. `whole`:
-    the caller accepts only an answer that covers all of the data."""
+    the caller accepts only an answer that covers all of the data. `usual_bytes`: the size that an answer of
+    passages seldom exceeds."""
 
     source: Source
     extract: str
@@ -104,6 +105,7 @@ class Task:
     indexes: IndexCache = field(default_factory=IndexCache)
     ends: float = math.inf
     whole: bool = False
+    usual_bytes: int = 2560
 
 
 DEADLINE_PASSED = "the deadline passed"

@@ -291,7 +291,7 @@ async def test_what_is_kept_is_whole_and_the_text_ends_with_where(
     assert told["outcome"] == outcome
     assert told["content"].endswith(where(told))
     assert (await client.get(f"/results/{told['handle']}/content")).text == LINES
-    assert len((await client.get("/tools")).json()["tools"]) == 1
+    assert (await client.get("/tools")).json()["tools"]
     (entry,) = await entries(client)
     assert entry["details"]["tool_output_handle"] == told["handle"]
     assert (entry["outcome"], entry["tokens_out"]) == (outcome, told["budget"]["reserved_tokens"])

@@ -60,6 +60,7 @@ async def test_counts_lists_extremes_and_filters_are_answered(
         "total": None,
         "next_offset": None,
         "truncated": False,
+        "hint": "",
     }
     assert (await asked(client, handle, "max_by(@, &ms)"))["result"] == ROWS[-1]
     assert (await asked(client, handle, "[?ms > `2995`].id"))["result"] == [1997, 1998, 1999]

@@ -58,6 +58,7 @@ async def test_an_oversized_result_is_stored_and_replaced_by_the_exact_message(
         f'Call tool_output(handle = "{told["handle"]}", extract = "what to extract").\n'
         "The handle is a relative path under the tool_output root.\n"
         "Provide precise and detailed instructions in `extract` about what you are looking for."
+        "\n\nplain text, 1,000 lines\n“line 0 of the log”"
     )
     body = await client.get(f"/results/{told['handle']}/content")
     assert body.text == BIG

@@ -8,16 +8,18 @@ import pytest
 
 from app.operations.policy_files import load_policies
 from app.settings import Settings
+from content.text import Preview
 from domain.decisions import OutcomeKind
 from policies.book import PolicyBook
 from policies.documents import Profile, from_toml
-from policies.facts import Policy
+from policies.facts import Offer, Policy
 
 ROOT = Path(__file__).resolve().parents[2]
 DESIGN = {
     *("on_oversize", "max_bytes", "max_chars", "max_tokens", "head_chars", "keep", "preview"),
     *("preview_bytes", "max_rows", "max_line_chars", "reject_rows", "suggestion", "tool_names"),
     "offset_base",
+    "offer",
 }
 OPERATORS = {"bypass", "max_llm_calls", "max_llm_tokens", "max_llm_cost_usd"}
 
@@ -35,7 +37,8 @@ def operator(tmp_path: Any) -> Any:
 
 
 def test_without_a_file_the_built_in_design_is_in_force() -> None:
-    assert load_policies(Settings()).policy("any") == Policy()
+    built_in = {"preview": Preview.ABOUT, "offer": tuple(Offer)}
+    assert load_policies(Settings()).policy("any") == Policy().model_copy(update=built_in)
 
 
 @pytest.mark.parametrize(

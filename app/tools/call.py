@@ -1,0 +1,303 @@
+"""Executes one call of a model's tool: one text for the model, within the size cap, charged and accounted."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import msgspec
+from anyio.to_thread import run_sync
+
+from app.extracting.extractor import UNCAPPED_BYTES, Wish, extract
+from app.extracting.known_models import SessionModel
+from app.reading import entry_about, look_up, scan
+from app.runtime import Runtime
+from app.tools.definitions import (
+    TOOLS,
+    Arguments,
+    AskArguments,
+    GrepArguments,
+    LinesArguments,
+    QueryArguments,
+    Tool,
+    offered_tools,
+)
+from content.natural_language import language_of_text
+from content.reading import model_text
+from content.reading.grep import Grep, GrepPage
+from content.reading.greppable import needs_view
+from content.reading.lines import LinePager
+from content.text import cut_head
+from domain.accounting import EntryStatus, EntryType
+from domain.budget import Budget, Session
+from domain.errors import BadPattern, Gone, InvalidField, NotFound, ResultNotFound
+from domain.extraction import Question
+from domain.handles import Handle, SessionKey, parse_handle
+from domain.ports import Call, Charge
+from domain.results import StoredResult
+from extraction.queries import Query
+from extraction.retrieve.index import PassageIndex
+from extraction.retrieve.ranking import similar_words
+from extraction.task import answer_text
+from extraction.task.source import Source
+
+_MOST_MATCHES = 1000
+_MOST_ITEMS = 1000
+_SCANNED_BYTES = 1 << 18
+
+_NEAREST_BYTES = 8 << 20
+"""In larger data no nearest words are looked for: an index of it takes a second."""
+
+_NEAREST_WORDS = 5
+_LANGUAGE_BYTES = 8 << 10
+
+_QUOTES = " \t\r\n\"'`“”‘’<>"
+_HANDLE = re.compile(r"(?:session-(?P<session>[^/\s]+)/)?file-(?P<file>[0-9a-f-]{36})", re.IGNORECASE)
+_WORD = re.compile(r"[^\W_]{3,}")
+_MOST_WORDS = 8
+_LEAST_BYTES = 200
+_VALUE = re.compile(r" '[^']*'(?= - at)")
+_ESCAPE = re.compile(r"\\[A-Za-z]")
+
+_EXHAUSTED = (
+    "The answer does not fit what is left of the context budget. Take the final turn, or report the "
+    "context's usage and ask for less of the result."
+)
+_OTHER_SESSION = (
+    "No stored result of this session has this handle. Use it exactly as the handle message gave it."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolText:
+    """`text` is what the model reads. `is_error`: it says why there is no answer. `entry_id` is the id of the
+    accounting's entry, None if nothing was charged."""
+
+    text: str
+    is_error: bool = False
+    entry_id: str | None = None
+
+
+class _Reading:
+    """One stored result that is read back for a model, and the session that pays for it."""
+
+    def __init__(self, rt: Runtime, stored: StoredResult, session: Session, model: SessionModel) -> None:
+        self.rt = rt
+        self.stored = stored
+        self._session = session
+        self._model = model
+        policy = rt.policies.policy(stored.tool_name, session.policy)
+        self._cap = policy.max_bytes or UNCAPPED_BYTES
+        self.usual_bytes = min(self._cap, policy.max_answer_bytes)
+        self._started = rt.clock()
+
+    @property
+    def greppable(self) -> bool:
+        return needs_view(self.stored.measure.bytes, self.stored.measure.lines)
+
+    async def answered(self, make: Callable[[int], Awaitable[str]]) -> ToolText:
+        """The text that `make` returns for a number of bytes, charged. It is made shorter once if the budget
+        does not hold it."""
+        if not self._budget(self._session).exhausted:
+            text = await make(self._cap)
+            entry_id, tokens = await self._reserved(text)
+            if entry_id is None and (room := await self._room(len(text.encode()), tokens)) > _LEAST_BYTES:
+                text = await make(room)
+                entry_id, _ = await self._reserved(text)
+            if entry_id is not None:
+                return ToolText(text, entry_id=entry_id)
+        charge = await self._charge(_EXHAUSTED)
+        await self.rt.ledger.settle(charge)
+        return ToolText(_EXHAUSTED, is_error=True, entry_id=charge.entry.id)
+
+    async def _reserved(self, text: str) -> tuple[str | None, int]:
+        """The id of the entry, None if the budget does not hold the text; and the text's tokens."""
+        charge = await self._charge(text)
+        receipt = await self.rt.ledger.reserve(charge)
+        return (None if receipt is None else charge.entry.id), charge.tokens
+
+    async def _room(self, size: int, tokens: int) -> int:
+        """Bytes that should fit what remains of the budget, given that `size` bytes had `tokens`."""
+        model = self._model
+        now = await self.rt.ledger.enter(Call(self.stored.key, model.window, model.enforce))
+        return int(self._budget(now.session).remaining_tokens * size / max(tokens, 1) * 0.9)
+
+    def _budget(self, session: Session) -> Budget:
+        return session.budget(self._model.window, self._model.enforce)
+
+    async def _charge(self, text: str) -> Charge:
+        rt, session = self.rt, self._session
+        tokens = await rt.count(text, self._model.tokenizer)
+        entry = entry_about(rt, self.stored, EntryType.READ, rt.clock())
+        details = replace(entry.details, bytes=len(text.encode()), lines=text.count("\n") + 1, tokens=tokens)
+        entry = replace(
+            entry,
+            latency=rt.clock() - self._started,
+            charactersOut=len(text),
+            tokens_out=tokens,
+            tokens_saved=-tokens,
+            model=session.model,
+            details=details,
+        )
+        model = self._model
+        return Charge(self.stored.key, session.epoch, tokens, entry, model.window, model.enforce)
+
+
+async def call_tool(key: SessionKey, name: str, arguments: object, rt: Runtime) -> ToolText:
+    """A mistake that the model can correct is a text with `is_error`. Raises StorageError, Overloaded,
+    TooManySessions and Conflict."""
+    session = await rt.ledger.session(key)
+    offered = offered_tools(rt.policies.policy("", session.policy if session else None))
+    tool = TOOLS.get(name)
+    if tool is None or tool not in offered:
+        names = ", ".join(one.name for one in offered)
+        return ToolText(f"There is no such tool here. There is {names or 'none'}.", is_error=True)
+    try:
+        parsed = _parsed(tool, arguments)
+        handle = _handle(parsed.handle, key)
+        if isinstance(parsed, AskArguments):
+            return await _ask(rt, key, handle, parsed)
+        reading = await _opened(rt, key, handle)
+        return await reading.answered(partial(_TEXTS[tool.name], reading, parsed))
+    except (NotFound, Gone, BadPattern, InvalidField) as error:
+        return ToolText(error.detail, is_error=True)
+
+
+def _parsed(tool: Tool, arguments: object) -> Arguments:
+    """Raises InvalidField, which names arguments and repeats no value."""
+    try:
+        if isinstance(arguments, str):
+            return msgspec.json.decode(arguments, type=tool.arguments, strict=False)
+        return msgspec.convert(arguments, type=tool.arguments, strict=False)
+    except msgspec.DecodeError as error:
+        fields = ", ".join(tool.arguments.__struct_fields__)
+        reason = _VALUE.sub("", str(error))
+        raise InvalidField(f"{tool.name} takes a JSON object with {fields}. {reason}.") from None
+
+
+def _handle(text: str, key: SessionKey) -> Handle:
+    """Forgives quotes, spaces, letter case and a missing session. Raises ResultNotFound."""
+    found = _HANDLE.fullmatch(text.strip(_QUOTES))
+    if found is None:
+        return parse_handle(text)
+    session = found["session"] or key.session_id
+    if session.casefold() != key.session_id.casefold():
+        raise ResultNotFound(_OTHER_SESSION)
+    return parse_handle(f"session-{key.session_id}/file-{found['file'].lower()}")
+
+
+async def _opened(rt: Runtime, key: SessionKey, handle: Handle) -> _Reading:
+    stored = await look_up(rt, key.tenant, str(handle))
+    model = await rt.known_models.of_session(None)
+    entered = await rt.ledger.enter(Call(key, model.window, model.enforce))
+    return _Reading(rt, stored, entered.session, await rt.known_models.of_session(entered.session.model))
+
+
+async def _ask(rt: Runtime, key: SessionKey, handle: Handle, asked: AskArguments) -> ToolText:
+    if not asked.extract.strip():
+        raise InvalidField("`extract` is empty: say what you look for.")
+    ends = asyncio.get_running_loop().time() + rt.settings.extract_deadline_ms / 1000
+    try:
+        found = await extract(key.tenant, Question(handle, asked.extract, asked.mode), Wish(ends), rt)
+    except (NotFound, Gone) as error:
+        text = answer_text.frame_failure("unknown", str(handle), asked.mode, error.detail)
+        return ToolText(text, is_error=True)
+    return ToolText(found.text, found.entry.status is EntryStatus.FAILED, found.entry.id)
+
+
+async def _lines(reading: _Reading, asked: LinesArguments, max_bytes: int) -> str:
+    pager = LinePager(asked.offset, asked.limit, max_bytes)
+    await scan(reading.rt, reading.stored, pager, greppable=reading.greppable)
+    return model_text.lines_text(pager.finish(), asked.offset, max_bytes)
+
+
+async def _grep(reading: _Reading, asked: GrepArguments, max_bytes: int) -> str:
+    max_bytes = min(max_bytes, reading.usual_bytes)
+    first = max(asked.offset, 1)
+    page = await _page(reading, asked, first, ignore_case=asked.ignore_case)
+    notes = []
+    if not page.total_matches and not asked.ignore_case:
+        page = await _page(reading, asked, first, ignore_case=True)
+        notes.append("Upper and lower case is ignored: nothing matches exactly.")
+    if not page.total_matches:
+        return await _nothing(reading, asked.pattern)
+    if not page.matches:
+        return f"[There are {page.total_matches:,} matching lines: offset {first:,} is past the last.]"
+    if note := model_text.word_boundary_note(asked.pattern, page.matches, asked.ignore_case):
+        notes.append(note)
+    fitting = model_text.matches_that_fit(page.matches, max_bytes)
+    step = page.total_matches // max(fitting, 1)
+    if asked.offset or step < 2:
+        found = model_text.Matches(page.matches, page.total_matches, first)
+    else:
+        ignore_case = asked.ignore_case or bool(notes)
+        spread = await _page(reading, asked, 1, ignore_case=ignore_case, step=step)
+        found = model_text.Matches(spread.matches, page.total_matches, 1, step)
+    return model_text.grep_text(found, max_bytes, notes)
+
+
+async def _page(
+    reading: _Reading, asked: GrepArguments, first: int, *, ignore_case: bool, step: int = 1
+) -> GrepPage:
+    grep = Grep(
+        asked.pattern,
+        context=asked.context,
+        ignore_case=ignore_case,
+        limit=_MOST_MATCHES,
+        offset=first - 1,
+        step=step,
+        max_bytes=_SCANNED_BYTES,
+    )
+    await scan(reading.rt, reading.stored, grep, greppable=reading.greppable)
+    return grep.finish()
+
+
+async def _nothing(reading: _Reading, pattern: str) -> str:
+    """What the data has that is near the words of a pattern without a match, and the data's language."""
+    rt, stored = reading.rt, reading.stored
+    said = ["No line matches."]
+    source = Source(rt.store, stored)
+    words = list(dict.fromkeys(_WORD.findall(_ESCAPE.sub(" ", pattern))))[:_MOST_WORDS]
+    if words and source.size <= _NEAREST_BYTES:
+        async with rt.indexes.turn(source.size):
+            data = await source.read(0, source.size)
+            index = await rt.indexes.of(source, data)
+            said += await run_sync(lambda: [_near(index, word) for word in words], limiter=rt.scanning)
+    head = await source.read(0, min(source.size, _LANGUAGE_BYTES))
+    if language := language_of_text(head.decode("utf-8", "ignore")):
+        said.append(f"The data is mostly {language}: search in {language}.")
+    said.append("Try a part of a word, or ask tool_output.")
+    return " ".join(said)
+
+
+def _near(index: PassageIndex, word: str) -> str:
+    if count := index.count(word):
+        return f"“{word}” alone is in {count:,} passage{'' if count == 1 else 's'}."
+    near = similar_words(index, word)[:_NEAREST_WORDS]
+    return f"“{word}” is not in the data" + (f"; it has {', '.join(near)}." if near else ".")
+
+
+async def _query(reading: _Reading, asked: QueryArguments, max_bytes: int) -> str:
+    rt, stored = reading.rt, reading.stored
+    max_bytes = min(max_bytes, 2 * reading.usual_bytes)
+    query = Query(asked.expression, max_bytes - model_text.FOOTER_BYTES, stored.tool_name, _MOST_ITEMS, 0)
+    found = await rt.queries.run(stored.tenant, query, stored.measure.bytes, partial(rt.store.read, stored))
+    part = found.slice
+    if found.hint:
+        return f"{bytes(part.result).decode()}\n[Nothing is selected. {found.hint}]"
+    text = model_text.value_text(bytes(part.result))
+    if part.next_offset is not None:
+        text += (
+            f"\n[Items 1 to {part.next_offset:,} of {part.total:,}. Go on with: … | [{part.next_offset}:]]"
+        )
+    elif part.truncated:
+        text += "\n[Cut: select less.]"
+    return cut_head(text.encode(), max_bytes).decode()
+
+
+_TEXTS: dict[str, Callable[..., Awaitable[str]]] = {
+    "tool_output_grep": _grep,
+    "tool_output_lines": _lines,
+    "tool_output_query": _query,
+}

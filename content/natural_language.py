@@ -1,0 +1,65 @@
+"""The natural language of a text: by its script, for Latin letters by the commonest words."""
+
+import re
+from collections import Counter
+
+_LOOKED_AT = 8 * 1024
+
+_SCRIPTS = (
+    ("Japanese", re.compile("[\u3041-\u30ff]")),
+    ("Korean", re.compile("[\uac00-\ud7af]")),
+    ("Chinese", re.compile("[\u3400-\u9fff]")),
+    ("Russian", re.compile("[\u0400-\u04ff]")),
+    ("Greek", re.compile("[\u0370-\u03ff]")),
+    ("Hebrew", re.compile("[\u0590-\u05ff]")),
+    ("Arabic", re.compile("[\u0600-\u06ff]")),
+    ("Hindi", re.compile("[\u0900-\u097f]")),
+    ("Thai", re.compile("[\u0e00-\u0e7f]")),
+)
+_LETTER = re.compile(r"[^\W\d_]")
+# Japanese is written with Chinese characters too: a tenth of kana is enough.
+_KANA_SHARE = 0.1
+# A character of Chinese says as much as three or four letters.
+_SHARE = 0.2
+
+_WORD = re.compile(r"[^\W\d_]+")
+_COMMON = {
+    "English": "the of and to in is that for it with as was on are by this be from or have not at which you",
+    "German": "der die und das nicht mit ist ein eine auf für von dem sich auch werden den im zu sind wird",
+    "French": "le la les des et une dans est pour que qui sur pas du avec sont par cette plus ce au aux vous",
+    "Spanish": "el la los las y una que en por para con del se es como más este esta su sus al pero está",
+    "Portuguese": "o os as e uma que em por para com não do da dos das se é como mais este esta seu ao são",
+    "Italian": "il lo gli e una che di per con non del della dei si è come più questo questa nel alla sono",
+    "Dutch": "de het een en van niet met is op te voor dat die zijn aan ook worden bij door naar wordt deze",
+    "Polish": "i w nie na się z że do jest to jak o po co dla od przez lub są ale oraz jego który",
+    "Turkish": "ve bir bu için ile de da olarak daha çok gibi ancak olan sonra kadar en ne veya değil",
+    "Swedish": "och att det som en är av för på med till den inte har om ett men var jag kan från eller",
+}
+_LANGUAGES_OF: dict[str, list[str]] = {}
+for _language, _words in _COMMON.items():
+    for _word in _words.split():
+        _LANGUAGES_OF.setdefault(_word, []).append(_language)
+
+# Fewer common words say nothing; the winner leads by a half.
+_LEAST_WORDS = 12
+_LEAST_SHARE = 0.12
+_LEAD = 1.5
+
+
+def language_of_text(text: str) -> str:
+    """The English name of the language that most of the text is in; "" for English, and where it cannot be
+    told, as in code and data. Reads 8 Ki characters."""
+    text = text[:_LOOKED_AT]
+    if not text.isascii():
+        letters = len(_LETTER.findall(text))
+        for name, script in _SCRIPTS:
+            least = _KANA_SHARE if name == "Japanese" else _SHARE
+            if len(script.findall(text)) > least * max(letters, 1):
+                return name
+    words = [word.lower() for word in _WORD.findall(text)]
+    counts = Counter(language for word in words for language in _LANGUAGES_OF.get(word, ()))
+    if not counts:
+        return ""
+    (first, most), (_, second) = [*counts.most_common(2), ("", 0)][:2]
+    is_clear = most >= _LEAST_WORDS and most >= _LEAST_SHARE * len(words) and most >= _LEAD * second
+    return first if is_clear and first != "English" else ""

@@ -1,0 +1,270 @@
+"""What a stored result is, in one to three lines: kind and shape, title, language."""
+
+import csv
+import io
+import re
+from collections.abc import Callable
+from typing import NamedTuple, TypeGuard
+
+import msgspec
+from msgspec import Raw
+
+from content.kinds import Kind, opaque, sniff
+from content.natural_language import language_of_text
+from content.outline.definitions import definitions
+from content.outline.forms import clip, hits, log_span, parsed_head
+from content.outline.languages import language_of
+from content.text import cut_head, unnumbered
+
+HEAD_BYTES = 1 << 20
+"""A result of at most this size is looked at whole; of a larger one the first 16 KiB and the end."""
+
+TAIL_BYTES = 4096
+MAX_BYTES = 300
+"""The contract's bound of `about`, which has one to three lines."""
+
+_SAMPLE = 16 * 1024
+_LOG_SAMPLE = 4 * 1024
+_PROSE = 3 * 1024
+_CODE_BYTES = 48 * 1024
+_WRITTEN = (Kind.TEXT, Kind.MARKDOWN, Kind.HTML)
+_NAMES_BYTES = 110
+_TITLE_BYTES = 90
+
+_TITLE = re.compile(rb"<title\b[^<>]{0,300}>([^<]{1,600})", re.IGNORECASE)
+_PAGE_HEADING = re.compile(rb"<h[12]\b[^<>]{0,300}>(.{1,600}?)</h[12]", re.IGNORECASE | re.DOTALL)
+_HEADING = re.compile(rb"^#{1,3} +(\S[^\n]{0,300})", re.MULTILINE)
+_UNSEEN = re.compile(rb"<(script|style)\b.{0,8192}?(?:</\1\s*>|\Z)", re.IGNORECASE | re.DOTALL)
+_TAG = re.compile(rb"<[^>]{0,300}(?:>|\Z)")
+_ROOT = re.compile(rb"<([A-Za-z_][\w:.-]{0,60})[\s/>]")
+_QUOTED = re.compile('"[^"]*"')
+# Listings: permissions of `ls -l`, or one path a line.
+_TUPLES = re.compile(rb"\s*\[\(")
+_PERMISSIONS = re.compile(rb"[-dlbcps][-rwxsStT]{9}[ .+@]")
+_PATH = re.compile(rb"\s*[\w@~.+-]{0,100}(?:[/\\][\w@.+ -]{0,100})+\s*\Z|[\w@+-]{1,80}\.\w{1,8}\s*\Z")
+
+
+class _Text(NamedTuple):
+    """`head` is the beginning of the result, all of it if `is_whole`; `lines` counts those of the result."""
+
+    head: bytes
+    tail: bytes
+    is_whole: bool
+    lines: int
+    path: str | None
+
+    @property
+    def records(self) -> int:
+        """The lines of the result without the empty one after a final newline."""
+        return self.lines - self.tail.endswith(b"\n")
+
+
+def about(
+    head: bytes, tail: bytes, total_bytes: int, lines: int, tool_name: str = "", path: str | None = None
+) -> str:
+    """Returns at most 300 bytes in one to three lines. `head` holds the first bytes of the result, of which
+    1 MiB is of use, `tail` the last 4 KiB. Takes up to 10 ms for 1 MiB: call it in a thread."""
+    if name := opaque(head):
+        return f"binary: {name.removeprefix('a ').removeprefix('an ').removesuffix(' read as text')}"
+    kind = sniff(head, tool_name)
+    is_whole = len(head) >= total_bytes
+    text = _Text(head if is_whole else head[:_SAMPLE], tail, is_whole, lines, path)
+    shape, title = _SHAPES.get(kind, _plain)(text)
+    said = [_clipped(shape, MAX_BYTES // 2 + 40)]
+    if title:
+        said.append(_clipped(f"“{title}”", _TITLE_BYTES))
+    if language := _language(kind, text.head):
+        said.append(f"mostly {language}: ask in {language}")
+    return cut_head("\n".join(said).encode(), MAX_BYTES).decode()
+
+
+_Shape = tuple[str, str]
+"""What the text is, and its title or ""."""
+
+
+def _json(text: _Text) -> _Shape:
+    if text.is_whole:
+        try:
+            return f"JSON, {_value(msgspec.json.decode(text.head, type=Raw))}", ""
+        except (msgspec.DecodeError, RecursionError):
+            pass
+    value, _ = parsed_head(text.head[:_SAMPLE])
+    if isinstance(value, list):
+        return f"JSON, array{_of_objects(value)}", ""
+    if isinstance(value, dict):
+        more = next(
+            (f"; {_name(key)}: array{_of_objects(item)}" for key, item in value.items() if _is_rows(item)), ""
+        )
+        return f"JSON, object with keys {_names([*value, '…'])}{more}", ""
+    return "JSON", ""
+
+
+def _of_objects(items: list[object]) -> str:
+    return f" of objects with keys {_names(list(items[0]))}" if items and isinstance(items[0], dict) else ""
+
+
+def _is_rows(item: object) -> TypeGuard[list[object]]:
+    return isinstance(item, list) and bool(item) and isinstance(item[0], dict)
+
+
+def _value(raw: Raw, deeper: int = 1) -> str:
+    """As in `248 objects with keys id, name`, or `object with keys total, items (248 objects with …)`."""
+    data = bytes(raw)
+    if data[:1] == b"[":
+        items = msgspec.json.decode(data, type=list[Raw])
+        if not items or bytes(items[0])[:1] != b"{":
+            return f"array of {len(items):,}"
+        keys = msgspec.json.decode(items[0], type=dict[str, Raw])
+        return f"{_count(len(items), 'object')} with keys {_names(list(keys))}"
+    if data[:1] != b"{":
+        return "a single value"
+    members = msgspec.json.decode(data, type=dict[str, Raw])
+    said = f"object with keys {_names(list(members))}" if members else "empty object"
+    largest = max(members, key=lambda name: len(bytes(members[name])), default="")
+    if largest and deeper and 2 * len(bytes(members[largest])) > len(data):
+        inside = bytes(members[largest])[:1]
+        if inside in (b"[", b"{"):
+            said += f"; {_name(largest)}: {_value(members[largest], deeper - 1)}"
+    return said
+
+
+def _records(text: _Text) -> _Shape:
+    value, _ = parsed_head(text.head[:_SAMPLE].partition(b"\n")[0])
+    keys = f" with keys {_names(list(value))}" if isinstance(value, dict) else ""
+    return f"JSON lines, {_count(text.records, 'record')}{keys}", ""
+
+
+def _table(text: _Text) -> _Shape:
+    head = unnumbered(text.head[:_SAMPLE]).text.decode("utf-8", "replace")
+    first = _QUOTED.sub("", head).partition("\n")[0]
+    mark = max(("\t", ",", ";"), key=first.count)
+    try:
+        names = next(csv.reader(io.StringIO(head), delimiter=mark), [])
+    except csv.Error:
+        names = []
+    name = "TSV" if mark == "\t" else "CSV"
+    rows = f"{_count(text.records - 1, 'row')}, " if '"' not in head else ""
+    return f"{name}, {rows}{_count(len(names), 'column')}: {_names(names)}", ""
+
+
+def _log(text: _Text) -> _Shape:
+    said = [f"log, {_count(text.records, 'line')}"]
+    for line in log_span(unnumbered(text.head[:_LOG_SAMPLE] + b"\n" + text.tail[-_LOG_SAMPLE:])):
+        if line.startswith("levels: "):
+            said.append(f"levels {_without_counts(line.removeprefix('levels: '))}")
+        elif line.startswith("from "):
+            said.append(line)
+    return ", ".join(said), ""
+
+
+def _without_counts(listed: str) -> str:
+    return ", ".join(one.rpartition(" ")[0] or one for one in listed.split(", "))
+
+
+def _page(text: _Text) -> _Shape:
+    found = _TITLE.search(text.head) or _PAGE_HEADING.search(text.head)
+    return "HTML page", clip(_TAG.sub(b" ", found[1])) if found else ""
+
+
+def _elements(text: _Text) -> _Shape:
+    root = _ROOT.search(text.head)
+    return "XML" + (f", root element {root[1].decode()}" if root else ""), ""
+
+
+def _markdown(text: _Text) -> _Shape:
+    found = _HEADING.findall(text.head)
+    count = f", {_count(len(found), 'heading')}" if text.is_whole else ""
+    return f"Markdown{count}", clip(found[0]) if found else ""
+
+
+def _matches(text: _Text) -> _Shape:
+    counted = next(hits(unnumbered(text.head)), "")
+    return f"search output{', ' + counted if counted and text.is_whole else ''}", ""
+
+
+def _code(text: _Text) -> _Shape:
+    source = unnumbered(text.head)
+    language = language_of(text.path, source.text)
+    if language is None:
+        return "source code", ""
+    if len(text.head) > _CODE_BYTES:
+        return f"{language.title()} source, {_count(text.records, 'line')}", ""
+    found = definitions(text.head, language)
+    classes = sum(1 for one in found if one.keyword in ("class", "struct", "interface", "trait", "enum"))
+    said = [_count(classes, "class", "classes")] if classes else []
+    if len(found) - classes:
+        said.append(_count(len(found) - classes, "other definition" if classes else "definition"))
+    return ", ".join((f"{language.title()} source", *said)), ""
+
+
+def _plain(text: _Text) -> _Shape:
+    lines = [line for line in text.head[:_SAMPLE].split(b"\n")[:24] if line.strip()]
+    if len(lines) > 3 and _share(_PERMISSIONS, lines) > 0.6:
+        return f"directory listing, {_count(text.records, 'line')}", ""
+    if len(lines) > 3 and _share(_PATH, lines) > 0.8:
+        return f"list of paths, {_count(text.records, 'entry', 'entries')}", ""
+    if _TUPLES.match(text.head):
+        count = f" of {_count(text.head.count(b'), (') + 1, 'tuple')}" if text.is_whole else " of tuples"
+        return f"Python list{count}", clip(text.head[:80])
+    if language_of(text.path, b""):
+        return _code(text)
+    first = clip(lines[0]) if lines else ""
+    return f"plain text, {_count(text.lines, 'line')}", first
+
+
+def _binary(text: _Text) -> _Shape:
+    return "mostly binary, with some readable text", ""
+
+
+_SHAPES: dict[Kind, Callable[[_Text], _Shape]] = {
+    Kind.JSON: _json,
+    Kind.NDJSON: _records,
+    Kind.CSV: _table,
+    Kind.LOG: _log,
+    Kind.HTML: _page,
+    Kind.XML: _elements,
+    Kind.MARKDOWN: _markdown,
+    Kind.GREP: _matches,
+    Kind.CODE: _code,
+    Kind.BINARY: _binary,
+}
+
+
+def _language(kind: Kind, head: bytes) -> str:
+    """The language of the beginning; of a page without its scripts and tags. ASCII data and programs are in
+    no language."""
+    if kind is Kind.HTML:
+        head = _TAG.sub(b" ", _UNSEEN.sub(b" ", head[:_SAMPLE]))
+    head = head[:_PROSE]
+    if kind is Kind.BINARY or (kind not in _WRITTEN and head.isascii()):
+        return ""
+    return language_of_text(head.decode("utf-8", "ignore"))
+
+
+def _names(names: list[str]) -> str:
+    """The names that fit, separated by commas; `…` for the rest."""
+    said: list[str] = []
+    room = _NAMES_BYTES
+    for name in map(_name, names):
+        room -= len(name.encode()) + 2
+        if room < 0 and said:
+            return ", ".join((*said, "…"))
+        said.append(name)
+    return ", ".join(said)
+
+
+def _name(name: str) -> str:
+    return clip(name.encode("utf-8", "replace")[:60])
+
+
+def _count(number: int, noun: str, plural: str = "") -> str:
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def _share(pattern: re.Pattern[bytes], lines: list[bytes]) -> float:
+    return sum(1 for line in lines if pattern.match(line)) / len(lines)
+
+
+def _clipped(text: str, most: int) -> str:
+    data = text.encode("utf-8", "replace")
+    return text if len(data) <= most else cut_head(data, most - 3).decode() + "…"

@@ -1,0 +1,156 @@
+"""Lines, matches and values as a model reads them: numbered text within a cap of bytes, and how to go on."""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from content.reading.grep import Match
+from content.reading.lines import LinePage
+from content.text import cut_head
+
+FOOTER_BYTES = 400
+"""The room that is kept for the last lines, which say how much there is and how to go on."""
+
+_CELL_CHARS = 200
+_MOST_COLUMNS = 40
+_INSIDE_WORD = 0.5
+_SHORT_WORD = re.compile(r"[^\W_]{1,5}")
+
+
+class _Shown(NamedTuple):
+    """`fitting` of the items fit. `next` is the first that did not, in the numbering of the items."""
+
+    text: str
+    fitting: int
+    next: int | None
+
+
+def lines_text(page: LinePage, offset: int, max_bytes: int) -> str:
+    """Lines as `12: text`, then where the result goes on. `offset` is the first line that was asked for."""
+    total = page.total_lines
+    if not page.lines:
+        return f"[The result has {_count(total, 'line')}: offset {offset:,} is past its end.]"
+    numbered = [
+        (line.number, f"{line.number}: {line.text}{' [… cut: the line is longer]' if line.truncated else ''}")
+        for line in page.lines
+    ]
+    shown = _fitting(numbered, max_bytes - FOOTER_BYTES)
+    last, following = page.lines[shown.fitting - 1].number, shown.next or page.next_offset
+    onward = f" Go on with offset = {following}." if following else ""
+    return f"{shown.text}\n[Lines {page.lines[0].number:,} to {last:,} of {total:,}.{onward}]"
+
+
+class Matches(NamedTuple):
+    """Matches as a search found them. `first` is the number of the first one shown, counted from 1, `step`
+    the distance to the next one shown: 1 unless they are spread over the result."""
+
+    matches: Sequence[Match]
+    total: int
+    first: int = 1
+    step: int = 1
+
+
+def grep_text(found: Matches, max_bytes: int, notes: Iterable[str] = ()) -> str:
+    """Matches as `12: text`, lines around them as `11- text`, `--` between groups; then how many matches
+    there are, how to go on, and the `notes`."""
+    shown = _fitting(_groups(found.matches), max_bytes - FOOTER_BYTES)
+    said = [_place(found, shown), *notes]
+    return cut_head(f"{shown.text}\n[{' '.join(said)}]".encode(), max_bytes).decode()
+
+
+def matches_that_fit(matches: Sequence[Match], max_bytes: int) -> int:
+    """The number of matches that a text of `max_bytes` shows."""
+    return _fitting(_groups(matches), max_bytes - FOOTER_BYTES).fitting
+
+
+def _place(found: Matches, shown: _Shown) -> str:
+    total = found.total
+    if shown.fitting == total:
+        return f"{_count(total, 'matching line')}."
+    if found.step > 1:
+        return (
+            f"{shown.fitting:,} of {total:,} matching lines, spread over the result. In order: offset = 1. "
+            "Better: a narrower pattern."
+        )
+    following = found.first + shown.fitting
+    onward = f" Go on with offset = {following}." if following <= total else ""
+    return f"Matching lines {found.first:,} to {following - 1:,} of {total:,}.{onward}"
+
+
+def _groups(matches: Sequence[Match]) -> list[tuple[int, str]]:
+    """For each match its number here and its lines, without those that a match before has shown. The numbers
+    of the lines tell where lines are left out; with context `--` does too."""
+    groups: list[tuple[int, str]] = []
+    known = {match.line: match for match in matches}
+    last = 0
+    for index, match in enumerate(matches):
+        lines = []
+        start = match.line - len(match.before)
+        around = [*match.before, match.text, *match.after]
+        for number, text in enumerate(around, start):
+            if number > last:
+                own = known.get(number)
+                lines.append(f"{number}{':' if own else '-'} {own.text if own else text}")
+        if lines and last and start > last + 1 and len(around) > 1:
+            lines.insert(0, "--")
+        last = max(last, match.line + len(match.after))
+        groups.append((index, "\n".join(lines)))
+    return groups
+
+
+def word_boundary_note(pattern: str, matches: Sequence[Match], ignore_case: bool) -> str:
+    """Advice where a short word is mostly found inside longer words; "" otherwise."""
+    if not matches or not _SHORT_WORD.fullmatch(pattern):
+        return ""
+    alone = re.compile(rf"(?<!\w){pattern}(?!\w)", re.IGNORECASE if ignore_case else 0)
+    inside = sum(1 for match in matches if not alone.search(match.text))
+    if inside <= _INSIDE_WORD * len(matches):
+        return ""
+    return rf"Mostly inside longer words: \b{pattern}\b finds the word alone."
+
+
+def value_text(encoded: bytes) -> str:
+    """A JSON value as text: a table where it is a list of flat objects with the same keys, else JSON."""
+    value = json.loads(encoded)
+    if isinstance(value, list) and len(value) > 1 and all(isinstance(row, dict) for row in value):
+        keys = list(dict.fromkeys(key for row in value for key in row))
+        if len(keys) <= _MOST_COLUMNS and all(_is_flat(row, keys) for row in value):
+            rows = [" | ".join(_cell(row.get(key)) for key in keys) for row in value]
+            return "\n".join((" | ".join(map(_line, keys)), *rows))
+    return encoded.decode()
+
+
+def _is_flat(row: dict[str, object], keys: Sequence[str]) -> bool:
+    few_missing = 2 * len(row) >= len(keys)
+    return few_missing and not any(isinstance(cell, dict | list) for cell in row.values())
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, str):
+        return _line(value)
+    return "" if value is None else json.dumps(value)
+
+
+def _line(text: str) -> str:
+    text = " ".join(text.split()).replace("|", "\\|")
+    return text if len(text) <= _CELL_CHARS else text[: _CELL_CHARS - 1] + "…"
+
+
+def _fitting(items: Sequence[tuple[int, str]], max_bytes: int) -> _Shown:
+    """The texts in order while they fit; the first one always, cut if it must be."""
+    said: list[str] = []
+    for count, (number, text) in enumerate(items):
+        size = len(text.encode()) + 1
+        if size > max_bytes:
+            if count:
+                return _Shown("\n".join(said), count, number)
+            text = cut_head(text.encode(), max_bytes).decode()
+        max_bytes -= size
+        if text:
+            said.append(text)
+    return _Shown("\n".join(said), len(items), None)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,286 @@
+"""POST /tools/call: one text for the model, within its cap, charged and accounted; mistakes are texts."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+pytestmark = pytest.mark.anyio
+
+LOG = "".join(
+    f"2026-11-20 08:{n // 60 % 60:02}:{n % 60:02} {'ERROR' if n % 500 == 7 else 'INFO'} "
+    f"request {n} took {n % 90} ms\n"
+    for n in range(5000)
+)
+ORDERS = json.dumps(
+    {"orders": [{"id": n, "city": f"city {n}", "total": n * 3, "note": "n" * 40} for n in range(900)]}
+)
+TABLE = "id,city,amount\n" + "".join(f"{n},city {n},{n * 3}\n" for n in range(2000))
+
+
+async def keep(client: httpx.AsyncClient, content: str, session: str = "default", tool: str = "t") -> str:
+    sent = {"session_id": session, "tool_name": tool, "content": content}
+    handle: str = (await client.post("/results", json=sent)).json()["handle"]
+    return handle
+
+
+async def call(
+    client: httpx.AsyncClient, name: str, session: str = "default", **arguments: Any
+) -> dict[str, Any]:
+    sent = {"session_id": session, "name": name, "arguments": arguments}
+    answer = await client.post("/tools/call", json=sent)
+    assert answer.status_code == 200, answer.text
+    told: dict[str, Any] = answer.json()
+    return told
+
+
+async def text_of(client: httpx.AsyncClient, name: str, **arguments: Any) -> str:
+    told = await call(client, name, **arguments)
+    assert not told["is_error"], told
+    text: str = told["text"]
+    return text
+
+
+async def test_ask_answers_with_the_frame_of_extract(client: httpx.AsyncClient) -> None:
+    handle = await keep(client, LOG)
+    text = await text_of(client, "tool_output", handle=handle, extract="ERROR request 4507")
+    assert text.startswith(f"ABSTRACT FROM TOOL OUTPUT t WITH HANDLE {handle}, STRATEGY:retrieve:\n\n")
+    assert "ERROR request 4507 took" in text
+
+
+async def test_grep_shows_matches_and_merges_overlapping_context(client: httpx.AsyncClient) -> None:
+    handle = await keep(client, LOG)
+    text = await text_of(client, "tool_output_grep", handle=handle, pattern=r"request (10|12|99) ", context=2)
+    lines = text.splitlines()
+    assert [line.split(" ")[0] for line in lines] == [
+        *("9-", "10-", "11:", "12-", "13:", "14-", "15-", "--", "98-", "99-", "100:", "101-", "102-"),
+        "[3",
+    ]
+    assert lines[-1] == "[3 matching lines.]"
+
+
+async def test_grep_spreads_what_does_not_fit_and_goes_on_in_order(client: httpx.AsyncClient) -> None:
+    handle = await keep(client, LOG)
+    text = await text_of(client, "tool_output_grep", handle=handle, pattern="INFO")
+    numbers = [int(line.partition(":")[0]) for line in text.splitlines()[:-1]]
+    assert len(text.encode()) <= 2560
+    assert numbers[0] < 500
+    assert numbers[-1] > 4000
+    assert f"[{len(numbers)} of 4,990 matching lines, spread over the result." in text
+    ordered = await text_of(client, "tool_output_grep", handle=handle, pattern="INFO", offset=11)
+    shown = ordered.splitlines()
+    assert shown[0].startswith("12: ")
+    assert (
+        shown[-1]
+        == f"[Matching lines 11 to {9 + len(shown)} of 4,990. Go on with offset = {10 + len(shown)}.]"
+    )
+    past = await text_of(client, "tool_output_grep", handle=handle, pattern="ERROR", offset=99)
+    assert past == "[There are 10 matching lines: offset 99 is past the last.]"
+
+
+async def test_grep_without_a_match_ignores_case_or_names_the_nearest_words(
+    client: httpx.AsyncClient,
+) -> None:
+    handle = await keep(client, LOG.replace("request 17 ", "maximum connections 17 "))
+    text = await text_of(client, "tool_output_grep", handle=handle, pattern="error request 7 ")
+    assert "ERROR request 7 took" in text
+    assert "Upper and lower case is ignored" in text
+    text = await text_of(client, "tool_output_grep", handle=handle, pattern="conections|zebra")
+    assert "“conections” is not in the data; it has connect" in text
+    assert "“zebra” is not in the data." in text
+
+
+async def test_grep_suggests_word_boundaries(client: httpx.AsyncClient) -> None:
+    handle = await keep(client, "the script is shipped\n" * 900 + "an ip address\n")
+    text = await text_of(client, "tool_output_grep", handle=handle, pattern="ip")
+    assert r"\bip\b finds the word alone" in text
+
+
+async def test_lines_are_numbered_and_say_where_they_go_on(client: httpx.AsyncClient) -> None:
+    handle = await keep(client, LOG)
+    text = await text_of(client, "tool_output_lines", handle=handle, offset=8, limit=2)
+    assert text.splitlines() == [
+        "8: 2026-11-20 08:00:07 ERROR request 7 took 7 ms",
+        "9: 2026-11-20 08:00:08 INFO request 8 took 8 ms",
+        "[Lines 8 to 9 of 5,001. Go on with offset = 10.]",
+    ]
+    past = await text_of(client, "tool_output_lines", handle=handle, offset=9000)
+    assert past == "[The result has 5,001 lines: offset 9,000 is past its end.]"
+
+
+async def test_one_line_data_has_the_same_lines_for_grep_and_for_lines(client: httpx.AsyncClient) -> None:
+    handle = await keep(client, ORDERS)
+    found = await text_of(client, "tool_output_grep", handle=handle, pattern='"city 321"')
+    number, _, line = found.splitlines()[0].partition(": ")
+    read = await text_of(client, "tool_output_lines", handle=handle, offset=int(number), limit=1)
+    assert read.splitlines()[0] == f"{number}: {line}"
+
+
+async def test_a_query_answers_with_json_or_a_table(client: httpx.AsyncClient) -> None:
+    handle = await keep(client, ORDERS)
+    assert await text_of(client, "tool_output_query", handle=handle, expression="length(orders)") == "900"
+    rows = await text_of(
+        client, "tool_output_query", handle=handle, expression="orders[?id < `3`].{id: id, city: city}"
+    )
+    assert rows.splitlines() == ["id | city", "0 | city 0", "1 | city 1", "2 | city 2"]
+    handle = await keep(client, TABLE)
+    text = await text_of(client, "tool_output_query", handle=handle, expression="[?amount > `5990`]")
+    assert text.splitlines() == ["id | city | amount", "1997 | city 1997 | 5991"] + [
+        f"{n} | city {n} | {n * 3}" for n in (1998, 1999)
+    ]
+    more = await text_of(client, "tool_output_query", handle=handle, expression="[*].id")
+    assert more.endswith(" of 2,000. Go on with: … | [1000:]]")
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        (
+            "orders[*].citty",
+            "No object there has the key citty. The nearest is city. Keys: id, city, total, note.",
+        ),
+        ("order[*].id", "No object there has the key order. The nearest is orders. Keys: orders."),
+        ("orders.id", "id is asked of a list: put [] or [*] before it."),
+    ],
+)
+async def test_a_query_that_selects_nothing_says_which_key_is_wrong(
+    client: httpx.AsyncClient, expression: str, said: str
+) -> None:
+    handle = await keep(client, ORDERS)
+    text = await text_of(client, "tool_output_query", handle=handle, expression=expression)
+    assert text.endswith(f"[Nothing is selected. {said}]")
+
+
+@pytest.mark.parametrize("form", ['"{}"', " {} \n", "`{}`", "“{}”"])
+async def test_a_handle_is_taken_with_quotes_spaces_and_other_case(
+    client: httpx.AsyncClient, form: str
+) -> None:
+    handle = await keep(client, LOG)
+    for spelled in (form.format(handle), form.format(handle.upper()), handle.partition("/")[2]):
+        assert (await text_of(client, "tool_output_lines", handle=spelled, offset=1)).startswith("1: ")
+
+
+WRONG: list[tuple[str, dict[str, Any], str]] = [
+    ("no_tool", {}, "There is no such tool here. There is tool_output, tool_output_grep, "),
+    ("tool_output_grep", {}, "takes a JSON object with handle, pattern, context, ignore_case, offset. "),
+    ("tool_output_grep", {"pattern": "a", "colour": 1}, "unknown field `colour`"),
+    ("tool_output_grep", {"pattern": "("}, "A group is not closed by )."),
+    ("tool_output_grep", {"pattern": "a" * 1001}, "`$.pattern`"),
+    ("tool_output_grep", {"pattern": "a", "context": 21}, "`$.context`"),
+    ("tool_output_lines", {"offset": 0}, "`$.offset`"),
+    ("tool_output_lines", {"offset": "secret"}, "`$.offset`"),
+    ("tool_output", {"extract": "   "}, "`extract` is empty"),
+    ("tool_output", {"extract": "a", "mode": "secret"}, "Invalid enum value - at `$.mode`"),
+    ("tool_output_query", {"expression": "[?"}, "The expression is not JMESPath"),
+    ("tool_output_query", {"expression": "a"}, "The result is a log"),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "said"), WRONG)
+async def test_a_mistake_of_the_model_is_a_text(
+    client: httpx.AsyncClient, name: str, arguments: dict[str, Any], said: str
+) -> None:
+    handle = await keep(client, LOG)
+    told = await call(client, name, handle=handle, **arguments)
+    assert told["is_error"]
+    assert told["entry_id"] is None
+    assert said in told["text"]
+    assert "secret" not in told["text"]
+
+
+@pytest.mark.parametrize(
+    "name", ["tool_output", "tool_output_grep", "tool_output_lines", "tool_output_query"]
+)
+@pytest.mark.parametrize("whose", ["unknown", "another session", "no handle"])
+async def test_a_handle_that_names_nothing_here_is_a_text(
+    client: httpx.AsyncClient, name: str, whose: str
+) -> None:
+    other = await keep(client, LOG, session="other")
+    handle = {
+        "unknown": "session-default/file-00000000-0000-4000-8000-000000000000",
+        "another session": other,
+        "no handle": "../../etc/passwd",
+    }[whose]
+    more: dict[str, dict[str, Any]] = {
+        "tool_output": {"extract": "x"},
+        "tool_output_grep": {"pattern": "x"},
+        "tool_output_lines": {"offset": 1},
+        "tool_output_query": {"expression": "x"},
+    }
+    told = await call(client, name, handle=handle, **more[name])
+    assert told["is_error"]
+    assert "has this handle. Use it exactly as the handle message gave it." in told["text"]
+
+
+async def test_arguments_may_be_the_text_of_an_object(client: httpx.AsyncClient) -> None:
+    handle = await keep(client, LOG)
+    arguments = json.dumps({"handle": handle, "offset": "3", "limit": 1})
+    sent = {"name": "tool_output_lines", "arguments": arguments}
+    answer = await client.post("/tools/call", json=sent, headers={"Accept": "text/plain"})
+    assert answer.text.startswith("3: 2026-11-20 08:00:02 INFO request 2 ")
+    broken = (await client.post("/tools/call", json=sent | {"arguments": "{"})).json()
+    assert broken["is_error"]
+
+
+async def test_each_answer_is_charged_and_accounted(client: httpx.AsyncClient) -> None:
+    handle = await keep(client, LOG)
+    before = (await client.get("/sessions/default")).json()["budget"]["reserved_tokens"]
+    told = await call(client, "tool_output_grep", handle=handle, pattern="ERROR")
+    (entry,) = (await client.get("/accounting/entries?type=read")).json()["entries"]
+    assert entry["id"] == told["entry_id"]
+    assert entry["details"]["tool_output_handle"] == handle
+    assert entry["charactersOut"] == len(told["text"])
+    after = (await client.get("/sessions/default")).json()["budget"]["reserved_tokens"]
+    assert after - before == entry["tokens_out"] > 0
+
+
+async def test_an_answer_is_cut_to_the_budget_and_says_when_nothing_fits(client: httpx.AsyncClient) -> None:
+    window = {"context_window": 700, "buffer_tokens": 0, "max_output_tokens": 0}
+    await client.put("/sessions/default", json=window)
+    handle = await keep(client, LOG)
+    told = await call(client, "tool_output_lines", handle=handle, offset=1, limit=400)
+    assert not told["is_error"]
+    assert told["text"].splitlines()[-1].startswith("[Lines 1 to ")
+    budget = (await client.get("/sessions/default")).json()["budget"]
+    assert budget["reserved_tokens"] <= 700
+    while not told["is_error"]:
+        told = await call(client, "tool_output_lines", handle=handle, offset=1, limit=400)
+    assert told["text"].startswith("The answer does not fit what is left of the context budget.")
+    while not (await client.get("/sessions/default")).json()["budget"]["exhausted"]:
+        await call(client, "tool_output_lines", handle=handle, offset=1, limit=400)
+    assert (await client.get("/tools")).json() == {"tools": [], "instructions": ""}
+
+
+async def test_a_policy_says_which_tools_are_offered(client: httpx.AsyncClient) -> None:
+    await client.put("/sessions/s", json={"policy": {"offer": ["ask", "lines"]}})
+    handle = await keep(client, LOG, session="s")
+    offered = (await client.get("/tools?session_id=s&format=mcp")).json()
+    assert [tool["name"] for tool in offered["tools"]] == ["tool_output", "tool_output_lines"]
+    assert "tool_output_grep" not in offered["instructions"]
+    told = await call(client, "tool_output_grep", session="s", handle=handle, pattern="x")
+    assert told["text"] == "There is no such tool here. There is tool_output, tool_output_lines."
+    assert (await client.get("/tools?session_id=s&final_turn=true")).json()["tools"] == []
+
+
+@pytest.mark.parametrize(
+    ("route", "first"),
+    [
+        ("lines?offset=8&limit=1", "8: 2026-11-20 08:00:07 ERROR request 7 took 7 ms"),
+        ("grep?pattern=request%207%20", "8: 2026-11-20 08:00:07 ERROR request 7 took 7 ms"),
+    ],
+)
+async def test_the_routes_answer_with_the_same_text(
+    client: httpx.AsyncClient, route: str, first: str
+) -> None:
+    handle = await keep(client, LOG)
+    answer = await client.get(f"/results/{handle}/{route}", headers={"Accept": "text/plain"})
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+    assert answer.text.splitlines()[0] == first
+
+
+async def test_query_answers_with_a_table_as_text(client: httpx.AsyncClient) -> None:
+    handle = await keep(client, TABLE)
+    asked = {"expression": "[?id < `2`]"}
+    answer = await client.get(f"/results/{handle}/query", params=asked, headers={"Accept": "text/plain"})
+    assert answer.text.splitlines() == ["id | city | amount", "0 | city 0 | 0", "1 | city 1 | 3"]
