@@ -14,8 +14,7 @@ from app.api import openapi, problems
 from app.api.routing import RouteTable, json_only, known_only
 from app.edge.access import Access
 from app.edge.api_keys import ApiKeys
-from app.edge.read_ahead import ReadAhead
-from app.edge.request_body import BodyGate
+from app.edge.request_body import BodyGate, ReadAhead
 from app.operations.logs import log_refused, log_stopped
 from app.operations.policy_reload import follow_policies
 from app.operations.supervisor import Supervisor

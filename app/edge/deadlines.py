@@ -6,19 +6,47 @@ import sys
 import termios
 from collections.abc import Iterable
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from app.api.problems import Refused, stored_of
-from app.edge.refusals import CROWDED, INVALID, LARGE_HEAD, SLOW_BODY, SLOW_HEAD, Refusal
+from app.api.problems import MEDIA_TYPE, Refused, encoded, headers_of, problem_of, stored_of
 from app.edge.request_body import RequestBody
+from domain import errors
 
 MAX_CONNECTIONS = 4096
 
 _FRAMING = (b"content-length", b"transfer-encoding")
 _PROBE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class Refusal(NamedTuple):
+    """An error that the protocol answers itself, before or instead of the app; then the connection ends."""
+
+    error: errors.SpillgateError
+
+    def answer(self, headers: Iterable[tuple[bytes, bytes]], stored: bool | None) -> bytes:
+        """All of the answer as it goes over the wire."""
+        body = encoded(problem_of(self.error, stored=stored))
+        lines = [
+            *headers,
+            *[(name.lower().encode(), value.encode()) for name, value in headers_of(self.error).items()],
+            (b"content-type", MEDIA_TYPE.encode()),
+            (b"content-length", b"%d" % len(body)),
+            (b"x-content-type-options", b"nosniff"),
+            (b"cache-control", b"no-store"),
+            (b"connection", b"close"),
+        ]
+        status = STATUS_LINE[self.error.status]
+        return status + b"".join(b"%b: %b\r\n" % line for line in lines) + b"\r\n" + body
+
+
+INVALID = Refusal(errors.BadRequest("This is not a valid HTTP/1.1 request."))
+SLOW_HEAD = Refusal(errors.HeaderTimeout())
+SLOW_BODY = Refusal(errors.BodyTimeout())
+LARGE_HEAD = Refusal(errors.HeadersTooLarge())
+CROWDED = Refusal(errors.Overloaded("Too many connections are open. Try again in a moment."))
 
 
 class HeadTooLarge(Exception):

@@ -1,7 +1,7 @@
-"""A request's body: its bytes are counted and bounded. Also: what happens when the client disconnects."""
+"""Bodies in memory, counted and bounded: those of requests, and stored ones that clients read slowly."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -23,6 +23,10 @@ PLAIN_BODY_BYTES = 1 << 20
 
 PLAIN_BODY_MEMBERS = 20_000
 """The most commas and opening brackets in such a body: it is parsed on the event loop."""
+
+READ_AHEAD_BYTES = 16 << 20
+MOST_CHUNK_BYTES = 1 << 19
+LEAST_CHUNK_BYTES = 1 << 12
 
 LINGER_SECONDS = 2.0
 
@@ -50,6 +54,37 @@ class BodyGate:
 
     def give(self, size: int) -> None:
         self.in_flight -= size
+
+
+class ReadAhead:
+    """All downloads together hold about READ_AHEAD_BYTES, and LEAST_CHUNK_BYTES each beyond that."""
+
+    def __init__(self) -> None:
+        self.held = 0
+
+    def next_size(self) -> int:
+        """Bytes of the next chunk: the more are held, the fewer."""
+        return max(LEAST_CHUNK_BYTES, min(MOST_CHUNK_BYTES, (READ_AHEAD_BYTES - self.held) // 8))
+
+    async def chunks(
+        self, read: Callable[[int, int], AsyncIterator[bytes]], start: int, end: int
+    ) -> AsyncIterator[bytes]:
+        """The bytes from `start` to `end`. `read` opens the body for each chunk: a client that does not read
+        holds no file. When a chunk is asked for, the server may still hold the one before."""
+        held = [0, 0]
+        try:
+            while start < end:
+                chunk = b"".join([part async for part in read(start, min(end, start + self.next_size()))])
+                if not chunk:
+                    return
+                start += len(chunk)
+                held = [held[1], len(chunk)]
+                self.held += len(chunk)
+                yield chunk
+                self.held -= held[0]
+                held[0] = 0
+        finally:
+            self.held -= sum(held)
 
 
 class RequestBody:
