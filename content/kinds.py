@@ -20,6 +20,13 @@ class Kind(StrEnum):
     TEXT = "text"
 
 
+NAMES = {
+    Kind.JSON: "JSON", Kind.NDJSON: "JSON lines", Kind.CSV: "a table", Kind.LOG: "a log",
+    Kind.MARKDOWN: "Markdown", Kind.HTML: "HTML", Kind.XML: "XML", Kind.CODE: "source code",
+    Kind.GREP: "search output", Kind.TEXT: "plain text", Kind.BINARY: "binary data",
+}  # fmt: skip
+"""To complete "The data is …"."""
+
 _LOOKED_AT = 8 * 1024
 _LINES = 60
 _ODD_BYTES = bytes(byte for byte in range(32) if byte not in b"\t\n\r\f\x08\x1b") + b"\x7f"
@@ -117,12 +124,15 @@ def _is_markdown(lines: list[bytes]) -> bool:
 def _is_table(lines: list[bytes]) -> bool:
     """True if every line has as many separators outside quotes. The last line may be cut, and quoted cells
     may hold newlines."""
-    whole = lines[:-1] if len(lines) > 2 else lines
-    if len(whole) < 2 or _CODE.match(lines[0]):
+    if len(lines) < 2 or _CODE.match(lines[0]):
         return False
-    bare = [_QUOTED.sub(b"", line) for line in whole]
-    joined = _QUOTED.sub(b"", b"\n".join(whole)).split(b"\n")
+    bare = _whole([_QUOTED.sub(b"", line) for line in lines])
+    joined = _whole(_QUOTED.sub(b"", b"\n".join(lines)).split(b"\n"))
     return any(_is_separator(mark, rows) for rows in (bare, joined) for mark in (b"\t", b",", b";"))
+
+
+def _whole(lines: list[bytes]) -> list[bytes]:
+    return lines[:-1] if len(lines) > 2 else lines
 
 
 def _is_separator(mark: bytes, lines: list[bytes]) -> bool:

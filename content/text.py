@@ -8,6 +8,10 @@ from itertools import pairwise
 
 from domain.errors import InvalidUtf8
 
+DOUBLE_QUOTED = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)'
+SINGLE_QUOTED = rb"'[^'\\]*+(?:\\.[^'\\]*+)*+(?:'|\\?\Z)"
+"""Patterns, for re.DOTALL, of a string in JSON or a similar literal. It may be cut at the end of the text."""
+
 
 def cut_head(data: bytes, max_bytes: int) -> bytes:
     """The longest beginning of at most `max_bytes`."""

@@ -122,10 +122,8 @@ class PolicyBook:
 
     def model_keys(self, model: str | None) -> dict[str, Value]:
         """The keys that the policy file sets for a model."""
-        keys: dict[str, Value] = {}
-        for layer in self._layers:
-            keys |= layer.models.get(model, {}) if model else {}
-        return keys
+        tables = (layer.models.get(model or "", {}) for layer in self._layers)
+        return {name: value for table in tables for name, value in table.items()}
 
     def _based(self, document: PolicyDocument) -> list[PolicyDocument]:
         """The layers of the document's profile, then the document."""

@@ -13,8 +13,7 @@ from pydantic import BaseModel, WithJsonSchema
 from starlette.responses import StreamingResponse
 
 from app.api.answers import prefers
-from app.api.examples import ENTRY_ID, HANDLE, MEASURE, STORED_AT
-from app.api.openapi import example_of
+from app.api.openapi import ENTRY_ID, HANDLE, MEASURE, STORED_AT, example_of
 from app.api.routing import InRuntime, Tenant
 from app.runtime import Runtime
 from domain.accounting import (

@@ -16,8 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import StreamingResponse
 
 from app.api.answers import prefers
-from app.api.examples import ENTRY_ID, HANDLE
-from app.api.openapi import example_of
+from app.api.openapi import ENTRY_ID, HANDLE, example_of
 from app.api.problems import problem_of
 from app.api.routing import INTEGRAL, InRuntime, Tenant, traits
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop

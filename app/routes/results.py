@@ -5,8 +5,17 @@ from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
 from app.api.answers import JsonAnswer, ResultOut, encode, result_out, spillgate_headers
-from app.api.examples import BUDGET, ENTRY_ID, HANDLE, MEASURE, MESSAGE, SHORT_TEXT
-from app.api.openapi import SESSION_ID, body_of, schema_of
+from app.api.openapi import (
+    BUDGET,
+    ENTRY_ID,
+    HANDLE,
+    MEASURE,
+    MESSAGE,
+    SESSION_ID,
+    SHORT_TEXT,
+    body_of,
+    schema_of,
+)
 from app.api.result_request import ResultIn, ResultRequest, read_request
 from app.api.routing import InRuntime, traits
 from app.governing.governor import Governed, govern

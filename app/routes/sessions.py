@@ -9,8 +9,7 @@ from fastapi import APIRouter, Depends, Path, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.api.answers import BudgetOut, budget_out, report_warnings
-from app.api.examples import BUDGET, EXPIRES_AT, STORED_AT
-from app.api.openapi import SESSION_ID, example_of
+from app.api.openapi import BUDGET, EXPIRES_AT, SESSION_ID, STORED_AT, example_of
 from app.api.result_request import MAX_POLICY_BYTES
 from app.api.routing import INTEGRAL, InRuntime, Tenant, traits
 from app.runtime import Runtime

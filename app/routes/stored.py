@@ -12,8 +12,7 @@ from pydantic import BaseModel
 from starlette.responses import StreamingResponse
 
 from app.api.answers import PLAIN, wants_text
-from app.api.examples import EXPIRES_AT, HANDLE, MEASURE, STORED_AT
-from app.api.openapi import example_of
+from app.api.openapi import EXPIRES_AT, HANDLE, MEASURE, STORED_AT, example_of
 from app.api.routing import InRuntime, Tenant, traits
 from app.edge.request_body import cancel_on_disconnect
 from app.reading import account_read, account_texts, look_up, scan

@@ -8,20 +8,10 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Literal
 
-from content.kinds import Kind, sniff
+from content.kinds import NAMES, Kind, sniff
 from domain.errors import NotQueryable
 
 _SPACE = re.compile(r"[ \t\r\n]*")
-_NAMES = {
-    Kind.LOG: "a log",
-    Kind.MARKDOWN: "Markdown",
-    Kind.HTML: "HTML",
-    Kind.XML: "XML",
-    Kind.CODE: "source code",
-    Kind.GREP: "search output",
-    Kind.BINARY: "binary data",
-    Kind.TEXT: "plain text",
-}
 
 
 def read_value(data: bytes, tool_name: str = "") -> tuple[Kind, object]:
@@ -33,7 +23,7 @@ def read_value(data: bytes, tool_name: str = "") -> tuple[Kind, object]:
     reader = _READERS.get(kind)
     if reader is None:
         raise NotQueryable(
-            f"The result is {_NAMES[kind]}: only JSON, NDJSON, CSV and TSV can be queried. "
+            f"The result is {NAMES[kind]}: only JSON, NDJSON, CSV and TSV can be queried. "
             "Search it by grep, read it by lines, or ask POST /extract."
         )
     text = data.decode("utf-8-sig", "replace")

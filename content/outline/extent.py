@@ -9,8 +9,9 @@ import re
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 
-from content.kinds import Kind, sniff
+from content.kinds import NAMES, Kind, sniff
 from content.outline.forms import clip
+from content.text import DOUBLE_QUOTED
 
 _BLOCK = 256 * 1024
 _ENDS = 64 * 1024
@@ -23,9 +24,8 @@ _MOST_BRACKETS = 300_000
 
 _QUOTE = b'"'
 _QUOTED = re.compile('"[^"]*"')
-_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)'
-_RUN = re.compile(rb'((?:[^"{}\[\]]++|%b)*+)([{}\[\]]|\Z)' % _STRING, re.DOTALL)
-_STRINGS = re.compile(_STRING, re.DOTALL)
+_RUN = re.compile(rb'((?:[^"{}\[\]]++|%b)*+)([{}\[\]]|\Z)' % DOUBLE_QUOTED, re.DOTALL)
+_STRINGS = re.compile(DOUBLE_QUOTED, re.DOTALL)
 _HIT = re.compile(rb"^[\w./@+~-]{1,300}?[:-]\d{1,8}[:-]", re.MULTILINE)
 _STAMPS = (
     (re.compile(rb"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d"), "%Y-%m-%d %H:%M:%S"),
@@ -34,11 +34,6 @@ _STAMPS = (
     (re.compile(rb"\d\d-\d\d \d\d:\d\d:\d\d"), "%m-%d %H:%M:%S"),
     (re.compile(rb"\d\d:\d\d:\d\d"), "%H:%M:%S"),
 )
-_NAMES = {
-    Kind.JSON: "JSON", Kind.NDJSON: "JSON lines", Kind.CSV: "a table", Kind.LOG: "a log",
-    Kind.MARKDOWN: "Markdown", Kind.HTML: "HTML", Kind.XML: "XML", Kind.CODE: "source code",
-    Kind.GREP: "search output", Kind.TEXT: "plain text", Kind.BINARY: "mostly no text",
-}  # fmt: skip
 
 
 def extent(data: bytes, tool_name: str = "") -> str:
@@ -49,7 +44,7 @@ def extent(data: bytes, tool_name: str = "") -> str:
     breaks = data.count(_NEWLINE)
     size = f"{len(data):,} bytes in {_count(breaks + 1, 'line')}"
     end = ", the last of them empty" if data.endswith(_NEWLINE) else ""
-    return f"{_NAMES[kind]}: {known}{'; ' if known else ''}{size}{end}"
+    return f"{NAMES[kind]}: {known}{'; ' if known else ''}{size}{end}"
 
 
 def _nothing(data: bytes) -> Iterator[str]:

@@ -62,16 +62,10 @@ _SHEBANG = re.compile(
     rb"#![^\n]{0,80}?\b(python|node|deno|bun|ruby|php|perl|lua|elixir|Rscript|(?:ba|z|k|da)?sh)[\d.]*\b"
 )
 _INTERPRETERS = {
-    b"python": Language.PYTHON,
-    b"node": Language.JAVASCRIPT,
-    b"deno": Language.TYPESCRIPT,
-    b"bun": Language.TYPESCRIPT,
-    b"ruby": Language.RUBY,
-    b"php": Language.PHP,
-    b"perl": Language.PERL,
-    b"lua": Language.LUA,
-    b"elixir": Language.ELIXIR,
-    b"Rscript": Language.R,
+    "node": Language.JAVASCRIPT,
+    "deno": Language.TYPESCRIPT,
+    "bun": Language.TYPESCRIPT,
+    "Rscript": Language.R,
 }
 _LOOKED_AT = 8 * 1024
 _LINE = 400
@@ -227,7 +221,8 @@ def _by_path(path: str) -> Language | None:
 def _by_content(head: bytes) -> Language | None:
     shebang = _SHEBANG.match(head)
     if shebang:
-        return _INTERPRETERS.get(shebang[1], Language.SHELL)
+        name = shebang[1].decode()
+        return _INTERPRETERS.get(name) or (Language(name) if name in list(Language) else Language.SHELL)
     if head.lstrip().startswith(b"<?php"):
         return Language.PHP
     lines = [line[:_LINE] for line in head.split(b"\n") if line.strip()]

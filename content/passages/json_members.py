@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from content.kinds import Kind
 from content.passages.text_sections import AIM, LEAST, MOST, Place, cut_between
+from content.text import DOUBLE_QUOTED, SINGLE_QUOTED
 
 _LITERAL = re.compile(rb"\s*(?:[\[({]\s*[\[({]*\s*['\"]|[\[(]\s*[\[(]\s*-?\d)")
 _HEAD = 256
@@ -16,11 +17,11 @@ _LONGEST_PATH = 200
 # More brackets would take too long; such data is mostly noise or numbers, which need no paths.
 _MOST_OPENINGS = 300_000
 
-_DOUBLE = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)'
-_SINGLE = rb"'[^'\\]*+(?:\\.[^'\\]*+)*+(?:'|\\?\Z)"
-_JSON_RUN = re.compile(rb'(?:[^"{}\[\]]++|%b)*+([{}\[\]]|\Z)' % _DOUBLE, re.DOTALL)
-_LITERAL_RUN = re.compile(rb"(?:[^\"'{}\[\]()]++|%b|%b)*+([{}\[\]()]|\Z)" % (_DOUBLE, _SINGLE), re.DOTALL)
-_STRING = re.compile(rb"%b|%b" % (_DOUBLE, _SINGLE), re.DOTALL)
+_JSON_RUN = re.compile(rb'(?:[^"{}\[\]]++|%b)*+([{}\[\]]|\Z)' % DOUBLE_QUOTED, re.DOTALL)
+_LITERAL_RUN = re.compile(
+    rb"(?:[^\"'{}\[\]()]++|%b|%b)*+([{}\[\]()]|\Z)" % (DOUBLE_QUOTED, SINGLE_QUOTED), re.DOTALL
+)
+_STRING = re.compile(rb"%b|%b" % (DOUBLE_QUOTED, SINGLE_QUOTED), re.DOTALL)
 
 # This many members without brackets, with their commas.
 _MEMBERS = rb"(?:[^%b,]*+(?:(?:%b)[^%b,]*+)*+,){%d}"

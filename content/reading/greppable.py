@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Protocol
 
-from content.text import cut_head
+from content.text import DOUBLE_QUOTED, SINGLE_QUOTED, cut_head
 
 _INDENTS = [b"\n" + b" " * depth for depth in range(9)]
 _HELD = 64 * 1024
@@ -17,11 +17,9 @@ _ODD_BACKSLASH = re.compile(rb"(?<!\\)(?:\\\\)*(\\)\Z")
 _START, _OPENED, _COMMA, _CLOSED, _TEXT = range(5)
 _BREAKS = frozenset((_OPENED, _COMMA, _CLOSED))
 
-_DOUBLE = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)'
-_SINGLE = rb"'[^'\\]*+(?:\\.[^'\\]*+)*+(?:'|\\?\Z)"
 _STRINGS = {
-    b'"': re.compile(rb"(%b)" % _DOUBLE, re.DOTALL),
-    b"\"'": re.compile(rb"(%b|%b)" % (_DOUBLE, _SINGLE), re.DOTALL),
+    b'"': re.compile(rb"(%b)" % DOUBLE_QUOTED, re.DOTALL),
+    b"\"'": re.compile(rb"(%b|%b)" % (DOUBLE_QUOTED, SINGLE_QUOTED), re.DOTALL),
 }
 _BRACKETS = {b"{}[]": re.compile(rb"([{}\[\]])"), b"{}[]()": re.compile(rb"([{}\[\]()])")}
 _STRING_ENDS = {

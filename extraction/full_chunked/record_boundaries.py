@@ -7,6 +7,7 @@ from itertools import islice
 
 from content.kinds import Kind
 from content.passages.text_sections import EVENT
+from content.text import DOUBLE_QUOTED
 
 Cut = Callable[[bytes, int, int, int], int | None]
 
@@ -17,10 +18,9 @@ _PARAGRAPH = re.compile(rb"\n\r?\n(?=\S)")
 _TAG = re.compile(rb">(?=<)")
 _ESCAPED_LINE = re.compile(rb"(?<!\\)\\n")
 
-_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)'
 _QUOTE = re.compile(rb'\\.|"', re.DOTALL)
-_BRACKET = re.compile(rb'(?:[^"{}\[\]]++|%b)*+([{}\[\]]|\Z)' % _STRING, re.DOTALL)
-_COMMA = re.compile(rb"%b|,([ \t]*+\r?\n)?" % _STRING, re.DOTALL)
+_BRACKET = re.compile(rb'(?:[^"{}\[\]]++|%b)*+([{}\[\]]|\Z)' % DOUBLE_QUOTED, re.DOTALL)
+_COMMA = re.compile(rb"%b|,([ \t]*+\r?\n)?" % DOUBLE_QUOTED, re.DOTALL)
 _BEFORE_STRING, _AFTER_STRING = b"{[,:", b",:]}"
 _VOTERS = 100
 _COMMA_SIGN = ord(",")

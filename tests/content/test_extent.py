@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from content.outline.extent import extent
@@ -65,6 +65,7 @@ def test_no_text_raises_anything(text: str, head: str) -> None:
 
 
 @given(st.lists(st.text(alphabet='x",\n ', max_size=9), min_size=20, max_size=30))
+@example([""] * 19 + ["\nx\nx\n"])
 def test_rows_are_counted_as_they_were_written(cells: list[str]) -> None:
     quoted = [cell.replace('"', '""') for cell in cells]
     rows = "".join(f'{number},"{cell}","y"\n' for number, cell in enumerate(quoted))

@@ -253,13 +253,7 @@ async def test_a_reply_without_report_is_asked_again_just_once() -> None:
 
 
 SYNTHETIC = [
-    "…",
-    "...",
-    "-",
-    "ok",
-    "What went wrong?",
-    "what went WRONG",
-    "<ai-agent-12-FINAL>",
+    *("…", "...", "-", "ok", "What went wrong?", "what went WRONG", "<ai-agent-12-FINAL>"),
     "</ai-agent-x",
 ]
 

@@ -69,13 +69,7 @@ def test_arrays_of_tables_and_empty_texts_are_read() -> None:
 
 def test_strings_that_hold_quotes_brackets_and_comments_do_not_end_a_statement() -> None:
     values = [
-        '"""a""""',
-        '""""\n]"\\"""#\n"""',
-        "'''\n'['''",
-        '"\\"#["',
-        "'#{'",
-        "[[1, # ]\n], []]",
-        '""',
+        *('"""a""""', '""""\n]"\\"""#\n"""', "'''\n'['''", '"\\"#["', "'#{'", "[[1, # ]\n], []]", '""'),
         "''",
     ]
     text = "".join(f"k{number} = {value} # ]\n\n" for number, value in enumerate(values))

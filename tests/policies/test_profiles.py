@@ -16,19 +16,8 @@ from policies.facts import Offer, Policy
 
 ROOT = Path(__file__).resolve().parents[2]
 DESIGN = {
-    "on_oversize",
-    "max_bytes",
-    "max_chars",
-    "max_tokens",
-    "head_chars",
-    "keep",
-    "preview",
-    "preview_bytes",
-    "max_rows",
-    "max_line_chars",
-    "reject_rows",
-    "suggestion",
-    "tool_names",
+    *("on_oversize", "max_bytes", "max_chars", "max_tokens", "head_chars", "keep", "preview"),
+    *("preview_bytes", "max_rows", "max_line_chars", "reject_rows", "suggestion", "tool_names"),
     "offset_base",
     "offer",
 }

@@ -26,21 +26,8 @@ TOOLS = ("read_file", "grep_content", "execute_shell", "glob_files", "web_search
 
 PIECES = st.sampled_from(
     [
-        "\n",
-        "\r\n",
-        "\r",
-        " ",
-        "a",
-        "word",
-        "é",
-        "e\u0301",
-        "中",
-        "😀",
-        "👨\u200d👩\u200d👧",
-        "\u2028",
-        "\0",
-        "{",
-        '"x": 1',
+        *("\n", "\r\n", "\r", " ", "a", "word", "é", "e\u0301", "中", "😀", "👨\u200d👩\u200d👧", "\u2028"),
+        *("\0", "{", '"x": 1'),
     ]
 )
 ANY_TEXT = st.one_of(
