@@ -4,24 +4,16 @@ import difflib
 import os
 import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SecretStr,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.files import read_text
 from domain.errors import ConfigError
 
 PREFIX = "SPILLGATE_"
-BYPASS_ALIAS = "TOOL_RESULT_BYPASS_TOOLS"
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
@@ -40,11 +32,10 @@ def _secret(path: Path, setting: str) -> str:
     return read_text(path, f"{PREFIX}{setting}", secret=True).strip()
 
 
-class Settings(BaseModel):
-    """Every `SPILLGATE_*` setting: as given, else from the environment, else its default. `docs/settings.md`
-    is checked against these descriptions."""
+class Settings(BaseSettings):
+    """Every `SPILLGATE_*` setting. `docs/settings.md` is checked against these descriptions."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", populate_by_name=True)
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8377, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
@@ -106,8 +97,9 @@ class Settings(BaseModel):
         description="Bytes of one tenant's accounting and sessions, about; past it a new result gets 507; "
         "0 = no bound.",
     )
-    bypass_tools: tuple[str, ...] = Field(
+    bypass_tools: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
+        validation_alias=AliasChoices(f"{PREFIX}BYPASS_TOOLS", "TOOL_RESULT_BYPASS_TOOLS", "bypass_tools"),
         description="Comma-separated tool names (globs) whose results always pass. "
         "`TOOL_RESULT_BYPASS_TOOLS` is read too.",
     )
@@ -116,7 +108,7 @@ class Settings(BaseModel):
         description="Lines `tenant:sha256hex`, reloaded on change. Without it only loopback or a Unix "
         "socket may be bound.",
     )
-    allowed_hosts: tuple[str, ...] | None = Field(
+    allowed_hosts: Annotated[tuple[str, ...] | None, NoDecode] = Field(
         None,
         description="Comma-separated `Host` names that are answered; `*` = any. Default: loopback names; "
         "with API keys, any.",
@@ -130,7 +122,7 @@ class Settings(BaseModel):
         None, description="The backend's key. `SPILLGATE_LLM_API_KEY_FILE` names a file that holds it."
     )
     llm_api_key_file: Path | None = Field(None, description="File that holds the backend's key.")
-    llm_models: tuple[str, ...] = Field(
+    llm_models: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Comma-separated models of the backend, tried in order."
     )
     extract_concurrency: int = Field(
@@ -151,16 +143,6 @@ class Settings(BaseModel):
     log_format: Literal["auto", "text", "json"] = Field(
         "auto", description="Log lines as `text` or `json`; `auto`: text if stderr is a terminal, else JSON."
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _with_environment(cls, given: dict[str, Any]) -> dict[str, Any]:
-        environment = {name.upper(): value for name, value in os.environ.items()}
-        if BYPASS_ALIAS in environment:
-            environment.setdefault(f"{PREFIX}BYPASS_TOOLS", environment[BYPASS_ALIAS])
-        names = {name: f"{PREFIX}{name}".upper() for name in cls.model_fields}
-        found = {name: environment[variable] for name, variable in names.items() if variable in environment}
-        return found | given
 
     @field_validator("bypass_tools", "allowed_hosts", "llm_models", mode="before")
     @classmethod
@@ -236,7 +218,7 @@ def load_settings(**given: Any) -> Settings:
         settings = Settings(**given)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
-        field = str(first["loc"][0]).upper() if first["loc"] else "?"
+        field = str(first["loc"][0]).removeprefix(PREFIX).upper() if first["loc"] else "?"
         raise ConfigError(f"{PREFIX}{field}: {first['msg']}.") from None
     _check_binding(settings)
     _check_storage(settings)
