@@ -5,7 +5,7 @@ import json
 import re
 import statistics
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,9 @@ from tqdm import tqdm
 from bench import corpus
 from bench.servers import running
 
-CAPS = (12_288, 4_096)
+CAPS = (12_288, 2_048)
 STRATEGIES = ("truncate", "retrieve")
+_FIRST = re.compile(r"^\[[^\n]* words\]\n(.*?)(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))")
 
 
@@ -55,6 +56,7 @@ def measure(asked: list[dict[str, Any]], records: dict[str, dict[str, Any]]) -> 
     found: dict[tuple[str, int], list[tuple[str, bool]]] = defaultdict(list)
     sizes: dict[tuple[str, int], list[int]] = defaultdict(list)
     times: dict[tuple[str, int], list[float]] = defaultdict(list)
+    firsts: Counter[tuple[str, int]] = Counter()
     with running("spillgate", pinned=False) as server:
         client = httpx.Client(base_url=f"http://127.0.0.1:{server.port}", timeout=120, trust_env=False)
         for needle in tqdm(asked, desc="questions"):
@@ -65,9 +67,12 @@ def measure(asked: list[dict[str, Any]], records: dict[str, dict[str, Any]]) -> 
                     found[mode, cap].append((needle["type"], holds))
                     sizes[mode, cap].append(len(told["text"].encode()))
                     times[mode, cap].append(told["latency_ms"])
+                    first = _FIRST.search(told["text"])
+                    firsts[mode, cap] += first is not None and plain(needle["answer"]) in plain(first[1])
         client.close()
     kinds = sorted({needle["type"] for needle in asked})
-    columns = ["strategy", "cap", f"found of {len(asked)}", *kinds, "bytes, median", "ms, median", "ms, most"]
+    columns = ["strategy", "cap", f"found of {len(asked)}", "in the first passage", *kinds]
+    columns += ["bytes, mean", "ms, median", "ms, most"]
     print(f"| {' | '.join(columns)} |")
     print("|---" * len(columns) + "|")
     for key, holding in found.items():
@@ -76,8 +81,9 @@ def measure(asked: list[dict[str, Any]], records: dict[str, dict[str, Any]]) -> 
             of_kind = [holds for its, holds in holding if its == kind]
             shares.append(f"{sum(of_kind)} of {len(of_kind)}")
         total = sum(holds for _, holds in holding)
-        size, took = statistics.median(sizes[key]), times[key]
-        print(f"| {key[0]} | {key[1]:,} | {total} ({total / len(asked):.0%}) | {' | '.join(shares)} ", end="")
+        size, took = statistics.mean(sizes[key]), times[key]
+        print(f"| {key[0]} | {key[1]:,} | {total} ({total / len(asked):.0%}) | {firsts[key]} ", end="")
+        print(f"| {' | '.join(shares)} ", end="")
         print(f"| {size:,.0f} | {statistics.median(took):.0f} | {max(took):.0f} |")
 
 
