@@ -1,4 +1,4 @@
-"""Sessions and their token budgets."""
+"""Sessions and their token budgets: what fits, when one is exhausted, what a usage report changes."""
 
 from dataclasses import dataclass, replace
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""Decides which trigger fires. The ledger alone decides about the trigger reserve_failed."""
+"""Decides which trigger fires, and the table of outcomes. Only the ledger decides about reserve_failed."""
 
 from collections.abc import Callable
 from typing import Protocol

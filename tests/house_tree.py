@@ -11,7 +11,7 @@ BEGIN, END = "<!-- tree -->\n", "<!-- /tree -->"
 
 
 def tree() -> str:
-    """A code block with one line a folder and module: its name and the first line of its docstring."""
+    """A code block with one line a folder, module and script: its name and its first line of prose."""
     lines = [line for room in ROOMS for line in _folder(ROOT / room, 0)]
     return "\n".join(["```", *lines, "```", ""])
 
@@ -25,6 +25,8 @@ def _folder(folder: Path, depth: int) -> Iterator[str]:
     for path in sorted(folder.glob("*.py")):
         if path.stem != "__init__":
             yield _line(path.stem, path, depth + 1)
+    for path in sorted(folder.glob("lua/*.lua")):
+        yield _row(f"lua/{path.stem}", path.read_text().splitlines()[0].removeprefix("-- "), depth + 1)
     for inner in sorted(folder.iterdir()):
         if (inner / "__init__.py").exists():
             yield from _folder(inner, depth + 1)
@@ -32,7 +34,11 @@ def _folder(folder: Path, depth: int) -> Iterator[str]:
 
 def _line(name: str, path: Path, depth: int) -> str:
     sentence = ast.get_docstring(ast.parse(path.read_text())) or ""
-    return f"{'  ' * depth}{name}".ljust(24) + f" {sentence.splitlines()[0] if sentence else ''}".rstrip()
+    return _row(name, sentence.splitlines()[0] if sentence else "", depth)
+
+
+def _row(name: str, sentence: str, depth: int) -> str:
+    return f"{'  ' * depth}{name}".ljust(24) + f" {sentence}".rstrip()
 
 
 def main() -> None:

@@ -1,5 +1,8 @@
-"""The command line: a function for each command. Each imports what it needs: a healthcheck runs every few
-seconds, and the whole service would cost it half a second of processor time."""
+"""The command line: a function for each command.
+
+Each imports what it needs: a healthcheck runs every few seconds, and the whole service would cost it half a second of
+processor time.
+"""
 
 import argparse
 import gc

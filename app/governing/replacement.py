@@ -1,4 +1,4 @@
-"""The text that a model reads instead of a result, written by the outcome that replaces it."""
+"""Asks the outcomes in turn for the text that a model reads instead of a result, until one fits."""
 
 from functools import partial
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""The model's tools: what to register with a model, and the text that a call answers with."""
+"""GET /tools and POST /tools/call: a model's tools, and the text that a call answers with."""
 
 from typing import Annotated, Any
 

@@ -1,4 +1,4 @@
-"""How one extraction asks the models: in order, two tries each, within its time, every attempt accounted."""
+"""How one extraction asks the models: in order, with two tries and waits, in time, each call accounted."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""One model behind one backend, and the moment from which it may be asked again after a failure."""
+"""One model behind one backend, and `retry_at`: until then it is left alone after a failure."""
 
 import logging
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The bytes that a store holds, drafts included, and their upper bound."""
+"""The bytes that a store holds, drafts included, and their upper bound. Raises StoreFull (507)."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""The rules of a session as pure functions, shared by all ledgers."""
+"""Pure rules of all ledgers: opening, charging and ending a session, and a tenant's bounds (429, 507)."""
 
 from collections.abc import Iterable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Driver errors of redis-py as StorageError."""
+"""Driver errors of redis-py as StorageError, and OOM as StoreFull (507)."""
 
 import re
 

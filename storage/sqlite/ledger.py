@@ -1,5 +1,8 @@
-"""Sessions and accounting in one SQLite file. A killed process loses nothing that was acknowledged; a power
-cut may lose the last seconds of accounting (`synchronous = NORMAL`), never a stored body."""
+"""Sessions and accounting in one SQLite file.
+
+A killed process loses nothing that was acknowledged; a power cut may lose the last seconds of accounting
+(`synchronous = NORMAL`), never a stored body.
+"""
 
 import os
 import sqlite3

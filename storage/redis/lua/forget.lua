@@ -1,5 +1,5 @@
--- Deletes sessions whose last use or end is old enough, and the names of sessions that have expired in Redis. A
--- damaged session stays until it expires in Redis, or is replaced or ended.
+-- Deletes sessions whose last use or end is old enough, and the names of sessions that have expired in Redis.
+-- A damaged session stays until it expires in Redis, or is replaced or ended.
 --
 -- KEYS live, ended, sizes, state
 -- ARGV [1] prefix of sessions  [2] prefix of findings  [3] last use up to (ms)  [4] end up to (ms)

@@ -1,5 +1,5 @@
--- One change of a session, with its entry and sums, by the rules of storage/base/session_rules.py. If it runs twice,
--- because its reply was lost, it changes nothing the second time and returns the first reply.
+-- One change of a session: check, charge, entry and sums, by the rules of storage/base/session_rules.py.
+-- If it runs twice, because its reply was lost, it changes nothing the second time and returns the first reply.
 --
 -- KEYS session, findings, once, live, ended, sizes, state, entries, handles, days, sums of the entry's day
 -- ARGV [1] `asked`, a msgpack map: step, name, now, session_ms, entry_ms, once_ms; full, crowded (the tenant has

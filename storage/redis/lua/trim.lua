@@ -1,5 +1,5 @@
--- Deletes a batch of expired entries, and the sums and handles of their time. The time of a damaged entry is that in
--- its id.
+-- Deletes a batch of expired entries, and the sums and handles of their time.
+-- The time of a damaged entry is that in its id.
 --
 -- KEYS state, entries, handles, days   ARGV [1] prefix of the sums  [2] time of the newest to delete (ms)
 --      [3] the batch size   Returns how many entries were deleted.
