@@ -1,7 +1,7 @@
 """The command line: a function for each command.
 
-Each imports what it needs: a healthcheck runs every few seconds, and the whole service would cost it half a second of
-processor time.
+Each imports what it needs: a healthcheck runs every few seconds, and the whole service would cost it half a
+second of processor time.
 """
 
 import argparse

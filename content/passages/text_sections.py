@@ -64,6 +64,7 @@ EVENT = re.compile(
 )
 _PARAGRAPH = re.compile(rb"\n[ \t\r]{0,200}\n(?=[^\n])")
 _ITEM = re.compile(rb"\n(?=[ \t]{0,40}(?:[-*+]|\d{1,3}[.)]) )|\n[ \t\r]{0,200}\n(?=[^\n])")
+_UNSEEN = re.compile(rb"<(/?)(script|style|svg|noscript|template)\b", re.IGNORECASE)
 _BLOCK_TAG = re.compile(
     rb"(?=<(?:h[1-6]|p|div|section|article|table|tr|ul|ol|li|pre|form|script|style)\b)", re.IGNORECASE
 )
@@ -165,6 +166,20 @@ def markdown_headings(data: bytes) -> Iterator[re.Match[bytes]]:
             fenced = not fenced
         elif not fenced:
             yield found
+
+
+def unseen_spans(data: bytes) -> list[tuple[int, int]]:
+    """The scripts, style sheets and other parts of a page that no reader of it sees, in order."""
+    spans: list[tuple[int, int]] = []
+    begin, name = -1, b""
+    for found in _found(_UNSEEN, data):
+        closes, tag = found[1], found[2].lower()
+        if begin < 0 and not closes:
+            begin, name = found.start(), tag
+        elif closes and tag == name:
+            spans.append((begin, found.end()))
+            begin, name = -1, b""
+    return [*spans, (begin, len(data))] if begin >= 0 else spans
 
 
 def _headings(data: bytes) -> Iterator[Mark]:

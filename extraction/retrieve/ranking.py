@@ -2,12 +2,15 @@
 
 import math
 import re
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from heapq import nlargest
 
+from content.kinds import Kind, sniff
 from content.passages.passages import Passage
+from content.passages.text_sections import TAG, unseen_spans
 from extraction.retrieve.index import PassageIndex
 from extraction.retrieve.instruction import ParsedInstruction
 
@@ -19,6 +22,7 @@ _ONE_LINE, _VALUE = 1.0, 0.3
 _SAME_AGAIN = 0.85
 _LEAST_SHARE = 0.15
 
+_LEAST_WORDS = 3
 _POOL = 600
 _LOOKED_AT = 200
 _LINE_BYTES = 200
@@ -77,7 +81,7 @@ def rank(index: PassageIndex, instruction: ParsedInstruction, data: bytes) -> Ra
     hits = [
         look.hit(number, scores[number]) for number in nlargest(_LOOKED_AT, scores, key=scores.__getitem__)
     ]
-    hits = _with_exact(hits, instruction, data)
+    hits = _seen(_with_exact(hits, instruction, data), data)
     known = {word.lower() for word in counts}
     missing = (word.lower() for word in absent if not near[word])
     asked = {word.lower() for word in instruction.words if instruction.needs(word.lower())}
@@ -165,6 +169,23 @@ def _forms(word: str) -> tuple[str, re.Pattern[str], re.Pattern[str]]:
     if len(stem) < _SHORT and stem.isascii():
         form = rf"(?<![^\W_]){form}(?![^\W_])"
     return stem, re.compile(form), re.compile(rf"{form}\w{{0,4}}[\"'\]]{{0,2}}\s{{0,3}}[:={{]")
+
+
+def _seen(hits: list[Hit], data: bytes) -> list[Hit]:
+    """Of a page the hits outside of scripts and style sheets that are more than tags; all of them if there
+    are no others."""
+    if sniff(data) is not Kind.HTML:
+        return hits
+    spans = unseen_spans(data)
+    ends = [end for _, end in spans]
+
+    def is_seen(passage: Passage) -> bool:
+        number = bisect_right(ends, passage.start)
+        is_outside = number == len(spans) or passage.end <= spans[number][0]
+        text = data[passage.start : passage.end]
+        return is_outside and len(TAG.sub(b"", text).split()) >= _LEAST_WORDS
+
+    return [hit for hit in hits if is_seen(hit.passage)] or hits
 
 
 def _with_exact(hits: list[Hit], instruction: ParsedInstruction, data: bytes) -> list[Hit]:

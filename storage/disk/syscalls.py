@@ -1,4 +1,4 @@
-"""The system calls that durability depends on, replaced in power-cut tests. A full disk is StoreFull (507)."""
+"""The system calls that durability depends on, replaced in power-cut tests. Full disk: StoreFull (507)."""
 
 import contextlib
 import errno

@@ -142,6 +142,21 @@ async def test_a_weak_match_names_the_language_of_the_data(data: str, extract: s
     assert f"The data is mostly {said}" in body.splitlines()[0]
 
 
+async def test_scripts_styles_and_bare_tags_of_a_page_are_not_its_text() -> None:
+    script = "<script>var price = 1; // the price of the ticket, price, ticket\n</script>\n" * 40
+    style = "<style>.price, .ticket { color: red } /* the price of the ticket */</style>\n" * 40
+    tags = '<div class="price ticket"><img alt="price ticket"></div>\n' * 40
+    text = f"{'<br>' * 200}{'<p>nothing else is said here at all</p>' * 200}"
+    said = "<p>The ticket has a price of 5 euros.</p>"
+    page = f"<!DOCTYPE html><html><body>{script}{style}{tags}{text}{said}</body>"
+    body = (await asked(page, "What is the price of the ticket?", 12_000)).body
+    assert "has a price of 5 euros" in body
+    for unseen in ("var price", "color: red", "<img alt"):
+        assert unseen not in body
+    only = (await asked(f"<html><body>{script}{text}</body>", "var price", 12_000)).body
+    assert "var price = 1" in only
+
+
 async def test_what_only_resembles_a_quoted_phrase_or_an_identifier_is_left_out() -> None:
     text = with_needle("shard test-2 rolled", 100) + with_needle("shard test-3 rolled", 2500)
     body = (await asked(text, "When was shard test-2 rolled?")).body
