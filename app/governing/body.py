@@ -23,6 +23,9 @@ from policies.view import View
 HELD_BYTES = 1 << 20
 """What is held in memory before a body is spilled to a draft."""
 
+TAIL_BYTES = 1 << 12
+"""The end of a body that stays in memory, so that a short tail needs no second reading."""
+
 INLINE_BYTES = 1 << 14
 """Counting more than this takes over half a millisecond and goes to a thread."""
 
@@ -89,7 +92,8 @@ class Body:
                 self._text = text
             if self._view is not None:
                 await self._look(self._view, chunk if text is None else text)
-            self._last = chunk[-1:] or self._last
+            kept = self._last if len(chunk) < TAIL_BYTES else b""
+            self._last = (kept + chunk[-TAIL_BYTES:])[-TAIL_BYTES:]
             self._held.append(chunk)
             self._held_bytes += len(chunk)
             if self._held_bytes > HELD_BYTES:
@@ -106,7 +110,7 @@ class Body:
     @property
     def rows(self) -> int:
         """Lines, without an empty one at the end."""
-        return self._lines - (self._last == b"\n")
+        return self._lines - self._last.endswith(b"\n")
 
     @property
     def is_viewed(self) -> bool:
@@ -140,14 +144,17 @@ class Body:
 
     async def ends(self, wanted: Ends, *, viewed: bool) -> tuple[bytes, bytes]:
         """The first and the last bytes of the content, or of what the view caps leave."""
-        head, tail = bytearray(), b""
+        is_kept = not viewed and wanted.tail <= TAIL_BYTES
+        head, tail = bytearray(), self._last[-wanted.tail :] if is_kept and wanted.tail else b""
+        if is_kept:
+            wanted = wanted._replace(tail=0)
         async with aclosing(self._shown() if viewed else self._read()) as chunks:
             while wanted.tail or len(head) < wanted.head:
                 chunk = await anext(chunks, None)
                 if chunk is None:
                     break
                 head += chunk[: wanted.head - len(head)]
-                tail = (tail + chunk[-wanted.tail :])[-wanted.tail :] if wanted.tail else b""
+                tail = (tail + chunk[-wanted.tail :])[-wanted.tail :] if wanted.tail else tail
         return bytes(head), tail
 
     async def _shown(self) -> AsyncGenerator[bytes]:

@@ -110,7 +110,8 @@ async def get_lines(
     page = pager.finish()
     await account_texts(rt, stored, [line.text for line in page.lines])
     if wants_text(request):
-        return Response(model_text.lines_text(page, offset, ANSWER_BYTES), media_type=PLAIN)
+        text = model_text.lines_text(page, offset, ANSWER_BYTES + model_text.LINE_ROOM)
+        return Response(text, media_type=PLAIN)
     return page
 
 
@@ -152,7 +153,7 @@ async def get_grep(
     shown = [text for match in page.matches for text in (*match.before, match.text, *match.after)]
     await account_texts(rt, stored, shown)
     if wants_text(request):
-        found = model_text.Matches(page.matches, page.total_matches, offset + 1)
+        found = model_text.Matches(page.matches, page.total_matches, offset + 1, base=0)
         return Response(model_text.grep_text(found, ANSWER_BYTES), media_type=PLAIN)
     return GrepOut(
         matches=page.matches,

@@ -2,7 +2,9 @@
 
 import asyncio
 import re
+import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -56,8 +58,8 @@ _QUOTES = " \t\r\n\"'`“”‘’<>"
 _HANDLE = re.compile(r"(?:session-(?P<session>[^/\s]+)/)?file-(?P<file>[0-9a-f-]{36})", re.IGNORECASE)
 _WORD = re.compile(r"[^\W_]{3,}")
 _MOST_WORDS = 8
-_LEAST_BYTES = 200
-_VALUE = re.compile(r" '[^']*'(?= - at)")
+_LEAST_BYTES = 600
+_VALUE = re.compile(r"Invalid enum value .*(?= - at )", re.DOTALL)
 _ESCAPE = re.compile(r"\\[A-Za-z]")
 
 _EXHAUSTED = (
@@ -100,22 +102,28 @@ class _Reading:
         """The text that `make` returns for a number of bytes, charged. It is made shorter once if the budget
         does not hold it."""
         if not self._budget(self._session).exhausted:
-            text = await make(self._cap)
+            text = await self._text(make, self._cap)
             entry_id, tokens = await self._reserved(text)
             if entry_id is None and (room := await self._room(len(text.encode()), tokens)) > _LEAST_BYTES:
-                text = await make(room)
+                text = await self._text(make, room)
                 entry_id, _ = await self._reserved(text)
             if entry_id is not None:
                 return ToolText(text, entry_id=entry_id)
-        charge = await self._charge(_EXHAUSTED)
+        charge = await self._charge(_EXHAUSTED, error="budget exhausted")
         await self.rt.ledger.settle(charge)
+        self.rt.metrics.spent(charge.tokens)
         return ToolText(_EXHAUSTED, is_error=True, entry_id=charge.entry.id)
+
+    async def _text(self, make: Callable[[int], Awaitable[str]], max_bytes: int) -> str:
+        return cut_head((await make(max_bytes)).encode(), max_bytes).decode()
 
     async def _reserved(self, text: str) -> tuple[str | None, int]:
         """The id of the entry, None if the budget does not hold the text; and the text's tokens."""
         charge = await self._charge(text)
-        receipt = await self.rt.ledger.reserve(charge)
-        return (None if receipt is None else charge.entry.id), charge.tokens
+        if await self.rt.ledger.reserve(charge) is None:
+            return None, charge.tokens
+        self.rt.metrics.spent(charge.tokens)
+        return charge.entry.id, charge.tokens
 
     async def _room(self, size: int, tokens: int) -> int:
         """Bytes that should fit what remains of the budget, given that `size` bytes had `tokens`."""
@@ -126,13 +134,15 @@ class _Reading:
     def _budget(self, session: Session) -> Budget:
         return session.budget(self._model.window, self._model.enforce)
 
-    async def _charge(self, text: str) -> Charge:
+    async def _charge(self, text: str, error: str | None = None) -> Charge:
         rt, session = self.rt, self._session
         tokens = await rt.count(text, self._model.tokenizer)
         entry = entry_about(rt, self.stored, EntryType.READ, rt.clock())
         details = replace(entry.details, bytes=len(text.encode()), lines=text.count("\n") + 1, tokens=tokens)
         entry = replace(
             entry,
+            status=EntryStatus.OK if error is None else EntryStatus.FAILED,
+            error=error,
             latency=rt.clock() - self._started,
             charactersOut=len(text),
             tokens_out=tokens,
@@ -165,15 +175,24 @@ async def call_tool(key: SessionKey, name: str, arguments: object, rt: Runtime) 
 
 
 def _parsed(tool: Tool, arguments: object) -> Arguments:
-    """Raises InvalidField, which names arguments and repeats no value."""
+    """Lone surrogates become U+FFFD. Raises InvalidField, which names arguments and repeats no value."""
     try:
+        arguments = _encodable(arguments)
         if isinstance(arguments, str):
             return msgspec.json.decode(arguments, type=tool.arguments, strict=False)
         return msgspec.convert(arguments, type=tool.arguments, strict=False)
     except msgspec.DecodeError as error:
         fields = ", ".join(tool.arguments.__struct_fields__)
-        reason = _VALUE.sub("", str(error))
+        reason = _VALUE.sub("Invalid enum value", str(error))
         raise InvalidField(f"{tool.name} takes a JSON object with {fields}. {reason}.") from None
+
+
+def _encodable(value: object) -> object:
+    if isinstance(value, dict):
+        return {_encodable(name): _encodable(one) for name, one in value.items()}
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return value
 
 
 def _handle(text: str, key: SessionKey) -> Handle:
@@ -207,7 +226,7 @@ async def _ask(rt: Runtime, key: SessionKey, handle: Handle, asked: AskArguments
 
 
 async def _lines(reading: _Reading, asked: LinesArguments, max_bytes: int) -> str:
-    pager = LinePager(asked.offset, asked.limit, max_bytes)
+    pager = LinePager(asked.offset, asked.limit, max(max_bytes - model_text.LINE_ROOM, max_bytes // 2))
     await scan(reading.rt, reading.stored, pager, greppable=reading.greppable)
     return model_text.lines_text(pager.finish(), asked.offset, max_bytes)
 
@@ -217,21 +236,20 @@ async def _grep(reading: _Reading, asked: GrepArguments, max_bytes: int) -> str:
     first = max(asked.offset, 1)
     page = await _page(reading, asked, first, ignore_case=asked.ignore_case)
     notes = []
-    if not page.total_matches and not asked.ignore_case:
+    ignore_case = asked.ignore_case
+    if not page.total_matches and not ignore_case:
+        ignore_case = True
         page = await _page(reading, asked, first, ignore_case=True)
         notes.append("Upper and lower case is ignored: nothing matches exactly.")
     if not page.total_matches:
         return await _nothing(reading, asked.pattern)
-    if not page.matches:
-        return f"[There are {page.total_matches:,} matching lines: offset {first:,} is past the last.]"
-    if note := model_text.word_boundary_note(asked.pattern, page.matches, asked.ignore_case):
+    if note := model_text.word_boundary_note(asked.pattern, page.matches, ignore_case):
         notes.append(note)
     fitting = model_text.matches_that_fit(page.matches, max_bytes)
     step = page.total_matches // max(fitting, 1)
     if asked.offset or step < 2:
         found = model_text.Matches(page.matches, page.total_matches, first)
     else:
-        ignore_case = asked.ignore_case or bool(notes)
         spread = await _page(reading, asked, 1, ignore_case=ignore_case, step=step)
         found = model_text.Matches(spread.matches, page.total_matches, 1, step)
     return model_text.grep_text(found, max_bytes, notes)
@@ -260,10 +278,12 @@ async def _nothing(reading: _Reading, pattern: str) -> str:
     source = Source(rt.store, stored)
     words = list(dict.fromkeys(_WORD.findall(_ESCAPE.sub(" ", pattern))))[:_MOST_WORDS]
     if words and source.size <= _NEAREST_BYTES:
-        async with rt.indexes.turn(source.size):
-            data = await source.read(0, source.size)
-            index = await rt.indexes.of(source, data)
-            said += await run_sync(lambda: [_near(index, word) for word in words], limiter=rt.scanning)
+        # The SQLite of some Python builds has no FTS5.
+        with suppress(sqlite3.Error):
+            async with rt.indexes.turn(source.size):
+                data = await source.read(0, source.size)
+                index = await rt.indexes.of(source, data)
+                said += await run_sync(lambda: [_near(index, word) for word in words], limiter=rt.scanning)
     head = await source.read(0, min(source.size, _LANGUAGE_BYTES))
     if language := language_of_text(head.decode("utf-8", "ignore")):
         said.append(f"The data is mostly {language}: search in {language}.")
@@ -281,7 +301,8 @@ def _near(index: PassageIndex, word: str) -> str:
 async def _query(reading: _Reading, asked: QueryArguments, max_bytes: int) -> str:
     rt, stored = reading.rt, reading.stored
     max_bytes = min(max_bytes, 2 * reading.usual_bytes)
-    query = Query(asked.expression, max_bytes - model_text.FOOTER_BYTES, stored.tool_name, _MOST_ITEMS, 0)
+    room = model_text.room_of(max_bytes)
+    query = Query(asked.expression, room, stored.tool_name, _MOST_ITEMS, 0)
     found = await rt.queries.run(stored.tenant, query, stored.measure.bytes, partial(rt.store.read, stored))
     part = found.slice
     if found.hint:
@@ -293,7 +314,7 @@ async def _query(reading: _Reading, asked: QueryArguments, max_bytes: int) -> st
         )
     elif part.truncated:
         text += "\n[Cut: select less.]"
-    return cut_head(text.encode(), max_bytes).decode()
+    return text
 
 
 _TEXTS: dict[str, Callable[..., Awaitable[str]]] = {

@@ -14,9 +14,10 @@ from content.natural_language import language_of_text
 from content.outline.definitions import definitions
 from content.outline.forms import clip, hits, log_span, parsed_head
 from content.outline.languages import language_of
+from content.passages.text_sections import TAG, unseen_spans
 from content.text import cut_head, unnumbered
 
-HEAD_BYTES = 1 << 20
+HEAD_BYTES = 256 << 10
 """A result of at most this size is looked at whole; of a larger one the first 16 KiB and the end."""
 
 TAIL_BYTES = 4096
@@ -31,11 +32,9 @@ _WRITTEN = (Kind.TEXT, Kind.MARKDOWN, Kind.HTML)
 _NAMES_BYTES = 110
 _TITLE_BYTES = 90
 
-_TITLE = re.compile(rb"<title\b[^<>]{0,300}>([^<]{1,600})", re.IGNORECASE)
-_PAGE_HEADING = re.compile(rb"<h[12]\b[^<>]{0,300}>(.{1,600}?)</h[12]", re.IGNORECASE | re.DOTALL)
+_PAGE_TITLE = re.compile(rb"<(?:title|h[12])\b[^<>]{0,300}>", re.IGNORECASE)
+_HEADING = re.compile(rb"<h[12]\b[^<>]{0,300}>(.{1,600}?)</h[12]", re.IGNORECASE | re.DOTALL)
 _HEADING = re.compile(rb"^#{1,3} +(\S[^\n]{0,300})", re.MULTILINE)
-_UNSEEN = re.compile(rb"<(script|style)\b.{0,8192}?(?:</\1\s*>|\Z)", re.IGNORECASE | re.DOTALL)
-_TAG = re.compile(rb"<[^>]{0,300}(?:>|\Z)")
 _ROOT = re.compile(rb"<([A-Za-z_][\w:.-]{0,60})[\s/>]")
 _QUOTED = re.compile('"[^"]*"')
 # Listings: permissions of `ls -l`, or one path a line.
@@ -63,7 +62,7 @@ def about(
     head: bytes, tail: bytes, total_bytes: int, lines: int, tool_name: str = "", path: str | None = None
 ) -> str:
     """Returns at most 300 bytes in one to three lines. `head` holds the first bytes of the result, of which
-    1 MiB is of use, `tail` the last 4 KiB. Takes up to 10 ms for 1 MiB: call it in a thread."""
+    256 KiB are of use, `tail` the last 4 KiB. Takes up to 50 ms: call it in a thread."""
     if name := opaque(head):
         return f"binary: {name.removeprefix('a ').removeprefix('an ').removesuffix(' read as text')}"
     kind = sniff(head, tool_name)
@@ -162,8 +161,13 @@ def _without_counts(listed: str) -> str:
 
 
 def _page(text: _Text) -> _Shape:
-    found = _TITLE.search(text.head) or _PAGE_HEADING.search(text.head)
-    return "HTML page", clip(_TAG.sub(b" ", found[1])) if found else ""
+    """The title is that of the page, else its first heading."""
+    head = text.head[:_SAMPLE]
+    titles = [found for found in _PAGE_TITLE.finditer(head) if found[0][1:2] in b"tT"]
+    if found := titles[0] if titles else _PAGE_TITLE.search(head):
+        end = head.find(b"</", found.end(), found.end() + 600)
+        return "HTML page", clip(TAG.sub(b" ", head[found.end() : end])) if end > 0 else ""
+    return "HTML page", ""
 
 
 def _elements(text: _Text) -> _Shape:
@@ -234,7 +238,10 @@ def _language(kind: Kind, head: bytes) -> str:
     """The language of the beginning; of a page without its scripts and tags. ASCII data and programs are in
     no language."""
     if kind is Kind.HTML:
-        head = _TAG.sub(b" ", _UNSEEN.sub(b" ", head[:_SAMPLE]))
+        head = head[:_SAMPLE]
+        for start, end in reversed(unseen_spans(head)):
+            head = head[:start] + head[end:]
+        head = TAG.sub(b" ", head)
     head = head[:_PROSE]
     if kind is Kind.BINARY or (kind not in _WRITTEN and head.isascii()):
         return ""

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from content.reading.grep import Match
@@ -10,7 +11,10 @@ from content.reading.lines import LinePage
 from content.text import cut_head
 
 FOOTER_BYTES = 400
-"""The room that is kept for the last lines, which say how much there is and how to go on."""
+"""The room that is kept for the last line, which says how much there is and how to go on."""
+
+LINE_ROOM = FOOTER_BYTES + 64
+"""What a text of lines takes beside one line: the last line, the line's number and a mark that it is cut."""
 
 _CELL_CHARS = 200
 _MOST_COLUMNS = 40
@@ -27,7 +31,8 @@ class _Shown(NamedTuple):
 
 
 def lines_text(page: LinePage, offset: int, max_bytes: int) -> str:
-    """Lines as `12: text`, then where the result goes on. `offset` is the first line that was asked for."""
+    """Lines as `12: text`, then where the result goes on. `offset` is the first line that was asked for. A
+    line of the page has at most `max_bytes - LINE_ROOM` bytes."""
     total = page.total_lines
     if not page.lines:
         return f"[The result has {_count(total, 'line')}: offset {offset:,} is past its end.]"
@@ -35,7 +40,7 @@ def lines_text(page: LinePage, offset: int, max_bytes: int) -> str:
         (line.number, f"{line.number}: {line.text}{' [… cut: the line is longer]' if line.truncated else ''}")
         for line in page.lines
     ]
-    shown = _fitting(numbered, max_bytes - FOOTER_BYTES)
+    shown = _fitting(numbered, room_of(max_bytes))
     last, following = page.lines[shown.fitting - 1].number, shown.next or page.next_offset
     onward = f" Go on with offset = {following}." if following else ""
     return f"{shown.text}\n[Lines {page.lines[0].number:,} to {last:,} of {total:,}.{onward}]"
@@ -43,25 +48,37 @@ def lines_text(page: LinePage, offset: int, max_bytes: int) -> str:
 
 class Matches(NamedTuple):
     """Matches as a search found them. `first` is the number of the first one shown, counted from 1, `step`
-    the distance to the next one shown: 1 unless they are spread over the result."""
+    the distance to the next one shown: 1 unless they are spread over the result. `base` is the `offset` of
+    the first match of all, as the caller counts: 0 or 1."""
 
     matches: Sequence[Match]
     total: int
     first: int = 1
     step: int = 1
+    base: int = 1
 
 
 def grep_text(found: Matches, max_bytes: int, notes: Iterable[str] = ()) -> str:
     """Matches as `12: text`, lines around them as `11- text`, `--` between groups; then how many matches
     there are, how to go on, and the `notes`."""
-    shown = _fitting(_groups(found.matches), max_bytes - FOOTER_BYTES)
+    if not found.matches:
+        offset = found.first - 1 + found.base
+        return f"[{_count(found.total, 'matching line')}: offset {offset:,} is past the last.]"
+    room = room_of(max_bytes)
+    shown = _fitting(_groups(found.matches, room), room)
     said = [_place(found, shown), *notes]
     return cut_head(f"{shown.text}\n[{' '.join(said)}]".encode(), max_bytes).decode()
 
 
 def matches_that_fit(matches: Sequence[Match], max_bytes: int) -> int:
     """The number of matches that a text of `max_bytes` shows."""
-    return _fitting(_groups(matches), max_bytes - FOOTER_BYTES).fitting
+    room = room_of(max_bytes)
+    return _fitting(_groups(matches, room), room).fitting
+
+
+def room_of(max_bytes: int) -> int:
+    """Of `max_bytes`, those beside the last line. A small text is half of them at least."""
+    return max(max_bytes - FOOTER_BYTES, max_bytes // 2)
 
 
 def _place(found: Matches, shown: _Shown) -> str:
@@ -70,17 +87,19 @@ def _place(found: Matches, shown: _Shown) -> str:
         return f"{_count(total, 'matching line')}."
     if found.step > 1:
         return (
-            f"{shown.fitting:,} of {total:,} matching lines, spread over the result. In order: offset = 1. "
-            "Better: a narrower pattern."
+            f"{shown.fitting:,} of {total:,} matching lines, spread over the result. In order: "
+            f"offset = {found.base}. Better: a narrower pattern."
         )
     following = found.first + shown.fitting
-    onward = f" Go on with offset = {following}." if following <= total else ""
+    onward = f" Go on with offset = {following - 1 + found.base}." if following <= total else ""
     return f"Matching lines {found.first:,} to {following - 1:,} of {total:,}.{onward}"
 
 
-def _groups(matches: Sequence[Match]) -> list[tuple[int, str]]:
+def _groups(matches: Sequence[Match], room: int) -> list[tuple[int, str]]:
     """For each match its number here and its lines, without those that a match before has shown. The numbers
-    of the lines tell where lines are left out; with context `--` does too."""
+    of the lines tell where lines are left out; with context `--` does too. Context that does not fit `room`
+    bytes with its match is left out, the farthest first."""
+    matches = [_narrowed(match, room) for match in matches]
     groups: list[tuple[int, str]] = []
     known = {match.line: match for match in matches}
     last = 0
@@ -97,6 +116,16 @@ def _groups(matches: Sequence[Match]) -> list[tuple[int, str]]:
         last = max(last, match.line + len(match.after))
         groups.append((index, "\n".join(lines)))
     return groups
+
+
+def _narrowed(match: Match, room: int) -> Match:
+    """The match with as much of its context as fits."""
+    before, after = list(match.before), list(match.after)
+    size = sum(len(text.encode()) + 12 for text in (*before, match.text, *after))
+    while size > room and (before or after):
+        gone = before.pop(0) if len(before) >= len(after) else after.pop()
+        size -= len(gone.encode()) + 12
+    return replace(match, before=before, after=after)
 
 
 def word_boundary_note(pattern: str, matches: Sequence[Match], ignore_case: bool) -> str:

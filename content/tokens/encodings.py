@@ -13,7 +13,7 @@ _WINDOW = 384
 _WINDOWS = 32
 _BUDGET = 6 * 1024
 
-# No token spans a letter or digit and ASCII punctuation or space after it: see encodings.py.
+# No token spans a letter or digit and ASCII punctuation or space after it: see `_AFTER`.
 _WHOLE = re.compile(
     r"[A-Za-z0-9]((?=[^A-Za-z0-9'\x80-\U0010ffff]).*[A-Za-z0-9])(?=[^A-Za-z0-9'\x80-\U0010ffff])", re.DOTALL
 )

@@ -77,18 +77,19 @@ def rank(index: PassageIndex, instruction: ParsedInstruction, data: bytes) -> Ra
     for number, score in _matching(index, instruction, data):
         scores[number] += score
     _spread(scores, len(index.passages))
-    look = _Look(index, data, instruction, counts)
+    asked = {word: _stem(word) for word in instruction.words if instruction.needs(word.lower())}
+    stands_for = asked | {found: _stem(word) for word, founds in near.items() for found in founds}
+    look = _Look(index, data, instruction, counts, stands_for)
     hits = [
         look.hit(number, scores[number]) for number in nlargest(_LOOKED_AT, scores, key=scores.__getitem__)
     ]
     hits = _seen(_with_exact(hits, instruction, data), data)
     known = {word.lower() for word in counts}
     missing = (word.lower() for word in absent if not near[word])
-    asked = {word.lower() for word in instruction.words if instruction.needs(word.lower())}
     return Ranked(
         _varied(hits, data),
         tuple(dict.fromkeys(word for word in missing if word not in known)),
-        max(len(asked), 1),
+        max(len(set(asked.values())), 1),
     )
 
 
@@ -125,24 +126,34 @@ class _Look:
     by a value of the kind that the instruction asks for."""
 
     def __init__(
-        self, index: PassageIndex, data: bytes, instruction: ParsedInstruction, counts: dict[str, int]
+        self,
+        index: PassageIndex,
+        data: bytes,
+        instruction: ParsedInstruction,
+        counts: dict[str, int],
+        stands_for: dict[str, str],
     ) -> None:
+        """`stands_for` names the word of the instruction that a counted word stands for, if it needs one."""
         self._index = index
         self._data = data
         self._value = instruction.value
         self._words = [
             (*_forms(word), math.log(1 + len(index.passages) / count)) for word, count in counts.items()
         ]
+        self._asked = [stands_for.get(word, "") for word in counts]
 
     def hit(self, number: int, score: float) -> Hit:
         passage = self._index.passages[number]
         text = self._data[passage.start : passage.end].decode("utf-8", "replace").lower()
-        present = [word for word in self._words if word[0] in text]
+        held = [
+            (word, asked) for word, asked in zip(self._words, self._asked, strict=True) if word[0] in text
+        ]
+        present = [word for word, _ in held]
         best = max(_worth(line, present) for line in text.split("\n"))
         score += _ONE_LINE * best
         if self._value is not None and self._value.search(text):
             score *= 1 + _VALUE
-        return Hit(passage, score, len({word[0] for word in present}))
+        return Hit(passage, score, len({asked for word, asked in held if asked and word[1].search(text)}))
 
 
 _Form = tuple[str, re.Pattern[str], re.Pattern[str], float]
@@ -158,13 +169,15 @@ def _worth(line: str, words: list[_Form]) -> float:
     return found / (1 + len(line) / _LINE_BYTES)
 
 
+def _stem(word: str) -> str:
+    stem = _SUFFIX.sub("", word.lower())
+    return stem if len(stem) >= _SHORT else word.lower()
+
+
 def _forms(word: str) -> tuple[str, re.Pattern[str], re.Pattern[str]]:
     """The stem of a word, a pattern for its forms, and a pattern for a form used as a label: `stems: 3`,
     `"stem" = 3`. All three are for text in lower case."""
-    low = word.lower()
-    stem = _SUFFIX.sub("", low)
-    if len(stem) < _SHORT:
-        stem = low
+    stem = _stem(word)
     form = re.escape(stem)
     if len(stem) < _SHORT and stem.isascii():
         form = rf"(?<![^\W_]){form}(?![^\W_])"

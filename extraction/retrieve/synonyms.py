@@ -9,15 +9,15 @@ failed failure error exception fatal failures crashed
 succeeded success successful ok passed
 dns resolver resolve lookup lookups nslookup
 empty none null nil missing
-begin begins began start starts started beginning from
-end ends ended stop stopped finish finished to until
+begin begins began start starts started beginning
+end ends ended stop stopped finish finished until
 duration took elapsed takes ms seconds latency runtime 历时 用时 dauer dauert durée duración
 long duration elapsed took ms seconds 多长
 price cost costs amount fee charge usd eur 价格 票价 元 preis kosten prix coût precio costo
 maximum max limit most upper 最大 höchste maximal máximo
 minimum min least lower 最小 mindestens mínimo
 quantity qty count amount units 数量 menge anzahl cantidad quantité
-number count total num no nr 数 anzahl número nombre
+number count total num nr 数 anzahl número nombre
 average avg mean 平均 durchschnitt promedio moyenne
 address addr ip host 地址 adresse dirección
 server host node
@@ -33,22 +33,22 @@ message msg text
 memory mem ram rss heap 内存 speicher memoria
 directory dir folder path 目录 verzeichnis ordner directorio carpeta
 file filename path 文件 datei archivo fichier
-version release v 版本 ausgabe versión
+version release 版本 ausgabe versión
 removed deleted purged unlink delete remove gelöscht eliminado
 created added new made inserted
 changed modified updated edited geändert modificado
-previous prev last before
+previous prev before
 identifier id key uid uuid guid
 description desc summary beschreibung descripción
-temperature temp °c
+temperature temp
 population inhabitants people residents einwohner población habitants 人口
 country nation land país pays 国家
 city town stadt ciudad ville 城市
 capital hauptstadt
-author by writer creator written autor
+author writer creator written autor
 title name heading titel título
 date day datum fecha 日期
-time timestamp at when zeit uhrzeit hora heure 时间
+time timestamp zeit uhrzeit hora heure 时间
 train zug tren 车次 列车
 departure departs 出发 abfahrt salida
 arrival arrives 到达 ankunft llegada
@@ -61,7 +61,6 @@ dependency dependencies requires package packages abhängigkeiten dependencias
 test tests spec pruebas
 kernel module modules
 environment env variable variables
-average mean avg
 timeout timed deadline expired
 percent percentage % ratio rate
 weight kg mass

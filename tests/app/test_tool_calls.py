@@ -76,7 +76,34 @@ async def test_grep_spreads_what_does_not_fit_and_goes_on_in_order(client: httpx
         == f"[Matching lines 11 to {9 + len(shown)} of 4,990. Go on with offset = {10 + len(shown)}.]"
     )
     past = await text_of(client, "tool_output_grep", handle=handle, pattern="ERROR", offset=99)
-    assert past == "[There are 10 matching lines: offset 99 is past the last.]"
+    assert past == "[10 matching lines: offset 99 is past the last.]"
+
+
+async def test_context_never_hides_the_match(client: httpx.AsyncClient) -> None:
+    handle = await keep(
+        client, "".join(f"{n} {'x' * 120} {'needle' if n == 90 else ''}\n" for n in range(200))
+    )
+    text = await text_of(client, "tool_output_grep", handle=handle, pattern="needle", context=20)
+    assert f"91: 90 {'x' * 120} needle\n" in text
+    assert "90- " in text
+    assert "92- " in text
+    assert len(text.encode()) <= 2560
+
+
+async def test_a_line_that_is_cut_says_so(client: httpx.AsyncClient) -> None:
+    handle = await keep(client, "y" * 5000 + " " + "z" * 20_000 + "\nshort\n" + "word word\n" * 900)
+    text = await text_of(client, "tool_output_lines", handle=handle, offset=1, limit=5)
+    assert text.splitlines()[0].endswith(" [… cut: the line is longer]")
+    assert "Go on with offset = 2." in text
+
+
+async def test_the_spread_is_of_what_was_counted(client: httpx.AsyncClient) -> None:
+    handle = await keep(client, "".join(f"{n} stderr said {'ERR ' * 9}\n" for n in range(900)) + "err\n" * 3)
+    text = await text_of(client, "tool_output_grep", handle=handle, pattern="err ", ignore_case=True)
+    assert "of 900 matching lines" in text
+    text = await text_of(client, "tool_output_grep", handle=handle, pattern="ERR ")
+    assert "is ignored" not in text
+    assert "of 900 matching lines" in text
 
 
 async def test_grep_without_a_match_ignores_case_or_names_the_nearest_words(
@@ -161,6 +188,43 @@ async def test_a_handle_is_taken_with_quotes_spaces_and_other_case(
         assert (await text_of(client, "tool_output_lines", handle=spelled, offset=1)).startswith("1: ")
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("tool_output", {"extract": "a\ud83db ERROR"}),
+        ("tool_output_grep", {"pattern": "\ud83d"}),
+        ("tool_output_query", {"expression": "\ud83d"}),
+        ("tool_output_lines", {"offset": 1, "\ud83d": 1}),
+    ],
+)
+async def test_lone_surrogates_in_arguments_are_no_error_of_http(
+    client: httpx.AsyncClient, name: str, arguments: dict[str, Any]
+) -> None:
+    handle = await keep(client, LOG)
+    body = json.dumps({"name": name, "arguments": {"handle": handle, **arguments}})
+    answer = await client.post("/tools/call", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["text"]
+
+
+@pytest.mark.parametrize("max_bytes", [300, 450, 700, 1024])
+async def test_each_answer_is_within_a_small_size_cap(client: httpx.AsyncClient, max_bytes: int) -> None:
+    await client.put("/sessions/default", json={"policy": {"max_bytes": max_bytes}})
+    wide = json.dumps([{f"a long name of column {n}": n for n in range(40)} for _ in range(40)])
+    handle = await keep(client, wide)
+    for name, arguments in (
+        ("tool_output_lines", {"offset": 1}),
+        ("tool_output_grep", {"pattern": "column", "context": 5}),
+        ("tool_output_grep", {"pattern": "zebra lion tiger"}),
+        ("tool_output_query", {"expression": "length(@)"}),
+        ("tool_output_query", {"expression": "[*].colum"}),
+        ("tool_output", {"extract": "column 7"}),
+    ):
+        told = await call(client, name, handle=handle, **arguments)
+        assert len(told["text"].encode()) <= max_bytes, name
+        assert not told["is_error"], told
+
+
 WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("no_tool", {}, "There is no such tool here. There is tool_output, tool_output_grep, "),
     ("tool_output_grep", {}, "takes a JSON object with handle, pattern, context, ignore_case, offset. "),
@@ -171,7 +235,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("tool_output_lines", {"offset": 0}, "`$.offset`"),
     ("tool_output_lines", {"offset": "secret"}, "`$.offset`"),
     ("tool_output", {"extract": "   "}, "`extract` is empty"),
-    ("tool_output", {"extract": "a", "mode": "secret"}, "Invalid enum value - at `$.mode`"),
+    ("tool_output", {"extract": "a", "mode": "it's secret"}, "Invalid enum value - at `$.mode`"),
     ("tool_output_query", {"expression": "[?"}, "The expression is not JMESPath"),
     ("tool_output_query", {"expression": "a"}, "The result is a log"),
 ]
@@ -233,6 +297,8 @@ async def test_each_answer_is_charged_and_accounted(client: httpx.AsyncClient) -
     assert entry["charactersOut"] == len(told["text"])
     after = (await client.get("/sessions/default")).json()["budget"]["reserved_tokens"]
     assert after - before == entry["tokens_out"] > 0
+    metrics = (await client.get("/metrics")).text
+    assert f'spillgate_tokens_total{{kind="spent"}} {float(entry["tokens_out"])}' in metrics
 
 
 async def test_an_answer_is_cut_to_the_budget_and_says_when_nothing_fits(client: httpx.AsyncClient) -> None:
@@ -247,6 +313,8 @@ async def test_an_answer_is_cut_to_the_budget_and_says_when_nothing_fits(client:
     while not told["is_error"]:
         told = await call(client, "tool_output_lines", handle=handle, offset=1, limit=400)
     assert told["text"].startswith("The answer does not fit what is left of the context budget.")
+    (refused,) = (await client.get("/accounting/entries?type=read&status=failed")).json()["entries"]
+    assert (refused["id"], refused["error"]) == (told["entry_id"], "budget exhausted")
     while not (await client.get("/sessions/default")).json()["budget"]["exhausted"]:
         await call(client, "tool_output_lines", handle=handle, offset=1, limit=400)
     assert (await client.get("/tools")).json() == {"tools": [], "instructions": ""}
@@ -277,6 +345,18 @@ async def test_the_routes_answer_with_the_same_text(
     answer = await client.get(f"/results/{handle}/{route}", headers={"Accept": "text/plain"})
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"
     assert answer.text.splitlines()[0] == first
+
+
+async def test_the_text_of_grep_goes_on_as_the_route_counts(client: httpx.AsyncClient) -> None:
+    handle = await keep(client, LOG)
+    asked = {"pattern": "ERROR", "limit": "4"}
+    plain = {"Accept": "text/plain"}
+    first = await client.get(f"/results/{handle}/grep", params=asked, headers=plain)
+    assert first.text.splitlines()[-1] == "[Matching lines 1 to 4 of 10. Go on with offset = 4.]"
+    second = await client.get(f"/results/{handle}/grep", params=asked | {"offset": "4"}, headers=plain)
+    assert "request 2007 " in second.text.splitlines()[0]
+    past = await client.get(f"/results/{handle}/grep", params=asked | {"offset": "10"}, headers=plain)
+    assert past.text == "[10 matching lines: offset 10 is past the last.]"
 
 
 async def test_query_answers_with_a_table_as_text(client: httpx.AsyncClient) -> None:

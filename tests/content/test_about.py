@@ -1,12 +1,13 @@
 """about: one to three lines of at most 300 bytes that tell a model how to ask."""
 
 import json
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from content.outline.about import MAX_BYTES, TAIL_BYTES, about
+from content.outline.about import HEAD_BYTES, MAX_BYTES, TAIL_BYTES, about
 
 ROWS = [{"id": n, "name": f"item {n}", "price": n * 3} for n in range(248)]
 LOG = "".join(
@@ -96,3 +97,16 @@ def test_it_has_one_to_three_lines_within_its_bytes(text: str, start: str, more:
     told = about(data, data[-TAIL_BYTES:], len(data) + more, data.count(b"\n") + 1)
     assert 0 < len(told.encode()) <= MAX_BYTES
     assert 1 <= told.count("\n") + 1 <= 3
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["<h1>", "<script", "<title", "<h1><", "# a\n", "[", "{", '{"a":', "[],", "a,b\n", "('", "\u4e2d", '"'],
+)
+def test_hostile_text_is_described_in_its_time(piece: str) -> None:
+    """Processor time, so that a busy machine does not matter: ordinary text of this size takes 1 to 5 ms."""
+    for start in ("", "<!doctype html>", "["):
+        data = (start + piece * (HEAD_BYTES // len(piece.encode()))).encode()
+        began = time.thread_time()
+        about(data, data[-TAIL_BYTES:], len(data), 1)
+        assert time.thread_time() - began < 1.0

@@ -122,6 +122,20 @@ async def test_a_weak_match_says_so_and_shows_the_beginning_too() -> None:
 
 
 @pytest.mark.parametrize(
+    ("extract", "held"),
+    [
+        ("error errors", "1 of 1"),
+        ("rows with needles of iota", "2 of 2"),
+        ("nedle nedles in haystak", "1 of 2"),
+        ("needles of zebras, lions and tigers", "1 of 4"),
+    ],
+)
+async def test_words_of_the_instruction_are_counted_not_their_forms(extract: str, held: str) -> None:
+    body = (await asked(with_needle("iota error needle needles"), extract)).body
+    assert f" · {held} words]\n" in body
+
+
+@pytest.mark.parametrize(
     ("data", "extract", "said"),
     [
         (
