@@ -249,6 +249,7 @@ async def test_damaged_counters_stop_nothing_and_the_bytes_of_results_are_counte
         # An expired entry, and names of sessions that have expired: the sweep counts them down.
         expired = await redis.command("XADD", stream, "*", "e", msgspec.msgpack.encode({"timestamp": 1}))
         await swept(redis)
+        assert int(await redis.command("HGET", state, "session_bytes")) == 0
         async with asyncio.timeout(30):
             while await redis.command("XRANGE", stream, expired, expired):
                 await asyncio.sleep(0.02)
