@@ -211,7 +211,7 @@ class SentContent:
         """The content as it came, with U+FFFD in place of each lone surrogate."""
         if isinstance(self._content, str):
             return Raw(encode(self._content))
-        if self._turns is None or not self._content.had_surrogates:
+        if self._turns is None or not (self._repaired or self._content.had_surrogates):
             return self._content.as_it_came()
         pieces = self._content.repaired_pieces()
         return Raw("".join([chunk async for chunk in self._stepped(pieces)]).encode())

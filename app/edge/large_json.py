@@ -90,10 +90,10 @@ def decoded(decode: Callable[[Data], T], data: Data, rule: Callable[[str], str])
     try:
         return checked(decode, data, rule), False
     except BadRequest:
-        mended = repaired(bytes(data))
-        if mended == data:
+        replaced = repaired(bytes(data))
+        if replaced == data:
             raise
-        return checked(decode, mended, rule), True
+        return checked(decode, replaced, rule), True
 
 
 async def split(
@@ -280,11 +280,11 @@ class Content:
         try:
             return checked(_decode_text, literal), literal
         except BadRequest:
-            mended = repaired(literal)
-            if mended == literal:
+            replaced = repaired(literal)
+            if replaced == literal:
                 raise
             self.had_surrogates = True
-            return checked(_decode_text, mended), mended
+            return checked(_decode_text, replaced), replaced
 
 
 def _cut(literal: memoryview) -> Iterator[bytes]:

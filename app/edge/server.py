@@ -171,8 +171,8 @@ def tune_memory() -> None:
 
 
 def settle_memory() -> None:
-    """Ends the start: what stands by now stays, and the collector never looks at it again. What was freed
-    goes back to the kernel, about 9 MB, where the C library is glibc. Takes 0.05 s."""
+    """Runs once, after the start. Excludes the objects that exist by then from all later garbage collections.
+    If the C library is glibc, returns freed memory to the kernel, about 9 MB. Takes 0.05 s."""
     gc.collect()
     gc.freeze()
     gc.enable()
@@ -283,7 +283,7 @@ def _make_private(directory: Path) -> None:
 
 
 def _remove_stale(path: Path) -> None:
-    """A socket that nobody listens on was left by a crash."""
+    """A socket that no process listens on was left by a crash."""
     try:
         if not stat.S_ISSOCK(path.lstat().st_mode):
             raise ConfigError("SPILLGATE_UDS names something that is not a socket. Choose another path.")

@@ -55,6 +55,7 @@ _QUICK_SECONDS = 0.2
 _LEAST_SECONDS = 0.5
 _FRESH_SECONDS = 5.0
 _PROBE_MS = 10_000
+_COUNTER_DIGITS = 16
 
 
 def open_redis(url: str) -> "RedisConnection":
@@ -140,6 +141,23 @@ class RedisConnection:
             return await self._bounded(lambda: self._waited(name, keys, args), AOF_SECONDS)
         reply = await self.script(name, keys, args)
         return reply, await self._unwaited(facts)
+
+    def counter(self, where: str, kept: bytes | None) -> int:
+        """`kept` is a counter as Redis keeps it; None is 0, and so is a damaged one, which a warning names by
+        `where`."""
+        if kept is None:
+            return 0
+        if kept.isdigit() and len(kept) <= _COUNTER_DIGITS:
+            return int(kept)
+        self.notices.warn(where, "is damaged: it counts as 0 until it is written again.")
+        return 0
+
+    def counters(self, key: str, fields: Sequence[str], kept: Sequence[bytes | None] | None) -> list[int]:
+        """As `counter`, for the reply to HMGET of these fields; None if the key has another type."""
+        return [
+            self.counter(f"{key} {name}", one)
+            for name, one in zip(fields, kept or [None] * len(fields), strict=True)
+        ]
 
     async def register(self, shard: Shard) -> None:
         """Lists the shard for the sweeps of all replicas. Call it before the first write to the shard."""
@@ -278,7 +296,7 @@ class RedisConnection:
         return None
 
     async def _run(self, name: str, keys: Sequence[str], args: Sequence[Arg]) -> Any:
-        source, sha = _script(name)
+        source, sha = script_source(name)
         try:
             return await self._client.execute_command("EVALSHA", sha, len(keys), *keys, *args)
         except NoScriptError:
@@ -286,7 +304,7 @@ class RedisConnection:
 
     async def _waited(self, name: str, keys: Sequence[str], args: Sequence[Arg]) -> tuple[Any, Durability]:
         """Runs the script and WAITAOF on one connection: WAITAOF covers the writes of its own connection."""
-        source, sha = _script(name)
+        source, sha = script_source(name)
         reply, waited = await self._then_wait("EVALSHA", sha, len(keys), *keys, *args)
         if isinstance(reply, NoScriptError):
             reply, waited = await self._then_wait("EVAL", source, len(keys), *keys, *args)
@@ -318,9 +336,10 @@ def patience_of_caller() -> _Patience:
 
 
 @cache
-def _script(name: str) -> tuple[str, str]:
-    """Returns the source and its SHA-1."""
-    source = files("storage.redis").joinpath("lua", f"{name}.lua").read_text(encoding="utf-8")
+def script_source(name: str) -> tuple[str, str]:
+    """Returns the source, which begins with that of counters.lua, and its SHA-1."""
+    folder = files("storage.redis").joinpath("lua")
+    source = "".join(folder.joinpath(f"{one}.lua").read_text(encoding="utf-8") for one in ("counters", name))
     return source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
 
 

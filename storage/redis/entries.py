@@ -25,6 +25,7 @@ _PIECE = 200
 """Number of entries in one read of a shard."""
 
 _START = "0-0"
+_TIMES = ("wait", "trimmed")
 _PLACES = re.compile(r"(?:\d{1,2}\.\d{1,15}-\d{1,15})(?:,\d{1,2}\.\d{1,15}-\d{1,15})*")
 
 
@@ -58,12 +59,12 @@ class RedisEntries:
         since, until = wanted.since or 0, wanted.until
         last_day = "+inf" if until is None else str((until - 1) // DAY_MS)
         days = [("ZRANGEBYSCORE", shard.key("days"), since // DAY_MS, last_day) for shard in shards]
-        states = [("HMGET", shard.key("state"), "wait", "trimmed") for shard in shards]
+        states = [("HMGET", shard.key("state"), *_TIMES) for shard in shards]
         replies = await self._redis.commands([*days, *states])
         whole: list[tuple[Shard, int, int]] = []
         for shard, listed, state in zip(shards, replies[: len(shards)], replies[len(shards) :], strict=True):
-            wait, trimmed = (int(one or 0) for one in state or (0, 0))
-            for day in map(int, listed or ()):
+            wait, trimmed = self._redis.counters(shard.key("state"), _TIMES, state)
+            for day in (self._redis.counter(shard.key("days"), one) for one in listed or ()):
                 begins, ends = day * DAY_MS, (day + 1) * DAY_MS
                 if begins < since or (until is not None and until < ends) or trimmed >= begins:
                     await self._add_day(summary, shard, day, wait, wanted, group_by)
@@ -120,9 +121,11 @@ class RedisEntries:
             shards = [shard_of(SessionKey(wanted.tenant, wanted.session_id))] if safe else []
         if wanted.until is None:
             return [(shard, "+") for shard in shards]
-        waits = await self._redis.commands([("HGET", shard.key("state"), "wait") for shard in shards])
+        states = [shard.key("state") for shard in shards]
+        waits = await self._redis.commands([("HGET", state, "wait") for state in states])
         return [
-            (shard, str(wanted.until + int(wait or 0))) for shard, wait in zip(shards, waits, strict=True)
+            (shard, str(wanted.until + self._redis.counter(f"{state} wait", wait)))
+            for shard, state, wait in zip(shards, states, waits, strict=True)
         ]
 
 

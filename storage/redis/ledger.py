@@ -40,6 +40,7 @@ ONCE_MS = 60_000
 
 _BATCH = 200
 _FRESH_SECONDS = 1.0
+_SIZES = ("session_bytes", "entry_bytes")
 _CHANGED = ("context_window", "buffer_tokens", "max_output_tokens", "model", "policy")
 
 
@@ -211,10 +212,14 @@ class RedisLedger(LedgerBase):
 
     async def _used(self, shards: Sequence[Shard]) -> list[LedgerUsage]:
         counts = [("ZCARD", shard.key("live")) for shard in shards]
-        sizes = [("HMGET", shard.key("state"), "session_bytes", "entry_bytes") for shard in shards]
+        states = [shard.key("state") for shard in shards]
+        sizes = [("HMGET", state, *_SIZES) for state in states]
         replies = await self._redis.commands([*counts, *sizes])
-        pairs = zip(replies[: len(shards)], replies[len(shards) :], strict=True)
-        return [LedgerUsage(count or 0, sum(int(one or 0) for one in size or ())) for count, size in pairs]
+        parts = zip(states, replies[: len(shards)], replies[len(shards) :], strict=True)
+        return [
+            LedgerUsage(count or 0, sum(self._redis.counters(state, _SIZES, size)))
+            for state, count, size in parts
+        ]
 
     async def check(self) -> None:
         await self._redis.check()

@@ -165,8 +165,9 @@ class RedisStore:
 
     async def stored_bytes(self) -> int:
         shards = await self.connection.shards()
-        held = await self.connection.commands([("GET", shard.key("held")) for shard in shards])
-        self._quota.used = sum(int(one or 0) for one in held) + self._drafted
+        keys = [shard.key("held") for shard in shards]
+        held = await self.connection.commands([("GET", key) for key in keys])
+        self._quota.used = sum(map(self.connection.counter, keys, held)) + self._drafted
         self._counted_at = time.monotonic()
         return self._quota.used
 

@@ -66,7 +66,8 @@ class SqliteLedger(LedgerBase):
             known, entered = self._now(look)
         if entered.receipt is not None:
             return entered
-        self._state.check_room_now(key.tenant, opens=known is None)
+        opens = known is None and not self._now(partial(rows.counted_usage, key=key)).sessions
+        self._state.check_room_now(key.tenant, opens=opens)
         report = call.report
         if report is None or entered.session.reported(report).session is entered.session:
             return entered
@@ -77,7 +78,7 @@ class SqliteLedger(LedgerBase):
             if found.receipt is not None:
                 return found
             after = session_rules.reported(found.session, report, now)
-            return Entered(self._state.save(before, after.session), warning=after.warning)
+            return Entered(self._state.save(connection, before, after.session), warning=after.warning)
 
         return await self._writer.run(apply)
 
@@ -94,7 +95,7 @@ class SqliteLedger(LedgerBase):
             self._state.append(row, entry.tenant)
             session = self._state.read(connection, SessionKey(entry.tenant, entry.session_id))
             if session is not None:
-                self._state.save(session, session_rules.used(session, entry.timestamp))
+                self._state.save(connection, session, session_rules.used(session, entry.timestamp))
 
         await self._writer.run(change)
 
@@ -106,7 +107,7 @@ class SqliteLedger(LedgerBase):
 
         def put(connection: sqlite3.Connection) -> Session:
             before = self._state.read(connection, key)
-            return self._state.save(before, session_rules.opened(before, key, change, now))
+            return self._state.save(connection, before, session_rules.opened(before, key, change, now))
 
         return await self._writer.run(put)
 
@@ -116,7 +117,7 @@ class SqliteLedger(LedgerBase):
         def apply(connection: sqlite3.Connection) -> Reported:
             before = self._state.read(connection, key)
             after = session_rules.reported(before or session_rules.fresh(key, now), report, now)
-            self._state.save(before, after.session)
+            self._state.save(connection, before, after.session)
             return after
 
         return await self._writer.run(apply)
@@ -126,13 +127,12 @@ class SqliteLedger(LedgerBase):
 
         def end(connection: sqlite3.Connection) -> Session | None:
             before = self._state.read(connection, key)
-            if before is None:
-                if connection.execute(rows.SESSION, key).fetchone() is None:
-                    return None
-                # A damaged one.
-                before = session_rules.fresh(key, now)
+            if before is None and connection.execute(rows.SESSION, key).fetchone() is None:
+                return None
             self._state.forget_findings(connection, key)
-            return self._state.save(before, session_rules.ended(before, now))
+            # `before` is None for a damaged session.
+            after = session_rules.ended(before or session_rules.fresh(key, now), now)
+            return self._state.save(connection, before, after)
 
         return await self._writer.run(end)
 
@@ -256,11 +256,12 @@ def _charge(
             return session_rules.replayed(session, charge, *first)
     session = session_rules.admitted(before, charge)
     admitted = session_rules.is_admitted(charge.entry)
-    state.check_room(charge.key.tenant, opens=before is None, admitted=admitted)
+    opens = before is None and not rows.counted_usage(connection, charge.key).sessions
+    state.check_room(charge.key.tenant, opens=opens, admitted=admitted)
     budget = session.budget(charge.default_window, charge.enforce)
     if not forced and not budget.fits(charge.tokens):
         return None
-    state.save(before, session_rules.charged(session, charge))
+    state.save(connection, before, session_rules.charged(session, charge))
     if charge.call_id is None:
         state.append(row, charge.key.tenant)
     else:

@@ -10,12 +10,16 @@ import msgspec
 from domain.accounting import AccountingEntry, EntryFilter, GroupBy
 from domain.budget import Session
 from domain.handles import SessionKey
-from domain.ports import Charge
+from domain.ports import Charge, LedgerUsage
 from domain.results import UsageReport
 from storage.base import session_rules
 from storage.base.damage import Notices
 
 SESSION = "SELECT * FROM sessions WHERE tenant = ? AND session_id = ?"
+_COUNTED = (
+    "SELECT ended_at IS NULL, ? + ifnull(length(CAST(policy AS BLOB)), 0) + ifnull(length(model), 0)"
+    " FROM sessions WHERE tenant = ? AND session_id = ?"
+)
 SAVE_SESSION = "INSERT OR REPLACE INTO sessions VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
 SESSIONS = (
     "SELECT * FROM sessions WHERE tenant = ? AND session_id > ? AND ended_at IS NULL"
@@ -69,6 +73,12 @@ _notices = Notices()
 def read_session(connection: sqlite3.Connection, key: SessionKey) -> Session | None:
     row = connection.execute(SESSION, key).fetchone()
     return None if row is None else session_of(row)
+
+
+def counted_usage(connection: sqlite3.Connection, key: SessionKey) -> LedgerUsage:
+    """What the row of a session counts for, as `session_rules.session_usage`, also if the row is damaged."""
+    row = connection.execute(_COUNTED, (session_rules.SESSION_BYTES, *key)).fetchone()
+    return session_rules.NOTHING if row is None else LedgerUsage(*row)
 
 
 def session_of(row: tuple[Any, ...]) -> Session | None:

@@ -62,16 +62,17 @@ class SqliteState:
             return self._changed.get(key)
         return self._committed.get(key) or rows.read_session(connection, key)
 
-    def save(self, before: Session | None, session: Session) -> Session:
+    def save(self, connection: sqlite3.Connection, before: Session | None, session: Session) -> Session:
         """`before` is the session as it was read. Raises StoreFull, TooManySessions if this opens a session
         and the tenant has reached a bound."""
-        if before is None or not session_rules.counts_alike(before, session):
-            self._count_change(before, session)
+        if before is None:
+            self._count_change(rows.counted_usage(connection, session.key), session)
+        elif not session_rules.counts_alike(before, session):
+            self._count_change(session_rules.session_usage(before), session)
         self._changed[session.key] = session
         return session
 
-    def _count_change(self, before: Session | None, session: Session) -> None:
-        old = session_rules.NOTHING if before is None else session_rules.session_usage(before)
+    def _count_change(self, old: LedgerUsage, session: Session) -> None:
         new = session_rules.session_usage(session)
         tenant = session.key.tenant
         if new.sessions > old.sessions:
@@ -105,8 +106,8 @@ class SqliteState:
         if len(calls) == MOST:
             return False
         self.forget_findings(connection, key)
+        usage = session_rules.session_usage(session) if session else rows.counted_usage(connection, key)
         connection.execute(_FORGET_SESSION, key)
-        usage = session_rules.session_usage(session or session_rules.fresh(key, 0))
         self.count(key.tenant, -usage.sessions, -usage.bytes)
         self._forgotten.add(key)
         return True

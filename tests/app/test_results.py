@@ -184,8 +184,14 @@ async def test_a_lone_surrogate_becomes_u_fffd_with_a_warning_in_a_body_of_any_s
 ) -> None:
     bad, good = rb"a\ud83d b \\ud83d \ud83d\ude00" + b"x" * size, "a\ufffd b \\ud83d \U0001f600" + "x" * size
     blocks = rb'[{"type": "text", "text": "%b"}, {"type": "text", "text": "\udfff"}]' % bad
+    long, short = b'{"type": "text", "text": "%b"}' % (b"x" * size), rb'{"type": "text", "text": "x\udfff"}'
     for tool, content, passed in (
         (b"t", b'"%b"' % bad, good),
+        (
+            b"t",
+            b"[%b, %b]" % (long, short),
+            [{"type": "text", "text": "x" * size}, {"type": "text", "text": "x\ufffd"}],
+        ),
         (b"t", blocks, [{"type": "text", "text": good}, {"type": "text", "text": "\ufffd"}]),
         (rb"\ud800", b'"%b"' % (b"x" * size), "x" * size),
     ):

@@ -1,6 +1,7 @@
 """What a service imports to serve: imported once by the process that `tests.faults.forking` forks."""
 
 import gc
+import os
 from importlib import import_module
 
 from app.operations.policy_files import load_policies
@@ -19,6 +20,9 @@ SERVED = (
     "storage.sqlite.ledger",
 )
 
+for name in [name for name in os.environ if name.startswith("SPILLGATE_")]:
+    # Of the developer's shell: a service gets the settings of its test.
+    del os.environ[name]
 for name in SERVED:
     import_module(name)
 load_policies(Settings(storage_url="memory:"))

@@ -4,6 +4,8 @@ import asyncio
 import json
 import os
 import sqlite3
+import subprocess
+import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +15,7 @@ import httpx
 import pytest
 
 from tests.faults.calls import Call, Kept, text_of
+from tests.faults.forking import ROOT
 from tests.faults.service import Service, Services
 
 pytestmark = pytest.mark.anyio
@@ -139,21 +142,25 @@ async def test_damaged_rows_of_the_ledger_are_left_out_and_stop_no_other(
     async with service.client() as client:
         results = {session_id: await store(client, session_id, session_id) for session_id in ids}
         whole, named = await store(client, "whole", "whole"), Kept.of(call, await call.send(client))
+        over = await store(client, "over", "over")
+        assert (await client.delete("/sessions/over")).status_code == 204
     # Stopped, because a running service has its sessions in memory.
     assert await service.stop() == 0
     with sqlite3.connect(state / "ledger.db", isolation_level=None) as database:
         for damage in damages.values():
             database.execute(damage)
+        database.execute("UPDATE sessions SET model = x'ff', ended_at = 1 WHERE session_id = 'over'")
         lost = [results[ids[0]].entry_id, named.entry_id]
         database.execute("UPDATE entries SET entry = x'7bff' WHERE id IN (?, ?)", lost)
-    service = await services.start(state, (FAULTY, "none"))
+    # No room for one more session: what replaces a damaged one opens none.
+    service = await services.start(state, (FAULTY, "none"), max_sessions=str(len(ids) + 1))
     async with service.client() as client:
         for session_id in 2 * ids:
             assert (await client.get(f"/sessions/{session_id}")).status_code == 404
         listed = (await client.get("/sessions")).json()["sessions"]
         assert [one["session_id"] for one in listed] == ["whole"]
         page = (await client.get("/accounting/entries")).json()
-        kept = {one.entry_id for one in (*results.values(), whole)} - set(lost)
+        kept = {one.entry_id for one in (*results.values(), whole, over)} - set(lost)
         assert {one["id"] for one in page["entries"]} == kept
         resent = [Kept.of(call, await call.send(client)) for _ in range(2)]
         assert resent[0] == resent[1]
@@ -161,14 +168,22 @@ async def test_damaged_rows_of_the_ledger_are_left_out_and_stop_no_other(
             answer = await client.put(f"/sessions/{name}-put", json={"context_window": 50_000})
             assert answer.status_code == 200
             assert (await client.get(f"/sessions/{name}-put")).json()["context_window"] == 50_000
-            assert (await client.delete(f"/sessions/{name}-end")).status_code == 204
-            assert (await client.get(f"/results/{results[f'{name}-end'].handle}")).status_code == 410
             await store(client, f"{name}-used", "again")
             assert (await client.get(f"/sessions/{name}-used")).status_code == 200
+        for name in damages:
+            assert (await client.delete(f"/sessions/{name}-end")).status_code == 204
+            assert (await client.get(f"/results/{results[f'{name}-end'].handle}")).status_code == 410
         for session_id in ids:
             assert len(await logged(service, f"session default/{session_id} ")) == 1
+        # The sweep deletes it.
+        await logged(service, "session default/over ")
     assert await service.stop() == 0
     assert service.failures() == []
+    with sqlite3.connect(state / "ledger.db") as database:
+        live = dict(database.execute("SELECT session_id, ended_at IS NULL FROM sessions"))
+        counted = database.execute("SELECT sessions FROM tenants WHERE tenant = 'default'").fetchone()
+    assert "over" not in live
+    assert counted == (sum(live.values()),) == (len(ids) + 1 - len(damages),)
 
 
 @pytest.mark.parametrize(("fault", "ends"), [("errors", False), ("panic", True)])
@@ -334,3 +349,11 @@ async def test_a_start_that_a_wrong_kind_of_file_prevents_names_it(
     service = services.spawn(state)
     assert await service.ended() != 0
     assert str(path) in service.tail()
+
+
+def test_settings_in_the_shell_of_a_developer_do_not_stop_the_process_that_forks_services(
+    tmp_path: Path,
+) -> None:
+    settings = {"SPILLGATE_POLICY_FILE": str(tmp_path / "none.toml"), "SPILLGATE_UNKNOWN": "1"}
+    command = [sys.executable, "-c", "import tests.faults.preloaded"]
+    subprocess.run(command, env=os.environ | settings, cwd=ROOT, check=True)

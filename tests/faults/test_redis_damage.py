@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from domain.handles import SessionKey, parse_handle
@@ -70,7 +71,7 @@ async def test_a_damaged_result_is_not_found_by_any_route_and_named_in_one_warni
         assert (await client.get(f"/results/{whole.handle}")).status_code == 200
         assert (await client.get("/readyz")).status_code == 200
         for name in ("empty", "another type"):
-            assert (await client.delete(f"/results/{damaged[name].handle}")).status_code in (204, 404)
+            assert (await client.delete(f"/results/{damaged[name].handle}")).status_code == 404
         unread = await store(client, "damaged", "unread")
         await change(redis, unread, "size", lambda size: b"-1")
         assert (await client.get(f"/results/{unread.handle}/content")).status_code == 410
@@ -190,5 +191,74 @@ async def test_damaged_entries_sums_and_receipts_are_left_out_and_stop_no_other(
             await redis.command("HSET", session_key("damaged"), receipt, "no receipt")
             resent = [Kept.of(call, await call.send(client)) for _ in range(2)]
             assert resent[0] == resent[1]
+            await redis.command("HDEL", result_key(resent[0]), "info", "body")
+            assert Kept.of(call, await call.send(client)) == resent[0]
+            stored = await client.get(f"/results/{resent[0].handle}/content")
+            assert stored.content == call.content
         assert await service.stop() == 0
         assert service.failures() == []
+
+
+COUNTERS = ("ms", "n", "wait", "session_bytes", "entry_bytes", "trimmed")
+
+
+@pytest.mark.parametrize("damage", ["letters", "fraction", "missing", "another type"])
+async def test_damaged_counters_stop_nothing_and_the_bytes_of_results_are_counted_again(
+    services: Services, tmp_path: Path, redis_url: str, damage: str
+) -> None:
+    held, state, sizes, stream = (SHARD.key(name) for name in ("held", "state", "sizes", "entries"))
+    options = {"storage_max_bytes": "1000000", "ledger_max_bytes": "10000000"}
+    service = await services.start(tmp_path / "state", (FAULTY, "none"), storage_url=redis_url, **options)
+    async with opened(redis_url) as redis, service.client() as client:
+
+        async def damage_counters() -> None:
+            await redis.command("DEL", held)
+            if damage == "another type":
+                await redis.command("SADD", held, "text")
+                for key in (state, sizes):
+                    await redis.command("DEL", key)
+                    await redis.command("SET", key, "text")
+                return
+            for key, names in ((state, COUNTERS), (sizes, ("damaged",))):
+                for name in names:
+                    if damage == "missing":
+                        await redis.command("HDEL", key, name)
+                    else:
+                        await redis.command("HSET", key, name, "abc" if damage == "letters" else "1.5")
+            if damage != "missing":
+                await redis.command("SET", held, "abc" if damage == "letters" else "1.5")
+
+        kept = [await store(client, "damaged", f"before {number}") for number in range(3)]
+        await damage_counters()
+        for path in ("/readyz", "/metrics", "/accounting/summary?group_by=type"):
+            assert (await client.get(path)).status_code == 200
+        page = await client.get("/accounting/entries", params={"until": 1 << 43})
+        assert len(page.json()["entries"]) == len(kept)
+        kept.append(await store(client, "damaged", "after"))
+        assert int(await redis.command("GET", held)) == sum(one.size for one in kept)
+        if damage != "missing":
+            assert len(await logged(service, held)) == 1
+            where = state if damage == "another type" else f"{state} entry_bytes"
+            assert len(await logged(service, where)) == 1
+        await damage_counters()
+        assert (await client.put("/sessions/damaged", json={"model": "gpt-4o"})).status_code == 200
+        await damage_counters()
+        assert (await client.delete(f"/results/{kept.pop().handle}")).status_code == 204
+        assert int(await redis.command("GET", held)) == sum(one.size for one in kept)
+        await damage_counters()
+        # An expired entry, and names of sessions that have expired: the sweep counts them down.
+        expired = await redis.command("XADD", stream, "*", "e", msgspec.msgpack.encode({"timestamp": 1}))
+        await swept(redis)
+        assert int(await redis.command("HGET", state, "session_bytes")) == 0
+        async with asyncio.timeout(30):
+            while await redis.command("XRANGE", stream, expired, expired):
+                await asyncio.sleep(0.02)
+        await damage_counters()
+        await redis.command("XADD", stream, "9000000000000-7", "e", "no entry")
+        kept.append(await store(client, "damaged", "after the last id"))
+        entries = (await client.get("/accounting/entries")).json()["entries"]
+        assert {one.entry_id for one in kept} <= {one["id"] for one in entries}
+        assert (await client.delete("/sessions/damaged")).status_code == 204
+        assert (await client.get("/readyz")).status_code == 200
+    assert await service.stop() == 0
+    assert service.failures() == []

@@ -1,7 +1,6 @@
 """Replies of Redis that are lost: each call is still reserved, stored and accounted once."""
 
 import asyncio
-import hashlib
 import itertools
 from collections import Counter
 from functools import partial
@@ -10,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from storage.redis.connection import script_source
 from tests.faults import audit
 from tests.faults.calls import Call, Kept, insist, read_back, text_of
 from tests.faults.service import Services
@@ -18,16 +18,8 @@ from tests.storage.redis_proxy import Proxy
 
 pytestmark = pytest.mark.anyio
 
-LUA = Path(__file__).parents[2] / "storage" / "redis" / "lua"
-
-
-def sha1(name: str) -> bytes:
-    """As a script is called on the wire."""
-    source = (LUA / f"{name}.lua").read_bytes()
-    return hashlib.sha1(source, usedforsecurity=False).hexdigest().encode()
-
-
-STEPS = {"publish": sha1("publish"), "session": sha1("session")}
+STEPS = {name: script_source(name)[1].encode() for name in ("publish", "session")}
+"""The SHA-1 of a script, as it is called on the wire."""
 
 
 def some_calls(run: str, *, are_named: bool) -> list[Call]:

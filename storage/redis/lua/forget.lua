@@ -9,9 +9,8 @@
 local function forget(list, name)
   redis.call('UNLINK', ARGV[1] .. name, ARGV[2] .. name)
   redis.call('ZREM', list, name)
-  local bytes = tonumber(redis.call('HGET', KEYS[3], name) or 0)
-  redis.call('HINCRBY', KEYS[4], 'session_bytes', -(bytes or 0))
-  redis.call('HDEL', KEYS[3], name)
+  add_to(KEYS[4], 'session_bytes', -(number_of(redis.pcall('HGET', KEYS[3], name)) or 0))
+  redis.pcall('HDEL', KEYS[3], name)
 end
 
 local after = ARGV[5] == '' and '-' or '(' .. ARGV[5]

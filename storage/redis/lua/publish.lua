@@ -11,19 +11,20 @@ if was.err then
   redis.call('UNLINK', KEYS[1])
 end
 local body, unused = asked.body, was[3] or ''
-if was[1] == asked.sha and was[3] ~= asked.gone then
+if was[1] == asked.sha and was[3] and was[3] ~= asked.gone then
   body, unused = was[3], ''
 end
 local member = asked.handle .. ' ' .. asked.size .. ' ' .. body
-local more = asked.size
-redis.call('HSET', KEYS[1], 'info', ARGV[2], 'sha', asked.sha, 'epoch', asked.epoch, 'size', asked.size, 'body', body,
-  'used', asked.now, 'member', member, 'segment', body == '' and ARGV[3] or '')
-if was[2] and redis.call('ZREM', KEYS[3], was[2]) == 1 then
+-- First, because a result without a row in `due` would be visible and never swept. ZADD before ZREM, because a full
+-- server refuses a script only at its first write, and allows ZREM.
+local more = redis.call('ZADD', KEYS[3], asked.now + asked.retention, member) == 1 and asked.size or 0
+if was[2] and was[2] ~= member and redis.call('ZREM', KEYS[3], was[2]) == 1 then
   more = more - (string.match(was[2], ' (%d+) ') or 0)
 end
-redis.call('INCRBY', KEYS[4], more)
-redis.call('ZADD', KEYS[3], asked.now + asked.retention, member)
 redis.call('ZADD', KEYS[2], asked.now, asked.file)
+redis.call('HSET', KEYS[1], 'info', ARGV[2], 'sha', asked.sha, 'epoch', asked.epoch, 'size', asked.size, 'body', body,
+  'used', asked.now, 'member', member, 'segment', body == '' and ARGV[3] or '')
+add_to_held(KEYS[4], KEYS[3], more)
 redis.call('PEXPIRE', KEYS[1], asked.retention)
 redis.call('PEXPIRE', KEYS[2], asked.retention)
 if body == '' and unused == '' then

@@ -50,7 +50,7 @@ for _, member in ipairs(members) do
     end
   end
   if redis.call('ZREM', KEYS[1], member) == 1 then
-    redis.call('DECRBY', KEYS[2], size or 0)
+    add_to_held(KEYS[2], KEYS[1], -(size or 0))
   end
   removed[#removed + 1] = used or '0'
   removed[#removed + 1] = body or ''

@@ -22,7 +22,7 @@ end
 
 local found = redis.pcall('HMGET', KEYS[1], 's', 'f')
 local kept = found[1] and string.sub(found[1], 9)
-local damaged = found.err or kept and sealed(kept) ~= found[1] or not tonumber(found[2] or 0)
+local damaged = found.err or kept and sealed(kept) ~= found[1] or not number_of(found[2])
 if damaged and not asked.replace then
   return { 'damaged' }
 end
@@ -45,8 +45,8 @@ end
 
 local function count(bytes)
   if bytes ~= 0 then
-    redis.call('HINCRBY', KEYS[6], asked.name, bytes)
-    redis.call('HINCRBY', KEYS[7], 'session_bytes', bytes)
+    add_to(KEYS[6], asked.name, bytes)
+    add_to(KEYS[7], 'session_bytes', bytes)
   end
 end
 
@@ -59,7 +59,7 @@ end
 local function save()
   if damaged then
     redis.call('UNLINK', KEYS[1], KEYS[2])
-    count(-(tonumber(redis.call('HGET', KEYS[6], asked.name) or 0) or 0))
+    count(-(number_of(redis.pcall('HGET', KEYS[6], asked.name)) or 0))
   end
   redis.call('HSET', KEYS[1], 's', sealed(cmsgpack.pack(session)))
   for place = 1, 2 do
@@ -167,11 +167,20 @@ end
 
 -- The id of an entry is its time (at least that of the entry before it) and a number that grows.
 local function add_entry()
-  local ms, number, wait = unpack(redis.call('HMGET', KEYS[7], 'ms', 'n', 'wait'))
-  ms, number = math.max(asked.at, tonumber(ms or 0)), tonumber(number or 0) + 1
-  redis.call('HSET', KEYS[7], 'ms', ms, 'n', number, 'wait', math.max(ms - asked.at, tonumber(wait or 0)))
-  redis.call('XADD', KEYS[8], string.format('%.0f-%.0f', ms, number), 'e', ARGV[2])
-  redis.call('HINCRBY', KEYS[7], 'entry_bytes', 2 * #ARGV[2])
+  local kept = redis.pcall('HMGET', KEYS[7], 'ms', 'n', 'wait')
+  local ms, number = math.max(asked.at, number_of(kept[1]) or 0), (number_of(kept[2]) or 0) + 1
+  local function add(try)
+    return try('XADD', KEYS[8], string.format('%.0f-%.0f', ms, number), 'e', ARGV[2])
+  end
+  if type(add(redis.pcall)) == 'table' then
+    -- A damaged counter gave an id that is not after the newest.
+    local newest = redis.call('XREVRANGE', KEYS[8], '+', '-', 'COUNT', 1)[1]
+    local last_ms, last_number = string.match(newest and newest[1] or '0-0', '(%d+)-(%d+)')
+    ms, number = math.max(ms, tonumber(last_ms)), math.max(number, tonumber(last_number) + 1)
+    add(redis.call)
+  end
+  add_to(KEYS[7], 'entry_bytes', 2 * #ARGV[2])
+  redis.call('HSET', KEYS[7], 'ms', ms, 'n', number, 'wait', math.max(ms - asked.at, number_of(kept[3]) or 0))
   add_sums(asked.amounts)
   redis.call('ZADD', KEYS[10], asked.day, asked.day)
   if asked.handle then

@@ -19,9 +19,9 @@ for _, day in ipairs(redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', whole_days)) d
   redis.call('UNLINK', ARGV[1] .. day)
   redis.call('ZREM', KEYS[4], day)
 end
-local trimmed, held = unpack(redis.call('HMGET', KEYS[1], 'trimmed', 'entry_bytes'))
 if gone > 0 then
-  local left = redis.call('XLEN', KEYS[2]) > 0 and held - bytes or 0
-  redis.call('HSET', KEYS[1], 'trimmed', math.max(oldest, tonumber(trimmed or 0)), 'entry_bytes', left)
+  add_to(KEYS[1], 'entry_bytes', redis.call('XLEN', KEYS[2]) > 0 and -bytes or -math.huge)
+  local trimmed = number_of(redis.call('HGET', KEYS[1], 'trimmed')) or 0
+  redis.call('HSET', KEYS[1], 'trimmed', math.max(oldest, trimmed))
 end
 return gone
