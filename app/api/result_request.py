@@ -14,7 +14,7 @@ from starlette.types import Message
 
 from app.api.answers import encode, prefers
 from app.edge import large_json
-from app.edge.large_json import STEP_SECONDS, WRONG_CONTENT, Content
+from app.edge.large_json import PAUSE_SECONDS, STEP_SECONDS, WRONG_CONTENT, Content
 from app.edge.request_body import ClientDisconnected
 from domain.errors import BadRequest, InvalidField, UnsupportedMedia, unknown_key
 from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
@@ -233,7 +233,10 @@ class SentContent:
     async def _stepped(self, pieces: Iterator[str]) -> AsyncIterator[str]:
         while True:
             async with self._turns or nullcontext():
+                began = perf_counter()
                 chunk = _joined(pieces)
+                if self._turns is not None and perf_counter() - began >= STEP_SECONDS:
+                    await anyio.sleep(PAUSE_SECONDS)
             if not chunk:
                 return
             yield chunk
