@@ -126,7 +126,7 @@ async def test_a_weak_match_says_so_and_shows_the_beginning_too() -> None:
     [
         ("error errors", "1 of 1"),
         ("rows with needles of iota", "2 of 2"),
-        ("nedle nedles in haystak", "1 of 2"),
+        ("needlle in haystak", "1 of 2"),
         ("needles of zebras, lions and tigers", "1 of 4"),
     ],
 )
