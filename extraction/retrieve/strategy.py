@@ -6,7 +6,7 @@ from functools import partial
 
 from anyio.to_thread import run_sync
 
-from content.kinds import is_binary, opaque
+from content.kinds import Kind, is_binary, opaque, sniff
 from content.natural_language import language_of_text
 from content.outline import outline
 from content.outline.extent import extent
@@ -33,6 +33,7 @@ _OUTLINED = 256 * 1024
 _SAMPLE_BYTES = 1000
 _LANGUAGE_BYTES = 8 * 1024
 _NOTE_BYTES = 24
+_HEADER_BYTES = 300
 _BEGINS = "\nIt begins:\n"
 _ENDS = "\nIt ends:\n"
 _NO_TEXT = "Much of the data is no text: control characters, or characters lost in decoding."
@@ -87,6 +88,7 @@ def _found(task: Task, data: bytes, index: PassageIndex) -> Answer:
         head += f"[{_extent(source, data)}]\n"
     if ranked.is_weak:
         head += f"[{_weakness(ranked, instruction, data)}]\n"
+    head += _columns(data, source.stored.tool_name)
     tail = _tail(total, ranked)
     fixed = len(head.encode()) + len(tail.encode()) + _NOTE_BYTES
     # Most of the data fits: where the words do not help, the model may find it.
@@ -99,6 +101,14 @@ def _found(task: Task, data: bytes, index: PassageIndex) -> Answer:
         return _too_little_room(data, ranked.hits[0].passage, total, max_bytes)
     note = f"{ranked.hits[0].words} of {ranked.words} words"
     return _complete(head + shown(source, data, runs, note) + tail, total, max_bytes)
+
+
+def _columns(data: bytes, tool_name: str) -> str:
+    """The header of a table, under which its rows are shown; "" for anything else."""
+    if sniff(data, tool_name) is not Kind.CSV:
+        return ""
+    header = cut_head(data.partition(b"\n")[0].rstrip(b"\r"), _HEADER_BYTES)
+    return f"[first line: {_text(header)}]\n"
 
 
 def _in_turn(index: PassageIndex, instruction: ParsedInstruction, ranked: Ranked) -> Iterable[Passage]:

@@ -156,6 +156,13 @@ async def test_a_weak_match_names_the_language_of_the_data(data: str, extract: s
     assert f"The data is mostly {said}" in body.splitlines()[0]
 
 
+async def test_rows_of_a_table_stand_under_its_header() -> None:
+    rows = "".join(f"{n},name {n},{n * 3}\n" for n in range(2000))
+    body = (await asked("id,label,amount\n" + rows, "name 1234")).body
+    assert body.startswith("[first line: id,label,amount]\n[lines ")
+    assert "1234,name 1234,3702" in body
+
+
 async def test_scripts_styles_and_bare_tags_of_a_page_are_not_its_text() -> None:
     script = "<script>var price = 1; // the price of the ticket, price, ticket\n</script>\n" * 40
     style = "<style>.price, .ticket { color: red } /* the price of the ticket */</style>\n" * 40
