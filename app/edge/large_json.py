@@ -121,11 +121,11 @@ async def split(
     members, was_repaired = decoded(_decode_members, skeleton.text, rule)
     content, size, parts = members.pop("content", None), 0, []
     for name, value in members.items():
-        original = skeleton.original(value).tobytes()
+        original = skeleton.original(value)
         size += len(original)
         if size > ENVELOPE_BYTES:
             raise InvalidField("All fields but `content` together must be at most 2 MiB.")
-        parts.append(b"%b:%b" % (msgspec.json.encode(name), original))
+        parts.append(b"%b:%b" % (msgspec.json.encode(name), original.tobytes()))
         if name not in fields:
             break  # Refused below; there may be many more.
     if content is not None:
