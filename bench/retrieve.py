@@ -1,4 +1,4 @@
-"""Retrieval by size: first and second question, memory, /livez meanwhile; ordinary and hostile text."""
+"""Retrieval by size: first and second question, memory, and /livez during both; ordinary and hostile text."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Is it ready: asked of store and ledger at most once a second, and at once after anything failed."""
+"""Readiness: checks store and ledger at most once a second, and immediately after a failure."""
 
 import logging
 import math
@@ -28,7 +28,7 @@ class Readiness:
 
     @property
     def warnings(self) -> list[str]:
-        """What stands, as of the last check."""
+        """The warnings of store and ledger, as of the last check."""
         standing = dict.fromkeys((*self._store.warnings, *self._ledger.warnings))
         if self._outage is None or not self._outage.is_on:
             return list(standing)
@@ -46,7 +46,7 @@ class Readiness:
             return
         await self._store.check()
         await self._ledger.check()
-        # As of its beginning: what failed meanwhile is the younger news.
+        # The time of its beginning: a failure during the check is newer than its result.
         self._checked_at = began
         for warning in (*self._store.warnings, *self._ledger.warnings):
             if warning not in self._logged:

@@ -1,5 +1,6 @@
 """Pure rules of all ledgers: opening, charging and ending a session, and a tenant's bounds (429, 507)."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import NotRequired, TypedDict, Unpack
@@ -27,7 +28,7 @@ class LedgerOptions(LedgerTimes):
     bounds: NotRequired[LedgerBounds]
 
 
-class LedgerBase:
+class LedgerBase(ABC):
     """What all ledgers have: a clock, retentions and bounds; reserving and settling as one method."""
 
     def __init__(self, **options: Unpack[LedgerOptions]) -> None:
@@ -36,9 +37,9 @@ class LedgerBase:
         self._entry_ms = int(options["entry_retention_seconds"] * 1000)
         self._bounds = options.get("bounds", UNBOUNDED)
 
+    @abstractmethod
     async def _charge(self, charge: Charge, *, forced: bool) -> Receipt | None:
         """Reserves; settles if `forced`, and then returns a receipt."""
-        raise NotImplementedError
 
     async def reserve(self, charge: Charge) -> Receipt | None:
         return await self._charge(charge, forced=False)

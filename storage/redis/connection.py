@@ -162,12 +162,8 @@ class RedisConnection:
     async def register(self, shard: Shard) -> None:
         """Lists the shard for the sweeps of all replicas. Call it before the first write to the shard."""
         if shard.name not in self._registered:
+            await self.command("SADD", SHARDS_KEY, shard.name)
             self._registered.add(shard.name)
-            try:
-                await self.command("SADD", SHARDS_KEY, shard.name)
-            except BaseException:
-                self._registered.discard(shard.name)
-                raise
 
     async def shards(self) -> list[Shard]:
         """Returns every shard that was ever written to."""

@@ -272,14 +272,14 @@ async def test_nothing_is_written_to_an_ended_session(ledger: Ledger) -> None:
     assert await count(ledger) == 2
 
 
-async def test_opened_anew_a_session_starts_from_nothing(ledger: Ledger) -> None:
+async def test_a_session_that_is_opened_again_starts_from_nothing(ledger: Ledger) -> None:
     change = SessionChange(frozenset({"context_window", "policy"}), context_window=5000, policy="{}")
     await ledger.put_session(KEY, change)
     await ledger.report(KEY, UsageReport(10, 1))
     await ledger.settle(charge(100, "call"))
     await ledger.end(KEY)
-    anew = await ledger.put_session(KEY, OPEN)
-    assert anew == Session(KEY, START, anew.created_at, anew.last_used_at)
+    opened = await ledger.put_session(KEY, OPEN)
+    assert opened == Session(KEY, START, opened.created_at, opened.last_used_at)
     with pytest.raises(Conflict):
         await ledger.settle(charge(100, "late"))
     assert (await enter(ledger, "call")).receipt is None
@@ -393,7 +393,7 @@ async def test_sessions_are_listed_by_id_in_pages_without_the_ended(ledger: Ledg
         seen += [found.key.session_id for found in page.sessions]
         cursor = page.next_cursor
     assert (seen, cursor) == (["a", "b", "c", "d"], None)
-    assert (await ledger.sessions("nobody", 5, None)).sessions == []
+    assert (await ledger.sessions("unknown", 5, None)).sessions == []
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ async def test_pages_hold_every_entry_once_even_while_others_arrive(ledger: Ledg
         ({"until": START + 2}, [0, 1]),
         ({"since": START + 1, "until": START + 3, "type": EntryType.TOOL}, [2]),
         ({"tenant": "other"}, [4]),
-        ({"tenant": "nobody"}, []),
+        ({"tenant": "unknown"}, []),
     ],
 )
 async def test_a_filter_lets_through_what_it_says(
@@ -167,7 +167,7 @@ async def test_a_summary_adds_up(ledger: Ledger) -> None:
     (row,) = await ledger.summary(EntryFilter(TENANT, type=EntryType.TOOL), GroupBy.TOOL_NAME)
     assert (row.entries, row.failed, row.bytes, row.tokens_in, row.tokens_out) == (2, 1, 100, 6, 8)
     assert (row.latency_ms_mean, row.latency_ms_max, row.cost_usd) == (2.5, 4.0, 0.75)
-    assert await ledger.summary(EntryFilter("nobody"), GroupBy.TYPE) == []
+    assert await ledger.summary(EntryFilter("unknown"), GroupBy.TYPE) == []
 
 
 async def test_a_summary_adds_up_what_observing_policies_would_have_saved(ledger: Ledger) -> None:

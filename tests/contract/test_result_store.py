@@ -206,8 +206,8 @@ async def test_deleting_a_session_deletes_all_of_it_and_nothing_else(
     for _ in range(3):
         await put(store, b"body", clock())
     other = await put(store, b"other", clock(), where=handle("run-10"))
-    run_10, nobody = KEY._replace(session_id="run-10"), KEY._replace(session_id="run-11")
-    assert await store.count_results([nobody, KEY, run_10]) == [0, 3, 1]
+    run_10, unused = KEY._replace(session_id="run-10"), KEY._replace(session_id="run-11")
+    assert await store.count_results([unused, KEY, run_10]) == [0, 3, 1]
     assert await store.count_results([]) == []
     assert await store.delete_session(KEY, 1) == 3
     assert await store.count_results([KEY]) == [0]

@@ -645,7 +645,7 @@ async def test_a_request_that_was_sent_is_paid_for_when_it_is_cancelled() -> Non
 
 @pytest.mark.parametrize("ends", ["cancelled", "no answer in time"])
 async def test_a_request_that_was_not_sent_is_not_paid_for(ends: str) -> None:
-    """Of 16 MB the system's buffers take a part, and nobody reads them."""
+    """Of 16 MB the system's buffers take a part, and no process reads them."""
     calls: list[LlmCall] = []
     gone = asyncio.Event()
 
@@ -691,5 +691,5 @@ async def test_the_policy_file_says_how_a_model_counts(tmp_path: Path) -> None:
     async with open_runtime(settings) as runtime:
         assert runtime.models is not None
         counts = [asker_of(runtime.models, 1, [], (name,)).count(text) for name in names]
-    ours, other = ENCODING.count(text), load_encoding("cl100k_base").count(text)
-    assert counts == [other, other, ours]
+    own, other = ENCODING.count(text), load_encoding("cl100k_base").count(text)
+    assert counts == [other, other, own]

@@ -55,7 +55,7 @@ class Network:
         self._healed.clear()
 
     async def refuse(self) -> None:
-        """Nobody listens any more, and whoever was connected is not."""
+        """Stops listening and closes every connection."""
         assert self._server is not None
         self._server.close()
         self._healed.set()
@@ -82,8 +82,8 @@ class Network:
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         redis_reader, redis_writer = await asyncio.open_connection(HOST, self._target)
-        ours = {writer, redis_writer}
-        self._streams |= ours
+        both = {writer, redis_writer}
+        self._streams |= both
         fault: Fault | None = None
 
         async def forth() -> None:
@@ -107,9 +107,9 @@ class Network:
             way.cancel()
         with suppress(OSError, asyncio.CancelledError):
             await asyncio.gather(*ways)
-        for stream in ours:
+        for stream in both:
             stream.close()
-        self._streams -= ours
+        self._streams -= both
 
     def _fault_of(self, request: bytes) -> "Fault | None":
         if self._fault is None:
@@ -165,5 +165,5 @@ async def delay(reply: bytes, writer: asyncio.StreamWriter, healed: asyncio.Even
 
 
 async def lose(reply: bytes, writer: asyncio.StreamWriter, healed: asyncio.Event) -> bool:
-    """The commands have run, and nobody is told."""
+    """The commands have run; their replies are lost."""
     return False

@@ -1,4 +1,4 @@
-"""The service in a process of its own: started, spoken to, stopped, killed."""
+"""Starts, calls, stops and kills the service in a process of its own."""
 
 import asyncio
 import json

@@ -26,7 +26,7 @@ BROKEN = Path(__file__).with_name("broken_service.py")
 
 
 class Campaign:
-    """One state directory and its many lives: what was acknowledged, and what nobody can be sure of."""
+    """One state directory over many kills: what was acknowledged, and what may or may not be stored."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Campaign:
         self.lives += 1
 
     async def die_young(self) -> None:
-        """Killed while it starts, perhaps amid its tidying."""
+        """Kills the service while it starts, perhaps while it deletes drafts."""
         service = self.services.spawn(self.state)
         await asyncio.sleep(self.source.uniform(0, 0.5))
         service.kill()

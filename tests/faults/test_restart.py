@@ -18,7 +18,7 @@ SECONDS = 30
 
 
 async def readiness(service: Service) -> int:
-    """The status, or 0 where nobody listens any more."""
+    """The status, or 0 if the port is closed."""
     try:
         async with service.client() as client:
             return (await client.get("/readyz")).status_code

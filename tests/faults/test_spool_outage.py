@@ -375,7 +375,7 @@ async def test_a_session_of_the_spool_alone_ends_for_good(
     assert (await client.get(f"/results/{kept.handle}")).status_code == 410
     assert (await Call("run", b"late").send(client)).status_code == 410
     assert (await client.put("/sessions/run", json={})).status_code == 200
-    assert (await Call("run", b"anew").send(client)).status_code == 200
+    assert (await Call("run", b"again").send(client)).status_code == 200
 
 
 async def test_a_full_redis_is_no_reason_to_spool(

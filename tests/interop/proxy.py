@@ -23,7 +23,7 @@ _START_SECONDS = 120
 
 @asynccontextmanager
 async def running(backend_url: str, folder: Path) -> AsyncIterator[str]:
-    """Its base URL. It asks the backend, and nobody else: no price list, no telemetry, no proxy, and
+    """Its base URL. It asks the backend, and no other host: no price list, no telemetry, no proxy, and
     nothing of this environment's keys."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
