@@ -19,6 +19,7 @@ from app.edge.request_body import ClientDisconnected
 from domain.errors import BadRequest, InvalidField, UnsupportedMedia, unknown_key
 from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
 from domain.results import ToolResult, UsageReport
+from policies.doors import DOORS
 
 T = TypeVar("T")
 Headers = Mapping[bytes, bytes]
@@ -43,6 +44,10 @@ SURROGATE_WARNING = "The content held lone surrogates; each was replaced by U+FF
 Name = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]*(?![\s\S])")]
 Model = Annotated[str, Meta(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*(?![\s\S])")]
 Label = Annotated[str, Meta(max_length=128, pattern=r"^[^\x00-\x1f\x7f]*(?![\s\S])")]
+DoorName = Annotated[
+    str, Meta(pattern=rf"^({'|'.join(DOORS)})(?![\s\S])", extra_json_schema={"enum": list(DOORS)})
+]
+"""The client through which the result comes: the texts name our tools as that client shows them."""
 Whole = Annotated[float, Meta(ge=0, le=1_000_000_000, extra_json_schema={"type": "integer"})]
 """A whole number of tokens or turns. Decoded as float, since 7.0 is one in JSON, as on the other routes."""
 
@@ -77,6 +82,7 @@ class _Fields(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     model: Model | None = None
     context: UsageIn | None = None
     policy: Raw | UnsetType = UNSET
+    door: DoorName | None = None
 
 
 class ResultIn(_Fields, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -356,6 +362,7 @@ def _tool_result(sent: _Fields, headers: Headers, tenant: str) -> ToolResult:
         model=sent.model,
         context=None if sent.context is None else sent.context.report,
         policy=policy,
+        door=None if sent.door is None else DOORS[sent.door],
     )
 
 
