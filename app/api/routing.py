@@ -147,13 +147,21 @@ class RouteTable:
         )
 
     def carries_results(self, method: str, path: str) -> bool:
-        return (method, path) in self._result_routes
+        if (method, path) in self._result_paths:
+            return True
+        return any(
+            method in (one.methods or ()) and one.path_regex.match(path) for one in self._result_patterns
+        )
 
     @cached_property
-    def _result_routes(self) -> frozenset[tuple[str, str]]:
-        """Looked up for each request, so that their paths may hold no parameter."""
+    def _result_paths(self) -> frozenset[tuple[str, str]]:
+        """Looked up for each request; patterns are matched with the path of every other one."""
         routes = [one for one in self._all if traits_of(one).carries_results]
         return frozenset((method, one.path) for one in routes for method in one.methods or ())
+
+    @cached_property
+    def _result_patterns(self) -> list[Route]:
+        return [one for one in self._all if traits_of(one).carries_results and one.param_convertors]
 
     def methods(self, path: str) -> list[str]:
         """The methods that a path takes, of every route that it matches."""
