@@ -47,7 +47,14 @@ faults: $(VENV)/.dev ## Run the repeated tests (kills, races, properties) with t
 	.interop/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/interop/requirements.lock
 	@touch $@
 
-interop: $(VENV)/.dev .interop/.ready ## Test extraction against a LiteLLM proxy
+.agents/.ready: tests/interop/agents/package-lock.json
+	@mkdir -p .agents
+	@echo "Installing the locked coding agents into .agents (1 GB, a minute, once; needs Node.js) ..."
+	cd tests/interop/agents && cp package.json package-lock.json .npmrc ../../../.agents/
+	cd .agents && npm install --no-save --silent
+	@touch $@
+
+interop: $(VENV)/.dev .interop/.ready .agents/.ready ## Test with LiteLLM, the MCP SDK and real coding agents
 	$(BIN)/python -m pytest -q tests/interop
 
 .fuzz/.ready: tests/fuzz/requirements.lock
@@ -95,4 +102,4 @@ down: ## Stop the containers, keep their volumes
 	docker compose down
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) .interop .fuzz .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .interop .agents .fuzz .pytest_cache .mypy_cache .ruff_cache .hypothesis
