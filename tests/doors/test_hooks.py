@@ -205,6 +205,9 @@ async def test_a_large_result_is_replaced_in_the_shape_that_it_came_in(
         assert text in (await client.get(f"/results/{handle_in(message)}/content")).text
         # Sent again, the call is answered with the same handle: its id, or a digest of it, names it.
         assert await asked(client, agent, sent) == answer
+        # With other content it is another call, for models that count their calls from 0 again.
+        other = await asked(client, agent, large(agent, payload(agent, name), path, text[::-1]))
+        assert handle_in(message_in(other)) != handle_in(message)
 
 
 async def test_a_small_result_passes(client: httpx.AsyncClient) -> None:
@@ -266,7 +269,7 @@ async def test_a_service_that_fails_lets_the_result_pass(serve: Serve, tmp_path:
     sent = large("claude-code", payload("claude-code", "Bash"), path)
     async with serve(storage_max_bytes=1 << 12) as http:
         assert await asked(http, "claude-code", sent) == {}
-        assert 'spillgate_refused_total{code="store_full"} 1.0' in (await http.get("/metrics")).text
+        assert 'spillgate_errors_total{code="store_full"} 1.0' in (await http.get("/metrics")).text
     keys = tmp_path / "keys"
     keys.write_text("tenant:" + "0" * 64 + "\n")
     async with serve(api_keys_file=keys) as http:

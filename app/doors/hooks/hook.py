@@ -1,6 +1,8 @@
 """The answer to one hook: its result is governed, and a replacement is put into the agent's shape."""
 
 from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
 from hashlib import sha256
 from itertools import chain
 from typing import Any
@@ -14,6 +16,7 @@ from app.edge.large_json import BUILT_BYTES, Document, read_document
 from app.governing.governor import govern
 from app.operations.logs import log_hook_passed
 from app.runtime import Runtime
+from domain.errors import IdempotencyKeyReused
 from domain.handles import SessionKey
 from domain.results import ToolResult
 from policies.doors import DOORS
@@ -42,17 +45,23 @@ async def hook_answer(
         # The service opens no file that a request names. `spillgate hook` does.
         log_hook_passed(client, "the agent keeps the whole output in a file, and shows a part of it")
         return PASS
-    call_id = call.call_id or await _digest(call, content, len(body) > BUILT_BYTES)
-    result = ToolResult(
+    named = ToolResult(
         key=SessionKey(tenant, call.session_id),
         tool_name=call.tool,
-        call_id=call_id,
+        call_id=call.call_id,
         tool_arguments=_arguments(call.arguments, document),
         is_error=call.is_error,
         door=DOORS[client],
     )
-    text = (await govern(result, _chunks(content, call.texts, rt), rt)).outcome.text
-    return PASS if text is None else content.encoded(call.answer(text))
+    outcome = None
+    if call.call_id is not None:
+        # Some agents, or their models, count calls from 0 again and again.
+        with suppress(IdempotencyKeyReused):
+            outcome = (await govern(named, _chunks(content, call.texts, rt), rt)).outcome
+    if outcome is None:
+        digested = replace(named, call_id=await _digest(call, content, len(body) > BUILT_BYTES))
+        outcome = (await govern(digested, _chunks(content, call.texts, rt), rt)).outcome
+    return PASS if outcome.text is None else content.encoded(call.answer(outcome.text))
 
 
 def _chunks(document: Document, texts: list[str], rt: Runtime) -> AsyncIterator[str]:
