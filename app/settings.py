@@ -140,6 +140,9 @@ class Settings(BaseSettings):
         "`truncate` or `retrieve`.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
+    access_log: bool = Field(
+        False, description="Whether each request is a log line; at log level `debug` it is one anyway."
+    )
     log_format: Literal["auto", "text", "json"] = Field(
         "auto", description="Log lines as `text` or `json`; `auto`: text if stderr is a terminal, else JSON."
     )
