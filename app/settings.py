@@ -139,6 +139,19 @@ class Settings(BaseSettings):
         description="What an extraction falls back to when its strategy cannot run: "
         "`truncate` or `retrieve`.",
     )
+    metrics_address: str | None = Field(
+        None,
+        description="`host:port` of a second listener for `/metrics`, `/livez` and `/readyz` alone, without "
+        "keys: for a service on a Unix socket.",
+    )
+    accounting_export: str | None = Field(
+        None,
+        min_length=1,
+        description="File to which each accounting entry is appended as a line of JSON; `-` = stdout.",
+    )
+    accounting_export_max_bytes: int = Field(
+        104_857_600, ge=1 << 16, description="Size at which that file is rotated; five older ones are kept."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
     access_log: bool = Field(
         False, description="Whether each request is a log line; at log level `debug` it is one anyway."
@@ -200,6 +213,16 @@ class Settings(BaseSettings):
         if self.llm_api_key_file is None:
             return None if self.llm_api_key is None else self.llm_api_key.get_secret_value()
         return _secret(self.llm_api_key_file, "LLM_API_KEY_FILE")
+
+    @property
+    def metrics_listener(self) -> tuple[str, int] | None:
+        """Host and port. Raises ConfigError."""
+        if self.metrics_address is None:
+            return None
+        host, _, port = self.metrics_address.rpartition(":")
+        if not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+            raise ConfigError(f"{PREFIX}METRICS_ADDRESS: write host:port, such as 0.0.0.0:9377.")
+        return host.removeprefix("[").removesuffix("]"), int(port)
 
     @property
     def hosts(self) -> tuple[str, ...] | None:
@@ -269,5 +292,9 @@ def _check_binding(settings: Settings) -> None:
             f"{PREFIX}HOST is not a loopback address, and no {PREFIX}API_KEYS_FILE is set. Without keys only "
             "127.0.0.1, ::1, localhost or a Unix socket may be bound."
         )
+    if settings.metrics_listener is not None and settings.uds is None:
+        port = settings.metrics_listener[1]
+        if port and port == settings.port:
+            raise ConfigError(f"{PREFIX}METRICS_ADDRESS has the port of {PREFIX}PORT. Name another one.")
     if settings.api_keys_file is not None:
         read_text(settings.api_keys_file, f"{PREFIX}API_KEYS_FILE", secret=True)

@@ -21,6 +21,7 @@ from domain.errors import (
     Draining,
     HostNotAllowed,
     InternalError,
+    NotFound,
     SpillgateError,
     Unauthorized,
     UnsupportedMedia,
@@ -31,6 +32,7 @@ _ONCE = frozenset(
     b"host origin authorization content-length content-encoding transfer-encoding idempotency-key".split()
 )
 MET_HOSTS = 64
+METRICS_PATHS = frozenset({"/metrics", "/livez", "/readyz"})
 SHUTTING_DOWN = "Shutting down. Keep your copy and try again in a moment."
 
 Headers = dict[bytes, bytes]
@@ -49,6 +51,7 @@ class Access:
         routes: RouteTable,
         keys: ApiKeys | None,
         draining: Callable[[], bool],
+        metrics_port: Callable[[], int | None] = lambda: None,
         gate: BodyGate,
         refused: Refused = lambda error, method, path: None,
     ) -> None:
@@ -59,6 +62,7 @@ class Access:
         self._routes = routes
         self._keys = keys
         self._draining = draining
+        self._metrics_port = metrics_port
         self._gate = gate
         self._refused = refused
         self._access_level = logging.INFO if settings.access_log else logging.DEBUG
@@ -132,19 +136,27 @@ class Access:
         body.has_body = b"transfer-encoding" in found or found.get(b"content-length", b"0") != b"0"
         if repeated:
             raise BadRequest("A header that may be given once was given twice.")
-        host = found.get(b"host")
-        if host not in self._met:
-            self._check_host(host, scope["http_version"])
-        if b"origin" in found:
-            check_origin(found[b"origin"].decode("latin-1"), self._hosts)
-        scope["tenant"] = self._tenant(found.get(b"authorization"), scope["path"])
         scope["request_body"] = body
+        if (port := self._metrics_port()) is not None and _local_port(scope) == port:
+            if scope["path"] not in METRICS_PATHS:
+                raise NotFound("This port serves /metrics, /livez and /readyz alone.")
+            scope["tenant"] = DEFAULT_TENANT
+        else:
+            self._check_source(found, scope)
+            scope["tenant"] = self._tenant(found.get(b"authorization"), scope["path"])
         if body.has_body:
             _check_body(found, body)
         if self._draining() and self._routes.writes(scope["method"], scope["path"]):
             raise Draining(SHUTTING_DOWN)
         tenant: str = scope["tenant"]
         return tenant
+
+    def _check_source(self, found: Headers, scope: Scope) -> None:
+        host = found.get(b"host")
+        if host not in self._met:
+            self._check_host(host, scope["http_version"])
+        if b"origin" in found:
+            check_origin(found[b"origin"].decode("latin-1"), self._hosts)
 
     def _check_host(self, host: bytes | None, http_version: str) -> None:
         if host is None and http_version == "1.1":
@@ -169,6 +181,11 @@ class Access:
         self._refused(error, method, path)
         answer = problem(error, self._routes.template(path), stored_of(method, path))
         await answer(scope, body.receive, body.send)
+
+
+def _local_port(scope: Scope) -> int | None:
+    """The port at which the request came in; None for a Unix socket."""
+    return scope["server"][1] if scope.get("server") else None
 
 
 def _check_body(found: Headers, body: RequestBody) -> None:
