@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from app.cli.service import DEFAULT_URL
 from app.files import read_text
 from domain.errors import ConfigError
 
@@ -148,6 +149,13 @@ class Settings(BaseSettings):
     log_format: Literal["auto", "text", "json"] = Field(
         "auto", description="Log lines as `text` or `json`; `auto`: text if stderr is a terminal, else JSON."
     )
+    url: str = Field(
+        DEFAULT_URL,
+        description="Commands that speak to a running service: its URL, or `unix:/path`. `serve` ignores it.",
+    )
+    key: SecretStr | None = Field(None, description="The same commands: the API key that they send.")
+    key_file: Path | None = Field(None, description="The same commands: file that holds the key.")
+    session: str | None = Field(None, description="The same commands: the session of what they send.")
 
     @field_validator("bypass_tools", "allowed_hosts", "llm_models", mode="before")
     @classmethod
