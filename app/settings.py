@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from app.cli.service import DEFAULT_URL
 from app.files import read_text
 from domain.errors import ConfigError
 
@@ -125,6 +126,11 @@ class Settings(BaseSettings):
     llm_models: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Comma-separated models of the backend, tried in order."
     )
+    embed_model: str | None = Field(
+        None,
+        description="A model of the backend's `/embeddings`: passages are then ranked by meaning as well as "
+        "by words.",
+    )
     extract_concurrency: int = Field(
         8, ge=1, le=256, description="Model calls at a time, over all extractions."
     )
@@ -159,6 +165,13 @@ class Settings(BaseSettings):
     log_format: Literal["auto", "text", "json"] = Field(
         "auto", description="Log lines as `text` or `json`; `auto`: text if stderr is a terminal, else JSON."
     )
+    url: str = Field(
+        DEFAULT_URL,
+        description="Commands that speak to a running service: its URL, or `unix:/path`. `serve` ignores it.",
+    )
+    key: SecretStr | None = Field(None, description="The same commands: the API key that they send.")
+    key_file: Path | None = Field(None, description="The same commands: file that holds the key.")
+    session: str | None = Field(None, description="The same commands: the session of what they send.")
 
     @field_validator("bypass_tools", "allowed_hosts", "llm_models", mode="before")
     @classmethod
@@ -166,6 +179,11 @@ class Settings(BaseSettings):
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
+
+    @field_validator("embed_model", mode="before")
+    @classmethod
+    def _none_if_blank(cls, value: object) -> object:
+        return (value.strip() or None) if isinstance(value, str) else value
 
     @field_validator("storage_url")
     @classmethod
@@ -201,11 +219,6 @@ class Settings(BaseSettings):
         """True where callers may be told the file of a stored result, if it has one. Without API keys only
         loopback or a Unix socket is bound: callers are on this machine."""
         return self.local_paths and self.api_keys_file is None
-
-    @property
-    def has_model(self) -> bool:
-        """True where extraction may ask a model."""
-        return self.llm_base_url is not None
 
     @property
     def llm_key(self) -> str | None:
@@ -267,9 +280,13 @@ def _check_storage(settings: Settings) -> None:
 
 def _check_backend(settings: Settings) -> None:
     """A backend without models would never be asked. A model may have its backend in the policy file."""
-    if settings.has_model and not settings.llm_models:
+    if settings.llm_base_url is not None and not (settings.llm_models or settings.embed_model):
         raise ConfigError(
             f"{PREFIX}LLM_MODELS is not set: {PREFIX}LLM_BASE_URL needs the names of its models."
+        )
+    if settings.embed_model in settings.llm_models:
+        raise ConfigError(
+            f"{PREFIX}EMBED_MODEL is also in {PREFIX}LLM_MODELS. A model gives text or embeddings: keep one."
         )
     if settings.llm_api_key is not None and settings.llm_api_key_file is not None:
         raise ConfigError(f"{PREFIX}LLM_API_KEY and {PREFIX}LLM_API_KEY_FILE are both set. Keep one.")
