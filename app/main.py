@@ -58,6 +58,8 @@ class Spillgate(FastAPI):
             telemetry={"tracing": False, "metrics": False, "logs": False},
         )
         self.state.draining = False
+        # Of the listener for metrics alone, if there is one.
+        self.state.metrics_port = None
         # Set while the service stops, when requests still under way must end.
         self.state.stopping = asyncio.Event()
         self.state.config_error = None
@@ -72,6 +74,7 @@ class Spillgate(FastAPI):
             routes=routes,
             keys=keys,
             draining=lambda: self.state.draining,
+            metrics_port=lambda: self.state.metrics_port,
             gate=self.state.gate,
             refused=self.refused,
         )

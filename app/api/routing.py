@@ -12,8 +12,10 @@ from pydantic import BeforeValidator
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.routing import Mount, Route
 
+from app.operations.logs import describe_request
 from app.runtime import Runtime
 from domain import errors
+from domain.handles import SessionKey, checked_session_id
 
 
 class WholeHandle(Convertor[str]):
@@ -184,6 +186,13 @@ async def _tenant(request: Request) -> str:
 InRuntime = Annotated[Runtime, Depends(_runtime)]
 Tenant = Annotated[str, Depends(_tenant)]
 """The caller's tenant, as `Access` found it."""
+
+
+def session_key(tenant: str, session_id: str) -> SessionKey:
+    """The key of the session that a request names. Raises InvalidField."""
+    key = SessionKey(tenant, checked_session_id(session_id))
+    describe_request(session_id=session_id)
+    return key
 
 
 def _integral(value: object) -> object:
