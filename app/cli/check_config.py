@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from app.edge.api_keys import load_keys
 from app.extracting.known_models import known_window, model_configs, model_terms
@@ -33,11 +34,11 @@ class ConfigReport:
     model: str | None
     terms: Sequence[Reason]
 
-    def as_json(self) -> str:
+    def as_dict(self) -> dict[str, Any]:
         def places(reasons: Sequence[Reason]) -> dict[str, str]:
             return {one.key: one.place for one in reasons}
 
-        told = {
+        return {
             "settings": _values(self.settings),
             "tool": self.tool,
             "policy": _values(self.policy),
@@ -49,7 +50,9 @@ class ConfigReport:
                 "terms": places(self.terms),
             },
         }
-        return json.dumps(told, indent=2, ensure_ascii=False)
+
+    def as_json(self) -> str:
+        return json.dumps(self.as_dict(), indent=2, ensure_ascii=False)
 
     def as_text(self, with_settings: bool) -> str:
         """A table for each part; the settings only on request."""
@@ -68,6 +71,11 @@ def report(settings: Settings, tool: str = "*", model: str | None = None) -> Con
         load_keys(settings.api_keys_file)
     policies = load_policies(settings)
     model_configs(settings, policies)
+    return report_on(settings, policies, tool, model)
+
+
+def report_on(settings: Settings, policies: PolicyBook, tool: str, model: str | None) -> ConfigReport:
+    """The same of policies that are in force. No value is a secret: passwords in URLs are masked."""
     return ConfigReport(
         settings=[
             _setting(name, value, settings) for name, value in settings.model_dump(mode="json").items()
