@@ -30,7 +30,7 @@ async def test_config_says_what_is_in_force_and_keeps_secrets(serve: Serve, tmp_
         assert "sk-secret" not in answer.text
         assert told["policy"]["max_bytes"] == 400
         assert told["set_by"]["policy"]["max_bytes"] == 'policy.toml, [tools."web_*"], line 2'
-        assert told["set_by"]["policy"]["mode"] == "default"
+        assert told["set_by"]["policy"]["mode"] == "built-in, line 5"
         assert told["settings"]["SPILLGATE_LLM_API_KEY"] == "**********"
         assert told["terms"]["context_window"] == 128_000
         assert told["models"] == [
