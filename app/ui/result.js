@@ -8,6 +8,8 @@ import { tablePanel, treePanel } from "./structure.js";
 
 // Bytes of a mean line from which the service searches data as greppable lines, too.
 const ONE_LINE = 1000;
+// The service pretty-prints a few megabytes a second.
+const MOST_PRETTY_BYTES = 4 * 2 ** 20;
 
 export async function show(root, { argument: handle, signal }) {
   const path = `/results/${handle}`;
@@ -81,7 +83,7 @@ function linesPanel(path, info, signal) {
   const number = h("input", { class: "short", inputmode: "numeric", placeholder: "Line", "aria-label": "Go to line", autocomplete: "off" });
   const view = h("select", { "aria-label": "Form of the lines", onchange: () => lines.show(view.value) },
     h("option", { value: "raw" }, "as stored"), h("option", { value: "greppable" }, "greppable"));
-  if (info.measure.bytes >= ONE_LINE * info.measure.lines) {
+  if (info.measure.bytes >= ONE_LINE * info.measure.lines && info.measure.bytes <= MOST_PRETTY_BYTES) {
     view.value = "greppable";
     lines.show("greppable").catch(() => {});
   }

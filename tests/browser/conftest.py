@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, Request, sync_playwright
+from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
 
 from tests.browser.serving import ROOT, Service, serving, write_ledger
 
@@ -25,6 +25,7 @@ def chromium() -> str:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
+    expect.set_options(timeout=60_000)
     with sync_playwright() as playwright:
         # In a container there is no user to sandbox with, and the shared memory is small.
         opened = playwright.chromium.launch(
@@ -87,7 +88,7 @@ def page(browser: Browser) -> Iterator[Page]:
         permissions=["clipboard-read", "clipboard-write"],
     )
     page = context.new_page()
-    page.set_default_timeout(30_000)
+    page.set_default_timeout(60_000)
     yield page
     context.close()
 
