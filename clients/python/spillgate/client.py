@@ -27,6 +27,7 @@ from spillgate.exchange import (
     UsageFields,
     address,
     current_session,
+    safe_session_id,
 )
 
 T = TypeVar("T")
@@ -52,6 +53,11 @@ class _Client(Generic[Transport]):
     def session_id(self) -> str:
         """The session of a call that names none."""
         return self._exchange.session_id(self._session)
+
+    def session_for(self, name: str | None) -> str | None:
+        """The session of a framework's conversation `name`, for `session_id`: None if one is configured,
+        or was opened around it."""
+        return safe_session_id(name) if name and self._exchange.configured_session() is None else None
 
     def _bound(self, session_id: str) -> Self:
         """This client for another session. It shares the connections."""

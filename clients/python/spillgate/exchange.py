@@ -200,9 +200,13 @@ class Exchange:
         }
 
     def session_id(self, given: str | None) -> str:
-        """Given for this call, opened around it, the client's own, the environment's, `default`."""
-        found = given or current_session.get() or self._session
-        return found or os.environ.get("SPILLGATE_SESSION") or "default"
+        """Given for this call, else configured, else `default`."""
+        return given or self.configured_session() or "default"
+
+    def configured_session(self) -> str | None:
+        """The session that was opened around the running code, else the client's own, else the
+        environment's."""
+        return current_session.get() or self._session or os.environ.get("SPILLGATE_SESSION") or None
 
     def govern(
         self, tool_name: str, call_id: str | None, content: object, fields: ResultFields
