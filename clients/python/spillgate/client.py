@@ -141,6 +141,10 @@ class Spillgate(_Client[httpx.BaseTransport]):
         """Reports the committed context. Returns the budget; None if the service cannot be reached."""
         return self._run(self._exchange.report(used_tokens, turn, session_id or self._session))
 
+    def content(self, handle: str) -> bytes | None:
+        """All of a stored result. None if nothing is stored under the handle, or the service is away."""
+        return self._run(self._exchange.content(handle))
+
     @contextmanager
     def session(self, session_id: str | None = None, **fields: Unpack[SessionFields]) -> Iterator[Self]:
         """Opens a session and ends it: then its stored results are deleted. Every client and adapter that is
@@ -224,6 +228,10 @@ class AsyncSpillgate(_Client[httpx.AsyncBaseTransport]):
     ) -> Mapping[str, Any] | None:
         """As Spillgate.report."""
         return await self._run(self._exchange.report(used_tokens, turn, session_id or self._session))
+
+    async def content(self, handle: str) -> bytes | None:
+        """As Spillgate.content."""
+        return await self._run(self._exchange.content(handle))
 
     @asynccontextmanager
     async def session(

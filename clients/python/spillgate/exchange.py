@@ -254,6 +254,10 @@ class Exchange:
         answer = yield from self._ask("POST", f"{self._path(session_id)}/usage", body)
         return None if answer is None else answer.get("budget")
 
+    def content(self, handle: str) -> Flow[bytes | None]:
+        response = yield self._request("GET", f"/results/{quote(handle)}/content")
+        return response.body if response is not None and response.status == 200 else None
+
     def open(self, session_id: str, fields: SessionFields) -> Flow[None]:
         yield from self._ask("PUT", self._path(session_id), fields)
 
