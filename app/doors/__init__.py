@@ -1,0 +1,1 @@
+"""Doors: protocols of others by which agents reach the tools and the governor."""
