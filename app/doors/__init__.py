@@ -1,1 +1,1 @@
-"""Doors: protocols of others by which agents reach the tools and the governor."""
+"""The ways in that other programs bring along: what their requests mean, and their answers."""
