@@ -50,7 +50,7 @@ _STRUCTS = (ResultIn, ResultOut)
 _SHAPES: dict[str, Mapping[str, Any]] = {}
 
 _LINKS = """
-<p>The API for programs: <a href="/openapi.json">/openapi.json</a>.
+<p>The dashboard: <a href="/ui">/ui</a>. The API for programs: <a href="/openapi.json">/openapi.json</a>.
 Every error, and what to do: <a href="/docs/errors">/docs/errors</a>.</p>"""
 
 DESCRIPTION = """Governs what AI agents' tools return. POST a raw result to `/results`: what fits passes, what
