@@ -47,6 +47,12 @@ faults: $(VENV)/.dev ## Run the repeated tests (kills, races, properties) with t
 	.interop/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/interop/requirements.lock
 	@touch $@
 
+.mcp/.ready: tests/interop/mcp/requirements.lock
+	$(PYTHON) -m venv --clear .mcp
+	@echo "Installing the locked MCP SDK and MCP servers into .mcp (90 MB, a quarter of a minute, once) ..."
+	.mcp/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/interop/mcp/requirements.lock
+	@touch $@
+
 .agents/.ready: tests/interop/agents/package-lock.json
 	@mkdir -p .agents
 	@echo "Installing the locked coding agents into .agents (1 GB, a minute, once; needs Node.js) ..."
@@ -54,7 +60,7 @@ faults: $(VENV)/.dev ## Run the repeated tests (kills, races, properties) with t
 	cd .agents && npm install --no-save --silent
 	@touch $@
 
-interop: $(VENV)/.dev .interop/.ready .agents/.ready ## Test with LiteLLM, the MCP SDK and real coding agents
+interop: $(VENV)/.dev .interop/.ready .mcp/.ready .agents/.ready ## Test with LiteLLM, the MCP SDK and real coding agents
 	$(BIN)/python -m pytest -q tests/interop
 
 .adapters/%/.ready: clients/python/locks/%.lock
@@ -102,6 +108,7 @@ lock: $(VENV)/.dev ## Resolve the locked dependencies again (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o requirements.lock pyproject.toml
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group dev -c requirements.lock -o requirements-dev.lock pyproject.toml
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/interop/requirements.lock tests/interop/requirements.in
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/interop/mcp/requirements.lock tests/interop/mcp/requirements.in
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/fuzz/requirements.lock tests/fuzz/requirements.in
 	for group in ci adapters crewai; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group clients/python/pyproject.toml:$$group -o clients/python/locks/$$group.lock clients/python/pyproject.toml; done
 	printf 'editables\nhatchling\n' | uv pip compile --quiet --universal --python-version 3.13 --generate-hashes --no-emit-index-url --no-header --no-annotate -o deploy/build.lock -
@@ -116,4 +123,4 @@ down: ## Stop the containers, keep their volumes
 	docker compose down
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) .interop .agents .fuzz .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .interop .mcp .agents .fuzz .pytest_cache .mypy_cache .ruff_cache .hypothesis

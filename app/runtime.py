@@ -13,6 +13,7 @@ from app import __version__
 from app.extracting.known_models import KnownModels, default_models, model_configs
 from app.extracting.spend_caps import SpendCaps
 from app.files import Stamp, stamp_of
+from app.operations.export import Export, exported
 from app.operations.logs import log_outage
 from app.operations.policy_files import load_policies
 from app.operations.readiness import Readiness
@@ -138,6 +139,11 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
     async with AsyncExitStack() as stack:
         store = await _opened_store(settings, clock, outage, stack)
         ledger = await _opened_ledger(settings, clock, outage, stack)
+        if settings.accounting_export is not None:
+            target, size = settings.accounting_export, settings.accounting_export_max_bytes
+            export = Export(target, size, metrics.export_lost)
+            stack.push_async_callback(anyio.to_thread.run_sync, export.close)
+            ledger = exported(ledger, export)
         background = Background()
         stack.push_async_callback(background.close)
         known = KnownModels(settings, policies)
