@@ -20,12 +20,19 @@ if TYPE_CHECKING:
     from app.settings import Settings
 
 _TIMEOUT_SECONDS = 5
+HOOK_ACTIONS = ("install", "uninstall", "status")
 _OPTIONS = {"host": "--host", "port": "--port", "uds": "--uds", "policy_file": "--policy"}
 """The settings that an option sets."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 1 not healthy or not in order, 2 a setting or argument that cannot be honoured."""
+    given = sys.argv[1:] if arguments is None else arguments
+    if given[:1] == ["hook"] and len(given) == 2 and given[1] not in (*HOOK_ACTIONS, "-h", "--help"):
+        # Before any argument is parsed: to an agent, exit status 2 means that the call is to be blocked.
+        from app.cli.hook import run
+
+        return run(given[1])
     parser = _parser()
     options = parser.parse_args(arguments)
     _print_anything()

@@ -93,6 +93,7 @@ class Server(uvicorn.Server):
             "ledger": mask_url(settings.ledger),
             "model": ", ".join(settings.llm_models) or _NO_MODEL,
             "policy": settings.policy_file or "built in",
+            "dashboard": None if settings.uds else f"{self._address}/ui",
             "docs": None if settings.uds else f"{self._address}/docs",
             "metrics": self._metrics_url(),
             "version": __version__,

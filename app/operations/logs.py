@@ -201,6 +201,11 @@ def log_refused(status: int, code: str, method: str, route: str) -> None:
     log.log(level, "refused", extra={"fields": fields})
 
 
+def log_hook_passed(client: str, why: str) -> None:
+    """A hook passed a result without judging it."""
+    log.info("hook passed", extra={"fields": {"client": client, "why": why}})
+
+
 def log_outage(why: str | None) -> None:
     """Redis went away, or (None) is back."""
     if why is None:
