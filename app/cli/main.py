@@ -86,6 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_try(commands)
     commands.add_parser("openapi", help="print the OpenAPI document")
     _add_shell(commands)
+    _add_hook(commands)
     return parser
 
 
@@ -120,6 +121,19 @@ def _add_shell(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     lines.add_argument("offset", type=int, help="the first line, counted from 1")
     lines.add_argument("limit", type=int, nargs="?", help="how many lines")
     query.add_argument("expression", help="JMESPath, such as [?price > `10`].name")
+
+
+def _add_hook(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """`hook CLIENT` itself is handled before: see `main`."""
+    hook = commands.add_parser(
+        "hook",
+        help="a coding agent's hook: answer the JSON on stdin, or set the agent up",
+        usage="spillgate hook [install|uninstall|status] CLIENT [--project] [--dry-run]",
+    )
+    hook.add_argument("action", choices=HOOK_ACTIONS, help="add to, remove from or find in its settings")
+    hook.add_argument("client", help="claude-code, codex, copilot, cursor, gemini, opencode or pi")
+    hook.add_argument("--project", action="store_true", help="the project in this folder, not the user")
+    hook.add_argument("--dry-run", action="store_true", help="show the change, write nothing")
 
 
 def _settings(options: argparse.Namespace) -> "Settings":
@@ -199,6 +213,12 @@ def _tool(options: argparse.Namespace) -> int:
     return call(options)
 
 
+def _hook(options: argparse.Namespace) -> int:
+    from app.cli.hook_install import run
+
+    return run(options)
+
+
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "serve": _serve,
     "healthcheck": _healthcheck,
@@ -210,6 +230,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "grep": _tool,
     "lines": _tool,
     "query": _tool,
+    "hook": _hook,
 }
 
 if __name__ == "__main__":
