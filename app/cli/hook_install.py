@@ -82,8 +82,11 @@ def _place(in_project: bool, action: str) -> Place:
         return Place(Path.home(), Path.cwd(), os.environ, "spillgate", url, has_key)
     is_named = os.path.basename(sys.argv[0]) == "spillgate"
     beside = os.path.join(os.path.dirname(sys.executable), "spillgate")
-    command = shutil.which(sys.argv[0] if is_named else "spillgate") or beside
-    return Place(Path.home(), None, os.environ, shlex.quote(os.path.abspath(command)), url, has_key)
+    path = shutil.which(sys.argv[0] if is_named else "spillgate") or beside
+    command, given = shlex.quote(os.path.abspath(path)), os.environ.get("SPILLGATE_URL")
+    if given and url != DEFAULT_URL:
+        command = f"env SPILLGATE_URL={shlex.quote(given)} {command}"
+    return Place(Path.home(), None, os.environ, command, url, has_key)
 
 
 def _status(client: str, files: Sequence[SettingsFile]) -> int:
