@@ -26,8 +26,10 @@ _OPTIONS = {"host": "--host", "port": "--port", "uds": "--uds", "policy_file": "
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 1 not healthy or not in order, 2 a setting or argument that cannot be honoured."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    own = arguments.index("--") if arguments[:1] == ["mcp"] and "--" in arguments else len(arguments)
+    options = _parser().parse_args(arguments[:own])
+    options.server = arguments[own + 1 :]
     _print_anything()
     try:
         status = COMMANDS[options.command](options)
@@ -79,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_try(commands)
     commands.add_parser("openapi", help="print the OpenAPI document")
     _add_shell(commands)
+    _add_mcp(commands)
     return parser
 
 
@@ -113,6 +116,27 @@ def _add_shell(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     lines.add_argument("offset", type=int, help="the first line, counted from 1")
     lines.add_argument("limit", type=int, nargs="?", help="how many lines")
     query.add_argument("expression", help="JMESPath, such as [?price > `10`].name")
+
+
+def _add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    mcp = commands.add_parser(
+        "mcp",
+        help="stand before an MCP server, and replace large results of its tools",
+        usage="spillgate mcp [options] -- COMMAND ...\n       spillgate mcp [options] --url URL",
+    )
+    mcp.add_argument("--url", help="an MCP server over streamable HTTP, instead of a command")
+    mcp.add_argument(
+        "--header",
+        action="append",
+        default=[],
+        metavar="'NAME: VALUE'",
+        help="to send to the URL, repeatable",
+    )
+    mcp.add_argument(
+        "--embedded",
+        action=argparse.BooleanOptionalAction,
+        help="serve in this process, also if a service runs (if none runs, and its address is on loopback)",
+    )
 
 
 def _settings(options: argparse.Namespace) -> "Settings":
@@ -192,6 +216,12 @@ def _tool(options: argparse.Namespace) -> int:
     return call(options)
 
 
+def _mcp(options: argparse.Namespace) -> int:
+    from app.relay.command import run
+
+    return run(options, options.server)
+
+
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "serve": _serve,
     "healthcheck": _healthcheck,
@@ -203,6 +233,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "grep": _tool,
     "lines": _tool,
     "query": _tool,
+    "mcp": _mcp,
 }
 
 if __name__ == "__main__":
