@@ -12,11 +12,13 @@ from fastapi import Request
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from app.api.answers import encode, prefers
+from app.api.routing import session_key
 from app.edge import large_json
 from app.edge.large_json import PAUSE_SECONDS, STEP_SECONDS, WRONG_CONTENT, Content
 from app.edge.request_body import read_body
+from app.operations.logs import describe_request
 from domain.errors import BadRequest, InvalidField, UnsupportedMedia, unknown_key
-from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
+from domain.handles import DEFAULT_SESSION
 from domain.results import ToolResult, UsageReport
 from policies.doors import DOORS
 
@@ -327,8 +329,9 @@ def _tool_result(sent: _Fields, headers: Headers, tenant: str) -> ToolResult:
         if not 0 < len(key) <= MAX_CALL_ID:
             raise InvalidField(f"Idempotency-Key must be 1 to {MAX_CALL_ID} characters.")
         call_id = key.decode("latin-1")
+    describe_request(tool_call_id=call_id)
     return ToolResult(
-        key=SessionKey(tenant, checked_session_id(sent.session_id)),
+        key=session_key(tenant, sent.session_id),
         tool_name=sent.tool_name,
         call_id=call_id,
         tool_arguments=arguments,

@@ -20,16 +20,22 @@ if TYPE_CHECKING:
     from app.settings import Settings
 
 _TIMEOUT_SECONDS = 5
+HOOK_ACTIONS = ("install", "uninstall", "status")
 _OPTIONS = {"host": "--host", "port": "--port", "uds": "--uds", "policy_file": "--policy"}
 """The settings that an option sets."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 1 not healthy or not in order, 2 a setting or argument that cannot be honoured."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
-    own = arguments.index("--") if arguments[:1] == ["mcp"] and "--" in arguments else len(arguments)
-    options = _parser().parse_args(arguments[:own])
-    options.server = arguments[own + 1 :]
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["hook"] and len(given) == 2 and given[1] not in (*HOOK_ACTIONS, "-h", "--help"):
+        # Before any argument is parsed: to an agent, exit status 2 means that the call is to be blocked.
+        from app.cli.hook import run
+
+        return run(given[1])
+    own = given.index("--") if given[:1] == ["mcp"] and "--" in given else len(given)
+    options = _parser().parse_args(given[:own])
+    options.server = given[own + 1 :]
     _print_anything()
     try:
         status = COMMANDS[options.command](options)

@@ -25,13 +25,13 @@ PAUSE_SECONDS = 0.001
 """Between two steps. Without a pause, bodies of hostile JSON kept other requests waiting for up to 1.3 s."""
 
 SHORT_BYTES = 64
-"""A string literal up to this size stays in the skeleton."""
+"""Of a result, a string literal up to this size stays in the skeleton."""
+
+NAME_BYTES = 512
+"""Likewise of a document: its names, ids and paths can be read where they are."""
 
 SKELETON_BYTES = 2 << 20
 """The most that a body may hold beside its long strings."""
-
-DOCUMENT_BYTES = 1 << 20
-"""The most that a document may hold beside its long strings."""
 
 DOCUMENT_VALUES = 50_000
 """The most commas in it: each value becomes an object."""
@@ -50,15 +50,17 @@ MAX_MEMBERS = 250_000
 
 MAX_BLOCKS = 10_000
 TOO_MUCH_STRUCTURE = (
-    "The body holds too many numbers, names, short strings, brackets and white space: at most 2 MiB in a "
-    "result, 1 MiB elsewhere. Send such data as one string in `content`, or as text/plain."
+    "The body holds too many numbers, names, short strings, brackets and white space: at most 2 MiB. "
+    "Send such data as one string in `content`, or as text/plain."
 )
 WRONG_CONTENT = "`content` must be a string or a list of at most 10,000 content blocks."
 
 _QUOTE, _BRACKET = b'"['
 _HOLE = re.compile(rb'"\\u0000([0-9]+):([0-9]+)"')
 # What is between string literals, and the short ones. 1 stands for `\u0000`: raw, JSON holds none.
-_KEPT = re.compile(rb'(?:[^"]++|"[^"\x01]{0,%d}+")*+' % (SHORT_BYTES - 2))
+_KEPT = {
+    size: re.compile(rb'(?:[^"]++|"[^"\x01]{0,%d}+")*+' % (size - 2)) for size in (SHORT_BYTES, NAME_BYTES)
+}
 
 
 class Block(Struct, frozen=True):
@@ -144,8 +146,8 @@ async def split(
 
 
 class Document(NamedTuple):
-    """A JSON body of any shape. In `value`, a position stands for each long string: a `str` to be passed on,
-    not to be looked into."""
+    """A JSON body of any shape. In `value`, a position stands for each string of more than 512 bytes, or with
+    a NUL: a `str` that begins with a NUL, to be passed on, not to be looked into."""
 
     value: Any
     skeleton: "Skeleton | None"
@@ -155,6 +157,11 @@ class Document(NamedTuple):
         """What a string of `value` says."""
         return string if self.skeleton is None else "".join(self.content([string]).pieces())
 
+    def literal(self, string: str) -> memoryview:
+        """A string of `value` as JSON, without a copy if it is long."""
+        raw = Raw(msgspec.json.encode(string))
+        return memoryview(raw) if self.skeleton is None else self.skeleton.original(raw)
+
     def content(self, texts: list[str]) -> "Content":
         """Strings of `value` as the content of a result, one after the other, with a newline between two."""
         blocks = [{"type": "text", "text": text} for text in texts]
@@ -162,7 +169,10 @@ class Document(NamedTuple):
 
     def encoded(self, value: Any) -> bytes:
         """A value as JSON. The strings in it that are of this document are written as they came."""
-        data = msgspec.json.encode(value)
+        try:
+            data = msgspec.json.encode(value)
+        except RecursionError:
+            raise BadRequest("The body is nested too deeply.") from None
         if self.skeleton is None:
             return data
         original = self.skeleton.original
@@ -171,10 +181,10 @@ class Document(NamedTuple):
 
 async def read_document(body: bytes | bytearray, turns: anyio.CapacityLimiter) -> Document:
     """Reads a JSON body of any size on the event loop, as `split` does. Raises BadRequest, InvalidUtf8, and
-    InvalidField if the body holds more than 1 MiB beside its long strings."""
+    InvalidField if the body holds more than 2 MiB beside its long strings."""
     if len(body) <= BUILT_BYTES:
         return Document(decoded(_decode_any, body, _SAID)[0], None)
-    skeleton = await _scanned(Skeleton(body, DOCUMENT_BYTES), turns)
+    skeleton = await _scanned(Skeleton(body, NAME_BYTES), turns)
     if skeleton.text.count(b",") > DOCUMENT_VALUES:
         raise InvalidField(TOO_MUCH_STRUCTURE)
     async with turns:
@@ -217,19 +227,19 @@ def repaired(data: bytes) -> bytes:
 
 class Skeleton:
     """A JSON body in which `"\\u0000start:end"`, a position in the body, stands for each string literal that
-    is longer than 64 bytes or holds `\\u0000` itself: no caller can write a position."""
+    is longer than `short_bytes` or holds `\\u0000` itself: no caller can write a position."""
 
-    def __init__(self, body: bytes | bytearray, most: int = SKELETON_BYTES) -> None:
+    def __init__(self, body: bytes | bytearray, short_bytes: int = SHORT_BYTES) -> None:
         """Of an empty slice: `scan` reads the body."""
         self._body = memoryview(body)
-        self._most = most
+        self._short_bytes = short_bytes
         self._at = 0
         self._start: int | None = None  # of the string literal that a slice ended in
         self.text = bytearray()
 
     def scan(self) -> bool:
         """Reads the next slice; False if there is none. Raises InvalidField if more
-        than `most` bytes would remain, and BadRequest if the body ends within a string or holds a raw 1."""
+        than SKELETON_BYTES would remain, and BadRequest if the body ends within a string or holds a raw 1."""
         base = self._at
         piece = bytes(self._body[base : base + SLICE_BYTES])
         if (not piece and self._start is not None) or b"\1" in piece:
@@ -240,7 +250,7 @@ class Skeleton:
         at = 0
         while at < len(piece):
             if self._start is None:
-                kept = _KEPT.match(masked, at)
+                kept = _KEPT[self._short_bytes].match(masked, at)
                 assert kept is not None
                 self.text += piece[at : kept.end()]
                 if kept.end() == len(piece):
@@ -252,13 +262,17 @@ class Skeleton:
             self.text += b'"\\u0000%d:%d"' % (self._start, base + at)
             self._start = None
         self._at += len(piece)
-        if self._start is not None and self._at - self._start < SHORT_BYTES and self._at < len(self._body):
+        if (
+            self._start is not None
+            and self._at - self._start < self._short_bytes
+            and self._at < len(self._body)
+        ):
             # Perhaps a short literal, a name for one: read again, as the beginning of the next slice.
             self._at, self._start = self._start, None
         else:
             # The next slice never begins within an escape.
             self._at += (len(piece) - len(piece.rstrip(b"\\"))) % 2
-        if len(self.text) > self._most:
+        if len(self.text) > SKELETON_BYTES:
             raise InvalidField(TOO_MUCH_STRUCTURE)
         return bool(piece)
 

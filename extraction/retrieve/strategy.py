@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from anyio.to_thread import run_sync
@@ -14,9 +15,11 @@ from content.passages.passages import Passage
 from content.text import cut_head, cut_tail
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
 from extraction.prompts.prompts import NOTHING_FOUND
+from extraction.retrieve import meaning
 from extraction.retrieve.index import PassageIndex
 from extraction.retrieve.instruction import ParsedInstruction, parse
 from extraction.retrieve.ranking import Ranked, rank
+from extraction.retrieve.vectors import Likeness
 from extraction.task import answer_text
 from extraction.task.source import Source
 from extraction.task.task import Progress, StrategyFailed, Task
@@ -60,8 +63,10 @@ async def _answered(task: Task, data: bytes) -> Answer:
         return _whole(task, data)
     try:
         index = await task.indexes.of(task.source, data)
-        find = partial(_found, task, data, index)
-        return await run_sync(find, abandon_on_cancel=True, limiter=task.indexes.threads)
+        likeness, warnings = await meaning.compare(task, index, data)
+        find = partial(_found, task, data, index, likeness)
+        found = await run_sync(find, abandon_on_cancel=True, limiter=task.indexes.threads)
+        return replace(found, warnings=(*found.warnings, *warnings))
     except sqlite3.Error:
         # The SQLite of some Python builds has no FTS5.
         raise StrategyFailed("the full-text search of this machine's SQLite failed") from None
@@ -76,11 +81,11 @@ def _whole(task: Task, data: bytes) -> Answer:
     return Answer(body, Mode.RETRIEVE, ExtractStatus.COMPLETE, Coverage(1, 1, 1.0))
 
 
-def _found(task: Task, data: bytes, index: PassageIndex) -> Answer:
+def _found(task: Task, data: bytes, index: PassageIndex, likeness: Likeness | None) -> Answer:
     """All passages are searched, so the coverage is 1 however few of them are shown."""
     source, max_bytes, total = task.source, task.max_bytes, len(index.passages)
     instruction = parse(task.extract)
-    ranked = rank(index, instruction, data)
+    ranked = rank(index, instruction, data, likeness)
     if not ranked.hits:
         return _complete(_without_hits(source, data, instruction, ranked, max_bytes), total, max_bytes)
     head = f"[{_NO_TEXT}]\n" if is_binary(data) else ""
@@ -99,7 +104,7 @@ def _found(task: Task, data: bytes, index: PassageIndex) -> Answer:
         runs = chosen(source, data, [ranked.hits[0].passage], max_bytes - fixed)
     if not runs:
         return _too_little_room(data, ranked.hits[0].passage, total, max_bytes)
-    note = f"{ranked.hits[0].words} of {ranked.words} words"
+    note = f"{ranked.hits[0].words} of {ranked.words} words{', by meaning' if ranked.is_by_meaning else ''}"
     return _complete(head + shown(source, data, runs, note) + tail, total, max_bytes)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.edge.large_json import BUILT_BYTES, DOCUMENT_BYTES, Document, read_document
+from app.edge.large_json import BUILT_BYTES, SKELETON_BYTES, Document, read_document
 from domain.errors import BadRequest, InvalidField, InvalidUtf8
 
 pytestmark = pytest.mark.anyio
@@ -56,7 +56,7 @@ async def test_a_string_cannot_pose_as_a_position() -> None:
         (b"", BadRequest),
         (b'{"a":"' + b"\xff" * BUILT_BYTES + b'","b":"\xff"}', InvalidUtf8),
         (b"[" + b"1," * 60_000 + b"1]", InvalidField),
-        (b" " * DOCUMENT_BYTES + b"[]" + b" " * 99, InvalidField),
+        (b" " * SKELETON_BYTES + b"[]" + b" " * 99, InvalidField),
         (b"[[[[[[[[[[" + b" " * BUILT_BYTES + b"]]]]]]]]]]", InvalidField),
     ],
 )
