@@ -1,4 +1,4 @@
-"""A server on the official Python SDK with a bit of everything, on stdio, or over HTTP with a port as argument."""
+"""A server on the official Python SDK with a bit of everything, on stdio, or over HTTP on a given port."""
 
 import sys
 

@@ -1,7 +1,7 @@
 """Uses all of a server with the official Python SDK's client, and prints what it got as JSON.
 
-Arguments: the mode of the client, and as JSON what to use (["sdk"], ["git", PATH] or ["time"]), the command or
-URL, and the environment of the command."""
+Arguments: the mode of the client, and as JSON what to use (["sdk"], ["git", PATH] or ["time"]), the command
+or URL, and the environment of the command."""
 
 import asyncio
 import json
