@@ -216,10 +216,14 @@ def known_only(request: Request) -> None:
 
 
 def json_only(request: Request) -> None:
-    """Raises UnsupportedMedia for a body of another type. A body without Content-Type is taken for JSON."""
+    """`check_json` for each route that declares a JSON body."""
     route = request.scope.get("route")
-    if not isinstance(route, APIRoute) or route.body_field is None:
-        return
+    if isinstance(route, APIRoute) and route.body_field is not None:
+        check_json(request)
+
+
+def check_json(request: Request) -> None:
+    """Raises UnsupportedMedia for a body of another type. A body without Content-Type is taken for JSON."""
     media = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if media != "application/json" and not (media.startswith("application/") and media.endswith("+json")):
         raise errors.UnsupportedMedia("Send the body as JSON, with Content-Type: application/json.")
