@@ -8,9 +8,10 @@ from typing import Any
 from app.doors.hooks.call import OWN_TOOL
 from app.doors.rows import Conversation
 from app.edge.large_json import Document, read_document
-from app.operations.logs import log_hook_passed
+from app.operations.logs import describe_request, log_hook_passed
 from app.runtime import Runtime
-from app.tools.definitions import ToolFormat, definitions, offered_tools
+from app.tools.call import tools_of_session
+from app.tools.definitions import ToolFormat, definitions
 from domain.errors import SpillgateError
 from domain.handles import SessionKey
 from domain.results import Door
@@ -49,10 +50,12 @@ async def guardrail_answer(
     if not wanted:
         return NONE, None
     key = SessionKey(tenant, wanted[0].call.session_id)
+    describe_request(session_id=key.session_id)
     given = payload.get("tools")
     tools = given if isinstance(given, list) else []
     own = [name for name in map(_name, tools) if OWN_TOOL.fullmatch(name)]
-    governed = await conversation.governed(wanted, key, _door(own), rt)
+    door = _door(own)
+    governed = await conversation.governed(wanted, key, lambda row: door, rt)
     offered = [] if own or not tools or _refuses_tools(payload) else await _offered(key, rt)
     if not (governed.is_changed or offered):
         return NONE, governed.error
@@ -115,9 +118,5 @@ def _door(own: list[str]) -> Door | None:
 
 
 async def _offered(key: SessionKey, rt: Runtime) -> list[dict[str, Any]]:
-    """The tools of `GET /tools`, in OpenAI's form: none while the session has nothing stored."""
-    if await rt.store.count_results([key]) == [0]:
-        return []
-    session = await rt.ledger.session(key)
-    policy = rt.policies.policy("", session.policy if session else None)
-    return definitions(offered_tools(policy), runnable_modes(rt.models is not None), ToolFormat.OPENAI)
+    modes = runnable_modes(rt.models is not None)
+    return definitions(await tools_of_session(key, rt), modes, ToolFormat.OPENAI)

@@ -1,11 +1,11 @@
 """Rows in, rows out: the tool results in the messages of a conversation, governed and replaced.
 
-A client sends the whole conversation with each request, and keeps its tool results as they were. Each result is
-governed once, by the id of its call; in later requests the same text stands in its place, so that the caches of
-model providers stay valid.
+A client sends the whole conversation with each request, and keeps its tool results as they were. Each is
+governed once, by the id of its call; in later requests the same text stands in its place, so that the caches
+of model providers stay valid.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -22,7 +22,8 @@ from domain.errors import SpillgateError
 from domain.handles import SessionKey
 from domain.results import Door
 
-_AT_A_TIME = 8
+_AT_A_TIME = 16
+_INLINE_BYTES = 1 << 19
 _HOUR_MS = 3_600_000
 _UNNAMED = "tool"
 _POSITION = "\0"
@@ -43,9 +44,9 @@ class Governed:
 
 
 class ToolRow(NamedTuple):
-    """A row that holds a tool's result. `digest`: of its texts."""
+    """A row that holds a tool's result. `place`: its index. `digest`: of its texts."""
 
-    index: int
+    place: int
     call: Call
     digest: str
 
@@ -62,17 +63,17 @@ class Conversation:
         """The rows to govern: not those of Spillgate's own tools, nor rows without text."""
         calls = [(index, call) for index, call in self._calls() if call.is_governable]
         literals = [[self._document.literal(text) for text in call.texts] for _, call in calls]
-        # In a thread, the loop goes on while a large body is hashed.
-        is_small = self._document.skeleton is None
+        size = sum(len(text) for texts in literals for text in texts)
+        # In a thread, the loop goes on meanwhile.
+        is_small = size <= _INLINE_BYTES
         digests = _digests(literals) if is_small else await anyio.to_thread.run_sync(_digests, literals)
-        return [
-            ToolRow(index, call, digest) for (index, call), digest in zip(calls, digests, strict=True)
-        ]
+        return [ToolRow(index, call, digest) for (index, call), digest in zip(calls, digests, strict=True)]
 
     async def governed(
-        self, wanted: Sequence[ToolRow], key: SessionKey, door: Door | None, rt: Runtime
+        self, wanted: Sequence[ToolRow], key: SessionKey, door: Callable[[ToolRow], Door | None], rt: Runtime
     ) -> Governed:
-        """Nothing is raised: after an error, the results that were not governed yet stay as they are."""
+        """`door` is called for each row. After an error of one row, those that were not governed yet stay as
+        they are. Raises StorageError if the session cannot be read."""
         seen: dict[int, Seen] = {}
         errors: list[SpillgateError] = []
         # Rows with the same call and content: governed once.
@@ -85,22 +86,22 @@ class Conversation:
             if found is None:
                 fresh.setdefault(name, []).append(row)
             else:
-                seen[row.index] = found
+                seen[row.place] = found
 
         async def govern(name: bytes, rows: Sequence[ToolRow]) -> None:
             async with slots:
                 if errors:
                     return
-                call = rows[0].call
-                arguments = arguments_of(call, self._document)
+                call, document = rows[0].call, self._document
                 try:
-                    outcome = await govern_call(call, arguments, self._document, key.tenant, door, rt)
+                    arguments = arguments_of(call, document)
+                    outcome = await govern_call(call, arguments, document, key.tenant, door(rows[0]), rt)
                 except SpillgateError as error:
                     errors.append(error)
                     return
             found = Seen(outcome.text, outcome.handle is not None, outcome.measure.tokens)
             rt.seen_rows.keep(name, found, rt.clock() + min(_HOUR_MS, rt.retention_ms // 4))
-            seen.update((row.index, found) for row in rows)
+            seen.update((row.place, found) for row in rows)
 
         slots = anyio.Semaphore(_AT_A_TIME)
         async with anyio.create_task_group() as tasks:

@@ -10,7 +10,7 @@ _ENTRY_BYTES = 300
 
 
 class Seen(NamedTuple):
-    """`text` replaces the result; None if it passed. `is_kept`: the result is stored. `tokens` are its own."""
+    """`text` replaces the result; None if it passed. `is_kept`: it is stored. `tokens`: those it has."""
 
     text: str | None
     is_kept: bool
@@ -18,9 +18,9 @@ class Seen(NamedTuple):
 
 
 class SeenRows:
-    """By a digest of session, call and content. Saves a step in the ledger for each row of a long history; the
-    ledger gives the same answer again. An answer is forgotten when its `until` (Unix ms) has come: then the
-    governor makes sure that the result is still stored."""
+    """By a digest of session, call and content. Saves a step in the ledger for each row of a long history;
+    the ledger gives the same answer again. An answer is forgotten when its `until` (Unix ms) has come: then
+    the governor makes sure that the result is still stored."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes

@@ -29,7 +29,8 @@ from domain.errors import (
 from domain.handles import DEFAULT_TENANT
 
 _ONCE = frozenset(
-    b"host origin authorization content-length content-encoding transfer-encoding idempotency-key".split()
+    b"host origin authorization x-api-key content-length content-encoding transfer-encoding "
+    b"idempotency-key".split()
 )
 MET_HOSTS = 64
 METRICS_PATHS = frozenset({"/metrics", "/livez", "/readyz"})
@@ -143,7 +144,7 @@ class Access:
             scope["tenant"] = DEFAULT_TENANT
         else:
             self._check_source(found, scope)
-            scope["tenant"] = self._tenant(found.get(b"authorization"), scope["path"])
+            scope["tenant"] = self._tenant(found, scope["path"])
         if body.has_body:
             _check_body(found, body)
         if self._draining() and self._routes.writes(scope["method"], scope["path"]):
@@ -165,10 +166,13 @@ class Access:
         if host is not None and len(self._met) < MET_HOSTS:
             self._met.add(host)
 
-    def _tenant(self, authorization: bytes | None, path: str) -> str:
+    def _tenant(self, found: Headers, path: str) -> str:
         if self._keys is None or self._routes.is_open(path):
             return DEFAULT_TENANT
-        scheme, _, token = (authorization or b"").partition(b" ")
+        scheme, _, token = found.get(b"authorization", b"").partition(b" ")
+        if b"x-api-key" in found and not scheme:
+            # As LiteLLM sends it.
+            scheme, token = b"bearer", found[b"x-api-key"]
         if scheme.lower() != b"bearer":
             raise Unauthorized("Send an API key: `Authorization: Bearer <key>`.")
         tenant = self._keys.tenant_of(token.strip().decode("utf-8", "replace"))
