@@ -165,7 +165,7 @@ class Document(NamedTuple):
         if self.skeleton is None or not string.startswith("\0"):
             return memoryview(msgspec.json.encode(string))
         start, _, end = string[1:].partition(":")
-        return self.skeleton.literal(int(start), int(end))
+        return self.skeleton.body[int(start) : int(end)]
 
     def content(self, texts: list[str]) -> "Content":
         """Strings of `value` as the content of a result, one after the other, with a newline between two."""
@@ -236,7 +236,7 @@ class Skeleton:
 
     def __init__(self, body: bytes | bytearray, short_bytes: int = SHORT_BYTES) -> None:
         """Of an empty slice: `scan` reads the body."""
-        self._body = memoryview(body)
+        self.body = memoryview(body)
         self._short_bytes = short_bytes
         self.at = 0
         """Bytes that were read."""
@@ -247,7 +247,7 @@ class Skeleton:
         """Reads the next slice; False if there is none. Raises InvalidField if more
         than SKELETON_BYTES would remain, and BadRequest if the body ends within a string or holds a raw 1."""
         base = self.at
-        piece = bytes(self._body[base : base + SLICE_BYTES])
+        piece = bytes(self.body[base : base + SLICE_BYTES])
         if (not piece and self._start is not None) or b"\1" in piece:
             raise BadRequest("The body is not well-formed JSON.")
         masked = piece
@@ -268,11 +268,7 @@ class Skeleton:
             self.text += b'"\\u0000%d:%d"' % (self._start, base + at)
             self._start = None
         self.at += len(piece)
-        if (
-            self._start is not None
-            and self.at - self._start < self._short_bytes
-            and self.at < len(self._body)
-        ):
+        if self._start is not None and self.at - self._start < self._short_bytes and self.at < len(self.body):
             # Perhaps a short literal, a name for one: read again, as the beginning of the next slice.
             self.at, self._start = self._start, None
         else:
@@ -282,10 +278,6 @@ class Skeleton:
             raise InvalidField(TOO_MUCH_STRUCTURE)
         return bool(piece)
 
-    def literal(self, start: int, end: int) -> memoryview:
-        """The string literal at a position."""
-        return self._body[start:end]
-
     def original(self, raw: Raw | memoryview) -> memoryview:
         """A value of the skeleton as it came: one range of the body."""
         view = memoryview(raw)
@@ -294,7 +286,7 @@ class Skeleton:
             return view
         last = _HOLE.match(view, view.tobytes().rfind(b'"\\u0000'))
         assert last is not None
-        return self._body[int(first[1]) - first.start() : int(last[2]) + len(view) - last.end()]
+        return self.body[int(first[1]) - first.start() : int(last[2]) + len(view) - last.end()]
 
 
 class Content:

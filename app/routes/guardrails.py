@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel
 
+from app.api.openapi import example_of
 from app.api.routing import InRuntime, Tenant, traits
 from app.doors import headroom, litellm
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop, read_body
@@ -38,6 +39,12 @@ _COMPRESSED = {
     "compression_ratio": 1.0,
     "transforms_applied": [],
     "ccr_hashes": [],
+}
+_RETRIEVED = {
+    "hash": "0f6c1a2b3c4d5e6f70819a2b",
+    "original_content": "ABSTRACT FROM TOOL OUTPUT bash WITH HANDLE "
+    "session-headroom/file-0b9e4c1e-2f34-8d5a-9c1b-6f0d3f7a2e11, STRATEGY:retrieve:\n\nnothing to commit\n",
+    "tool_name": "bash",
 }
 
 
@@ -99,7 +106,11 @@ class RetrievedOut(BaseModel):
     tool_name: str
 
 
-@router.get("/v1/retrieve/{hash}", summary="Ask about a result by its hash, in Headroom's protocol")
+@router.get(
+    "/v1/retrieve/{hash}",
+    summary="Ask about a result by its hash, in Headroom's protocol",
+    responses={200: example_of(_RETRIEVED)},
+)
 @traits(writes=True, raises=(ResultNotFound, ResultExpired, SessionEnded, Conflict))
 async def get_retrieved(
     hash: Annotated[str, Path(description="Of `ccr_hashes`.", examples=["aaaaaaaaaaaabbbbbbbbbbbb"])],
