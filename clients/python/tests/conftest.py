@@ -115,14 +115,13 @@ class Story:
 
 
 @pytest.fixture(params=["answered", "stopped"])
-def story(request: pytest.FixtureRequest, running: Service) -> Iterator[tuple[Story, dict[str, Any]]]:
-    """The story with a service that answers, and with one that is stopped in mid-run; the client's
-    options."""
-    if request.param == "answered":
-        yield Story(), {"base_url": running.url}
-        return
-    service: Service = request.getfixturevalue("started")
-    yield Story(service), {"base_url": service.url, "patience": 0.0}
+def story(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Story:
+    """The story with a service that answers, and with one that is stopped in mid-run."""
+    stopped: Service | None = request.getfixturevalue("started") if request.param == "stopped" else None
+    service: Service = stopped or request.getfixturevalue("running")
+    monkeypatch.setenv("SPILLGATE_URL", service.url)
+    monkeypatch.setattr("spillgate.exchange.WAITS_SECONDS", ())
+    return Story(stopped)
 
 
 Budget = Callable[[str], dict[str, Any]]
