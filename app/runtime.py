@@ -155,7 +155,7 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
             version=__version__,
         )
         stack.push_async_callback(models.close)
-        readiness = Readiness(store, ledger, outage)
+        readiness = Readiness(store, ledger, outage, settings.storage_max_bytes, _bounds(settings))
         metrics.watch_outage(lambda: readiness.is_degraded)
         yield Runtime(
             settings,
@@ -171,6 +171,10 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
             background=background,
             policy_stamp=stamp,
         )
+
+
+def _bounds(settings: Settings) -> LedgerBounds:
+    return LedgerBounds(settings.max_sessions, settings.ledger_max_bytes)
 
 
 async def _opened_store(
@@ -213,7 +217,7 @@ async def _opened_ledger(
         clock=clock,
         session_retention_seconds=settings.retention_seconds,
         entry_retention_seconds=settings.ledger_retention_seconds,
-        bounds=LedgerBounds(settings.max_sessions, settings.ledger_max_bytes),
+        bounds=_bounds(settings),
     )
     stack.push_async_callback(ledger.close)
     if outage is None or not settings.ledger.startswith("redis"):
