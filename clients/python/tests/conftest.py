@@ -17,6 +17,9 @@ SPILLGATE = ROOT / ".venv" / "bin" / "spillgate"
 LOG = "".join(f"line {n} ERROR disk {n} is full\n" if n == 4507 else f"line {n} ok\n" for n in range(6000))
 HANDLE = re.compile(r"session-\S+?/file-[0-9a-f-]{36}")
 
+for name in ("CREWAI_DISABLE_TELEMETRY", "CREWAI_DISABLE_TRACKING", "OTEL_SDK_DISABLED"):
+    os.environ[name] = "true"  # No test speaks to a framework's maker.
+
 
 class Service:
     """A service in a process of its own, whose log is a file."""

@@ -1,11 +1,7 @@
 """The recipe for CrewAI, with a model that tells the story."""
 
-import os
 from collections.abc import Iterator
 from typing import Any
-
-for name in ("CREWAI_DISABLE_TELEMETRY", "CREWAI_DISABLE_TRACKING", "OTEL_SDK_DISABLED"):
-    os.environ[name] = "true"  # Before the import: it would speak to its maker.
 
 import pytest
 from conftest import Story

@@ -49,7 +49,7 @@
 export const TOOL_NAMES = ["tool_output", "tool_output_grep", "tool_output_lines", "tool_output_query"];
 
 const WAITS = [500, 1000, 2000];
-const CALL_TIMEOUT = 90_000; // An extraction may take a minute.
+const CALL_TIMEOUT = 130_000; // The longest deadline of an extraction is 120 s.
 const AWAY_TIMEOUT = 2_000;
 const OWN_TOOL = /(?:^|[^A-Za-z0-9])tool_output(?:_grep|_lines|_query)?$/;
 
