@@ -448,7 +448,7 @@ async def test_a_batch_of_the_oldest_version_is_answered_in_order(client: httpx.
         {"jsonrpc": "2.0", "method": "notifications/initialized"},
         {**ping, "id": 2, "method": "fly"},
         7,
-        {**ping, "id": 3},
+        {**ping, "id": 3.0},
     ]
     for headers in (PLAIN, PLAIN | {"mcp-protocol-version": "2025-03-26"}):
         answer = await client.post("/mcp", json=batch, headers=headers)
