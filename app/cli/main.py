@@ -27,14 +27,15 @@ _OPTIONS = {"host": "--host", "port": "--port", "uds": "--uds", "policy_file": "
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 1 not healthy or not in order, 2 a setting or argument that cannot be honoured."""
-    given = sys.argv[1:] if arguments is None else arguments
+    given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["hook"] and len(given) == 2 and given[1] not in (*HOOK_ACTIONS, "-h", "--help"):
         # Before any argument is parsed: to an agent, exit status 2 means that the call is to be blocked.
         from app.cli.hook import run
 
         return run(given[1])
-    parser = _parser()
-    options = parser.parse_args(arguments)
+    own = given.index("--") if given[:1] == ["mcp"] and "--" in given else len(given)
+    options = _parser().parse_args(given[:own])
+    options.server = given[own + 1 :]
     _print_anything()
     try:
         status = COMMANDS[options.command](options)
@@ -86,6 +87,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_try(commands)
     commands.add_parser("openapi", help="print the OpenAPI document")
     _add_shell(commands)
+    _add_hook(commands)
+    _add_mcp(commands)
     return parser
 
 
@@ -120,6 +123,40 @@ def _add_shell(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     lines.add_argument("offset", type=int, help="the first line, counted from 1")
     lines.add_argument("limit", type=int, nargs="?", help="how many lines")
     query.add_argument("expression", help="JMESPath, such as [?price > `10`].name")
+
+
+def _add_hook(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """`hook CLIENT` itself is handled before: see `main`."""
+    hook = commands.add_parser(
+        "hook",
+        help="a coding agent's hook: answer the JSON on stdin, or set the agent up",
+        usage="spillgate hook [install|uninstall|status] CLIENT [--project] [--dry-run]",
+    )
+    hook.add_argument("action", choices=HOOK_ACTIONS, help="add to, remove from or find in its settings")
+    hook.add_argument("client", help="claude-code, codex, copilot, cursor, gemini, opencode or pi")
+    hook.add_argument("--project", action="store_true", help="the project in this folder, not the user")
+    hook.add_argument("--dry-run", action="store_true", help="show the change, write nothing")
+
+
+def _add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    mcp = commands.add_parser(
+        "mcp",
+        help="stand before an MCP server, and replace large results of its tools",
+        usage="spillgate mcp [options] -- COMMAND ...\n       spillgate mcp [options] --url URL",
+    )
+    mcp.add_argument("--url", help="an MCP server over streamable HTTP, instead of a command")
+    mcp.add_argument(
+        "--header",
+        action="append",
+        default=[],
+        metavar="'NAME: VALUE'",
+        help="to send to the URL, repeatable",
+    )
+    mcp.add_argument(
+        "--embedded",
+        action=argparse.BooleanOptionalAction,
+        help="serve in this process, also if a service runs (if none runs, and its address is on loopback)",
+    )
 
 
 def _settings(options: argparse.Namespace) -> "Settings":
@@ -199,6 +236,18 @@ def _tool(options: argparse.Namespace) -> int:
     return call(options)
 
 
+def _hook(options: argparse.Namespace) -> int:
+    from app.cli.hook_install import run
+
+    return run(options)
+
+
+def _mcp(options: argparse.Namespace) -> int:
+    from app.relay.command import run
+
+    return run(options, options.server)
+
+
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "serve": _serve,
     "healthcheck": _healthcheck,
@@ -210,6 +259,8 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "grep": _tool,
     "lines": _tool,
     "query": _tool,
+    "hook": _hook,
+    "mcp": _mcp,
 }
 
 if __name__ == "__main__":

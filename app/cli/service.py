@@ -6,6 +6,7 @@ import re
 import select
 import socket
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -26,12 +27,15 @@ _SESSION = re.compile(r"session-([^/\s\"'`]+)/file-", re.IGNORECASE)
 _BLOCK_BYTES = 1 << 18
 
 
+Body = bytes | Iterable[bytes | bytearray | memoryview]
+
+
 class ServiceError(Exception):
     """There is no usable answer. The message is one line that says what to do."""
 
 
 class Unreachable(ServiceError):
-    """No service answers at the address."""
+    """No service listens at the address, or it closed the connection."""
 
 
 class Refused(ServiceError):
@@ -51,6 +55,10 @@ class Address(NamedTuple):
     is_tls: bool = False
     path: str = ""
     prefix: str = ""
+
+    @property
+    def is_loopback(self) -> bool:
+        return not self.path and self.host in ("localhost", "127.0.0.1", "::1")
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -109,34 +117,53 @@ def session_of(handle: str) -> str | None:
     return found[1] if found else None
 
 
+def embedded_directory(environment: Mapping[str, str] = os.environ) -> str:
+    """Where a service that runs inside a command, such as `spillgate mcp`, has its socket and its lock: in
+    the directory of its store."""
+    place = environment.get("SPILLGATE_STORAGE_URL", "").partition("disk:")[2].removeprefix("//")
+    if not place:
+        state = environment.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+        place = os.path.join(state, "spillgate")
+    return os.path.join(place, "embedded")
+
+
+def embedded_address(environment: Mapping[str, str] = os.environ) -> Address:
+    return Address("localhost", 0, path=os.path.join(embedded_directory(environment), "socket"))
+
+
 class Service:
     """Requests to one service over kept connections. Safe to use from several threads."""
 
-    def __init__(self, address: Address, key: str | None = None) -> None:
+    def __init__(self, address: Address, key: str | None = None, *, otherwise: Address | None = None) -> None:
+        """`otherwise` is where the service may be if nothing listens at `address`."""
         self.address = address
+        self._otherwise = otherwise
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._kept: list[HTTPConnection] = []
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Service":
-        """The service of SPILLGATE_URL or SPILLGATE_UDS, else the default one. Raises ConfigError."""
+        """The service of SPILLGATE_URL or SPILLGATE_UDS, else the default one. If nothing listens there and
+        it is on this machine, the one that runs inside another command. Raises ConfigError."""
         url, path = environment.get("SPILLGATE_URL"), environment.get("SPILLGATE_UDS")
         if not url:
             url = f"unix:{os.path.abspath(path)}" if path else DEFAULT_URL
-        return cls(address_of(url), key_of(environment))
+        address = address_of(url)
+        otherwise = embedded_address(environment) if address.is_loopback else None
+        return cls(address, key_of(environment), otherwise=otherwise)
 
     def request(
         self,
         method: str,
         route: str,
-        body: bytes | Iterable[bytes | memoryview] = b"",
+        body: Body = b"",
         headers: Mapping[str, str] | None = None,
         *,
         size: int | None = None,
         seconds: float = ANSWER_SECONDS,
     ) -> Answer:
         """The answer, if its status is below 400. `size` is that of a body in pieces, which can be iterated
-        over more than once. `seconds` bounds each wait for the service. Raises Unreachable, Refused."""
+        over more than once. `seconds` bounds each wait for the service. Raises ServiceError."""
         sent = {"Content-Type": "application/json", **self._headers, **(headers or {})}
         if size is not None:
             sent["Content-Length"] = str(size)
@@ -149,10 +176,10 @@ class Service:
                 connection.close()
                 # A kept connection that the service has closed says nothing about the service.
                 if kept is None:
-                    raise Unreachable(f"{self.address} closed the connection: {_why(error)}.") from None
+                    raise Unreachable(f"{self.address} closed the connection: {why(error)}.") from None
             except OSError as error:
                 connection.close()
-                raise Unreachable(f"No answer from {self.address}: {_why(error)}.") from None
+                raise ServiceError(f"No answer from {self.address}: {why(error)}.") from None
             else:
                 self._kept.append(connection)
                 return _accepted(answer)
@@ -173,49 +200,63 @@ class Service:
             self._kept.pop().close()
 
     def _take(self) -> "HTTPConnection | None":
-        """A kept connection. One that the service has closed can be read, and is not taken."""
         while True:
             try:
                 connection = self._kept.pop()
             except IndexError:
                 return None
-            if connection.sock is not None:
-                waiting = select.poll()
-                waiting.register(connection.sock, select.POLLIN)
-                if not waiting.poll(0):
-                    return connection
+            if is_open(connection):
+                return connection
             connection.close()
 
     def _connect(self, seconds: float) -> "HTTPConnection":
-        from http.client import HTTPConnection, HTTPSConnection
-
-        address = self.address
-        kind = HTTPSConnection if address.is_tls else HTTPConnection
-        host = "localhost" if address.path else address.host
-        connection = kind(
-            host, address.port or 80, timeout=min(seconds, CONNECT_SECONDS), blocksize=_BLOCK_BYTES
-        )
+        """Raises Unreachable."""
+        seconds = min(seconds, CONNECT_SECONDS)
         try:
-            if address.path:
-                connection.sock = socket.socket(socket.AF_UNIX)
-                connection.sock.settimeout(min(seconds, CONNECT_SECONDS))
-                connection.sock.connect(address.path)
-            else:
-                connection.connect()
+            return connect(self.address, seconds)
         except OSError as error:
-            connection.close()
+            if self._otherwise is not None and isinstance(error, ConnectionRefusedError):
+                with suppress(OSError):
+                    return connect(self._otherwise, seconds)
             raise Unreachable(
-                f"No service answers at {address}: {_why(error)}. Start one with `spillgate serve`, or set "
-                "SPILLGATE_URL."
+                f"No service answers at {self.address}: {why(error)}. Start one with `spillgate serve`, or "
+                "set SPILLGATE_URL."
             ) from None
-        return connection
+
+
+def connect(address: Address, seconds: float) -> "HTTPConnection":
+    """Raises OSError."""
+    from http.client import HTTPConnection, HTTPSConnection
+
+    kind = HTTPSConnection if address.is_tls else HTTPConnection
+    connection = kind(address.host, address.port or 80, timeout=seconds, blocksize=_BLOCK_BYTES)
+    try:
+        if address.path:
+            connection.sock = socket.socket(socket.AF_UNIX)
+            connection.sock.settimeout(seconds)
+            connection.sock.connect(address.path)
+        else:
+            connection.connect()
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def is_open(connection: "HTTPConnection") -> bool:
+    """False for a kept connection that the other side has closed: it can be read."""
+    if connection.sock is None:
+        return False
+    waiting = select.poll()
+    waiting.register(connection.sock, select.POLLIN)
+    return not waiting.poll(0)
 
 
 def _exchange(
     connection: "HTTPConnection",
     method: str,
     route: str,
-    body: bytes | Iterable[bytes | memoryview],
+    body: Body,
     headers: Mapping[str, str],
     seconds: float,
 ) -> Answer:
@@ -251,5 +292,6 @@ def _accepted(answer: Answer) -> Answer:
     raise Refused(answer.status, code, detail)
 
 
-def _why(error: OSError) -> str:
-    return os.strerror(error.errno) if error.errno else str(error) or type(error).__name__
+def why(error: OSError) -> str:
+    """What an error of the system says, without numbers and names of files."""
+    return error.strerror or str(error) or type(error).__name__

@@ -14,7 +14,7 @@ import socket
 import stat
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -151,15 +151,17 @@ def serve(
     settings: Settings,
     refused: Refused = lambda error, method, path: None,
     supervisor: Supervisor | None = None,
+    listening: Callable[[Server], None] = lambda server: None,
 ) -> int:
     """Serves until SIGTERM, SIGINT or a fault that the process cannot recover from. Returns the exit code.
-    Raises ConfigError for what cannot be bound."""
+    `listening` is called once connections are accepted. Raises ConfigError for what cannot be bound."""
     configure_logging(settings.log_level, settings.log_format)
     tune_memory()
     files = raise_open_files()
     with listener(settings) as (sock, address), metrics_listener(settings) as metrics:
         app.state.metrics_port = metrics[0].getsockname()[1] if metrics else None
         server = Server(_config(app, files, refused), app, settings, address, supervisor or Supervisor())
+        listening(server)
         try:
             server.run(sockets=[sock, *metrics])
         except SystemExit as stop:

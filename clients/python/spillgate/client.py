@@ -27,6 +27,7 @@ from spillgate.exchange import (
     UsageFields,
     address,
     current_session,
+    safe_session_id,
 )
 
 T = TypeVar("T")
@@ -52,6 +53,11 @@ class _Client(Generic[Transport]):
     def session_id(self) -> str:
         """The session of a call that names none."""
         return self._exchange.session_id(self._session)
+
+    def session_for(self, name: str | None) -> str | None:
+        """The session of a framework's conversation `name`, for `session_id`: None if one is configured,
+        or was opened around it."""
+        return safe_session_id(name) if name and self._exchange.configured_session() is None else None
 
     def _bound(self, session_id: str) -> Self:
         """This client for another session. It shares the connections."""
@@ -134,6 +140,10 @@ class Spillgate(_Client[httpx.BaseTransport]):
     ) -> Mapping[str, Any] | None:
         """Reports the committed context. Returns the budget; None if the service cannot be reached."""
         return self._run(self._exchange.report(used_tokens, turn, session_id or self._session))
+
+    def content(self, handle: str) -> bytes | None:
+        """All of a stored result. None if nothing is stored under the handle, or the service is away."""
+        return self._run(self._exchange.content(handle))
 
     @contextmanager
     def session(self, session_id: str | None = None, **fields: Unpack[SessionFields]) -> Iterator[Self]:
@@ -218,6 +228,10 @@ class AsyncSpillgate(_Client[httpx.AsyncBaseTransport]):
     ) -> Mapping[str, Any] | None:
         """As Spillgate.report."""
         return await self._run(self._exchange.report(used_tokens, turn, session_id or self._session))
+
+    async def content(self, handle: str) -> bytes | None:
+        """As Spillgate.content."""
+        return await self._run(self._exchange.content(handle))
 
     @asynccontextmanager
     async def session(

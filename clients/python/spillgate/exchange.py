@@ -200,9 +200,13 @@ class Exchange:
         }
 
     def session_id(self, given: str | None) -> str:
-        """Given for this call, opened around it, the client's own, the environment's, `default`."""
-        found = given or current_session.get() or self._session
-        return found or os.environ.get("SPILLGATE_SESSION") or "default"
+        """Given for this call, else configured, else `default`."""
+        return given or self.configured_session() or "default"
+
+    def configured_session(self) -> str | None:
+        """The session that was opened around the running code, else the client's own, else the
+        environment's."""
+        return current_session.get() or self._session or os.environ.get("SPILLGATE_SESSION") or None
 
     def govern(
         self, tool_name: str, call_id: str | None, content: object, fields: ResultFields
@@ -249,6 +253,10 @@ class Exchange:
         body = {"used_tokens": used_tokens} | ({} if turn is None else {"turn": turn})
         answer = yield from self._ask("POST", f"{self._path(session_id)}/usage", body)
         return None if answer is None else answer.get("budget")
+
+    def content(self, handle: str) -> Flow[bytes | None]:
+        response = yield self._request("GET", f"/results/{quote(handle)}/content")
+        return response.body if response is not None and response.status == 200 else None
 
     def open(self, session_id: str, fields: SessionFields) -> Flow[None]:
         yield from self._ask("PUT", self._path(session_id), fields)
