@@ -14,7 +14,7 @@ import pytest
 
 from app.doors.mcp.messages import MOST_MESSAGES
 from domain.errors import StoreUnavailable
-from storage.sqlite.ledger import SqliteLedger
+from storage.disk.store import DiskStore
 from tests.conftest import Serve
 
 pytestmark = pytest.mark.anyio
@@ -234,11 +234,11 @@ async def test_a_fault_of_a_tool_is_a_result_that_says_what_to_do(client: httpx.
 async def test_a_store_that_is_away_is_a_fault_of_the_tool_and_counted(
     client: httpx.AsyncClient, era: Era, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fails(self: SqliteLedger, *args: Any) -> None:
+    def fails(self: DiskStore, *args: Any) -> None:
         raise StoreUnavailable
 
     handle = await keep(client)
-    monkeypatch.setattr(SqliteLedger, "enter", fails)
+    monkeypatch.setattr(DiskStore, "read", fails)
     text, is_error = await era.tool(client, "tool_output_lines", handle=handle, offset=1)
     assert is_error
     assert text == StoreUnavailable.advice
