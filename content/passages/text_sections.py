@@ -10,12 +10,17 @@ from content.kinds import Kind
 LEAST, AIM, MOST = 120, 300, 600
 """Bytes of a passage. MOST is never exceeded; a short section may be below LEAST."""
 
+REACH = 1200
+"""Bytes of a record, row or paragraph that is shown whole."""
+
 
 class Place(NamedTuple):
-    """A passage begins at byte `at`. `path` is its place in the structure."""
+    """A passage begins at byte `at`. `path` is its place in the structure. `opened` is the place, at most
+    REACH bytes before, from which the brackets of JSON and similar data can be matched; -1 if unknown."""
 
     at: int
     path: str
+    opened: int = -1
 
 
 # A long line is cut after one of these, the best first: escaped lines, records, tags, sentences, words.
@@ -63,6 +68,8 @@ EVENT = re.compile(
     rb"|[^\w\s]?(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|FATAL|CRITICAL)\b)"
 )
 _PARAGRAPH = re.compile(rb"\n[ \t\r]{0,200}\n(?=[^\n])")
+# Items and indented lines belong to the line above them.
+_STANZA = re.compile(rb"(?<=\n)(?:[ \t]{1,40}|[-*+] )[^\n]{0,300}\n(?=[^\s*+-])|\n[ \t\r]{0,200}\n(?=[^\n])")
 _ITEM = re.compile(rb"\n(?=[ \t]{0,40}(?:[-*+]|\d{1,3}[.)]) )|\n[ \t\r]{0,200}\n(?=[^\n])")
 _UNSEEN = re.compile(rb"<(/?)(script|style|svg|noscript|template)\b", re.IGNORECASE)
 _BLOCK_TAG = re.compile(
@@ -211,7 +218,7 @@ _CUTS: dict[Kind, Cut] = {
     Kind.GREP: _same_file,
     Kind.MARKDOWN: _after(_ITEM),
     Kind.HTML: _after(_BLOCK_TAG),
-    Kind.TEXT: _after(_PARAGRAPH),
+    Kind.TEXT: _after(_STANZA),
     Kind.CODE: _after(_PARAGRAPH),
 }
 _MARKS: dict[Kind, Callable[[bytes], Iterator[Mark]]] = {

@@ -13,6 +13,7 @@ from content.passages.passages import Passage
 from content.passages.text_sections import TAG, unseen_spans
 from extraction.retrieve.index import PassageIndex
 from extraction.retrieve.instruction import ParsedInstruction
+from extraction.retrieve.synonyms import synonyms
 
 # Weights, measured on questions about recorded results: see the table in `bench/README.md`. Half or twice a
 # weight changes one answer in a hundred.
@@ -78,6 +79,8 @@ def rank(index: PassageIndex, instruction: ParsedInstruction, data: bytes) -> Ra
         scores[number] += score
     _spread(scores, len(index.passages))
     asked = {word: _stem(word) for word in instruction.words if instruction.needs(word.lower())}
+    instead = synonyms(word for word in instruction.words if word not in counts)
+    counts |= {other: count for other in instead if (count := index.count(other))}
     stands_for = asked | {found: _stem(word) for word, founds in near.items() for found in founds}
     look = _Look(index, data, instruction, counts, stands_for)
     hits = [
@@ -137,6 +140,7 @@ class _Look:
         self._index = index
         self._data = data
         self._value = instruction.value
+        self._is_page = sniff(data) is Kind.HTML
         self._words = [
             (*_forms(word), math.log(1 + len(index.passages) / count)) for word, count in counts.items()
         ]
@@ -144,7 +148,8 @@ class _Look:
 
     def hit(self, number: int, score: float) -> Hit:
         passage = self._index.passages[number]
-        text = self._data[passage.start : passage.end].decode("utf-8", "replace").lower()
+        data = self._data[passage.start : passage.end]
+        text = (TAG.sub(b" ", data) if self._is_page else data).decode("utf-8", "replace").lower()
         held = [
             (word, asked) for word, asked in zip(self._words, self._asked, strict=True) if word[0] in text
         ]

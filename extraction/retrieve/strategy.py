@@ -1,7 +1,7 @@
 """Answers with the passages that match the instruction best, and with the extent of the data where asked."""
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 
 from anyio.to_thread import run_sync
@@ -14,6 +14,7 @@ from content.passages.passages import Passage
 from content.text import cut_head, cut_tail
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
 from extraction.prompts.prompts import NOTHING_FOUND
+from extraction.retrieve.excerpts import Excerpts
 from extraction.retrieve.index import PassageIndex
 from extraction.retrieve.instruction import ParsedInstruction, parse
 from extraction.retrieve.ranking import Ranked, rank
@@ -94,13 +95,17 @@ def _found(task: Task, data: bytes, index: PassageIndex) -> Answer:
     # Most of the data fits: where the words do not help, the model may find it.
     is_shown = ranked.is_weak and 4 * len(data) <= 5 * max_bytes
     room = (max_bytes if is_shown else min(task.usual_bytes, max_bytes)) - fixed
-    runs = chosen(source, data, _in_turn(index, instruction, ranked), room)
-    if not runs:
-        runs = chosen(source, data, [ranked.hits[0].passage], max_bytes - fixed)
-    if not runs:
+    # Where no passage is sure to answer, more of them help more than more of one.
+    excerpts = Excerpts(source, data, room, has_sentences=not ranked.is_weak)
+    for passage in _in_turn(index, instruction, ranked):
+        excerpts.add(passage)
+    if excerpts.is_empty:
+        excerpts = Excerpts(source, data, max_bytes - fixed)
+        excerpts.add(ranked.hits[0].passage)
+    if excerpts.is_empty:
         return _too_little_room(data, ranked.hits[0].passage, total, max_bytes)
     note = f"{ranked.hits[0].words} of {ranked.words} words"
-    return _complete(head + shown(source, data, runs, note) + tail, total, max_bytes)
+    return _complete(head + excerpts.text(note) + tail, total, max_bytes)
 
 
 def _columns(data: bytes, tool_name: str) -> str:
@@ -202,61 +207,3 @@ def _unreadable(source: Source, name: str, max_bytes: int) -> Answer:
 def _text(data: bytes) -> str:
     # Stored text is valid UTF-8; only a range asked for by the caller may begin or end inside a character.
     return data.decode(errors="ignore")
-
-
-_NEWLINE = ord("\n")
-
-
-def chosen(source: Source, data: bytes, passages: Iterable[Passage], max_bytes: int) -> list[list[Passage]]:
-    """Takes passages in turn while they fit `max_bytes`. Adjacent ones with the same path form one run, which
-    stands where the first of them was taken. `data` is all of the source."""
-    runs: list[list[Passage]] = []
-    for one in passages:
-        cost = one.end - one.start + len(_head(source, data, [one]).encode()) + 1
-        if cost > max_bytes:
-            continue
-        max_bytes -= cost
-        joined = [run for run in runs if run[0].path == one.path and _is_next(run, one)]
-        if not joined:
-            runs.append([one])
-            continue
-        joined[0].append(one)
-        for other in joined[1:]:
-            joined[0].extend(other)
-            runs.remove(other)
-        joined[0].sort(key=lambda part: part.start)
-    return runs
-
-
-def _is_next(run: Sequence[Passage], one: Passage) -> bool:
-    return run[-1].end == one.start or one.end == run[0].start
-
-
-def shown(source: Source, data: bytes, runs: Iterable[Sequence[Passage]], note: str = "") -> str:
-    """At most the bytes that `chosen` was given, and the `note`, which stands beside the first place."""
-    text = []
-    for run in runs:
-        body = data[run[0].start : run[-1].end].decode("utf-8", "ignore")
-        text += [_head(source, data, run, note), body, "" if body.endswith("\n") else "\n"]
-        note = ""
-    return "".join(text)
-
-
-def _head(source: Source, data: bytes, run: Sequence[Passage], note: str = "") -> str:
-    parts = (place(source, data, run[0], run[-1]), run[0].path, note)
-    return f"[{' · '.join(filter(None, parts))}]\n"
-
-
-def place(source: Source, data: bytes, first: Passage, last: Passage) -> str:
-    """The lines of the stored result if they are known and whole, otherwise the bytes, as in `ranges`."""
-    spans = source.located(first.start, last.end)
-    in_bytes = f"bytes {spans[0].start}-{spans[-1].end}"
-    if source.size < source.stored.measure.bytes:
-        return in_bytes
-    lines = f"line {first.line}" if first.line == last.last_line else f"lines {first.line}-{last.last_line}"
-    return lines if _are_lines(data, first.start, last.end) else f"{lines}, {in_bytes}"
-
-
-def _are_lines(data: bytes, start: int, end: int) -> bool:
-    begins = start == 0 or data[start - 1] == _NEWLINE
-    return begins and (end == len(data) or data[end - 1] == _NEWLINE)

@@ -17,6 +17,7 @@ from domain.extraction import Answer, ExtractStatus, Gap, Mode, Span
 from extraction import ladder
 from extraction.retrieve import index as passage_index
 from extraction.retrieve import strategy as retrieve
+from extraction.retrieve.excerpts import Excerpts
 from extraction.retrieve.index import IndexCache, PassageIndex, Stopped
 from extraction.task.source import Source
 from extraction.task.task import StrategyFailed
@@ -108,7 +109,7 @@ ITEMS = [{"name": f"item {n}", "price": n * 7, "note": "nothing of note " * 5} f
 async def test_passages_of_json_stand_under_their_path(indent: int | None) -> None:
     body = (await asked(json.dumps({"items": ITEMS}, indent=indent), 'What does "item 217" cost?')).body
     before, _, after = body.partition('"item 217"')
-    path = re.findall(r" · \$\.items\[(\d+)\] · \d of \d words\]\n", before)[-1]
+    path = re.findall(r' · \$\.items\["item (\d+)"\] · \d of \d words\]\n', before)[-1]
     assert int(path) in (216, 217)
     assert '"price": 1519' in after[:60]
     assert ("bytes" in before) == (indent is None)
@@ -296,10 +297,13 @@ async def test_the_body_is_within_its_cap(max_bytes: int, extract: str) -> None:
 def test_whatever_the_text_what_is_shown_is_its_own(text: str, max_bytes: int) -> None:
     data = text.encode("utf-8", "replace")
     source = Source(*asyncio.run(stored_text(data.decode())))
-    runs = retrieve.chosen(source, data, split(data), max_bytes)
-    shown = retrieve.shown(source, data, runs)
-    assert all(data[one.start : one.end].decode() in shown for run in runs for one in run)
+    excerpts = Excerpts(source, data, max_bytes)
+    for one in split(data):
+        excerpts.add(one)
+    shown = excerpts.text("")
     assert len(shown.encode()) <= max_bytes
+    for start, end in re.findall(r"^\[.*, bytes (\d+)-(\d+).*\]$", shown, re.MULTILINE):
+        assert data[int(start) : int(end)].decode() in shown
 
 
 HOSTILE = [
