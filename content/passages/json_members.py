@@ -109,7 +109,7 @@ class _Walk:
         self.pending: list[_Member] = []
         self.earliest = LEAST
         self._data = data
-        self._recent: deque[int] = deque([0], REACH // LEAST)
+        self._recent = deque([0])
         head = data[:8]
         is_literal = b"(" in head[:3] or b"'" in head
         self._run = _LITERAL_RUN if is_literal else _JSON_RUN
@@ -180,22 +180,19 @@ class _Walk:
             line_end = _LINE_END.match(self._data, best.at, start + MOST)
             at = line_end.end() if line_end else best.at
             self.pending = [one for one in self.pending if one.at > at]
-            return Place(at, self._path(best), self._opened(best, at))
+            return Place(at, self._path(best), self._opened([best], at))
         at = cut_between(self._data, start)
         passed = [one for one in self.pending if one.at <= at]
         self.pending = [one for one in self.pending if one.at > at]
-        if passed:
-            return Place(at, self._path(passed[-1]), self._opened(passed[-1], at))
-        return Place(at, last.path, last.opened if at - last.opened <= REACH else -1)
+        return Place(at, self._path(passed[-1]) if passed else last.path, self._opened(passed[-1:], at))
 
-    def _opened(self, member: _Member, at: int) -> int:
-        """The first place, at most REACH bytes before `at`, that is known to be in no string; else -1."""
-        self._recent.append(member.at)
-        around, begins = member.around, [one for one in self._recent if at - one <= REACH]
-        while around.parent and at - around.at <= REACH:
-            begins.append(around.at)
-            around = around.parent
-        return min(begins, default=-1)
+    def _opened(self, members: list[_Member], at: int) -> int:
+        """The first place that is known to be in no string, at most REACH + MOST bytes before `at`; or -1."""
+        recent = self._recent
+        recent.extend(member.at for member in members)
+        while recent and at - recent[0] > REACH + MOST:
+            recent.popleft()
+        return recent[0] if recent else -1
 
     def _path(self, member: _Member) -> str:
         path = self._around(member.around)

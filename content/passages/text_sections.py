@@ -15,8 +15,8 @@ REACH = 1200
 
 
 class Place(NamedTuple):
-    """A passage begins at byte `at`. `path` is its place in the structure. `opened` is the place, at most
-    REACH bytes before, from which the brackets of JSON and similar data can be matched; -1 if unknown."""
+    """A passage begins at byte `at`. `path` is its place in the structure. `opened` is a place, at most
+    REACH + MOST bytes before, from which the brackets of JSON can be matched; -1 if unknown."""
 
     at: int
     path: str
@@ -29,9 +29,9 @@ _INSIDE_LINE = (b"\\n", b"}, ", b"},", b"><", b". ", b"; ", "。".encode(), b", 
 
 def cut_between(data: bytes, start: int) -> int:
     """A place to cut after `start`, near AIM: between lines, else within a long line."""
-    if len(data) - start <= MOST:
+    if len(data) - start <= AIM + LEAST:
         return len(data)
-    low, wished, high = start + LEAST, start + AIM, start + MOST
+    low, wished, high = start + LEAST, start + AIM, min(start + MOST, len(data))
     newline = data.rfind(b"\n", low, wished) + 1 or data.find(b"\n", wished, high) + 1
     if newline:
         return newline
@@ -69,7 +69,7 @@ EVENT = re.compile(
 )
 _PARAGRAPH = re.compile(rb"\n[ \t\r]{0,200}\n(?=[^\n])")
 # Items and indented lines belong to the line above them.
-_STANZA = re.compile(rb"(?<=\n)(?:[ \t]{1,40}|[-*+] )[^\n]{0,300}\n(?=[^\s*+-])|\n[ \t\r]{0,200}\n(?=[^\n])")
+_STANZA = re.compile(rb"\n(?:\n(?=[^\n])|[ \t\r*+-][^\n]{0,300}\n(?=[^\s*+-]))")
 _ITEM = re.compile(rb"\n(?=[ \t]{0,40}(?:[-*+]|\d{1,3}[.)]) )|\n[ \t\r]{0,200}\n(?=[^\n])")
 _UNSEEN = re.compile(rb"<(/?)(script|style|svg|noscript|template)\b", re.IGNORECASE)
 _BLOCK_TAG = re.compile(

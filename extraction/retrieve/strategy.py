@@ -1,7 +1,6 @@
 """Answers with the passages that match the instruction best, and with the extent of the data where asked."""
 
 import sqlite3
-from collections.abc import Iterable
 from functools import partial
 
 from anyio.to_thread import run_sync
@@ -97,14 +96,16 @@ def _found(task: Task, data: bytes, index: PassageIndex) -> Answer:
     room = (max_bytes if is_shown else min(task.usual_bytes, max_bytes)) - fixed
     # Where no passage is sure to answer, more of them help more than more of one.
     excerpts = Excerpts(source, data, room, has_sentences=not ranked.is_weak)
-    for passage in _in_turn(index, instruction, ranked):
+    passages = _in_turn(index, instruction, ranked)
+    for passage in passages:
         excerpts.add(passage)
     if excerpts.is_empty:
         excerpts = Excerpts(source, data, max_bytes - fixed)
-        excerpts.add(ranked.hits[0].passage)
+        excerpts.add(passages[0])
     if excerpts.is_empty:
-        return _too_little_room(data, ranked.hits[0].passage, total, max_bytes)
-    note = f"{ranked.hits[0].words} of {ranked.words} words"
+        return _too_little_room(data, passages[0], total, max_bytes)
+    held = next((hit.words for hit in ranked.hits if hit.passage == passages[0]), 0)
+    note = f"{held} of {ranked.words} words"
     return _complete(head + excerpts.text(note) + tail, total, max_bytes)
 
 
@@ -116,15 +117,18 @@ def _columns(data: bytes, tool_name: str) -> str:
     return f"[first line: {_text(header)}]\n"
 
 
-def _in_turn(index: PassageIndex, instruction: ParsedInstruction, ranked: Ranked) -> Iterable[Passage]:
-    """Best first. After the best passage comes the end or the beginning of the data, where it is asked for;
-    after a weak match the beginning too: it says what the data is."""
+def _in_turn(index: PassageIndex, instruction: ParsedInstruction, ranked: Ranked) -> list[Passage]:
+    """Best first. The end or the beginning of the data, where it is asked for, comes before a weak match and
+    after any other; after a weak match the beginning too: it says what the data is."""
     passages = [hit.passage for hit in ranked.hits]
-    if ranked.is_weak or instruction.about_first:
-        passages.insert(1, index.passages[0])
+    after_best = not ranked.is_weak
+    if instruction.about_first:
+        passages.insert(after_best, index.passages[0])
     if instruction.about_last:
-        passages.insert(1, index.passages[-1])
-    return dict.fromkeys(passages)
+        passages.insert(after_best, index.passages[-1])
+    if ranked.is_weak:
+        passages.insert(1, index.passages[0])
+    return list(dict.fromkeys(passages))
 
 
 def _weakness(ranked: Ranked, instruction: ParsedInstruction, data: bytes) -> str:
