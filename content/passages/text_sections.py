@@ -71,7 +71,6 @@ _PARAGRAPH = re.compile(rb"\n[ \t\r]{0,200}\n(?=[^\n])")
 # Items and indented lines belong to the line above them.
 _STANZA = re.compile(rb"\n(?:\n(?=[^\n])|[ \t\r*+-][^\n]{0,300}\n(?=[^\s*+-]))")
 _ITEM = re.compile(rb"\n(?=[ \t]{0,40}(?:[-*+]|\d{1,3}[.)]) )|\n[ \t\r]{0,200}\n(?=[^\n])")
-_UNSEEN = re.compile(rb"<(/?)(script|style|svg|noscript|template)\b", re.IGNORECASE)
 _BLOCK_TAG = re.compile(
     rb"(?=<(?:h[1-6]|p|div|section|article|table|tr|ul|ol|li|pre|form|script|style)\b)", re.IGNORECASE
 )
@@ -154,7 +153,7 @@ def _same_file(data: bytes, start: int) -> int:
     return best or cut_between(data, start)
 
 
-def _found(pattern: re.Pattern[bytes], data: bytes) -> Iterator[re.Match[bytes]]:
+def found_in_slices(pattern: re.Pattern[bytes], data: bytes) -> Iterator[re.Match[bytes]]:
     """Like `finditer`, in slices, because each step holds the GIL."""
     start, left = 0, _MOST_MARKS
     while start < len(data) and left > 0:
@@ -168,25 +167,11 @@ def _found(pattern: re.Pattern[bytes], data: bytes) -> Iterator[re.Match[bytes]]
 def markdown_headings(data: bytes) -> Iterator[re.Match[bytes]]:
     """Headings of Markdown outside code fences: the group 1 is the marks, the group 2 the text."""
     fenced = False
-    for found in _found(_HEADING, data):
+    for found in found_in_slices(_HEADING, data):
         if found[3]:
             fenced = not fenced
         elif not fenced:
             yield found
-
-
-def unseen_spans(data: bytes) -> list[tuple[int, int]]:
-    """The scripts, style sheets and other parts of a page that no reader of it sees, in order."""
-    spans: list[tuple[int, int]] = []
-    begin, name = -1, b""
-    for found in _found(_UNSEEN, data):
-        closes, tag = found[1], found[2].lower()
-        if begin < 0 and not closes:
-            begin, name = found.start(), tag
-        elif closes and tag == name:
-            spans.append((begin, found.end()))
-            begin, name = -1, b""
-    return [*spans, (begin, len(data))] if begin >= 0 else spans
 
 
 def _headings(data: bytes) -> Iterator[Mark]:
@@ -195,7 +180,7 @@ def _headings(data: bytes) -> Iterator[Mark]:
 
 
 def _html_headings(data: bytes) -> Iterator[Mark]:
-    for found in _found(HTML_HEADING, data):
+    for found in found_in_slices(HTML_HEADING, data):
         level = 1 if found[1].lower() == b"title" else int(found[1][1:])
         end = data.find(b"</", found.end(), found.end() + 4 * _CLIP)
         if end > 0:
@@ -203,7 +188,7 @@ def _html_headings(data: bytes) -> Iterator[Mark]:
 
 
 def _definitions(data: bytes) -> Iterator[Mark]:
-    for found in _found(_DEFINITION, data):
+    for found in found_in_slices(_DEFINITION, data):
         yield found.start(), len(found[1].expandtabs(4)) - _DEEP, _clip(found[2].rstrip(b" {:(\r"))
 
 

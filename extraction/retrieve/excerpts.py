@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from content.kinds import sniff
+from content.kinds import is_binary, opaque, readable, sniff
 from content.passages.passages import Passage
 from content.passages.whole import Whole, whole
 from extraction.task.source import Source
@@ -28,7 +28,7 @@ class _Excerpt:
 
 class Excerpts:
     """Passages in the order in which they are added. What overlaps an excerpt, or adjoins one with the same
-    path, becomes a part of it."""
+    path, becomes a part of it. Of binary data only the readable runs are shown."""
 
     def __init__(self, source: Source, data: bytes, max_bytes: int, has_sentences: bool = True) -> None:
         """`data` is all of the source. `max_bytes` is room for the text, without its note. `has_sentences`:
@@ -37,6 +37,7 @@ class Excerpts:
         self._data = data
         self._max_bytes = max_bytes
         self._has_sentences = has_sentences
+        self._is_text = not (is_binary(data) or opaque(data))
         self._kind = sniff(data, source.stored.tool_name)
         self._excerpts: list[_Excerpt] = []
         self._left = max_bytes
@@ -51,7 +52,8 @@ class Excerpts:
         known = sum(
             max(0, min(one.end, passage.end) - max(one.start, passage.start)) for one in self._excerpts
         )
-        if passage.end - passage.start - known > self._left:
+        is_blank = not self._is_text and not readable(self._data[passage.start : passage.end])
+        if is_blank or passage.end - passage.start - known > self._left:
             return
         alone = Whole(passage.start, passage.end, passage.path)
         for shown in (whole(self._data, passage, self._kind, self._has_sentences), alone):
@@ -85,7 +87,8 @@ class Excerpts:
             if first.header and first.header not in headers:
                 headers.add(first.header)
                 yield _text(self._data[slice(*first.header)])
-            body = _text(self._data[one.start : one.end])
+            piece = self._data[one.start : one.end]
+            body = _text(piece if self._is_text else readable(piece))
             yield body if body.endswith("\n") else body + "\n"
             note = ""
 

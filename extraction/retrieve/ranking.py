@@ -2,7 +2,6 @@
 
 import math
 import re
-from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -10,7 +9,8 @@ from heapq import nlargest
 
 from content.kinds import Kind, sniff
 from content.passages.passages import Passage
-from content.passages.text_sections import TAG, unseen_spans
+from content.passages.text_sections import TAG
+from content.passages.unseen import is_seen
 from extraction.retrieve.index import PassageIndex
 from extraction.retrieve.instruction import ParsedInstruction
 from extraction.retrieve.synonyms import synonyms
@@ -23,7 +23,6 @@ _ONE_LINE, _VALUE = 1.0, 0.3
 _SAME_AGAIN = 0.85
 _LEAST_SHARE = 0.15
 
-_LEAST_WORDS = 3
 _POOL = 600
 _LOOKED_AT = 200
 _LINE_BYTES = 200
@@ -190,31 +189,26 @@ def _forms(word: str) -> tuple[str, re.Pattern[str], re.Pattern[str]]:
 
 
 def _seen(hits: list[Hit], data: bytes) -> list[Hit]:
-    """Of a page the hits outside of scripts and style sheets that are more than tags; all of them if there
-    are no others."""
-    if sniff(data) is not Kind.HTML:
-        return hits
-    spans = unseen_spans(data)
-    ends = [end for _, end in spans]
-
-    def is_seen(passage: Passage) -> bool:
-        number = bisect_right(ends, passage.start)
-        is_outside = number == len(spans) or passage.end <= spans[number][0]
-        text = data[passage.start : passage.end]
-        return is_outside and len(TAG.sub(b"", text).split()) >= _LEAST_WORDS
-
-    return [hit for hit in hits if is_seen(hit.passage)] or hits
+    """The hits that a reader of the data sees; all of them if there are none."""
+    test = is_seen(data, sniff(data))
+    return [hit for hit in hits if test(hit.passage)] or hits
 
 
 def _with_exact(hits: list[Hit], instruction: ParsedInstruction, data: bytes) -> list[Hit]:
-    """The hits that hold a quoted phrase or an identifier of the instruction as it is written; all of them if
-    none does."""
-    exact = [one.lower() for one in instruction.exact]
+    """The hits that hold most of the quoted phrases, identifiers and numbers of the instruction as they are
+    written, and no longer ones: `test-2` is not in `test-20`. All of them if none does."""
+    exact = [_as_written(one) for one in instruction.exact]
     if not exact:
         return hits
-    texts = (data[hit.passage.start : hit.passage.end].decode("utf-8", "replace").lower() for hit in hits)
-    held = [sum(one in text for one in exact) for text in texts]
+    texts = [data[hit.passage.start : hit.passage.end].decode("utf-8", "replace") for hit in hits]
+    held = [sum(one.search(text) is not None for one in exact) for text in texts]
     return [hit for hit, count in zip(hits, held, strict=True) if count == max(held, default=0)]
+
+
+def _as_written(text: str) -> re.Pattern[str]:
+    before = r"(?<!\w)" if text[:1].isalnum() and text[:1].isascii() else ""
+    after = r"(?!\w)" if text[-1:].isalnum() and text[-1:].isascii() else ""
+    return re.compile(before + r"\s+".join(map(re.escape, text.split())) + after, re.IGNORECASE)
 
 
 def _varied(hits: list[Hit], data: bytes) -> list[Hit]:

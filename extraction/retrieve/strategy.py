@@ -1,11 +1,12 @@
 """Answers with the passages that match the instruction best, and with the extent of the data where asked."""
 
 import sqlite3
+from dataclasses import replace
 from functools import partial
 
 from anyio.to_thread import run_sync
 
-from content.kinds import Kind, is_binary, opaque, sniff
+from content.kinds import Kind, is_binary, opaque, readable, sniff
 from content.natural_language import language_of_text
 from content.outline import outline
 from content.outline.extent import extent
@@ -36,7 +37,8 @@ _NOTE_BYTES = 24
 _HEADER_BYTES = 300
 _BEGINS = "\nIt begins:\n"
 _ENDS = "\nIt ends:\n"
-_NO_TEXT = "Much of the data is no text: control characters, or characters lost in decoding."
+_READABLE = "Mostly binary: readable parts only."
+_READABLE_BEGIN = "\nThe readable parts begin:\n"
 
 
 async def answer(task: Task) -> Answer:
@@ -54,13 +56,14 @@ async def answer(task: Task) -> Answer:
 async def _answered(task: Task, data: bytes) -> Answer:
     if not data:
         return _complete(f"{NOTHING_FOUND}\nThe data is empty.", 1, task.max_bytes)
-    if name := opaque(data):
+    name = opaque(data)
+    if name.endswith("base64"):
         return _unreadable(task.source, name, task.max_bytes)
-    if len(data) <= task.max_bytes:
+    if len(data) <= task.max_bytes and not name:
         return _whole(task, data)
     try:
         index = await task.indexes.of(task.source, data)
-        find = partial(_found, task, data, index)
+        find = partial(_found_in_part if name else _found, task, data, index)
         return await run_sync(find, abandon_on_cancel=True, limiter=task.indexes.threads)
     except sqlite3.Error:
         # The SQLite of some Python builds has no FTS5.
@@ -69,7 +72,7 @@ async def _answered(task: Task, data: bytes) -> Answer:
 
 def _whole(task: Task, data: bytes) -> Answer:
     """All of the data, after its extent where the instruction asks for that and there is room."""
-    body = _text(data)
+    body = f"[{_READABLE}]\n{_text(readable(data))}" if is_binary(data) else _text(data)
     if parse(task.extract).about_extent:
         with_extent = f"{_extent(task.source, data)}\n\n{body}"
         body = with_extent if len(with_extent.encode()) <= task.max_bytes else body
@@ -83,7 +86,7 @@ def _found(task: Task, data: bytes, index: PassageIndex) -> Answer:
     ranked = rank(index, instruction, data)
     if not ranked.hits:
         return _complete(_without_hits(source, data, instruction, ranked, max_bytes), total, max_bytes)
-    head = f"[{_NO_TEXT}]\n" if is_binary(data) else ""
+    head = f"[{_binary(data)}]\n" if _binary(data) else ""
     if instruction.about_extent:
         head += f"[{_extent(source, data)}]\n"
     if ranked.is_weak:
@@ -169,8 +172,9 @@ def _without_hits(
     if ranked.absent:
         said.append(f"Nowhere in the data: {_listed(ranked.absent)}.")
     said.append(_extent(source, data))
-    if is_binary(data):
-        return "\n".join((*said, _NO_TEXT))
+    if binary := _binary(data):
+        sample = _text(cut_head(readable(data[:_OUTLINED]), _SAMPLE_BYTES))
+        return "\n".join((*said, binary)) + (_READABLE_BEGIN + sample if sample else "")
     said += filter(None, [outline(data[:_OUTLINED], min(_OUTLINE_BYTES, max_bytes // 2), len(data))])
     text = "\n".join(said)
     room = max(0, max_bytes - len(text.encode()) - len(_BEGINS) - len(_ENDS))
@@ -197,15 +201,33 @@ def _complete(body: str, passages: int, max_bytes: int) -> Answer:
     return answer_text.cap_answer(Answer(body, Mode.RETRIEVE, ExtractStatus.COMPLETE, coverage), max_bytes)
 
 
+def _binary(data: bytes) -> str:
+    """What is said of data that is mostly binary; "" for text."""
+    if name := opaque(data):
+        return f"The data is {name}. {_READABLE} For the rest use a tool that opens such files."
+    return _READABLE if is_binary(data) else ""
+
+
+def _found_in_part(task: Task, data: bytes, index: PassageIndex) -> Answer:
+    """The answer rests on the readable parts of a file."""
+    share = round(len(readable(data)) / len(data), 4)
+    return _in_part(task.source, _found(task, data, index), share)
+
+
+def _in_part(source: Source, answer: Answer, share: float) -> Answer:
+    missing = tuple(Gap(span.start, span.end, "not text") for span in source.spans)
+    coverage = replace(answer.coverage, ratio=share, missing=missing)
+    return replace(answer, status=ExtractStatus.PARTIAL, coverage=coverage)
+
+
 def _unreadable(source: Source, name: str, max_bytes: int) -> Answer:
     """The answer rests on none of the data."""
     body = (
         f"{NOTHING_FOUND}\nThe data ({source.size} bytes) is {name}: nothing in it can be read. "
         "Use a tool that opens such files."
     )
-    missing = tuple(Gap(span.start, span.end, "not text") for span in source.spans)
-    coverage = Coverage(1, 0, 0.0, missing)
-    return answer_text.cap_answer(Answer(body, Mode.RETRIEVE, ExtractStatus.PARTIAL, coverage), max_bytes)
+    answer = Answer(body, Mode.RETRIEVE, ExtractStatus.PARTIAL, Coverage(1, 0, 0.0))
+    return answer_text.cap_answer(_in_part(source, answer, 0.0), max_bytes)
 
 
 def _text(data: bytes) -> str:

@@ -165,3 +165,59 @@ async def test_what_belongs_to_a_passage_is_shown_with_it(
     for one in expected:
         assert one in best
     assert len(body.encode()) <= 2560
+
+
+BUTTONS = "\n".join(
+    f"[{name}](https://{name.lower()}.com/share?u=x)" for name in ("Facebook", "Twitter", "LinkedIn")
+)
+WORDS = "<p>nothing else is said here at all, by anybody, at any time</p>\n"
+SAID = "The ticket has a price of 5 euros, to be paid by mail."
+RULES = "".join(f".ticket-{n} {{ color: red; --price-of: {n}px; content: mail }}\n" for n in range(40))
+UNSEEN = [
+    (
+        "a style sheet of a page",
+        f"<html><body><style>{RULES}</style>{WORDS * 300}<p>{SAID}</p></body>",
+        "color: red",
+    ),
+    ("rules in the text of a page", f"# Tickets\n\n{RULES}\n{WORDS * 300}\n{SAID}\n", "color: red"),
+    (
+        "a script of a page within JSON",
+        json.dumps(
+            {
+                "url": "x",
+                "html": f"{WORDS * 200}<script>"
+                f"{'var price = ticket; ' * 90}</script>{WORDS * 9}<p>{SAID}</p>",
+            }
+        ),
+        "var price",
+    ),
+    (
+        "buttons of a page",
+        f"# Tickets\n\n{f'Share this ticket by mail: {BUTTONS}' * 9}\n\n{WORDS * 300}\n{SAID}",
+        "](http",
+    ),
+    (
+        "an image within JSON",
+        json.dumps(
+            [{"image": "ticket/price/mail/" + "QUJD" * 900}, *([{"text": WORDS}] * 200), {"text": SAID}]
+        ),
+        "QUJDQUJD",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "unseen"), [one[1:] for one in UNSEEN], ids=[one[0] for one in UNSEEN])
+async def test_what_nobody_reads_on_a_page_is_not_shown(
+    client: httpx.AsyncClient, text: str, unseen: str
+) -> None:
+    body = (await ask(client, await keep(client, text), "the price of the ticket by mail"))["body"]
+    assert SAID in body[: body.index("\n[", body.index(" words]\n"))]
+    # A passage of JSON may hold the end of a script beside other text.
+    assert body.count(unseen) <= (5 if unseen == "var price" else 0)
+
+
+async def test_a_style_sheet_itself_is_read(client: httpx.AsyncClient) -> None:
+    body = (await ask(client, await keep(client, RULES * 9, tool_name="cat"), "the color of ticket-27"))[
+        "body"
+    ]
+    assert ".ticket-27 { color: red;" in body
