@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-.PHONY: help run run-demo test faults interop fuzz check format bench openapi tree lock up down clean
+.PHONY: help run run-demo test faults interop adapters adapters-ci fuzz check format bench openapi tree lock up down clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,8 +47,34 @@ faults: $(VENV)/.dev ## Run the repeated tests (kills, races, properties) with t
 	.interop/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/interop/requirements.lock
 	@touch $@
 
-interop: $(VENV)/.dev .interop/.ready ## Test extraction against a LiteLLM proxy
+.mcp/.ready: tests/interop/mcp/requirements.lock
+	$(PYTHON) -m venv --clear .mcp
+	@echo "Installing the locked MCP SDK and MCP servers into .mcp (90 MB, a quarter of a minute, once) ..."
+	.mcp/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/interop/mcp/requirements.lock
+	@touch $@
+
+.agents/.ready: tests/interop/agents/package-lock.json
+	@mkdir -p .agents
+	@echo "Installing the locked coding agents into .agents (1 GB, a minute, once; needs Node.js) ..."
+	cd tests/interop/agents && cp package.json package-lock.json .npmrc ../../../.agents/
+	cd .agents && npm install --no-save --silent
+	@touch $@
+
+interop: $(VENV)/.dev .interop/.ready .mcp/.ready .agents/.ready ## Test with LiteLLM, the MCP SDK and real coding agents
 	$(BIN)/python -m pytest -q tests/interop
+
+.adapters/%/.ready: clients/python/locks/%.lock
+	$(PYTHON) -m venv --clear .adapters/$*
+	@echo "Installing the locked frameworks of clients/python/locks/$*.lock (a minute or two, once) ..."
+	.adapters/$*/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
+
+adapters: $(VENV)/.dev .adapters/adapters/.ready .adapters/crewai/.ready ## Test the Python adapters and recipes against all frameworks
+	cd clients/python && ../../.adapters/adapters/bin/python -m pytest -q --ignore tests/test_crewai.py
+	cd clients/python && ../../.adapters/crewai/bin/python -m pytest -q tests/test_crewai.py
+
+adapters-ci: $(VENV)/.dev .adapters/ci/.ready ## The same for LangChain, OpenAI Agents and Pydantic AI alone
+	cd clients/python && ../../.adapters/ci/bin/python -m pytest -q tests/test_langchain.py tests/test_openai_agents.py tests/test_pydantic_ai.py tests/test_tracing.py
 
 .fuzz/.ready: tests/fuzz/requirements.lock
 	$(PYTHON) -m venv --clear .fuzz
@@ -72,8 +98,9 @@ format: $(VENV)/.dev ## Format the code
 bench: $(VENV)/.dev ## Measure speed and memory against the two references
 	$(BIN)/python -m bench
 
-openapi: $(VENV)/.dev ## Write openapi/openapi.json from the app
+openapi: $(VENV)/.dev ## Write openapi/openapi.json, and the tools that the relay lists, from the app
 	$(BIN)/spillgate openapi > openapi/openapi.json.new && mv openapi/openapi.json.new openapi/openapi.json
+	$(BIN)/python -m tests.app.relay_tools > app/relay/tools.json.new && mv app/relay/tools.json.new app/relay/tools.json
 
 tree: $(VENV)/.dev ## Write the tree of the modules into docs/house.md
 	$(BIN)/python -m tests.house_tree
@@ -82,7 +109,9 @@ lock: $(VENV)/.dev ## Resolve the locked dependencies again (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o requirements.lock pyproject.toml
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group dev -c requirements.lock -o requirements-dev.lock pyproject.toml
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/interop/requirements.lock tests/interop/requirements.in
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/interop/mcp/requirements.lock tests/interop/mcp/requirements.in
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/fuzz/requirements.lock tests/fuzz/requirements.in
+	for group in ci adapters crewai; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group clients/python/pyproject.toml:$$group -o clients/python/locks/$$group.lock clients/python/pyproject.toml; done
 	printf 'editables\nhatchling\n' | uv pip compile --quiet --universal --python-version 3.13 --generate-hashes --no-emit-index-url --no-header --no-annotate -o deploy/build.lock -
 
 deploy/secrets/keys:
@@ -95,4 +124,4 @@ down: ## Stop the containers, keep their volumes
 	docker compose down
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) .interop .fuzz .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .interop .mcp .agents .fuzz .pytest_cache .mypy_cache .ruff_cache .hypothesis

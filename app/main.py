@@ -19,7 +19,7 @@ from app.operations.logs import log_refused, log_stopped
 from app.operations.policy_reload import follow_policies
 from app.operations.supervisor import Supervisor
 from app.operations.sweeper import sweep_forever
-from app.routes import accounting, check, extract, health, results, sessions, stored, tools
+from app.routes import accounting, check, extract, health, hooks, mcp, results, sessions, stored, tools, ui
 from app.runtime import Runtime, open_runtime
 from app.settings import Settings
 from domain.errors import ConfigError, SpillgateError, StorageError, StoreFull, StoreUnavailable
@@ -28,10 +28,12 @@ ROUTERS = (
     results.router,
     health.router,
     extract.router,
+    hooks.router,
     stored.router,
     check.router,
     sessions.router,
     tools.router,
+    mcp.router,
     accounting.router,
 )
 
@@ -57,6 +59,8 @@ class Spillgate(FastAPI):
             telemetry={"tracing": False, "metrics": False, "logs": False},
         )
         self.state.draining = False
+        # Of the listener for metrics alone, if there is one.
+        self.state.metrics_port = None
         # Set while the service stops, when requests still under way must end.
         self.state.stopping = asyncio.Event()
         self.state.config_error = None
@@ -71,6 +75,7 @@ class Spillgate(FastAPI):
             routes=routes,
             keys=keys,
             draining=lambda: self.state.draining,
+            metrics_port=lambda: self.state.metrics_port,
             gate=self.state.gate,
             refused=self.refused,
         )
@@ -119,6 +124,7 @@ def create_app(settings: Settings, runtime: Runtime | None = None) -> Spillgate:
             raise
 
     app = Spillgate(settings, lifespan)
+    ui.install(app)
     app.state.routes = [route for router in ROUTERS for route in router.routes]
     for router in ROUTERS:
         app.include_router(router, dependencies=[Depends(json_only), Depends(known_only)])

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import anyio
 
+from app.operations.logs import describe_request
 from app.runtime import Runtime
 from content.reading.greppable import Greppable
 from domain.accounting import AccountingEntry, EntryDetails, EntryType, split_tool_name
@@ -24,6 +25,7 @@ _ENDED = "The session of this result has ended, and its results with it."
 async def look_up(rt: Runtime, tenant: str, text: str) -> StoredResult:
     """Finds a result and restarts its retention. Raises ResultNotFound, ResultExpired or SessionEnded."""
     handle = parse_handle(text)
+    describe_request(session_id=handle.session_id)
     stored = await rt.store.find(tenant, handle)
     if stored is None:
         raise await _absence(rt, tenant, handle)

@@ -13,6 +13,7 @@ from app import __version__
 from app.extracting.known_models import KnownModels, default_models, model_configs
 from app.extracting.spend_caps import SpendCaps
 from app.files import Stamp, stamp_of
+from app.operations.export import Export, exported
 from app.operations.logs import log_outage
 from app.operations.policy_files import load_policies
 from app.operations.readiness import Readiness
@@ -138,6 +139,11 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
     async with AsyncExitStack() as stack:
         store = await _opened_store(settings, clock, outage, stack)
         ledger = await _opened_ledger(settings, clock, outage, stack)
+        if settings.accounting_export is not None:
+            target, size = settings.accounting_export, settings.accounting_export_max_bytes
+            export = Export(target, size, metrics.export_lost)
+            stack.push_async_callback(anyio.to_thread.run_sync, export.close)
+            ledger = exported(ledger, export)
         background = Background()
         stack.push_async_callback(background.close)
         known = KnownModels(settings, policies)
@@ -149,7 +155,7 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
             version=__version__,
         )
         stack.push_async_callback(models.close)
-        readiness = Readiness(store, ledger, outage)
+        readiness = Readiness(store, ledger, outage, settings.storage_max_bytes, _bounds(settings))
         metrics.watch_outage(lambda: readiness.is_degraded)
         yield Runtime(
             settings,
@@ -165,6 +171,10 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
             background=background,
             policy_stamp=stamp,
         )
+
+
+def _bounds(settings: Settings) -> LedgerBounds:
+    return LedgerBounds(settings.max_sessions, settings.ledger_max_bytes)
 
 
 async def _opened_store(
@@ -207,7 +217,7 @@ async def _opened_ledger(
         clock=clock,
         session_retention_seconds=settings.retention_seconds,
         entry_retention_seconds=settings.ledger_retention_seconds,
-        bounds=LedgerBounds(settings.max_sessions, settings.ledger_max_bytes),
+        bounds=_bounds(settings),
     )
     stack.push_async_callback(ledger.close)
     if outage is None or not settings.ledger.startswith("redis"):

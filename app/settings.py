@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from app.cli.service import DEFAULT_URL
 from app.files import read_text
 from domain.errors import ConfigError
 
@@ -125,6 +126,11 @@ class Settings(BaseSettings):
     llm_models: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Comma-separated models of the backend, tried in order."
     )
+    embed_model: str | None = Field(
+        None,
+        description="A model of the backend's `/embeddings`: passages are then ranked by meaning as well as "
+        "by words.",
+    )
     extract_concurrency: int = Field(
         8, ge=1, le=256, description="Model calls at a time, over all extractions."
     )
@@ -139,9 +145,35 @@ class Settings(BaseSettings):
         description="What an extraction falls back to when its strategy cannot run: "
         "`truncate` or `retrieve`.",
     )
+    metrics_address: str | None = Field(
+        None,
+        description="`host:port` of a second listener for `/metrics`, `/livez` and `/readyz` alone, without "
+        "keys: for a service on a Unix socket.",
+    )
+    accounting_export: str | None = Field(
+        None,
+        min_length=1,
+        description="File to which each accounting entry is appended as a line of JSON; `-` = stdout.",
+    )
+    accounting_export_max_bytes: int = Field(
+        104_857_600, ge=1 << 16, description="Size at which that file is rotated; five older ones are kept."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
+    access_log: bool = Field(
+        False, description="Whether each request is a log line; at log level `debug` it is one anyway."
+    )
     log_format: Literal["auto", "text", "json"] = Field(
         "auto", description="Log lines as `text` or `json`; `auto`: text if stderr is a terminal, else JSON."
+    )
+    url: str = Field(
+        DEFAULT_URL,
+        description="Commands that speak to a running service: its URL, or `unix:/path`. `serve` ignores it.",
+    )
+    key: SecretStr | None = Field(None, description="The same commands: the API key that they send.")
+    key_file: Path | None = Field(None, description="The same commands: file that holds the key.")
+    session: str | None = Field(None, description="The same commands: the session of what they send.")
+    hook_timeout_ms: int = Field(
+        1000, ge=1, description="`spillgate hook`: how long each wait for the service may take."
     )
 
     @field_validator("bypass_tools", "allowed_hosts", "llm_models", mode="before")
@@ -150,6 +182,11 @@ class Settings(BaseSettings):
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
+
+    @field_validator("embed_model", mode="before")
+    @classmethod
+    def _none_if_blank(cls, value: object) -> object:
+        return (value.strip() or None) if isinstance(value, str) else value
 
     @field_validator("storage_url")
     @classmethod
@@ -187,16 +224,21 @@ class Settings(BaseSettings):
         return self.local_paths and self.api_keys_file is None
 
     @property
-    def has_model(self) -> bool:
-        """True where extraction may ask a model."""
-        return self.llm_base_url is not None
-
-    @property
     def llm_key(self) -> str | None:
         """The backend's key. Raises ConfigError for a file that cannot be read."""
         if self.llm_api_key_file is None:
             return None if self.llm_api_key is None else self.llm_api_key.get_secret_value()
         return _secret(self.llm_api_key_file, "LLM_API_KEY_FILE")
+
+    @property
+    def metrics_listener(self) -> tuple[str, int] | None:
+        """Host and port. Raises ConfigError."""
+        if self.metrics_address is None:
+            return None
+        host, _, port = self.metrics_address.rpartition(":")
+        if not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+            raise ConfigError(f"{PREFIX}METRICS_ADDRESS: write host:port, such as 0.0.0.0:9377.")
+        return host.removeprefix("[").removesuffix("]"), int(port)
 
     @property
     def hosts(self) -> tuple[str, ...] | None:
@@ -241,9 +283,13 @@ def _check_storage(settings: Settings) -> None:
 
 def _check_backend(settings: Settings) -> None:
     """A backend without models would never be asked. A model may have its backend in the policy file."""
-    if settings.has_model and not settings.llm_models:
+    if settings.llm_base_url is not None and not (settings.llm_models or settings.embed_model):
         raise ConfigError(
             f"{PREFIX}LLM_MODELS is not set: {PREFIX}LLM_BASE_URL needs the names of its models."
+        )
+    if settings.embed_model in settings.llm_models:
+        raise ConfigError(
+            f"{PREFIX}EMBED_MODEL is also in {PREFIX}LLM_MODELS. A model gives text or embeddings: keep one."
         )
     if settings.llm_api_key is not None and settings.llm_api_key_file is not None:
         raise ConfigError(f"{PREFIX}LLM_API_KEY and {PREFIX}LLM_API_KEY_FILE are both set. Keep one.")
@@ -266,5 +312,9 @@ def _check_binding(settings: Settings) -> None:
             f"{PREFIX}HOST is not a loopback address, and no {PREFIX}API_KEYS_FILE is set. Without keys only "
             "127.0.0.1, ::1, localhost or a Unix socket may be bound."
         )
+    if settings.metrics_listener is not None and settings.uds is None:
+        port = settings.metrics_listener[1]
+        if port and port == settings.port:
+            raise ConfigError(f"{PREFIX}METRICS_ADDRESS has the port of {PREFIX}PORT. Name another one.")
     if settings.api_keys_file is not None:
         read_text(settings.api_keys_file, f"{PREFIX}API_KEYS_FILE", secret=True)

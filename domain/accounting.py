@@ -27,8 +27,13 @@ class GroupBy(StrEnum):
     MODEL = "model"
     TYPE = "type"
     DAY = "day"
+    HOUR = "hour"
+    MINUTE = "minute"
     STRATEGY = "strategy"
     TOOL_KIND = "tool_kind"
+
+
+PERIOD_MS = {GroupBy.DAY: 86_400_000, GroupBy.HOUR: 3_600_000, GroupBy.MINUTE: 60_000}
 
 
 # Not frozen, though nothing changes it: a frozen one takes three times as long to build, for every result.
@@ -119,7 +124,7 @@ class EntryFilter:
 
 @dataclass(frozen=True, slots=True)
 class EntryPage:
-    """Oldest first. `next_cursor` is None when there is no more."""
+    """Oldest first, or newest first where that was asked for. `next_cursor` is None when there is no more."""
 
     entries: list[AccountingEntry]
     next_cursor: str | None

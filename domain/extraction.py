@@ -66,6 +66,14 @@ class LlmUsage:
     output_tokens: int = 0
     cost_usd: float = 0.0
 
+    def __add__(self, other: "LlmUsage") -> "LlmUsage":
+        return LlmUsage(
+            self.llm_calls + other.llm_calls,
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cost_usd + other.cost_usd,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:

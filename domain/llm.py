@@ -1,5 +1,6 @@
 """Prompts to a model, its replies, and their price."""
 
+from array import array
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -60,13 +61,15 @@ class LlmTokens:
 @dataclass(frozen=True, slots=True)
 class Reply:
     """A model's reply. `tokens` is None if the backend sent no usage, or zeros. `model` is the name of the
-    model that answered; the Asker sets it."""
+    model that answered; the Asker sets it. `vectors` are those of an embedding model, one for each message of
+    the prompt, each of length 1."""
 
     text: str
     stop_reason: str
     tool_calls: tuple[ToolCall, ...] = ()
     tokens: LlmTokens | None = None
     model: str = ""
+    vectors: "tuple[array[float], ...]" = ()
 
 
 @dataclass(frozen=True, slots=True)

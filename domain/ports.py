@@ -256,12 +256,16 @@ class Ledger(Protocol):
         """Sessions that are not ended, by id. Raises InvalidField for an unknown cursor."""
         ...
 
-    async def entries(self, wanted: EntryFilter, limit: int, cursor: str | None) -> EntryPage:
-        """Entries, oldest first. Raises InvalidField for an unknown cursor."""
+    async def entries(
+        self, wanted: EntryFilter, limit: int, cursor: str | None, *, newest_first: bool = False
+    ) -> EntryPage:
+        """Entries, oldest first or newest first. Raises InvalidField for an unknown cursor and for one of
+        the other order."""
         ...
 
     async def summary(self, wanted: EntryFilter, group_by: GroupBy) -> list[SummaryRow]:
-        """Sums by group, most tokens saved first. `day` is UTC, `YYYY-MM-DD`."""
+        """Sums by group, most tokens saved first. Periods are UTC: `YYYY-MM-DD`, `YYYY-MM-DDThh:00Z`,
+        `YYYY-MM-DDThh:mmZ`."""
         ...
 
     async def stored_at(self, tenant: str, handle: Handle) -> int | None:

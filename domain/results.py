@@ -35,6 +35,20 @@ class UsageReport:
     turn: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Door:
+    """The client through which a result comes. `tool_prefix` stands before the names of Spillgate's tools as
+    its model sees them; `needs_search` names the tool that the model must call first to find them. Without
+    `has_tools` the model has none of them. `has_shell`: it can run `spillgate ask`. `most_bytes` of a
+    replacement are shown whole, 0 for any number."""
+
+    tool_prefix: str = ""
+    needs_search: str = ""
+    has_tools: bool = True
+    has_shell: bool = False
+    most_bytes: int = 0
+
+
 # Not frozen, though nothing changes it: a frozen one takes three times as long to build, for every result.
 @dataclass(slots=True, unsafe_hash=True)
 class ToolResult:
@@ -56,6 +70,7 @@ class ToolResult:
     model: str | None = None
     context: UsageReport | None = None
     policy: str | None = None
+    door: Door | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ async def answer(task: Task, mode: Mode, fallback: Mode = Mode.TRUNCATE) -> Answ
         found = await _fall_back(task, mode, fallback, failed.reason)
     except ModelError as error:
         found = await _fall_back(task, mode, fallback, error.detail)
-    return found if task.asking is None else replace(found, usage=task.asking.usage)
+    return replace(found, usage=task.usage)
 
 
 async def shorter(found: Answer, task: Task, max_bytes: int) -> Answer:

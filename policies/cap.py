@@ -22,7 +22,7 @@ def ends(measure: Measure, policy: Policy) -> Ends:
 def text(oversized: Oversized) -> str | None:
     """None if nothing is to be cut, or there is no room for both ends, the marker and the footer."""
     size = oversized.shown.bytes
-    below = footer(oversized.handle, oversized.policy)
+    below = footer(oversized)
     fixed = len(_MARKER.format(size).encode()) + len(below.encode())
     room = room_bytes(oversized.shown, oversized.policy, oversized.squeeze)
     half = (room - fixed) // 2

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from content.text import Preview
 from domain.decisions import Trigger
 from domain.handles import Handle
-from domain.results import Measure, ToolResult
+from domain.results import Door, Measure, ToolResult
 from policies.facts import Facts, Policy, has_too_many_rows
 
 _SHARE = 0.9
@@ -84,13 +84,28 @@ def name_for_model(tool: str, policy: Policy) -> str:
     return policy.tool_names.get(tool, tool)
 
 
-def footer(handle: Handle | None, policy: Policy) -> str:
+def asking(handle: Handle, policy: Policy, door: Door | None) -> str:
+    """The call with which a model behind the door asks about a stored result."""
+    if door is None:
+        tool = name_for_model("tool_output", policy)
+    elif door.has_tools:
+        tool = policy.tool_names.get("tool_output", f"{door.tool_prefix}tool_output")
+    else:
+        return asking_by_shell(handle)
+    return f'{tool}(handle = "{handle}", extract = "what to extract")'
+
+
+def asking_by_shell(handle: Handle) -> str:
+    return f'spillgate ask {handle} "what to extract"'
+
+
+def footer(oversized: Oversized) -> str:
     """The footer of every text except the handle message: how to read the whole result. "" if nothing is
     kept."""
-    if handle is None:
+    if oversized.handle is None:
         return ""
-    tool = name_for_model("tool_output", policy)
-    return f'\n\nThe whole result is kept: {tool}(handle = "{handle}", extract = "what to extract").'
+    call = asking(oversized.handle, oversized.policy, oversized.result.door)
+    return f"\n\nThe whole result is kept: {call}."
 
 
 def room_bytes(measure: Measure, policy: Policy, squeeze: float = 1.0) -> int:

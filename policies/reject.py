@@ -43,7 +43,7 @@ def ends(measure: Measure, policy: Policy) -> Ends:
 def text(oversized: Oversized) -> str | None:
     breach, policy = oversized.breach, oversized.policy
     refused = refusal(oversized.result, breach, policy, oversized.path)
-    return refused + footer(oversized.handle, policy)
+    return refused + footer(oversized)
 
 
 def refusal(result: ToolResult, breach: Breach, policy: Policy, path: str | None = None) -> str:

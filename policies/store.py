@@ -4,9 +4,9 @@ from content.outline.about import HEAD_BYTES as ABOUT_HEAD_BYTES
 from content.outline.about import TAIL_BYTES as ABOUT_TAIL_BYTES
 from content.text import Preview, preview
 from domain.handles import Handle
-from domain.results import Measure
+from domain.results import Door, Measure
 from policies.facts import Policy
-from policies.oversized import Ends, Oversized, name_for_model
+from policies.oversized import Ends, Oversized, asking, asking_by_shell
 
 CUTS = False
 
@@ -14,8 +14,8 @@ _PREVIEWED_BYTES = 1 << 16
 """Bytes of the head that a preview is made from."""
 
 _MESSAGE = (
-    "Tool output is too large ({bytes} bytes, {lines} lines, {tokens} tokens).\n"
-    'Call {tool}(handle = "{handle}", extract = "what to extract").\n'
+    "Tool output is too large ({} bytes, {} lines, {} tokens).\n"
+    "Call {call}.\n"
     "The handle is a relative path under the tool_output root.\n"
     "Provide precise and detailed instructions in `extract` about what you are looking for."
 )
@@ -33,9 +33,7 @@ def ends(measure: Measure, policy: Policy) -> Ends:
 def text(oversized: Oversized) -> str | None:
     """The handle message, then a blank line and the preview, if any."""
     assert oversized.handle is not None
-    message = handle_message(
-        oversized.handle, oversized.measure, name_for_model("tool_output", oversized.policy)
-    )
+    message = handle_message(oversized.handle, oversized.measure, oversized.policy, oversized.result.door)
     policy, size = oversized.policy, oversized.measure.bytes
     shown = oversized.overview or preview(
         policy.preview, oversized.head, oversized.tail, size, policy.preview_bytes
@@ -43,7 +41,12 @@ def text(oversized: Oversized) -> str | None:
     return f"{message}\n\n{shown}" if shown else message
 
 
-def handle_message(handle: Handle, measure: Measure, tool: str) -> str:
-    return _MESSAGE.format(
-        bytes=measure.bytes, lines=measure.lines, tokens=measure.tokens, handle=handle, tool=tool
-    )
+def handle_message(handle: Handle, measure: Measure, policy: Policy, door: Door | None = None) -> str:
+    """For a model with our tools and a shell, a last line has the command for the shell."""
+    call, shell = asking(handle, policy, door), ""
+    if door is not None and door.needs_search:
+        shell = f"\nIf the tool is not in your list, find it with {door.needs_search} first."
+    if door is not None and door.has_shell and door.has_tools:
+        shell += f"\nIn a shell: {asking_by_shell(handle)}"
+    size = measure.bytes, measure.lines, measure.tokens
+    return _MESSAGE.format(*size, call=call) + shell

@@ -46,7 +46,7 @@ def text(oversized: Oversized) -> str | None:
 def _composed(oversized: Oversized, head: str, *, has_commands: bool) -> str:
     missing = oversized.shown.chars - len(head)
     above = f"{head}\n\n[... {missing} characters truncated ...]\n\n"
-    below = footer(oversized.handle, oversized.policy)
+    below = footer(oversized)
     room = min(missing, _room_chars(above, oversized)) - len(below)
     return above + recovery(oversized, head, room, has_commands=has_commands) + below
 

@@ -32,7 +32,7 @@ def ends(measure: Measure, policy: Policy) -> Ends:
 
 def text(oversized: Oversized) -> str | None:
     """The whole view, for a result that exceeds no other cap."""
-    return oversized.head.decode() + footer(oversized.handle, oversized.policy)
+    return oversized.head.decode() + footer(oversized)
 
 
 class View:

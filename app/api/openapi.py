@@ -50,7 +50,7 @@ _STRUCTS = (ResultIn, ResultOut)
 _SHAPES: dict[str, Mapping[str, Any]] = {}
 
 _LINKS = """
-<p>The API for programs: <a href="/openapi.json">/openapi.json</a>.
+<p>The dashboard: <a href="/ui">/ui</a>. The API for programs: <a href="/openapi.json">/openapi.json</a>.
 Every error, and what to do: <a href="/docs/errors">/docs/errors</a>.</p>"""
 
 DESCRIPTION = """Governs what AI agents' tools return. POST a raw result to `/results`: what fits passes, what
@@ -222,7 +222,12 @@ def _document(app: FastAPI, routes: RouteTable, needs_key: bool) -> dict[str, An
     for route in routes.api:
         for method in route.methods or ():
             operation = document["paths"][route.path_format][method.lower()]
-            operation["responses"] = _by_status(operation["responses"] | _problems_of(route, answers))
+            answered, problems = operation["responses"], _problems_of(route, answers)
+            own = {status: answered[status] for status in map(str, route.responses)}
+            for status in own.keys() & problems.keys():
+                shared = answers[problems[status]["$ref"].rpartition("/")[2]]
+                own[status]["content"] |= shared["content"]
+            operation["responses"] = _by_status(answered | problems | own)
             if traits_of(route).is_open:
                 operation["security"] = []
     document["components"]["responses"] = dict(sorted(answers.items()))

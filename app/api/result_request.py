@@ -10,15 +10,17 @@ import anyio
 import msgspec
 from fastapi import Request
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
-from starlette.types import Message
 
 from app.api.answers import encode, prefers
+from app.api.routing import session_key
 from app.edge import large_json
 from app.edge.large_json import PAUSE_SECONDS, STEP_SECONDS, WRONG_CONTENT, Content
-from app.edge.request_body import ClientDisconnected
+from app.edge.request_body import read_body
+from app.operations.logs import describe_request
 from domain.errors import BadRequest, InvalidField, UnsupportedMedia, unknown_key
-from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
+from domain.handles import DEFAULT_SESSION
 from domain.results import ToolResult, UsageReport
+from policies.doors import DOORS
 
 T = TypeVar("T")
 Headers = Mapping[bytes, bytes]
@@ -43,6 +45,10 @@ SURROGATE_WARNING = "The content held lone surrogates; each was replaced by U+FF
 Name = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]*(?![\s\S])")]
 Model = Annotated[str, Meta(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*(?![\s\S])")]
 Label = Annotated[str, Meta(max_length=128, pattern=r"^[^\x00-\x1f\x7f]*(?![\s\S])")]
+DoorName = Annotated[
+    str, Meta(pattern=rf"^({'|'.join(DOORS)})(?![\s\S])", extra_json_schema={"enum": list(DOORS)})
+]
+"""The client through which the result comes: the texts name our tools as that client shows them."""
 Whole = Annotated[float, Meta(ge=0, le=1_000_000_000, extra_json_schema={"type": "integer"})]
 """A whole number of tokens or turns. Decoded as float, since 7.0 is one in JSON, as on the other routes."""
 
@@ -77,6 +83,7 @@ class _Fields(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     model: Model | None = None
     context: UsageIn | None = None
     policy: Raw | UnsetType = UNSET
+    door: DoorName | None = None
 
 
 class ResultIn(_Fields, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -140,30 +147,9 @@ async def read_request(request: Request, turns: anyio.CapacityLimiter) -> Result
         )
     if request.scope["query_string"]:
         raise InvalidField("With a JSON body there are no query parameters: put the fields into the body.")
-    fields, content = await _parsed(await _body(request), turns)
+    fields, content = await _parsed(await read_body(request), turns)
     result = _tool_result(fields, headers, request.scope["tenant"])
     return ResultRequest(result, content.chunks(), content, wants_text, is_minimal, None)
-
-
-async def _body(request: Request) -> bytes | bytearray:
-    """All of the body. Starlette's own stream costs a small result three microseconds more."""
-    message = await _message(request)
-    if not message.get("more_body", False):
-        first: bytes = message.get("body", b"")
-        return first
-    # Grown in place: joined at the end, a large body would be held twice.
-    body = bytearray(message.get("body", b""))
-    while message.get("more_body", False):
-        message = await _message(request)
-        body += message.get("body", b"")
-    return body
-
-
-async def _message(request: Request) -> Message:
-    message = await request.receive()
-    if message["type"] == "http.disconnect":
-        raise ClientDisconnected
-    return message
 
 
 async def _streamed(request: Request) -> AsyncIterator[bytes]:
@@ -343,8 +329,9 @@ def _tool_result(sent: _Fields, headers: Headers, tenant: str) -> ToolResult:
         if not 0 < len(key) <= MAX_CALL_ID:
             raise InvalidField(f"Idempotency-Key must be 1 to {MAX_CALL_ID} characters.")
         call_id = key.decode("latin-1")
+    describe_request(tool_call_id=call_id)
     return ToolResult(
-        key=SessionKey(tenant, checked_session_id(sent.session_id)),
+        key=session_key(tenant, sent.session_id),
         tool_name=sent.tool_name,
         call_id=call_id,
         tool_arguments=arguments,
@@ -356,6 +343,7 @@ def _tool_result(sent: _Fields, headers: Headers, tenant: str) -> ToolResult:
         model=sent.model,
         context=None if sent.context is None else sent.context.report,
         policy=policy,
+        door=None if sent.door is None else DOORS[sent.door],
     )
 
 

@@ -12,8 +12,10 @@ from pydantic import BeforeValidator
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.routing import Mount, Route
 
+from app.operations.logs import describe_request
 from app.runtime import Runtime
 from domain import errors
+from domain.handles import SessionKey, checked_session_id
 
 
 class WholeHandle(Convertor[str]):
@@ -147,13 +149,21 @@ class RouteTable:
         )
 
     def carries_results(self, method: str, path: str) -> bool:
-        return (method, path) in self._result_routes
+        if (method, path) in self._result_paths:
+            return True
+        return any(
+            method in (one.methods or ()) and one.path_regex.match(path) for one in self._result_patterns
+        )
 
     @cached_property
-    def _result_routes(self) -> frozenset[tuple[str, str]]:
-        """Looked up for each request, so that their paths may hold no parameter."""
+    def _result_paths(self) -> frozenset[tuple[str, str]]:
+        """Looked up for each request; patterns are matched with the path of every other one."""
         routes = [one for one in self._all if traits_of(one).carries_results]
         return frozenset((method, one.path) for one in routes for method in one.methods or ())
+
+    @cached_property
+    def _result_patterns(self) -> list[Route]:
+        return [one for one in self._all if traits_of(one).carries_results and one.param_convertors]
 
     def methods(self, path: str) -> list[str]:
         """The methods that a path takes, of every route that it matches."""
@@ -178,6 +188,13 @@ Tenant = Annotated[str, Depends(_tenant)]
 """The caller's tenant, as `Access` found it."""
 
 
+def session_key(tenant: str, session_id: str) -> SessionKey:
+    """The key of the session that a request names. Raises InvalidField."""
+    key = SessionKey(tenant, checked_session_id(session_id))
+    describe_request(session_id=session_id)
+    return key
+
+
 def _integral(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
@@ -199,10 +216,14 @@ def known_only(request: Request) -> None:
 
 
 def json_only(request: Request) -> None:
-    """Raises UnsupportedMedia for a body of another type. A body without Content-Type is taken for JSON."""
+    """`check_json` for each route that declares a JSON body."""
     route = request.scope.get("route")
-    if not isinstance(route, APIRoute) or route.body_field is None:
-        return
+    if isinstance(route, APIRoute) and route.body_field is not None:
+        check_json(request)
+
+
+def check_json(request: Request) -> None:
+    """Raises UnsupportedMedia for a body of another type. A body without Content-Type is taken for JSON."""
     media = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if media != "application/json" and not (media.startswith("application/") and media.endswith("+json")):
         raise errors.UnsupportedMedia("Send the body as JSON, with Content-Type: application/json.")

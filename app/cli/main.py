@@ -1,7 +1,7 @@
 """The command line: a function for each command.
 
-Each imports what it needs: a healthcheck runs every few seconds, and the whole service would cost it half a
-second of processor time.
+Each imports what it needs: a healthcheck runs every few seconds, an agent pipes the output of any command
+through `pipe`, and the whole service would cost half a second of processor time.
 """
 
 import argparse
@@ -12,19 +12,30 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from app.settings import PREFIX, Settings, load_settings
 from domain.errors import ConfigError
 
+if TYPE_CHECKING:
+    from app.settings import Settings
+
 _TIMEOUT_SECONDS = 5
+HOOK_ACTIONS = ("install", "uninstall", "status")
 _OPTIONS = {"host": "--host", "port": "--port", "uds": "--uds", "policy_file": "--policy"}
 """The settings that an option sets."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 1 not healthy or not in order, 2 a setting or argument that cannot be honoured."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["hook"] and len(given) == 2 and given[1] not in (*HOOK_ACTIONS, "-h", "--help"):
+        # Before any argument is parsed: to an agent, exit status 2 means that the call is to be blocked.
+        from app.cli.hook import run
+
+        return run(given[1])
+    own = given.index("--") if given[:1] == ["mcp"] and "--" in given else len(given)
+    options = _parser().parse_args(given[:own])
+    options.server = given[own + 1 :]
     _print_anything()
     try:
         status = COMMANDS[options.command](options)
@@ -44,7 +55,7 @@ def _naming_options(message: str, options: argparse.Namespace) -> str:
     """The error names a setting as its option, if an option set it."""
     for name, option in _OPTIONS.items():
         if getattr(options, name, None) is not None:
-            message = message.replace(f"{PREFIX}{name.upper()}", option)
+            message = message.replace(f"SPILLGATE_{name.upper()}", option)
     return message
 
 
@@ -75,6 +86,8 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--json", action="store_true", help="all of it as JSON")
     _add_try(commands)
     commands.add_parser("openapi", help="print the OpenAPI document")
+    _add_shell(commands)
+    _add_mcp(commands)
     return parser
 
 
@@ -89,8 +102,53 @@ def _add_try(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     trial.add_argument("--show", metavar="OUTCOME", help="print the text too: of this outcome, or of `all`")
 
 
-def _settings(options: argparse.Namespace) -> Settings:
+def _add_shell(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """The commands that speak to a running service: that of SPILLGATE_URL."""
+    pipe = commands.add_parser("pipe", help="stdin as a tool's result: print what the model is to read")
+    pipe.add_argument("--tool", help="the tool that returned it (execute_shell)", default="execute_shell")
+    pipe.add_argument("--session", help="as SPILLGATE_SESSION")
+    ask = commands.add_parser("ask", help="ask a question about a stored result")
+    grep = commands.add_parser("grep", help="search the lines of a stored result")
+    lines = commands.add_parser("lines", help="print lines of a stored result")
+    query = commands.add_parser("query", help="evaluate a JMESPath expression over a stored result")
+    for command in (ask, grep, lines, query):
+        command.add_argument("handle", help="as the message that replaced the result gave it")
+    ask.add_argument("extract", metavar="question", help="what you look for, in words that the data may hold")
+    ask.add_argument("--mode", help="auto, full-chunked, read-grep, retrieve or truncate (auto)")
+    grep.add_argument("pattern", help="a regular expression (RE2)")
+    grep.add_argument("--context", type=int, help="lines around each match")
+    grep.add_argument("--ignore-case", action="store_true", default=None, help="ignore upper and lower case")
+    grep.add_argument("--offset", type=int, help="the first match to show, counted from 1")
+    lines.add_argument("offset", type=int, help="the first line, counted from 1")
+    lines.add_argument("limit", type=int, nargs="?", help="how many lines")
+    query.add_argument("expression", help="JMESPath, such as [?price > `10`].name")
+
+
+def _add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    mcp = commands.add_parser(
+        "mcp",
+        help="stand before an MCP server, and replace large results of its tools",
+        usage="spillgate mcp [options] -- COMMAND ...\n       spillgate mcp [options] --url URL",
+    )
+    mcp.add_argument("--url", help="an MCP server over streamable HTTP, instead of a command")
+    mcp.add_argument(
+        "--header",
+        action="append",
+        default=[],
+        metavar="'NAME: VALUE'",
+        help="to send to the URL, repeatable",
+    )
+    mcp.add_argument(
+        "--embedded",
+        action=argparse.BooleanOptionalAction,
+        help="serve in this process, also if a service runs (if none runs, and its address is on loopback)",
+    )
+
+
+def _settings(options: argparse.Namespace) -> "Settings":
     """The environment's settings, with the command line's on top."""
+    from app.settings import load_settings
+
     given = {name: getattr(options, name, None) for name in _OPTIONS}
     return load_settings(**{name: value for name, value in given.items() if value is not None})
 
@@ -146,9 +204,28 @@ def _try(options: argparse.Namespace) -> int:
 
 def _openapi(options: argparse.Namespace) -> int:
     from app.main import create_app
+    from app.settings import load_settings
 
     print(json.dumps(create_app(load_settings()).openapi(), indent=2, ensure_ascii=False))
     return 0
+
+
+def _pipe(options: argparse.Namespace) -> int:
+    from app.cli.shell import pipe
+
+    return pipe(options)
+
+
+def _tool(options: argparse.Namespace) -> int:
+    from app.cli.shell import call
+
+    return call(options)
+
+
+def _mcp(options: argparse.Namespace) -> int:
+    from app.relay.command import run
+
+    return run(options, options.server)
 
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
@@ -157,6 +234,12 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "check-config": _check_config,
     "try": _try,
     "openapi": _openapi,
+    "pipe": _pipe,
+    "ask": _tool,
+    "grep": _tool,
+    "lines": _tool,
+    "query": _tool,
+    "mcp": _mcp,
 }
 
 if __name__ == "__main__":

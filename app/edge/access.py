@@ -1,7 +1,12 @@
 """Admission: checks each request before any route sees it, and adds headers to each answer."""
 
 import asyncio
+import itertools
+import logging
+import re
+import secrets
 from collections.abc import Callable
+from time import perf_counter
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -9,12 +14,14 @@ from app.api.problems import Refused, problem, stored_of
 from app.api.routing import RouteTable
 from app.edge.api_keys import ApiKeys, check_host, check_origin
 from app.edge.request_body import BodyGate, ClientDisconnected, RequestBody
+from app.operations.logs import access_log, begin_request, log_answered
 from app.settings import Settings
 from domain.errors import (
     BadRequest,
     Draining,
     HostNotAllowed,
     InternalError,
+    NotFound,
     SpillgateError,
     Unauthorized,
     UnsupportedMedia,
@@ -25,9 +32,12 @@ _ONCE = frozenset(
     b"host origin authorization content-length content-encoding transfer-encoding idempotency-key".split()
 )
 MET_HOSTS = 64
+METRICS_PATHS = frozenset({"/metrics", "/livez", "/readyz"})
 SHUTTING_DOWN = "Shutting down. Keep your copy and try again in a moment."
 
 Headers = dict[bytes, bytes]
+
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._~:/+=@-]{1,128}")
 
 
 class Access:
@@ -41,6 +51,7 @@ class Access:
         routes: RouteTable,
         keys: ApiKeys | None,
         draining: Callable[[], bool],
+        metrics_port: Callable[[], int | None] = lambda: None,
         gate: BodyGate,
         refused: Refused = lambda error, method, path: None,
     ) -> None:
@@ -51,8 +62,12 @@ class Access:
         self._routes = routes
         self._keys = keys
         self._draining = draining
+        self._metrics_port = metrics_port
         self._gate = gate
         self._refused = refused
+        self._access_level = logging.INFO if settings.access_log else logging.DEBUG
+        self._request_prefix = f"req-{secrets.token_hex(6)}-"
+        self._request_count = itertools.count(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -60,8 +75,10 @@ class Access:
             return
         carries_results = self._routes.carries_results(scope["method"], scope["path"])
         body = RequestBody(receive, send, self._gate, self._cap, carries_results=carries_results)
+        started = perf_counter()
+        logged = begin_request(self._identify(scope, body))
         try:
-            self._admit(scope, body)
+            logged["tenant"] = self._admit(scope, body)
             await self._app(scope, body.receive, body.send)
         except ClientDisconnected:
             pass
@@ -82,6 +99,8 @@ class Access:
                 await self._refuse(InternalError(), scope, body)
             raise
         finally:
+            if access_log.isEnabledFor(self._access_level):
+                self._log(scope, body, perf_counter() - started)
             body.leave()
             # Scope and body refer to each other: break the cycle, or only the garbage collector frees them.
             scope.pop("request_body", None)
@@ -94,8 +113,20 @@ class Access:
         else:
             raise ValueError("Only HTTP is served.")
 
-    def _admit(self, scope: Scope, body: RequestBody) -> None:
-        """Raises whatever is to be answered instead."""
+    def _identify(self, scope: Scope, body: RequestBody) -> str:
+        """The caller's X-Request-ID if it is of plain characters, else a new one. The answer names it too."""
+        given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
+        if not _REQUEST_ID.fullmatch(given):
+            given = f"{self._request_prefix}{next(self._request_count):06x}".encode()
+        body.request_id = given
+        return given.decode()
+
+    def _log(self, scope: Scope, body: RequestBody, seconds: float) -> None:
+        route = self._routes.template(scope["path"])
+        log_answered(self._access_level, scope["method"], route, body.status, seconds)
+
+    def _admit(self, scope: Scope, body: RequestBody) -> str:
+        """Answers with the tenant. Raises whatever is to be answered instead."""
         found: Headers = {}
         repeated = False
         for name, value in scope["headers"]:
@@ -105,17 +136,27 @@ class Access:
         body.has_body = b"transfer-encoding" in found or found.get(b"content-length", b"0") != b"0"
         if repeated:
             raise BadRequest("A header that may be given once was given twice.")
+        scope["request_body"] = body
+        if (port := self._metrics_port()) is not None and _local_port(scope) == port:
+            if scope["path"] not in METRICS_PATHS:
+                raise NotFound("This port serves /metrics, /livez and /readyz alone.")
+            scope["tenant"] = DEFAULT_TENANT
+        else:
+            self._check_source(found, scope)
+            scope["tenant"] = self._tenant(found.get(b"authorization"), scope["path"])
+        if body.has_body:
+            _check_body(found, body)
+        if self._draining() and self._routes.writes(scope["method"], scope["path"]):
+            raise Draining(SHUTTING_DOWN)
+        tenant: str = scope["tenant"]
+        return tenant
+
+    def _check_source(self, found: Headers, scope: Scope) -> None:
         host = found.get(b"host")
         if host not in self._met:
             self._check_host(host, scope["http_version"])
         if b"origin" in found:
             check_origin(found[b"origin"].decode("latin-1"), self._hosts)
-        scope["tenant"] = self._tenant(found.get(b"authorization"), scope["path"])
-        scope["request_body"] = body
-        if body.has_body:
-            _check_body(found, body)
-        if self._draining() and self._routes.writes(scope["method"], scope["path"]):
-            raise Draining(SHUTTING_DOWN)
 
     def _check_host(self, host: bytes | None, http_version: str) -> None:
         if host is None and http_version == "1.1":
@@ -140,6 +181,11 @@ class Access:
         self._refused(error, method, path)
         answer = problem(error, self._routes.template(path), stored_of(method, path))
         await answer(scope, body.receive, body.send)
+
+
+def _local_port(scope: Scope) -> int | None:
+    """The port at which the request came in; None for a Unix socket."""
+    return scope["server"][1] if scope.get("server") else None
 
 
 def _check_body(found: Headers, body: RequestBody) -> None:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Collection, Iterator
 from time import perf_counter
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import anyio
 import msgspec
@@ -25,10 +25,22 @@ PAUSE_SECONDS = 0.001
 """Between two steps. Without a pause, bodies of hostile JSON kept other requests waiting for up to 1.3 s."""
 
 SHORT_BYTES = 64
-"""A string literal up to this size stays in the skeleton."""
+"""Of a result, a string literal up to this size stays in the skeleton."""
+
+NAME_BYTES = 512
+"""Likewise of a document: its names, ids and paths can be read where they are."""
 
 SKELETON_BYTES = 2 << 20
 """The most that a body may hold beside its long strings."""
+
+DOCUMENT_VALUES = 50_000
+"""The most commas in it: each value becomes an object."""
+
+DOCUMENT_DEPTH = 8
+"""The most levels of objects and lists of a document that hold more than BUILT_BYTES each."""
+
+BUILT_BYTES = 1 << 16
+"""How much JSON is built at once. The event loop waits: at most 2 ms."""
 
 ENVELOPE_BYTES = 2 << 20
 """The most that all fields but `content` may hold."""
@@ -38,15 +50,17 @@ MAX_MEMBERS = 250_000
 
 MAX_BLOCKS = 10_000
 TOO_MUCH_STRUCTURE = (
-    "The body holds more than 2 MiB of numbers, names, short strings, brackets and white space. Send such "
-    "data as one string in `content`, or as text/plain."
+    "The body holds too many numbers, names, short strings, brackets and white space: at most 2 MiB. "
+    "Send such data as one string in `content`, or as text/plain."
 )
 WRONG_CONTENT = "`content` must be a string or a list of at most 10,000 content blocks."
 
 _QUOTE, _BRACKET = b'"['
 _HOLE = re.compile(rb'"\\u0000([0-9]+):([0-9]+)"')
 # What is between string literals, and the short ones. 1 stands for `\u0000`: raw, JSON holds none.
-_KEPT = re.compile(rb'(?:[^"]++|"[^"\x01]{0,%d}+")*+' % (SHORT_BYTES - 2))
+_KEPT = {
+    size: re.compile(rb'(?:[^"]++|"[^"\x01]{0,%d}+")*+' % (size - 2)) for size in (SHORT_BYTES, NAME_BYTES)
+}
 
 
 class Block(Struct, frozen=True):
@@ -58,8 +72,11 @@ class Block(Struct, frozen=True):
 
 _decode_text = msgspec.json.Decoder(str).decode
 _decode_list = msgspec.json.Decoder(list[Raw]).decode
+_decode_any = msgspec.json.Decoder().decode
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_block = msgspec.json.Decoder(Block).decode
+
+_SAID: Callable[[str], str] = "{}.".format
 
 _LONE_SURROGATE = re.compile(
     rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
@@ -73,7 +90,7 @@ _UNFINISHED = re.compile(
 _UNFINISHED_BYTES = 12
 
 
-def checked(decode: Callable[[Data], T], data: Data, rule: Callable[[str], str] = "{}.".format) -> T:
+def checked(decode: Callable[[Data], T], data: Data, rule: Callable[[str], str] = _SAID) -> T:
     """Decodes. Raises InvalidField, InvalidUtf8 or BadRequest; no message repeats the input. `rule` words
     what msgspec says of a wrong field."""
     try:
@@ -110,14 +127,7 @@ async def split(
 
     Reads on the event loop, which serves others between two slices: a thread would hold the interpreter all
     the same, and be waited for longer. `fields` are the names that `decode` knows."""
-    skeleton, more = Skeleton(body), True
-    while more:
-        async with turns:
-            until = perf_counter() + STEP_SECONDS
-            while (more := skeleton.scan()) and perf_counter() < until:
-                pass
-            if more:
-                await anyio.sleep(PAUSE_SECONDS)
+    skeleton = await _scanned(Skeleton(body), turns)
     members, was_repaired = decoded(_decode_members, skeleton.text, rule)
     content, size, parts = members.pop("content", None), 0, []
     for name, value in members.items():
@@ -135,6 +145,78 @@ async def split(
     return decoded_fields, Content(content, skeleton), was_repaired or is_repaired
 
 
+class Document(NamedTuple):
+    """A JSON body of any shape. In `value`, a position stands for each string of more than 512 bytes, or with
+    a NUL: a `str` that begins with a NUL, to be passed on, not to be looked into."""
+
+    value: Any
+    skeleton: "Skeleton | None"
+    """None: the body was small, and `value` holds every string itself."""
+
+    def text(self, string: str) -> str:
+        """What a string of `value` says."""
+        return string if self.skeleton is None else "".join(self.content([string]).pieces())
+
+    def literal(self, string: str) -> memoryview:
+        """A string of `value` as JSON, without a copy if it is long."""
+        raw = Raw(msgspec.json.encode(string))
+        return memoryview(raw) if self.skeleton is None else self.skeleton.original(raw)
+
+    def content(self, texts: list[str]) -> "Content":
+        """Strings of `value` as the content of a result, one after the other, with a newline between two."""
+        blocks = [{"type": "text", "text": text} for text in texts]
+        return Content(Raw(msgspec.json.encode(texts[0] if len(texts) == 1 else blocks)), self.skeleton)
+
+    def encoded(self, value: Any) -> bytes:
+        """A value as JSON. The strings in it that are of this document are written as they came."""
+        try:
+            data = msgspec.json.encode(value)
+        except RecursionError:
+            raise BadRequest("The body is nested too deeply.") from None
+        if self.skeleton is None:
+            return data
+        original = self.skeleton.original
+        return _HOLE.sub(lambda hole: original(Raw(hole[0])).tobytes(), data)
+
+
+async def read_document(body: bytes | bytearray, turns: anyio.CapacityLimiter) -> Document:
+    """Reads a JSON body of any size on the event loop, as `split` does. Raises BadRequest, InvalidUtf8, and
+    InvalidField if the body holds more than 2 MiB beside its long strings."""
+    if len(body) <= BUILT_BYTES:
+        return Document(decoded(_decode_any, body, _SAID)[0], None)
+    skeleton = await _scanned(Skeleton(body, NAME_BYTES), turns)
+    if skeleton.text.count(b",") > DOCUMENT_VALUES:
+        raise InvalidField(TOO_MUCH_STRUCTURE)
+    async with turns:
+        return Document(await _built(Raw(bytes(skeleton.text).strip()), DOCUMENT_DEPTH), skeleton)
+
+
+async def _built(raw: Raw, depth: int) -> Any:
+    """The value, built BUILT_BYTES at a time. Raises as `read_document`."""
+    view = memoryview(raw)
+    if len(view) <= BUILT_BYTES or view[0] not in b"[{":
+        return decoded(_decode_any, raw, _SAID)[0]
+    if not depth:
+        raise InvalidField(TOO_MUCH_STRUCTURE)
+    await anyio.sleep(PAUSE_SECONDS)
+    if view[0] == _BRACKET:
+        return [await _built(item, depth - 1) for item in decoded(_decode_list, raw, _SAID)[0]]
+    members, _ = decoded(_decode_members, raw, _SAID)
+    return {name: await _built(value, depth - 1) for name, value in members.items()}
+
+
+async def _scanned(skeleton: "Skeleton", turns: anyio.CapacityLimiter) -> "Skeleton":
+    more = True
+    while more:
+        async with turns:
+            until = perf_counter() + STEP_SECONDS
+            while (more := skeleton.scan()) and perf_counter() < until:
+                pass
+            if more:
+                await anyio.sleep(PAUSE_SECONDS)
+    return skeleton
+
+
 def repaired(data: bytes) -> bytes:
     """`data` with each escaped lone surrogate replaced by U+FFFD. Linear; one call holds the interpreter."""
     if b"\0" in data:
@@ -145,11 +227,12 @@ def repaired(data: bytes) -> bytes:
 
 class Skeleton:
     """A JSON body in which `"\\u0000start:end"`, a position in the body, stands for each string literal that
-    is longer than 64 bytes or holds `\\u0000` itself: no caller can write a position."""
+    is longer than `short_bytes` or holds `\\u0000` itself: no caller can write a position."""
 
-    def __init__(self, body: bytes | bytearray) -> None:
+    def __init__(self, body: bytes | bytearray, short_bytes: int = SHORT_BYTES) -> None:
         """Of an empty slice: `scan` reads the body."""
         self._body = memoryview(body)
+        self._short_bytes = short_bytes
         self._at = 0
         self._start: int | None = None  # of the string literal that a slice ended in
         self.text = bytearray()
@@ -167,7 +250,7 @@ class Skeleton:
         at = 0
         while at < len(piece):
             if self._start is None:
-                kept = _KEPT.match(masked, at)
+                kept = _KEPT[self._short_bytes].match(masked, at)
                 assert kept is not None
                 self.text += piece[at : kept.end()]
                 if kept.end() == len(piece):
@@ -179,7 +262,11 @@ class Skeleton:
             self.text += b'"\\u0000%d:%d"' % (self._start, base + at)
             self._start = None
         self._at += len(piece)
-        if self._start is not None and self._at - self._start < SHORT_BYTES and self._at < len(self._body):
+        if (
+            self._start is not None
+            and self._at - self._start < self._short_bytes
+            and self._at < len(self._body)
+        ):
             # Perhaps a short literal, a name for one: read again, as the beginning of the next slice.
             self._at, self._start = self._start, None
         else:

@@ -102,7 +102,9 @@ class RequestBody:
         "_send",
         "_taken",
         "has_body",
+        "request_id",
         "started",
+        "status",
     )
 
     def __init__(
@@ -119,7 +121,9 @@ class RequestBody:
         self._ended = False
         self._held_back: Message | None = None
         self.has_body = False
+        self.request_id = b""
         self.started = False
+        self.status = 0
 
     async def receive(self) -> Message:
         """Raises BodyTooLarge, InvalidField, Overloaded, ClientDisconnected."""
@@ -215,6 +219,7 @@ class RequestBody:
         if self._held_back is not None:
             message, self._held_back = self._held_back, None
             self.started = True
+            self.status = message["status"]
             await self._send(message)
 
     async def _discard_rest(self) -> None:
@@ -229,7 +234,7 @@ class RequestBody:
 
     def _add_headers(self, message: Message) -> bool:
         """True if the answer has a Content-Length."""
-        headers = list(message.get("headers", ()))
+        headers = [*message.get("headers", ()), (b"x-request-id", self.request_id)]
         plain = cached = True
         has_length = False
         for name, _ in headers:
@@ -253,6 +258,28 @@ class RequestBody:
         if self._taken:
             self._gate.give(self._taken)
             self._taken = 0
+
+
+async def read_body(request: Request) -> bytes | bytearray:
+    """All of the body. Starlette's own stream costs a small result three microseconds more. Raises
+    ClientDisconnected, and what RequestBody raises."""
+    message = await _message(request)
+    if not message.get("more_body", False):
+        first: bytes = message.get("body", b"")
+        return first
+    # Grown in place: joined at the end, a large body would be held twice.
+    body = bytearray(message.get("body", b""))
+    while message.get("more_body", False):
+        message = await _message(request)
+        body += message.get("body", b"")
+    return body
+
+
+async def _message(request: Request) -> Message:
+    message = await request.receive()
+    if message["type"] == "http.disconnect":
+        raise ClientDisconnected
+    return message
 
 
 async def cancel_on_disconnect(request: Request, work: Coroutine[Any, Any, T]) -> T:

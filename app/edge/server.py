@@ -14,7 +14,7 @@ import socket
 import stat
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -30,7 +30,7 @@ from app.edge.deadlines import MAX_CONNECTIONS, Protocol, sweep
 from app.operations.logs import configure_logging
 from app.operations.policy_reload import reload_policies
 from app.operations.supervisor import Supervisor
-from app.settings import Settings
+from app.settings import PREFIX, Settings
 from domain.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -93,10 +93,18 @@ class Server(uvicorn.Server):
             "ledger": mask_url(settings.ledger),
             "model": ", ".join(settings.llm_models) or _NO_MODEL,
             "policy": settings.policy_file or "built in",
+            "dashboard": None if settings.uds else f"{self._address}/ui",
             "docs": None if settings.uds else f"{self._address}/docs",
+            "metrics": self._metrics_url(),
             "version": __version__,
         }
         log.info("listening", extra={"fields": fields, "block": True})
+
+    def _metrics_url(self) -> str | None:
+        if self._settings.metrics_listener is None:
+            return None
+        host = self._settings.metrics_listener[0]
+        return f"http://{f'[{host}]' if ':' in host else host}:{self._app.state.metrics_port}/metrics"
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         late = asyncio.get_running_loop().call_later(EXTRACT_SECONDS, self._app.state.stopping.set)
@@ -143,16 +151,19 @@ def serve(
     settings: Settings,
     refused: Refused = lambda error, method, path: None,
     supervisor: Supervisor | None = None,
+    listening: Callable[[Server], None] = lambda server: None,
 ) -> int:
     """Serves until SIGTERM, SIGINT or a fault that the process cannot recover from. Returns the exit code.
-    Raises ConfigError for what cannot be bound."""
+    `listening` is called once connections are accepted. Raises ConfigError for what cannot be bound."""
     configure_logging(settings.log_level, settings.log_format)
     tune_memory()
     files = raise_open_files()
-    with listener(settings) as (sock, address):
+    with listener(settings) as (sock, address), metrics_listener(settings) as metrics:
+        app.state.metrics_port = metrics[0].getsockname()[1] if metrics else None
         server = Server(_config(app, files, refused), app, settings, address, supervisor or Supervisor())
+        listening(server)
         try:
-            server.run(sockets=[sock])
+            server.run(sockets=[sock, *metrics])
         except SystemExit as stop:
             if getattr(app.state, "config_error", None) is not None:
                 raise app.state.config_error from None
@@ -226,11 +237,23 @@ def listener(settings: Settings) -> Iterator[tuple[socket.socket, str]]:
                     path.unlink()
 
 
-def _tcp_socket(host: str, port: int) -> socket.socket:
+@contextlib.contextmanager
+def metrics_listener(settings: Settings) -> Iterator[list[socket.socket]]:
+    """The socket for metrics alone, if there is to be one."""
+    if settings.metrics_listener is None:
+        yield []
+        return
+    host, port = settings.metrics_listener
+    with contextlib.closing(_tcp_socket(host, port, ("METRICS_ADDRESS",) * 2)) as sock:
+        yield [sock]
+
+
+def _tcp_socket(host: str, port: int, settings: tuple[str, str] = ("HOST", "PORT")) -> socket.socket:
+    """`settings` are those that named host and port. Raises ConfigError."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (socket.gaierror, UnicodeError):
-        raise ConfigError("SPILLGATE_HOST is not a name or address of this machine.") from None
+        raise ConfigError(f"{PREFIX}{settings[0]} is not a name or address of this machine.") from None
     family, kind, number, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
     sock = socket.socket(family, kind, number)
     try:
@@ -241,16 +264,17 @@ def _tcp_socket(host: str, port: int) -> socket.socket:
         sock.listen(BACKLOG)
     except OSError as error:
         sock.close()
-        raise ConfigError(_why_unbound(error, port)) from None
+        raise ConfigError(_why_unbound(error, port, settings)) from None
     return sock
 
 
-def _why_unbound(error: OSError, port: int) -> str:
+def _why_unbound(error: OSError, port: int, settings: tuple[str, str]) -> str:
+    host_setting, port_setting = (f"{PREFIX}{name}" for name in settings)
     if error.errno == errno.EADDRINUSE:
-        return f"Port {port} is in use. Stop what listens there, or set SPILLGATE_PORT to another one."
+        return f"Port {port} is in use. Stop what listens there, or set {port_setting} to another one."
     if error.errno in (errno.EACCES, errno.EPERM):
-        return f"Port {port} may not be bound by this user. Set SPILLGATE_PORT to one above 1023."
-    return f"SPILLGATE_HOST cannot be bound: {os.strerror(error.errno or 0)}."
+        return f"Port {port} may not be bound by this user. Set {port_setting} to one above 1023."
+    return f"{host_setting} cannot be bound: {os.strerror(error.errno or 0)}."
 
 
 def _unix_socket(path: Path) -> socket.socket:

@@ -131,8 +131,7 @@ class _Extraction:
             return await self._exhausted(subject, _nothing(self._question.mode, _EXHAUSTED))
         cap = subject.policy.max_bytes or UNCAPPED_BYTES
         room = max(0, cap - len(_framed(subject.stored, Mode.FULL_CHUNKED, "").encode()))
-        task = self._task(subject, source, room)
-        answer = await self._found(subject, task)
+        answer, task = await self._found(subject, self._task(subject, source, room))
         for _ in range(_TRIES):
             if self._wish.require_complete and answer.status is not ExtractStatus.COMPLETE:
                 raise Incomplete(_INCOMPLETE)
@@ -147,11 +146,12 @@ class _Extraction:
             answer = await ladder.shorter(answer, task, room)
         return await self._exhausted(subject, answer)
 
-    async def _found(self, subject: _Subject, task: Task) -> Answer:
+    async def _found(self, subject: _Subject, task: Task) -> tuple[Answer, Task]:
+        """The answer, and the task with the models that it may ask."""
         rt, mode = self._rt, self._question.mode
         fallback = Mode(rt.settings.extract_fallback)
-        if rt.models is None:
-            return await ladder.answer(task, mode, fallback)
+        if rt.models is None and rt.model_pool.embedding_model is None:
+            return await ladder.answer(task, mode, fallback), task
         names, warnings = self._model_names(subject)
         async with rt.spend_caps.open(subject.stored.key, subject.policy) as cap:
 
@@ -163,9 +163,10 @@ class _Extraction:
             rules = CallRules(
                 self._wish.ends, account, rt.clock, cap.try_start_call, cap.calls_left, log_fields
             )
-            asker = rt.models.asker(names, rules)
-            answer = await ladder.answer(replace(task, asking=asker), mode, fallback)
-            return replace(answer, warnings=(*answer.warnings, *warnings))
+            asking = None if rt.models is None else rt.models.asker(names, rules)
+            task = replace(task, asking=asking, embedder=rt.model_pool.embedder(rules))
+            answer = await ladder.answer(task, mode, fallback)
+            return replace(answer, warnings=(*answer.warnings, *warnings)), task
 
     def _model_names(self, subject: _Subject) -> tuple[list[str], tuple[str, ...]]:
         """The models that the policy names; `session` stands for the session's own. Also warnings."""
@@ -173,7 +174,7 @@ class _Extraction:
         wanted = subject.policy.extract_models
         names = [own if name == SESSION_MODEL else name for name in wanted]
         known = [name for name in names if name is not None and name in (self._rt.models or ())]
-        if SESSION_MODEL in wanted and own not in known:
+        if SESSION_MODEL in wanted and own not in known and self._rt.models is not None:
             return known, ("the session's own model has no backend here; another one was asked",)
         return known, ()
 

@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +27,7 @@ log = logging.getLogger(__name__)
 _UNIT = 1000
 _MILLION = 1_000_000
 _REMEMBERED = 1000
+_ANY_WINDOW = 1 << 40
 _UNKNOWN_PROVIDER = "openai-compatible"
 
 
@@ -143,18 +145,36 @@ def _known(name: str) -> ModelTerms:
 
 
 def model_configs(settings: Settings, policies: PolicyBook) -> list[ModelConfig]:
-    """The models of the settings, then those that the policy file gives a backend. Raises ConfigError for a
-    model without a backend, and for a key file that cannot be read."""
-    names = dict.fromkeys((*settings.llm_models, *policies.own_backends))
-    return [_config(name, settings, policies) for name in names]
+    """The models of the settings, then those that the policy file gives a backend, then the embedding model.
+    Raises ConfigError for a model without a backend, and for a key file that cannot be read."""
+    names = dict.fromkeys((*settings.llm_models, *_own_backends(settings, policies)))
+    configs = [_config(name, settings, policies, "LLM_MODELS") for name in names]
+    if settings.embed_model is not None:
+        configs.append(_embedding_config(settings.embed_model, settings, policies))
+    return configs
 
 
 def default_models(settings: Settings, policies: PolicyBook) -> Sequence[str]:
     """The models that are asked if no policy names any."""
-    return settings.llm_models or policies.own_backends
+    return settings.llm_models or _own_backends(settings, policies)
 
 
-def _config(name: str, settings: Settings, policies: PolicyBook) -> ModelConfig:
+def _own_backends(settings: Settings, policies: PolicyBook) -> Sequence[str]:
+    return [name for name in policies.own_backends if name != settings.embed_model]
+
+
+def _embedding_config(name: str, settings: Settings, policies: PolicyBook) -> ModelConfig:
+    config = _config(name, settings, policies, "EMBED_MODEL")
+    if config.base_url.lower().startswith("scripted:"):
+        raise ConfigError(
+            f"{PREFIX}EMBED_MODEL needs a backend with /embeddings; {config.source} names the demo model. "
+            "Name an OpenAI-compatible backend, or take the setting out."
+        )
+    # The window of an embedding model holds one text; a call sends many.
+    return replace(config, terms=replace(config.terms, context_window=_ANY_WINDOW), embeds=True)
+
+
+def _config(name: str, settings: Settings, policies: PolicyBook, setting: str) -> ModelConfig:
     keys = policies.model_keys(name)
     terms = model_terms(name, keys, settings)
     own_url, key_file = str(keys.get("base_url", "")), str(keys.get("api_key_file", ""))
@@ -164,7 +184,7 @@ def _config(name: str, settings: Settings, policies: PolicyBook) -> ModelConfig:
         return ModelConfig(terms, own_url, key, f'[models."{name}"] base_url')
     if settings.llm_base_url is None:
         raise ConfigError(
-            f"{PREFIX}LLM_MODELS names {name}, which has no backend. Set {PREFIX}LLM_BASE_URL, or "
+            f"{PREFIX}{setting} names {name}, which has no backend. Set {PREFIX}LLM_BASE_URL, or "
             f'base_url under [models."{name}"] in the policy file.'
         )
     return ModelConfig(terms, settings.llm_base_url, key or settings.llm_key)

@@ -18,6 +18,7 @@ from domain.ports import Call, Receipt
 from domain.results import StoredResult, ToolResult
 from policies import view
 from policies.decide import decide
+from policies.doors import bounded
 from policies.facts import Facts, PolicyMode
 
 
@@ -48,7 +49,7 @@ async def govern(
     session = entered.session
     if session.model is not None and result.model is None:
         model = await rt.known_models.of_session(session.model)
-    policy = rt.policies.policy(result.tool_name, session.policy, result.policy)
+    policy = bounded(rt.policies.policy(result.tool_name, session.policy, result.policy), result.door)
     async with Body(rt.store, model.tokenizer, policy, rt.counting, result) as body:
         measure = await body.fill(chunks)
         viewed = None

@@ -5,6 +5,7 @@ import logging
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -20,9 +21,33 @@ log = logging.getLogger(__name__)
 
 LogFormat = Literal["auto", "text", "json"]
 
+access_log = logging.getLogger("spillgate.access")
+
+_request: ContextVar[dict[str, Any] | None] = ContextVar("request", default=None)
+
 _FRAMES = 20
 # Their lines at INFO name addresses, or say again what "listening" and "stopped" say.
 _CHATTY = ("httpx", "httpcore", "asyncio", "uvicorn")
+
+
+def begin_request(request_id: str) -> dict[str, Any]:
+    """Every line logged from here on, in this task and in those that it starts, has the returned fields. They
+    may be added to."""
+    fields = {"request_id": request_id}
+    _request.set(fields)
+    return fields
+
+
+def describe_request(**fields: str | None) -> None:
+    """Adds fields to the lines of the request under way, if there is one: its session, its call."""
+    if (known := _request.get()) is not None:
+        known.update((name, value) for name, value in fields.items() if value is not None)
+
+
+def _fields_of(record: logging.LogRecord) -> dict[str, Any]:
+    """Of the record, then of its request."""
+    own: Mapping[str, Any] = getattr(record, "fields", None) or {}
+    return {**own, **{name: value for name, value in (_request.get() or {}).items() if name not in own}}
 
 
 class JsonFormatter(logging.Formatter):
@@ -35,9 +60,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "event": _event(record),
         }
-        fields: Mapping[str, Any] | None = getattr(record, "fields", None)
-        if fields:
-            line |= {name: value for name, value in fields.items() if name not in line}
+        line |= {name: value for name, value in _fields_of(record).items() if name not in line}
         if record.exc_info and record.exc_info[1] is not None:
             line["error"] = describe(record.exc_info[1])
         try:
@@ -53,8 +76,8 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
-        fields: Mapping[str, Any] = getattr(record, "fields", None) or {}
-        shown = [(name, _printable(value)) for name, value in fields.items() if value is not None]
+        fields = _fields_of(record).items()
+        shown = [(name, _printable(value)) for name, value in fields if value is not None]
         if getattr(record, "block", False):
             tail = "".join(f"\n  {name:<10} {value}" for name, value in shown)
         else:
@@ -165,11 +188,22 @@ def log_extracted(handle: str, mode: Mode, answer: Answer | None, entry: Account
         log.info("Extraction answered.", extra={"fields": fields})
 
 
+def log_answered(level: int, method: str, route: str, status: int, seconds: float) -> None:
+    """The access log: one line for each request that was answered."""
+    fields = {"route": f"{method} {route}".strip(), "status": status, "ms": round(seconds * 1000, 1)}
+    access_log.log(level, "request", extra={"fields": fields})
+
+
 def log_refused(status: int, code: str, method: str, route: str) -> None:
     """A request was refused. `route` is a path template, and "" where no route was found."""
     level = logging.WARNING if status >= 500 else logging.INFO
     fields = {"route": f"{method} {route}".strip() or None, "status": status, "code": code}
     log.log(level, "refused", extra={"fields": fields})
+
+
+def log_hook_passed(client: str, why: str) -> None:
+    """A hook passed a result without judging it."""
+    log.info("hook passed", extra={"fields": {"client": client, "why": why}})
 
 
 def log_outage(why: str | None) -> None:

@@ -4,22 +4,40 @@ import logging
 import math
 from time import monotonic
 
-from domain.ports import Ledger, ResultStore
+from domain.errors import StoreFull
+from domain.ports import Ledger, LedgerBounds, ResultStore
 from storage.spool.outage import Outage
 
 FRESH_SECONDS = 1.0
+WARNED_FROM, WARNED_UNTIL = 0.9, 0.85
+"""The share of a bound at which a warning begins, and below which it ends."""
+
 DEGRADED = "degraded: the local spool keeps what comes, and knows what it was told since."
+_NEARLY_FULL = "{} over 90 % of {}. {}"
+_RAISE = "Delete results, end sessions, or raise it."
 
 log = logging.getLogger("spillgate.readiness")
 
 
 class Readiness:
-    def __init__(self, store: ResultStore, ledger: Ledger, outage: Outage | None = None) -> None:
+    """A full store or ledger is ready: reads and deletes must reach it. It is a warning, from 90 % on."""
+
+    def __init__(
+        self,
+        store: ResultStore,
+        ledger: Ledger,
+        outage: Outage | None = None,
+        storage_max_bytes: int = 0,
+        bounds: LedgerBounds = LedgerBounds(),  # noqa: B008
+    ) -> None:
         self._store = store
         self._ledger = ledger
         self._outage = outage
+        self._storage_max_bytes = storage_max_bytes
+        self._bounds = bounds
         self._checked_at = self._invalidated_at = -math.inf
-        self._logged: set[str] = set()
+        self._fullness: list[str] = []
+        self._logged: list[str] = []
 
     @property
     def is_degraded(self) -> bool:
@@ -28,10 +46,10 @@ class Readiness:
 
     @property
     def warnings(self) -> list[str]:
-        """The warnings of store and ledger, as of the last check."""
-        standing = dict.fromkeys((*self._store.warnings, *self._ledger.warnings))
+        """The warnings of store and ledger, and what is full or nearly so, as of the last check."""
+        standing = list(dict.fromkeys((*self._store.warnings, *self._ledger.warnings, *self._fullness)))
         if self._outage is None or not self._outage.is_on:
-            return list(standing)
+            return standing
         return [f"{DEGRADED} {self._outage.why}", *standing]
 
     def invalidate(self) -> None:
@@ -39,16 +57,46 @@ class Readiness:
         self._invalidated_at = monotonic()
 
     async def check(self) -> None:
-        """Raises what the store or the ledger raises."""
+        """Raises what the store or the ledger raises, but not StoreFull. Logs each warning as it begins and
+        as it ends."""
         began = monotonic()
         # Each check syncs the disk, and anyone may ask: once a second is enough.
         if self._checked_at > self._invalidated_at and began - self._checked_at < FRESH_SECONDS:
             return
-        await self._store.check()
-        await self._ledger.check()
-        # The time of its beginning: a failure during the check is newer than its result.
-        self._checked_at = began
-        for warning in (*self._store.warnings, *self._ledger.warnings):
+        full = [*await _why_full(self._store), *await _why_full(self._ledger)]
+        self._fullness = [*full, *await self._nearly_full()]
+        # The time of its beginning: a failure during the check is newer than its result. What is full may
+        # have room in a moment.
+        self._checked_at = -math.inf if full else began
+        standing = list(dict.fromkeys((*self._store.warnings, *self._ledger.warnings, *self._fullness)))
+        for warning in standing:
             if warning not in self._logged:
-                self._logged.add(warning)
                 log.warning(warning)
+        for warning in self._logged:
+            if warning not in standing:
+                log.info("No longer: %s", warning)
+        self._logged = standing
+
+    async def _nearly_full(self) -> list[str]:
+        usage, bounds = await self._ledger.usage(), self._bounds
+        stored = await self._store.stored_bytes()
+        tenant = "of one tenant take"
+        found = [
+            ("What is stored takes", "SPILLGATE_STORAGE_MAX_BYTES", stored, self._storage_max_bytes),
+            (f"Sessions and accounting {tenant}", "SPILLGATE_LEDGER_MAX_BYTES", usage.bytes, bounds.bytes),
+            (f"Open sessions {tenant}", "SPILLGATE_MAX_SESSIONS", usage.sessions, bounds.sessions),
+        ]
+        texts = [
+            (_NEARLY_FULL.format(what, name, _RAISE), used / cap) for what, name, used, cap in found if cap
+        ]
+        return [
+            text for text, share in texts if share >= (WARNED_UNTIL if text in self._logged else WARNED_FROM)
+        ]
+
+
+async def _why_full(port: ResultStore | Ledger) -> list[str]:
+    try:
+        await port.check()
+    except StoreFull as error:
+        return [error.detail]
+    return []

@@ -20,6 +20,7 @@ async def sweep_forever(rt: Runtime) -> None:
         try:
             await sweep(rt, left_behind)
             left_behind = False
+            await rt.readiness.check()
         except StorageError as error:
             rt.readiness.invalidate()
             log.warning("sweep failed, tried again later", extra={"fields": {"code": error.code}})

@@ -67,6 +67,7 @@ class Metrics:
         self._errors = counter("spillgate_errors", "Requests refused.", ["code"])
         self._reloads = counter("spillgate_policy_reloads", "Changes of the policy file.", ["status"])
         self._faults = counter("spillgate_task_faults", "Failed tasks.", ["task"])
+        self._export_lost = counter("spillgate_export_lost", "Entries that could not be exported.")
         self._policy_stale = gauge(
             "spillgate_policy_stale",
             "1 while the policy file cannot be honoured and the one before stays in force.",
@@ -154,6 +155,10 @@ class Metrics:
     def task_failed(self, name: str) -> None:
         """`name` is one of the supervised background tasks."""
         self._faults.labels(name).inc()
+
+    def export_lost(self) -> None:
+        """Called from any thread."""
+        self._export_lost.inc()
 
     def reloaded(self, ok: bool) -> None:
         """The policy file changed; not ok: the one before stays in force."""

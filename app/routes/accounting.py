@@ -2,9 +2,11 @@
 
 import csv
 import io
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from enum import StrEnum
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -15,8 +17,8 @@ from starlette.responses import StreamingResponse
 from app.api.answers import prefers
 from app.api.openapi import ENTRY_ID, HANDLE, MEASURE, STORED_AT, example_of
 from app.api.routing import InRuntime, Tenant
-from app.runtime import Runtime
 from domain.accounting import (
+    PERIOD_MS,
     AccountingEntry,
     EntryDetails,
     EntryFilter,
@@ -33,6 +35,8 @@ from domain.llm import LlmTokens
 router = APIRouter(prefix="/accounting", tags=["accounting"])
 
 EXPORT_PAGE = 1000
+MOST_PERIODS = 1440
+"""The most hours or minutes that a summary answers with: 60 days, 24 hours."""
 CSV = "text/csv"
 NDJSON = "application/x-ndjson"
 
@@ -46,8 +50,13 @@ _TIME: dict[str, Any] = {
 Time = Annotated[str | None, WithJsonSchema(_TIME), Query(max_length=64, description="Unix ms, or ISO 8601.")]
 
 
+class Order(StrEnum):
+    OLDEST = "oldest"
+    NEWEST = "newest"
+
+
 class EntriesOut(BaseModel):
-    """Newest last."""
+    """Newest last, or in the `order` asked for."""
 
     entries: list[AccountingEntry]
     next_cursor: str | None
@@ -147,7 +156,7 @@ _SUMMARY = SummaryOut(group_by=GroupBy.TOOL_NAME, rows=[replace(_TOTAL, group="e
 @router.get(
     "/entries",
     response_model=EntriesOut,
-    summary="Accounting entries, newest last; Accept: text/csv or application/x-ndjson exports",
+    summary="Accounting entries; Accept: text/csv or application/x-ndjson exports",
     responses={
         200: {
             "content": {
@@ -164,26 +173,31 @@ async def get_entries(
     chosen: Filter,
     limit: Annotated[int | None, Query(ge=1, le=1000, description="100; an export has no limit.")] = None,
     cursor: Annotated[str | None, Query(max_length=512)] = None,
+    order: Annotated[Order, Query(description="Which come first.")] = Order.OLDEST,
 ) -> Response | EntriesOut:
+    entries = partial(rt.ledger.entries, newest_first=order is Order.NEWEST)
     accept = request.headers.get("accept", "")
     for media, lines in ((CSV, _csv), (NDJSON, _ndjson)):
         if prefers(accept, media):
             # The first page before the answer begins: a bad cursor is still a clean error.
-            first = await rt.ledger.entries(chosen, limit or EXPORT_PAGE, cursor)
-            pages = _pages(rt, chosen, limit, first)
+            first = await entries(chosen, limit or EXPORT_PAGE, cursor)
+            pages = _pages(entries, chosen, limit, first)
             return StreamingResponse(lines(pages), media_type=f"{media}; charset=utf-8")
-    page = await rt.ledger.entries(chosen, limit or 100, cursor)
+    page = await entries(chosen, limit or 100, cursor)
     body = msgspec.json.encode({"entries": page.entries, "next_cursor": page.next_cursor})
     return Response(body, media_type="application/json")
 
 
 async def _pages(
-    rt: Runtime, chosen: EntryFilter, limit: int | None, page: EntryPage
+    entries: Callable[[EntryFilter, int, str | None], Awaitable[EntryPage]],
+    chosen: EntryFilter,
+    limit: int | None,
+    page: EntryPage,
 ) -> AsyncIterator[list[AccountingEntry]]:
     """All pages, or the first page if there is a `limit`."""
     yield page.entries
     while limit is None and page.next_cursor is not None:
-        page = await rt.ledger.entries(chosen, EXPORT_PAGE, page.next_cursor)
+        page = await entries(chosen, EXPORT_PAGE, page.next_cursor)
         yield page.entries
 
 
@@ -229,8 +243,19 @@ def _cell(value: Any) -> Any:
     responses={200: example_of(_SUMMARY)},
 )
 async def get_summary(rt: InRuntime, chosen: Filter, group_by: GroupBy = GroupBy.TOOL_NAME) -> SummaryOut:
+    if group_by in (GroupBy.HOUR, GroupBy.MINUTE):
+        _check_periods(chosen, group_by, rt.clock())
     rows = await rt.ledger.summary(chosen, group_by)
     return SummaryOut(group_by=group_by, rows=rows, total=_total(rows))
+
+
+def _check_periods(chosen: EntryFilter, group_by: GroupBy, now: int) -> None:
+    """Raises InvalidField for a time with more than MOST_PERIODS."""
+    until = now if chosen.until is None else chosen.until
+    if chosen.since is None or until - chosen.since > MOST_PERIODS * PERIOD_MS[group_by]:
+        raise InvalidField(
+            f"group_by={group_by} needs `since`, at most {MOST_PERIODS} {group_by}s before `until`."
+        )
 
 
 def _total(rows: list[SummaryRow]) -> SummaryRow:

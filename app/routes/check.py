@@ -6,11 +6,11 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from app.api.openapi import SESSION_ID, example_of
-from app.api.routing import INTEGRAL, InRuntime, Tenant, traits
+from app.api.routing import INTEGRAL, InRuntime, Tenant, session_key, traits
 from domain.budget import Session
 from domain.decisions import Trigger
 from domain.errors import InvalidField, SessionEnded
-from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
+from domain.handles import DEFAULT_SESSION
 from domain.results import Measure, ToolResult
 from policies import reject
 from policies.decide import decide
@@ -71,7 +71,7 @@ _REJECTED = CheckOut(
 async def post_check(rt: InRuntime, tenant: Tenant, body: CheckIn) -> CheckOut:
     if body.bytes is None and body.tokens is None and body.rows is None:
         raise InvalidField("Give the size: `bytes`, `tokens` or `rows`.")
-    key = SessionKey(tenant, checked_session_id(body.session_id))
+    key = session_key(tenant, body.session_id)
     session = await rt.ledger.session(key)
     if session is not None and session.ended_at is not None:
         raise SessionEnded

@@ -9,11 +9,11 @@ from pydantic import BaseModel
 from app.api.openapi import example_of
 from app.api.routing import InRuntime, traits
 from app.runtime import Runtime
-from domain.errors import Draining, StorageError, StoreFull, StoreUnavailable
+from domain.errors import Draining, StorageError, StoreUnavailable
 
 router = APIRouter(tags=["health"])
 
-_NOT_READY = (Draining, StoreUnavailable, StoreFull)
+_NOT_READY = (Draining, StoreUnavailable)
 
 
 class Status(BaseModel):
@@ -29,11 +29,16 @@ class Ready(BaseModel):
 
 
 class Health(Ready):
-    """`stored_bytes_cap` 0: the service sets no cap."""
+    """A cap of 0: the service sets none. `sessions` and `ledger_bytes` are those of the tenant that has
+    most."""
 
     version: str
     stored_bytes: int
     stored_bytes_cap: int
+    sessions: int
+    sessions_cap: int
+    ledger_bytes: int
+    ledger_bytes_cap: int
 
 
 async def _ready(request: Request, rt: InRuntime) -> Runtime:
@@ -48,7 +53,16 @@ InReady = Annotated[Runtime, Depends(_ready)]
 
 
 _HEALTHY = Health(
-    status="ok", degraded=False, warnings=[], version="0.1.0", stored_bytes=481213, stored_bytes_cap=1 << 31
+    status="ok",
+    degraded=False,
+    warnings=[],
+    version="0.1.0",
+    stored_bytes=481213,
+    stored_bytes_cap=1 << 31,
+    sessions=12,
+    sessions_cap=10_000,
+    ledger_bytes=38220,
+    ledger_bytes_cap=1 << 30,
 )
 
 
@@ -75,6 +89,7 @@ async def readyz(rt: InReady) -> Ready:
 )
 @traits(is_open=True, raises=_NOT_READY)
 async def healthz(request: Request, rt: InReady) -> Health:
+    usage = await rt.ledger.usage()
     return Health(
         status="ok",
         degraded=rt.readiness.is_degraded,
@@ -82,6 +97,10 @@ async def healthz(request: Request, rt: InReady) -> Health:
         version=request.app.version,
         stored_bytes=await rt.store.stored_bytes(),
         stored_bytes_cap=rt.settings.storage_max_bytes,
+        sessions=usage.sessions,
+        sessions_cap=rt.settings.max_sessions,
+        ledger_bytes=usage.bytes,
+        ledger_bytes_cap=rt.settings.ledger_max_bytes,
     )
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from app.api.answers import BudgetOut, budget_out, report_warnings
 from app.api.openapi import BUDGET, EXPIRES_AT, SESSION_ID, STORED_AT, example_of
 from app.api.result_request import MAX_POLICY_BYTES
-from app.api.routing import INTEGRAL, InRuntime, Tenant, traits
+from app.api.routing import INTEGRAL, InRuntime, Tenant, session_key, traits
 from app.runtime import Runtime
 from domain.budget import Session, SessionChange
 from domain.errors import (
@@ -22,7 +22,7 @@ from domain.errors import (
     StoreUnavailable,
     TooManySessions,
 )
-from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
+from domain.handles import DEFAULT_SESSION, SessionKey
 from domain.results import UsageReport
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
@@ -36,7 +36,7 @@ async def _key(
         str, Path(description="Letters, digits and ._:@=+~-, at most 128.", json_schema_extra=SESSION_ID)
     ],
 ) -> SessionKey:
-    return SessionKey(tenant, checked_session_id(session_id))
+    return session_key(tenant, session_id)
 
 
 Key = Annotated[SessionKey, Depends(_key)]

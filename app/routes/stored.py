@@ -40,6 +40,11 @@ _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 HandlePath = Annotated[str, Path(description="As the handle message gives it.")]
 
 
+Accounted = Annotated[
+    bool, Query(description="false: a person reads, not a model. The accounting gets no entry.")
+]
+
+
 class View(StrEnum):
     RAW = "raw"
     GREPPABLE = "greppable"
@@ -103,12 +108,14 @@ async def get_lines(
     offset: Annotated[int, Query(ge=1, description="First line, 1-based.")] = 1,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 200,
     view: Annotated[View, Query(description="greppable pretty-prints one-line data.")] = View.RAW,
+    accounted: Accounted = True,
 ) -> LinePage | Response:
     stored = await look_up(rt, tenant, handle)
     pager = LinePager(offset, limit, ANSWER_BYTES)
     await scan(rt, stored, pager, greppable=view is View.GREPPABLE)
     page = pager.finish()
-    await account_texts(rt, stored, [line.text for line in page.lines])
+    if accounted:
+        await account_texts(rt, stored, [line.text for line in page.lines])
     if wants_text(request):
         text = model_text.lines_text(page, offset, ANSWER_BYTES + model_text.LINE_ROOM)
         return Response(text, media_type=PLAIN)
@@ -134,6 +141,7 @@ async def get_grep(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     offset: Annotated[int, Query(ge=0, description="Matches to skip: the `next_offset` of a page.")] = 0,
     view: Annotated[View | None, Query(description="Default: greppable for one-line data.")] = None,
+    accounted: Accounted = True,
 ) -> GrepOut | Response:
     grep = Grep(
         pattern,
@@ -150,8 +158,9 @@ async def get_grep(
         view = View.GREPPABLE if one_line else View.RAW
     await scan(rt, stored, grep, greppable=view is View.GREPPABLE)
     page = grep.finish()
-    shown = [text for match in page.matches for text in (*match.before, match.text, *match.after)]
-    await account_texts(rt, stored, shown)
+    if accounted:
+        shown = [text for match in page.matches for text in (*match.before, match.text, *match.after)]
+        await account_texts(rt, stored, shown)
     if wants_text(request):
         found = model_text.Matches(page.matches, page.total_matches, offset + 1, base=0)
         return Response(model_text.grep_text(found, ANSWER_BYTES), media_type=PLAIN)
@@ -183,7 +192,9 @@ _BYTES: dict[int | str, dict[str, Any]] = {
     responses=_BYTES,
 )
 @traits(raises=(RangeNotSatisfiable,))
-async def get_content(request: Request, rt: InRuntime, tenant: Tenant, handle: HandlePath) -> Response:
+async def get_content(
+    request: Request, rt: InRuntime, tenant: Tenant, handle: HandlePath, accounted: Accounted = True
+) -> Response:
     stored = await look_up(rt, tenant, handle)
     size, etag = stored.measure.bytes, f'"{stored.sha256}"'
     headers = {"ETag": etag, "Accept-Ranges": "bytes"}
@@ -199,9 +210,9 @@ async def get_content(request: Request, rt: InRuntime, tenant: Tenant, handle: H
     if request.method == "HEAD":
         return Response(None, status, headers, media_type="text/plain; charset=utf-8")
     body = await _begun(request.app.state.read_ahead.chunks(partial(rt.store.read, stored), start, end))
-    measure = stored.measure
-    chars = (end - start) * measure.chars // max(measure.bytes, 1)
-    await account_read(rt, stored, end - start, chars)
+    if accounted:
+        chars = (end - start) * stored.measure.chars // max(size, 1)
+        await account_read(rt, stored, end - start, chars)
     return StreamingResponse(body, status, headers, media_type="text/plain; charset=utf-8")
 
 
@@ -314,12 +325,14 @@ async def get_query(
     ],
     limit: Annotated[int, Query(ge=1, le=10_000, description="Items of an array.")] = 100,
     offset: Annotated[int, Query(ge=0, description="Items to skip: the `next_offset` of a page.")] = 0,
+    accounted: Accounted = True,
 ) -> Response:
     stored = await look_up(rt, tenant, handle)
     query = DataQuery(expression, await _cap(rt, stored), stored.tool_name, limit, offset)
     running = rt.queries.run(stored.tenant, query, stored.measure.bytes, partial(rt.store.read, stored))
     found = await cancel_on_disconnect(request, running)
-    await account_texts(rt, stored, [bytes(found.slice.result).decode()])
+    if accounted:
+        await account_texts(rt, stored, [bytes(found.slice.result).decode()])
     if wants_text(request):
         text = model_text.value_text(bytes(found.slice.result))
         return Response(f"{text}\n[{found.hint}]" if found.hint else text, media_type=PLAIN)

@@ -8,13 +8,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app.api.answers import prefers
 from app.api.openapi import SESSION_ID, example_of
-from app.api.routing import InRuntime, Tenant, traits
+from app.api.routing import InRuntime, Tenant, session_key, traits
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop
 from app.tools.call import call_tool
 from app.tools.definitions import TOOLS, ToolFormat, definitions, instructions, offered_tools
 from domain.errors import Conflict, TooManySessions
 from domain.extraction import Mode
-from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
+from domain.handles import DEFAULT_SESSION
 from extraction.ladder import runnable_modes
 
 router = APIRouter(tags=["tools"])
@@ -67,7 +67,7 @@ async def get_tools(
     format: ToolFormat = ToolFormat.OPENAI,
     final_turn: Annotated[bool, Query(description="The model is to answer now: no tools.")] = False,
 ) -> ToolsOut:
-    key = SessionKey(tenant, checked_session_id(session_id))
+    key = session_key(tenant, session_id)
     nothing = ToolsOut(tools=[], instructions="")
     if final_turn or await rt.store.count_results([key]) == [0]:
         return nothing
@@ -89,7 +89,7 @@ async def get_tools(
 )
 @traits(writes=True, raises=(TooManySessions, Conflict))
 async def post_tool_call(request: Request, rt: InRuntime, tenant: Tenant, body: ToolCallIn) -> Response:
-    key = SessionKey(tenant, checked_session_id(body.session_id))
+    key = session_key(tenant, body.session_id)
     work = cancel_on_stop(request.app.state.stopping, call_tool(key, body.name, body.arguments, rt))
     answer = await cancel_on_disconnect(request, work)
     if prefers(request.headers.get("accept", ""), "text/plain"):

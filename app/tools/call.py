@@ -35,7 +35,7 @@ from domain.accounting import EntryStatus, EntryType
 from domain.budget import Budget, Session
 from domain.errors import BadPattern, Gone, InvalidField, NotFound, ResultNotFound
 from domain.extraction import Question
-from domain.handles import Handle, SessionKey, parse_handle
+from domain.handles import Handle, SessionKey, is_name, parse_handle
 from domain.ports import Call, Charge
 from domain.results import StoredResult
 from extraction.queries import Query
@@ -44,6 +44,7 @@ from extraction.retrieve.ranking import similar_words
 from extraction.task import answer_text
 from extraction.task.source import Source
 
+_MOST_LINES = 10_000
 _MOST_MATCHES = 1000
 _MOST_ITEMS = 1000
 _SCANNED_BYTES = 1 << 18
@@ -172,6 +173,22 @@ async def call_tool(key: SessionKey, name: str, arguments: object, rt: Runtime) 
         return await reading.answered(partial(_TEXTS[tool.name], reading, parsed))
     except (NotFound, Gone, BadPattern, InvalidField) as error:
         return ToolText(error.detail, is_error=True)
+
+
+async def read_lines(key: SessionKey, handle: str, offset: int, rt: Runtime) -> ToolText:
+    """What tool_output_lines answers from line `offset` on, as many lines as fit. Raises NotFound, Gone,
+    StorageError, Overloaded, TooManySessions and Conflict."""
+    reading = await _opened(rt, key, _handle(handle, key))
+    return await reading.answered(partial(_lines, reading, LinesArguments(handle, offset, _MOST_LINES)))
+
+
+def session_named_in(handle: object, otherwise: str) -> str:
+    """The session that a handle names; `otherwise` if it names none, or the same one in other letter case."""
+    found = _HANDLE.fullmatch(handle.strip(_QUOTES)) if isinstance(handle, str) else None
+    session = found["session"] if found else None
+    if session is None or not is_name(session) or session.casefold() == otherwise.casefold():
+        return otherwise
+    return session
 
 
 def _parsed(tool: Tool, arguments: object) -> Arguments:

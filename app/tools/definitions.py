@@ -77,9 +77,11 @@ class QueryArguments(Arguments, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """`offer` is the word for it in the policy, `use` says in the instructions when to call it."""
+    """`offer` is the word for it in the policy, `use` says in the instructions when to call it. `title` is
+    for people."""
 
     name: str
+    title: str
     offer: Offer
     arguments: type[Arguments]
     description: str
@@ -91,6 +93,7 @@ TOOLS: dict[str, Tool] = {
     for tool in (
         Tool(
             "tool_output",
+            "Ask about a stored tool output",
             Offer.ASK,
             AskArguments,
             "Answers a question about a tool output that was too large to show and was stored under a "
@@ -99,6 +102,7 @@ TOOLS: dict[str, Tool] = {
         ),
         Tool(
             "tool_output_grep",
+            "Search a stored tool output",
             Offer.GREP,
             GrepArguments,
             "Searches the lines of a stored tool output for a regular expression.",
@@ -106,6 +110,7 @@ TOOLS: dict[str, Tool] = {
         ),
         Tool(
             "tool_output_lines",
+            "Read lines of a stored tool output",
             Offer.LINES,
             LinesArguments,
             "Reads lines of a stored tool output.",
@@ -113,6 +118,7 @@ TOOLS: dict[str, Tool] = {
         ),
         Tool(
             "tool_output_query",
+            "Query a stored tool output",
             Offer.QUERY,
             QueryArguments,
             "Evaluates a JMESPath expression over a stored tool output that is JSON, JSON lines, CSV or TSV.",
@@ -180,8 +186,20 @@ def _anthropic(tool: Tool, parameters: dict[str, Any]) -> dict[str, Any]:
     return {"name": tool.name, "description": tool.description, "input_schema": parameters}
 
 
+_CLAUDE_CODE = {"anthropic/maxResultSizeChars": 500_000, "anthropic/alwaysLoad": True}
+"""Read by Claude Code: the length of an answer that the model is shown whole, and that the model is shown the
+tool from the start. Without the latter it has to search for the tool first."""
+
+
 def _mcp(tool: Tool, parameters: dict[str, Any]) -> dict[str, Any]:
-    return {"name": tool.name, "description": tool.description, "inputSchema": parameters}
+    return {
+        "name": tool.name,
+        "title": tool.title,
+        "description": tool.description,
+        "inputSchema": parameters,
+        "annotations": {"title": tool.title, "readOnlyHint": True, "openWorldHint": False},
+        "_meta": _CLAUDE_CODE,
+    }
 
 
 _FORMATS: dict[ToolFormat, Callable[[Tool, dict[str, Any]], dict[str, Any]]] = {

@@ -1,8 +1,9 @@
-"""A model behind a backend that speaks OpenAI's chat completions, and its HTTP/1.1 connections."""
+"""Models behind backends that speak OpenAI's chat completions or embeddings, and their connections."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import anyio
 import httpx
@@ -10,7 +11,14 @@ import httpx
 from domain.errors import ModelBadReply, ModelUnavailable
 from domain.llm import ModelTerms, Prompt, Reply
 from extraction.models.openai_errors import failure, parse_complaint
-from extraction.models.openai_wire import Dialect, output_tokens, parse_reply, request_body
+from extraction.models.openai_wire import (
+    Dialect,
+    embeddings_body,
+    output_tokens,
+    parse_embeddings,
+    parse_reply,
+    request_body,
+)
 
 MAX_REPLY_BYTES = 4 << 20
 
@@ -31,8 +39,10 @@ class _Answer:
     body: bytearray
 
 
-class OpenAIModel:
-    """Implements domain.ports.Model. Only the backend gets to know the key and the address."""
+class _Endpoint:
+    """A model at one URL of a backend. Only the backend gets to know the key and the address."""
+
+    path: ClassVar[str]
 
     def __init__(
         self,
@@ -47,9 +57,8 @@ class OpenAIModel:
         """`version` is that of Spillgate, sent as User-Agent."""
         self.terms = terms
         self._client = client
-        self._url = f"{base_url.rstrip('/')}/chat/completions"
+        self._url = f"{base_url.rstrip('/')}/{self.path}"
         self._max_reply_bytes = max_reply_bytes
-        self._dialect = Dialect()
         self._headers = {
             b"Accept": b"application/json",
             b"Accept-Encoding": b"identity",
@@ -58,25 +67,6 @@ class OpenAIModel:
         }
         if api_key and api_key.strip():
             self._headers[b"Authorization"] = f"Bearer {api_key.strip()}".encode()
-
-    async def complete(
-        self, prompt: Prompt, note_sent: Callable[[bool], None] = lambda is_sent: None
-    ) -> Reply:
-        """Makes one attempt. A backend that does not accept a field of the request, which costs nothing, is
-        sent the request again without that field, or with a smaller value."""
-        lessons = 0
-        while True:
-            used = self._dialect
-            answer = await self._exchange(request_body(prompt, self.terms, used), note_sent)
-            if answer.status < 300:
-                return parse_reply(answer.body)
-            complaint = parse_complaint(answer.body)
-            allowed = output_tokens(prompt, self.terms, used)
-            taught = complaint.taught(answer.status, used, self._dialect, allowed)
-            if taught is None or lessons == _MOST_LESSONS:
-                raise failure(answer.status, answer.headers, complaint)
-            self._dialect = taught
-            lessons += 1
 
     async def _exchange(self, body: bytes, note_sent: Callable[[bool], None]) -> _Answer:
         note_sent(False)
@@ -112,6 +102,47 @@ class OpenAIModel:
         if not await _fill(body, response, self._max_reply_bytes):
             raise ModelBadReply("the reply is too long")
         return answer
+
+
+class OpenAIModel(_Endpoint):
+    """Implements domain.ports.Model over `/chat/completions`."""
+
+    path = "chat/completions"
+    # Adapted to the errors of the backend, for all later calls.
+    _dialect = Dialect()
+
+    async def complete(
+        self, prompt: Prompt, note_sent: Callable[[bool], None] = lambda is_sent: None
+    ) -> Reply:
+        """Makes one attempt. A backend that does not accept a field of the request, which costs nothing, is
+        sent the request again without that field, or with a smaller value."""
+        lessons = 0
+        while True:
+            used = self._dialect
+            answer = await self._exchange(request_body(prompt, self.terms, used), note_sent)
+            if answer.status < 300:
+                return parse_reply(answer.body)
+            complaint = parse_complaint(answer.body)
+            allowed = output_tokens(prompt, self.terms, used)
+            taught = complaint.taught(answer.status, used, self._dialect, allowed)
+            if taught is None or lessons == _MOST_LESSONS:
+                raise failure(answer.status, answer.headers, complaint)
+            self._dialect = taught
+            lessons += 1
+
+
+class OpenAIEmbedder(_Endpoint):
+    """Implements domain.ports.Model over `/embeddings`: the reply holds a vector for each message."""
+
+    path = "embeddings"
+
+    async def complete(
+        self, prompt: Prompt, note_sent: Callable[[bool], None] = lambda is_sent: None
+    ) -> Reply:
+        answer = await self._exchange(embeddings_body(prompt, self.terms), note_sent)
+        if answer.status < 300:
+            return parse_embeddings(answer.body, len(prompt.messages))
+        raise failure(answer.status, answer.headers, parse_complaint(answer.body))
 
 
 async def _slices(body: bytes, note_sent: Callable[[bool], None]) -> AsyncIterator[bytes]:

@@ -1,5 +1,7 @@
-"""The JSON of OpenAI-compatible chat completions: written exactly, read leniently."""
+"""The JSON of OpenAI-compatible chat completions and embeddings: written exactly, read leniently."""
 
+import math
+from array import array
 from dataclasses import dataclass
 
 import msgspec
@@ -12,6 +14,9 @@ _MOST_CALLS = 64
 
 # More than any window: a larger number is not a valid count.
 _MOST_TOKENS = 100_000_000
+
+MOST_DIMENSIONS = 4096
+"""The longest vector of an embedding that is kept: no common model has longer ones."""
 
 _STOP = "stop"
 _FILTERED = "content_filter"
@@ -73,7 +78,23 @@ class _Usage(msgspec.Struct):
     prompt_tokens_details: _Cached | None = None
 
 
+class _Embedding(msgspec.Struct):
+    embedding: list[float]
+    index: int = 0
+
+
+class _EmbeddingUsage(msgspec.Struct):
+    prompt_tokens: int
+
+
+class _Embeddings(msgspec.Struct):
+    data: list[_Embedding]
+    usage: msgspec.Raw = msgspec.Raw(b"null")
+
+
 _COMPLETION = msgspec.json.Decoder(_Completion)
+_EMBEDDINGS = msgspec.json.Decoder(_Embeddings)
+_EMBEDDING_USAGE = msgspec.json.Decoder(_EmbeddingUsage)
 _USAGE = msgspec.json.Decoder(_Usage)
 _TEXT = msgspec.json.Decoder(str)
 
@@ -161,3 +182,39 @@ def _tokens(usage: msgspec.Raw) -> LlmTokens | None:
         return None
     cached = (details.cached_tokens if details else None) or 0
     return LlmTokens(read, written, max(0, min(cached, read)))
+
+
+def embeddings_body(prompt: Prompt, terms: ModelTerms) -> bytes:
+    return msgspec.json.encode({"model": terms.name, "input": [one.content for one in prompt.messages]})
+
+
+def parse_embeddings(body: bytes | bytearray, count: int) -> Reply:
+    """Raises ModelBadReply unless the reply holds `count` vectors of one length, without zeros only."""
+    try:
+        decoded = _EMBEDDINGS.decode(body)
+    except msgspec.ValidationError:
+        raise ModelBadReply("the reply is no list of embeddings") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise ModelBadReply("the reply is not JSON") from None
+    data = decoded.data
+    if len(data) != count:
+        raise ModelBadReply("the reply has another number of embeddings than was asked for")
+    if len({one.index for one in data}) == count:
+        # Some backends number all of them 0: those are in the order of the request.
+        data.sort(key=lambda one: one.index)
+    dimensions = {len(one.embedding) for one in data}
+    if len(dimensions) != 1 or not 0 < max(dimensions) <= MOST_DIMENSIONS:
+        raise ModelBadReply("the embeddings have a wrong number of dimensions")
+    vectors = tuple(_unit(one.embedding) for one in data)
+    try:
+        read = _EMBEDDING_USAGE.decode(decoded.usage).prompt_tokens
+    except msgspec.MsgspecError:
+        read = 0
+    return Reply("", _STOP, (), LlmTokens(read) if 0 < read <= _MOST_TOKENS else None, vectors=vectors)
+
+
+def _unit(vector: list[float]) -> "array[float]":
+    length = math.hypot(*vector)
+    if not 0 < length < math.inf:
+        raise ModelBadReply("an embedding has no direction")
+    return array("f", [value / length for value in vector])

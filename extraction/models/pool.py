@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """A model and its backend. `source` names the setting that holds `base_url`, for error messages."""
+    """A model and its backend. `source` names the setting that holds `base_url`, for error messages.
+    `embeds`: it is asked for embeddings, never for text."""
 
     terms: ModelTerms
     base_url: str
     api_key: str | None = field(default=None, repr=False)
     source: str = "SPILLGATE_LLM_BASE_URL"
+    embeds: bool = False
 
 
 class ModelPool:
@@ -55,16 +57,28 @@ class ModelPool:
         self._set(models, default, tokenizer_of)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._lanes
+        """Whether it is a model that answers with text."""
+        return name in self._lanes and not self._configs[str(name)].embeds
 
     def __len__(self) -> int:
-        return len(self._lanes)
+        """The number of models that answer with text."""
+        return sum(not one.embeds for one in self._configs.values())
 
     def asker(self, names: Sequence[str], rules: CallRules) -> Asker:
         """An Asker over the models of these names, in this order; over the default ones if none of the names
         is configured."""
-        lanes = [self._lanes[name] for name in dict.fromkeys(names) if name in self._lanes]
+        lanes = [self._lanes[name] for name in dict.fromkeys(names) if name in self]
         return Asker(lanes or [self._lanes[name] for name in self.default], self._shared, rules)
+
+    @property
+    def embedding_model(self) -> str | None:
+        """The name of the model that embeds texts; None if there is none."""
+        return next((name for name, config in self._configs.items() if config.embeds), None)
+
+    def embedder(self, rules: CallRules) -> Asker | None:
+        """An Asker over the embedding model, whose replies hold vectors; None if there is none."""
+        name = self.embedding_model
+        return None if name is None else Asker([self._lanes[name]], self._shared, rules)
 
     def revised(
         self, models: Sequence[ModelConfig], default: Sequence[str], tokenizer_of: Callable[[str], Tokenizer]
@@ -90,7 +104,8 @@ class ModelPool:
     def _lane(self, config: ModelConfig, tokenizer: Tokenizer) -> ModelLane:
         name = config.terms.name
         old, lane = self._configs.get(name), self._lanes.get(name)
-        if lane is None or old is None or (old.base_url, old.api_key) != (config.base_url, config.api_key):
+        place = (config.base_url, config.api_key, config.embeds)
+        if lane is None or old is None or (old.base_url, old.api_key, old.embeds) != place:
             return ModelLane(self._model(config), tokenizer, ModelHealth(name))
         return ModelLane(lane.model if old == config else self._model(config), tokenizer, lane.health)
 
@@ -105,13 +120,14 @@ class ModelPool:
         if not _has_address(config.base_url):
             raise ConfigError(f"{config.source}: is not a URL. It looks like https://api.example.com/v1")
         # The HTTP client takes 0.1 s and 6 MB: only for a service that asks a model over HTTP.
-        from extraction.models.openai import OpenAIModel, open_client
+        from extraction.models.openai import OpenAIEmbedder, OpenAIModel, open_client
 
         client = self._clients.get(config.base_url)
         if client is None:
             client = self._clients[config.base_url] = open_client(self._shared.concurrency)
             self._stack.push_async_callback(client.aclose)
-        return OpenAIModel(config.terms, client, config.base_url, config.api_key, version=self._version)
+        kind = OpenAIEmbedder if config.embeds else OpenAIModel
+        return kind(config.terms, client, config.base_url, config.api_key, version=self._version)
 
     def _demo(self, config: ModelConfig) -> Model:
         return DemoModel(config.terms)

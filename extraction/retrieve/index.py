@@ -17,6 +17,7 @@ from content.passages.passages import Passage, split
 from domain.extraction import Span
 from domain.ports import ResultStore
 from domain.results import StoredResult
+from extraction.retrieve.vectors import Vectors
 from extraction.task.source import Source
 
 _STOP_EVERY = 256
@@ -58,8 +59,14 @@ class PassageIndex:
         self._db.executemany(_INSERT, self._rows(data, tool_name, stop))
         self._db.execute("COMMIT")
         (pages,) = self._db.execute("PRAGMA page_count").fetchone()
-        self.size = int(pages) * _PAGE + sum(_ROW + len(one.path) for one in self.passages)
+        self._size = int(pages) * _PAGE + sum(_ROW + len(one.path) for one in self.passages)
+        self.vectors = Vectors()
+        """Of the passages that were embedded, by their numbers."""
+
+    @property
+    def size(self) -> int:
         """Approximate bytes of memory."""
+        return self._size + self.vectors.size
 
     def __del__(self) -> None:
         self._db.close()
@@ -156,6 +163,11 @@ class IndexCache:
         if index.size > self._max_bytes:
             return
         self._kept[key] = (stored, index)
+        self.trim()
+
+    def trim(self) -> None:
+        """Drops the indexes that were not used for longest until the others fit. To be called after vectors
+        were added to one."""
         while self.size > self._max_bytes:
             del self._kept[next(iter(self._kept))]
 

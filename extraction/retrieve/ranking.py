@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from heapq import nlargest
 
@@ -14,6 +14,7 @@ from content.passages.unseen import is_seen
 from extraction.retrieve.index import PassageIndex
 from extraction.retrieve.instruction import ParsedInstruction
 from extraction.retrieve.synonyms import synonyms
+from extraction.retrieve.vectors import Likeness
 
 # Weights, measured on questions about recorded results: see the table in `bench/README.md`. Half or twice a
 # weight changes one answer in a hundred.
@@ -22,6 +23,11 @@ _NEIGHBOURS = ((1, 0.3), (2, 0.15))
 _ONE_LINE, _VALUE = 1.0, 0.3
 _SAME_AGAIN = 0.85
 _LEAST_SHARE = 0.15
+
+# Of the fusion of two orders. 60 is usual for long lists; here few passages are shown, and a passage that one
+# order alone puts first has to be among them.
+_FUSION = 5
+_OUTSTANDING, _ORDINARY = 1.0, 0.5
 
 _POOL = 600
 _LOOKED_AT = 200
@@ -50,16 +56,21 @@ class Ranked:
     absent: tuple[str, ...]
     words: int
     """The number of different words of the instruction."""
+    is_by_meaning: bool = False
+    """The best passage was found by its meaning, which stands out from that of all others."""
 
     @property
     def is_weak(self) -> bool:
-        """True if the best passage holds at most half of the words."""
-        return bool(self.hits) and self.words > 1 and 2 * self.hits[0].words <= self.words
+        """True if the best passage holds at most half of the words, and was not found by its meaning."""
+        few_words = self.words > 1 and 2 * self.hits[0].words <= self.words if self.hits else False
+        return few_words and not self.is_by_meaning
 
 
-def rank(index: PassageIndex, instruction: ParsedInstruction, data: bytes) -> Ranked:
+def rank(
+    index: PassageIndex, instruction: ParsedInstruction, data: bytes, likeness: Likeness | None = None
+) -> Ranked:
     """`data` is what the index was built from. Reads at most a few hundred passages of it; patterns are
-    matched against all of it."""
+    matched against all of it. `likeness` is that of an embedding model, None to rank by words alone."""
     counts = {word: count for word in instruction.words if (count := index.count(word))}
     absent = [word for word in instruction.words if word not in counts and instruction.needs(word.lower())]
     near = {word: similar_words(index, word) for word in absent}
@@ -88,11 +99,15 @@ def rank(index: PassageIndex, instruction: ParsedInstruction, data: bytes) -> Ra
     hits = _seen(_with_exact(hits, instruction, data), data)
     known = {word.lower() for word in counts}
     missing = (word.lower() for word in absent if not near[word])
-    return Ranked(
+    ranked = Ranked(
         _varied(hits, data),
         tuple(dict.fromkeys(word for word in missing if word not in known)),
         max(len(set(asked.values())), 1),
     )
+    if likeness is None or not (ranked.hits or likeness.stands_out):
+        return ranked
+    like = _seen([look.hit(number, 0.0) for number in likeness.near], data)
+    return _fused(ranked, like, likeness, lambda hits: _with_exact(hits, instruction, data), index)
 
 
 def _matching(
@@ -222,6 +237,31 @@ def _varied(hits: list[Hit], data: bytes) -> list[Hit]:
         seen[letters] += 1
     least = _LEAST_SHARE * max((hit.score for hit in varied), default=0.0)
     return sorted((hit for hit in varied if hit.score >= least), key=lambda hit: -hit.score)
+
+
+def _fused(
+    ranked: Ranked,
+    like: list[Hit],
+    likeness: Likeness,
+    narrowed: Callable[[list[Hit]], list[Hit]],
+    index: PassageIndex,
+) -> Ranked:
+    """Reciprocal rank fusion of the order by words and the order by meaning, `like`. Each order weighs as
+    much as its best is worth: the share of the words that it holds, and whether it stands out."""
+    by_words = {hit.passage: number for number, hit in enumerate(ranked.hits)}
+    share = ranked.hits[0].words / ranked.words if ranked.hits else 0.0
+    weight = _OUTSTANDING if likeness.stands_out else _ORDINARY
+
+    def score(passage: Passage) -> float:
+        in_words, in_meaning = by_words.get(passage), likeness.place(index.at(passage.start))
+        found = 0.0 if in_words is None else share / (_FUSION + in_words)
+        return found if in_meaning is None else found + weight / (_FUSION + in_meaning)
+
+    every = narrowed([*ranked.hits, *(hit for hit in like if hit.passage not in by_words)])
+    hits = sorted((replace(hit, score=score(hit.passage)) for hit in every), key=lambda hit: -hit.score)
+    hits = [hit for hit in hits if hit.score >= _LEAST_SHARE * hits[0].score]
+    best = likeness.place(index.at(hits[0].passage.start))
+    return replace(ranked, hits=hits, is_by_meaning=likeness.stands_out and best == 0)
 
 
 _SHORTEST = 4

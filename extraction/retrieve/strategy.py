@@ -14,10 +14,12 @@ from content.passages.passages import Passage
 from content.text import cut_head, cut_tail
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
 from extraction.prompts.prompts import NOTHING_FOUND
+from extraction.retrieve import meaning
 from extraction.retrieve.excerpts import Excerpts
 from extraction.retrieve.index import PassageIndex
 from extraction.retrieve.instruction import ParsedInstruction, parse
 from extraction.retrieve.ranking import Ranked, rank
+from extraction.retrieve.vectors import Likeness
 from extraction.task import answer_text
 from extraction.task.source import Source
 from extraction.task.task import Progress, StrategyFailed, Task
@@ -63,8 +65,10 @@ async def _answered(task: Task, data: bytes) -> Answer:
         return _whole(task, data)
     try:
         index = await task.indexes.of(task.source, data)
-        find = partial(_found_in_part if name else _found, task, data, index)
-        return await run_sync(find, abandon_on_cancel=True, limiter=task.indexes.threads)
+        likeness, warnings = await meaning.compare(task, index, data)
+        find = partial(_found_in_part if name else _found, task, data, index, likeness)
+        found = await run_sync(find, abandon_on_cancel=True, limiter=task.indexes.threads)
+        return replace(found, warnings=(*found.warnings, *warnings))
     except sqlite3.Error:
         # The SQLite of some Python builds has no FTS5.
         raise StrategyFailed("the full-text search of this machine's SQLite failed") from None
@@ -79,11 +83,11 @@ def _whole(task: Task, data: bytes) -> Answer:
     return Answer(body, Mode.RETRIEVE, ExtractStatus.COMPLETE, Coverage(1, 1, 1.0))
 
 
-def _found(task: Task, data: bytes, index: PassageIndex) -> Answer:
+def _found(task: Task, data: bytes, index: PassageIndex, likeness: Likeness | None) -> Answer:
     """All passages are searched, so the coverage is 1 however few of them are shown."""
     source, max_bytes, total = task.source, task.max_bytes, len(index.passages)
     instruction = parse(task.extract)
-    ranked = rank(index, instruction, data)
+    ranked = rank(index, instruction, data, likeness)
     if not ranked.hits:
         return _complete(_without_hits(source, data, instruction, ranked, max_bytes), total, max_bytes)
     head = f"[{_binary(data)}]\n" if _binary(data) else ""
@@ -107,8 +111,10 @@ def _found(task: Task, data: bytes, index: PassageIndex) -> Answer:
         excerpts.add(passages[0])
     if excerpts.is_empty:
         return _too_little_room(data, passages[0], total, max_bytes)
-    held = next((hit.words for hit in ranked.hits if hit.passage == passages[0]), 0)
-    note = f"{held} of {ranked.words} words"
+    first = next((hit for hit in ranked.hits if hit.passage == passages[0]), None)
+    note = f"{first.words if first else 0} of {ranked.words} words"
+    if ranked.is_by_meaning and first is ranked.hits[0]:
+        note += ", by meaning"
     return _complete(head + excerpts.text(note) + tail, total, max_bytes)
 
 
@@ -208,10 +214,10 @@ def _binary(data: bytes) -> str:
     return _READABLE if is_binary(data) else ""
 
 
-def _found_in_part(task: Task, data: bytes, index: PassageIndex) -> Answer:
+def _found_in_part(task: Task, data: bytes, index: PassageIndex, likeness: Likeness | None) -> Answer:
     """The answer rests on the readable parts of a file."""
     share = round(len(readable(data)) / len(data), 4)
-    return _in_part(task.source, _found(task, data, index), share)
+    return _in_part(task.source, _found(task, data, index, likeness), share)
 
 
 def _in_part(source: Source, answer: Answer, share: float) -> Answer:

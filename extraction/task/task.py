@@ -90,7 +90,8 @@ class ExtractionLimits:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One question about one stored result. `asking` is None if no model is configured. The body of the
+    """One question about one stored result. `asking` is None if no model is configured; the replies of
+    `embedder` hold vectors, and it is None if no embedding model is configured. The body of the
     answer has at most `max_bytes` of UTF-8 and is due at `ends`, a time of the event loop's clock. `whole`:
     the caller accepts only an answer that covers all of the data. `usual_bytes`: the size that an answer of
     passages seldom exceeds."""
@@ -106,6 +107,12 @@ class Task:
     ends: float = math.inf
     whole: bool = False
     usual_bytes: int = 2560
+    embedder: Asking | None = None
+
+    @property
+    def usage(self) -> LlmUsage:
+        """What this question has cost so far."""
+        return sum((one.usage for one in (self.asking, self.embedder) if one is not None), LlmUsage())
 
 
 DEADLINE_PASSED = "the deadline passed"

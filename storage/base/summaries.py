@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from domain.accounting import AccountingEntry, EntryFilter, EntryStatus, GroupBy, SummaryRow
+from domain.accounting import PERIOD_MS, AccountingEntry, EntryFilter, EntryStatus, GroupBy, SummaryRow
 
 
 class Sums(msgspec.Struct, array_like=True):
@@ -69,7 +69,8 @@ class Summary:
         self._groups[group] = sums if before is None else before.plus(sums)
 
     def add_entry(self, entry: AccountingEntry, group_by: GroupBy) -> None:
-        group = day_of(entry.timestamp) if group_by is GroupBy.DAY else getattr(entry, group_by.value)
+        is_period = group_by in PERIOD_MS
+        group = period_of(entry.timestamp, group_by) if is_period else getattr(entry, group_by.value)
         self.add(None if group is None else str(group), sums_of(entry))
 
     def rows(self) -> list[SummaryRow]:
@@ -78,9 +79,12 @@ class Summary:
         return sorted(rows, key=lambda row: (-row.tokens_saved, row.group or ""))
 
 
-def day_of(timestamp: int) -> str:
-    """Returns the UTC date of a time in Unix ms."""
-    return datetime.fromtimestamp(timestamp / 1000, UTC).strftime("%Y-%m-%d")
+_PERIODS = {GroupBy.DAY: "%Y-%m-%d", GroupBy.HOUR: "%Y-%m-%dT%H:00Z", GroupBy.MINUTE: "%Y-%m-%dT%H:%MZ"}
+
+
+def period_of(timestamp: int, group_by: GroupBy) -> str:
+    """Returns the UTC day, hour or minute of a time in Unix ms."""
+    return datetime.fromtimestamp(timestamp / 1000, UTC).strftime(_PERIODS[group_by])
 
 
 def matches(entry: AccountingEntry, wanted: EntryFilter) -> bool:

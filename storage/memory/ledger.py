@@ -1,6 +1,5 @@
 """Sessions and accounting in the memory of this process: the reference for every ledger."""
 
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -148,22 +147,23 @@ class MemoryLedger(LedgerBase):
         page = alive[:limit]
         return SessionPage(page, cursors.encode("sessions", page[-1].key.session_id) if more else None)
 
-    async def entries(self, wanted: EntryFilter, limit: int, cursor: str | None) -> EntryPage:
-        after = 0 if cursor is None else cursors.decode_number("entries", cursor)
-        found = list(islice(self._matching(wanted, after), limit + 1))
+    async def entries(
+        self, wanted: EntryFilter, limit: int, cursor: str | None, *, newest_first: bool = False
+    ) -> EntryPage:
+        kind: cursors.Kind = "newest" if newest_first else "entries"
+        place = None if cursor is None else cursors.decode_number(kind, cursor)
+        rows = reversed(self._entries.items()) if newest_first else iter(self._entries.items())
+        rest = (row for row in rows if place is None or (row[0] < place if newest_first else row[0] > place))
+        found = list(islice((row for row in rest if matches(row[1], wanted)), limit + 1))
         page = found[:limit]
-        more = cursors.encode("entries", str(page[-1][0])) if len(found) > limit else None
+        more = cursors.encode(kind, str(page[-1][0])) if len(found) > limit else None
         return EntryPage([entry for _, entry in page], more)
-
-    def _matching(self, wanted: EntryFilter, after: int = 0) -> Iterator[tuple[int, AccountingEntry]]:
-        return (
-            (seq, entry) for seq, entry in self._entries.items() if seq > after and matches(entry, wanted)
-        )
 
     async def summary(self, wanted: EntryFilter, group_by: GroupBy) -> list[SummaryRow]:
         summary = Summary()
-        for _, entry in self._matching(wanted):
-            summary.add_entry(entry, group_by)
+        for entry in self._entries.values():
+            if matches(entry, wanted):
+                summary.add_entry(entry, group_by)
         return summary.rows()
 
     async def stored_at(self, tenant: str, handle: Handle) -> int | None:

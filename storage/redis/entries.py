@@ -8,7 +8,7 @@ from typing import Any
 from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, SummaryRow
 from domain.handles import SessionKey, is_name
 from storage.base import cursors
-from storage.base.summaries import Summary, day_of, matches
+from storage.base.summaries import Summary, matches, period_of
 from storage.redis.connection import RedisConnection
 from storage.redis.keys import Shard, shard_of, shards_of
 from storage.redis.rows import (
@@ -25,6 +25,7 @@ _PIECE = 200
 """Number of entries in one read of a shard."""
 
 _START = "0-0"
+_NOT_SUMMED = (GroupBy.SESSION_ID, GroupBy.HOUR, GroupBy.MINUTE)
 _TIMES = ("wait", "trimmed")
 _PLACES = re.compile(r"(?:\d{1,2}\.\d{1,15}-\d{1,15})(?:,\d{1,2}\.\d{1,15}-\d{1,15})*")
 
@@ -35,23 +36,29 @@ class RedisEntries:
     def __init__(self, connection: RedisConnection) -> None:
         self._redis = connection
 
-    async def page(self, wanted: EntryFilter, limit: int, cursor: str | None) -> EntryPage:
-        places = {} if cursor is None else _places(cursor)
+    async def page(
+        self, wanted: EntryFilter, limit: int, cursor: str | None, *, newest_first: bool = False
+    ) -> EntryPage:
+        kind: cursors.Kind = "newest" if newest_first else "entries"
+        places = {} if cursor is None else _places(kind, cursor)
         readers = [
-            _Reader(shard, wanted, end, places.get(shard.number)) for shard, end in await self._ends(wanted)
+            _Reader(shard, wanted, end, places.get(shard.number), newest_first)
+            for shard, end in await self._ends(wanted)
         ]
         page: list[AccountingEntry] = []
         while ready := await self._ready(readers):
             if len(page) == limit:
                 break
-            page.append(min(ready, key=_Reader.order).take())
-        text = ",".join(f"{reader.shard.number}.{reader.place}" for reader in readers)
-        return EntryPage(page, cursors.encode("entries", text) if ready else None)
+            page.append((max if newest_first else min)(ready, key=_Reader.order).take())
+        # A reader that has taken nothing yet, from the newest on, has no place.
+        text = ",".join(f"{reader.shard.number}.{reader.place}" for reader in readers if reader.place)
+        return EntryPage(page, cursors.encode(kind, text) if ready else None)
 
     async def summary(self, wanted: EntryFilter, group_by: GroupBy) -> list[SummaryRow]:
-        """Days that the filter covers whole are answered from their sums, all others from the entries."""
+        """Days that the filter covers whole are answered from their sums; all others, and shorter periods,
+        from the entries."""
         summary = Summary()
-        if wanted.session_id is not None or group_by is GroupBy.SESSION_ID:
+        if wanted.session_id is not None or group_by in _NOT_SUMMED:
             for shard, end in await self._ends(wanted):
                 await self._add_entries(summary, shard, wanted, group_by, end)
             return summary.rows()
@@ -82,7 +89,7 @@ class RedisEntries:
             for group, row in sums:
                 if matches_group(group, wanted):
                     is_by_day = group_by is GroupBy.DAY
-                    name = day_of(day * DAY_MS) if is_by_day else group[GROUPED.index(group_by)]
+                    name = period_of(day * DAY_MS, group_by) if is_by_day else group[GROUPED.index(group_by)]
                     summary.add(name, row)
         return summary.rows()
 
@@ -131,18 +138,20 @@ class RedisEntries:
 
 @dataclass(slots=True)
 class _Reader:
-    """Reads the entries of a shard in pieces. Entries up to the id `place` were taken or do not match."""
+    """Reads the entries of a shard in pieces. Entries up to the id `place` were taken or do not match: those
+    from it on, if the newest come first. `place` is "" before the newest."""
 
     shard: Shard
     wanted: EntryFilter
     end: str
     place: str | None = None
+    newest_first: bool = False
     found: list[tuple[str, AccountingEntry]] = field(default_factory=list)
     is_done: bool = False
     read_to: str = ""
 
     def __post_init__(self) -> None:
-        self.read_to = self.place = self.place or _START
+        self.read_to = self.place = self.place or ("" if self.newest_first else _START)
 
     @property
     def is_empty(self) -> bool:
@@ -159,6 +168,9 @@ class _Reader:
     @property
     def next_piece(self) -> tuple[str | int, ...]:
         since = f"{self.wanted.since or 0}-0"
+        if self.newest_first:
+            end = f"({self.read_to}" if self.read_to else self.end
+            return ("XREVRANGE", self.shard.key("entries"), end, since, "COUNT", _PIECE)
         start = since if _order(since) > _order(self.read_to) else f"({self.read_to}"
         return ("XRANGE", self.shard.key("entries"), start, self.end, "COUNT", _PIECE)
 
@@ -185,9 +197,9 @@ def _order(place: str) -> tuple[int, int]:
     return int(ms), int(number)
 
 
-def _places(cursor: str) -> dict[int, str]:
+def _places(kind: cursors.Kind, cursor: str) -> dict[int, str]:
     """Returns ids by shard. Raises InvalidField for a cursor that `page` did not return."""
-    text = cursors.decode("entries", cursor)
+    text = cursors.decode(kind, cursor)
     if not _PLACES.fullmatch(text):
         raise cursors.foreign()
     pairs = (one.partition(".") for one in text.split(","))

@@ -7,17 +7,20 @@ from typing import Any
 from domain.results import Durability
 
 _FIRST_WAITAOF = (7, 2)
+_WARNED_FROM = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """None if the server did not report it. `can_wait`: WAITAOF reports when a write is on disk."""
+    """None if the server did not report it. `can_wait`: WAITAOF reports when a write is on disk.
+    `memory_share` is the share of maxmemory that is in use."""
 
     has_aof: bool | None
     fsync: str | None
     policy: str | None
     maxmemory: int
     can_wait: bool
+    memory_share: float = 0.0
 
     @property
     def syncs_always(self) -> bool:
@@ -40,6 +43,8 @@ class Facts:
     @property
     def warnings(self) -> tuple[str, ...]:
         found = []
+        if self.memory_share >= _WARNED_FROM:
+            found.append("Redis uses over 90 % of its maxmemory. Delete results, or give it more.")
         if self.may_evict:
             found.append(self.eviction)
         elif self.policy is None:
@@ -58,7 +63,8 @@ def facts_of(info: dict[str, Any], fsync: str | None, waits: bool) -> Facts:
     version = tuple(int(part) for part in str(info.get("redis_version", "")).split(".")[:2] if part.isdigit())
     has_aof = bool(info["aof_enabled"]) if "aof_enabled" in info else None
     can_wait = waits and bool(has_aof) and fsync != "no" and version >= _FIRST_WAITAOF
-    return Facts(has_aof, fsync, info.get("maxmemory_policy"), int(info.get("maxmemory", 0)), can_wait)
+    most, used = int(info.get("maxmemory", 0)), int(info.get("used_memory", 0))
+    return Facts(has_aof, fsync, info.get("maxmemory_policy"), most, can_wait, used / most if most else 0.0)
 
 
 def worst_of(found: Sequence[Facts]) -> Facts:
@@ -67,4 +73,5 @@ def worst_of(found: Sequence[Facts]) -> Facts:
     weakest = min(found, key=lambda facts: facts.syncs_always)
     loosest = (careless or list(found))[0]
     can_wait = all(facts.can_wait for facts in found)
-    return Facts(weakest.has_aof, weakest.fsync, loosest.policy, loosest.maxmemory, can_wait)
+    fullest = max(facts.memory_share for facts in found)
+    return Facts(weakest.has_aof, weakest.fsync, loosest.policy, loosest.maxmemory, can_wait, fullest)

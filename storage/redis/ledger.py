@@ -165,8 +165,10 @@ class RedisLedger(LedgerBase):
         page, more = found[:limit], len(found) > limit
         return SessionPage(page, cursors.encode("sessions", page[-1].key.session_id) if more else None)
 
-    async def entries(self, wanted: EntryFilter, limit: int, cursor: str | None) -> EntryPage:
-        return await self._entries.page(wanted, limit, cursor)
+    async def entries(
+        self, wanted: EntryFilter, limit: int, cursor: str | None, *, newest_first: bool = False
+    ) -> EntryPage:
+        return await self._entries.page(wanted, limit, cursor, newest_first=newest_first)
 
     async def summary(self, wanted: EntryFilter, group_by: GroupBy) -> list[SummaryRow]:
         return await self._entries.summary(wanted, group_by)

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Protocol, TypeVar
 
 from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, SummaryRow
@@ -133,8 +134,11 @@ class SpoolLedger:
     async def sessions(self, tenant: str, limit: int, cursor: str | None) -> SessionPage:
         return await self._outage.first(self._primary.sessions, refuse, tenant, limit, cursor)
 
-    async def entries(self, wanted: EntryFilter, limit: int, cursor: str | None) -> EntryPage:
-        return await self._outage.first(self._primary.entries, refuse, wanted, limit, cursor)
+    async def entries(
+        self, wanted: EntryFilter, limit: int, cursor: str | None, *, newest_first: bool = False
+    ) -> EntryPage:
+        read = partial(self._primary.entries, newest_first=newest_first)
+        return await self._outage.first(read, refuse, wanted, limit, cursor)
 
     async def summary(self, wanted: EntryFilter, group_by: GroupBy) -> list[SummaryRow]:
         return await self._outage.first(self._primary.summary, refuse, wanted, group_by)

@@ -143,11 +143,14 @@ class SqliteLedger(LedgerBase):
         more = cursors.encode("sessions", found[limit - 1][1]) if len(found) > limit else None
         return SessionPage(page, more)
 
-    async def entries(self, wanted: EntryFilter, limit: int, cursor: str | None) -> EntryPage:
-        after = 0 if cursor is None else cursors.decode_number("entries", cursor)
-        found = await self._later(*rows.entries_query(wanted, after, limit + 1))
+    async def entries(
+        self, wanted: EntryFilter, limit: int, cursor: str | None, *, newest_first: bool = False
+    ) -> EntryPage:
+        kind: cursors.Kind = "newest" if newest_first else "entries"
+        place = None if cursor is None else cursors.decode_number(kind, cursor)
+        found = await self._later(*rows.entries_query(wanted, place, limit + 1, newest_first=newest_first))
         page = [entry for row in found[:limit] if (entry := rows.entry_of(*row)) is not None]
-        more = cursors.encode("entries", str(found[limit - 1][0])) if len(found) > limit else None
+        more = cursors.encode(kind, str(found[limit - 1][0])) if len(found) > limit else None
         return EntryPage(page, more)
 
     async def summary(self, wanted: EntryFilter, group_by: GroupBy) -> list[SummaryRow]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from domain.accounting import AccountingEntry, EntryFilter, GroupBy
+from domain.accounting import PERIOD_MS, AccountingEntry, EntryFilter, GroupBy
 from domain.budget import Session
 from domain.handles import SessionKey
 from domain.ports import Charge, LedgerUsage
@@ -52,14 +52,15 @@ STORED_AT = (
     "SELECT max(timestamp) FROM entries WHERE tenant = ? AND handle = ? AND handle IS NOT NULL"
     " AND type = 'tool'"
 )
-_ENTRIES = "SELECT seq, entry FROM entries WHERE "
-_DAY = "strftime('%Y-%m-%d', timestamp / 1000, 'unixepoch')"
+# With the index of another column, each page would sort every entry that matches.
+_ENTRIES = "SELECT seq, entry FROM entries NOT INDEXED WHERE "
+_ENTRIES_OF_SESSION = "SELECT seq, entry FROM entries INDEXED BY entries_of_session WHERE "
+_PERIODS = {GroupBy.DAY: "%Y-%m-%d", GroupBy.HOUR: "%Y-%m-%dT%H:00Z", GroupBy.MINUTE: "%Y-%m-%dT%H:%MZ"}
 _SUMS = (
     " AS grouped, count(*), sum(status = 'failed'), sum(bytes), sum(tokens_in), sum(tokens_out),"
     " sum(tokens_saved), avg(latency), max(latency), total(cost_usd), sum(observed_tokens_saved)"
     " FROM entries WHERE "
 )
-_COLUMNS = {group: _DAY if group is GroupBy.DAY else group.value for group in GroupBy}
 
 _encode = msgspec.json.Encoder().encode
 _decode_entry = msgspec.json.Decoder(AccountingEntry).decode
@@ -180,11 +181,23 @@ def where(wanted: EntryFilter) -> tuple[str, list[object]]:
 
 
 def summary_query(wanted: EntryFilter, group_by: GroupBy) -> tuple[str, list[object]]:
+    """The index `sums_of_time` holds all columns that the sums need, except `session_id`."""
     condition, values = where(wanted)
-    select = "SELECT " + _COLUMNS[group_by] + _SUMS + condition
-    return select + " GROUP BY grouped ORDER BY sum(tokens_saved) DESC, ifnull(grouped, '')", values
+    column = key = group_by.value
+    if group_by in PERIOD_MS:
+        column = f"strftime('{_PERIODS[group_by]}', timestamp / 1000, 'unixepoch')"
+        key = f"timestamp / {PERIOD_MS[group_by]}"
+    order = " ORDER BY sum(tokens_saved) DESC, ifnull(grouped, '')"
+    return f"SELECT {column}{_SUMS}{condition} GROUP BY {key}{order}", values
 
 
-def entries_query(wanted: EntryFilter, after: int, limit: int) -> tuple[str, list[object]]:
+def entries_query(
+    wanted: EntryFilter, place: int | None, limit: int, *, newest_first: bool
+) -> tuple[str, list[object]]:
+    """`place` is the row before the first one; None at the start."""
     condition, values = where(wanted)
-    return f"{_ENTRIES}{condition} AND seq > ? ORDER BY seq LIMIT ?", [*values, after, limit]
+    sign, order = ("<", "DESC") if newest_first else (">", "ASC")
+    if place is not None:
+        condition, values = f"{condition} AND seq {sign} ?", [*values, place]
+    select = _ENTRIES if wanted.session_id is None else _ENTRIES_OF_SESSION
+    return f"{select}{condition} ORDER BY seq {order} LIMIT ?", [*values, limit]

@@ -9,7 +9,7 @@ from pathlib import Path
 from domain.errors import ConfigError
 from storage.base.places import make_directories, take_lock
 
-VERSION = 4
+VERSION = 5
 _SCHEMA = """
 CREATE TABLE sessions (
   tenant TEXT NOT NULL, session_id TEXT NOT NULL, epoch INTEGER NOT NULL, created_at INTEGER NOT NULL,
@@ -25,6 +25,10 @@ CREATE TABLE entries (
   tokens_in INTEGER NOT NULL, tokens_out INTEGER NOT NULL, tokens_saved INTEGER NOT NULL,
   cost_usd REAL NOT NULL, epoch INTEGER, call_id TEXT, fingerprint TEXT, entry BLOB NOT NULL, text TEXT,
   observed_tokens_saved INTEGER NOT NULL, strategy TEXT, tool_kind TEXT
+);
+CREATE INDEX sums_of_time ON entries (
+  tenant, timestamp, type, tool_name, trigger, outcome, status, model, strategy, tool_kind, latency, bytes,
+  tokens_in, tokens_out, tokens_saved, cost_usd, observed_tokens_saved
 );
 CREATE INDEX entries_of_session ON entries (tenant, session_id, seq);
 CREATE UNIQUE INDEX entries_of_call ON entries (tenant, session_id, epoch, call_id) WHERE call_id IS NOT NULL;

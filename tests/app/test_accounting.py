@@ -42,6 +42,37 @@ async def test_an_entry_says_all_that_the_contract_names(
     assert [entry["timestamp"] for entry in entries] == sorted(entry["timestamp"] for entry in entries)
 
 
+async def test_entries_come_newest_first_and_sums_by_minute(
+    client: httpx.AsyncClient, clock: StillClock
+) -> None:
+    began = clock.now
+    await fill(client, clock)
+    oldest = (await client.get("/accounting/entries?type=tool")).json()["entries"]
+    page = (await client.get("/accounting/entries?type=tool&order=newest&limit=3")).json()
+    rest = await client.get(
+        "/accounting/entries", params={"type": "tool", "order": "newest", "cursor": page["next_cursor"]}
+    )
+    assert [*page["entries"], *rest.json()["entries"]] == oldest[::-1]
+    lines = await client.get(
+        "/accounting/entries?type=tool&order=newest", headers={"Accept": "application/x-ndjson"}
+    )
+    assert [json.loads(line)["id"] for line in lines.text.splitlines()] == [one["id"] for one in oldest[::-1]]
+    for group_by, most in (("minute", 1440 * 60_000), ("hour", 1440 * 3_600_000)):
+        asked = {"group_by": group_by, "since": began}
+        rows = (await client.get("/accounting/summary", params=asked)).json()["rows"]
+        assert {row["group"]: row["entries"] for row in rows} == (
+            {f"2025-11-21T08:0{minute}Z": 1 for minute in range(5)}
+            if group_by == "minute"
+            else {"2025-11-21T08:00Z": 5}
+        )
+        for since in (None, began - most - 1):
+            wrong = {"group_by": group_by, "until": began} | ({} if since is None else {"since": since})
+            refused = await client.get("/accounting/summary", params=wrong)
+            assert (refused.status_code, refused.json()["code"]) == (422, "invalid_field")
+        widest = {"group_by": group_by, "until": began, "since": began - most}
+        assert (await client.get("/accounting/summary", params=widest)).status_code == 200
+
+
 async def test_an_entry_names_its_call_its_turn_and_its_kind_of_tool(client: httpx.AsyncClient) -> None:
     first = {"tool_name": "t", "tool_call_id": "call-1", "tool_kind": "mcp", "content": "x"}
     await client.post("/results", json=first | {"context": {"used_tokens": 5, "turn": 3}})

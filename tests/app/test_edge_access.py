@@ -141,7 +141,17 @@ async def test_headers_are_judged_before_the_app_sees_them(
         assert call.refused == [code]
 
 
-PATHS = ["/", "/livez", "/readyz", "/healthz", "/docs", "/openapi.json", "/swagger/swagger-ui.css"]
+PATHS = [
+    "/",
+    "/livez",
+    "/readyz",
+    "/healthz",
+    "/docs",
+    "/openapi.json",
+    "/swagger/swagger-ui.css",
+    "/ui",
+    "/ui/main.js",
+]
 CLOSED = ["/metrics", "/results", "/swagger", "/livez/", "/livezz", "//livez", "/sessions"]
 
 

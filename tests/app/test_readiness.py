@@ -158,3 +158,53 @@ async def test_with_a_fallback_a_policy_that_evicts_is_why_the_spool_serves(
                 }:
                     await asyncio.sleep(0.05)
             assert (await store(client)).json()["durability"] == "aof"
+
+
+@pytest.mark.parametrize(
+    ("setting", "cap"), [("storage_max_bytes", 200_000), ("ledger_max_bytes", 20_000), ("max_sessions", 10)]
+)
+async def test_what_is_nearly_full_is_said_from_its_beginning_to_its_end(
+    serve: Serve, caplog: pytest.LogCaptureFixture, setting: str, cap: int
+) -> None:
+    """Sessions of 20,000 stored bytes each, up to the bound and back."""
+    caplog.set_level(logging.INFO, "spillgate.readiness")
+    name = f"SPILLGATE_{setting.upper()}"
+
+    async def warned() -> bool:
+        readiness._checked_at = float("-inf")  # type: ignore[attr-defined]
+        answer = await client.get("/readyz")
+        assert answer.status_code == 200
+        health = (await client.get("/healthz")).json()
+        assert health["warnings"] == answer.json()["warnings"]
+        return any(name in warning for warning in answer.json()["warnings"])
+
+    async with serve(**{setting: cap}) as client:
+        readiness = client._transport.app.state.runtime.readiness  # type: ignore[attr-defined]
+        sessions = 0
+        while not await warned():
+            sessions += 1
+            sent = {"tool_name": "t", "content": "x" * 20_000, "session_id": f"s-{sessions}"}
+            assert (await client.post("/results", json=sent)).status_code == 201
+        assert 3 < sessions <= 12
+        while await warned():
+            if setting == "ledger_max_bytes":
+                break
+            assert (await client.delete(f"/sessions/s-{sessions}")).status_code == 204
+            sessions -= 1
+        assert setting == "ledger_max_bytes" or sessions == 8
+    said = [record.getMessage() for record in caplog.records if name in record.getMessage()]
+    assert len(said) == (1 if setting == "ledger_max_bytes" else 2)
+    assert said[-1].startswith("No longer: ") == (len(said) == 2)
+
+
+async def test_a_redis_that_is_nearly_full_says_so(serve: Serve, tmp_path: Path) -> None:
+    options = ("--maxmemory", "8mb", "--maxmemory-policy", "noeviction")
+    with RedisServer(tmp_path / "redis", aof="always", options=options) as redis:
+        async with serve(storage_url=redis.url) as client:
+            assert (await client.get("/readyz")).json()["warnings"] == []
+            for number in range(58):
+                redis.ask("SET", f"filler-{number}", "x" * 100_000)
+            async with asyncio.timeout(30):
+                while not (found := (await client.get("/readyz")).json()["warnings"]):
+                    await asyncio.sleep(0.05)
+            assert found == ["Redis uses over 90 % of its maxmemory. Delete results, or give it more."]

@@ -24,6 +24,22 @@ async def test_info_says_what_is_known(client: httpx.AsyncClient) -> None:
     assert told["expires_at"] - told["stored_at"] == 86_400_000
 
 
+async def test_a_person_reads_without_an_entry(client: httpx.AsyncClient) -> None:
+    handle = await keep(client, '{"a": [1, 2]}' + " " * 20_000)
+    for path, asked in {
+        "lines": {},
+        "content": {},
+        "grep": {"pattern": "a"},
+        "query": {"expression": "a"},
+    }.items():
+        for accounted, entries in ((False, 0), (True, 1)):
+            before = len((await client.get("/accounting/entries?type=read")).json()["entries"])
+            sent = {**asked, "accounted": accounted}
+            assert (await client.get(f"/results/{handle}/{path}", params=sent)).status_code == 200
+            after = len((await client.get("/accounting/entries?type=read")).json()["entries"])
+            assert (path, after - before) == (path, entries)
+
+
 @pytest.mark.parametrize(
     ("asked", "start", "end"),
     [("bytes=0-9", 0, 10), ("bytes=100-", 100, None), ("bytes=-5", -5, None), ("bytes=5-99999999", 5, None)],

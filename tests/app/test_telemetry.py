@@ -1,10 +1,12 @@
 """Log lines and metrics: whole, cheap, and without content."""
 
+import hashlib
 import io
 import json
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -242,3 +244,50 @@ async def test_the_last_line_says_how_many_bytes_no_model_read(
     assert caplog.records[-1].message == "stopped"
     assert fields["results"] == 2
     assert 99_000 < fields["bytes_kept_out_of_context"] < 100_000
+
+
+@pytest.mark.anyio
+async def test_each_line_of_a_request_names_its_request_tenant_session_and_call(
+    serve: Serve, tmp_path: Path, stream: io.StringIO
+) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text(f"team:{hashlib.sha256(b'secret').hexdigest()}\n")
+    keys.chmod(0o600)
+    call = {"session_id": "s-1", "tool_call_id": "c-1"}
+    big, small = ({"tool_name": "t", "content": text, **call} for text in ("x" * 20_000, "another"))
+    async with serve(api_keys_file=keys, access_log=True) as client:
+        client.headers["Authorization"] = "Bearer secret"
+        answer = await client.post("/results", json=big, headers={"X-Request-ID": "trace/1"})
+        assert answer.headers["x-request-id"] == "trace/1"
+        refused = await client.post("/results", json=small, headers={"X-Request-ID": 'no"t plain'})
+        handle = answer.json()["handle"]
+        await client.post("/extract", json={"handle": handle, "extract": "x"})
+    lines = [line for line in lines_of(stream) if "request_id" in line]
+    of = {name: line["request_id"] for line in lines for name in [line["event"]]}
+    assert refused.headers["x-request-id"] == of["refused"] != "trace/1"
+    assert refused.headers["x-request-id"].startswith("req-")
+    assert all(line["tenant"] == "team" and line["session_id"] == "s-1" for line in lines)
+    assert {line["tool_call_id"] for line in lines if line["request_id"] != of["Extraction answered."]} == {
+        "c-1"
+    }
+    access = [line for line in lines if line["logger"] == "spillgate.access"]
+    assert [(line["route"], line["status"]) for line in access] == [
+        ("POST /results", 201),
+        ("POST /results", 422),
+        ("POST /extract", 200),
+    ]
+    others = [line for line in lines if line["event"] not in ("request", "stopped")]
+    assert [line["request_id"] for line in others] == [line["request_id"] for line in access]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("level", ["info", "debug"])
+async def test_the_access_log_is_for_debugging_unless_it_is_asked_for(
+    serve: Serve, stream: io.StringIO, level: str
+) -> None:
+    configure_logging(level, "json", stream)
+    async with serve() as client:
+        assert (await client.get("/livez")).headers["x-request-id"].startswith("req-")
+        assert (await client.get("/no/such/route")).headers["x-request-id"]
+    routes = [line["route"] for line in lines_of(stream) if line["logger"] == "spillgate.access"]
+    assert routes == (["GET /livez", "GET"] if level == "debug" else [])

@@ -20,6 +20,7 @@ from samples import (
 from domain.accounting import AccountingEntry, EntryDetails, EntryFilter, EntryStatus, EntryType, GroupBy
 from domain.budget import SessionChange
 from domain.decisions import OutcomeKind, Trigger
+from domain.errors import InvalidField
 from domain.handles import SessionKey
 from domain.ports import Ledger
 
@@ -82,6 +83,28 @@ async def test_pages_hold_every_entry_once_even_while_others_arrive(ledger: Ledg
     assert cursor is None
 
 
+async def test_the_newest_come_first_where_that_is_asked_for(ledger: Ledger) -> None:
+    sessions = [SessionKey(TENANT, f"run-{number % 3}") for number in range(250)]
+    made = [entry(key, at=START + number) for number, key in enumerate(sessions)]
+    for one in made:
+        await ledger.append(one)
+    seen: list[AccountingEntry] = []
+    cursor = None
+    while True:
+        page = await ledger.entries(EntryFilter(TENANT), 60, cursor, newest_first=True)
+        seen += page.entries
+        # What arrives meanwhile is newer than all that is still to come.
+        await ledger.append(entry(at=START + 1000))
+        if (cursor := page.next_cursor) is None:
+            break
+        with pytest.raises(InvalidField):
+            await ledger.entries(EntryFilter(TENANT), 60, cursor)
+    assert seen == made[::-1]
+    of_time = EntryFilter(TENANT, "run-1", since=START + 10, until=START + 20)
+    page = await ledger.entries(of_time, 100, None, newest_first=True)
+    assert page.entries == [made[19], made[16], made[13], made[10]]
+
+
 @pytest.mark.parametrize(
     ("wanted", "found"),
     [
@@ -124,6 +147,8 @@ async def test_a_filter_lets_through_what_it_says(
         (GroupBy.MODEL, [(None, 3, 850), ("m", 1, -200)]),
         (GroupBy.TYPE, [("tool", 2, 900), ("read", 1, -50), ("extract", 1, -200)]),
         (GroupBy.DAY, [("2025-06-15", 3, 850), ("2025-06-16", 1, -200)]),
+        (GroupBy.HOUR, [("2025-06-15T15:00Z", 3, 850), ("2025-06-16T15:00Z", 1, -200)]),
+        (GroupBy.MINUTE, [("2025-06-15T15:06Z", 3, 850), ("2025-06-16T15:06Z", 1, -200)]),
     ],
 )
 async def test_a_summary_nets_the_savings_of_each_group(

@@ -13,7 +13,7 @@ import pytest
 
 from tests.counts import count
 from tests.faults.calls import Call, Kept, read_back, text_of
-from tests.faults.service import SERVE, Service, Services
+from tests.faults.service import PATIENT, SERVE, Service, Services
 from tests.redis_server import RedisServer
 
 pytestmark = pytest.mark.anyio
@@ -42,7 +42,7 @@ async def client(service: Service) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def started(
-    services: Services, redis: RedisServer, command: tuple[str, ...] = SERVE, **settings: str
+    services: Services, redis: RedisServer, command: tuple[str, ...] = PATIENT, **settings: str
 ) -> Service:
     given = {"storage_url": redis.url, "store_fallback": "disk", **settings}
     return await services.start(Path("unused"), command, **given)
@@ -190,17 +190,21 @@ async def test_text_answers_say_it_in_their_headers(redis: RedisServer, client: 
     assert [await headers(text) for text in ("short", "y" * 20_000)] == [(None, "true"), ("disk", "true")]
 
 
-async def test_a_silent_redis_holds_nobody_up_for_long(redis: RedisServer, client: httpx.AsyncClient) -> None:
-    await stored(client, "before", degraded=False)
-    redis.pause()
-    names = [f"during-{number}" for number in range(20)]
-    # Far beyond what one operation may wait: what the first one learnt spares the others.
-    async with asyncio.timeout(20):
-        kept = [await stored(client, name, degraded=True) for name in names]
-    redis.resume()
-    await until_degraded(client, expected=False)
-    for one in kept:
-        assert await readings(client, one) == []
+async def test_a_silent_redis_holds_nobody_up_for_long(
+    redis: RedisServer, services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    service = await started(services, redis, SERVE)
+    async with service.client() as client:
+        redis.pause()
+        names = [f"during-{number}" for number in range(20)]
+        # Far beyond what one operation may wait: what the first one learnt spares the others.
+        async with asyncio.timeout(20):
+            kept = [await stored(client, name, degraded=True) for name in names]
+        redis.resume()
+        await until_degraded(client, expected=False)
+        for one in kept:
+            assert await readings(client, one) == []
 
 
 @pytest.mark.repeated

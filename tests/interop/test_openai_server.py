@@ -13,6 +13,7 @@ import pytest
 from domain.errors import ContextExceeded, ModelRefused, ModelUnavailable
 from domain.llm import LlmTokens, Message, ModelTerms, Prompt, Role, ToolSpec
 from extraction.models.openai import OpenAIModel, open_client
+from tests.app import test_extract_embeddings as embeddings
 from tests.conftest import Serve
 from tests.extraction.backend import Backend
 from tests.extraction.behaviours import Exchange, completion
@@ -160,3 +161,26 @@ async def test_an_extraction_is_answered_through_it(server: str, backend: Backen
         answer = (await client.post("/extract", json=asked)).json()
     assert (answer["status"], answer["body"]) == ("complete", "All is well.")
     assert answer["usage"]["llm_calls"] == 1
+
+
+async def test_passages_are_ranked_by_embeddings_through_it(
+    server: str, backend: Backend, serve: Serve
+) -> None:
+    await backend.play(embeddings.embeds)
+    settings = {"llm_base_url": server, "embed_model": "embedding", "llm_api_key": proxy.KEY}
+    async with serve(**settings) as client:
+        sent = {"session_id": "s", "tool_name": "t", "content": embeddings.DATA}
+        stored = (await client.post("/results", json=sent)).json()
+        asked = {"handle": stored["handle"], "extract": embeddings.QUESTION}
+        before = backend.requests
+        answer = (await client.post("/extract", json=asked)).json()
+        entries = (await client.get("/accounting/entries?type=llm")).json()["entries"]
+        assert (answer["strategy"], answer["warnings"]) == ("retrieve", [])
+        assert embeddings.NEEDLE in answer["body"].split("\n[")[0]
+        assert answer["usage"]["llm_calls"] == len(entries) == backend.requests - before
+        assert {one["model"] for one in entries} == {"embedding"}
+        assert {one.body["model"] for one in backend.asked[before:]} == {"scripted-embedding"}
+        await backend.play("bad_key")
+        answer = (await client.post("/extract", json=asked | {"extract": "of no interest"})).json()
+        assert answer["warnings"][0].startswith("passages were ranked by words alone (")
+        assert "of no interest" in answer["body"]

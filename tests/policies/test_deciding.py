@@ -93,7 +93,7 @@ def test_a_models_facts_come_from_the_highest_layer() -> None:
 
 
 def test_the_handle_message_is_exact() -> None:
-    assert store.handle_message(NAME, Measure(5, 4, 3, 2, True), "tool_output") == (
+    assert store.handle_message(NAME, Measure(5, 4, 3, 2, True), Policy()) == (
         "Tool output is too large (5 bytes, 4 lines, 2 tokens).\n"
         f'Call tool_output(handle = "{NAME}", extract = "what to extract").\n'
         "The handle is a relative path under the tool_output root.\n"

@@ -1,0 +1,210 @@
+"""`spillgate hook CLIENT`: a coding agent's hook over stdin and stdout. Whatever fails, the result passes.
+
+An agent waits for this command after each call of a tool: it imports the standard library only, and takes no
+part of the service's.
+"""
+
+import json
+import os
+import re
+import stat
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from app.cli.service import Refused, Service, ServiceError
+from app.doors.hooks.agents import DIALECTS, INNER_JSON
+from app.doors.hooks.call import Answer, Call
+from domain.errors import ConfigError
+
+PATIENCE_MS = 1000
+"""How long each wait for the service may take, unless SPILLGATE_HOOK_TIMEOUT_MS says otherwise."""
+
+MAX_BYTES = 256 << 20
+"""The largest payload or spilled file that is read. The service takes up to SPILLGATE_MAX_BODY_BYTES."""
+
+MAX_ARGUMENT_BYTES = 3000
+"""The arguments of a tool are a query parameter; larger ones are left out."""
+
+MAX_LOG_BYTES = 1 << 20
+
+_PIECE_BYTES = 1 << 18
+_SPILLED = {
+    "claude-code": re.compile(r"/.*/tool-results/[^/]+"),
+    "claude-code-plugin": re.compile(r"/.*/tool-results/[^/]+"),
+    "opencode": re.compile(r"/.*/tool-output/[^/]+"),
+    "pi": re.compile(r"/.*/pi-bash-[^/]+\.log"),
+}
+"""Where an agent leaves whole outputs. A payload may quote what a tool said: no other file is read."""
+
+
+class Passed(Exception):
+    """The result passes. The message says why, for the log."""
+
+
+def run(client: str) -> int:
+    """Answers the payload on stdin. The exit status is 0, and stdout `{}`, whatever fails."""
+    try:
+        answer, event = _answered(client, _payload())
+    except (Passed, ServiceError, ConfigError, OSError, ValueError, RecursionError, MemoryError) as error:
+        answer, event = {}, f"passed: {str(error) or type(error).__name__}"
+    if event:
+        log(f"{client[:20]!a} {event}")
+    # ASCII: a lone surrogate in what stays of the result must not fail here.
+    with suppress(BrokenPipeError):
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+    return 0
+
+
+def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    base = environment.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    return Path(base) / "spillgate"
+
+
+def log(event: str) -> None:
+    """Adds a line to hook.log in the state directory. It holds no result and no arguments. The log of a hook
+    that cannot write it is lost."""
+    path = state_folder() / "hook.log"
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and path.stat().st_size > MAX_LOG_BYTES:
+            path.replace(path.with_suffix(".log.1"))
+        moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        with path.open("a", encoding="utf-8") as file:
+            file.write(f"{moment} {event}\n")
+
+
+def _payload() -> Any:
+    """Raises OSError, ValueError, RecursionError, Passed."""
+    data = sys.stdin.buffer.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise Passed(f"the payload is larger than {MAX_BYTES} bytes")
+    try:
+        return json.loads(data)
+    except ValueError:
+        # Its message quotes the payload.
+        raise Passed("the payload is not JSON") from None
+
+
+def _answered(client: str, payload: Any) -> tuple[Answer, str]:
+    """The agent's JSON and the line for the log, "" for none."""
+    if client not in DIALECTS:
+        raise Passed(f"no such client; known are {', '.join(DIALECTS)}")
+    inner = INNER_JSON.get(client)
+    if inner and isinstance(payload, dict) and isinstance(payload.get(inner), str):
+        payload = {**payload, inner: json.loads(payload[inner])}
+    call = DIALECTS[client](payload)
+    if call is None:
+        raise Passed("the payload has a shape that this hook does not replace")
+    if not call.is_governable:
+        return {}, ""
+    text = _governed(client, call)
+    return ({}, "") if text is None else (call.answer(text), f"replaced a result of {call.tool!a}")
+
+
+def _governed(client: str, call: Call) -> str | None:
+    """The replacement; None if the result passes. Raises ServiceError, ConfigError, OSError, Passed."""
+    text = "\n".join(call.texts).encode("utf-8", "replace")
+    digest = _digest(call, text)
+    with closing(Service.from_environment()) as service, closing(_content(client, call, text)) as content:
+        call_id, body = call.call_id or digest, content
+        while True:
+            try:
+                answer = _sent(service, client, call, call_id, body)
+                break
+            except Refused as error:
+                if error.code == "invalid_utf8" and body is content:
+                    body = Text(b"".join(content).decode("utf-8", "replace").encode())
+                elif error.code == "idempotency_key_reused" and call_id != digest:
+                    # Some agents, or their models, count calls from 0 again and again.
+                    call_id = digest
+                else:
+                    raise
+    match answer:
+        case {"outcome": "pass"}:
+            return None
+        case {"outcome": str(), "content": str(replacement)}:
+            return replacement
+    raise ServiceError("The service answered with something else than an outcome.")
+
+
+def _sent(service: Service, client: str, call: Call, call_id: str, content: "Text | Spilled") -> Any:
+    fields = {
+        "tool_name": call.tool,
+        "session_id": call.session_id,
+        "tool_call_id": call_id,
+        "door": client,
+        "is_error": "true" if call.is_error else "false",
+    }
+    arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments)
+    if call.arguments is not None and len(arguments) <= MAX_ARGUMENT_BYTES:
+        fields["tool_arguments"] = arguments
+    headers = {"Content-Type": "text/plain; charset=utf-8", "Prefer": "return=minimal"}
+    route = f"/results?{urlencode(fields, errors='replace')}"
+    return service.request("POST", route, content, headers, size=content.size, seconds=_patience()).json()
+
+
+def _patience() -> float:
+    """Seconds. Raises Passed."""
+    given = os.environ.get("SPILLGATE_HOOK_TIMEOUT_MS") or str(PATIENCE_MS)
+    if not (given.isascii() and given.isdigit() and int(given)):
+        raise Passed("SPILLGATE_HOOK_TIMEOUT_MS must be a whole number of milliseconds")
+    return int(given) / 1000
+
+
+def _digest(call: Call, text: bytes) -> str:
+    """The id of a call that its agent does not name: the same call with the same result has the same id."""
+    head = json.dumps([call.tool, call.arguments]).encode()
+    return sha256(head + text).hexdigest()
+
+
+def _content(client: str, call: Call, text: bytes) -> "Text | Spilled":
+    return Text(text) if call.spilled is None else Spilled(client, call.spilled)
+
+
+class Text:
+    """A result as the payload has it."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.size = len(data)
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield self._data
+
+    def close(self) -> None:
+        pass
+
+
+class Spilled:
+    """A file in which an agent left the whole output, open. Its pieces can be read more than once."""
+
+    def __init__(self, client: str, path: str) -> None:
+        """Raises OSError, and Passed for a file that is not such an output: it must lie where the agent
+        leaves them, and be a regular file of this user."""
+        where = os.path.realpath(path)
+        pattern = _SPILLED.get(client)
+        if pattern is None or not pattern.fullmatch(where):
+            raise Passed("the whole output lies in a folder where this agent keeps none")
+        self._file = os.open(where, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        info = os.fstat(self._file)
+        self.size = info.st_size
+        if not stat.S_ISREG(info.st_mode) or info.st_uid != os.geteuid() or self.size > MAX_BYTES:
+            self.close()
+            raise Passed(f"the whole output is no regular file of this user, of at most {MAX_BYTES} bytes")
+
+    def __iter__(self) -> Iterator[bytes]:
+        """`size` bytes: a file that has become shorter fails the request, what was added is left out."""
+        at = 0
+        while at < self.size and (piece := os.pread(self._file, min(_PIECE_BYTES, self.size - at), at)):
+            at += len(piece)
+            yield piece
+
+    def close(self) -> None:
+        os.close(self._file)

@@ -1,0 +1,297 @@
+"""A client of a running service, on the standard library: the commands of the shell must start fast."""
+
+import json
+import os
+import re
+import select
+import socket
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
+
+from domain.errors import ConfigError
+
+if TYPE_CHECKING:
+    from http.client import HTTPConnection
+
+DEFAULT_URL = "http://127.0.0.1:8377"
+CONNECT_SECONDS = 2.0
+ANSWER_SECONDS = 10.0
+"""Without a sign from the service."""
+
+TOOL_SECONDS = 130.0
+"""An answer to a question may take the longest deadline of an extraction, 120 s."""
+
+_SESSION = re.compile(r"session-([^/\s\"'`]+)/file-", re.IGNORECASE)
+_BLOCK_BYTES = 1 << 18
+
+
+Body = bytes | Iterable[bytes | bytearray | memoryview]
+
+
+class ServiceError(Exception):
+    """There is no usable answer. The message is one line that says what to do."""
+
+
+class Unreachable(ServiceError):
+    """No service listens at the address, or it closed the connection."""
+
+
+class Refused(ServiceError):
+    """The service refused the request. `code` is that of its problem document."""
+
+    def __init__(self, status: int, code: str, detail: str) -> None:
+        super().__init__(f"The service refused ({status} {code}): {detail}")
+        self.status = status
+        self.code = code
+
+
+class Address(NamedTuple):
+    """`path` is that of a Unix socket; without one, host and port are used. `prefix` goes before a route."""
+
+    host: str
+    port: int
+    is_tls: bool = False
+    path: str = ""
+    prefix: str = ""
+
+    @property
+    def is_loopback(self) -> bool:
+        return not self.path and self.host in ("localhost", "127.0.0.1", "::1")
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"unix:{self.path}" if self.path else f"http{'s' * self.is_tls}://{host}:{self.port}"
+
+
+class Answer(NamedTuple):
+    """`body` is whole."""
+
+    status: int
+    body: bytes
+
+    def json(self) -> Any:
+        """Raises ServiceError."""
+        try:
+            return json.loads(self.body)
+        except ValueError:
+            raise ServiceError("The service answered with something else than JSON.") from None
+
+
+def address_of(url: str) -> Address:
+    """Raises ConfigError. The message does not repeat the URL, which may hold a password."""
+    if url.startswith("unix:"):
+        path = "/" + url.removeprefix("unix:").lstrip("/")
+        return Address("localhost", 0, path=path)
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        parts, port = urlsplit(""), None
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise ConfigError("SPILLGATE_URL must be http://host:port, https://host:port or unix:/path.")
+    is_tls = parts.scheme == "https"
+    return Address(parts.hostname, port or (443 if is_tls else 80), is_tls, prefix=parts.path.rstrip("/"))
+
+
+def key_of(environment: Mapping[str, str]) -> str | None:
+    """The API key. Raises ConfigError."""
+    key, path = environment.get("SPILLGATE_KEY"), environment.get("SPILLGATE_KEY_FILE")
+    if key and path:
+        raise ConfigError("SPILLGATE_KEY and SPILLGATE_KEY_FILE are both set. Keep one.")
+    if path:
+        try:
+            with open(path, encoding="utf-8") as file:
+                key = file.read().strip()
+        except (OSError, UnicodeDecodeError):
+            raise ConfigError("SPILLGATE_KEY_FILE cannot be read.") from None
+    if key and not (key.isascii() and key.isprintable()):
+        raise ConfigError("SPILLGATE_KEY must be one line of printable ASCII characters.")
+    return key or None
+
+
+def session_of(handle: str) -> str | None:
+    """The session that a handle names; None if it names none."""
+    found = _SESSION.search(handle)
+    return found[1] if found else None
+
+
+def embedded_directory(environment: Mapping[str, str] = os.environ) -> str:
+    """Where a service that runs inside a command, such as `spillgate mcp`, has its socket and its lock: in
+    the directory of its store."""
+    place = environment.get("SPILLGATE_STORAGE_URL", "").partition("disk:")[2].removeprefix("//")
+    if not place:
+        state = environment.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+        place = os.path.join(state, "spillgate")
+    return os.path.join(place, "embedded")
+
+
+def embedded_address(environment: Mapping[str, str] = os.environ) -> Address:
+    return Address("localhost", 0, path=os.path.join(embedded_directory(environment), "socket"))
+
+
+class Service:
+    """Requests to one service over kept connections. Safe to use from several threads."""
+
+    def __init__(self, address: Address, key: str | None = None, *, otherwise: Address | None = None) -> None:
+        """`otherwise` is where the service may be if nothing listens at `address`."""
+        self.address = address
+        self._otherwise = otherwise
+        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._kept: list[HTTPConnection] = []
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Service":
+        """The service of SPILLGATE_URL or SPILLGATE_UDS, else the default one. If nothing listens there and
+        it is on this machine, the one that runs inside another command. Raises ConfigError."""
+        url, path = environment.get("SPILLGATE_URL"), environment.get("SPILLGATE_UDS")
+        if not url:
+            url = f"unix:{os.path.abspath(path)}" if path else DEFAULT_URL
+        address = address_of(url)
+        otherwise = embedded_address(environment) if address.is_loopback else None
+        return cls(address, key_of(environment), otherwise=otherwise)
+
+    def request(
+        self,
+        method: str,
+        route: str,
+        body: Body = b"",
+        headers: Mapping[str, str] | None = None,
+        *,
+        size: int | None = None,
+        seconds: float = ANSWER_SECONDS,
+    ) -> Answer:
+        """The answer, if its status is below 400. `size` is that of a body in pieces, which can be iterated
+        over more than once. `seconds` bounds each wait for the service. Raises ServiceError."""
+        sent = {"Content-Type": "application/json", **self._headers, **(headers or {})}
+        if size is not None:
+            sent["Content-Length"] = str(size)
+        while True:
+            kept = self._take()
+            connection = kept or self._connect(seconds)
+            try:
+                answer = _exchange(connection, method, self.address.prefix + route, body, sent, seconds)
+            except ConnectionError as error:
+                connection.close()
+                # A kept connection that the service has closed says nothing about the service.
+                if kept is None:
+                    raise Unreachable(f"{self.address} closed the connection: {why(error)}.") from None
+            except OSError as error:
+                connection.close()
+                raise ServiceError(f"No answer from {self.address}: {why(error)}.") from None
+            else:
+                self._kept.append(connection)
+                return _accepted(answer)
+
+    def call_tool(
+        self, name: str, arguments: Mapping[str, object], session: str | None = None
+    ) -> tuple[str, bool]:
+        """The text for the model, and whether it says why there is no answer. The session is the one that the
+        handle names, else `session`, else that of SPILLGATE_SESSION. Raises ServiceError."""
+        named = session_of(str(arguments.get("handle"))) or session or os.environ.get("SPILLGATE_SESSION")
+        call = {"name": name, "arguments": arguments} | ({"session_id": named} if named else {})
+        body = json.dumps(call).encode()
+        answer = self.request("POST", "/tools/call", body, seconds=TOOL_SECONDS).json()
+        return answer["text"], answer["is_error"]
+
+    def close(self) -> None:
+        while self._kept:
+            self._kept.pop().close()
+
+    def _take(self) -> "HTTPConnection | None":
+        while True:
+            try:
+                connection = self._kept.pop()
+            except IndexError:
+                return None
+            if is_open(connection):
+                return connection
+            connection.close()
+
+    def _connect(self, seconds: float) -> "HTTPConnection":
+        """Raises Unreachable."""
+        seconds = min(seconds, CONNECT_SECONDS)
+        try:
+            return connect(self.address, seconds)
+        except OSError as error:
+            if self._otherwise is not None and isinstance(error, ConnectionRefusedError):
+                with suppress(OSError):
+                    return connect(self._otherwise, seconds)
+            raise Unreachable(
+                f"No service answers at {self.address}: {why(error)}. Start one with `spillgate serve`, or "
+                "set SPILLGATE_URL."
+            ) from None
+
+
+def connect(address: Address, seconds: float) -> "HTTPConnection":
+    """Raises OSError."""
+    from http.client import HTTPConnection, HTTPSConnection
+
+    kind = HTTPSConnection if address.is_tls else HTTPConnection
+    connection = kind(address.host, address.port or 80, timeout=seconds, blocksize=_BLOCK_BYTES)
+    try:
+        if address.path:
+            connection.sock = socket.socket(socket.AF_UNIX)
+            connection.sock.settimeout(seconds)
+            connection.sock.connect(address.path)
+        else:
+            connection.connect()
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def is_open(connection: "HTTPConnection") -> bool:
+    """False for a kept connection that the other side has closed: it can be read."""
+    if connection.sock is None:
+        return False
+    waiting = select.poll()
+    waiting.register(connection.sock, select.POLLIN)
+    return not waiting.poll(0)
+
+
+def _exchange(
+    connection: "HTTPConnection",
+    method: str,
+    route: str,
+    body: Body,
+    headers: Mapping[str, str],
+    seconds: float,
+) -> Answer:
+    """Raises OSError."""
+    from http.client import HTTPException
+
+    assert connection.sock is not None
+    connection.sock.settimeout(seconds)
+    try:
+        try:
+            connection.request(method, route, body, dict(headers))
+        except ConnectionError:
+            # A service that refuses a large body answers before it has read all of it.
+            if not body:
+                raise
+        answer = connection.getresponse()
+        return Answer(answer.status, answer.read())
+    except HTTPException as error:
+        raise ConnectionResetError(type(error).__name__) from None
+
+
+def _accepted(answer: Answer) -> Answer:
+    """Raises Refused."""
+    if answer.status < 400:
+        return answer
+    try:
+        problem = json.loads(answer.body)
+        code, detail = str(problem["code"]), str(problem["detail"])
+    except (ValueError, LookupError, TypeError):
+        code, detail = "no problem document", "Is SPILLGATE_URL that of a Spillgate service?"
+    if answer.status == 401:
+        detail += " The commands take it from SPILLGATE_KEY."
+    raise Refused(answer.status, code, detail)
+
+
+def why(error: OSError) -> str:
+    """What an error of the system says, without numbers and names of files."""
+    return error.strerror or str(error) or type(error).__name__

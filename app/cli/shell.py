@@ -1,0 +1,116 @@
+"""Commands of the shell that speak to a running service: `pipe`, and one for each of the model's tools."""
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from typing import IO
+from urllib.parse import urlencode
+
+from app.cli.service import Service, ServiceError
+from domain.errors import ConfigError
+
+_PIECE_BYTES = 1 << 18
+_IN_MEMORY_BYTES = 1 << 20
+_TOOLS = {
+    "ask": "tool_output",
+    "grep": "tool_output_grep",
+    "lines": "tool_output_lines",
+    "query": "tool_output_query",
+}
+_ARGUMENTS = (
+    "handle",
+    "extract",
+    "mode",
+    "pattern",
+    "context",
+    "ignore_case",
+    "offset",
+    "limit",
+    "expression",
+)
+
+
+def call(options: argparse.Namespace) -> int:
+    """Prints what the model's tool answers. Exit status 1 if that says why there is no answer."""
+    given = {name: getattr(options, name, None) for name in _ARGUMENTS}
+    arguments = {name: value for name, value in given.items() if value is not None}
+    try:
+        with closing(Service.from_environment()) as service:
+            text, is_error = service.call_tool(_TOOLS[options.command], arguments)
+    except ServiceError as error:
+        print(f"spillgate {options.command}: {error}", file=sys.stderr)
+        return 1
+    print(text)
+    return int(is_error)
+
+
+class Spool:
+    """A copy of what was read: the first MiB in memory, the rest in a temporary file."""
+
+    def __init__(self) -> None:
+        self._head = bytearray()
+        self._file: IO[bytes] | None = None
+        self.size = 0
+
+    def add(self, piece: bytes) -> None:
+        """Raises OSError, for a full disk say; the piece then does not count."""
+        if self.size + len(piece) <= _IN_MEMORY_BYTES:
+            self._head += piece
+        else:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
+            written = memoryview(piece)
+            while written:
+                written = written[self._file.write(written) :]
+        self.size += len(piece)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The pieces that count, from the beginning."""
+        yield bytes(self._head)
+        left = self.size - len(self._head)
+        if self._file is not None:
+            self._file.seek(0)
+            while left and (piece := self._file.read(min(left, _PIECE_BYTES))):
+                left -= len(piece)
+                yield piece
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def pipe(options: argparse.Namespace) -> int:
+    """Governs stdin as the result of a tool, and prints what the model is to read. Whatever fails, stdin is
+    printed unchanged, and the exit status is 0."""
+    source, out, piece, text = sys.stdin.buffer, sys.stdout.buffer, b"", None
+    with closing(Spool()) as spool:
+        try:
+            while piece := source.read(_PIECE_BYTES):
+                spool.add(piece)
+            text = _replacement(spool, options)
+        except (ServiceError, ConfigError, OSError) as error:
+            why = str(error).rstrip(".")
+            print(f"spillgate pipe: {why}. The output is passed on unchanged.", file=sys.stderr)
+        if text is None:
+            for held in spool:
+                out.write(held)
+            out.write(piece)
+            shutil.copyfileobj(source, out)
+        else:
+            print(text)
+    return 0
+
+
+def _replacement(spool: Spool, options: argparse.Namespace) -> str | None:
+    """None if the result passes. Raises ServiceError, ConfigError, OSError."""
+    session = options.session or os.environ.get("SPILLGATE_SESSION")
+    fields = {"tool_name": options.tool, "door": "pipe"} | ({"session_id": session} if session else {})
+    headers = {"Content-Type": "text/plain", "Prefer": "return=minimal"}
+    route = f"/results?{urlencode(fields)}"
+    with closing(Service.from_environment()) as service:
+        found = service.request("POST", route, spool, headers, size=spool.size).json()
+    return None if found["outcome"] == "pass" else str(found["content"])

@@ -1,0 +1,139 @@
+"""What each method of the MCP server answers: the model's tools, and stored results as resources."""
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import unquote
+
+from app import __version__
+from app.doors.mcp.messages import HANDSHAKE, META, STATELESS, Call, Code, Params, RpcError
+from app.runtime import Runtime
+from app.tools.call import call_tool, read_lines, session_named_in
+from app.tools.definitions import Tool, ToolFormat, definitions, instructions, offered_tools
+from domain.errors import Gone, NotFound, SpillgateError
+from domain.handles import DEFAULT_SESSION, SessionKey
+from extraction.ladder import runnable_modes
+
+URI_TEMPLATE = "spillgate://{session}/{file}"
+
+_SERVER = {"name": "spillgate", "title": "Spillgate", "version": __version__}
+_CAPABILITIES: dict[str, Any] = {"tools": {}, "resources": {}}
+_TEMPLATE = {
+    "uriTemplate": URI_TEMPLATE,
+    "name": "tool output",
+    "title": "Stored tool output",
+    "description": (
+        "The lines of a stored tool output, numbered, as many as fit an answer. The handle is "
+        "{session}/{file}. Add ?offset=N to begin at line N."
+    ),
+    "mimeType": "text/plain",
+}
+_URI = re.compile(r"spillgate://([^/?#]{1,400})/([^/?#]{1,100})(?:\?offset=([1-9][0-9]{0,11}))?")
+
+Refused = Callable[[SpillgateError], None]
+
+
+class Methods:
+    """Answers the requests of one tenant. `refused` is called with each error of the service itself."""
+
+    def __init__(self, rt: Runtime, tenant: str, refused: Refused) -> None:
+        self._rt = rt
+        self._tenant = tenant
+        self._refused = refused
+
+    async def answer(self, call: Call) -> dict[str, Any]:
+        """The `result` of the response. Raises RpcError."""
+        table = _STATELESS if call.is_stateless else _HANDSHAKE
+        if call.method not in table:
+            raise RpcError(Code.METHOD_NOT_FOUND, f"There is no such method. There is {', '.join(table)}.")
+        result = await table[call.method](self, call)
+        if call.is_stateless:
+            result |= {"resultType": "complete", "_meta": {f"{META}serverInfo": _SERVER}}
+            if call.method != "tools/call":
+                result |= {"ttlMs": 0, "cacheScope": "private"}
+        return result
+
+    def _offered(self) -> list[Tool]:
+        return offered_tools(self._rt.policies.policy("", None))
+
+    async def initialize(self, call: Call) -> dict[str, Any]:
+        version = _text(call.params, "protocolVersion")
+        return {
+            "protocolVersion": version if version in HANDSHAKE else HANDSHAKE[0],
+            "capabilities": _CAPABILITIES,
+            "serverInfo": _SERVER,
+            "instructions": instructions(self._offered()),
+        }
+
+    async def discover(self, call: Call) -> dict[str, Any]:
+        return {
+            "supportedVersions": [STATELESS],
+            "capabilities": _CAPABILITIES,
+            "instructions": instructions(self._offered()),
+        }
+
+    async def ping(self, call: Call) -> dict[str, Any]:
+        return {}
+
+    async def list_tools(self, call: Call) -> dict[str, Any]:
+        """All that the policy offers, whether something is stored or not: many clients ask only once."""
+        modes = runnable_modes(self._rt.models is not None)
+        return {"tools": definitions(self._offered(), modes, ToolFormat.MCP)}
+
+    async def call_tool(self, call: Call) -> dict[str, Any]:
+        """The handle names the session: there is none on the wire."""
+        name, arguments = _text(call.params, "name"), call.params.get("arguments", {})
+        if not isinstance(arguments, dict):
+            raise RpcError(Code.INVALID_PARAMS, "`arguments` must be an object.")
+        key = SessionKey(self._tenant, session_named_in(arguments.get("handle"), DEFAULT_SESSION))
+        try:
+            answer = await call_tool(key, name, arguments, self._rt)
+            text, is_error = answer.text, answer.is_error
+        except SpillgateError as error:
+            self._refused(error)
+            text, is_error = error.detail, True
+        return {"content": [{"type": "text", "text": text}], "isError": is_error}
+
+    async def list_resources(self, call: Call) -> dict[str, Any]:
+        """None: there is no session on the wire, and a tenant's results are too many for a list."""
+        return {"resources": []}
+
+    async def list_templates(self, call: Call) -> dict[str, Any]:
+        return {"resourceTemplates": [_TEMPLATE]}
+
+    async def read_resource(self, call: Call) -> dict[str, Any]:
+        uri = _text(call.params, "uri")
+        unknown = Code.INVALID_PARAMS if call.is_stateless else Code.RESOURCE_NOT_FOUND
+        found = _URI.fullmatch(uri)
+        if found is None:
+            raise RpcError(unknown, f"There is no such resource. There is {URI_TEMPLATE}?offset=1.")
+        handle = f"{unquote(found[1])}/{unquote(found[2])}"
+        key = SessionKey(self._tenant, session_named_in(handle, DEFAULT_SESSION))
+        try:
+            answer = await read_lines(key, handle, int(found[3] or 1), self._rt)
+        except (NotFound, Gone) as error:
+            raise RpcError(unknown, error.detail) from None
+        except SpillgateError as error:
+            self._refused(error)
+            raise RpcError(Code.INTERNAL_ERROR, error.detail) from None
+        return {"contents": [{"uri": uri, "mimeType": "text/plain", "text": answer.text}]}
+
+
+def _text(params: Params, name: str) -> str:
+    value = params.get(name)
+    if not isinstance(value, str):
+        raise RpcError(Code.INVALID_PARAMS, f"`{name}` must be a string.")
+    return value
+
+
+Method = Callable[[Methods, Call], Awaitable[dict[str, Any]]]
+
+_BOTH: dict[str, Method] = {
+    "tools/list": Methods.list_tools,
+    "tools/call": Methods.call_tool,
+    "resources/list": Methods.list_resources,
+    "resources/templates/list": Methods.list_templates,
+    "resources/read": Methods.read_resource,
+}
+_STATELESS: dict[str, Method] = {"server/discover": Methods.discover, **_BOTH}
+_HANDSHAKE: dict[str, Method] = {"initialize": Methods.initialize, "ping": Methods.ping, **_BOTH}

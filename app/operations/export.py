@@ -1,0 +1,97 @@
+"""Exports the accounting: each entry that the ledger accepts, as a line of JSON in a file or on stdout."""
+
+import logging
+import os
+import queue
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from logging.handlers import QueueListener, RotatingFileHandler
+from typing import Any, cast
+
+import msgspec
+
+from domain.accounting import AccountingEntry
+from domain.errors import ConfigError
+from domain.ports import Charge, Ledger, Receipt
+
+STANDARD_OUTPUT = "-"
+KEPT_FILES = 5
+MOST_WAITING = 20_000
+"""Entries in memory that are not written yet, of about 1 KB each. More are not exported, and counted."""
+
+
+class Export:
+    """Writes entries in a thread of its own, in the order in which they were accepted. A file that has
+    reached `max_bytes` becomes FILE.1, FILE.1 becomes FILE.2, up to FILE.5. `lost` is called for each entry
+    that could not be written: the request is answered all the same, and the ledger has the entry."""
+
+    def __init__(self, target: str, max_bytes: int, lost: Callable[[], None]) -> None:
+        """Raises ConfigError if the file cannot be opened."""
+        self._lost = lost
+        self._waiting: queue.Queue[Any] = queue.Queue(MOST_WAITING)
+        handler = _handler(target, max_bytes)
+        handler.setFormatter(_Lines())
+        handler.handleError = lambda record: lost()  # type: ignore[method-assign]
+        self._handler = handler
+        self._listener = QueueListener(self._waiting, handler)
+        self._listener.start()
+
+    def write(self, entry: AccountingEntry) -> None:
+        try:
+            self._waiting.put_nowait(logging.makeLogRecord({"msg": entry}))
+        except queue.Full:
+            self._lost()
+
+    def close(self) -> None:
+        """Returns when all that was given is written."""
+        self._listener.stop()
+        # A full disk: the entries that are still in the buffer were counted as lost.
+        with suppress(OSError):
+            self._handler.close()
+
+
+class _Lines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return msgspec.json.encode(record.msg).decode()
+
+
+def _handler(target: str, max_bytes: int) -> logging.Handler:
+    if target == STANDARD_OUTPUT:
+        return logging.StreamHandler(sys.stdout)
+    try:
+        return RotatingFileHandler(target, maxBytes=max_bytes, backupCount=KEPT_FILES, encoding="utf-8")
+    except OSError as error:
+        why = os.strerror(error.errno or 0)
+        raise ConfigError(f"SPILLGATE_ACCOUNTING_EXPORT cannot be opened for writing: {why}.") from None
+
+
+def exported(ledger: Ledger, export: Export) -> Ledger:
+    """The ledger, whose entries are exported once it has accepted them."""
+    return cast(Ledger, _Exported(ledger, export))
+
+
+class _Exported:
+    def __init__(self, ledger: Ledger, export: Export) -> None:
+        self._ledger = ledger
+        self._export = export
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ledger, name)
+
+    async def reserve(self, charge: Charge) -> Receipt | None:
+        return self._written(await self._ledger.reserve(charge))
+
+    async def settle(self, charge: Charge) -> Receipt:
+        receipt = await self._ledger.settle(charge)
+        self._written(receipt)
+        return receipt
+
+    async def append(self, entry: AccountingEntry) -> None:
+        await self._ledger.append(entry)
+        self._export.write(entry)
+
+    def _written(self, receipt: Receipt | None) -> Receipt | None:
+        if receipt is not None and not receipt.replayed:
+            self._export.write(receipt.entry)
+        return receipt

@@ -1,0 +1,181 @@
+"""The service behind a relay: one that runs, or one that is started in this process if none does."""
+
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from app.cli.service import (
+    ANSWER_SECONDS,
+    Answer,
+    Body,
+    Refused,
+    Service,
+    ServiceError,
+    Unreachable,
+    connect,
+    embedded_address,
+    embedded_directory,
+    key_of,
+)
+from app.relay.embedded import EmbeddedService
+from domain.errors import ConfigError
+
+START_SECONDS = 15.0
+"""The longest wait for a service that starts in this process or in another one."""
+
+PAUSE_SECONDS = 30.0
+"""After a failure that took long, results pass for so long before the service is asked again."""
+
+_STOP_SECONDS = 1.0
+_POLL_SECONDS = 0.05
+
+
+class Backend:
+    """Safe to use from several threads."""
+
+    def __init__(self, may_embed: bool | None = None) -> None:
+        """`may_embed`: True for the embedded service alone, None for it if none runs and the address of the
+        service is on loopback, False for never."""
+        self._wrong = ""
+        try:
+            self._service = self._chosen(may_embed)
+        except ConfigError as error:
+            self._service = Service(embedded_address())
+            self._wrong = str(error)
+        self._may_embed = self._service.address.is_loopback if may_embed is None else may_embed
+        self._starting = threading.Lock()
+        self._embedded: EmbeddedService | None = None
+        self._lock = -1
+        self._paused_until = 0.0
+        self.is_ready = False
+        """True once the service has answered."""
+
+    @staticmethod
+    def _chosen(may_embed: bool | None) -> Service:
+        """Raises ConfigError."""
+        if may_embed:
+            return Service(embedded_address(), key_of(os.environ))
+        return Service.from_environment()
+
+    def warm_up(self) -> None:
+        """Looks for the service, or starts it, so that the first result need not wait."""
+        threading.Thread(target=self._warm_up, daemon=True).start()
+
+    def _warm_up(self) -> None:
+        with suppress(ServiceError):
+            self.request("GET", "/livez")
+
+    def request(
+        self,
+        method: str,
+        route: str,
+        body: Body = b"",
+        headers: Mapping[str, str] | None = None,
+        *,
+        size: int | None = None,
+        seconds: float = ANSWER_SECONDS,
+    ) -> Answer:
+        """As Service.request. Raises ServiceError."""
+        if self._wrong:
+            raise ServiceError(self._wrong)
+        if time.monotonic() < self._paused_until:
+            raise ServiceError("The service could not be used a moment ago.")
+        try:
+            answer = self._asked(method, route, body, headers, size, seconds)
+        except Refused:
+            raise
+        except ServiceError as error:
+            # A connection that is refused costs no time: it is tried with each result.
+            if self._may_embed or not isinstance(error, Unreachable):
+                self._paused_until = time.monotonic() + PAUSE_SECONDS
+            raise
+        self.is_ready = True
+        return answer
+
+    def _asked(
+        self,
+        method: str,
+        route: str,
+        body: Body,
+        headers: Mapping[str, str] | None,
+        size: int | None,
+        seconds: float,
+    ) -> Answer:
+        try:
+            return self._service.request(method, route, body, headers, size=size, seconds=seconds)
+        except Unreachable:
+            if not self._may_embed:
+                raise
+        self._start()
+        try:
+            return self._service.request(method, route, body, headers, size=size, seconds=seconds)
+        except Unreachable:
+            raise self._failure() from None
+
+    def _start(self) -> None:
+        """Returns once a service listens on the socket, here or in another process. Raises ServiceError."""
+        if not self._starting.acquire(timeout=START_SECONDS):
+            raise ServiceError("The service takes too long to start.")
+        try:
+            deadline = time.monotonic() + START_SECONDS
+            while not _is_listening():
+                if self._try_lock():
+                    self._embed()
+                elif time.monotonic() > deadline:
+                    raise ServiceError("A service of another process takes too long to start.")
+                else:
+                    time.sleep(_POLL_SECONDS)
+        finally:
+            self._starting.release()
+
+    def _try_lock(self) -> bool:
+        """Of all processes that could serve the store, the one that has the lock does. The lock is kept until
+        the process ends. Raises ServiceError."""
+        if self._lock < 0:
+            directory = Path(embedded_directory())
+            try:
+                for one in (directory.parent, directory):
+                    one.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            except OSError as error:
+                raise ServiceError(f"{directory}: {error.strerror}.") from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _embed(self) -> None:
+        """Raises ServiceError."""
+        self._embedded = EmbeddedService(Path(embedded_address().path))
+        self._embedded.start()
+        self._embedded.wait_for_start(START_SECONDS)
+        if self._embedded.error is not None:
+            raise self._failure()
+
+    def _failure(self) -> ServiceError:
+        """Why the service of this process, or of another, cannot be used. Others may start theirs."""
+        embedded = self._embedded
+        if embedded is None:
+            return Unreachable("The service of another process has ended.")
+        embedded.join(_STOP_SECONDS)
+        fcntl.flock(self._lock, fcntl.LOCK_UN)
+        return ServiceError(f"No service runs, and none can be started here: {embedded.error}")
+
+    def close(self) -> None:
+        """Ends the service of this process. Another relay starts its own when it needs one."""
+        self._service.close()
+        if self._embedded is not None:
+            self._embedded.stop(_STOP_SECONDS)
+
+
+def _is_listening() -> bool:
+    try:
+        connect(embedded_address(), 1.0).close()
+    except OSError:
+        return False
+    return True

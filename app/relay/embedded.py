@@ -1,0 +1,67 @@
+"""The service inside this process, on a Unix socket, where other relays of the user find it, too."""
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from domain.errors import ConfigError
+
+if TYPE_CHECKING:
+    from app.edge.server import Server
+
+_SWITCH_SECONDS = 0.0005
+"""Threads of the relay wait so long for a thread of the service; Python's default is ten times as much."""
+
+
+class EmbeddedService(threading.Thread):
+    """Serves until `stop`. The settings are those of `spillgate serve`, and the store is the same."""
+
+    def __init__(self, socket: Path) -> None:
+        super().__init__(name="embedded service", daemon=True)
+        self._socket = socket
+        self._server: Server | None = None
+        self._is_settled = threading.Event()
+        self.error: str | None = None
+        """Why it does not serve, or no longer."""
+
+    def wait_for_start(self, seconds: float) -> None:
+        """Returns once connections are accepted, or it has failed."""
+        self._is_settled.wait(seconds)
+
+    def run(self) -> None:
+        try:
+            status = self._serve()
+            self.error = f"It ended with status {status}."
+        except ConfigError as error:
+            self.error = str(error)
+        finally:
+            self._is_settled.set()
+
+    def _serve(self) -> int:
+        sys.setswitchinterval(_SWITCH_SECONDS)
+        from app.edge.server import serve
+        from app.main import create_app
+        from app.operations.policy_files import load_policies
+        from app.settings import load_settings
+
+        given: dict[str, Any] = {"uds": self._socket}
+        if "SPILLGATE_LOG_LEVEL" not in os.environ:
+            # Clients show what an MCP server writes to stderr.
+            given["log_level"] = "error"
+        settings = load_settings(**given)
+        load_policies(settings)
+        app = create_app(settings)
+        return serve(app, settings, app.refused, app.state.supervisor, self._listening)
+
+    def _listening(self, server: "Server") -> None:
+        self._server = server
+        self._is_settled.set()
+
+    def stop(self, seconds: float) -> None:
+        """Ends it; requests that are under way have so many seconds."""
+        if self._server is not None:
+            self._server.handle_exit(signal.SIGTERM, None)
+            self.join(seconds)

@@ -1,0 +1,354 @@
+"""An MCP server over streamable HTTP, as the server behind a relay."""
+
+import base64
+import json
+import re
+import signal
+import socket
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from http.client import HTTPConnection, HTTPException, HTTPResponse
+from types import FrameType
+from typing import NamedTuple
+from urllib.parse import urljoin, urlsplit
+
+from app.cli.service import Address, address_of, connect, is_open, why
+from app.relay.messages import (
+    NOT_JSON,
+    Buffer,
+    Id,
+    elements,
+    id_of,
+    inner,
+    is_array,
+    lines,
+    members,
+    on_one_line,
+    text,
+)
+from app.relay.stdio import FromClient, FromServer, Output, read_from
+from domain.errors import ConfigError
+
+CONNECT_SECONDS = 30.0
+END_SECONDS = 30.0
+"""After the client has closed its side, requests under way have so long."""
+
+_DELETE_SECONDS = 2.0
+_RETRY_SECONDS = 1.0
+_TRIES = 2
+_REDIRECTS = 3
+_SESSION, _VERSION, _LAST_EVENT = "Mcp-Session-Id", "MCP-Protocol-Version", "Last-Event-ID"
+_META_VERSION = "io.modelcontextprotocol/protocolVersion"
+_NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_PLAIN = re.compile(r"(?!=\?base64\?.*\?=$)[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
+_INTERNAL_ERROR = -32603
+_LISTENS = "subscriptions/listen"
+
+
+class Post(NamedTuple):
+    """What one POST carries. `left` are the ids of its requests that have no response yet."""
+
+    body: bytes
+    left: set[Id]
+    methods: list[str]
+    headers: dict[str, str]
+
+
+class HttpServer:
+    """Messages for the server are sent in order, but requests do not wait for each other's responses."""
+
+    def __init__(self, url: str, headers: Sequence[str]) -> None:
+        """`headers` are lines `Name: value`. Raises ConfigError."""
+        parts = urlsplit(url)
+        try:
+            self._address: Address = address_of(url)
+        except ConfigError:
+            raise ConfigError("--url must be http://host:port/path or https://host/path.") from None
+        self._route = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        self._given = dict(_header(line) for line in headers)
+        self._session: dict[str, str] = {}
+        self._kept: list[HTTPConnection] = []
+        self._running: dict[Id, HTTPConnection] = {}
+        self._cancelled: set[Id] = set()
+        self._threads: list[tuple[Post, threading.Thread]] = []
+        self._ended = threading.Event()
+        self._status = 0
+
+    def run(self, from_client: FromClient, from_server: FromServer, client: Output) -> int:
+        """Relays until the client closes its side, or a signal. Returns the exit status; negative: the
+        signal."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._stop)
+        self._from_server, self._client = from_server, client
+        threading.Thread(target=self._to_server, args=(from_client,), daemon=True).start()
+        self._ended.wait()
+        self._delete()
+        return self._status
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self._status = -number
+        self._ended.set()
+
+    def _to_server(self, from_client: FromClient) -> None:
+        for line in lines(read_from(0)):
+            if pieces := from_client(line):
+                self._send(b"".join(pieces).strip())
+        for post, thread in self._threads:
+            if _LISTENS not in post.methods:
+                thread.join(END_SECONDS)
+        self._ended.set()
+
+    def _send(self, body: bytes) -> None:
+        try:
+            post = _post_of(body)
+        except NOT_JSON:
+            post = Post(body, set(), [], {})
+        if self._is_cancelled(post):
+            return
+        if not post.left:
+            # The next message may build on it.
+            self._exchange(post)
+            if "notifications/initialized" in post.methods:
+                threading.Thread(target=self._listen, daemon=True).start()
+            return
+        if "initialize" in post.methods:
+            self._session = {}
+        thread = threading.Thread(target=self._exchange, args=(post,), daemon=True)
+        self._threads = [(one, running) for one, running in self._threads if running.is_alive()]
+        self._threads.append((post, thread))
+        thread.start()
+
+    def _is_cancelled(self, post: Post) -> bool:
+        """In the stateless era a request is cancelled by closing its connection, not by a notification."""
+        if post.methods != ["notifications/cancelled"] or _VERSION in self._session:
+            return False
+        request = id_of(inner(members(post.body), "params").get("requestId"))
+        connection = None if request is None else self._running.get(request)
+        if request is not None and connection is not None and connection.sock is not None:
+            self._cancelled.add(request)
+            with suppress(OSError):
+                connection.sock.shutdown(socket.SHUT_RDWR)
+        return True
+
+    def _exchange(self, post: Post) -> None:
+        """Sends it, and gives the client all that comes back. A request gets a response in any case, unless
+        it was cancelled."""
+        requests = list(post.left)
+        try:
+            said = self._answered(post)
+        except (OSError, HTTPException) as error:
+            reason = why(error) if isinstance(error, OSError) else type(error).__name__
+            said = f"The server cannot be reached: {reason}."
+        for request in list(post.left - self._cancelled):
+            self._deliver(_failure(request, said), post)
+        for request in requests:
+            self._running.pop(request, None)
+            self._cancelled.discard(request)
+
+    def _answered(self, post: Post) -> str:
+        """Takes what is answered out of `post.left`. Returns what to say of the rest. Raises OSError,
+        HTTPException."""
+        connection, response = self._request("POST", post.body, post.headers, post.left)
+        kind = (response.getheader("Content-Type") or "").partition(";")[0].strip().lower()
+        if response.status < 400 and "initialize" in post.methods:
+            self._session |= _only(_SESSION, response.getheader(_SESSION))
+        if kind == "text/event-stream" and response.status < 400:
+            last = self._events(response, post)
+            connection.close()
+            if post.left and last:
+                self._resume(last, post)
+            return "The server ended the stream without a response."
+        body = response.read()
+        self._kept.append(connection)
+        if response.status >= 400:
+            return self._refused(response.status, body, post)
+        if kind == "application/json":
+            self._deliver(body, post)
+        return f"The server answered with status {response.status} and no response."
+
+    def _refused(self, status: int, body: bytes, post: Post) -> str:
+        with suppress(*NOT_JSON):
+            if "error" in members(body) and len(post.left) == 1:
+                # Its id is null if the server did not read so far.
+                self._deliver(json.dumps(json.loads(body) | {"id": next(iter(post.left))}).encode(), post)
+        hint = " Pass --header 'Authorization: ...'." if status == 401 else ""
+        return f"The server answered with status {status}.{hint}"
+
+    def _deliver(self, message: Buffer, post: Post) -> None:
+        """Gives the client a message, and takes the requests that it answers out of `post.left`."""
+        if not message:
+            return
+        with suppress(*NOT_JSON):
+            for one in elements(message) if is_array(message) else [message]:
+                found = members(one)
+                if "method" in found:
+                    continue
+                if "initialize" in post.methods:
+                    version = text(inner(found, "result").get("protocolVersion"))
+                    self._session |= _only(_VERSION, version)
+                post.left.discard(id_of(found.get("id")) or 0)
+        pieces = self._from_server(on_one_line(message))
+        end = b"" if bytes(pieces[-1][-1:]) == b"\n" else b"\n"
+        try:
+            self._client.write([*pieces, end])
+        except OSError:
+            self._ended.set()
+
+    def _events(self, response: HTTPResponse, post: Post) -> str:
+        """Delivers the messages of an event stream until it ends, or until the last response. Returns the id
+        of the last event."""
+        last, is_asked = "", bool(post.left)
+        with suppress(OSError, HTTPException):
+            for event in events(response):
+                last = event.id or last
+                if event.kind == "message":
+                    self._deliver(event.data, post)
+                if is_asked and not post.left:
+                    break
+        return last
+
+    def _resume(self, last: str, post: Post) -> None:
+        """Goes on with a stream that ended before its response. Raises OSError, HTTPException."""
+        for _ in range(_TRIES):
+            if not post.left - self._cancelled or self._ended.wait(_RETRY_SECONDS):
+                return
+            connection, response = self._request("GET", None, {_LAST_EVENT: last}, post.left)
+            if response.status == 200:
+                last = self._events(response, post) or last
+            connection.close()
+
+    def _listen(self) -> None:
+        """Delivers what the server sends of its own accord, in the era of sessions. Many servers refuse."""
+        last, tries, nothing = "", 0, Post(b"", set(), [], {})
+        while tries < _TRIES and not self._ended.is_set():
+            tries += 1
+            with suppress(OSError, HTTPException):
+                connection, response = self._request("GET", None, _only(_LAST_EVENT, last), set())
+                if response.status != 200:
+                    connection.close()
+                    return
+                tries = 0
+                last = self._events(response, nothing) or last
+                connection.close()
+            self._ended.wait(_RETRY_SECONDS)
+
+    def _request(
+        self, method: str, body: bytes | None, headers: Mapping[str, str], requests: set[Id]
+    ) -> tuple[HTTPConnection, HTTPResponse]:
+        """The response to one request; redirects of the same origin are followed. Raises OSError,
+        HTTPException."""
+        accepted = "text/event-stream" if body is None else "application/json, text/event-stream"
+        sent = {"Accept": accepted, **self._session, **self._given, **headers}
+        if body is not None:
+            sent["Content-Type"] = "application/json"
+        for _ in range(1 + _REDIRECTS):
+            connection = self._connection()
+            self._running |= dict.fromkeys(requests, connection)
+            connection.request(method, self._route, body, sent)
+            response = connection.getresponse()
+            route = self._redirected(response)
+            if route is None:
+                return connection, response
+            response.read()
+            self._kept.append(connection)
+            self._route = route
+        raise HTTPException("too many redirects")
+
+    def _redirected(self, response: HTTPResponse) -> str | None:
+        """The path on the same origin that a redirect names."""
+        if response.status not in (307, 308):
+            return None
+        parts = urlsplit(urljoin(f"{self._address}{self._route}", response.getheader("Location") or ""))
+        if (parts.hostname, parts.port or self._address.port) != (self._address.host, self._address.port):
+            return None
+        return parts.path + (f"?{parts.query}" if parts.query else "")
+
+    def _connection(self) -> HTTPConnection:
+        """Raises OSError."""
+        while self._kept:
+            with suppress(IndexError):
+                connection = self._kept.pop()
+                if is_open(connection):
+                    return connection
+                connection.close()
+        connection = connect(self._address._replace(prefix=""), CONNECT_SECONDS)
+        assert connection.sock is not None
+        connection.sock.settimeout(None)
+        return connection
+
+    def _delete(self) -> None:
+        """Ends the session at the server, if it gave one."""
+        if _SESSION in self._session:
+            with suppress(OSError, HTTPException):
+                connection = connect(self._address, _DELETE_SECONDS)
+                connection.request("DELETE", self._route, headers={**self._session, **self._given})
+                connection.getresponse().read()
+
+
+def _post_of(body: bytes) -> Post:
+    """Raises NOT_JSON."""
+    messages = [members(one) for one in elements(body)] if is_array(body) else [members(body)]
+    methods = [text(one.get("method")) or "" for one in messages]
+    ids = {id_of(one.get("id")) for one in messages if "method" in one}
+    params = inner(messages[0], "params") if len(messages) == 1 else {}
+    version = text(inner(params, "_meta").get(_META_VERSION))
+    headers = {}
+    if version is not None:
+        headers = {_VERSION: version, "Mcp-Method": methods[0]}
+        name = text(params.get(_NAMED_BY.get(methods[0], "")))
+        if name is not None:
+            headers["Mcp-Name"] = _encoded(name)
+    return Post(body, {one for one in ids if one is not None}, methods, headers)
+
+
+class Event(NamedTuple):
+    """One server-sent event."""
+
+    kind: str
+    id: str
+    data: Buffer
+
+
+def events(response: HTTPResponse) -> Iterator[Event]:
+    """Raises OSError, HTTPException."""
+    kind, last, data = "message", "", list[Buffer]()
+    for line in lines(response.read1):
+        content = memoryview(line)[: -2 if line.endswith(b"\r\n") else -1 if line.endswith(b"\n") else None]
+        name, _, said = bytes(content[:16]).partition(b":") if content else (b"", b"", b"")
+        if not content:
+            if data:
+                yield Event(kind, last, data[0] if len(data) == 1 else b"\n".join(data))
+            elif last:
+                yield Event(kind, last, b"")
+            kind, data = "message", []
+        elif name == b"data":
+            data.append(content[6:] if said[:1] == b" " else content[5:])
+        elif name == b"event":
+            kind = bytes(content).partition(b":")[2].strip().decode("utf-8", "replace")
+        elif name == b"id":
+            last = bytes(content).partition(b":")[2].strip().decode("latin-1")
+
+
+def _header(line: str) -> tuple[str, str]:
+    """Raises ConfigError."""
+    name, colon, said = line.partition(":")
+    if not colon or not name.strip() or not (line.isascii() and line.isprintable()):
+        raise ConfigError("--header must be 'Name: value'.")
+    return name.strip(), said.strip()
+
+
+def _encoded(name: str) -> str:
+    """The value of a header for any text, as the protocol wants it."""
+    if _PLAIN.fullmatch(name):
+        return name
+    return f"=?base64?{base64.b64encode(name.encode('utf-8', 'replace')).decode()}?="
+
+
+def _only(name: str, said: str | None) -> dict[str, str]:
+    return {name: said} if said else {}
+
+
+def _failure(request: Id, said: str) -> bytes:
+    error = {"code": _INTERNAL_ERROR, "message": f"spillgate mcp: {said}"}
+    return json.dumps({"jsonrpc": "2.0", "id": request, "error": error}).encode()

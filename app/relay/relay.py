@@ -1,0 +1,260 @@
+"""What passes between a client and a server of MCP. All but three kinds of message pass byte for byte.
+
+tools/list gets the tools that answer questions about stored results. Large results of tools/call are
+replaced. Calls of those tools are answered here. Whatever fails, the client gets what the server said.
+"""
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from msgspec import Raw
+
+from app.cli.service import TOOL_SECONDS, ServiceError, session_of
+from app.relay.backend import Backend
+from app.relay.messages import (
+    NOT_JSON,
+    Buffer,
+    Id,
+    Pieces,
+    array,
+    as_it_came,
+    elements,
+    encoded,
+    id_of,
+    inner,
+    is_array,
+    members,
+    repaired,
+    text,
+    written,
+)
+from app.relay.results import Governor, ToolCall
+
+_TOOLS = Path(__file__).with_name("tools.json")
+_TOOLS_SECONDS = 1.0
+_RESULT_CHARS = {"anthropic/maxResultSizeChars": 500_000}
+"""Claude Code would put a larger result into a file before the relay's message could say what to do."""
+
+_CALL_ID = "claudecode/toolUseId"
+_VERSION = "io.modelcontextprotocol/protocolVersion"
+_SERVER = "io.modelcontextprotocol/serverInfo"
+_MOST_AWAITED = 10_000
+_MOST_ID = 256
+_MOST_NAMESPACE = 128
+
+Members = dict[str, Raw]
+
+
+class Relay:
+    """One conversation. `from_client` and `from_server` may be called from different threads."""
+
+    def __init__(self, backend: Backend, reply: Callable[[Pieces], None]) -> None:
+        """`reply` sends a message to the client, when a question has been answered."""
+        self._backend = backend
+        self._reply = reply
+        process = f"{os.getpid()}-{os.urandom(4).hex()}"
+        session = os.environ.get("SPILLGATE_SESSION") or f"mcp-{process}"
+        self._governor = Governor(backend, session)
+        self._process = process
+        self._requests = 0
+        self._awaited: dict[Id, str | ToolCall] = {}
+        self._answering: dict[Id, threading.Thread] = {}
+        self._names = {tool["name"] for tool in _all_tools()}
+        self._theirs: set[str] = set()
+        """Names of such tools that the server has itself: it may be a relay, too."""
+        self._said = ""
+        self._is_warm = False
+
+    def from_client(self, message: Buffer) -> Pieces | None:
+        """What the server gets; None if that is nothing."""
+        return _read(self._upward, message)
+
+    def from_server(self, message: Buffer) -> Pieces:
+        """What the client gets."""
+        if not self._is_warm:
+            self._is_warm = True
+            self._backend.warm_up()
+        return _read(self._downward, message) or [message]
+
+    def _upward(self, message: Buffer) -> Pieces | None:
+        """Raises NOT_JSON."""
+        if not is_array(message):
+            return [message] if self._passes_on(members(message)) else None
+        parts = elements(message)
+        kept = [part for part in parts if self._passes_on(members(part))]
+        if len(kept) == len(parts):
+            return [message]
+        return [*array(as_it_came(part) for part in kept), b"\n"] if kept else None
+
+    def _downward(self, message: Buffer) -> Pieces | None:
+        """None for the message as it is. Raises NOT_JSON."""
+        if not is_array(message):
+            changed = self._changed(members(message))
+            return None if changed is None else [*changed, b"\n"]
+        parts = elements(message)
+        changes = [self._changed(members(part)) for part in parts]
+        if not any(changes):
+            return None
+        both = zip(parts, changes, strict=True)
+        return [*array(changed or as_it_came(part) for part, changed in both), b"\n"]
+
+    def wait(self, seconds: float) -> None:
+        """Waits for answers that the relay itself owes the client."""
+        for thread in list(self._answering.values()):
+            thread.join(seconds)
+
+    def _passes_on(self, message: Members) -> bool:
+        """Notes what has to be known when the response comes. False for calls that are answered here."""
+        method = text(message.get("method"))
+        if method is None:
+            return True
+        params = inner(message, "params")
+        if method == "notifications/cancelled":
+            cancelled = id_of(params.get("requestId"))
+            return cancelled is None or self._answering.pop(cancelled, None) is None
+        found = id_of(message.get("id"))
+        if found is None:
+            return True
+        if method == "tools/call":
+            call = self._call(params, found)
+            if call.tool in self._names - self._theirs:
+                self._answer(message["id"], found, call, inner(params, "_meta"))
+                return False
+            if call.tool not in self._names:
+                self._await(found, call)
+        elif method in ("tools/list", "initialize", "server/discover"):
+            self._await(found, method)
+        return True
+
+    def _await(self, request: Id, what: str | ToolCall) -> None:
+        while len(self._awaited) >= _MOST_AWAITED:
+            # Requests that were cancelled may never be answered.
+            del self._awaited[next(iter(self._awaited))]
+        self._awaited[request] = what
+
+    def _call(self, params: Members, request: Id) -> ToolCall:
+        self._requests += 1
+        made = f"{self._process}-{self._requests}-{request}"
+        call_id = text(inner(params, "_meta").get(_CALL_ID)) or made
+        return ToolCall(text(params.get("name")) or "", call_id[:_MOST_ID], params.get("arguments"))
+
+    def _changed(self, message: Members) -> Pieces | None:
+        """The message for the client, if it is another one than the server's."""
+        found = None if "method" in message else id_of(message.get("id"))
+        awaited = None if found is None else self._awaited.pop(found, None)
+        result = message.get("result")
+        if awaited is None or result is None:
+            return None
+        fields = {name: as_it_came(raw) for name, raw in message.items()}
+        if isinstance(awaited, ToolCall):
+            try:
+                replaced = self._governor.replacement(result, awaited)
+            except ServiceError as error:
+                self._say(f"{error} The result passes unchanged.")
+                return None
+            return None if replaced is None else written(fields | {"result": replaced})
+        if awaited == "tools/list":
+            listed = self._listed(json.loads(bytes(result)))
+            return None if listed is None else written(fields | {"result": encoded(listed)})
+        self._note_server(members(result))
+        return None
+
+    def _note_server(self, result: Members) -> None:
+        """The server's name is the namespace of its tools in the accounting."""
+        info = inner(result, "serverInfo") or inner(inner(result, "_meta"), _SERVER)
+        name = text(info.get("name"))
+        if name and name.isprintable() and len(name) <= _MOST_NAMESPACE:
+            self._governor.namespace = name
+
+    def _listed(self, result: Any) -> Any:
+        """A page of tools as the client gets it. The last one ends with the tools of the service."""
+        if not isinstance(result, dict) or not isinstance(result.get("tools"), list):
+            return None
+        for tool in result["tools"]:
+            if isinstance(tool, dict):
+                # Clients check structured content, which a replaced result lacks, against this.
+                tool.pop("outputSchema", None)
+                meta = tool.get("_meta")
+                tool["_meta"] = {**(meta if isinstance(meta, dict) else {}), **_RESULT_CHARS}
+                if tool.get("name") in self._names:
+                    self._theirs.add(tool["name"])
+        if not result.get("nextCursor"):
+            result["tools"] += [tool for tool in self._tools() if tool["name"] not in self._theirs]
+        return result
+
+    def _tools(self) -> list[dict[str, Any]]:
+        """As the service offers them; while it starts, all of them."""
+        if self._backend.is_ready:
+            asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+            try:
+                answer = self._backend.request(
+                    "POST", "/mcp", json.dumps(asked).encode(), seconds=_TOOLS_SECONDS
+                ).json()
+                tools: list[dict[str, Any]] = answer["result"]["tools"]
+                return tools
+            except (ServiceError, LookupError, TypeError):
+                pass
+        return _all_tools()
+
+    def _answer(self, raw_id: Raw, request: Id, call: ToolCall, meta: Members) -> None:
+        """Answers a question in a thread of its own: a model may need a minute."""
+
+        def work() -> None:
+            said, is_error = self._answered(call)
+            if self._answering.pop(request, None) is None:
+                return  # The client has cancelled it.
+            result: dict[str, Any] = {"content": [{"type": "text", "text": said}], "isError": is_error}
+            if _VERSION in meta:
+                result["resultType"] = "complete"
+            answer = written({"jsonrpc": encoded("2.0"), "id": as_it_came(raw_id), "result": encoded(result)})
+            with suppress(OSError):  # The client may be gone.
+                self._reply([*answer, b"\n"])
+
+        self._answering[request] = thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+
+    def _answered(self, call: ToolCall) -> tuple[str, bool]:
+        """The text for the model, and whether it says why there is no answer."""
+        arguments: Pieces = [b"{}"] if call.arguments is None else as_it_came(call.arguments)
+        try:
+            handle = text(members(arguments[0]).get("handle")) or ""
+            session = session_of(handle) or self._governor.session
+            asked = {"session_id": encoded(session), "name": encoded(call.tool), "arguments": arguments}
+            body = b"".join(written(asked))
+            answer = self._backend.request("POST", "/tools/call", body, seconds=TOOL_SECONDS).json()
+            return str(answer["text"]), bool(answer["is_error"])
+        except ServiceError as error:
+            return str(error), True
+        except (*NOT_JSON, LookupError, TypeError):
+            return f"{call.tool} takes an object with a handle.", True
+
+    def _say(self, line: str) -> None:
+        """A line on stderr, unless it was the last one said."""
+        if line != self._said:
+            self._said = line
+            print(f"spillgate mcp: {line}", file=sys.stderr, flush=True)
+
+
+def _read(read: Callable[[Buffer], Pieces | None], message: Buffer) -> Pieces | None:
+    """What `read` returns; the message itself if it cannot be read."""
+    try:
+        return read(message)
+    except NOT_JSON:
+        found = repaired(message)
+    if found is not None:
+        with suppress(*NOT_JSON):
+            changed = read(found)
+            return [message] if changed == [found] else changed
+    return [message]
+
+
+def _all_tools() -> list[dict[str, Any]]:
+    """What `app.tools.definitions` says, whose import takes a tenth of a second."""
+    tools: list[dict[str, Any]] = json.loads(_TOOLS.read_bytes())
+    return tools

@@ -1,0 +1,110 @@
+"""The relay between the standard streams of this process and those of a command."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from types import FrameType
+
+from app.relay.messages import Buffer, Pieces, lines, may_be_message
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+_MOST_PIECES = 256
+
+FromClient = Callable[[Buffer], Pieces | None]
+FromServer = Callable[[Buffer], Pieces]
+
+
+class Output:
+    """A stream that several threads write messages to, each message in one piece."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._lock = threading.Lock()
+
+    def write(self, pieces: Pieces) -> None:
+        """Raises OSError, for a reader that is gone say."""
+        with self._lock:
+            left = [memoryview(piece) for piece in pieces if piece]
+            while left:
+                try:
+                    written = os.writev(self._fd, left[:_MOST_PIECES])
+                except BlockingIOError:
+                    select.select([], [self._fd], [])
+                    continue
+                while left and written >= len(left[0]):
+                    written -= len(left.pop(0))
+                if left:
+                    left[0] = left[0][written:]
+
+    def close(self) -> None:
+        """Other threads may have something to write yet: OSError, then."""
+        with self._lock:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def read_from(fd: int) -> Callable[[int], bytes]:
+    """Reads as os.read; nothing, if the other side is gone."""
+
+    def read(size: int) -> bytes:
+        while True:
+            try:
+                return os.read(fd, size)
+            except BlockingIOError:
+                select.select([fd], [], [])
+            except OSError:
+                return b""
+
+    return read
+
+
+class CommandServer:
+    """An MCP server that is a process of its own. Its stderr is that of this process."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        """Starts it. Raises OSError."""
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, bufsize=0)  # noqa: S603
+
+    def run(self, from_client: FromClient, from_server: FromServer, client: Output) -> int:
+        """Relays until the server has ended and said all. Returns its exit status; negative: the signal that
+        ended it. Signals that this process gets are passed on."""
+        for number in SIGNALS:
+            signal.signal(number, self._pass_on)
+        threading.Thread(target=self._to_server, args=(from_client,), daemon=True).start()
+        reader = threading.Thread(target=self._to_client, args=(from_server, client), daemon=True)
+        reader.start()
+        reader.join()
+        if self._process.poll() is None:
+            client.close()
+        return self._process.wait()
+
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        self._process.send_signal(number)
+
+    def _to_server(self, from_client: FromClient) -> None:
+        assert self._process.stdin is not None
+        upward = Output(self._process.stdin.fileno())
+        try:
+            for line in lines(read_from(0)):
+                if pieces := from_client(line):
+                    upward.write(pieces)
+        except OSError:
+            os.close(0)  # The server reads no more: nor is the client to write.
+        self._process.stdin.close()
+
+    def _to_client(self, from_server: FromServer, client: Output) -> None:
+        assert self._process.stdout is not None
+        try:
+            for line in lines(read_from(self._process.stdout.fileno())):
+                if may_be_message(line):
+                    client.write(from_server(line))
+                else:
+                    sys.stderr.buffer.write(line)
+                    sys.stderr.flush()
+        except OSError:
+            self._process.stdout.close()  # The client reads no more: nor is the server to write.

@@ -1,0 +1,61 @@
+"""POST /hooks/{client}: a coding agent's hook, asked as the agent asks and answered as the agent reads."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request, Response
+
+from app.api.routing import InRuntime, Tenant, traits
+from app.doors.hooks.agents import DIALECTS
+from app.doors.hooks.hook import PASS, hook_answer
+from app.edge.request_body import read_body
+from domain.errors import NotFound, SpillgateError
+
+router = APIRouter(tags=["hooks"])
+
+Client = Annotated[
+    str, Path(description="The coding agent.", json_schema_extra={"enum": list(DIALECTS)}, examples=["codex"])
+]
+_PAYLOAD = {
+    "session_id": "01a1ffcf-49d0-7e41-8f96-915caafc1618",
+    "turn_id": "01a1ffcf-49e8-7b83-a799-95c654df0989",
+    "hook_event_name": "PostToolUse",
+    "tool_name": "Bash",
+    "tool_input": {"command": "seq 1 5"},
+    "tool_response": "1\n2\n3\n4\n5\n",
+    "tool_use_id": "call_0",
+}
+_ANSWER = "`{}` if the result passes, or what the agent reads as a replacement, in the shape of the tool."
+
+
+@router.post(
+    "/hooks/{client}",
+    response_class=Response,
+    summary="Govern one tool result, as a coding agent's hook reports it",
+    responses={
+        200: {
+            "description": _ANSWER,
+            "content": {"application/json": {"schema": {"type": "object"}, "example": {}}},
+        }
+    },
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "description": "The JSON of the agent's hook, as it comes.",
+            "content": {"application/json": {"schema": {}, "example": _PAYLOAD}},
+        }
+    },
+)
+@traits(carries_results=True)
+async def post_hook(client: Client, request: Request, rt: InRuntime, tenant: Tenant) -> Response:
+    """Whatever goes wrong with the result, the agent keeps it: the answer is then `{}` and the log says why.
+    Only a request that is not admitted (401, 413) is answered with a problem."""
+    if client not in DIALECTS:
+        raise NotFound
+    answer = PASS
+    if not request.app.state.draining:
+        try:
+            body = await read_body(request)
+            answer = await hook_answer(client, body, tenant, rt, request.scope["request_body"].hold)
+        except SpillgateError as error:
+            request.app.refused(error, "POST", request.url.path)
+    return Response(answer, media_type="application/json")

@@ -1,0 +1,131 @@
+"""POST /mcp: the model's tools and stored results for every MCP client, in both eras of the protocol."""
+
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+
+from app.api.answers import JsonAnswer
+from app.api.routing import InRuntime, Tenant, check_json, traits
+from app.doors.mcp.messages import (
+    Code,
+    RpcError,
+    call_of,
+    check_version,
+    id_of,
+    is_stateless,
+    messages_of,
+    parse,
+)
+from app.doors.mcp.methods import Methods
+from app.edge.request_body import cancel_on_disconnect, cancel_on_stop
+from domain.errors import SpillgateError
+
+router = APIRouter(tags=["tools"])
+
+_ID = {"oneOf": [{"type": "string"}, {"type": "integer"}]}
+_EXAMPLE = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+_ANSWER = {"jsonrpc": "2.0", "id": 1, "result": {}}
+_REQUEST = {
+    "type": "object",
+    "required": ["jsonrpc", "method"],
+    "properties": {
+        "jsonrpc": {"const": "2.0"},
+        "id": _ID,
+        "method": {"type": "string"},
+        "params": {"type": "object"},
+    },
+}
+_RESPONSE = {
+    "type": "object",
+    "required": ["jsonrpc", "id"],
+    "properties": {
+        "jsonrpc": {"const": "2.0"},
+        "id": {"oneOf": [*_ID["oneOf"], {"type": "null"}]},
+        "result": {"type": "object"},
+        "error": {
+            "type": "object",
+            "required": ["code", "message"],
+            "properties": {"code": {"type": "integer"}, "message": {"type": "string"}, "data": {}},
+        },
+    },
+}
+
+
+def _json(schema: dict[str, Any], example: dict[str, Any]) -> dict[str, Any]:
+    return {"application/json": {"schema": schema, "example": example}}
+
+
+def _one_or_more(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"oneOf": [schema, {"type": "array", "items": schema, "minItems": 1}]}
+
+
+def _error(code: Code) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": None, "error": RpcError(code, "It says what to do.").body()}
+
+
+@router.post(
+    "/mcp",
+    summary="The model's tools over the Model Context Protocol",
+    description=(
+        "JSON-RPC 2.0, one message in a body; a list of messages in version 2025-03-26. A request with "
+        "`params._meta['io.modelcontextprotocol/protocolVersion']` is of version 2026-07-28 and needs the "
+        "headers MCP-Protocol-Version, Mcp-Method and Mcp-Name of that version; all others are of the era "
+        "of `initialize`, 2025-11-25, 2025-06-18 or 2025-03-26."
+    ),
+    response_class=Response,
+    openapi_extra={"requestBody": {"required": True, "content": _json(_one_or_more(_REQUEST), _EXAMPLE)}},
+    responses={
+        200: {"description": "The response.", "content": _json(_one_or_more(_RESPONSE), _ANSWER)},
+        202: {"description": "A notification or a response was taken."},
+        400: {
+            "description": "A JSON-RPC error: no JSON, no request, or wrong for its version. Or a problem.",
+            "content": _json(_RESPONSE, _error(Code.PARSE_ERROR)),
+        },
+        404: {
+            "description": "A JSON-RPC error of version 2026-07-28: no such method.",
+            "content": _json(_RESPONSE, _error(Code.METHOD_NOT_FOUND)),
+        },
+    },
+)
+@traits(writes=True)
+async def post_mcp(request: Request, rt: InRuntime, tenant: Tenant) -> Response:
+    check_json(request)
+    app = request.app
+
+    def refused(error: SpillgateError) -> None:
+        app.refused(error, request.method, request.scope["path"])
+
+    work = _answered(request, await request.body(), Methods(rt, tenant, refused))
+    return await cancel_on_disconnect(request, cancel_on_stop(app.state.stopping, work))
+
+
+async def _answered(request: Request, data: bytes, methods: Methods) -> Response:
+    headers = request.headers.getlist
+    try:
+        body = parse(data)
+        messages = messages_of(body, headers)
+    except RpcError as error:
+        return _response(error.status(is_stateless=False), _failure(None, error))
+    answers, status = [], 200
+    for message in messages:
+        try:
+            call = call_of(message, headers)
+            if call is None:
+                continue
+            check_version(call, headers)
+            answers.append({"jsonrpc": "2.0", "id": call.id, "result": await methods.answer(call)})
+        except RpcError as error:
+            answers.append(_failure(message, error))
+            status = error.status(is_stateless=is_stateless(message))
+    if not answers:
+        return Response(status_code=202)
+    return _response(200, answers) if isinstance(body, list) else _response(status, answers[0])
+
+
+def _failure(message: Any, error: RpcError) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id_of(message), "error": error.body()}
+
+
+def _response(status: int, body: Any) -> Response:
+    return JsonAnswer(msgspec.json.encode(body), status, {})

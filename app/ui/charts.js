@@ -1,0 +1,64 @@
+// Charts over time, drawn by uPlot (vendor/). Each has a table of the same numbers for a screen reader.
+
+import { h, short, whole } from "./dom.js";
+
+const HOUR = 3_600_000;
+
+const color = (name) => {
+  const probe = h("span", { class: `ink-${name}` });
+  document.body.append(probe);
+  const found = getComputedStyle(probe).color;
+  probe.remove();
+  return found;
+};
+
+/** Every period from `since` to `until` (Unix ms), with 0 where `rows` (group: a UTC time) have none. */
+export function periods(rows, step, since, until, value) {
+  const found = new Map(rows.map((row) => [Date.parse(row.group), value(row)]));
+  const times = [];
+  for (let at = Math.floor(since / step) * step; at <= until; at += step) times.push(at);
+  return [times.map((at) => at / 1000), times.map((at) => found.get(at) ?? 0)];
+}
+
+/** `series`: [label, ink, numbers]. `ink` names a class of page.css. */
+export function timeChart(root, label, times, series, step) {
+  const bars = uPlot.paths.bars({ size: [0.82, 26], align: 1, radius: 0.18 });
+  const line = uPlot.paths.spline();
+  const box = h("div", { class: "chart", role: "img", "aria-label": label });
+  const axis = { stroke: color("muted"), grid: { stroke: color("line"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
+  const ends = [times[0], (times.at(-1) ?? 0) + step / 1000];
+  const chart = new uPlot({
+    width: 600, height: 240, padding: [12, 8, 0, 0],
+    cursor: { y: false, points: { size: 6 } },
+    legend: { live: true },
+    scales: { x: { time: true, range: ends }, y: { range: (_, low, high) => [Math.min(0, low), Math.max(1, high) * 1.05] } },
+    axes: [
+      { ...axis, grid: { show: false }, space: 70, values: times.length && step < 24 * HOUR ? undefined : undefined },
+      { ...axis, size: 56, values: (_, ticks) => ticks.map(short) },
+    ],
+    series: [
+      { label: "Time" },
+      ...series.map(([name, ink], place) => ({
+        label: name, stroke: color(ink), width: place ? 2 : 0, fill: place ? undefined : color(`${ink}-soft`),
+        paths: place ? line : bars, points: { show: false }, value: (_, value) => (value === null ? "" : whole(value)),
+      })),
+    ],
+  }, [times, ...series.map(([, , values]) => values)], box);
+  const fit = new ResizeObserver(() => {
+    if (box.clientWidth) chart.setSize({ width: box.clientWidth, height: 240 });
+  });
+  fit.observe(box);
+  root.replaceChildren(box, numbers(label, times, series));
+  return {
+    update(data) { chart.setData([data[0], ...data.slice(1)]); },
+    destroy() { fit.disconnect(); chart.destroy(); },
+  };
+}
+
+function numbers(label, times, series) {
+  const rows = times.map((at, place) => h("tr", {}, h("th", { scope: "row" }, new Date(1000 * at).toLocaleString()),
+    series.map(([, , values]) => h("td", {}, whole(values[place])))));
+  return h("table", { class: "unseen" }, h("caption", {}, label),
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Time"), series.map(([name]) => h("th", { scope: "col" }, name)))),
+    h("tbody", {}, rows));
+}

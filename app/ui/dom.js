@@ -1,0 +1,110 @@
+// Elements, and numbers, times and foreign text as a reader sees them. All text becomes text nodes, never markup.
+
+export function h(tag, given = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(given)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "value" || name === "checked" || name === "disabled") element[name] = value;
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat(Infinity).filter((one) => one !== undefined && one !== null && one !== false));
+  return element;
+}
+
+const CONTROLS = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu;
+
+/** Text that a tool or a caller wrote, as nodes: control and bidirectional characters become visible marks. */
+export function foreign(text) {
+  const shown = [];
+  let end = 0;
+  for (const found of text.matchAll(CONTROLS)) {
+    if (found.index > end) shown.push(text.slice(end, found.index));
+    shown.push(mark(found[0].codePointAt(0)));
+    end = found.index + found[0].length;
+  }
+  if (end < text.length) shown.push(text.slice(end));
+  return shown;
+}
+
+function mark(code) {
+  if (code === 13) return h("span", { class: "ctl", title: "carriage return" }, "␍");
+  const name = `U+${code.toString(16).toUpperCase().padStart(4, "0")}`;
+  return h("span", { class: "ctl", title: name }, code < 32 ? String.fromCodePoint(0x2400 + code) : name);
+}
+
+/** The same, isolated, so that its direction does not reach what stands beside it. */
+export const named = (text, given = {}) => h("bdi", given, foreign(String(text)));
+
+const WHOLE = new Intl.NumberFormat("en");
+const SHORT = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+const MOMENT = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const DATE = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" });
+
+export const whole = (value) => WHOLE.format(value);
+export const short = (value) => SHORT.format(value);
+export const tokens = (value) => `${short(value)} tokens`;
+export const plural = (count, one, many = `${one}s`) => `${whole(count)} ${count === 1 ? one : many}`;
+export const dollars = (value) => (value === 0 ? "$0" : value < 0.01 ? `$${value.toPrecision(2)}` : `$${value.toFixed(2)}`);
+export const percent = (share) => `${(100 * share).toFixed(share < 0.0995 && share > 0 ? 1 : 0)} %`;
+
+export function bytes(value) {
+  for (const [unit, size] of [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]]) {
+    if (value >= size) return `${(value / size).toFixed(value >= 10 * size ? 0 : 1)} ${unit}`;
+  }
+  return `${whole(value)} B`;
+}
+
+export function duration(ms) {
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  if (ms < 60_000) return `${(ms / 1000).toFixed(1)} s`;
+  if (ms < 3_600_000) return `${Math.round(ms / 60_000)} min`;
+  return ms < 172_800_000 ? `${Math.round(ms / 3_600_000)} h` : `${Math.round(ms / 86_400_000)} days`;
+}
+
+/** A time in the reader's zone; the day too where it is not today. */
+export function when(ms) {
+  const date = new Date(ms);
+  const today = date.toDateString() === new Date().toDateString();
+  const text = today ? CLOCK.format(date) : `${DATE.format(date)}, ${CLOCK.format(date)}`;
+  return h("time", { datetime: date.toISOString(), title: MOMENT.format(date) }, text);
+}
+
+export function copyable(text, label = "Copy") {
+  const button = h("button", { type: "button", class: "copy", onclick: copy }, label);
+  async function copy() {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = label; }, 1500);
+  }
+  return button;
+}
+
+export function command(text) {
+  return h("div", { class: "command" }, h("pre", { tabindex: 0 }, text), copyable(text));
+}
+
+export function card(title, ...children) {
+  return h("section", { class: "card" }, h("h2", {}, title), ...children);
+}
+
+/** A table. `columns` are [head, class, cell of a row]. */
+export function table(label, columns, rows, none = "Nothing yet.") {
+  if (rows.length === 0) return h("p", { class: "none" }, none);
+  const head = h("tr", {}, columns.map(([name, kind]) => h("th", { scope: "col", class: kind }, name)));
+  const body = rows.map((row) => h("tr", {}, columns.map(([, kind, cell]) => h("td", { class: kind }, cell(row)))));
+  return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label },
+    h("table", {}, h("thead", {}, head), h("tbody", {}, body)));
+}
+
+/** A bar for a share of 0 to 1, with the text that says the same. */
+export function bar(share, label, kind = "") {
+  const width = Math.max(0, Math.min(1, share || 0));
+  const fill = h("span", { class: `fill ${kind}` });
+  fill.style.width = `${100 * width}%`;
+  return h("span", { class: "bar", role: "img", "aria-label": label }, fill);
+}
+
+export const toResult = (handle) => `#/results/${handle}`;
+export const toSession = (id) => `#/sessions/${encodeURIComponent(id)}`;

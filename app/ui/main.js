@@ -1,0 +1,176 @@
+// The frame of the page: which view is shown, how often it is refreshed, the keys of the tab, light and dark.
+
+import { Away, Problem, get, keys } from "./api.js";
+import { h, named } from "./dom.js";
+import * as overview from "./overview.js";
+
+const LEAST_MS = 5000;
+const QUIET = 50;
+
+const ROUTES = [
+  [/^$/, async () => overview, "Overview"],
+  [/^sessions$/, () => import("./sessions.js").then((found) => found.list), "Sessions"],
+  [/^sessions\/([^/]+)$/, () => import("./sessions.js").then((found) => found.one), "Session"],
+  [/^results\/(.+)$/, () => import("./result.js"), "Stored result"],
+  [/^policy$/, () => import("./policy.js"), "Policy"],
+  [/^health$/, () => import("./health.js"), "Health"],
+];
+
+const $ = (selector) => document.querySelector(selector);
+let shown = null;
+let timer = 0;
+let paused = false;
+
+async function route() {
+  const path = decodeURIComponent(location.hash.replace(/^#\/?/, "").split("?")[0]);
+  const raw = location.hash.replace(/^#\/?/, "").split("?")[0];
+  const [pattern, load, title] = ROUTES.find(([one]) => one.test(raw)) ?? ROUTES[0];
+  clearTimeout(timer);
+  shown?.stop.abort();
+  const page = { stop: new AbortController(), root: h("div", { class: "view" }), refresh: null, title };
+  shown = page;
+  for (const link of document.querySelectorAll("nav a")) {
+    const own = link.hash === "#/" ? path === "" : location.hash.startsWith(link.hash);
+    if (own) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  document.title = `${title} · Spillgate`;
+  const [, argument] = pattern.exec(raw) ?? [];
+  const view = await load();
+  if (shown !== page) return;
+  $("#view").replaceChildren(page.root);
+  await attempt(page, async () => {
+    page.refresh = await view.show(page.root, { argument: argument && decodeURIComponent(argument), signal: page.stop.signal });
+  });
+  schedule(page, 0);
+}
+
+/** Runs `work`; what goes wrong is shown, and does not end the page. */
+async function attempt(page, work) {
+  try {
+    await work();
+    say("");
+    return true;
+  } catch (error) {
+    if (error.name === "AbortError" || shown !== page) return false;
+    if (error instanceof Problem && error.status === 401) askKey(error.message);
+    else if (error instanceof Away) say("The service does not answer. Trying again …");
+    else if (error instanceof Problem && error.status >= 500) say(error.message);
+    else if (error instanceof Problem) failed(page, error);
+    else throw error;
+    return false;
+  }
+}
+
+function failed(page, problem) {
+  page.root.replaceChildren(h("section", { class: "empty" },
+    h("h1", {}, problem.status === 404 ? "Not found" : "That did not work"),
+    h("p", {}, problem.message),
+    h("p", {}, h("a", { href: "#/" }, "Back to the overview"))));
+}
+
+function say(text) {
+  const banner = $("#banner");
+  banner.hidden = !text;
+  if (banner.textContent !== text) banner.textContent = text;
+}
+
+/** A refresh takes at most a fiftieth of the service's time, and none while nobody looks. */
+function schedule(page, took) {
+  clearTimeout(timer);
+  timer = setTimeout(async () => {
+    if (shown !== page) return;
+    if (paused || document.hidden) { schedule(page, took); return; }
+    const began = performance.now();
+    if (page.refresh === null) { await route(); return; }
+    await attempt(page, () => page.refresh?.());
+    schedule(page, performance.now() - began);
+  }, page.refresh === null ? 2000 : Math.max(LEAST_MS, QUIET * took));
+}
+
+function askKey(why) {
+  const input = h("input", { type: "password", name: "key", autocomplete: "off", required: true, "aria-label": "API key" });
+  const form = h("form", { class: "empty", onsubmit: use },
+    h("h1", {}, "API key"),
+    h("p", {}, `${why} It stays in this tab, and is forgotten when the tab is closed.`),
+    h("p", { class: "row" }, input, h("button", { type: "submit", class: "primary" }, "Use this key")));
+  function use(event) {
+    event.preventDefault();
+    keys.use(input.value.trim());
+    route();
+  }
+  shown.refresh = undefined;
+  clearTimeout(timer);
+  shown.root.replaceChildren(form);
+  if (keys.all().length) keys.drop(keys.all()[0]);
+  showKeys();
+  input.focus();
+}
+
+async function chooseKey() {
+  const told = keys.all();
+  const dialog = h("dialog", { "aria-label": "API keys" });
+  const rows = await Promise.all(told.map(async (key, place) => {
+    const tenant = await get("/config", {}, { key }).then((found) => found.tenant, () => "unknown key");
+    return h("li", { class: "row" },
+      named(tenant, { class: "grow" }), place === 0 ? "in use" : h("button", { type: "button", onclick: () => pick(() => keys.use(key)) }, "Use"),
+      h("button", { type: "button", onclick: () => pick(() => keys.drop(key)) }, "Forget"));
+  }));
+  function pick(work) {
+    work();
+    dialog.close();
+    showKeys();
+    route();
+  }
+  const input = h("input", { type: "password", "aria-label": "Another API key", autocomplete: "off", placeholder: "Another key" });
+  const add = () => { if (input.value.trim()) pick(() => keys.use(input.value.trim())); };
+  dialog.append(h("h2", {}, "API keys of this tab"), h("ul", { class: "plain" }, rows),
+    h("p", { class: "row" }, input, h("button", { type: "button", class: "primary", onclick: add }, "Add")),
+    h("button", { type: "button", onclick: () => dialog.close() }, "Close"));
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
+function showKeys() {
+  $("#keys").hidden = keys.all().length === 0;
+}
+
+function setPaused(value) {
+  paused = value;
+  $("#live").setAttribute("aria-pressed", String(!paused));
+  $("#live .word").textContent = paused ? "Paused" : "Live";
+}
+
+function setTheme(value) {
+  if (value) document.documentElement.dataset.theme = value;
+  window.dispatchEvent(new Event("theme"));
+}
+
+const isDark = () => (document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+
+$("#live").addEventListener("click", () => setPaused(!paused));
+$("#keys").addEventListener("click", chooseKey);
+$("#theme").addEventListener("click", () => {
+  const next = isDark() ? "light" : "dark";
+  sessionStorage.setItem("spillgate-theme", next);
+  setTheme(next);
+});
+$("form.find").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const handle = event.target.elements.handle.value.trim();
+  if (handle) location.hash = `#/results/${handle}`;
+});
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => setTheme(""));
+window.addEventListener("hashchange", () => { $("#view").focus({ preventScroll: true }); scrollTo(0, 0); route(); });
+window.addEventListener("keydown", (event) => {
+  const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement?.tagName ?? "");
+  if (event.key === "/" && !typing) {
+    event.preventDefault();
+    (document.querySelector("#view input[type=search]") ?? $("form.find input")).focus();
+  }
+});
+
+setTheme(sessionStorage.getItem("spillgate-theme") ?? "");
+showKeys();
+route();

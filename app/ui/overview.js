@@ -1,0 +1,184 @@
+// What was kept out of context, and what reading it back cost: sums, charts and the newest entries.
+
+import { get, keys, query } from "./api.js";
+import { periods, timeChart } from "./charts.js";
+import { bar, bytes, card, command, dollars, duration, h, named, percent, plural, short, table, toResult, toSession, tokens, when, whole } from "./dom.js";
+import { entriesTable, outcomeMark } from "./entries.js";
+
+const HOUR = 3_600_000;
+const RANGES = [
+  ["1 h", HOUR, "minute", 60_000],
+  ["6 h", 6 * HOUR, "minute", 60_000],
+  ["24 h", 24 * HOUR, "hour", HOUR],
+  ["7 days", 168 * HOUR, "hour", HOUR],
+  ["30 days", 720 * HOUR, "day", 24 * HOUR],
+];
+const GROUPS = [
+  ["tool_name", "By tool"],
+  ["outcome", "By outcome"],
+  ["trigger", "By trigger"],
+];
+
+export async function show(root, { signal }) {
+  const chosen = new URLSearchParams(location.hash.split("?")[1] ?? "");
+  const range = RANGES.find(([name]) => name === chosen.get("range")) ?? RANGES[2];
+  const filter = Object.fromEntries(GROUPS.map(([name]) => [name, chosen.get(name)]).filter(([, value]) => value));
+  const parts = {
+    figures: h("div", { class: "figures" }), chart: h("div"), groups: h("div", { class: "columns" }),
+    extraction: h("div"), recent: h("div"), largest: h("div"), tenants: h("div"),
+  };
+  let chart;
+  signal.addEventListener("abort", () => chart?.destroy());
+  let isDrawn = false;
+
+  function draw() {
+    root.replaceChildren(
+      h("div", { class: "head" }, h("h1", {}, "Overview"), ranges(range, filter), chips(range, filter)),
+      parts.figures,
+      card("Tokens kept out of context", parts.chart),
+      parts.groups,
+      h("div", { class: "columns two" }, card("Extraction", parts.extraction), card("Largest results", parts.largest)),
+      parts.tenants,
+      card("Newest entries", parts.recent));
+    isDrawn = true;
+  }
+
+  async function refresh() {
+    const [, span, period, step] = range;
+    const until = Date.now();
+    const since = until - span;
+    const asked = { ...filter, since };
+    const sum = (group, more = {}) => get("/accounting/summary", { ...asked, group_by: group, ...more }, { signal });
+    const first = [sum(period), sum("type"), get("/accounting/entries", { ...filter, order: "newest", limit: 25 }, { signal })];
+    const [series, types, recent] = await Promise.all(first);
+    if (types.total.entries === 0 && recent.entries.length === 0 && !Object.keys(filter).length) {
+      empty(root);
+      isDrawn = false;
+      return;
+    }
+    if (!isDrawn) draw();
+    figures(parts.figures, types);
+    const [times, saved] = periods(series.rows, step, since, until, (row) => row.tokens_saved);
+    const [, observed] = periods(series.rows, step, since, until, (row) => row.tokens_saved_observed);
+    const lines = [["Kept out, net", "accent", saved]];
+    if (observed.some(Boolean)) lines.push(["Would have been saved (observe)", "warm", observed]);
+    chart?.destroy();
+    chart = timeChart(parts.chart, `Tokens kept out of context, net of reading back, by ${period}`, times, lines, step);
+    parts.recent.replaceChildren(entriesTable(recent.entries));
+    performance.mark("first-view");
+    const [groups, strategies, questions, large] = await Promise.all([
+      Promise.all(GROUPS.map(([name]) => sum(name, { type: "tool" }))),
+      sum("strategy", { type: "extract" }),
+      get("/accounting/entries", { ...asked, type: "extract", order: "newest", limit: 1000 }, { signal }),
+      get("/accounting/entries", { ...asked, type: "tool", order: "newest", limit: 1000 }, { signal }),
+    ]);
+    parts.groups.replaceChildren(...GROUPS.map(([name, title], place) => card(title, group(name, groups[place].rows, range, filter))));
+    extraction(parts.extraction, strategies, questions.entries, types);
+    largest(parts.largest, large.entries);
+    await tenants(parts.tenants, since, signal);
+  }
+
+  await refresh();
+  return refresh;
+}
+
+function empty(root) {
+  const origin = location.origin;
+  root.replaceChildren(h("section", { class: "empty" },
+    h("h1", {}, "Nothing was governed yet"),
+    h("p", {}, "Send a first result. It is too large for a model, so it is stored, and a short text takes its place:"),
+    command(`seq 1 20000 | curl -s --data-binary @- -H 'Content-Type: text/plain' \\\n  '${origin}/results?session_id=demo&tool_name=execute_shell'`),
+    keys.all().length ? h("p", {}, "Add ", h("code", {}, "-H \"Authorization: Bearer $KEY\""), " with your key.") : null,
+    h("p", {}, "This page shows it within five seconds. The API is described at ", h("a", { href: "/docs" }, "/docs"), ".")));
+}
+
+const there = (range, filter) => `#/${query({ range: range[0], ...filter })}`;
+
+function ranges(range, filter) {
+  return h("div", { class: "segments", role: "group", "aria-label": "Time range" },
+    RANGES.map((one) => h("a", { href: there(one, filter), "aria-current": one === range ? "true" : null }, one[0])));
+}
+
+function chips(range, filter) {
+  return Object.entries(filter).map(([name, value]) => {
+    const others = Object.fromEntries(Object.entries(filter).filter(([other]) => other !== name));
+    return h("a", { class: "chip", href: there(range, others), "aria-label": `Remove the filter ${name}` }, named(value), " ✕");
+  });
+}
+
+function figures(root, types) {
+  const of = Object.fromEntries(types.rows.map((row) => [row.group, row]));
+  const tool = of.tool ?? { entries: 0, tokens_in: 0, tokens_saved: 0, tokens_saved_observed: 0 };
+  const back = -["extract", "read", "llm"].reduce((sum, name) => sum + (of[name]?.tokens_saved ?? 0), 0);
+  const share = tool.tokens_in ? types.total.tokens_saved / tool.tokens_in : 0;
+  const figure = (name, value, note) => h("div", { class: "figure" }, h("span", { class: "name" }, name), h("strong", {}, value), h("span", { class: "note" }, note));
+  root.replaceChildren(
+    figure("Kept out of context, net", tokens(types.total.tokens_saved), `${percent(share)} of the ${tokens(tool.tokens_in)} that tools returned`),
+    figure("Read back", tokens(back), `${plural((of.extract?.entries ?? 0), "question")}, ${plural((of.read?.entries ?? 0), "read")}`),
+    figure("Results governed", whole(tool.entries), `${whole(tool.failed ?? 0)} of failed tools, ${bytes(tool.bytes ?? 0)}`),
+    figure("Spent on models", dollars(types.total.cost_usd), plural(of.llm?.entries ?? 0, "call")),
+    tool.tokens_saved_observed ? figure("Observe would have saved", tokens(tool.tokens_saved_observed), "policies that only observe pass everything") : "");
+}
+
+function group(name, rows, range, filter) {
+  const most = Math.max(1, ...rows.map((row) => row.tokens_saved));
+  const label = (row) => (row.group === null ? h("span", { class: "muted" }, name === "trigger" ? "none fired" : "none")
+    : h("a", { href: there(range, { ...filter, [name]: row.group }) }, name === "outcome" ? outcomeMark(row.group) : named(row.group)));
+  return table(name, [
+    [name === "tool_name" ? "Tool" : name === "outcome" ? "Outcome" : "Trigger", "text", label],
+    ["Results", "number", (row) => whole(row.entries)],
+    ["Kept out", "number", (row) => short(row.tokens_saved)],
+    ["", "share", (row) => bar(row.tokens_saved / most, `${whole(row.tokens_saved)} tokens`)],
+  ], rows.slice(0, 12));
+}
+
+function extraction(root, strategies, questions, types) {
+  if (strategies.rows.length === 0) {
+    root.replaceChildren(h("p", { class: "none" }, "No question was asked. Open a stored result, and ask it one."));
+    return;
+  }
+  const fallbacks = new Map();
+  for (const one of questions) if (one.fallback_reason) fallbacks.set(one.fallback_reason, (fallbacks.get(one.fallback_reason) ?? 0) + 1);
+  const latencies = questions.map((one) => one.latency).sort((a, b) => a - b);
+  const at = (share) => latencies[Math.min(latencies.length - 1, Math.floor(share * latencies.length))] ?? 0;
+  root.replaceChildren(
+    table("Extraction by strategy", [
+      ["Strategy", "text", (row) => row.group ?? "none"],
+      ["Asked", "number", (row) => whole(row.entries)],
+      ["Failed", "number", (row) => whole(row.failed)],
+      ["Mean", "number", (row) => duration(row.latency_ms_mean)],
+      ["Longest", "number", (row) => duration(row.latency_ms_max)],
+      ["Tokens", "number", (row) => short(row.tokens_out)],
+    ], strategies.rows),
+    h("p", { class: "note" }, `Half answered within ${duration(at(0.5))}, 95 % within ${duration(at(0.95))}. Models cost ${dollars(types.total.cost_usd)}.`),
+    fallbacks.size ? table("Fallbacks", [
+      ["Fell back because", "text", ([reason]) => named(reason)],
+      ["Questions", "number", ([, count]) => whole(count)],
+    ], [...fallbacks].sort((one, two) => two[1] - one[1])) : h("p", { class: "note" }, "No question fell back to another strategy."));
+}
+
+function largest(root, entries) {
+  const rows = [...entries].sort((one, two) => two.details.bytes - one.details.bytes).slice(0, 8);
+  root.replaceChildren(table("Largest results", [
+    ["Tool", "text", (one) => (one.details.tool_output_handle ? h("a", { href: toResult(one.details.tool_output_handle) }, named(one.tool_name)) : named(one.tool_name))],
+    ["Size", "number", (one) => bytes(one.details.bytes)],
+    ["Tokens", "number", (one) => short(one.tokens_in)],
+    ["Session", "text", (one) => h("a", { href: toSession(one.session_id) }, named(one.session_id))],
+    ["When", "text", (one) => when(one.timestamp)],
+  ], rows), entries.length === 1000 ? h("p", { class: "note" }, "Of the newest 1,000 results.") : "");
+}
+
+/** By tenant, where the tab holds keys of several: a key reads its own tenant alone. */
+async function tenants(root, since, signal) {
+  if (keys.all().length < 2) return;
+  const rows = await Promise.all(keys.all().map(async (key) => {
+    const [config, sums] = await Promise.all([get("/config", {}, { key, signal }), get("/accounting/summary", { since, group_by: "type" }, { key, signal })]);
+    return { tenant: config.tenant, ...sums.total };
+  }));
+  root.replaceChildren(card("By tenant", table("By tenant", [
+    ["Tenant", "text", (row) => named(row.tenant)],
+    ["Entries", "number", (row) => whole(row.entries)],
+    ["Kept out, net", "number", (row) => whole(row.tokens_saved)],
+    ["Models", "number", (row) => dollars(row.cost_usd)],
+  ], rows)));
+}

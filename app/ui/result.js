@@ -1,0 +1,138 @@
+// One stored result: its lines, its structure, questions to it, and what the model was given in its place.
+
+import { Problem, get, keys, query, request } from "./api.js";
+import { bytes, card, copyable, h, named, plural, tokens, toSession, when, whole } from "./dom.js";
+import { Lines, highlighter, marked } from "./lines.js";
+
+export async function show(root, { argument: handle, signal }) {
+  const path = `/results/${handle}`;
+  const info = await get(path, {}, { signal });
+  const panel = h("div", { role: "tabpanel", id: "panel", tabindex: -1 });
+  const tabs = [["Lines", () => linesPanel(path, info, signal)]];
+  const side = h("div", { class: "side" });
+  root.replaceChildren(heading(path, info), h("div", { class: "workspace" },
+    h("section", { class: "card" }, tabBar(tabs, panel), panel), side));
+  panel.replaceChildren(await tabs[0][1]());
+  return undefined;
+}
+
+function heading(path, info) {
+  const { measure } = info;
+  const fact = (name, ...value) => h("div", {}, h("dt", {}, name), h("dd", {}, ...value));
+  return h("div", { class: "view" },
+    h("div", { class: "head" }, h("h1", {}, named(info.tool_name)),
+      h("span", { class: "grow" }), copyable(info.handle, "Copy handle"),
+      h("button", { type: "button", onclick: () => download(path, info) }, "Download"),
+      h("button", { type: "button", class: "danger", onclick: () => remove(path) }, "Delete")),
+    h("dl", { class: "facts" },
+      fact("Size", bytes(measure.bytes)), fact("Lines", whole(measure.lines)),
+      fact("Tokens", `${measure.tokens_exact ? "" : "about "}${whole(measure.tokens)}`),
+      fact("Session", h("a", { href: toSession(info.session_id) }, named(info.session_id))),
+      fact("Stored", when(info.stored_at)), fact("Kept until", when(info.expires_at)),
+      info.is_error ? fact("Tool", "failed") : ""));
+}
+
+function tabBar(tabs, panel) {
+  const bar = h("div", { class: "segments", role: "tablist", "aria-label": "Ways to look at the result" });
+  const buttons = tabs.map(([name, make], place) => h("button", {
+    type: "button", role: "tab", "aria-selected": String(place === 0), "aria-controls": "panel", tabindex: place ? -1 : 0, onclick: () => choose(place),
+  }, name));
+  async function choose(place) {
+    buttons.forEach((button, other) => { button.setAttribute("aria-selected", String(other === place)); button.tabIndex = other === place ? 0 : -1; });
+    buttons[place].focus();
+    panel.replaceChildren(h("p", { class: "none" }, "Reading …"));
+    try {
+      panel.replaceChildren(await tabs[place][1]());
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      panel.replaceChildren(h("p", { class: "none" }, error.message));
+    }
+  }
+  bar.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step) return;
+    const now = buttons.findIndex((button) => button.tabIndex === 0);
+    choose((now + step + buttons.length) % buttons.length);
+  });
+  bar.append(...buttons);
+  return h("div", { class: "bars" }, bar);
+}
+
+function linesPanel(path, info, signal) {
+  const place = h("span", { class: "note", "aria-live": "off" });
+  const lines = new Lines(path, info.measure.lines, signal, (first, last, total) => {
+    place.textContent = `Lines ${whole(first)} to ${whole(last)} of ${whole(total)}`;
+  });
+  const hits = h("div", { class: "hits", hidden: true, tabindex: 0, role: "region", "aria-label": "Matching lines" });
+  const pattern = h("input", { type: "search", name: "pattern", placeholder: "Search lines (RE2)", "aria-label": "Search lines", spellcheck: "false", autocomplete: "off" });
+  const ignoreCase = h("input", { type: "checkbox" });
+  const literal = h("input", { type: "checkbox" });
+  const number = h("input", { class: "short", inputmode: "numeric", placeholder: "Line", "aria-label": "Go to line", autocomplete: "off" });
+  const view = h("select", { "aria-label": "Form of the lines", onchange: () => lines.show(view.value) },
+    h("option", { value: "raw" }, "as stored"), h("option", { value: "greppable" }, "greppable"));
+  const find = h("form", { class: "bars", role: "search", onsubmit: search }, pattern,
+    h("label", {}, ignoreCase, "ignore case"), h("label", {}, literal, "literal"), h("button", { type: "submit" }, "Search"));
+  const go = h("form", { class: "bars", onsubmit: (event) => { event.preventDefault(); lines.go(parseInt(number.value.replace(/\D/g, ""), 10) || 1); lines.element.focus(); } },
+    number, h("button", { type: "submit" }, "Go to line"), view, h("span", { class: "grow" }), place);
+
+  async function search(event) {
+    event.preventDefault();
+    if (!pattern.value) { hits.hidden = true; lines.mark(null); return; }
+    const asked = { pattern: pattern.value, ignore_case: ignoreCase.checked, literal: literal.checked, accounted: false };
+    const hit = highlighter(pattern.value, { literal: literal.checked, ignoreCase: ignoreCase.checked });
+    const list = h("ol");
+    hits.replaceChildren(h("p", { class: "note" }, "Searching …"), list);
+    hits.hidden = false;
+    try {
+      await more(asked, 0, list, hit);
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      hits.replaceChildren(h("p", { class: "warning" }, error.message));
+    }
+  }
+
+  async function more(asked, offset, list, hit) {
+    const found = await get(`${path}/grep`, { ...asked, offset, limit: 200 }, { signal });
+    if (found.view !== lines.view) { view.value = found.view; await lines.show(found.view); }
+    lines.mark(hit);
+    hits.firstChild.textContent = found.total_matches ? plural(found.total_matches, "matching line") : "No line matches.";
+    list.append(...found.matches.map((match) => h("li", {}, h("button", { type: "button", onclick: () => lines.go(match.line) },
+      h("span", { class: "number" }, whole(match.line)), h("span", {}, marked(match.text.slice(0, 400), hit))))));
+    if (found.next_offset !== null) {
+      const next = h("li", {}, h("button", { type: "button", onclick: async () => { next.remove(); await more(asked, found.next_offset, list, hit); } }, "More matches …"));
+      list.append(next);
+    }
+    if (offset === 0 && found.matches.length) lines.go(found.matches[0].line);
+  }
+
+  return h("div", {}, find, hits, go, lines.element);
+}
+
+async function download(path, info) {
+  const name = `${info.handle.split("/")[1]}.txt`;
+  let href = `${path}/content${query({ accounted: false })}`;
+  if (keys.all().length) href = URL.createObjectURL(await (await request(href, { accept: "text/plain" })).blob());
+  const link = h("a", { href, download: name });
+  document.body.append(link);
+  link.click();
+  link.remove();
+  if (href.startsWith("blob:")) setTimeout(() => URL.revokeObjectURL(href), 60_000);
+}
+
+function remove(path) {
+  const dialog = h("dialog", { "aria-label": "Delete this result" });
+  const yes = h("button", { type: "button", class: "danger", onclick: async () => {
+    try {
+      await request(path, { method: "DELETE" });
+      dialog.close();
+      location.hash = "#/";
+    } catch (error) {
+      dialog.querySelector("p").textContent = error.message;
+    }
+  } }, "Delete");
+  dialog.append(h("h2", {}, "Delete this result?"), h("p", {}, "Its bytes are deleted, and its handle is unknown from then on. The accounting keeps its entries."),
+    h("div", { class: "row" }, yes, h("button", { type: "button", onclick: () => dialog.close() }, "Keep it")));
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+}

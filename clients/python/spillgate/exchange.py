@@ -1,0 +1,365 @@
+"""What is sent to the service and what its answers mean: pure steps, which both clients execute.
+
+A flow yields the Request to send and receives its Response, or None if there was none; it yields seconds to
+wait and receives None. It returns what the caller gets.
+"""
+
+import json
+import logging
+import os
+import re
+import uuid
+from collections.abc import Callable, Generator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, TypedDict, TypeGuard, TypeVar
+from urllib.parse import quote, urlencode
+
+log = logging.getLogger("spillgate")
+
+T = TypeVar("T")
+Blocks = list[dict[str, Any]]
+
+TOOL_NAMES = ("tool_output", "tool_output_grep", "tool_output_lines", "tool_output_query")
+"""The tools that a service may offer. `tools()` says which it offers now, with their definitions."""
+
+UNREACHED = "unreached"
+"""The outcome of a result that the service did not decide: it passed, or was cut, here."""
+
+DEFAULT_URL = "http://127.0.0.1:8377"
+WAITS_SECONDS = (0.5, 1.0, 2.0)
+CALL_TIMEOUT_SECONDS = 90.0
+"""An extraction may take as long as SPILLGATE_EXTRACT_DEADLINE_MS, a minute unless configured."""
+
+AWAY_TIMEOUT_SECONDS = 2.0
+MAX_CALL_ID = 256
+
+current_session: ContextVar[str | None] = ContextVar("spillgate_session", default=None)
+"""The session that `session()` opened around the running code."""
+
+_OWN_TOOL = re.compile(r"(?:^|[^A-Za-z0-9])tool_output(?:_grep|_lines|_query)?$")
+_NOT_IN_A_SESSION_ID = re.compile(r"[^A-Za-z0-9._:@=+~-]")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    method: str
+    path: str
+    body: bytes | None
+    headers: Mapping[str, str]
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    status: int
+    body: bytes
+    retry_after: str = ""
+
+
+Flow = Generator[Request | float, Response | None, T]
+
+
+@dataclass(frozen=True, slots=True)
+class Governed:
+    """What became of a result. `content` is for the model: the result itself if it passed, else a text.
+
+    `outcome` is the service's word (`pass`, `store`, `truncate`, `cap`, `reject`), or `unreached`.
+    `exhausted`: the window is spent, take the final turn. `answer` holds all fields of the service's
+    answer."""
+
+    content: str | Blocks
+    outcome: str
+    complete: bool
+    handle: str | None = None
+    exhausted: bool = False
+    answer: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """`content` as one string: the text of blocks, and other blocks as JSON."""
+        return text_of(self.content)
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """The definitions of the tools to offer now, and their part of the system prompt. Both may be empty."""
+
+    definitions: list[dict[str, Any]]
+    instructions: str
+
+    @property
+    def names(self) -> list[str]:
+        return [one.get("function", one)["name"] for one in self.definitions]
+
+
+class ClientOptions(TypedDict, total=False):
+    """What a client, and every adapter, is given by name.
+
+    `base_url`, `api_key` and `session_id` default to SPILLGATE_URL (http://127.0.0.1:8377, or
+    `unix:/a/socket`), SPILLGATE_KEY and SPILLGATE_SESSION. `timeout` (10) bounds one try and `patience`
+    (4) the retries of a call, in seconds. A result that the service did not take passes if it has at most
+    `cut_chars` (12,288) characters; else it is cut there, and says so. `headers` go with every request: a
+    mapping, or a function that is asked each time."""
+
+    base_url: str | None
+    api_key: str | None
+    session_id: str | None
+    timeout: float
+    patience: float
+    cut_chars: int
+    headers: Mapping[str, str] | Callable[[], Mapping[str, str]]
+
+
+class UsageFields(TypedDict, total=False):
+    """`used_tokens` are those in the context as the model's provider counted them last; `turn` numbers the
+    report. `session_id`: not the client's own."""
+
+    used_tokens: int | None
+    turn: int | None
+    session_id: str | None
+
+
+class ResultFields(UsageFields, total=False):
+    """The other fields of POST /results. `arguments`: what the tool was called with."""
+
+    arguments: Mapping[str, Any] | str | None
+    is_error: bool
+    model: str | None
+    policy: Mapping[str, Any] | None
+    provider: str | None
+    tool_kind: str | None
+    tool_namespace: str | None
+    latency_ms: float | None
+
+
+class SessionFields(TypedDict, total=False):
+    """The fields of PUT /sessions/{id}."""
+
+    context_window: int | None
+    buffer_tokens: int | None
+    max_output_tokens: int | None
+    model: str | None
+    policy: Mapping[str, Any] | None
+
+
+def text_of(value: object) -> str:
+    """A tool's result as the text that a model would read: JSON for what is neither text nor bytes."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes | bytearray):
+        return value.decode(errors="replace")
+    if is_blocks(value):
+        return "\n".join(one["text"] if "text" in one else _json(one) for one in value)
+    return _json(value)
+
+
+def is_blocks(value: object) -> TypeGuard[Blocks]:
+    """The content blocks of an MCP result, which the service takes as they are."""
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(one, dict) and isinstance(one.get("type"), str) for one in value)
+    )
+
+
+def is_own_tool(name: str) -> bool:
+    """`tool_output` and its kin, with or without the prefix of an MCP client."""
+    return _OWN_TOOL.search(name) is not None
+
+
+def safe_session_id(name: str) -> str:
+    """A framework's own id as a session id: other characters become `-`, and it is cut at 128."""
+    return _NOT_IN_A_SESSION_ID.sub("-", name)[:128]
+
+
+def address(options: ClientOptions) -> tuple[str, str | None]:
+    """The base URL, and the path of the Unix socket if it is `unix:/a/socket`."""
+    url = options.get("base_url") or os.environ.get("SPILLGATE_URL") or DEFAULT_URL
+    if url.startswith("unix:"):
+        return "http://localhost", "/" + url.removeprefix("unix:").lstrip("/")
+    return (url if "://" in url else f"http://{url}").rstrip("/"), None
+
+
+class Exchange:
+    """The flows of one client. `monotonic` is the clock, in seconds."""
+
+    def __init__(self, options: ClientOptions, monotonic: Callable[[], float]) -> None:
+        self.away = False
+        self._monotonic = monotonic
+        self._timeout = options.get("timeout", 10.0)
+        self._patience = options.get("patience", 4.0)
+        self._cut_chars = options.get("cut_chars", 12_288)
+        self._more = options.get("headers", {})
+        self._session = options.get("session_id")
+        key = options.get("api_key") or os.environ.get("SPILLGATE_KEY")
+        self._headers = {
+            "Content-Type": "application/json",
+            **({"Authorization": f"Bearer {key}"} if key else {}),
+        }
+
+    def session_id(self, given: str | None) -> str:
+        """Given for this call, else configured, else `default`."""
+        return given or self.configured_session() or "default"
+
+    def configured_session(self) -> str | None:
+        """The session that was opened around the running code, else the client's own, else the
+        environment's."""
+        return current_session.get() or self._session or os.environ.get("SPILLGATE_SESSION") or None
+
+    def govern(
+        self, tool_name: str, call_id: str | None, content: object, fields: ResultFields
+    ) -> Flow[Governed]:
+        sent = content if is_blocks(content) else text_of(content)
+        if is_own_tool(tool_name):
+            return Governed(sent, "pass", complete=True)  # It is governed and charged already.
+        body = {
+            **_sent_fields(fields),
+            "session_id": self.session_id(fields.get("session_id")),
+            "tool_name": tool_name[:256] or "tool",
+            "tool_call_id": _call_id(call_id),
+            "content": sent,
+        }
+        answer = yield from self._ask("POST", "/results", body, {"Prefer": "return=minimal"})
+        if answer is None or "outcome" not in answer:
+            return self._cut(sent)
+        shown, exhausted = answer.get("content", sent), answer["budget"]["exhausted"]
+        return Governed(shown, answer["outcome"], answer["complete"], answer["handle"], exhausted, answer)
+
+    def tools(self, form: str, session_id: str | None) -> Flow[Tools]:
+        """One try: a turn without these tools is better than a turn that waits."""
+        query = urlencode({"session_id": self.session_id(session_id), "format": form})
+        response = yield self._request("GET", f"/tools?{query}")
+        answer = self._read(response) if response else None
+        if answer is None or "tools" not in answer:
+            return Tools([], "")
+        return Tools(answer["tools"], answer["instructions"])
+
+    def call(self, name: str, arguments: Mapping[str, Any] | str, fields: UsageFields) -> Flow[str]:
+        session_id, used_tokens = fields.get("session_id"), fields.get("used_tokens")
+        if used_tokens is not None:
+            yield from self.report(used_tokens, fields.get("turn"), session_id)
+        body = {"session_id": self.session_id(session_id), "name": name[:128], "arguments": arguments or {}}
+        answer = yield from self._ask("POST", "/tools/call", body, timeout=CALL_TIMEOUT_SECONDS)
+        if answer is None:
+            return "Stored outputs cannot be reached now. Go on without them, or try once more later."
+        text: str = answer.get("text") or answer.get("detail") or "The stored output could not be read."
+        return text
+
+    def report(
+        self, used_tokens: int, turn: int | None, session_id: str | None
+    ) -> Flow[Mapping[str, Any] | None]:
+        body = {"used_tokens": used_tokens} | ({} if turn is None else {"turn": turn})
+        answer = yield from self._ask("POST", f"{self._path(session_id)}/usage", body)
+        return None if answer is None else answer.get("budget")
+
+    def content(self, handle: str) -> Flow[bytes | None]:
+        response = yield self._request("GET", f"/results/{quote(handle)}/content")
+        return response.body if response is not None and response.status == 200 else None
+
+    def open(self, session_id: str, fields: SessionFields) -> Flow[None]:
+        yield from self._ask("PUT", self._path(session_id), fields)
+
+    def end(self, session_id: str) -> Flow[None]:
+        """404 is no fault: nothing came into the session."""
+        response = yield self._request("DELETE", self._path(session_id))
+        if response is None or response.status not in (204, 404):
+            log.warning("Session not ended; it expires by itself.")
+
+    def _path(self, session_id: str | None) -> str:
+        return f"/sessions/{quote(self.session_id(session_id), safe='')}"
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = 0.0,
+    ) -> Request:
+        given = self._more() if callable(self._more) else self._more
+        sent = None if body is None else json.dumps(body, default=str).encode()
+        longest = timeout or self._timeout
+        if self.away:
+            longest = min(longest, AWAY_TIMEOUT_SECONDS)
+        return Request(method, path, sent, {**self._headers, **(headers or {}), **given}, longest)
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        body: object,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = 0.0,
+    ) -> Flow[dict[str, Any] | None]:
+        """The answer, a problem that a retry does not cure included; None if there was none in time.
+
+        The same call again is the same call, so what was lost is sent again until `patience` is over.
+        While the service is away each call is tried once."""
+        request = self._request(method, path, body, headers, timeout)
+        ends = self._monotonic() + (0.0 if self.away else self._patience)
+        for wait in (*WAITS_SECONDS, None):
+            response = yield request
+            answer = self._read(response)
+            if response is not None and not (answer or {}).get("retryable", response.status >= 500):
+                if response.status >= 400:
+                    log.warning("Spillgate refused: %s", (answer or {}).get("detail", response.status))
+                return answer
+            pause = max(wait or 0.0, _seconds(response))
+            if wait is None or self._monotonic() + pause > ends:
+                break
+            yield pause
+        if not self.away:
+            log.warning("Spillgate cannot be reached, or cannot store: results are passed or cut here.")
+        self.away = True
+        return None
+
+    def _read(self, response: Response | None) -> dict[str, Any] | None:
+        if response is None:
+            return None
+        try:
+            found = json.loads(response.body)
+        except ValueError:
+            return None
+        if not isinstance(found, dict):
+            return None
+        if response.status < 400:
+            self.away = False
+        return found
+
+    def _cut(self, content: Any) -> Governed:
+        """You hold the only copy: small results pass, large ones become their head, which says so."""
+        text, most = text_of(content), self._cut_chars
+        if len(text) <= most:
+            return Governed(content, UNREACHED, complete=True)
+        left = len(text) - most
+        shown = f"{text[:most]}\n[{left} characters not shown: the result was too large, and is not stored]"
+        return Governed(shown, UNREACHED, complete=False)
+
+
+def _call_id(call_id: str | None) -> str:
+    """An id of its own where there is none: a retry of this call must be the same call."""
+    if not call_id:
+        return f"call-{uuid.uuid4()}"
+    return call_id if len(call_id) <= MAX_CALL_ID else sha256(call_id.encode()).hexdigest()
+
+
+def _sent_fields(fields: ResultFields) -> dict[str, Any]:
+    """Those that are set, under the names of POST /results."""
+    given: dict[str, Any] = {key: value for key, value in fields.items() if value is not None}
+    used, turn = given.pop("used_tokens", None), given.pop("turn", None)
+    if used is not None:
+        given["context"] = {"used_tokens": used} | ({} if turn is None else {"turn": turn})
+    if "arguments" in given:
+        given["tool_arguments"] = given.pop("arguments")
+    return given
+
+
+def _seconds(response: Response | None) -> float:
+    after = response.retry_after if response else ""
+    return float(after) if after.isdigit() else 0.0
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)

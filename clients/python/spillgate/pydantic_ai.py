@@ -1,0 +1,90 @@
+"""Pydantic AI 2.x: `Agent(model, capabilities=[SpillgateCapability()])`."""
+
+from typing import Any, Unpack
+
+from pydantic_ai import RunContext
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.messages import ModelResponse, ToolCallPart
+from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
+from pydantic_core import SchemaValidator, core_schema
+
+from spillgate.client import AsyncSpillgate
+from spillgate.exchange import ClientOptions, UsageFields, is_own_tool
+
+_ANY_OBJECT = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), core_schema.any_schema()))
+
+
+class SpillgateCapability(AbstractCapability[Any]):
+    """Governs what every tool returns, and brings Spillgate's tools and instructions while there is
+    something to ask. The session is the conversation, unless one is configured. A result with pictures
+    (`ToolReturn`, binary content) is left alone."""
+
+    def __init__(self, **options: Unpack[ClientOptions]) -> None:
+        self._client = AsyncSpillgate(**options)
+
+    def get_toolset(self) -> AbstractToolset[Any]:
+        return _Tools(self._client)
+
+    async def after_tool_execute(
+        self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any, result: Any
+    ) -> Any:
+        if is_own_tool(call.tool_name) or not _is_plain(result):
+            return result
+        governed = await self._client.govern(
+            call.tool_name, call.tool_call_id, result, arguments=call.args, **_usage(self._client, ctx)
+        )
+        return result if governed.complete else governed.content
+
+
+class _Tools(AbstractToolset[Any]):
+    """The tools that the service offers at each step, as it defines them."""
+
+    def __init__(self, client: AsyncSpillgate) -> None:
+        self._client = client
+
+    @property
+    def id(self) -> str:
+        return "spillgate"
+
+    async def get_instructions(self, ctx: RunContext[Any]) -> str | None:
+        return (await self._client.tools("mcp", session_id=_session(self._client, ctx))).instructions or None
+
+    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        offered = await self._client.tools("mcp", session_id=_session(self._client, ctx))
+        return {one["name"]: self._tool(one) for one in offered.definitions}
+
+    def _tool(self, offered: dict[str, Any]) -> ToolsetTool[Any]:
+        definition = ToolDefinition(
+            name=offered["name"],
+            description=offered["description"],
+            parameters_json_schema=offered["inputSchema"],
+        )
+        # The service checks the arguments itself: what is wrong with them is a text for the model.
+        return ToolsetTool(toolset=self, tool_def=definition, max_retries=1, args_validator=_ANY_OBJECT)
+
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> str:
+        return await self._client.call(name, tool_args, **_usage(self._client, ctx))
+
+
+def _session(client: AsyncSpillgate, ctx: RunContext[Any]) -> str | None:
+    return client.session_for(ctx.conversation_id)
+
+
+def _usage(client: AsyncSpillgate, ctx: RunContext[Any]) -> UsageFields:
+    """As the model's last reply counted it."""
+    replies = (one for one in reversed(ctx.messages) if isinstance(one, ModelResponse))
+    reply = next(replies, None)
+    used = reply.usage.input_tokens + reply.usage.output_tokens if reply else 0
+    return {"session_id": _session(client, ctx), "used_tokens": used or None}
+
+
+def _is_plain(result: object) -> bool:
+    """Text, or what becomes JSON: nothing that the framework shows to the model in another way."""
+    if isinstance(result, dict):
+        return all(map(_is_plain, result.values()))
+    if isinstance(result, list | tuple):
+        return all(map(_is_plain, result))
+    return result is None or isinstance(result, str | int | float | bool)

@@ -1,0 +1,200 @@
+"""The commands that speak to a running service: processes of their own, over a socket, against a service."""
+
+import asyncio
+import hashlib
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.cli.service import address_of
+from domain.errors import ConfigError
+from tests.faults.service import Services
+
+ROOT = Path(__file__).resolve().parents[2]
+KEY = "sk-shell-0123456789"
+LOG = "".join(f"{n} INFO request {n} was served\n" for n in range(20_000)).replace(
+    "4711 INFO request 4711 was served", "4711 ERROR disk /dev/sdb1 is full"
+)
+HEAVY = ("fastapi", "pydantic", "httpx", "asyncio", "app.settings", "msgspec")
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """That of a service with a key."""
+    place = tmp_path_factory.mktemp("service")
+    (place / "keys").write_text(f"acme:{hashlib.sha256(KEY.encode()).hexdigest()}\n")
+    with Services(place) as services:
+        started = asyncio.run(services.start(place / "state", api_keys_file=str(place / "keys")))
+        yield "http://{}:{}".format(*started.address)
+
+
+@pytest.fixture
+def socket_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """That of a service without keys on a Unix socket."""
+    place = tmp_path_factory.mktemp("socket")
+    place.chmod(0o700)
+    with Services(place) as services:
+        asyncio.run(services.start(place / "state", ("-m", "app.cli.main", "serve"), uds=str(place / "s")))
+        yield f"unix:{place / 's'}"
+
+
+def spillgate(
+    *arguments: str, stdin: bytes = b"", options: tuple[str, ...] = (), **environment: str
+) -> subprocess.CompletedProcess[bytes]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SPILLGATE_")}
+    given = {f"SPILLGATE_{name.upper()}": value for name, value in environment.items()}
+    command = [sys.executable, *options, "-m", "app.cli.main", *arguments]
+    return subprocess.run(
+        command, input=stdin, cwd=ROOT, env=kept | {"PYTHONWARNINGS": "error"} | given, capture_output=True
+    )
+
+
+def test_a_large_output_is_replaced_and_asked_about(url: str) -> None:
+    given = {"url": url, "key": KEY}
+    piped = spillgate("pipe", "--tool", "journal", "--session", "s", stdin=LOG.encode(), **given)
+    assert (piped.returncode, piped.stderr) == (0, b"")
+    said = piped.stdout.decode()
+    assert said.startswith(f"Tool output is too large ({len(LOG)} bytes, 20001 lines, ")
+    assert "spillgate ask" in said
+    handle = re.search(r"session-s/file-[0-9a-f-]{36}", said)
+    assert handle is not None
+    for arguments, found in (
+        (("ask", handle[0], "Which disk is full?"), "4711 ERROR disk /dev/sdb1 is full"),
+        (("ask", handle[0], "Which disk is full?", "--mode", "truncate"), "STRATEGY:truncate"),
+        (("grep", handle[0], "error", "--ignore-case", "--context", "1"), "4711- 4710 INFO request 4710"),
+        (("grep", handle[0], "INFO", "--offset", "4712"), "4713: 4712 INFO request 4712 was served"),
+        (("lines", handle[0], "4712", "1"), "4711 ERROR disk /dev/sdb1 is full"),
+    ):
+        answer = spillgate(*arguments, **given)
+        assert (answer.returncode, answer.stderr) == (0, b""), arguments
+        assert found in answer.stdout.decode(), arguments
+
+
+def test_a_query_selects_from_json(url: str) -> None:
+    rows = ", ".join(f'{{"name": "n{n}", "price": {n}}}' for n in range(2000))
+    piped = spillgate("pipe", stdin=f"[{rows}]".encode(), url=url, key=KEY, session="rows")
+    handle = re.search(rb"session-rows/file-[0-9a-f-]{36}", piped.stdout)
+    assert handle is not None
+    answer = spillgate("query", handle[0].decode(), "[?price > `1998`].name", url=url, key=KEY)
+    assert (answer.returncode, answer.stdout) == (0, b'["n1999"]\n')
+    answer = spillgate("query", handle[0].decode(), "[?", url=url, key=KEY)
+    assert answer.returncode == 1
+    assert b"expression" in answer.stdout
+
+
+@pytest.mark.parametrize("text", [b"", b"On branch main\n", b"no newline \xc3\xa9", b"x\0y\r\n"])
+def test_what_fits_passes_byte_for_byte(url: str, text: bytes) -> None:
+    piped = spillgate("pipe", stdin=text, url=url, key=KEY)
+    assert (piped.returncode, piped.stdout, piped.stderr) == (0, text, b"")
+
+
+def test_a_unix_socket_is_spoken_to(socket_url: str) -> None:
+    piped = spillgate("pipe", stdin=LOG.encode(), url=socket_url)
+    assert piped.stdout.startswith(b"Tool output is too large")
+    piped = spillgate("pipe", stdin=LOG.encode(), uds=socket_url.removeprefix("unix:"))
+    assert piped.stdout.startswith(b"Tool output is too large")
+
+
+def test_whatever_fails_the_output_passes(url: str, tmp_path: Path) -> None:
+    latin, large = b"caf\xe9\n" * 5000, b"0123456789abcde\n" * (70 << 16)
+    silent = socket.create_server(("127.0.0.1", 0))
+    closed = socket.create_server(("127.0.0.1", 0))
+    threading.Thread(target=_close_each, args=(closed,), daemon=True).start()
+    with silent, closed:
+        for stdin, given, why in (
+            (latin, {"url": url, "key": KEY}, b"(400 invalid_utf8)"),
+            (large, {"url": url, "key": KEY}, b"(413 body_too_large)"),
+            (LOG.encode(), {"url": url, "key": "sk-wrong"}, b"take it from SPILLGATE_KEY"),
+            (LOG.encode(), {"url": url, "key_file": str(tmp_path / "missing")}, b"KEY_FILE cannot be read"),
+            (LOG.encode(), {"url": "ftp://x"}, b"SPILLGATE_URL must be"),
+            (LOG.encode(), {"url": "http://127.0.0.1:1"}, b"spillgate serve"),
+            (LOG.encode(), {"url": f"unix:{tmp_path}/none"}, b"spillgate serve"),
+            (LOG.encode(), {"url": _url(closed)}, b"closed the connection"),
+        ):
+            piped = spillgate("pipe", stdin=stdin, **given)
+            assert (piped.returncode, piped.stdout == stdin) == (0, True), why
+            assert why in piped.stderr
+            assert piped.stderr.count(b"\n") == 1
+
+
+def _close_each(server: socket.socket) -> None:
+    while True:
+        try:
+            server.accept()[0].close()
+        except OSError:
+            return
+
+
+def _url(server: socket.socket) -> str:
+    return "http://{}:{}".format(*server.getsockname()[:2])
+
+
+def test_memory_is_bounded_and_a_full_disk_loses_nothing() -> None:
+    """Files of the process may have 4 MiB, as if the disk were full then."""
+    limited = (
+        "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4 << 20, 4 << 20));"
+        "from app.cli.main import main; main(['pipe'])"
+    )
+    unlimited = (
+        "import re, sys; from app.cli.main import main; main(['pipe']);"
+        "print(re.search('VmHWM:(.*) kB', open('/proc/self/status').read())[1], file=sys.stderr)"
+    )
+    sent = bytes(range(256)) * (30 << 12)
+    environment = {**os.environ, "SPILLGATE_URL": "http://127.0.0.1:1"}
+    for code in (limited, unlimited):
+        piped = subprocess.run(
+            [sys.executable, "-c", code], input=sent, cwd=ROOT, env=environment, capture_output=True
+        )
+        assert piped.stdout == sent
+        assert b"The output is passed on unchanged." in piped.stderr
+    assert int(piped.stderr.split()[-1]) < 30_000
+
+
+def test_a_question_without_a_service_fails_with_one_line() -> None:
+    asked = spillgate("ask", "session-s/file-x", "what?", url="http://127.0.0.1:1")
+    assert (asked.returncode, asked.stdout) == (1, b"")
+    assert asked.stderr.startswith(b"spillgate ask: No service answers at http://127.0.0.1:1: ")
+    asked = spillgate("grep", "session-s/file-x", "what", url="http://127.0.0.1")
+    assert asked.stderr.count(b"\n") == 1
+
+
+def test_a_text_that_says_why_there_is_no_answer_is_status_1(url: str) -> None:
+    asked = spillgate("lines", f"session-s/file-{'0' * 36}", "1", url=url, key=KEY)
+    assert asked.returncode == 1
+    assert b"handle" in asked.stdout
+
+
+def test_the_commands_import_nothing_heavy() -> None:
+    asked = spillgate("pipe", stdin=b"x", options=("-X", "importtime"), url="http://127.0.0.1:1")
+    imported = {line.rpartition(b"|")[2].strip().decode() for line in asked.stderr.splitlines()}
+    assert "http.client" in imported
+    assert imported.isdisjoint(HEAVY)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://127.0.0.1:8377", "http://127.0.0.1:8377"),
+        ("http://localhost/", "http://localhost:80"),
+        ("https://host/spill/", "https://host:443"),
+        ("http://[::1]:9", "http://[::1]:9"),
+        ("unix:/run/s", "unix:/run/s"),
+        ("unix:///run/s", "unix:/run/s"),
+    ],
+)
+def test_urls_of_a_service(url: str, shown: str) -> None:
+    assert str(address_of(url)) == shown
+
+
+@pytest.mark.parametrize("url", ["", "8377", "ftp://h", "http://", "http://h:x", "http://h?q", "http://[::1"])
+def test_a_wrong_url_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="SPILLGATE_URL must be"):
+        address_of(url)

@@ -1,0 +1,57 @@
+"""`door` of POST /results: the texts name the tools as that client shows them, within what it shows whole."""
+
+import httpx
+import pytest
+
+from policies.doors import DOORS
+
+pytestmark = pytest.mark.anyio
+
+PLAIN = {"Content-Type": "text/plain"}
+RESULT = "".join(f"line {number} of the result\n" for number in range(1000))
+
+
+@pytest.mark.parametrize("name", DOORS)
+async def test_the_message_names_the_tools_as_the_client_shows_them(
+    client: httpx.AsyncClient, name: str
+) -> None:
+    door = DOORS[name]
+    answer = await client.post("/results", json={"tool_name": "t", "content": RESULT, "door": name})
+    handle, message = answer.json()["handle"], answer.json()["content"].partition("\n\n")[0]
+    shell = f'spillgate ask {handle} "what to extract"'
+    call = f'{door.tool_prefix}tool_output(handle = "{handle}", extract = "what to extract")'
+    assert f"\nCall {call if door.has_tools else shell}.\n" in message
+    assert message.endswith(f"\nIn a shell: {shell}") == (door.has_shell and door.has_tools)
+    assert (door.needs_search in message.split()) == bool(door.needs_search)
+
+
+@pytest.mark.parametrize("name", DOORS)
+@pytest.mark.parametrize("outcome", ["cap", "truncate", "reject"])
+async def test_other_texts_name_them_too_and_fit_what_the_client_shows(
+    client: httpx.AsyncClient, name: str, outcome: str
+) -> None:
+    policy = {"on_oversize": outcome}
+    sent = {"tool_name": "t", "content": RESULT, "door": name, "policy": policy}
+    told = (await client.post("/results", json=sent)).json()
+    door = DOORS[name]
+    assert told["outcome"] == outcome
+    assert len(told["content"].encode()) <= (door.most_bytes or 12_288)
+    named = f"{door.tool_prefix}tool_output(" if door.has_tools else f"spillgate ask {told['handle']}"
+    assert f"The whole result is kept: {named}" in told["content"]
+
+
+async def test_a_name_that_the_policy_gives_goes_before_the_doors(client: httpx.AsyncClient) -> None:
+    policy = {"tool_names": {"tool_output": "ask"}}
+    sent = {"tool_name": "t", "content": RESULT, "door": "codex", "policy": policy}
+    assert "\nCall ask(handle = " in (await client.post("/results", json=sent)).json()["content"]
+
+
+async def test_an_unknown_door_is_refused_with_the_known_ones(client: httpx.AsyncClient) -> None:
+    sent = {"tool_name": "t", "door": "hidden"}
+    for answer in (
+        await client.post("/results", json={**sent, "content": "x"}),
+        await client.post("/results", params=sent, content="x", headers=PLAIN),
+    ):
+        assert answer.status_code == 422
+        assert "hidden" not in answer.text
+        assert "claude-code" in answer.json()["detail"]

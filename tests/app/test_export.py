@@ -1,0 +1,124 @@
+"""The accounting as a file, and metrics at a port of their own: what a platform team collects."""
+
+import asyncio
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.operations import export
+from app.settings import load_settings
+from tests.conftest import Serve
+from tests.faults.service import SERVE, Service
+
+pytestmark = pytest.mark.anyio
+
+BIG = "".join(f"line {number} of the result\n" for number in range(1000))
+
+
+def lines_of(*files: Path) -> list[Any]:
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+async def test_every_entry_is_in_the_file_once_and_as_the_accounting_has_it(
+    serve: Serve, tmp_path: Path
+) -> None:
+    target = tmp_path / "entries.ndjson"
+    async with serve(accounting_export=str(target)) as client:
+        sent = {"tool_name": "t", "content": BIG, "tool_call_id": "c"}
+        stored = (await client.post("/results", json=sent)).json()
+        await client.post("/results", json=sent)
+        await client.post("/results", json={"tool_name": "t", "content": "small"})
+        await client.post("/extract", json={"handle": stored["handle"], "extract": "line 7"})
+        await client.get(f"/results/{stored['handle']}/lines")
+        entries = (await client.get("/accounting/entries")).json()["entries"]
+    assert sorted(lines_of(target), key=lambda one: one["id"]) == sorted(entries, key=lambda one: one["id"])
+    assert {one["type"] for one in entries} == {"tool", "extract", "read"}
+
+
+async def test_the_file_is_appended_to_and_rotated_at_its_size(serve: Serve, tmp_path: Path) -> None:
+    target = tmp_path / "entries.ndjson"
+    for _ in range(2):
+        async with serve(accounting_export=str(target), accounting_export_max_bytes=1 << 16) as client:
+            for number in range(60):
+                sent = {"tool_name": "t", "content": "x", "tool_arguments": "a" * number}
+                assert (await client.post("/results", json=sent)).status_code == 200
+            before = (await client.get("/accounting/entries?limit=1000")).json()["entries"]
+    files = sorted(tmp_path.glob("entries.ndjson*"), reverse=True)
+    assert len(files) > 1
+    assert [one["id"] for one in lines_of(*files)] == [one["id"] for one in before]
+    assert all(file.stat().st_size <= 1 << 16 for file in files)
+
+
+@pytest.mark.parametrize("fault", ["full", "slow"])
+async def test_what_cannot_be_exported_is_counted_and_in_nobodys_way(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    if fault == "slow":
+        monkeypatch.setattr(export, "MOST_WAITING", 1)
+        monkeypatch.setattr(export.QueueListener, "start", lambda listener: None)
+        monkeypatch.setattr(export.QueueListener, "stop", lambda listener: None)
+    async with serve(accounting_export="/dev/full" if fault == "full" else "-") as client:
+        for _ in range(3):
+            assert (await client.post("/results", json={"tool_name": "t", "content": "x"})).status_code == 200
+        lost = 3.0 if fault == "full" else 2.0
+        async with asyncio.timeout(30):
+            while f"spillgate_export_lost_total {lost}" not in (await client.get("/metrics")).text:
+                await asyncio.sleep(0.01)
+
+
+async def test_a_file_that_cannot_be_opened_refuses_the_start(tmp_path: Path) -> None:
+    with pytest.raises(export.ConfigError, match="SPILLGATE_ACCOUNTING_EXPORT cannot be opened"):
+        export.Export(str(tmp_path / "no" / "file"), 1 << 20, lambda: None)
+
+
+async def test_a_service_on_a_socket_shows_its_metrics_at_a_port_and_nothing_else(tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    directory.mkdir(mode=0o700)
+    keys = tmp_path / "keys"
+    keys.write_text(f"team:{'0' * 64}\n")
+    keys.chmod(0o600)
+    settings = {
+        "uds": str(directory / "s"),
+        "metrics_address": "127.0.0.1:0",
+        "api_keys_file": str(keys),
+        "accounting_export": "-",
+    }
+    service = Service(tmp_path / "state", tmp_path / "log", SERVE, settings)
+    await service.listening()
+    try:
+        url = next(line["metrics"] for line in service.lines() if line["event"] == "listening")
+        base = url.removesuffix("/metrics")
+        async with httpx.AsyncClient(base_url=base, headers={"Host": "10.1.2.3"}) as client:
+            assert "spillgate_up_info" in (await client.get("/metrics")).text
+            assert (await client.get("/livez")).json() == {"status": "ok"}
+            assert (await client.get("/readyz")).status_code == 200
+            for path in ("/healthz", "/docs", "/sessions", "/accounting/entries", "/openapi.json"):
+                assert (await client.get(path)).status_code == 404
+            refused = await client.post("/results", json={"tool_name": "t", "content": "x"})
+            assert (refused.status_code, refused.json()["code"]) == (404, "not_found")
+        transport = httpx.AsyncHTTPTransport(uds=settings["uds"])
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            assert (await client.get("/metrics")).status_code == 401
+    finally:
+        service.kill()
+
+
+@pytest.mark.parametrize("address", ["9377", ":9377", "host:", "host:99999", "host:x"])
+def test_a_wrong_address_says_how_it_is_written(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPILLGATE_METRICS_ADDRESS", address)
+    with pytest.raises(export.ConfigError, match="write host:port"):
+        load_settings()
+
+
+def test_the_port_of_the_service_is_not_the_one_for_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = str(sock.getsockname()[1])
+    monkeypatch.setenv("SPILLGATE_METRICS_ADDRESS", f"127.0.0.1:{port}")
+    monkeypatch.setenv("SPILLGATE_PORT", port)
+    with pytest.raises(export.ConfigError, match="Name another one"):
+        load_settings()

@@ -1,0 +1,498 @@
+"""POST /mcp as clients call it in both eras: tools, resources, and an error for each kind of bad message."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.doors.mcp.messages import MOST_MESSAGES
+from domain.errors import StoreUnavailable
+from storage.sqlite.ledger import SqliteLedger
+from tests.conftest import Serve
+
+pytestmark = pytest.mark.anyio
+
+META = "io.modelcontextprotocol/"
+STATELESS = "2026-07-28"
+NAMES = {"tools/call": "name", "resources/read": "uri"}
+LOG = "".join(
+    f"line {number} of the log, {'ERROR' if number % 900 == 7 else 'fine'}\n" for number in range(2000)
+)
+SECRET = "zebra-4711"
+"""What no answer to a bad message may repeat."""
+
+
+@dataclass(frozen=True)
+class Era:
+    """Messages as the official Python SDK and the coding agents were recorded to send them."""
+
+    version: str | None
+
+    @property
+    def is_stateless(self) -> bool:
+        return self.version == STATELESS
+
+    def request(self, method: str, **params: Any) -> dict[str, Any]:
+        if self.is_stateless:
+            client = {"name": "mcp", "version": "0.1.0"}
+            params["_meta"] = {
+                f"{META}protocolVersion": STATELESS,
+                f"{META}clientInfo": client,
+                f"{META}clientCapabilities": {},
+            }
+        message: dict[str, Any] = {"jsonrpc": "2.0", "id": 7, "method": method}
+        return {**message, "params": params} if params else message
+
+    def headers(self, method: str, **params: Any) -> dict[str, str]:
+        found = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+        if self.version is not None:
+            found["mcp-protocol-version"] = self.version
+        if self.is_stateless:
+            found["mcp-method"] = method
+            if (name := NAMES.get(method)) in params:
+                found["mcp-name"] = params[name]
+        return found
+
+    async def post(self, client: httpx.AsyncClient, method: str, **params: Any) -> httpx.Response:
+        headers = self.headers(method, **params)
+        return await client.post("/mcp", json=self.request(method, **params), headers=headers)
+
+    async def call(self, client: httpx.AsyncClient, method: str, **params: Any) -> dict[str, Any]:
+        answer = await self.post(client, method, **params)
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["content-type"] == "application/json"
+        told = answer.json()
+        assert (told["jsonrpc"], told["id"]) == ("2.0", 7)
+        result: dict[str, Any] = told["result"]
+        if self.is_stateless:
+            assert result.pop("resultType") == "complete"
+            assert result.pop("_meta")[f"{META}serverInfo"]["name"] == "spillgate"
+            if method != "tools/call":
+                assert (result.pop("ttlMs"), result.pop("cacheScope")) == (0, "private")
+        return result
+
+    async def tool(self, client: httpx.AsyncClient, tool: str, **arguments: Any) -> tuple[str, bool]:
+        result = await self.call(client, "tools/call", name=tool, arguments=arguments)
+        (block,) = result["content"]
+        assert block["type"] == "text"
+        return block["text"], result["isError"]
+
+
+NEW = Era(STATELESS)
+OLD = Era("2025-11-25")
+ERAS = pytest.mark.parametrize(
+    "era", [NEW, OLD, Era("2025-06-18"), Era("2025-03-26"), Era(None)], ids=lambda era: str(era.version)
+)
+
+
+async def keep(client: httpx.AsyncClient, content: str = LOG, session: str = "run-1", **more: Any) -> str:
+    sent = {"session_id": session, "tool_name": "read_log", "content": content, **more}
+    handle: str = (await client.post("/results", json=sent)).json()["handle"]
+    return handle
+
+
+@pytest.mark.parametrize(
+    ("asked", "agreed"),
+    [
+        ("2025-11-25", "2025-11-25"),
+        ("2025-06-18", "2025-06-18"),
+        ("2025-03-26", "2025-03-26"),
+        ("2024-11-05", "2025-11-25"),
+        (STATELESS, "2025-11-25"),
+    ],
+)
+async def test_initialize_agrees_on_the_version_asked_for_if_it_is_served(
+    client: httpx.AsyncClient, asked: str, agreed: str
+) -> None:
+    info = {"protocolVersion": asked, "capabilities": {}, "clientInfo": {"name": "mcp", "version": "0.1.0"}}
+    told = await Era(None).call(client, "initialize", **info)
+    assert told["protocolVersion"] == agreed
+    assert told["capabilities"] == {"tools": {}, "resources": {}}
+    assert told["serverInfo"]["name"] == "spillgate"
+    assert "tool_output_grep" in told["instructions"]
+    sent = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    answer = await client.post("/mcp", json=sent, headers={"mcp-protocol-version": agreed})
+    assert (answer.status_code, answer.content) == (202, b"")
+    assert await Era(agreed).call(client, "ping") == {}
+
+
+async def test_discover_names_the_stateless_version(client: httpx.AsyncClient) -> None:
+    told = await NEW.call(client, "server/discover")
+    assert told.pop("instructions").startswith("Some tool outputs are too large")
+    assert told == {"supportedVersions": [STATELESS], "capabilities": {"tools": {}, "resources": {}}}
+
+
+def parts_of(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict):
+        yield value
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from parts_of(part)
+
+
+@ERAS
+async def test_the_tools_are_listed_always_and_in_words_that_every_client_takes(
+    client: httpx.AsyncClient, era: Era
+) -> None:
+    told = await era.call(client, "tools/list")
+    names = ["tool_output", "tool_output_grep", "tool_output_lines", "tool_output_query"]
+    assert [tool["name"] for tool in told["tools"]] == names
+    for tool in told["tools"]:
+        annotations = tool["annotations"]
+        assert annotations == {"title": tool["title"], "readOnlyHint": True, "openWorldHint": False}
+        assert 0 < len(tool["description"]) < 2048
+        assert tool["inputSchema"]["type"] == "object"
+        for part in parts_of(tool["inputSchema"]):
+            assert not part.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
+            assert not isinstance(part.get("type"), list)
+            assert len(str(part.get("description", ""))) < 2048
+    await keep(client)
+    assert await era.call(client, "tools/list") == told
+
+
+async def test_the_list_follows_the_policy(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text('[defaults]\noffer = ["ask"]\n')
+    async with serve(policy_file=tmp_path / "policy.toml") as client:
+        told = await OLD.call(client, "tools/list")
+        assert [tool["name"] for tool in told["tools"]] == ["tool_output"]
+        handle = await keep(client)
+        text, is_error = await OLD.tool(client, "tool_output_lines", handle=handle, offset=1)
+        assert (text, is_error) == ("There is no such tool here. There is tool_output.", True)
+
+
+@ERAS
+async def test_each_tool_answers_about_the_session_that_the_handle_names(
+    client: httpx.AsyncClient, era: Era
+) -> None:
+    handle = await keep(client)
+    asked = {"handle": handle, "extract": "ERROR line 907"}
+    text, is_error = await era.tool(client, "tool_output", **asked)
+    assert text.startswith(f"ABSTRACT FROM TOOL OUTPUT read_log WITH HANDLE {handle}, STRATEGY:retrieve:")
+    assert "line 907 of the log, ERROR" in text
+    assert not is_error
+    text, is_error = await era.tool(
+        client, "tool_output_grep", handle=f"`{handle.upper()[:8]}{handle[8:]}`", pattern="ERROR"
+    )
+    assert text.startswith("8: line 7 of the log, ERROR\n"), text
+    orders = await keep(client, json.dumps([{"id": n, "city": f"city {n}"} for n in range(900)]), "run-2")
+    answers = [
+        await era.tool(client, "tool_output_lines", handle=handle, offset=1999, limit=1),
+        await era.tool(client, "tool_output_query", handle=orders, expression="length(@)"),
+    ]
+    assert answers == [
+        (
+            "1999: line 1998 of the log, fine\n[Lines 1,999 to 1,999 of 2,001. Go on with offset = 2000.]",
+            False,
+        ),
+        ("900", False),
+    ]
+    entries = (await client.get("/accounting/entries?session_id=run-1&type=read")).json()["entries"]
+    assert len(entries) == 2
+
+
+async def test_a_handle_without_a_session_is_of_the_default_session(client: httpx.AsyncClient) -> None:
+    _, _, file = (await keep(client, session="default")).partition("/")
+    text, is_error = await NEW.tool(client, "tool_output_lines", handle=file, offset=1, limit=1)
+    assert (text.splitlines()[0], is_error) == ("1: line 0 of the log, fine", False)
+
+
+UNKNOWN = f"{'0' * 8}-0000-4000-8000-{'0' * 12}"
+FAULTS: list[tuple[str, dict[str, Any], str]] = [
+    ("tool_output_zip", {"handle": "x"}, "There is no such tool here. There is tool_output, "),
+    ("tool_output_grep", {}, "tool_output_grep takes a JSON object with handle, pattern, "),
+    ("tool_output_grep", {"handle": 7, "pattern": "x"}, "tool_output_grep takes a JSON object with "),
+    ("tool_output_grep", {"handle": "{handle}", "pattern": "(" + SECRET}, "pattern"),
+    ("tool_output_lines", {"handle": "{handle}", "offset": SECRET}, "tool_output_lines takes a JSON object "),
+    ("tool_output_lines", {"handle": SECRET, "offset": 1}, "No stored result has this handle."),
+    ("tool_output_lines", {"handle": f"session-../file-{'0' * 36}", "offset": 1}, "No stored result of this"),
+    ("tool_output", {"handle": "{handle}", "extract": " "}, "`extract` is empty"),
+    (
+        "tool_output",
+        {"handle": f"session-run-1/file-{UNKNOWN}", "extract": "x"},
+        "TOOL_OUTPUT FAILED FOR",
+    ),
+]
+
+
+async def test_a_fault_of_a_tool_is_a_result_that_says_what_to_do(client: httpx.AsyncClient) -> None:
+    handle = await keep(client)
+    for era, (tool, arguments, said) in product((NEW, OLD), FAULTS):
+        given = {name: handle if value == "{handle}" else value for name, value in arguments.items()}
+        text, is_error = await era.tool(client, tool, **given)
+        assert is_error, arguments
+        assert said in text
+        assert SECRET not in text
+
+
+@pytest.mark.parametrize("era", [NEW, OLD], ids=["new", "old"])
+async def test_a_store_that_is_away_is_a_fault_of_the_tool_and_counted(
+    client: httpx.AsyncClient, era: Era, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(self: SqliteLedger, *args: Any) -> None:
+        raise StoreUnavailable
+
+    handle = await keep(client)
+    monkeypatch.setattr(SqliteLedger, "enter", fails)
+    text, is_error = await era.tool(client, "tool_output_lines", handle=handle, offset=1)
+    assert is_error
+    assert text == StoreUnavailable.advice
+    answer = await era.post(client, "resources/read", uri=f"spillgate://{handle}")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (200, -32603)
+    assert 'spillgate_errors_total{code="store_unavailable"} 2.0' in (await client.get("/metrics")).text
+
+
+async def test_one_tenant_never_reads_what_another_has(serve: Serve, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text(
+        "".join(f"{name}:{hashlib.sha256(name.encode()).hexdigest()}\n" for name in ("ours", "theirs"))
+    )
+    async with serve(api_keys_file=keys) as client:
+        client.headers["Authorization"] = "Bearer ours"
+        handle = await keep(client)
+        uri = f"spillgate://{handle}"
+        text, is_error = await NEW.tool(client, "tool_output_lines", handle=handle, offset=1, limit=1)
+        assert not is_error
+        client.headers["Authorization"] = "Bearer theirs"
+        text, is_error = await NEW.tool(client, "tool_output_lines", handle=handle, offset=1, limit=1)
+        assert (text.startswith("No stored result has this handle."), is_error) == (True, True)
+        assert (await OLD.post(client, "resources/read", uri=uri)).json()["error"]["code"] == -32002
+        del client.headers["Authorization"]
+        for answer in (await NEW.post(client, "tools/list"), await client.get("/mcp")):
+            assert answer.status_code == 401
+            assert answer.headers["www-authenticate"] == "Bearer"
+
+
+@ERAS
+async def test_a_result_is_read_as_a_resource_page_by_page(client: httpx.AsyncClient, era: Era) -> None:
+    assert await era.call(client, "resources/list") == {"resources": []}
+    (template,) = (await era.call(client, "resources/templates/list"))["resourceTemplates"]
+    assert (template["uriTemplate"], template["mimeType"]) == ("spillgate://{session}/{file}", "text/plain")
+    await client.put("/sessions/run=1", json={"policy": {"max_bytes": 4000}})
+    handle = await keep(client, session="run=1")
+    uri, lines, pages = "spillgate://" + handle.replace("=", "%3D"), [""], 0
+    while uri:
+        (content,) = (await era.call(client, "resources/read", uri=uri))["contents"]
+        assert (content["uri"], content["mimeType"]) == (uri, "text/plain")
+        assert len(content["text"].encode()) <= 4000
+        *shown, footer = content["text"].splitlines()
+        lines += [line.partition(": ")[2] for line in shown]
+        pages += 1
+        offset = footer.partition("Go on with offset = ")[2].removesuffix(".]")
+        uri = f"spillgate://{handle}?offset={offset}" if offset else ""
+    assert "\n".join(lines[1:]) == LOG
+    assert pages > 10
+    entries = (await client.get("/accounting/entries?session_id=run=1&type=read")).json()["entries"]
+    assert len(entries) == pages
+
+
+UNKNOWN_URIS = [
+    f"spillgate://session-run-1/file-{UNKNOWN}",
+    "spillgate://{handle}?offset=0",
+    "spillgate://{handle}?offset=1&limit=2",
+    "spillgate://{handle}/more",
+    f"spillgate://../{SECRET}",
+    "spillgate://session-..%2F..%2F/file-etc",
+    "file:///etc/passwd",
+    "",
+]
+
+
+async def test_an_unknown_resource_is_an_error_of_its_era(client: httpx.AsyncClient) -> None:
+    handle = await keep(client)
+    for uri, (era, status, code) in product(UNKNOWN_URIS, ((NEW, 400, -32602), (OLD, 200, -32002))):
+        answer = await era.post(client, "resources/read", uri=uri.replace("{handle}", handle))
+        assert (answer.status_code, answer.json()["error"]["code"]) == (status, code), uri
+        assert SECRET not in answer.text
+
+
+PLAIN = {"content-type": "application/json"}
+BAD: list[tuple[str, dict[str, str], bytes, int, int]] = [
+    ("no JSON", PLAIN, b'{"jsonrpc": "2.0", ' + SECRET.encode(), 400, -32700),
+    ("empty", PLAIN, b"", 400, -32700),
+    ("not UTF-8", PLAIN, b'{"jsonrpc": "2.0", "id": 1, "method": "\xff"}', 400, -32700),
+    ("nested deeply", PLAIN, b"[" * 19_000, 400, -32700),
+    ("no object", PLAIN, b'"ping"', 400, -32600),
+    ("another version of JSON-RPC", PLAIN, b'{"jsonrpc": "1.0", "id": 7, "method": "ping"}', 400, -32600),
+    ("no method", PLAIN, b'{"jsonrpc": "2.0", "id": 7}', 400, -32600),
+    ("a method that is a number", PLAIN, b'{"jsonrpc": "2.0", "id": 7, "method": 1}', 400, -32600),
+    *(
+        (
+            f"the id {bad}",
+            PLAIN,
+            b'{"jsonrpc": "2.0", "id": %s, "method": "ping"}' % bad.encode(),
+            400,
+            -32600,
+        )
+        for bad in ("null", "true", "1.5", "{}", "9007199254740993", "1" + "0" * 400)
+    ),
+    (
+        "params that are a list",
+        PLAIN,
+        b'{"jsonrpc": "2.0", "id": 7, "method": "ping", "params": []}',
+        200,
+        -32602,
+    ),
+    (
+        "an unknown method",
+        PLAIN,
+        b'{"jsonrpc": "2.0", "id": 7, "method": "%s"}' % SECRET.encode(),
+        200,
+        -32601,
+    ),
+    ("no version", PLAIN, b'{"jsonrpc": "2.0", "id": 7, "method": "initialize"}', 200, -32602),
+    ("no tool's name", PLAIN, b'{"jsonrpc": "2.0", "id": 7, "method": "tools/call"}', 200, -32602),
+    (
+        "arguments that are a list",
+        PLAIN,
+        b'{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "x", "arguments": []}}',
+        200,
+        -32602,
+    ),
+    (
+        "a version that was never agreed on",
+        PLAIN | {"mcp-protocol-version": "2024-11-05"},
+        b'{"jsonrpc": "2.0", "id": 7, "method": "tools/list"}',
+        400,
+        -32022,
+    ),
+    (
+        "the stateless version in the header alone",
+        PLAIN | {"mcp-protocol-version": STATELESS},
+        b'{"jsonrpc": "2.0", "id": 7, "method": "tools/list"}',
+        400,
+        -32020,
+    ),
+]
+
+
+async def test_a_bad_message_is_refused_in_words_of_json_rpc(client: httpx.AsyncClient) -> None:
+    for case, headers, body, status, code in BAD:
+        answer = await client.post("/mcp", content=body, headers=headers)
+        told = answer.json()
+        assert (answer.status_code, told["error"]["code"]) == (status, code), case
+        assert told["id"] == (7 if b'"id": 7' in body else None), case
+        assert told["error"]["message"]
+        assert SECRET not in answer.text
+
+
+Change = dict[str, str | None]
+SPELT = f"=?base64?{base64.b64encode(b'tool_output_lines').decode()}?="
+
+
+HEADERS: list[tuple[Change, Any, int, int]] = [
+    ({}, STATELESS, 200, 0),
+    ({"mcp-name": SPELT}, STATELESS, 200, 0),
+    ({"mcp-name": "tool_output"}, STATELESS, 400, -32020),
+    ({"mcp-name": "=?base64?%%?="}, STATELESS, 400, -32020),
+    ({"mcp-name": None}, STATELESS, 400, -32020),
+    ({"mcp-method": "tools/list"}, STATELESS, 400, -32020),
+    ({"mcp-method": None}, STATELESS, 400, -32020),
+    ({"mcp-protocol-version": "2025-11-25"}, STATELESS, 400, -32020),
+    ({"mcp-protocol-version": None}, STATELESS, 400, -32020),
+    ({"mcp-protocol-version": "2027-01-01"}, "2027-01-01", 400, -32022),
+    ({"mcp-protocol-version": SECRET}, SECRET, 400, -32022),
+    ({}, 7, 400, -32020),
+]
+
+
+async def test_headers_of_the_stateless_era_agree_with_the_body(client: httpx.AsyncClient) -> None:
+    params = {"name": "tool_output_lines", "arguments": {"handle": await keep(client), "offset": 1}}
+    for changes, version, status, code in HEADERS:
+        message = NEW.request("tools/call", **params)
+        message["params"]["_meta"][f"{META}protocolVersion"] = version
+        headers = {**NEW.headers("tools/call", **params), **changes}
+        given = [(name, value) for name, value in headers.items() if value is not None]
+        answer = await client.post("/mcp", json=message, headers=given)
+        told = answer.json()
+        assert (answer.status_code, told.get("error", {}).get("code", 0)) == (status, code), changes
+        if code == -32022:
+            supported = [STATELESS, "2025-11-25", "2025-06-18", "2025-03-26"]
+            requested = "" if version == SECRET else version
+            assert told["error"]["data"] == {"supported": supported, "requested": requested}
+        assert SECRET not in answer.text
+
+
+async def test_an_unknown_method_is_404_in_the_stateless_era(client: httpx.AsyncClient) -> None:
+    for method in ("initialize", "ping", "prompts/list", "subscriptions/listen", SECRET):
+        answer = await NEW.post(client, method)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, -32601), method
+        assert SECRET not in answer.text
+
+
+NO_REQUESTS: list[dict[str, Any]] = [
+    {"jsonrpc": "2.0", "method": "notifications/initialized"},
+    {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}},
+    {"jsonrpc": "2.0", "method": SECRET, "params": {"_meta": {f"{META}protocolVersion": "2031-01-01"}}},
+    {"jsonrpc": "2.0", "method": "tools/call", "params": []},
+    {"jsonrpc": "2.0", "id": 1, "result": {}},
+    {"jsonrpc": "2.0", "id": 1, "error": {"code": -1, "message": "x"}},
+]
+
+
+async def test_what_needs_no_response_is_taken(client: httpx.AsyncClient) -> None:
+    for message in NO_REQUESTS:
+        answer = await client.post("/mcp", json=message, headers={"mcp-protocol-version": "2031-01-01"})
+        assert (answer.status_code, answer.content) == (202, b""), message
+
+
+async def test_a_batch_of_the_oldest_version_is_answered_in_order(client: httpx.AsyncClient) -> None:
+    ping = {"jsonrpc": "2.0", "method": "ping"}
+    batch: list[Any] = [
+        {**ping, "id": "a"},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {**ping, "id": 2, "method": "fly"},
+        7,
+        {**ping, "id": 3},
+    ]
+    for headers in (PLAIN, PLAIN | {"mcp-protocol-version": "2025-03-26"}):
+        answer = await client.post("/mcp", json=batch, headers=headers)
+        assert answer.status_code == 200
+        told = [(one["id"], one.get("error", {}).get("code")) for one in answer.json()]
+        assert told == [("a", None), (2, -32601), (None, -32600), (3, None)]
+    assert (await client.post("/mcp", json=batch[1:2])).status_code == 202
+    for body, version in (
+        ([], "2025-03-26"),
+        (batch[:1] * (MOST_MESSAGES + 1), "2025-03-26"),
+        (batch, "2025-06-18"),
+    ):
+        answer = await client.post("/mcp", json=body, headers={"mcp-protocol-version": version})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32600)
+
+
+async def test_only_post_to_the_exact_path_is_served(client: httpx.AsyncClient) -> None:
+    for method in ("GET", "DELETE", "PUT", "HEAD"):
+        answer = await client.request(method, "/mcp", headers={"accept": "text/event-stream"})
+        assert (answer.status_code, answer.headers["allow"]) == (405, "POST"), method
+    for path in ("/mcp/", "/mcp/sse", "/sse"):
+        answer = await client.post(path, json=OLD.request("ping"))
+        assert answer.status_code == 404
+
+
+EVERYWHERE: list[tuple[dict[str, str], bytes, int]] = [
+    ({"host": "evil.example"}, b"{}", 400),
+    ({"origin": "https://evil.example"}, b"{}", 403),
+    ({"content-type": "text/plain"}, b"{}", 415),
+    (PLAIN, b'{"jsonrpc": "2.0", "id": "' + b"x" * (1 << 20) + b'"}', 413),
+    (PLAIN, b"[" + b"[]," * 30_000 + b"[]]", 422),
+]
+
+
+async def test_what_holds_for_every_route_holds_here(client: httpx.AsyncClient) -> None:
+    for headers, content, status in EVERYWHERE:
+        answer = await client.post("/mcp", content=content, headers=headers)
+        assert answer.status_code == status
+        assert answer.headers["content-type"] == "application/problem+json"
+
+
+async def test_half_a_character_is_replaced_and_not_refused(client: httpx.AsyncClient) -> None:
+    message = OLD.request(
+        "tools/call", name="tool_output_grep", arguments={"handle": await keep(client), "pattern": "\ud83d"}
+    )
+    answer = await client.post("/mcp", content=json.dumps(message), headers=PLAIN)
+    assert answer.json()["result"]["content"][0]["text"].startswith("No line matches.")

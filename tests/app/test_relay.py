@@ -1,0 +1,368 @@
+"""`spillgate mcp -- COMMAND`: a real relay between a client and a scripted server, before a real service."""
+
+import asyncio
+import json
+import os
+import random
+import re
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.app import relay_tools
+from tests.app.relay_client import ROOT, SCRIPTED, STATELESS, RelayClient
+from tests.faults.service import Service, Services
+
+OUR_TOOLS = ["tool_output", "tool_output_grep", "tool_output_lines", "tool_output_query"]
+HANDLE = re.compile(r"session-[^/]+/file-[0-9a-f-]{36}")
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    place = tmp_path_factory.mktemp("service")
+    with Services(place) as services:
+        yield asyncio.run(services.start(place / "state"))
+
+
+@pytest.fixture
+def relay(service: Service, tmp_path: Path) -> Iterator[RelayClient]:
+    with opened(tmp_path, url="http://{}:{}".format(*service.address)) as client:
+        yield client
+
+
+def opened(place: Path, *options: str, **environment: Any) -> RelayClient:
+    command = (sys.executable, SCRIPTED, str(place / "received"))
+    return RelayClient(*options, "--", *command, state=place / "state", **environment)
+
+
+def entries(service: Service, session: str) -> list[dict[str, Any]]:
+    url = "http://{}:{}/accounting/entries".format(*service.address)
+    found: list[dict[str, Any]] = httpx.get(url, params={"session_id": session}).json()["entries"]
+    return found
+
+
+def text_of(result: Any) -> str:
+    assert [block["type"] for block in result["content"]] == ["text"]
+    said: str = result["content"][0]["text"]
+    return said
+
+
+def test_a_large_result_is_replaced_and_asked_about(relay: RelayClient, service: Service) -> None:
+    assert relay.ask("initialize")["serverInfo"]["name"] == "scripted"
+    said = text_of(relay.call("text", size=100_000))
+    assert said.startswith("Tool output is too large (")
+    handle = HANDLE.search(said)
+    assert handle is not None
+    lines = relay.tool("tool_output_lines", handle=handle[0], offset=6000, limit=2)
+    assert lines["isError"] is False
+    assert "6000 line é of text" in text_of(lines).replace(":", "")
+    found = relay.tool("tool_output", handle=handle[0], extract="line of text")
+    assert "line é of text" in text_of(found)
+    assert "resultType" not in found
+    wrong = relay.tool("tool_output_grep", handle=handle[0], pattern="(")
+    assert wrong["isError"] is True
+    session = handle[0].split("/")[0].removeprefix("session-")
+    first = entries(service, session)[0]
+    assert (first["mcpServer"], first["command"], first["outcome"]) == ("scripted", "do", "store")
+    assert re.fullmatch(r"\d+-[0-9a-f]{8}-\d+-2", first["tool_call_id"])
+    assert first["charactersIn"] > 0
+    assert relay.end() == 0
+
+
+def test_the_session_and_the_call_are_named(service: Service, tmp_path: Path) -> None:
+    url = "http://{}:{}".format(*service.address)
+    with opened(tmp_path, url=url, session="named") as relay:
+        meta = {**STATELESS, "claudecode/toolUseId": "toolu_1"}
+        arguments = {"what": "text", "size": 20_000}
+        result = relay.ask("tools/call", {"name": "do", "arguments": arguments, "_meta": meta})
+        assert "session-named/file-" in text_of(result)
+        own = {"name": "tool_output_lines", "arguments": {"handle": text_of(result), "offset": 1}}
+        handle = HANDLE.search(text_of(result))
+        assert handle is not None
+        own["arguments"] = {"handle": f' "{handle[0].upper()}" ', "offset": 1}
+        answer = relay.ask("tools/call", {**own, "_meta": meta})
+        assert answer["resultType"] == "complete"
+        assert next(entry["tool_call_id"] for entry in entries(service, "named")) == "toolu_1"
+
+
+def test_our_tools_are_listed_once_at_the_end_of_the_last_page(relay: RelayClient) -> None:
+    for _ in range(2):
+        names, cursor = [], None
+        for page in (1, 2, 3):
+            listed = relay.ask("tools/list", {"cursor": cursor} if cursor else {})
+            names += [tool["name"] for tool in listed["tools"]]
+            cursor = listed.get("nextCursor")
+            theirs = listed["tools"][0]
+            assert "outputSchema" not in theirs
+            kept = {"kept": 1} if page == 1 else {}
+            assert theirs["_meta"] == {**kept, "anthropic/maxResultSizeChars": 500_000}
+            assert theirs["description"] == "d\ufffdé"
+            assert theirs["inputSchema"]["properties"]["n"]["maximum"] == 12345678901234567890123
+        assert cursor is None
+        assert names == ["tool-1", "tool-2", "tool-3", *OUR_TOOLS]
+
+
+def test_the_listed_tools_are_those_of_the_service() -> None:
+    written = (ROOT / "app" / "relay" / "tools.json").read_text()
+    assert written == relay_tools.text(), "app/relay/tools.json is out of date: run `make openapi`"
+
+
+def test_all_else_passes_byte_for_byte_and_in_order(relay: RelayClient, tmp_path: Path) -> None:
+    odd = [
+        b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":0.50}}\n',
+        b' { "jsonrpc" : "2.0", "method" : "x", "a": 1, "a": 2, "n": 123456789012345678901, "f": 1e400 }\r\n',
+        b'{"jsonrpc":"2.0","id":"\\u00e9","method":"sampling/createMessage","params":{"s":"\\ud800"}}\n',
+        b'{"jsonrpc":"2.0","id":0,"method":"elicitation/create","params":{"message":"\xc3\xa9"}}\n',
+        b'{"jsonrpc":"2.0","id":99,"result":{"tools":[{"name":"t","outputSchema":{}}],"content":[]}}\n',
+        b'{"jsonrpc":"2.0","id":99,"error":{"code":-32601,"message":"no"}}\n',
+        b'[{"jsonrpc":"2.0","method":"a"}, {"jsonrpc":"2.0","id":7,"result":{}}]\n',
+        b'{"jsonrpc":"2.0","id":1,"result":{"x":NaN}}\n',
+        b"[" * 5000 + b"]" * 5000 + b"\n",
+        b'{"broken": \xff\n',
+        b"[]\n",
+        b"{}\n",
+        b'{"jsonrpc":"2.0","method":"last, without its end"}',
+    ]
+    small = b'{"jsonrpc":"2.0","method":"notifications/message","params":{"n":%d}}\n'
+    theirs = [line for n in range(300) for line in (small % n, random.Random(n).choice(odd[:-1]))] + odd[-1:]
+    (tmp_path / "emitted").write_bytes(b"".join(theirs))
+    asked = json.dumps({"id": 1, "method": "emit", "params": {"path": str(tmp_path / "emitted")}})
+    answered = [b'"id":"\\u00e9"', b'"id":0']
+    ours = [line for line in odd if not any(part in line for part in answered)]
+    ours = [asked.encode() + b"\n", *ours]
+    relay.write(b"".join(ours))
+    relay.stdin.close()
+    assert relay.stdout.read() == b"".join(theirs)
+    assert relay.process.wait() == 0
+    assert (tmp_path / "received").read_bytes() == b"".join(ours)
+
+
+def test_a_batch_is_answered_whole(relay: RelayClient, tmp_path: Path) -> None:
+    def request(number: int, name: str, **arguments: object) -> dict[str, Any]:
+        params = {"name": name, "arguments": arguments}
+        return {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+
+    theirs = [request(1, "do", what="text", size=50_000), {"jsonrpc": "2.0", "method": "notifications/x"}]
+    relay.write(json.dumps([*theirs, request(2, "tool_output_lines", handle="h", offset=1)]).encode() + b"\n")
+    answers = {message["id"]: message["result"] for message in (relay.read(), relay.read())}
+    assert "too large" in text_of(answers[1])
+    assert answers[2]["isError"] is True
+    assert json.loads((tmp_path / "received").read_bytes()) == theirs
+    (tmp_path / "emitted").write_bytes(
+        json.dumps(
+            [{"jsonrpc": "2.0", "id": 5, "result": {"content": [{"type": "text", "text": "x" * 20_000}]}}, 7]
+        ).encode()
+        + b"\n"
+    )
+    relay.write(json.dumps([request(5, "do", what="hold")]).encode() + b"\n")
+    relay.write(
+        json.dumps({"id": 6, "method": "emit", "params": {"path": str(tmp_path / "emitted")}}).encode()
+        + b"\n"
+    )
+    # A batch with something else than messages in it passes as it is.
+    assert len(relay.read()[0]["result"]["content"][0]["text"]) == 20_000
+
+
+PICTURE = {"type": "image", "data": "A" * 50_000, "mimeType": "image/png"}
+LINK = {"type": "resource_link", "uri": "file:///x", "name": "x"}
+LONG = "many words here\n" * 2000
+ROWS = {"rows": [{"id": n, "name": f"name {n}"} for n in range(2000)]}
+
+
+def said(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+@pytest.mark.parametrize(
+    ("result", "types", "stored"),
+    [
+        (
+            {"content": [said(LONG), PICTURE, said("end"), LINK]},
+            ["text", "image", "resource_link"],
+            LONG + "\nend",
+        ),
+        ({"content": [said(LONG)], "structuredContent": {"result": LONG}}, ["text"], LONG),
+        ({"content": [said("2000 rows")], "structuredContent": ROWS}, ["text", "text"], json.dumps(ROWS)),
+        ({"content": [], "structuredContent": ROWS, "_meta": {"a": 1}}, ["text"], json.dumps(ROWS)),
+        ({"structuredContent": ROWS, "isError": True}, ["text"], json.dumps(ROWS)),
+        (
+            {"content": [{"type": "resource", "resource": {"uri": "file:///y", "text": LONG}}], "x": [1.50]},
+            ["text"],
+            LONG,
+        ),
+        ({"content": [said('€😀\\"\n' * 5000)]}, ["text"], '€😀\\"\n' * 5000),
+        ({"content": [said("a"), said("b")] * 10_000}, ["text"], "\n".join(["a", "b"] * 10_000)),
+        ({"content": [{"type": "new", "of": LONG}]}, ["text"], json.dumps({"type": "new", "of": LONG})),
+    ],
+)
+def test_what_of_a_result_is_replaced(
+    relay: RelayClient, service: Service, result: dict[str, Any], types: list[str], stored: str
+) -> None:
+    given = relay.call("result", result=result)
+    assert [block["type"] for block in given["content"]] == types
+    assert "structuredContent" not in given
+    kept = [block for block in result.get("content", []) if block["type"] in ("image", "resource_link")]
+    assert [block for block in given["content"] if block["type"] != "text"] == kept
+    others = {"content", "structuredContent"}
+    assert {name: one for name, one in given.items() if name not in others} == {
+        name: one for name, one in result.items() if name not in others
+    }
+    messages = [block["text"] for block in given["content"] if block["type"] == "text"]
+    handle = HANDLE.search(messages[-1])
+    assert handle is not None
+    url = "http://{}:{}/results/{}/content".format(*service.address, handle[0])
+    assert httpx.get(url).text == stored
+    if len(messages) == 2:
+        assert messages[0] == "2000 rows"
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        {"content": [said("small")], "structuredContent": {"a": 1}, "_meta": {"b": 2}},
+        {"content": [PICTURE]},
+        {"content": [said(LONG)], "resultType": "input_required"},
+        {"task": {"taskId": "t", "status": "working"}},
+        {"content": [{"type": "text", "text": 7}]},
+        {"content": {"text": LONG}},
+        {"content": []},
+    ],
+)
+def test_what_of_a_result_passes(relay: RelayClient, result: dict[str, Any]) -> None:
+    assert relay.call("result", result=result) == result
+
+
+def test_answers_out_of_order_and_cancelled_requests(relay: RelayClient, tmp_path: Path) -> None:
+    first = relay.send("tools/call", {"name": "do", "arguments": {"what": "hold"}})
+    relay.write(b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}\n')
+    second = relay.send("tools/call", {"name": "do", "arguments": {"what": "hold"}})
+    last = relay.send("tools/call", {"name": "do", "arguments": {"what": "release"}})
+    answers = [relay.read() for _ in range(3)]
+    assert [message["id"] for message in answers] == [last, first, second]
+    assert text_of(answers[1]["result"]) == f"held {first}"
+    assert b"notifications/cancelled" in (tmp_path / "received").read_bytes()
+
+
+def test_garbage_goes_to_stderr(relay: RelayClient) -> None:
+    request = relay.send("tools/call", {"name": "do", "arguments": {"what": "garbage"}})
+    assert relay.stdout.readline() == b'{"jsonrpc": "2.0", "id": 4711, "result": {"unfinished": \n'
+    answer = relay.read()
+    assert (answer["id"], text_of(answer["result"])) == (request, "after garbage")
+    assert b"Listening on \xff\xfe stdout!\n\n\x00\x01\n" in relay.said()
+
+
+def test_the_exit_status_and_signals_are_those_of_the_server(service: Service, tmp_path: Path) -> None:
+    url = "http://{}:{}".format(*service.address)
+    for number, (what, status) in enumerate(
+        [({"what": "exit", "status": 7}, 7), ({"what": "kill"}, -signal.SIGKILL), ({"what": "close"}, 0)]
+    ):
+        (tmp_path / str(number)).mkdir()
+        with opened(tmp_path / str(number), url=url) as relay:
+            relay.ask("ping")
+            relay.send("tools/call", {"name": "do", "arguments": what})
+            assert relay.stdout.read() == b""
+            assert relay.end() == status
+    (tmp_path / "t").mkdir()
+    with opened(tmp_path / "t", url=url) as relay:
+        relay.ask("ping")
+        relay.process.send_signal(signal.SIGTERM)
+        assert relay.process.wait() == -signal.SIGTERM
+    with RelayClient("--", "/no/such/command", state=tmp_path / "n") as relay:
+        assert relay.process.wait() == 127
+        assert relay.said() == b"spillgate mcp: /no/such/command: No such file or directory\n"
+    with RelayClient(state=tmp_path / "m") as relay:
+        assert relay.process.wait() == 2
+        assert b"--url URL" in relay.said()
+
+
+def test_a_server_that_hangs_is_left_to_the_client(relay: RelayClient) -> None:
+    """Its process ends with the client's signal."""
+    relay.send("tools/call", {"name": "do", "arguments": {"what": "hold"}})
+    relay.ask("ping")
+    relay.process.send_signal(signal.SIGINT)
+    assert relay.process.wait() == -signal.SIGINT or relay.process.returncode == 1
+
+
+def test_results_of_any_size(relay: RelayClient) -> None:
+    """50 MB are governed, in less memory than four times that. 200 MB pass: the service refuses them."""
+    assert "Tool output is too large (52428800 bytes" in text_of(relay.call("raw", size=50 << 20))
+    status = Path(f"/proc/{relay.process.pid}/status").read_text()
+    peak = re.search(r"VmHWM:\s*(\d+) kB", status)
+    assert peak is not None
+    assert int(peak[1]) < 4 * (50 << 10)
+    relay.send("tools/call", {"name": "do", "arguments": {"what": "raw", "size": 200 << 20}})
+    line = relay.stdout.readline()
+    assert line.count(b"0123456789abcde\\n") == 200 << 16
+    assert b"(413 body_too_large)" in relay.said()
+    assert "too large" in text_of(relay.call("text", size=20_000))
+
+
+def test_the_service_stops_and_starts_in_between(tmp_path: Path) -> None:
+    with Services(tmp_path) as services:
+        started = asyncio.run(services.start(tmp_path / "state"))
+        url = "http://{}:{}".format(*started.address)
+        with opened(tmp_path, "--no-embedded", url=url) as relay:
+            assert "too large" in text_of(relay.call("text", size=20_000))
+            started.kill()
+            for _ in range(2):
+                assert text_of(relay.call("text", size=20_000)).startswith("line é of text\n")
+            answer = relay.tool("tool_output_lines", handle="session-s/file-x", offset=1)
+            assert answer["isError"] is True
+            assert "spillgate serve" in text_of(answer)
+            assert relay.said().count(b"The result passes unchanged.\n") == 1
+            port = url.rpartition(":")[2]
+            command = ("-m", "app.cli.main", "serve", "--port", port)
+            asyncio.run(services.start(tmp_path / "state", command))
+            assert "too large" in text_of(relay.call("text", size=20_000))
+
+
+def test_a_service_that_does_not_answer_is_left_alone(tmp_path: Path) -> None:
+    impatient = (
+        "-c",
+        "import app.relay.results, app.cli.main as main\n"
+        "app.relay.results._ANSWER_SECONDS = 0.1\n"
+        "main.sys.exit(main.main())",
+    )
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(os.fspath(tmp_path / "silent"))
+        server.listen()
+        with opened(tmp_path, program=impatient, url=f"unix:{tmp_path / 'silent'}") as relay:
+            for _ in range(5):
+                assert text_of(relay.call("text", size=20_000)).startswith("line é of text\n")
+            assert b"timed out. The result passes unchanged." in relay.said()
+        server.setblocking(False)
+        connections = []
+        with suppress(BlockingIOError):
+            while True:
+                connections.append(server.accept()[0])
+        # One for the first result, one that was to be ready for it.
+        assert len(connections) <= 2
+        for one in connections:
+            one.close()
+
+
+def test_a_client_that_reads_no_more_ends_the_server(relay: RelayClient) -> None:
+    relay.ask("ping")
+    relay.stdout.close()
+    with suppress(BrokenPipeError):
+        while relay.process.poll() is None:
+            relay.send("ping")
+    assert relay.process.wait() != 0
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "http://127.0.0.1:1"])
+def test_without_a_service_results_pass(tmp_path: Path, url: str) -> None:
+    with opened(tmp_path, "--no-embedded", url=url) as relay:
+        assert text_of(relay.call("text", size=20_000)).startswith("line é of text\n")
+        assert [tool["name"] for tool in relay.ask("tools/list", {"cursor": "3"})["tools"]] == [
+            "tool-3",
+            *OUR_TOOLS,
+        ]
+        assert b"The result passes unchanged." in relay.said()

@@ -1,0 +1,111 @@
+"""`spillgate mcp` where no service runs: the service inside the relay, and those that share it."""
+
+import asyncio
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.app.relay_client import ROOT, SCRIPTED, RelayClient
+from tests.faults.service import Services
+
+HANDLE = re.compile(r"session-[^/]+/file-[0-9a-f-]{36}")
+
+
+@pytest.fixture
+def nowhere() -> Iterator[str]:
+    """The URL of a port on loopback where nothing listens."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+
+
+def opened(place: Path, *options: str, **environment: Any) -> RelayClient:
+    command = (sys.executable, SCRIPTED, str(place / "received"))
+    return RelayClient(*options, "--", *command, state=place / "state", **environment)
+
+
+def stored(relay: RelayClient) -> str:
+    """The handle of a result that was replaced."""
+    said = relay.call("text", size=50_000)["content"][0]["text"]
+    found = HANDLE.search(said)
+    assert found is not None, relay.said()
+    return found[0]
+
+
+def lines(relay: RelayClient, handle: str) -> str:
+    answer = relay.tool("tool_output_lines", handle=handle, offset=1, limit=1)
+    text: str = answer["content"][0]["text"]
+    return text
+
+
+def test_relays_share_a_service_and_take_it_over(tmp_path: Path, nowhere: str) -> None:
+    with ExitStack() as stack:
+        first, second, third = (stack.enter_context(opened(tmp_path, url=nowhere)) for _ in range(3))
+        handle = stored(first)
+        assert "line é of text" in lines(second, handle)
+        assert first.end() == 0
+        assert "line é of text" in lines(second, stored(second))
+        assert "line é of text" in lines(third, handle)
+        second.process.kill()
+        second.process.wait()
+        assert "line é of text" in lines(third, stored(third))
+        assert "line é of text" in lines(third, handle)
+        assert third.said() == b""
+
+
+def test_relays_that_start_at_once_find_one_service(tmp_path: Path, nowhere: str) -> None:
+    with ExitStack() as stack:
+        relays = [stack.enter_context(opened(tmp_path, url=nowhere)) for _ in range(3)]
+        for relay in relays:
+            relay.send("tools/call", {"name": "do", "arguments": {"what": "text", "size": 50_000}})
+        handles = [HANDLE.search(relay.read()["result"]["content"][0]["text"]) for relay in relays]
+        for handle in handles:
+            assert handle is not None
+            assert "line é of text" in lines(relays[0], handle[0])
+
+
+def test_every_tool_and_the_shell_reach_the_embedded_service(tmp_path: Path, nowhere: str) -> None:
+    with opened(tmp_path, "--embedded", url="http://192.0.2.1:9") as relay:
+        rows = [{"id": number, "name": f"name {number}"} for number in range(2000)]
+        said = relay.call("result", result={"content": [], "structuredContent": rows})["content"][0]["text"]
+        handle = HANDLE.search(said)
+        assert handle is not None
+        for tool, arguments, found in (
+            ("tool_output", {"extract": "name 1234"}, "name 1234"),
+            ("tool_output_grep", {"pattern": "name 77\\b"}, "name 77"),
+            ("tool_output_query", {"expression": "[?id == `1999`].name"}, "name 1999"),
+        ):
+            answer = relay.tool(tool, handle=handle[0], **arguments)
+            assert found in answer["content"][0]["text"]
+        environment = {**os.environ, "SPILLGATE_URL": nowhere, "PYTHONPATH": str(ROOT)}
+        environment["SPILLGATE_STORAGE_URL"] = f"disk://{tmp_path / 'state'}"
+        asked = subprocess.run(
+            [sys.executable, "-m", "app.cli.main", "grep", handle[0], "name 1234"],
+            env=environment,
+            cwd=ROOT,
+            capture_output=True,
+            check=True,
+        )
+        assert b"name 1234" in asked.stdout
+
+
+def test_a_store_in_use_or_a_wrong_setting_leaves_results_as_they_are(tmp_path: Path, nowhere: str) -> None:
+    with Services(tmp_path) as services:
+        asyncio.run(services.start(tmp_path / "state"))
+        with opened(tmp_path, url=nowhere) as relay:
+            for _ in range(2):
+                said = relay.call("text", size=50_000)["content"][0]["text"]
+                assert said.startswith("line é of text\n")
+            assert b"is in use by another Spillgate process" in relay.said()
+    (tmp_path / "b").mkdir()
+    with opened(tmp_path / "b", url=nowhere, max_bytes="many") as relay:
+        assert relay.call("text", size=50_000)["content"][0]["text"].startswith("line é of text\n")
+        assert b"SPILLGATE_MAX_BYTES" in relay.said()

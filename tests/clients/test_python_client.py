@@ -1,0 +1,240 @@
+"""The Python client against a running service, over TCP and a Unix socket, synchronous and not; and away
+from it."""
+
+import inspect
+import json
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import spillgate
+from spillgate import AsyncSpillgate, Spillgate, governed, governed_tools
+from spillgate.exchange import safe_session_id
+from tests.faults.forking import start_process
+from tests.faults.service import SERVE, Service
+
+pytestmark = pytest.mark.anyio
+
+LOG = "".join(f"line {n} ERROR disk {n} is full\n" if n == 4507 else f"line {n} ok\n" for n in range(6000))
+Client = Spillgate | AsyncSpillgate
+Make = Callable[..., Client]
+BOTH = pytest.mark.parametrize("make", [Spillgate, AsyncSpillgate])
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def services() -> AsyncIterator[dict[str, str]]:
+    """The addresses of two services: one on TCP, and one on a Unix socket whose path is short enough."""
+    folder = Path(tempfile.mkdtemp(prefix="spillgate"))
+    tcp = Service(folder / "state", folder / "log", SERVE, {})
+    given = {"SPILLGATE_UDS": str(folder / "private" / "s.sock"), "SPILLGATE_STORAGE_URL": "memory:"}
+    unix = start_process(("-m", "app.cli.main", "serve"), given | {"HOME": str(folder)}, folder / "log2")
+    try:
+        await tcp.listening()
+        while not (folder / "private" / "s.sock").exists():
+            assert unix.is_alive(), (folder / "log2").read_text()
+        host, port = tcp.address
+        yield {"tcp": f"{host}:{port}", "unix": f"unix:{folder}/private/s.sock"}
+    finally:
+        tcp.kill()
+        unix.kill()
+        unix.join()
+        shutil.rmtree(folder)
+
+
+async def ask(result: Any) -> Any:
+    """The result of either client's method."""
+    return await result if inspect.isawaitable(result) else result
+
+
+class Scripted:
+    """Answers a status and a body, or nothing, in turn; keeps what it was asked. Time passes by sleeping."""
+
+    def __init__(self, *script: tuple[int, dict[str, Any], str] | None) -> None:
+        self.script = list(script)
+        self.asked: list[httpx.Request] = []
+        self.slept: list[float] = []
+        self.transport = httpx.MockTransport(self)
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append(request)
+        answer = self.script.pop(0) if self.script else None
+        if answer is None:
+            raise httpx.ConnectError("refused")
+        status, body, after = answer
+        return httpx.Response(status, json=body, headers={"Retry-After": after} if after else {})
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+    def monotonic(self) -> float:
+        return sum(self.slept)
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Scripted]:
+    def made(*script: tuple[int, dict[str, Any], str] | None) -> Scripted:
+        served = Scripted(*script)
+
+        async def sleep(seconds: float) -> None:
+            served.sleep(seconds)
+
+        monkeypatch.setattr("spillgate.client.time", served)
+        monkeypatch.setattr("anyio.sleep", sleep)
+        return served
+
+    return made
+
+
+@BOTH
+@pytest.mark.parametrize("place", ["tcp", "unix"])
+async def test_a_run_governs_offers_calls_reports_and_ends(
+    make: Make, place: str, services: dict[str, str]
+) -> None:
+    client = make(base_url=services[place])
+    assert (await ask(client.tools())).names == []
+    run = client.session(f"run-{make.__name__}", context_window=100_000, model="gpt-4o")
+    session: Any = await run.__aenter__() if isinstance(client, AsyncSpillgate) else run.__enter__()  # type: ignore[union-attr]
+    small = await ask(session.govern("read_log", "call_1", "two\nlines", arguments={"path": "a"}))
+    assert (small.content, small.outcome, small.complete, small.handle) == ("two\nlines", "pass", True, None)
+    # An adapter that was made without a session belongs to the one around it.
+    large = await ask(client.govern("read_log", "call_2", LOG.encode(), used_tokens=40_000, turn=1))
+    again = await ask(session.govern("read_log", "call_2", LOG, used_tokens=40_000, turn=1))
+    assert (large.outcome, large.complete, large.handle) == ("store", False, again.handle)
+    assert large.text.startswith("Tool output is too large (")
+    for form in ("openai", "anthropic", "mcp"):
+        offered = await ask(session.tools(form))
+        assert offered.names[:2] == ["tool_output", "tool_output_grep"]
+    assert "tool_output_grep: names" in offered.instructions
+    found = await ask(
+        session.call("tool_output_grep", {"handle": large.handle, "pattern": "ERROR"}, used_tokens=41_000)
+    )
+    assert "4508: line 4507 ERROR disk 4507 is full" in found
+    assert (await ask(session.govern("mcp__spillgate__tool_output", "call_3", found * 900))).outcome == "pass"
+    blocks = [{"type": "text", "text": "a"}, {"type": "image", "data": "AA==", "mimeType": "image/png"}]
+    assert (await ask(session.govern("shot", "call_4", blocks))).content == blocks
+    budget = await ask(session.report(50_000, 7))
+    assert (budget["used_tokens"], budget["enforced"]) == (50_000, True)
+    wrong = await ask(session.call("tool_output_lines", '{"handle": "x"}'))
+    assert "Object missing required field `offset`" in wrong
+    spent = await ask(session.govern("read_log", "call_5", "word " * 50, used_tokens=99_999, turn=8))
+    assert spent.exhausted
+    if isinstance(client, AsyncSpillgate):
+        await run.__aexit__(None, None, None)  # type: ignore[union-attr]
+    else:
+        run.__exit__(None, None, None)  # type: ignore[union-attr]
+    assert client.session_id == "default"
+    ended = await ask(client.govern("read_log", "call_2", LOG, session_id=f"run-{make.__name__}"))
+    assert (ended.outcome, ended.complete) == ("unreached", False), "the session was not ended"
+    await ask(client.close() if isinstance(client, Spillgate) else client.aclose())
+
+
+@BOTH
+async def test_what_was_lost_is_sent_again_until_patience_is_over(
+    make: Make, scripted: Callable[..., Scripted], caplog: pytest.LogCaptureFixture
+) -> None:
+    busy = {"code": "overloaded", "retryable": True, "detail": "Later.", "stored": False}
+    passed = {"outcome": "pass", "complete": True, "handle": None, "budget": {"exhausted": False}}
+    served = scripted(None, (503, busy, "1"), (200, passed, ""))
+    client = make(base_url="http://spillgate", transport=served.transport)
+    assert (await ask(client.govern("t", None, "small"))).outcome == "pass"
+    assert served.slept == [0.5, 1.0]
+    assert len({request.content for request in served.asked}) == 1, "a retry is not the same call"
+    assert json.loads(served.asked[0].content)["tool_call_id"].startswith("call-")
+
+    served = scripted()
+    client = make(base_url="http://spillgate", transport=served.transport, cut_chars=100)
+    cut = await ask(client.govern("t", "c", "x" * 250))
+    assert (
+        cut.content == f"{'x' * 100}\n[150 characters not shown: the result was too large, and is not stored]"
+    )
+    assert (cut.outcome, cut.complete, served.slept) == ("unreached", False, [0.5, 1.0, 2.0])
+    blocks = [{"type": "text", "text": "a"}]
+    assert (await ask(client.govern("t", "d", blocks))).content == blocks
+    assert (await ask(client.tools())).names == []
+    assert await ask(client.report(1)) is None
+    assert (await ask(client.call("tool_output", {}))).startswith("Stored outputs cannot be reached now.")
+    assert len(served.asked) == 8, "while the service is away, each call is tried once"
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    served.script = [(200, passed, ""), None, (200, passed, "")]
+    for _ in range(2):
+        assert (await ask(client.govern("t", "e", "y" * 250))).outcome == "pass"
+    assert served.slept == [0.5, 1.0, 2.0, 0.5], "once it is back, it is waited for again"
+
+    served = scripted((503, busy, "30"))
+    client = make(base_url="http://spillgate", transport=served.transport)
+    assert (await ask(client.govern("t", "c", "small"))).content == "small"
+    assert served.slept == [], "the service asked for more time than there was patience"
+
+    refused = {"code": "unauthorized", "retryable": False, "detail": "Send a key.", "stored": False}
+    served = scripted((401, refused, ""), (200, {"text": "found", "is_error": False}, ""))
+    client = make(base_url="http://spillgate", api_key="wrong", transport=served.transport)
+    assert (await ask(client.govern("t", "c", "small"))).outcome == "unreached"
+    assert (served.slept, caplog.records[-1].message) == ([], "Spillgate refused: Send a key.")
+    assert await ask(client.call("tool_output", {"handle": "h"})) == "found"
+
+
+@BOTH
+async def test_options_come_from_the_environment_and_headers_go_along(
+    make: Make, scripted: Callable[..., Scripted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("URL", "sidecar:1234/"), ("KEY", "sk-1"), ("SESSION", "run-9")):
+        monkeypatch.setenv(f"SPILLGATE_{name}", value)
+    served = scripted()
+    traces = iter(["00-1", "00-2"])
+    client = make(transport=served.transport, headers=lambda: {"traceparent": next(traces)})
+    await ask(client.tools())
+    await ask(client.tools("mcp", session_id="a=b"))
+    first, second = served.asked
+    assert str(first.url) == "http://sidecar:1234/tools?session_id=run-9&format=openai"
+    assert str(second.url) == "http://sidecar:1234/tools?session_id=a%3Db&format=mcp"
+    assert (first.headers["authorization"], first.headers["host"]) == ("Bearer sk-1", "sidecar:1234")
+    assert [one.headers["traceparent"] for one in served.asked] == ["00-1", "00-2"]
+    assert safe_session_id("thread/7 ü") == "thread-7--"
+    with pytest.raises(httpx.InvalidURL):
+        make(base_url="http://sidecar:port")
+
+
+async def test_plain_functions_are_governed(services: dict[str, str]) -> None:
+    client, waiting = Spillgate(base_url=services["tcp"]), AsyncSpillgate(base_url=services["tcp"])
+
+    @governed(client=client, tool_name="read")
+    def read_log(path: str, lines: int = 6000) -> str:
+        """Reads a log."""
+        return "".join(LOG.splitlines(keepends=True)[:lines])
+
+    async def rows(count: int) -> list[dict[str, int]]:
+        return [{"row": number} for number in range(count)]
+
+    assert (read_log.__name__, read_log.__doc__) == ("read_log", "Reads a log.")
+    assert read_log("a.log", lines=2) == "line 0 ok\nline 1 ok\n"
+    with client.session("functions"):
+        assert read_log("a.log").startswith("Tool output is too large (")
+        tools = governed_tools({"rows": rows}, client=waiting)
+        assert await tools["rows"](2) == [{"row": 0}, {"row": 1}]
+        message = await tools["rows"](count=5000)
+        assert message.startswith("Tool output is too large (")
+        handle = message.split('handle = "')[1].split('"')[0]
+        answer = await tools["tool_output_query"](handle=handle, expression="[-1].row")
+        assert answer.startswith("4999")
+        with httpx.Client(base_url=f"http://{services['tcp']}") as http:
+            stored = http.get(f"/results/{handle}").json()
+    assert (stored["tool_name"], json.loads(stored["tool_arguments"])) == ("rows", {"count": 5000})
+    with pytest.raises(TypeError, match="`rows`: an asynchronous function takes an AsyncSpillgate"):
+        governed_tools({"rows": rows}, client=client)
+    await waiting.aclose()
+    client.close()
+
+
+def test_the_package_exports_what_it_documents() -> None:
+    assert set(spillgate.__all__) <= set(dir(spillgate))
+    assert all(inspect.getdoc(getattr(spillgate, name)) for name in spillgate.__all__)

@@ -1,0 +1,104 @@
+"""/mcp with clients of others: the official Python SDK in each mode, and coding agents."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import httpx
+import pytest
+
+from tests.faults.service import Service, Services
+from tests.interop import proxy
+from tests.interop.agents.model import Call, ScriptedModel
+from tests.interop.agents.programs import Agent, ClaudeCode, Codex, OpenCode
+
+pytestmark = pytest.mark.anyio
+
+PYTHON = proxy.PROGRAM.with_name("python")
+CLIENT = Path(__file__).with_name("sdk_client.py")
+TOOLS = ["tool_output", "tool_output_grep", "tool_output_lines", "tool_output_query"]
+LOG = "".join(f"line {n} of the log {'ERROR' if n == 1234 else 'fine'}\n" for n in range(5000))
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Service]:
+    with Services(tmp_path_factory.mktemp("service")) as services:
+        yield await services.start(tmp_path_factory.mktemp("state"))
+
+
+@pytest.fixture
+async def client(service: Service) -> AsyncIterator[httpx.AsyncClient]:
+    async with service.client() as client:
+        yield client
+
+
+async def keep(client: httpx.AsyncClient, **more: str) -> dict[str, str]:
+    sent = {"session_id": "run-1", "tool_name": "read_log", "content": LOG, **more}
+    told: dict[str, str] = (await client.post("/results", json=sent)).json()
+    return told
+
+
+@pytest.mark.parametrize(
+    ("mode", "version", "unknown"),
+    [("auto", "2026-07-28", -32602), ("legacy", "2025-11-25", -32002), ("2026-07-28", "2026-07-28", -32602)],
+)
+async def test_the_sdks_client_uses_all_of_it(
+    client: httpx.AsyncClient, mode: str, version: str, unknown: int
+) -> None:
+    if not PYTHON.is_file():
+        pytest.skip("the SDK is not installed: run `make interop`")
+    handle = (await keep(client))["handle"]
+    command = [str(PYTHON), str(CLIENT), f"{client.base_url}/mcp", mode, handle]
+    ran = await anyio.run_process(command, env={"PYTHONWARNINGS": "error"})
+    told = json.loads(ran.stdout)
+    assert told["version"] == version
+    assert (told["instructions"] is None) == (mode == "2026-07-28")  # The SDK does not ask then.
+    assert told["tools"] == TOOLS
+    assert told["answer"].startswith(f"ABSTRACT FROM TOOL OUTPUT read_log WITH HANDLE {handle}, STRATEGY:")
+    assert "line 1234 of the log ERROR" in told["answer"]
+    assert not told["failed"]
+    assert told["is_fault"]
+    assert told["fault"].startswith("No stored result has this handle.")
+    assert told["resources"] == []
+    assert told["templates"] == ["spillgate://{session}/{file}"]
+    assert told["read"].startswith("1: line 0 of the log fine\n2: ")
+    assert (told["unknown resource"], told["no prompts"]) == (unknown, -32601)
+
+
+CALLS = {
+    ClaudeCode: ("claude-code", "mcp__spillgate__tool_output"),
+    Codex: ("codex", "tool_output"),
+    OpenCode: ("opencode", "spillgate_tool_output"),
+}
+"""The door of the agent, and the name by which the model calls the tool."""
+
+
+@pytest.mark.parametrize("kind", CALLS)
+async def test_a_coding_agents_model_asks_about_a_handle(
+    service: Service, client: httpx.AsyncClient, kind: type[Agent], tmp_path: Path
+) -> None:
+    door, tool = CALLS[kind]
+    told = await keep(client, door=door)
+    with ScriptedModel() as model:
+        agent = kind(tmp_path, model)
+        if not agent.path.exists():
+            pytest.skip("the coding agents are not installed: run `make interop`")
+        agent.add_mcp("spillgate", f"{client.base_url}/mcp")
+        arguments = {"handle": told["handle"], "extract": "ERROR"}
+        model.script(Call(tool, arguments), "All done.")
+        ran = await agent.run(told["content"])
+    assert ran.exit_code == 0, ran.stderr
+    first, last = model.asked
+    # The model has our tools and our instructions from the start, and reads the answer.
+    names = [tool.removesuffix("tool_output") + name for name in TOOLS]
+    assert [name for name in first.tools if "tool_output" in name] == names
+    assert "Some tool outputs are too large to show." in first.text
+    assert f"ABSTRACT FROM TOOL OUTPUT read_log WITH HANDLE {told['handle']}, STRATEGY:" in last.results[0]
+    assert "line 1234 of the log ERROR" in last.results[0]
+    assert service.failures() == []
