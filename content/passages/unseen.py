@@ -86,7 +86,8 @@ def _is_furniture(text: bytes) -> bool:
 
 
 def _is_base64(text: bytes) -> bool:
-    return sum(len(found[0]) for found in _BASE64.finditer(text)) >= _MOSTLY * len(text)
+    rest = _BASE64.sub(b" ", text)
+    return 2 * len(rest) < len(text) and len(rest.split()) < _LEAST_WORDS
 
 
 def _is_style_sheet(text: bytes) -> bool:
