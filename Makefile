@@ -34,11 +34,11 @@ run-demo: $(VENV)/.run ## Serve with the built-in demo model: extraction without
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(or $(WORKERS),3) --dist worksteal --ignore tests/interop
 
 test: $(VENV)/.dev ## Run the test suite, a real redis-server included (3 minutes on 2 cores)
-	@sh tests/install_redis.sh
+	@sh tests/install_tools.sh
 	$(PYTEST)
 
 faults: $(VENV)/.dev ## Run the repeated tests (kills, races, properties) with their full counts (4 minutes)
-	@sh tests/install_redis.sh
+	@sh tests/install_tools.sh
 	FULL_COUNTS=1 $(PYTEST) -m repeated
 
 .interop/.ready: tests/interop/requirements.lock

@@ -6,6 +6,8 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import cast
 
 import anyio
 
@@ -19,6 +21,7 @@ from app.operations.policy_files import load_policies
 from app.operations.readiness import Readiness
 from app.operations.supervisor import Background, Supervisor
 from app.operations.telemetry import Metrics
+from app.operations.timing import Timed
 from app.settings import Settings
 from content.tokens.encodings import TokenMeter, load_encoding
 from domain.handles import Handle
@@ -139,6 +142,10 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
     async with AsyncExitStack() as stack:
         store = await _opened_store(settings, clock, outage, stack)
         ledger = await _opened_ledger(settings, clock, outage, stack)
+        store = cast(ResultStore, Timed(store, ("find", "touch"), partial(metrics.timer, "store")))
+        ledger = cast(
+            Ledger, Timed(ledger, ("enter", "reserve", "settle", "append"), partial(metrics.timer, "ledger"))
+        )
         if settings.accounting_export is not None:
             target, size = settings.accounting_export, settings.accounting_export_max_bytes
             export = Export(target, size, metrics.export_lost)

@@ -87,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_try(commands)
     commands.add_parser("openapi", help="print the OpenAPI document")
     _add_shell(commands)
+    _add_hook(commands)
     _add_mcp(commands)
     return parser
 
@@ -122,6 +123,19 @@ def _add_shell(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     lines.add_argument("offset", type=int, help="the first line, counted from 1")
     lines.add_argument("limit", type=int, nargs="?", help="how many lines")
     query.add_argument("expression", help="JMESPath, such as [?price > `10`].name")
+
+
+def _add_hook(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """`hook CLIENT` itself is handled before: see `main`."""
+    hook = commands.add_parser(
+        "hook",
+        help="a coding agent's hook: answer the JSON on stdin, or set the agent up",
+        usage="spillgate hook [install|uninstall|status] CLIENT [--project] [--dry-run]",
+    )
+    hook.add_argument("action", choices=HOOK_ACTIONS, help="add to, remove from or find in its settings")
+    hook.add_argument("client", help="claude-code, codex, copilot, cursor, gemini, opencode or pi")
+    hook.add_argument("--project", action="store_true", help="the project in this folder, not the user")
+    hook.add_argument("--dry-run", action="store_true", help="show the change, write nothing")
 
 
 def _add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -222,6 +236,12 @@ def _tool(options: argparse.Namespace) -> int:
     return call(options)
 
 
+def _hook(options: argparse.Namespace) -> int:
+    from app.cli.hook_install import run
+
+    return run(options)
+
+
 def _mcp(options: argparse.Namespace) -> int:
     from app.relay.command import run
 
@@ -239,6 +259,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "grep": _tool,
     "lines": _tool,
     "query": _tool,
+    "hook": _hook,
     "mcp": _mcp,
 }
 

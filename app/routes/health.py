@@ -110,7 +110,13 @@ async def healthz(request: Request, rt: InReady) -> Health:
     summary="Prometheus metrics",
     responses={200: {"content": {"text/plain": {}}}},
 )
-async def metrics(rt: InRuntime) -> Response:
+async def metrics(request: Request, rt: InRuntime) -> Response:
+    ready = False
+    with suppress(Draining, StorageError):
+        await _ready(request, rt)
+        ready = True
+    rt.metrics.is_ready(ready, rt.readiness.is_up, rt.readiness.down_seconds)
+    rt.metrics.models_up(rt.model_pool.availability())
     # If the store fails, the last value stays: the other figures matter most during an outage.
     with suppress(StorageError):
         rt.metrics.stored_bytes.set(await rt.store.stored_bytes(), rt.settings.storage_max_bytes)

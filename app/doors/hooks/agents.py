@@ -40,15 +40,14 @@ def copilot(payload: Any) -> Call | None:
         case {
             "sessionId": str(session),
             "toolName": str(tool),
-            "toolResult": {"resultType": str(kind), "textResultForLlm": str(text)},
+            "toolResult": {"resultType": "success", "textResultForLlm": str(text)},
         }:
             return Call(
                 tool=tool,
                 session=session,
                 texts=[text],
-                answer=lambda text: {"modifiedResult": {"resultType": kind, "textResultForLlm": text}},
+                answer=lambda text: {"modifiedResult": {"resultType": "success", "textResultForLlm": text}},
                 arguments=payload.get("toolArgs"),
-                is_error=kind != "success",
             )
     return None
 

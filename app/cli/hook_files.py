@@ -1,0 +1,177 @@
+"""The settings files of coding agents, and what `spillgate hook install` writes into each."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from app.cli.jsonc import Keys
+
+SERVER = "spillgate"
+"""The name of the MCP server, which the tools' names have as a prefix (see `policies.doors`)."""
+
+TIMEOUT_SECONDS = 10
+"""How long an agent waits for a hook. The hook loses patience with the service earlier."""
+
+PLUGINS = Path(__file__).parents[2] / "integrations"
+
+
+class SettingsFile(NamedTuple):
+    """One file and the entries in it. The items of a list go into the list at its keys. `base` is what a new
+    JSON file must hold beside them. A `whole` file has no other author."""
+
+    path: Path
+    kind: str
+    entries: tuple[tuple[Keys, Any], ...] = ()
+    base: Mapping[str, Any] = {}
+    whole: str = ""
+
+
+class Place(NamedTuple):
+    """Where a client is set up, and for which service. `url` is None for a service on a Unix socket, which
+    neither an HTTP hook nor an MCP client reaches. With `has_key`, requests carry SPILLGATE_KEY."""
+
+    home: Path
+    project: Path | None
+    environment: Mapping[str, str]
+    command: str
+    url: str | None
+    has_key: bool
+
+    def folder(self, in_project: str, in_home: str, variable: str = "") -> Path:
+        """The client's folder. `variable` names it for a user who has moved it."""
+        if self.project is not None:
+            return self.project / in_project
+        given = self.environment.get(variable)
+        return Path(given) if given else self.home / in_home
+
+    def run(self, client: str) -> str:
+        return f"{self.command} hook {client}"
+
+    def mcp(self, keys: Keys, field: str, bearer: str, **fields: Any) -> tuple[tuple[Keys, Any], ...]:
+        """The MCP server of the service, in the words of the client. `bearer` is how the client writes the
+        value of SPILLGATE_KEY."""
+        if self.url is None:
+            return ()
+        headers = {"headers": {"Authorization": f"Bearer {bearer}"}} if self.has_key else {}
+        return (((*keys, SERVER), {**fields, field: f"{self.url}/mcp", **headers}),)
+
+
+def _claude_code(place: Place) -> list[SettingsFile]:
+    """A command for the tools whose large output Claude Code leaves in a file, HTTP for the others."""
+    run = {"type": "command", "command": place.run("claude-code"), "timeout": TIMEOUT_SECONDS}
+    post: dict[str, Any] = run
+    if place.url is not None:
+        url = f"{place.url}/hooks/claude-code"
+        post = {"type": "http", "url": url, "timeout": TIMEOUT_SECONDS}
+        if place.has_key:
+            post |= {
+                "headers": {"Authorization": "Bearer $SPILLGATE_KEY"},
+                "allowedEnvVars": ["SPILLGATE_KEY"],
+            }
+    groups = [
+        {"matcher": "^(Bash|mcp__(?!spillgate__).*)$", "hooks": [run]},
+        {"matcher": "^(Read|Grep|Glob|WebFetch|WebSearch|Agent|ReadMcpResourceTool)$", "hooks": [post]},
+    ]
+    folder = place.folder(".claude", ".claude", "CLAUDE_CONFIG_DIR")
+    if place.project is not None:
+        servers = place.project / ".mcp.json"
+    elif place.environment.get("CLAUDE_CONFIG_DIR"):
+        servers = folder / ".claude.json"
+    else:
+        servers = place.home / ".claude.json"
+    return [
+        SettingsFile(folder / "settings.json", "json", ((("hooks", "PostToolUse"), groups),)),
+        SettingsFile(servers, "json", place.mcp(("mcpServers",), "url", "${SPILLGATE_KEY}", type="http")),
+    ]
+
+
+def _codex(place: Place) -> list[SettingsFile]:
+    run = {"type": "command", "command": place.run("codex"), "timeout": TIMEOUT_SECONDS}
+    groups = [{"matcher": "^(Bash|mcp__.*)$", "hooks": [run]}]
+    server = {} if place.url is None else {"url": f"{place.url}/mcp"}
+    if place.url is not None and place.has_key:
+        server["bearer_token_env_var"] = "SPILLGATE_KEY"
+    folder = place.folder(".codex", ".codex", "CODEX_HOME")
+    return [
+        SettingsFile(folder / "hooks.json", "json", ((("hooks", "PostToolUse"), groups),)),
+        SettingsFile(folder / "config.toml", "toml", ((("mcp_servers", SERVER), server),) if server else ()),
+    ]
+
+
+def _copilot(place: Place) -> list[SettingsFile]:
+    run = {"type": "command", "bash": place.run("copilot"), "timeoutSec": TIMEOUT_SECONDS}
+    folder = place.folder(".github", ".copilot", "COPILOT_HOME")
+    servers = "mcp.json" if place.project is not None else "mcp-config.json"
+    mcp = place.mcp(("mcpServers",), "url", "${SPILLGATE_KEY}", type="http", tools=["*"])
+    hooks = ((("hooks", "postToolUse"), [run]),)
+    return [
+        SettingsFile(folder / "hooks" / "spillgate.json", "json", hooks, {"version": 1}),
+        SettingsFile(folder / servers, "json", mcp),
+    ]
+
+
+def _cursor(place: Place) -> list[SettingsFile]:
+    run = {"command": place.run("cursor"), "matcher": "^MCP:", "timeout": TIMEOUT_SECONDS}
+    folder = place.folder(".cursor", ".cursor")
+    hooks = ((("hooks", "postToolUse"), [run]),)
+    return [
+        SettingsFile(folder / "hooks.json", "jsonc", hooks, {"version": 1}),
+        SettingsFile(folder / "mcp.json", "jsonc", place.mcp(("mcpServers",), "url", "${env:SPILLGATE_KEY}")),
+    ]
+
+
+def _gemini(place: Place) -> list[SettingsFile]:
+    run = {
+        "name": SERVER,
+        "type": "command",
+        "command": place.run("gemini"),
+        "timeout": TIMEOUT_SECONDS * 1000,
+    }
+    groups = [{"matcher": ".*", "hooks": [run]}]
+    mcp = place.mcp(("mcpServers",), "httpUrl", "$SPILLGATE_KEY")
+    folder = place.folder(".gemini", ".gemini")
+    return [SettingsFile(folder / "settings.json", "jsonc", ((("hooks", "AfterTool"), groups), *mcp))]
+
+
+def _opencode(place: Place) -> list[SettingsFile]:
+    config = place.environment.get("XDG_CONFIG_HOME")
+    folder = Path(config) / "opencode" if config and place.project is None else None
+    folder = folder or place.folder("", ".config/opencode")
+    mcp = place.mcp(("mcp",), "url", "{env:SPILLGATE_KEY}", type="remote")
+    # OpenCode reads both names: the one that is there.
+    name = "opencode.jsonc" if (folder / "opencode.jsonc").exists() else "opencode.json"
+    plugins = folder / ".opencode" if place.project is not None else folder
+    return [_plugin("opencode", plugins / "plugin"), SettingsFile(folder / name, "jsonc", mcp)]
+
+
+def _pi(place: Place) -> list[SettingsFile]:
+    """The extension has the model's tools itself: pi needs no MCP server."""
+    return [_plugin("pi", place.folder(".pi", ".pi/agent") / "extensions")]
+
+
+def _plugin(client: str, folder: Path) -> SettingsFile:
+    name = f"{SERVER}.js"
+    text = (PLUGINS / client / name).read_text(encoding="utf-8")
+    return SettingsFile(folder / name, "whole", whole=text)
+
+
+PLANS: dict[str, Callable[[Place], list[SettingsFile]]] = {
+    "claude-code": _claude_code,
+    "codex": _codex,
+    "copilot": _copilot,
+    "cursor": _cursor,
+    "gemini": _gemini,
+    "opencode": _opencode,
+    "pi": _pi,
+}
+
+NOTES = {
+    "claude-code": "Claude Code asks once whether it may use an MCP server of a project.",
+    "codex": "Codex runs a new hook only after you trust it: type /hooks there.",
+    "copilot": "Copilot CLI reads files of a project only in a folder that you trust.",
+    "cursor": "Cursor lets a hook replace results of MCP tools only.",
+    "gemini": "Gemini CLI shows the model a replacement as the tool's error text.",
+    "opencode": "The plugin finds the service by SPILLGATE_URL and SPILLGATE_KEY.",
+    "pi": "The extension finds the service by SPILLGATE_URL and SPILLGATE_KEY.",
+}
+"""What a user of the client must know after `install`."""

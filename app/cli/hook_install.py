@@ -1,0 +1,303 @@
+"""`spillgate hook install|uninstall|status CLIENT`: edits the settings files of a coding agent.
+
+What others wrote stays as it is, to the byte: entries are added to the text and taken out of it again.
+"""
+
+import argparse
+import difflib
+import json
+import os
+import re
+import shlex
+import shutil
+import sys
+import tempfile
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from app.cli.hook_files import NOTES, PLANS, Place, SettingsFile
+from app.cli.jsonc import Keys, Malformed, Misfit, added, parse, removed
+from app.cli.service import DEFAULT_URL, Service
+from domain.errors import ConfigError
+
+_TABLE_END = re.compile(r"^\s*\[", re.MULTILINE)
+
+
+class Change(NamedTuple):
+    """The text of a file before and after; None where there is no file."""
+
+    file: SettingsFile
+    before: str | None
+    after: str | None
+
+
+def run(options: argparse.Namespace) -> int:
+    """Exit status 0; for `status`, 1 if something is missing. Raises ConfigError, before anything is written
+    unless the disk fails."""
+    client: str = options.client
+    if client not in PLANS:
+        raise ConfigError(f"There is no client of this name. Known are: {', '.join(PLANS)}.")
+    place = _place(options.project, options.action)
+    files = PLANS[client](place)
+    if options.action == "status":
+        return _status(client, files)
+    edit = _installed if options.action == "install" else _uninstalled
+    changes = [change for file in files if (change := _change(client, file, edit)) is not None]
+    for change in changes:
+        if options.dry_run:
+            sys.stdout.writelines(_diff(change))
+        else:
+            _write(change)
+            print(f"{'removed' if change.after is None else 'changed'} {change.file.path}")
+    if not changes:
+        print(f"Nothing to change: {client} is {'set up' if options.action == 'install' else 'not set up'}.")
+    elif options.action == "install":
+        print(_said(client, place))
+    return 0
+
+
+def _said(client: str, place: Place) -> str:
+    asking = (
+        "The model asks about a stored result with `spillgate ask`: an MCP client cannot use a Unix socket."
+    )
+    if client == "pi":
+        asking = "The model asks about a stored result with tools that the extension adds."
+    elif place.url is not None:
+        asking = f"The model asks about a stored result with the MCP server `spillgate` at {place.url}/mcp."
+    key = "SPILLGATE_KEY must be set where the agent runs.\n" if place.has_key else ""
+    return f"{asking}\n{NOTES[client]}\n{key}Start {client} again, and have `spillgate serve` running."
+
+
+def _place(in_project: bool, action: str) -> Place:
+    """Raises ConfigError for a wrong SPILLGATE_URL or key."""
+    address = Service.from_environment().address
+    has_key = bool(os.environ.get("SPILLGATE_KEY") or os.environ.get("SPILLGATE_KEY_FILE"))
+    # To be taken away, a server is known by its name alone.
+    is_socket = bool(address.path) and action != "uninstall"
+    url = None if is_socket else (os.environ.get("SPILLGATE_URL") or DEFAULT_URL).rstrip("/")
+    if in_project:
+        # Others who use the project have the command elsewhere.
+        return Place(Path.home(), Path.cwd(), os.environ, "spillgate", url, has_key)
+    is_named = os.path.basename(sys.argv[0]) == "spillgate"
+    beside = os.path.join(os.path.dirname(sys.executable), "spillgate")
+    path = shutil.which(sys.argv[0] if is_named else "spillgate") or beside
+    command, given = shlex.quote(os.path.abspath(path)), os.environ.get("SPILLGATE_URL")
+    if given and url != DEFAULT_URL:
+        command = f"env SPILLGATE_URL={shlex.quote(given)} {command}"
+    return Place(Path.home(), None, os.environ, command, url, has_key)
+
+
+def _status(client: str, files: Sequence[SettingsFile]) -> int:
+    is_missing = False
+    for file in files:
+        if file.entries or file.whole:
+            present = _change(client, file, _installed) is None
+            is_missing = is_missing or not present
+            print(f"{'ok      ' if present else 'missing '} {file.path}")
+    return int(is_missing)
+
+
+Edit = Callable[[str, SettingsFile, str | None], str | None]
+
+
+def _change(client: str, file: SettingsFile, edit: Edit) -> Change | None:
+    """None if nothing is to be changed. Raises ConfigError for a file that cannot be edited."""
+    try:
+        before = _read(file.path)
+        after = edit(client, file, before)
+    except Malformed as error:
+        raise ConfigError(
+            f"{file.path} is left as it is: it does not parse at {error}. Correct it."
+        ) from None
+    except Misfit as error:
+        raise ConfigError(f"{file.path} is left as it is: `{error}` in it has another type.") from None
+    except tomllib.TOMLDecodeError:
+        raise ConfigError(f"{file.path} is left as it is: it is not TOML. Correct it.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file.path} cannot be read: {type(error).__name__}.") from None
+    return None if after == before else Change(file, before, after)
+
+
+def _read(path: Path) -> str | None:
+    """Raises OSError, UnicodeDecodeError."""
+    try:
+        return path.read_bytes().decode()
+    except FileNotFoundError:
+        return None
+
+
+def _installed(client: str, file: SettingsFile, text: str | None) -> str | None:
+    """Raises Malformed, Misfit, TOMLDecodeError, ConfigError."""
+    if file.whole:
+        _check_ours(file, text)
+        return file.whole
+    if not file.entries:
+        return text
+    if file.kind == "toml":
+        return _with_table(text, *file.entries[0])
+    if text is not None and _holds(file, text):
+        return text
+    text = _uninstalled(client, file, text)
+    if text is None:
+        whole: dict[str, Any] = dict(file.base)
+        for keys, entry in file.entries:
+            _put(whole, keys, entry)
+        return _dumped(whole)
+    for keys, entry in file.entries:
+        text = added(text, keys, entry, has_comments=file.kind == "jsonc")
+    return text
+
+
+def _uninstalled(client: str, file: SettingsFile, text: str | None) -> str | None:
+    """Raises Malformed, TOMLDecodeError, ConfigError."""
+    if text is None:
+        return None
+    if file.whole:
+        _check_ours(file, text)
+        return None
+    if file.kind == "toml":
+        return _without_table(text, file.entries[0][0] if file.entries else ("mcp_servers", "spillgate"))
+    has_comments = file.kind == "jsonc"
+    was = parse(text, has_comments=has_comments).value
+    rest = text
+    for keys, entry in reversed(file.entries):
+        is_ours = (lambda item: _is_ours(item, client)) if isinstance(entry, list) else None
+        rest = removed(rest, keys, is_ours, has_comments=has_comments)
+    # A file that `install` made has the entries of `base` first, and nothing else.
+    left = parse(rest, has_comments=has_comments).value
+    is_made = rest != text and left == dict(file.base) and list(was)[: len(left)] == list(left)
+    return None if is_made and text == _dumped(was) else rest
+
+
+def _is_ours(item: Any, client: str) -> bool:
+    """True for a hook of ours, and for a group in which all hooks are."""
+    match item:
+        case {"hooks": [_, *_] as hooks}:
+            return all(_is_ours(hook, client) for hook in hooks)
+        case {"url": str(url)}:
+            return url.endswith(f"/hooks/{client}")
+        case {"command": str(command)} | {"bash": str(command)}:
+            return "spillgate" in command and command.endswith(f" hook {client}")
+    return False
+
+
+def _holds(file: SettingsFile, text: str) -> bool:
+    """True if every entry is there, wherever the user has moved it. Raises Malformed."""
+    value = parse(text, has_comments=file.kind == "jsonc").value
+    for keys, entry in file.entries:
+        found: Any = value
+        for key in keys:
+            found = found.get(key) if isinstance(found, dict) else None
+        if isinstance(entry, list):
+            if not isinstance(found, list) or not all(item in found for item in entry):
+                return False
+        elif found != entry:
+            return False
+    return True
+
+
+def _put(whole: dict[str, Any], keys: Keys, entry: Any) -> None:
+    for key in keys[:-1]:
+        whole = whole.setdefault(key, {})
+    whole[keys[-1]] = entry
+
+
+def _dumped(value: Any) -> str:
+    return json.dumps(value, indent=2) + "\n"
+
+
+def _check_ours(file: SettingsFile, text: str | None) -> None:
+    if text is not None and text.partition("\n")[0] != file.whole.partition("\n")[0]:
+        raise ConfigError(f"{file.path} is left as it is: Spillgate did not write it. Move it away.")
+
+
+def _with_table(text: str | None, keys: Keys, entry: Any) -> str:
+    """TOML with the entry as a table at its end. Raises TOMLDecodeError, Misfit."""
+    rest = None if text is None else _without_table(text, keys)
+    newline = "\r\n" if rest and "\r\n" in rest else "\n"
+    lines = [f"[{'.'.join(keys)}]", *(f"{name} = {json.dumps(value)}" for name, value in entry.items())]
+    table = newline.join(lines) + newline
+    after = table if rest is None else f"{rest}{newline}{table}"
+    wanted = {} if rest is None else tomllib.loads(rest)
+    try:
+        _put(wanted, keys, entry)
+        fits = tomllib.loads(after) == wanted
+    except (AttributeError, TypeError, tomllib.TOMLDecodeError):
+        fits = False
+    if not fits:
+        raise Misfit(".".join(keys))
+    return text if text is not None and tomllib.loads(text) == wanted else after
+
+
+def _without_table(text: str, keys: Keys) -> str | None:
+    """TOML without the table of these keys, and without the line break that `_with_table` put before it."""
+    was = tomllib.loads(text)
+    header = re.compile(rf"(?:\A|\r?\n)\[{re.escape('.'.join(keys))}\][ \t]*(?=\r?\n|\Z)")
+    if (found := header.search(text)) is None:
+        return text
+    end = _TABLE_END.search(text, found.end())
+    head, tail = text[: found.start()], "" if end is None else text[end.start() :]
+    if not tail and found[0].startswith("["):
+        return None
+    is_joined = bool(tail) and not head.endswith("\n") and not tail.startswith(("\r", "\n"))
+    rest = head + "\n" * is_joined + tail
+    # A line that begins with a bracket may stand within a string or a list.
+    if _parsed_or_none(rest) != _without(was, keys):
+        raise Misfit(".".join(keys))
+    return rest
+
+
+def _without(value: dict[str, Any], keys: Keys) -> dict[str, Any]:
+    outer = {name: inner for name, inner in value[keys[0]].items() if name != keys[1]}
+    rest = {name: inner for name, inner in value.items() if name != keys[0]}
+    return {**rest, keys[0]: outer} if outer else rest
+
+
+def _parsed_or_none(text: str) -> dict[str, Any] | None:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return None
+
+
+def _diff(change: Change) -> list[str]:
+    name = str(change.file.path)
+    before, after = ((text or "").splitlines(keepends=True) for text in (change.before, change.after))
+    lines = difflib.unified_diff(
+        before,
+        after,
+        "/dev/null" if change.before is None else name,
+        "/dev/null" if change.after is None else name,
+    )
+    return [line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines]
+
+
+def _write(change: Change) -> None:
+    """Replaces the file in one step, and keeps its mode and the link that leads to it. Raises ConfigError."""
+    path = change.file.path.resolve()
+    try:
+        if _read(path) != change.before:
+            raise ConfigError(f"{path} was changed in the meantime. Run the command again.")
+        if change.after is None:
+            path.unlink()
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(change.after.encode())
+                if change.before is not None:
+                    os.fchmod(descriptor, path.stat().st_mode & 0o7777)
+                else:
+                    os.umask(mask := os.umask(0))
+                    os.fchmod(descriptor, 0o666 & ~mask)
+                file.flush()
+                os.fsync(descriptor)
+            os.replace(name, path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {type(error).__name__}.") from None

@@ -1,0 +1,40 @@
+// Spillgate for OpenCode: a tool result that is too large is stored, and the model reads a message instead.
+// Whatever fails, the result stays as it is. `spillgate hook install opencode` puts this file into the plugin
+// folder, and adds the MCP server with which the model asks about what was stored.
+import { lstat, readFile, realpath } from "node:fs/promises"
+
+const base = (process.env.SPILLGATE_URL || "http://127.0.0.1:8377").replace(/\/+$/, "")
+const key = process.env.SPILLGATE_KEY
+const patience = Number(process.env.SPILLGATE_HOOK_TIMEOUT_MS) || 1000 // milliseconds, and 50 for each MB sent
+const mostBytes = 256 * 1024 * 1024
+
+// OpenCode cuts the output of its own tools, and leaves the whole of it in a file.
+async function wholeOutput(output) {
+  const { truncated, outputPath } = output.metadata ?? {}
+  if (!truncated || typeof outputPath !== "string") return output.output
+  const path = await realpath(outputPath)
+  const found = await lstat(path)
+  const isOurs = found.isFile() && found.uid === process.getuid() && found.size <= mostBytes
+  if (!isOurs || !/\/tool-output\/[^/]+$/.test(path)) throw new Error("not an output of OpenCode")
+  return readFile(path, "utf8")
+}
+
+async function replace(input, output) {
+  const isBuiltIn = typeof output.output === "string"
+  if (!isBuiltIn && !Array.isArray(output.content)) return
+  const sent = isBuiltIn
+    ? { output: await wholeOutput(output) }
+    : { content: output.content, isError: output.isError }
+  const body = JSON.stringify({ input, output: sent })
+  const answer = await fetch(`${base}/hooks/opencode`, {
+    method: "POST",
+    headers: { "content-type": "application/json", ...(key && { authorization: `Bearer ${key}` }) },
+    body,
+    signal: AbortSignal.timeout(patience + body.length / 20_000),
+  })
+  if (answer.ok) Object.assign(output, await answer.json())
+}
+
+export const Spillgate = async () => ({
+  "tool.execute.after": (input, output) => replace(input, output).catch(() => {}),
+})

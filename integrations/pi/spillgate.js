@@ -1,0 +1,72 @@
+// Spillgate for pi: a tool result that is too large is stored, and the model reads a message instead.
+// Whatever fails, the result stays as it is. `spillgate hook install pi` puts this file into the folder of
+// extensions. The tools with which the model asks about what was stored appear once something is.
+import { lstat, readFile, realpath } from "node:fs/promises"
+
+const base = (process.env.SPILLGATE_URL || "http://127.0.0.1:8377").replace(/\/+$/, "")
+const key = process.env.SPILLGATE_KEY
+const patience = Number(process.env.SPILLGATE_HOOK_TIMEOUT_MS) || 1000 // milliseconds, and 50 for each MB sent
+const longestAnswer = 130_000 // milliseconds
+const mostBytes = 256 * 1024 * 1024
+
+async function ask(path, sent, milliseconds) {
+  const body = sent && JSON.stringify(sent)
+  const answer = await fetch(base + path, {
+    method: body ? "POST" : "GET",
+    headers: { "content-type": "application/json", ...(key && { authorization: `Bearer ${key}` }) },
+    body,
+    signal: AbortSignal.timeout(milliseconds + (body?.length ?? 0) / 20_000),
+  })
+  if (!answer.ok) throw new Error(`The service answered ${answer.status}.`)
+  return answer.json()
+}
+
+// pi cuts the output of a command, and leaves the whole of it in a file.
+async function wholeContent({ content, details }) {
+  const spilled = details?.fullOutputPath
+  if (typeof spilled !== "string") return content
+  const path = await realpath(spilled)
+  const found = await lstat(path)
+  const isOurs = found.isFile() && found.uid === process.getuid() && found.size <= mostBytes
+  if (!isOurs || !/\/pi-bash-[^/]+\.log$/.test(path)) throw new Error("not an output of pi")
+  return [{ type: "text", text: await readFile(path, "utf8") }, ...content.filter((block) => block.type !== "text")]
+}
+
+export default function (pi) {
+  const registered = new Set()
+
+  async function offerTools(sessionId) {
+    const { tools } = await ask(`/tools?format=mcp&session_id=${encodeURIComponent(sessionId)}`, null, patience)
+    for (const { name, description, inputSchema } of tools) {
+      if (registered.has(name)) continue
+      registered.add(name)
+      pi.registerTool({
+        name,
+        label: name,
+        description,
+        parameters: inputSchema,
+        async execute(id, given, signal, update, ctx) {
+          const session_id = ctx.sessionManager.getSessionId()
+          const { text } = await ask("/tools/call", { session_id, name, arguments: given }, longestAnswer)
+          return { content: [{ type: "text", text }], details: {} }
+        },
+      })
+    }
+  }
+
+  pi.on("session_start", (event, ctx) => offerTools(ctx.sessionManager.getSessionId()).catch(() => {}))
+
+  pi.on("tool_result", async (event, ctx) => {
+    try {
+      const { toolName, toolCallId, input, isError } = event
+      const sessionId = ctx.sessionManager.getSessionId()
+      const sent = { sessionId, toolName, toolCallId, input, isError, content: await wholeContent(event) }
+      const { content } = await ask("/hooks/pi", sent, patience)
+      if (!content) return undefined
+      await offerTools(sessionId).catch(() => {})
+      return { content }
+    } catch {
+      return undefined
+    }
+  })
+}

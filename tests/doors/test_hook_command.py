@@ -1,0 +1,291 @@
+"""`spillgate hook CLIENT` as a process: it answers as POST /hooks/{client}; whatever fails, it passes."""
+
+import asyncio
+import json
+import os
+import socket
+import stat
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+
+from tests.doors.payloads import LARGE, changed, payload
+from tests.faults.service import Service, Services
+
+pytestmark = pytest.mark.anyio
+
+SPILLED = "".join(f"{number}: the whole output\n" for number in range(40_000))
+
+
+class Answered(NamedTuple):
+    status: int
+    answer: Any
+    stderr: str
+
+
+class Shell:
+    """Runs the command with a home of its own, against the service at `url`."""
+
+    def __init__(self, home: Path, url: str) -> None:
+        self.home = home
+        self.url = url
+
+    async def hook(self, *arguments: str, stdin: bytes, **settings: str) -> Answered:
+        environ = {"PATH": os.environ["PATH"], "HOME": str(self.home), "SPILLGATE_URL": self.url}
+        # No test is about patience but those that set it.
+        environ["SPILLGATE_HOOK_TIMEOUT_MS"] = "60000"
+        environ |= {f"SPILLGATE_{name.upper()}": value for name, value in settings.items()}
+        process = await asyncio.create_subprocess_exec(
+            Path(sys.executable).with_name("spillgate"),
+            "hook",
+            *arguments,
+            env=environ,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, err = await process.communicate(stdin)
+        assert process.returncode is not None
+        return Answered(process.returncode, json.loads(out), err.decode())
+
+    async def sent(self, client: str, payload: Any, **settings: str) -> Any:
+        """The agent's JSON. The exit status is 0, and stderr empty."""
+        status, answer, stderr = await self.hook(client, stdin=json.dumps(payload).encode(), **settings)
+        assert (status, stderr) == (0, "")
+        return answer
+
+    def log(self) -> str:
+        path = self.home / ".local" / "state" / "spillgate" / "hook.log"
+        return path.read_text() if path.exists() else ""
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Service]:
+    with Services(tmp_path_factory.mktemp("service")) as services:
+        yield await services.start(tmp_path_factory.mktemp("state"))
+
+
+@pytest.fixture
+async def client(service: Service) -> AsyncIterator[httpx.AsyncClient]:
+    async with service.client() as client:
+        yield client
+
+
+@pytest.fixture
+def shell(client: httpx.AsyncClient, tmp_path: Path) -> Shell:
+    return Shell(tmp_path, str(client.base_url).rstrip("/"))
+
+
+def spilled(client: str, path: Path) -> Any:
+    """A payload that names the file with the whole output."""
+    match client:
+        case "claude-code":
+            return changed(
+                payload(client, "Bash spilled"), ("tool_response", "persistedOutputPath"), str(path)
+            )
+        case "claude-code mcp":
+            said = (
+                f"Error: result (9 characters) is too large. Output has been saved to {path}.\nFormat: text"
+            )
+            return changed(payload("claude-code", "mcp spilled"), ("tool_response",), said)
+        case "opencode":
+            sent = payload(client, "bash spilled")
+            return changed(sent, ("output", "metadata", "outputPath"), str(path))
+        case _:
+            return changed(payload(client, "bash spilled"), ("details", "fullOutputPath"), str(path))
+
+
+FOLDERS = {
+    "claude-code": ".claude/projects/-home/tool-results/b2wn5n0pt.txt",
+    "claude-code mcp": ".claude/projects/-home/tool-results/mcp-demo-blob-1.txt",
+    "opencode": ".local/share/opencode/tool-output/tool_1ffb",
+    "pi": "tmp/pi-bash-0a1b.log",
+}
+
+
+def texts(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        return [text for item in value for text in texts(item)]
+    return [value] if isinstance(value, str) else []
+
+
+def handle_in(answer: Any) -> str:
+    message = next(text for text in texts(answer) if text.startswith("Tool output is too large"))
+    return message.partition('(handle = "')[2].partition('"')[0]
+
+
+CASES = [
+    ("claude-code", "Bash", ("tool_response", "stdout")),
+    ("codex", "mcp", ("tool_response", "content", 0, "text")),
+    ("copilot", "bash", ("toolResult", "textResultForLlm")),
+    ("cursor", "mcp", ("tool_output",)),
+    ("gemini", "shell", ("tool_response", "llmContent")),
+    ("opencode", "read", ("output", "output")),
+    ("pi", "bash", ("content", 0, "text")),
+]
+
+
+@pytest.mark.parametrize(("agent", "name", "path"), CASES, ids=[case[0] for case in CASES])
+async def test_it_answers_as_the_route_does(
+    agent: str, name: str, path: tuple[str | int, ...], shell: Shell, client: httpx.AsyncClient
+) -> None:
+    text = json.dumps({"content": [{"type": "text", "text": LARGE}]}) if agent == "cursor" else LARGE
+    sent = changed(payload(agent, name), path, text)
+    answer = await shell.sent(agent, sent)
+    handle = handle_in(answer)
+    assert (await client.get(f"/results/{handle}/content")).text == LARGE
+    direct = (await client.post(f"/hooks/{agent}", json=sent)).json()
+    assert json.dumps(direct).replace(handle_in(direct), handle) == json.dumps(answer)
+    if agent not in ("copilot", "gemini"):
+        # An agent that names its calls gets the same handle by both ways.
+        assert direct == answer
+    assert "replaced a result" in shell.log()
+    assert await shell.sent(agent, payload("codex", "Bash")) == {}
+
+
+@pytest.mark.parametrize("agent", FOLDERS)
+async def test_the_file_with_the_whole_output_is_kept_and_not_the_agents_cut(
+    agent: str, shell: Shell, client: httpx.AsyncClient
+) -> None:
+    path = shell.home / FOLDERS[agent]
+    path.parent.mkdir(parents=True)
+    sent = spilled(agent, path)
+    name = agent.split()[0]
+    for data, kept in ((SPILLED.encode(), SPILLED), (b"\xff" + SPILLED.encode(), "\ufffd" + SPILLED)):
+        path.write_bytes(data)
+        answer = await shell.sent(name, sent)
+        assert "persistedOutputPath" not in json.dumps(answer)
+        assert (await client.get(f"/results/{handle_in(answer)}/content")).text == kept
+    # Any other file stays unread, and the result as the agent cut it.
+    elsewhere = shell.home / "secret.txt"
+    elsewhere.write_text(SPILLED)
+    assert await shell.sent(name, spilled(agent, elsewhere)) == {}
+    path.unlink()
+    assert await shell.sent(name, sent) == {}
+    path.symlink_to(elsewhere)
+    assert await shell.sent(name, sent) == {}
+    path.unlink()
+    os.mkfifo(path)
+    assert await shell.sent(name, sent) == {}
+    path.unlink()
+    path.mkdir()
+    assert await shell.sent(name, sent) == {}
+    assert stat.S_ISDIR(path.stat().st_mode)
+    assert len(shell.log().splitlines()) >= 6
+
+
+@contextmanager
+def answering(answer: bytes | None) -> Iterator[str]:
+    """The URL of a server that reads something and answers with these bytes; with None, never."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        done = threading.Event()
+
+        def serve() -> None:
+            while not done.is_set():
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                connection.recv(1 << 16)
+                if answer is None:
+                    done.wait()
+                else:
+                    connection.sendall(answer)
+                connection.close()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            done.set()
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def http(status: str, body: bytes = b"") -> bytes:
+    return b"HTTP/1.1 %b\r\nContent-Length: %d\r\n\r\n%b" % (status.encode(), len(body), body)
+
+
+BAD_ANSWERS = {
+    "4xx": http("404 Not Found", b'{"code": "not_found", "detail": "No."}'),
+    "5xx": http("500 Internal Server Error"),
+    "no HTTP": b"hello",
+    "no JSON": http("200 OK", b"<html>"),
+    "other JSON": http("200 OK", b'["pass"]'),
+    "no content": http("200 OK", b'{"outcome": "store"}'),
+    "cut": b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{",
+    "closed": b"",
+}
+
+
+@pytest.mark.parametrize("name", BAD_ANSWERS)
+async def test_a_service_that_answers_with_something_else_is_passed_over(name: str, shell: Shell) -> None:
+    sent = changed(payload("codex", "Bash"), ("tool_response",), LARGE[:5000])
+    with answering(BAD_ANSWERS[name]) as shell.url:
+        assert await shell.sent("codex", sent) == {}
+    assert "'codex' passed: " in shell.log()
+
+
+async def test_a_service_that_does_not_answer_is_not_waited_for(shell: Shell) -> None:
+    sent = changed(payload("codex", "Bash"), ("tool_response",), LARGE)
+    with answering(None) as shell.url:
+        assert await shell.sent("codex", sent, hook_timeout_ms="300") == {}
+    assert "timed out" in shell.log()
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        shell.url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    assert await shell.sent("codex", sent) == {}
+    assert "No service answers" in shell.log()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "settings"),
+    [
+        (("codex",), b"", {}),
+        (("codex",), b"\xff\x00{", {}),
+        (("codex",), b"[" * 200_000, {}),
+        (("codex",), b"null", {}),
+        (("cursor",), b'{"tool_output": "{"}', {}),
+        (("copilot",), b'{"sessionId": "\\ud800", "toolName": "x", "toolResult": 1}', {}),
+        (("clippy",), b"{}", {}),
+        (("--help-me",), b"{}", {}),
+        (("codex",), None, {"url": "ftp://nowhere"}),
+        (("codex",), None, {"hook_timeout_ms": "soon"}),
+        (("codex",), None, {"key": "a\nb"}),
+        (("codex",), None, {"key": "a", "key_file": "b"}),
+    ],
+)
+async def test_nothing_makes_it_fail(
+    arguments: tuple[str, ...], stdin: bytes | None, settings: dict[str, str], shell: Shell
+) -> None:
+    if stdin is None:
+        stdin = json.dumps(changed(payload("codex", "Bash"), ("tool_response",), LARGE)).encode()
+    assert await shell.hook(*arguments, stdin=stdin, **settings) == Answered(0, {}, "")
+    assert " passed: " in shell.log()
+    assert "the tulip" not in shell.log()
+
+
+async def test_a_lone_surrogate_fails_nowhere(shell: Shell) -> None:
+    sent = payload("claude-code", "Bash")
+    sent["tool_response"] |= {"stdout": LARGE + "\ud800", "note": "\udfff"}
+    answer = await shell.sent("claude-code", sent)
+    assert answer["hookSpecificOutput"]["updatedToolOutput"]["note"] == "\udfff"
+
+
+async def test_a_hook_that_cannot_write_its_log_answers_all_the_same(shell: Shell) -> None:
+    (shell.home / ".local").write_text("in the way")
+    sent = changed(payload("codex", "Bash"), ("tool_response",), LARGE)
+    assert (await shell.sent("codex", sent))["decision"] == "block"

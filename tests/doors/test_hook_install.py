@@ -1,0 +1,281 @@
+"""`spillgate hook install|uninstall|status`: an agent's settings keep every byte of what others wrote."""
+
+import json
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from app.cli.hook_files import PLANS
+from app.cli.main import main
+from tests.counts import count
+
+FILES = {
+    "claude-code": (".claude/settings.json", ".claude.json"),
+    "codex": (".codex/hooks.json", ".codex/config.toml"),
+    "copilot": (".copilot/hooks/spillgate.json", ".copilot/mcp-config.json"),
+    "cursor": (".cursor/hooks.json", ".cursor/mcp.json"),
+    "gemini": (".gemini/settings.json",),
+    "opencode": (".config/opencode/opencode.json", ".config/opencode/plugin/spillgate.js"),
+    "pi": (".pi/agent/extensions/spillgate.js",),
+}
+"""Of a user, below the home directory."""
+
+IN_PROJECT = {
+    "claude-code": (".claude/settings.json", ".mcp.json"),
+    "codex": (".codex/hooks.json", ".codex/config.toml"),
+    "copilot": (".github/hooks/spillgate.json", ".github/mcp.json"),
+    "cursor": (".cursor/hooks.json", ".cursor/mcp.json"),
+    "gemini": (".gemini/settings.json",),
+    "opencode": ("opencode.json", ".opencode/plugin/spillgate.js"),
+    "pi": (".pi/extensions/spillgate.js",),
+}
+WITH_COMMENTS = ("cursor", "gemini", "opencode")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """$HOME of the test, empty."""
+    for name in list(os.environ):
+        if name.startswith(("SPILLGATE_", "CLAUDE_", "CODEX_", "COPILOT_", "XDG_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    # Hundreds of files are written, and none has to outlive a power cut.
+    monkeypatch.setattr(os, "fsync", lambda file: None)
+    (tmp_path / "home").mkdir()
+    return tmp_path / "home"
+
+
+def files_below(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def put(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode())
+
+
+NAMES = st.text(max_size=6) | st.sampled_from(["hooks", "mcpServers", "spillgate", "version", "PostToolUse"])
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=8,
+)
+SERVERS = st.dictionaries(st.sampled_from(["github", "files"]), VALUES, max_size=2)
+EVENTS = ("PostToolUse", "postToolUse", "AfterTool", "PreToolUse")
+ROOTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "model": VALUES,
+        "version": st.just(1),
+        "hooks": st.dictionaries(st.sampled_from(EVENTS), st.lists(VALUES, max_size=2), max_size=2),
+        "mcpServers": SERVERS,
+        "mcp": SERVERS,
+        "permissions": VALUES,
+    },
+)
+
+
+@st.composite
+def json_texts(draw: st.DrawFn, has_comments: bool) -> str:
+    """Settings in many styles of writing."""
+    value, style = draw(ROOTS), draw(st.sampled_from([None, 0, 2, 4, "\t"]))
+    separators = draw(st.sampled_from([(",", ":"), (", ", ": "), (" ,", " : ")]))
+    text = json.dumps(value, indent=style, separators=separators, ensure_ascii=draw(st.booleans()))
+    if has_comments and '"' not in text.replace('"model"', ""):
+        text = text.replace("{", "{ // {\n").replace("null", "/* ] */ null")
+    if has_comments:
+        text = f"// [ the user's\n{text}\n/* }} */"
+    return (draw(st.sampled_from(["", "\ufeff"])) + text + draw(st.sampled_from(["", "\n"]))).replace(
+        "\n", draw(st.sampled_from(["\n", "\r\n"]))
+    )
+
+
+TOML_LINES = st.lists(
+    st.sampled_from(
+        ['model = "x" # mine', "", "[mcp_servers.github]", 'command = "x"', "[features]", "a = [\n  [1],\n]"]
+    ),
+    max_size=7,
+)
+
+
+def is_toml(text: str) -> bool:
+    try:
+        tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return False
+    return True
+
+
+TOML_TEXTS = st.builds(
+    lambda lines, newline, end: newline.join(lines) + end,
+    TOML_LINES,
+    st.sampled_from(["\n", "\r\n"]),
+    st.sampled_from(["", "\n"]),
+).filter(is_toml)
+
+
+def texts(client: str, name: str) -> st.SearchStrategy[str]:
+    return TOML_TEXTS if name.endswith(".toml") else json_texts(client in WITH_COMMENTS)
+
+
+@pytest.mark.parametrize("client", sorted(set(PLANS) - {"pi"}))
+def test_install_and_uninstall_leave_the_settings_byte_for_byte(client: str, home: Path) -> None:
+    names = [name for name in FILES[client] if not name.endswith(".js")]
+
+    @hypothesis_settings(max_examples=count(20, 1000))
+    @given(st.tuples(*(st.none() | texts(client, name) for name in names)))
+    def check(given_texts: tuple[str | None, ...]) -> None:
+        for path in list(home.rglob("*")):
+            if path.is_file():
+                path.unlink()
+        for name, text in zip(names, given_texts, strict=True):
+            if text is not None:
+                put(home / name, text)
+        before = files_below(home)
+        assert main(["hook", "install", client]) == 0
+        installed = files_below(home)
+        assert set(installed) >= set(FILES[client])
+        for name, text in before.items():
+            kept_in(text.decode(), installed[name].decode())
+        assert main(["hook", "status", client]) == 0
+        assert main(["hook", "install", client]) == 0
+        assert files_below(home) == installed
+        assert main(["hook", "uninstall", client]) == 0
+        assert files_below(home) == before
+
+    check()
+
+
+def kept_in(before: str, after: str) -> None:
+    """Every character of the text stands in the other one, in its order: it was only added to."""
+    rest: Iterator[str] = iter(after)
+    assert all(char in rest for char in before)
+
+
+@pytest.mark.parametrize("in_project", [False, True], ids=["user", "project"])
+@pytest.mark.parametrize("client", PLANS)
+def test_files_that_were_not_there_are_made_and_removed_again(
+    client: str,
+    in_project: bool,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    project = home.parent / "project"
+    project.mkdir()
+    monkeypatch.chdir(project)
+    folder, names = (project, IN_PROJECT[client]) if in_project else (home, FILES[client])
+    option = ["--project"] * in_project
+    assert main(["hook", "status", client, *option]) == 1
+    assert main(["hook", "install", client, *option, "--dry-run"]) == 0
+    assert files_below(home.parent) == {}
+    assert capsys.readouterr().out.count("\n+++ ") == len(names)
+    assert main(["hook", "install", client, *option]) == 0
+    assert sorted(files_below(folder)) == sorted(names)
+    written = b"".join(files_below(folder).values()).decode()
+    assert re.search(rf"(?:spillgate.* hook |/hooks/){client}\b", written)
+    assert "/project" not in written
+    assert main(["hook", "status", client, *option]) == 0
+    assert main(["hook", "uninstall", client, *option]) == 0
+    assert files_below(home.parent) == {}
+    assert main(["hook", "uninstall", client, *option]) == 0
+
+
+def test_what_others_wrote_keeps_its_place_its_comments_and_its_mode(home: Path) -> None:
+    settings = home / "dotfiles" / "gemini.json"
+    text = """{
+    // my theme
+    "theme": "dark",
+    "hooks": {
+        "AfterTool": [
+            {"matcher": "x", "hooks": []}, // mine
+        ],
+    },
+}
+"""
+    put(settings, text)
+    settings.chmod(0o640)
+    link = home / ".gemini" / "settings.json"
+    link.parent.mkdir()
+    link.symlink_to(settings)
+    assert main(["hook", "install", "gemini"]) == 0
+    assert link.is_symlink()
+    assert stat.S_IMODE(settings.stat().st_mode) == 0o640
+    after = settings.read_text()
+    kept_in(text, after)
+    assert after.startswith("{\n" + " " * 4 + '"mcpServers": {\n' + " " * 8 + '"spillgate": {\n')
+    # The user moves our entry, and adds to it: it is found all the same, and nothing else goes.
+    moved = after.replace('"theme": "dark",', '"theme": "light",\n    "model": "other",')
+    settings.write_text(moved)
+    assert main(["hook", "uninstall", "gemini"]) == 0
+    assert settings.read_text() == text.replace(
+        '"theme": "dark",', '"theme": "light",\n    "model": "other",'
+    )
+
+
+@pytest.mark.parametrize(
+    ("client", "name", "text", "said"),
+    [
+        ("claude-code", ".claude/settings.json", '{\n"a": 1,\n}', "does not parse at line 3"),
+        ("claude-code", ".claude.json", '{"mcpServers": []}', "`mcpServers` in it has another type"),
+        ("claude-code", ".claude/settings.json", "", "does not parse at line 1"),
+        ("claude-code", ".claude/settings.json", "[]", "`the whole` in it has another type"),
+        ("claude-code", ".claude/settings.json", '{"hooks": {"PostToolUse": {}}}', "`hooks.PostToolUse`"),
+        ("claude-code", ".claude/settings.json", "[" * 5000, "does not parse"),
+        ("codex", ".codex/config.toml", "mcp_servers = 1", "`mcp_servers.spillgate` in it has another type"),
+        ("codex", ".codex/config.toml", "a = ", "not TOML"),
+        ("opencode", ".config/opencode/plugin/spillgate.js", "mine", "Spillgate did not write it"),
+        ("cursor", ".cursor/mcp.json", "\xff", ""),
+    ],
+)
+def test_a_file_that_cannot_be_edited_is_left_alone_and_so_are_the_others(
+    client: str, name: str, text: str, said: str, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (home / name).parent.mkdir(parents=True, exist_ok=True)
+    (home / name).write_bytes(text.encode("latin-1"))
+    before = files_below(home)
+    assert main(["hook", "install", client]) == 2
+    assert said in capsys.readouterr().err
+    assert files_below(home) == before
+
+
+def test_the_service_and_its_key_are_named_as_each_client_names_them(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPILLGATE_URL", "http://127.0.0.1:9000/")
+    monkeypatch.setenv("SPILLGATE_KEY", "secret")
+    for client in PLANS:
+        assert main(["hook", "install", client]) == 0
+    written = {name: text.decode() for name, text in files_below(home).items()}
+    assert not [name for name, text in written.items() if "secret" in text]
+    server: Any = json.loads(written[".claude.json"])["mcpServers"]["spillgate"]
+    assert server["url"] == "http://127.0.0.1:9000/mcp"
+    assert server["headers"] == {"Authorization": "Bearer ${SPILLGATE_KEY}"}
+    codex = tomllib.loads(written[".codex/config.toml"])["mcp_servers"]["spillgate"]
+    assert codex == {"url": "http://127.0.0.1:9000/mcp", "bearer_token_env_var": "SPILLGATE_KEY"}
+    groups = json.loads(written[".claude/settings.json"])["hooks"]["PostToolUse"]
+    assert groups[1]["hooks"][0]["url"] == "http://127.0.0.1:9000/hooks/claude-code"
+    # Another address replaces the entry, and does not add one.
+    monkeypatch.setenv("SPILLGATE_URL", "unix:/run/spillgate.sock")
+    assert main(["hook", "install", "claude-code"]) == 0
+    groups = json.loads((home / ".claude/settings.json").read_text())["hooks"]["PostToolUse"]
+    assert [group["hooks"][0]["type"] for group in groups] == ["command", "command"]
+    for client in PLANS:
+        assert main(["hook", "uninstall", client]) == 0
+    assert files_below(home) == {}
+
+
+def test_an_unknown_client_is_refused_with_the_known_ones(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["hook", "install", "clippy"]) == 2
+    assert "claude-code, codex" in capsys.readouterr().err

@@ -1,0 +1,174 @@
+"""`spillgate hook install`, then the agent: large results are replaced, and the model asks about them."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.faults.service import Service, Services
+from tests.interop.agents.model import Asked, Call, ScriptedModel
+from tests.interop.agents.programs import Agent, ClaudeCode, Codex, OpenCode
+
+pytestmark = pytest.mark.anyio
+
+DEMO = [sys.executable, str(Path(__file__).with_name("demo_server.py"))]
+LARGE = "Tool output is too large ("
+FACT = "The tulip is kept in drawer 4711."
+
+FILE = "".join(f"{n}: a line of the file\n" for n in range(1500)) + FACT + "\n"
+COMMAND = f"seq 1 60000 && echo '{FACT}'"
+
+
+class Case(NamedTuple):
+    """How the model calls the tools of an agent, and `ask` a stored result."""
+
+    client: str
+    agent: type[Agent]
+    calls: list[Call]
+    ask: str
+    first: tuple[Call, ...] = ()
+    options: tuple[str, ...] = ()
+
+
+CASES = [
+    Case(
+        "claude-code",
+        ClaudeCode,
+        [
+            Call("Bash", {"command": COMMAND, "description": "Counts"}),
+            Call("Read", {"file_path": "{project}/large.txt"}),
+            Call("mcp__demo__blob", {"n": 200_000}),
+        ],
+        "mcp__spillgate__tool_output",
+    ),
+    Case(
+        "codex",
+        Codex,
+        [Call("exec_command", {"cmd": "seq 1 9000"}), Call("blob", {"n": 600}), Call("blob", {"n": 200_000})],
+        "tool_output",
+        (Call("tool_search", {"query": "blob tool_output", "limit": 9}),),
+        ("--dangerously-bypass-hook-trust",),
+    ),
+    Case(
+        "opencode",
+        OpenCode,
+        [
+            Call("bash", {"command": COMMAND, "description": "Counts"}),
+            Call("read", {"filePath": "{project}/large.txt"}),
+            Call("demo_blob", {"n": 600}),
+            Call("demo_blob", {"n": 200_000}),
+        ],
+        "spillgate_tool_output",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[Service]:
+    with Services(tmp_path) as services:
+        yield await services.start(tmp_path / "state")
+
+
+def placed(call: Call, project: Path) -> Call:
+    """With the path of the project in its arguments."""
+    given = {
+        name: value.replace("{project}", str(project)) if isinstance(value, str) else value
+        for name, value in call.arguments.items()
+    }
+    return Call(call.name, given)
+
+
+async def spillgate(home: Path, url: str, *arguments: str) -> str:
+    environ = {"HOME": str(home), "PATH": os.environ["PATH"], "SPILLGATE_URL": url}
+    program = Path(sys.executable).with_name("spillgate")
+    process = await asyncio.create_subprocess_exec(
+        program, *arguments, env=environ, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    said, _ = await process.communicate()
+    assert process.returncode == 0, said.decode()
+    return said.decode()
+
+
+async def set_up(case: Case, agent: Agent, url: str) -> None:
+    """Writes the agent's own settings, and has `spillgate hook install` add to them."""
+    agent.add_mcp("demo", DEMO)
+    (agent.project / "large.txt").write_text(FILE)
+    # The plugin reads the first; with the second, no busy machine makes a hook give up.
+    agent.environ |= {"SPILLGATE_URL": url, "SPILLGATE_HOOK_TIMEOUT_MS": "20000"}
+    # What the model is and asks is known before the run, which then writes no settings.
+    arguments = [one for one in agent._command("Count.") if one != "--strict-mcp-config"]
+    agent._command = lambda prompt: arguments  # type: ignore[method-assign]
+    await spillgate(agent.home, url, "hook", "install", case.client)
+    await spillgate(agent.home, url, "hook", "status", case.client)
+
+
+def asking(case: Case) -> Callable[[Asked], Call]:
+    """A step of the script: the model asks about the last result."""
+
+    def step(asked: Asked) -> Call:
+        handle = asked.results[-1].partition('(handle = "')[2].partition('"')[0]
+        return Call(
+            case.ask, {"handle": handle, "extract": "Where is the tulip kept, and which line is 300?"}
+        )
+
+    return step
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.client)
+async def test_large_results_are_replaced_and_the_model_asks_about_them(
+    case: Case, service: Service, tmp_path: Path
+) -> None:
+    with ScriptedModel() as model:
+        agent = case.agent(tmp_path / "agent", model)
+        if not agent.path.exists():
+            pytest.skip("the coding agents are not installed: run `make interop`")
+        async with service.client() as client:
+            await set_up(case, agent, str(client.base_url).rstrip("/"))
+            steps: list[Any] = [*case.first]
+            for call in case.calls:
+                steps += [placed(call, agent.project), asking(case)]
+            model.script(*steps, "All done.")
+            ran = await agent.run("Count.", *case.options)
+            assert "All done." in ran.stdout, ran.stderr
+            entries = (await client.get("/accounting/entries")).json()["entries"]
+    read = model.asked[-1].results
+    for call, message, answer in zip(case.calls, read[::2], read[1::2], strict=True):
+        assert LARGE in message[:100], (call.name, message[:300])
+        assert f"{case.ask}(handle" in message or case.first
+        assert "ABSTRACT FROM TOOL OUTPUT" in answer, (call.name, answer[:300])
+    assert [entry["status"] for entry in entries if entry["type"] == "extract"] == ["ok"] * len(case.calls)
+    # The whole output was kept where the agent itself had cut it.
+    if case.client != "codex":
+        assert FACT in read[1]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.client)
+async def test_without_the_service_the_agent_goes_on_with_the_original(
+    case: Case, service: Service, tmp_path: Path
+) -> None:
+    with ScriptedModel() as model:
+        agent = case.agent(tmp_path / "agent", model)
+        if not agent.path.exists():
+            pytest.skip("the coding agents are not installed: run `make interop`")
+        async with service.client() as client:
+            await set_up(case, agent, str(client.base_url).rstrip("/"))
+        assert await service.stop() == 0
+        calls = [placed(call, agent.project) for call in case.calls[:2]]
+        model.script(*case.first, *calls, "All done.")
+        ran = await agent.run("Count.", *case.options)
+        assert "All done." in ran.stdout, ran.stderr
+    read = model.asked[-1].results
+    assert len(read) == len(calls)
+    assert not [text for text in read if LARGE in text]
+    log = agent.home / ".local" / "state" / "spillgate" / "hook.log"
+    if case.client != "opencode":
+        assert "No service answers" in log.read_text()
