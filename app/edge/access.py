@@ -30,8 +30,8 @@ from domain.errors import (
 from domain.handles import DEFAULT_TENANT, is_name
 
 _ONCE = frozenset(
-    b"host origin authorization spillgate-tenant content-length content-encoding transfer-encoding "
-    b"idempotency-key".split()
+    b"host origin authorization x-api-key spillgate-tenant content-length content-encoding "
+    b"transfer-encoding idempotency-key".split()
 )
 MET_HOSTS = 64
 METRICS_PATHS = frozenset({"/metrics", "/livez", "/readyz"})
@@ -173,6 +173,9 @@ class Access:
         if self._keys is None or self._routes.is_open(path):
             return DEFAULT_TENANT
         scheme, _, token = found.get(b"authorization", b"").partition(b" ")
+        if b"x-api-key" in found and not scheme:
+            # As LiteLLM sends it.
+            scheme, token = b"bearer", found[b"x-api-key"]
         if scheme.lower() != b"bearer":
             raise Unauthorized("Send an API key: `Authorization: Bearer <key>`.")
         key = self._keys.key_of(token.strip().decode("utf-8", "replace"))
