@@ -25,6 +25,7 @@ from app.routes import (
     config,
     extract,
     given,
+    guardrails,
     health,
     hooks,
     mcp,
@@ -43,6 +44,7 @@ ROUTERS = (
     health.router,
     extract.router,
     hooks.router,
+    guardrails.router,
     stored.router,
     check.router,
     sessions.router,
@@ -83,7 +85,7 @@ class Spillgate(FastAPI):
         self.state.supervisor = Supervisor(self.task_failed)
         self.state.gate = BodyGate(settings.max_body_bytes)
         self.state.read_ahead = ReadAhead()
-        keys = None if settings.api_keys_file is None else ApiKeys(settings.api_keys_file)
+        self.state.keys = keys = None if settings.api_keys_file is None else ApiKeys(settings.api_keys_file)
         self._routes = routes = RouteTable(self)
         self._access = Access(
             self._inside,

@@ -13,6 +13,7 @@ from app.api.openapi import ENTRY_ID, STORED_AT, example_of
 from app.api.result_request import MAX_POLICY_BYTES
 from app.api.routing import INTEGRAL, InRuntime, Tenant, traits
 from app.cli.check_config import mask_url, report_on
+from app.edge.api_keys import Role
 from domain.accounting import AccountingEntry, EntryFilter, EntryType
 from domain.decisions import OutcomeKind, Trigger
 from domain.errors import InvalidField, InvalidPolicy
@@ -78,6 +79,7 @@ _CONFIG = ConfigOut(
     summary="Settings, policy for a tool and models in force, each with the place that set it",
     responses={200: example_of(_CONFIG)},
 )
+@traits(roles=(Role.ADMIN,))
 async def get_config(
     rt: InRuntime,
     tenant: Tenant,
@@ -185,7 +187,7 @@ _WHAT_IF = WhatIfOut(
     summary="What a policy would have made of the newest results; changes nothing",
     responses={200: example_of(_WHAT_IF)},
 )
-@traits(raises=(InvalidPolicy,))
+@traits(roles=(Role.ADMIN,), raises=(InvalidPolicy,))
 async def post_what_if(rt: InRuntime, tenant: Tenant, body: WhatIfIn) -> WhatIfOut:
     try:
         text = json.dumps(body.policy, sort_keys=True, ensure_ascii=False)
