@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-.PHONY: help run run-demo test faults interop adapters adapters-ci fuzz check format bench openapi tree lock up down clean
+.PHONY: help run run-demo test faults interop adapters adapters-js adapters-ci fuzz check format bench openapi tree lock up down clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,11 +34,11 @@ run-demo: $(VENV)/.run ## Serve with the built-in demo model: extraction without
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(or $(WORKERS),3) --dist worksteal --ignore tests/interop
 
 test: $(VENV)/.dev ## Run the test suite, a real redis-server included (3 minutes on 2 cores)
-	@sh tests/install_redis.sh
+	@sh tests/install_tools.sh
 	$(PYTEST)
 
 faults: $(VENV)/.dev ## Run the repeated tests (kills, races, properties) with their full counts (4 minutes)
-	@sh tests/install_redis.sh
+	@sh tests/install_tools.sh
 	FULL_COUNTS=1 $(PYTEST) -m repeated
 
 .interop/.ready: tests/interop/requirements.lock
@@ -69,9 +69,18 @@ interop: $(VENV)/.dev .interop/.ready .mcp/.ready .agents/.ready ## Test with Li
 	.adapters/$*/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@
 
-adapters: $(VENV)/.dev .adapters/adapters/.ready .adapters/crewai/.ready ## Test the Python adapters and recipes against all frameworks
+adapters: $(VENV)/.dev .adapters/adapters/.ready .adapters/crewai/.ready ## Test the adapters and recipes against all frameworks
 	cd clients/python && ../../.adapters/adapters/bin/python -m pytest -q --ignore tests/test_crewai.py
 	cd clients/python && ../../.adapters/crewai/bin/python -m pytest -q tests/test_crewai.py
+
+	$(MAKE) adapters-js
+
+clients/typescript/node_modules/.ready: clients/typescript/package-lock.json
+	cd clients/typescript && npm ci --ignore-scripts --silent
+	@touch $@
+
+adapters-js: $(VENV)/.dev clients/typescript/node_modules/.ready ## The same for TypeScript (needs node 20, npm)
+	cd clients/typescript && npm run --silent types && node --test tests/*.test.js
 
 adapters-ci: $(VENV)/.dev .adapters/ci/.ready ## The same for LangChain, OpenAI Agents and Pydantic AI alone
 	cd clients/python && ../../.adapters/ci/bin/python -m pytest -q tests/test_langchain.py tests/test_openai_agents.py tests/test_pydantic_ai.py tests/test_tracing.py

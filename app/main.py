@@ -19,7 +19,20 @@ from app.operations.logs import log_refused, log_stopped
 from app.operations.policy_reload import follow_policies
 from app.operations.supervisor import Supervisor
 from app.operations.sweeper import sweep_forever
-from app.routes import accounting, check, extract, health, hooks, mcp, results, sessions, stored, tools, ui
+from app.routes import (
+    accounting,
+    check,
+    extract,
+    guardrails,
+    health,
+    hooks,
+    mcp,
+    results,
+    sessions,
+    stored,
+    tools,
+    ui,
+)
 from app.runtime import Runtime, open_runtime
 from app.settings import Settings
 from domain.errors import ConfigError, SpillgateError, StorageError, StoreFull, StoreUnavailable
@@ -29,6 +42,7 @@ ROUTERS = (
     health.router,
     extract.router,
     hooks.router,
+    guardrails.router,
     stored.router,
     check.router,
     sessions.router,
@@ -67,7 +81,7 @@ class Spillgate(FastAPI):
         self.state.supervisor = Supervisor(self.task_failed)
         self.state.gate = BodyGate(settings.max_body_bytes)
         self.state.read_ahead = ReadAhead()
-        keys = None if settings.api_keys_file is None else ApiKeys(settings.api_keys_file)
+        self.state.keys = keys = None if settings.api_keys_file is None else ApiKeys(settings.api_keys_file)
         self._routes = routes = RouteTable(self)
         self._access = Access(
             self._inside,

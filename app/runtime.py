@@ -6,10 +6,13 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import cast
 
 import anyio
 
 from app import __version__
+from app.doors.seen_rows import SeenRows
 from app.extracting.known_models import KnownModels, default_models, model_configs
 from app.extracting.spend_caps import SpendCaps
 from app.files import Stamp, stamp_of
@@ -19,6 +22,7 @@ from app.operations.policy_files import load_policies
 from app.operations.readiness import Readiness
 from app.operations.supervisor import Background, Supervisor
 from app.operations.telemetry import Metrics
+from app.operations.timing import Timed
 from app.settings import Settings
 from content.tokens.encodings import TokenMeter, load_encoding
 from domain.handles import Handle
@@ -71,6 +75,7 @@ class Runtime:
     background: Background = field(default_factory=Background)
     queries: Queries = field(default_factory=Queries)
     indexes: IndexCache = field(default_factory=IndexCache)
+    seen_rows: SeenRows = field(default_factory=SeenRows)
     new_entry_id: EntryIds = field(default_factory=EntryIds)
     # One at a time: the tokenizer holds the GIL, more threads would only fight the event loop for it.
     counting: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
@@ -139,6 +144,10 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
     async with AsyncExitStack() as stack:
         store = await _opened_store(settings, clock, outage, stack)
         ledger = await _opened_ledger(settings, clock, outage, stack)
+        store = cast(ResultStore, Timed(store, ("find", "touch"), partial(metrics.timer, "store")))
+        ledger = cast(
+            Ledger, Timed(ledger, ("enter", "reserve", "settle", "append"), partial(metrics.timer, "ledger"))
+        )
         if settings.accounting_export is not None:
             target, size = settings.accounting_export, settings.accounting_export_max_bytes
             export = Export(target, size, metrics.export_lost)

@@ -13,6 +13,7 @@ from bench import (
     outline,
     recall,
     redis,
+    relay,
     replay,
     retrieve,
     speed,
@@ -27,7 +28,11 @@ def main() -> None:
         ("Memory", memory.main),
         ("The event loop", loop.main),
         ("Speed", speed.main),
+<<<<<<< HEAD
         ("Hooks", hooks.main),
+=======
+        ("The relay", relay.main),
+>>>>>>> main
         ("Extraction", extract.main),
         ("Retrieval", retrieve.main),
         ("Recall", recall.main),

@@ -182,6 +182,17 @@ def is_binary(data: bytes) -> bool:
     return sniff(data) is Kind.BINARY
 
 
+_NOT_PRINTED = re.compile(rb"(?:[\x00-\x08\x0b-\x1f\x7f]|%b)+" % _REPLACED)
+_RUN = re.compile(rb"[^\n\0]{6,}")
+_SAYS = re.compile(rb"[A-Za-z]{3}|\d{4}|[\xc3-\xf4][\x80-\xbf]")
+
+
+def readable(data: bytes) -> bytes:
+    """The runs of at least six printable characters with a word or a number, one a line."""
+    runs = _RUN.findall(_NOT_PRINTED.sub(b"\0", data))
+    return b"\n".join(run.strip() for run in runs if _SAYS.search(run))
+
+
 def _encoded(head: bytes) -> str:
     url = _DATA_URL.match(head)
     body = head[url.end() :] if url else head

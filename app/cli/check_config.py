@@ -10,6 +10,7 @@ from app.extracting.known_models import known_window, model_configs, model_terms
 from app.operations.policy_files import load_policies
 from app.settings import PREFIX, Settings
 from content.tokens.encodings import encoding_for_model, load_encoding
+from domain.errors import ConfigError
 from policies.book import PolicyBook, Reason
 
 _LOCAL = re.compile(r"(disk|sqlite):(//)?(/[^/].*)?", re.DOTALL)
@@ -65,7 +66,8 @@ def report(settings: Settings, tool: str = "*", model: str | None = None) -> Con
     """Raises ConfigError for what cannot be honoured."""
     load_encoding(settings.encoding)
     if settings.api_keys_file is not None:
-        load_keys(settings.api_keys_file)
+        for fault in load_keys(settings.api_keys_file).faults:
+            raise ConfigError(f"{PREFIX}API_KEYS_FILE, {fault}")
     policies = load_policies(settings)
     model_configs(settings, policies)
     return ConfigReport(

@@ -119,7 +119,9 @@ class _Call(NamedTuple):
             if decision is None:
                 continue
             if decision.handle is not None:
+                began = perf_counter()
                 await body.publish(stored)
+                self.rt.metrics.published(perf_counter() - began)
             charge = charge_of(self.measured, decision, self.rt)
             receipt = await (ledger.settle if kind is OutcomeKind.STORE else ledger.reserve)(charge)
             if receipt is not None:

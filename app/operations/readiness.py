@@ -4,7 +4,7 @@ import logging
 import math
 from time import monotonic
 
-from domain.errors import StoreFull
+from domain.errors import StorageError, StoreFull
 from domain.ports import Ledger, LedgerBounds, ResultStore
 from storage.spool.outage import Outage
 
@@ -36,6 +36,10 @@ class Readiness:
         self._storage_max_bytes = storage_max_bytes
         self._bounds = bounds
         self._checked_at = self._invalidated_at = -math.inf
+        self._down_since: float | None = None
+        self._down_seconds = 0.0
+        self.is_up = {"store": True, "ledger": True}
+        """As of the last check."""
         self._fullness: list[str] = []
         self._logged: list[str] = []
 
@@ -52,6 +56,12 @@ class Readiness:
             return standing
         return [f"{DEGRADED} {self._outage.why}", *standing]
 
+    @property
+    def down_seconds(self) -> float:
+        """How long checks of store or ledger have failed since the start, this outage included."""
+        now = 0.0 if self._down_since is None else monotonic() - self._down_since
+        return self._down_seconds + now
+
     def invalidate(self) -> None:
         """Something was not kept: what was found before says nothing any more."""
         self._invalidated_at = monotonic()
@@ -63,7 +73,7 @@ class Readiness:
         # Each check syncs the disk, and anyone may ask: once a second is enough.
         if self._checked_at > self._invalidated_at and began - self._checked_at < FRESH_SECONDS:
             return
-        full = [*await _why_full(self._store), *await _why_full(self._ledger)]
+        full = await self._why_full(began)
         self._fullness = [*full, *await self._nearly_full()]
         # The time of its beginning: a failure during the check is newer than its result. What is full may
         # have room in a moment.
@@ -76,6 +86,25 @@ class Readiness:
             if warning not in standing:
                 log.info("No longer: %s", warning)
         self._logged = standing
+
+    async def _why_full(self, began: float) -> list[str]:
+        """Checks both, so that the metrics say which one is down."""
+        found, failed = [], None
+        ports: dict[str, ResultStore | Ledger] = {"store": self._store, "ledger": self._ledger}
+        for name, port in ports.items():
+            try:
+                await port.check()
+            except StoreFull as error:
+                found.append(error.detail)
+            except StorageError as error:
+                failed, self.is_up[name] = failed or error, False
+                continue
+            self.is_up[name] = True
+        if failed is not None:
+            self._down_since = began if self._down_since is None else self._down_since
+            raise failed
+        self._down_seconds, self._down_since = self.down_seconds, None
+        return found
 
     async def _nearly_full(self) -> list[str]:
         usage, bounds = await self._ledger.usage(), self._bounds
@@ -92,11 +121,3 @@ class Readiness:
         return [
             text for text, share in texts if share >= (WARNED_UNTIL if text in self._logged else WARNED_FROM)
         ]
-
-
-async def _why_full(port: ResultStore | Ledger) -> list[str]:
-    try:
-        await port.check()
-    except StoreFull as error:
-        return [error.detail]
-    return []

@@ -1,8 +1,10 @@
 """Metrics. They never hold a result, an argument or a secret."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -13,6 +15,18 @@ from domain.extraction import Answer
 from domain.llm import LlmCall
 
 _GOVERN_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_OPERATION_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 2.5)
+_CGROUP_LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
+_NO_LIMIT = 1 << 60
+
+
+def _memory_limit() -> int:
+    """The limit of this process's container in bytes, 0 if there is none."""
+    for name in _CGROUP_LIMITS:
+        with suppress(OSError, ValueError):
+            limit = int(Path("/sys/fs/cgroup", name).read_text())
+            return limit if limit < _NO_LIMIT else 0
+    return 0
 
 
 @dataclass(slots=True)
@@ -88,10 +102,28 @@ class Metrics:
             "ledger_bytes", f"Bytes of sessions and accounting {most}", "LEDGER_MAX_BYTES", registry
         )
         Info("spillgate_up", "The version that runs.", registry=registry).info({"version": __version__})
+        self._watch_backends()
         self._tallies: dict[tuple[OutcomeKind, Trigger | None], _Tally] = {}
         self._in, self._out, self._saved, self._spent = (
             self._tokens.labels(direction) for direction in ("in", "out", "saved", "spent")
         )
+
+    def _watch_backends(self) -> None:
+        gauge = partial(Gauge, registry=self._registry)
+        self.key_faults = gauge("spillgate_api_key_faults", "Lines of the API keys that are not in force.")
+        self._ready = gauge("spillgate_ready", "1 if /readyz would answer 200.")
+        self._up = gauge("spillgate_backend_up", "1 if its last check passed.", ["backend"])
+        self._down = gauge("spillgate_down_seconds", "Seconds since the start in which a check failed.")
+        self._model_up = gauge("spillgate_model_up", "0 while it is left alone after failures.", ["model"])
+        self._operations = Histogram(
+            "spillgate_operation_seconds",
+            "Time of an operation of the store or the ledger.",
+            ["backend", "operation"],
+            buckets=_OPERATION_SECONDS,
+            registry=self._registry,
+        )
+        self._publishing = self.timer("store", "publish")
+        gauge("spillgate_memory_limit_bytes", "Of the container; 0 = none.").set(_memory_limit())
 
     def governed(self, outcome: Outcome, tokens_out: int, seconds: float | None = None) -> None:
         """A replayed outcome was counted at its first try."""
@@ -164,6 +196,26 @@ class Metrics:
         """The policy file changed; not ok: the one before stays in force."""
         self._reloads.labels("ok" if ok else "failed").inc()
         self._policy_stale.set(not ok)
+
+    def published(self, seconds: float) -> None:
+        """A body was made durable."""
+        self._publishing(seconds)
+
+    def timer(self, backend: str, operation: str) -> Callable[[float], None]:
+        """Takes the seconds of each operation."""
+        return self._operations.labels(backend, operation).observe
+
+    def is_ready(self, ready: bool, up: Mapping[str, bool], down_seconds: float) -> None:
+        """`up`: store and ledger."""
+        self._ready.set(ready)
+        self._down.set(down_seconds)
+        for name, is_up in up.items():
+            self._up.labels(name).set(is_up)
+
+    def models_up(self, available: Mapping[str, bool]) -> None:
+        """By the names of the operator's own models."""
+        for name, is_available in available.items():
+            self._model_up.labels(name).set(is_available)
 
     def watch_bodies(self, in_flight: Callable[[], float]) -> None:
         self._in_flight.set_function(in_flight)

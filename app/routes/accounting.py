@@ -16,7 +16,8 @@ from starlette.responses import StreamingResponse
 
 from app.api.answers import prefers
 from app.api.openapi import ENTRY_ID, HANDLE, MEASURE, STORED_AT, example_of
-from app.api.routing import InRuntime, Tenant
+from app.api.routing import InRuntime, Tenant, traits
+from app.edge.api_keys import Role
 from domain.accounting import (
     PERIOD_MS,
     AccountingEntry,
@@ -167,6 +168,7 @@ _SUMMARY = SummaryOut(group_by=GroupBy.TOOL_NAME, rows=[replace(_TOTAL, group="e
         },
     },
 )
+@traits(roles=(Role.ADMIN,))
 async def get_entries(
     request: Request,
     rt: InRuntime,
@@ -242,6 +244,7 @@ def _cell(value: Any) -> Any:
     summary="Sums by group, most tokens saved first",
     responses={200: example_of(_SUMMARY)},
 )
+@traits(roles=(Role.ADMIN,))
 async def get_summary(rt: InRuntime, chosen: Filter, group_by: GroupBy = GroupBy.TOOL_NAME) -> SummaryOut:
     if group_by in (GroupBy.HOUR, GroupBy.MINUTE):
         _check_periods(chosen, group_by, rt.clock())

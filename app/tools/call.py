@@ -175,6 +175,18 @@ async def call_tool(key: SessionKey, name: str, arguments: object, rt: Runtime) 
         return ToolText(error.detail, is_error=True)
 
 
+async def tools_of_session(key: SessionKey, rt: Runtime) -> list[Tool]:
+    """The tools that its model is given: none while nothing is stored, or when its budget is exhausted."""
+    if await rt.store.count_results([key]) == [0]:
+        return []
+    session = await rt.ledger.session(key)
+    if session is not None:
+        model = await rt.known_models.of_session(session.model)
+        if session.budget(model.window, model.enforce).exhausted:
+            return []
+    return offered_tools(rt.policies.policy("", session.policy if session else None))
+
+
 async def read_lines(key: SessionKey, handle: str, offset: int, rt: Runtime) -> ToolText:
     """What tool_output_lines answers from line `offset` on, as many lines as fit. Raises NotFound, Gone,
     StorageError, Overloaded, TooManySessions and Conflict."""

@@ -14,7 +14,8 @@ from content.natural_language import language_of_text
 from content.outline.definitions import definitions
 from content.outline.forms import clip, hits, log_span, parsed_head
 from content.outline.languages import language_of
-from content.passages.text_sections import TAG, unseen_spans
+from content.passages.text_sections import TAG
+from content.passages.unseen import unseen_spans
 from content.text import cut_head, unnumbered
 
 HEAD_BYTES = 256 << 10

@@ -1,11 +1,12 @@
 """Passages of JSON and similar literals: cut between members, each with its path."""
 
 import re
+from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from content.kinds import Kind
-from content.passages.text_sections import AIM, LEAST, MOST, Place, cut_between
+from content.passages.text_sections import AIM, LEAST, MOST, REACH, Place, cut_between
 from content.text import DOUBLE_QUOTED, SINGLE_QUOTED
 
 _LITERAL = re.compile(rb"\s*(?:[\[({]\s*[\[({]*\s*['\"]|[\[(]\s*[\[(]\s*-?\d)")
@@ -34,6 +35,18 @@ _FEW_LITERAL = [
 ]
 _LINE_END = re.compile(rb"[ \t]*\r?\n")
 _PLAIN_KEY = re.compile(r"[\w$][\w$-]*\Z")
+
+# The member that names an object, behind others that are short. An id is the last choice.
+_NAME_BYTES = 512
+_VALUE = rb"""(?:%b|%b|[^"'{}\[\],]++|\[[^{}\[\]]*+\]|\{[^{}\[\]]*+\})""" % (DOUBLE_QUOTED, SINGLE_QUOTED)
+_NAMED = [
+    re.compile(
+        rb"""\s*+\{\s*+(?:["'][^"'\\\\]{1,40}["']\s*+:\s*+%b\s*+,\s*+)*?["'](?:%b)["']\s*+:\s*+["']([^"'\\]{1,60})["']"""
+        % (_VALUE, keys),
+        re.DOTALL,
+    )
+    for keys in (rb"name|key|path|title", rb"id")
+]
 _OPENING = (b"{", b"[", b"(")
 _COMMA_SIGN = ord(",")
 
@@ -47,28 +60,32 @@ def fits(data: bytes, kind: Kind) -> bool:
 
 def places(data: bytes) -> Iterator[Place]:
     """Yields the outermost places between LEAST and MOST bytes apart; without any, cuts as in text."""
-    start, path = 0, ""
+    place = Place(0, "", 0)
     walk = _Walk(data)
     for found in walk.members():
-        while found.at - start > MOST:
-            yield Place(start, path)
-            start, path = walk.next(start, path)
-            walk.earliest = start + LEAST
+        while found.at - place.at > MOST:
+            yield place
+            place = walk.next(place)
+            walk.earliest = place.at + LEAST
         if found.at >= walk.earliest:
             walk.pending.append(found)
-    while len(data) - start > MOST:
-        yield Place(start, path)
-        start, path = walk.next(start, path)
-    yield Place(start, path)
+    while len(data) - place.at > MOST:
+        yield place
+        place = walk.next(place)
+    yield place
 
 
 class _Open:
-    """An open list or object. `member` is its index in the parent, or the place of its key."""
+    """An open list or object that begins at byte `at`. `member` is its index in the parent, or the place of
+    its key."""
 
-    __slots__ = ("index", "is_list", "member", "parent", "path")
+    __slots__ = ("at", "index", "is_list", "member", "parent", "path")
 
-    def __init__(self, parent: "_Open | None", member: "int | tuple[int, int]", is_list: bool) -> None:
+    def __init__(
+        self, parent: "_Open | None", at: int, member: "int | tuple[int, int]", is_list: bool
+    ) -> None:
         self.parent = parent
+        self.at = at
         self.member = member
         self.is_list = is_list
         self.index = 0
@@ -92,6 +109,7 @@ class _Walk:
         self.pending: list[_Member] = []
         self.earliest = LEAST
         self._data = data
+        self._recent = deque([0])
         head = data[:8]
         is_literal = b"(" in head[:3] or b"'" in head
         self._run = _LITERAL_RUN if is_literal else _JSON_RUN
@@ -99,7 +117,7 @@ class _Walk:
 
     def members(self) -> Iterator[_Member]:
         data, deeper = self._data, 0
-        stack = [_Open(None, 0, is_list=False)]
+        stack = [_Open(None, 0, 0, is_list=False)]
         for found in self._run.finditer(data):
             start, end, bracket = found.start(), found.start(1), found[1]
             top, opens = stack[-1], bracket in _OPENING
@@ -110,7 +128,8 @@ class _Walk:
                 if at >= self.earliest:
                     yield _Member(at, len(stack), top, top.index)
             if opens and len(stack) < _DEEPEST:
-                stack.append(_Open(top, top.index if top.is_list else (start, end), bracket != b"{"))
+                member = top.index if top.is_list else (start, end)
+                stack.append(_Open(top, end, member, bracket != b"{"))
             elif opens:
                 deeper += 1
             elif deeper:
@@ -152,24 +171,33 @@ class _Walk:
             if at >= self.earliest:
                 yield _Member(at, depth, top, top.index)
 
-    def next(self, start: int, path: str) -> tuple[int, str]:
-        """The start and the path of the passage after the one at `start`."""
+    def next(self, last: Place) -> Place:
+        """The place after the `last` one."""
+        start = last.at
         inside = [one for one in self.pending if LEAST <= one.at - start <= MOST]
         if inside:
             best = min(inside, key=lambda one: (one.depth, abs(one.at - start - AIM)))
             line_end = _LINE_END.match(self._data, best.at, start + MOST)
             at = line_end.end() if line_end else best.at
             self.pending = [one for one in self.pending if one.at > at]
-            return at, self._path(best)
+            return Place(at, self._path(best), self._opened([best], at))
         at = cut_between(self._data, start)
         passed = [one for one in self.pending if one.at <= at]
         self.pending = [one for one in self.pending if one.at > at]
-        return at, self._path(passed[-1]) if passed else path
+        return Place(at, self._path(passed[-1]) if passed else last.path, self._opened(passed[-1:], at))
+
+    def _opened(self, members: list[_Member], at: int) -> int:
+        """The first place that is known to be in no string, at most REACH + MOST bytes before `at`; or -1."""
+        recent = self._recent
+        recent.extend(member.at for member in members)
+        while recent and at - recent[0] > REACH + MOST:
+            recent.popleft()
+        return recent[0] if recent else -1
 
     def _path(self, member: _Member) -> str:
         path = self._around(member.around)
         if member.around.is_list:
-            path += f"[{member.number}]"
+            path += self._element(member.at, member.number)
         if len(path) > _LONGEST_PATH:
             path = "…" + path[-_LONGEST_PATH:]
         return "$" + path if path else ""
@@ -177,9 +205,16 @@ class _Walk:
     def _around(self, around: _Open) -> str:
         if around.path is None:
             place = around.member
-            step = f"[{place}]" if isinstance(place, int) else self._key(*place)
+            step = self._element(around.at, place) if isinstance(place, int) else self._key(*place)
             around.path = self._around(around.parent) + step if around.parent else ""
         return around.path
+
+    def _element(self, at: int, number: int) -> str:
+        """The element of a list that begins at byte `at`: by its name if it has one, else by its number."""
+        for pattern in _NAMED:
+            if named := pattern.match(self._data, at, at + _NAME_BYTES):
+                return f'["{" ".join(named[1].decode("utf-8", "replace").split())}"]'
+        return f"[{number}]"
 
     def _key(self, start: int, end: int) -> str:
         """The key before the colon that ends at `end`."""

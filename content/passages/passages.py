@@ -11,13 +11,14 @@ from content.passages.text_sections import Place
 @dataclass(frozen=True, slots=True)
 class Passage:
     """Bytes `start` to before `end`, on lines `line` to `last_line` (1-based). `path` is the place in the
-    structure, or ""."""
+    structure, or "". `opened` is a place from which its brackets can be matched, -1 if unknown."""
 
     start: int
     end: int
     line: int
     last_line: int
     path: str
+    opened: int = -1
 
 
 def split(data: bytes, tool_name: str = "") -> Iterator[Passage]:
@@ -48,4 +49,4 @@ def _places(data: bytes, tool_name: str) -> Iterator[Place]:
 
 def _passage(data: bytes, place: Place, end: int, line: int) -> Passage:
     breaks = data.count(b"\n", place.at, end - 1)
-    return Passage(place.at, end, line, line + breaks, place.path)
+    return Passage(place.at, end, line, line + breaks, place.path, place.opened)

@@ -10,12 +10,17 @@ from content.kinds import Kind
 LEAST, AIM, MOST = 120, 300, 600
 """Bytes of a passage. MOST is never exceeded; a short section may be below LEAST."""
 
+REACH = 1200
+"""Bytes of a record, row or paragraph that is shown whole."""
+
 
 class Place(NamedTuple):
-    """A passage begins at byte `at`. `path` is its place in the structure."""
+    """A passage begins at byte `at`. `path` is its place in the structure. `opened` is a place, at most
+    REACH + MOST bytes before, from which the brackets of JSON can be matched; -1 if unknown."""
 
     at: int
     path: str
+    opened: int = -1
 
 
 # A long line is cut after one of these, the best first: escaped lines, records, tags, sentences, words.
@@ -24,9 +29,9 @@ _INSIDE_LINE = (b"\\n", b"}, ", b"},", b"><", b". ", b"; ", "。".encode(), b", 
 
 def cut_between(data: bytes, start: int) -> int:
     """A place to cut after `start`, near AIM: between lines, else within a long line."""
-    if len(data) - start <= MOST:
+    if len(data) - start <= AIM + LEAST:
         return len(data)
-    low, wished, high = start + LEAST, start + AIM, start + MOST
+    low, wished, high = start + LEAST, start + AIM, min(start + MOST, len(data))
     newline = data.rfind(b"\n", low, wished) + 1 or data.find(b"\n", wished, high) + 1
     if newline:
         return newline
@@ -63,8 +68,9 @@ EVENT = re.compile(
     rb"|[^\w\s]?(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|FATAL|CRITICAL)\b)"
 )
 _PARAGRAPH = re.compile(rb"\n[ \t\r]{0,200}\n(?=[^\n])")
+# Items and indented lines belong to the line above them.
+_STANZA = re.compile(rb"\n(?:\n(?=[^\n])|[ \t\r*+-][^\n]{0,300}\n(?=[^\s*+-]))")
 _ITEM = re.compile(rb"\n(?=[ \t]{0,40}(?:[-*+]|\d{1,3}[.)]) )|\n[ \t\r]{0,200}\n(?=[^\n])")
-_UNSEEN = re.compile(rb"<(/?)(script|style|svg|noscript|template)\b", re.IGNORECASE)
 _BLOCK_TAG = re.compile(
     rb"(?=<(?:h[1-6]|p|div|section|article|table|tr|ul|ol|li|pre|form|script|style)\b)", re.IGNORECASE
 )
@@ -147,7 +153,7 @@ def _same_file(data: bytes, start: int) -> int:
     return best or cut_between(data, start)
 
 
-def _found(pattern: re.Pattern[bytes], data: bytes) -> Iterator[re.Match[bytes]]:
+def found_in_slices(pattern: re.Pattern[bytes], data: bytes) -> Iterator[re.Match[bytes]]:
     """Like `finditer`, in slices, because each step holds the GIL."""
     start, left = 0, _MOST_MARKS
     while start < len(data) and left > 0:
@@ -161,25 +167,11 @@ def _found(pattern: re.Pattern[bytes], data: bytes) -> Iterator[re.Match[bytes]]
 def markdown_headings(data: bytes) -> Iterator[re.Match[bytes]]:
     """Headings of Markdown outside code fences: the group 1 is the marks, the group 2 the text."""
     fenced = False
-    for found in _found(_HEADING, data):
+    for found in found_in_slices(_HEADING, data):
         if found[3]:
             fenced = not fenced
         elif not fenced:
             yield found
-
-
-def unseen_spans(data: bytes) -> list[tuple[int, int]]:
-    """The scripts, style sheets and other parts of a page that no reader of it sees, in order."""
-    spans: list[tuple[int, int]] = []
-    begin, name = -1, b""
-    for found in _found(_UNSEEN, data):
-        closes, tag = found[1], found[2].lower()
-        if begin < 0 and not closes:
-            begin, name = found.start(), tag
-        elif closes and tag == name:
-            spans.append((begin, found.end()))
-            begin, name = -1, b""
-    return [*spans, (begin, len(data))] if begin >= 0 else spans
 
 
 def _headings(data: bytes) -> Iterator[Mark]:
@@ -188,7 +180,7 @@ def _headings(data: bytes) -> Iterator[Mark]:
 
 
 def _html_headings(data: bytes) -> Iterator[Mark]:
-    for found in _found(HTML_HEADING, data):
+    for found in found_in_slices(HTML_HEADING, data):
         level = 1 if found[1].lower() == b"title" else int(found[1][1:])
         end = data.find(b"</", found.end(), found.end() + 4 * _CLIP)
         if end > 0:
@@ -196,7 +188,7 @@ def _html_headings(data: bytes) -> Iterator[Mark]:
 
 
 def _definitions(data: bytes) -> Iterator[Mark]:
-    for found in _found(_DEFINITION, data):
+    for found in found_in_slices(_DEFINITION, data):
         yield found.start(), len(found[1].expandtabs(4)) - _DEEP, _clip(found[2].rstrip(b" {:(\r"))
 
 
@@ -211,7 +203,7 @@ _CUTS: dict[Kind, Cut] = {
     Kind.GREP: _same_file,
     Kind.MARKDOWN: _after(_ITEM),
     Kind.HTML: _after(_BLOCK_TAG),
-    Kind.TEXT: _after(_PARAGRAPH),
+    Kind.TEXT: _after(_STANZA),
     Kind.CODE: _after(_PARAGRAPH),
 }
 _MARKS: dict[Kind, Callable[[bytes], Iterator[Mark]]] = {

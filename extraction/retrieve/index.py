@@ -12,6 +12,7 @@ from itertools import pairwise
 import anyio
 from anyio.to_thread import run_sync
 
+from content.kinds import is_binary, opaque, readable
 from content.passages.passages import Passage, split
 from domain.extraction import Span
 from domain.ports import ResultStore
@@ -71,11 +72,13 @@ class PassageIndex:
         self._db.close()
 
     def _rows(self, data: bytes, tool_name: str, stop: threading.Event) -> Iterator[tuple[int, str, str]]:
+        is_text = not (is_binary(data) or opaque(data))
         for number, passage in enumerate(split(data, tool_name)):
             if number % _STOP_EVERY == 0 and stop.is_set():
                 raise Stopped
             self.passages.append(passage)
-            body = data[passage.start : passage.end].decode("utf-8", "replace")
+            piece = data[passage.start : passage.end]
+            body = (piece if is_text else readable(piece)).decode("utf-8", "replace")
             yield number, searchable(body), searchable(passage.path)
 
     def at(self, offset: int) -> int:

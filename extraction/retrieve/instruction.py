@@ -20,6 +20,7 @@ _WORD = re.compile(r"[\w$@#%/\\^.(\[-][^\s\"'`“”,;]*")
 _TRIM = "?.:,;!()[]{}<>=&*^$\\-\"'"
 _AROUND = ",;:!?\"'`“”"
 _IDENTIFIER = re.compile(r"\w[./:@+_-]+\w|[a-z][A-Z]|[A-Z]{2}[a-z]")
+_NUMBER = re.compile(r"\d{3,}\Z")
 _PARTS = re.compile(r"[^\w]+|_+")
 _PATTERN = re.compile(r"\S\|\S|\\[dwsbDWS.]|\.[*+]|\[[^\]\s]+\][*+?]|\(\?[:i]")
 _ORDINAL = re.compile(r"\b(\d+)(?:st|nd|rd|th)\b", re.IGNORECASE)
@@ -139,7 +140,7 @@ def parse(instruction: str) -> ParsedInstruction:
     patterns = [one for one in (text.strip(), *exact, *_bare(text.split())) if _PATTERN.search(one)]
     runs = _runs(text, _ASKING if _ENGLISH.search(text) else _ASKING | _ASKING_ELSEWHERE)
     words = [word for run in runs for word in run]
-    exact += [word for word in words if _IDENTIFIER.search(word)]
+    exact += [word for word in words if _IDENTIFIER.search(word) or _NUMBER.match(word)]
     words += [part for word in words for part in _PARTS.split(word) if part and part.lower() not in _ASKING]
     words = [word for word in words if not _PARTS.search(word)]
     words += [word.lower() for word in words if not word.islower()]

@@ -2,7 +2,6 @@
 
 import math
 import re
-from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -10,9 +9,11 @@ from heapq import nlargest
 
 from content.kinds import Kind, sniff
 from content.passages.passages import Passage
-from content.passages.text_sections import TAG, unseen_spans
+from content.passages.text_sections import TAG
+from content.passages.unseen import is_seen
 from extraction.retrieve.index import PassageIndex
 from extraction.retrieve.instruction import ParsedInstruction
+from extraction.retrieve.synonyms import synonyms
 from extraction.retrieve.vectors import Likeness
 
 # Weights, measured on questions about recorded results: see the table in `bench/README.md`. Half or twice a
@@ -28,7 +29,6 @@ _LEAST_SHARE = 0.15
 _FUSION = 5
 _OUTSTANDING, _ORDINARY = 1.0, 0.5
 
-_LEAST_WORDS = 3
 _POOL = 600
 _LOOKED_AT = 200
 _LINE_BYTES = 200
@@ -89,6 +89,8 @@ def rank(
         scores[number] += score
     _spread(scores, len(index.passages))
     asked = {word: _stem(word) for word in instruction.words if instruction.needs(word.lower())}
+    instead = synonyms(word for word in instruction.words if word not in counts)
+    counts |= {other: count for other in instead if (count := index.count(other))}
     stands_for = asked | {found: _stem(word) for word, founds in near.items() for found in founds}
     look = _Look(index, data, instruction, counts, stands_for)
     hits = [
@@ -152,6 +154,7 @@ class _Look:
         self._index = index
         self._data = data
         self._value = instruction.value
+        self._is_page = sniff(data) is Kind.HTML
         self._words = [
             (*_forms(word), math.log(1 + len(index.passages) / count)) for word, count in counts.items()
         ]
@@ -159,7 +162,8 @@ class _Look:
 
     def hit(self, number: int, score: float) -> Hit:
         passage = self._index.passages[number]
-        text = self._data[passage.start : passage.end].decode("utf-8", "replace").lower()
+        data = self._data[passage.start : passage.end]
+        text = (TAG.sub(b" ", data) if self._is_page else data).decode("utf-8", "replace").lower()
         held = [
             (word, asked) for word, asked in zip(self._words, self._asked, strict=True) if word[0] in text
         ]
@@ -200,31 +204,26 @@ def _forms(word: str) -> tuple[str, re.Pattern[str], re.Pattern[str]]:
 
 
 def _seen(hits: list[Hit], data: bytes) -> list[Hit]:
-    """Of a page the hits outside of scripts and style sheets that are more than tags; all of them if there
-    are no others."""
-    if sniff(data) is not Kind.HTML:
-        return hits
-    spans = unseen_spans(data)
-    ends = [end for _, end in spans]
-
-    def is_seen(passage: Passage) -> bool:
-        number = bisect_right(ends, passage.start)
-        is_outside = number == len(spans) or passage.end <= spans[number][0]
-        text = data[passage.start : passage.end]
-        return is_outside and len(TAG.sub(b"", text).split()) >= _LEAST_WORDS
-
-    return [hit for hit in hits if is_seen(hit.passage)] or hits
+    """The hits that a reader of the data sees; all of them if there are none."""
+    test = is_seen(data, sniff(data))
+    return [hit for hit in hits if test(hit.passage)] or hits
 
 
 def _with_exact(hits: list[Hit], instruction: ParsedInstruction, data: bytes) -> list[Hit]:
-    """The hits that hold a quoted phrase or an identifier of the instruction as it is written; all of them if
-    none does."""
-    exact = [one.lower() for one in instruction.exact]
+    """The hits that hold most of the quoted phrases, identifiers and numbers of the instruction as they are
+    written, and no longer ones: `test-2` is not in `test-20`. All of them if none does."""
+    exact = [_as_written(one) for one in instruction.exact]
     if not exact:
         return hits
-    texts = (data[hit.passage.start : hit.passage.end].decode("utf-8", "replace").lower() for hit in hits)
-    held = [sum(one in text for one in exact) for text in texts]
+    texts = [data[hit.passage.start : hit.passage.end].decode("utf-8", "replace") for hit in hits]
+    held = [sum(one.search(text) is not None for one in exact) for text in texts]
     return [hit for hit, count in zip(hits, held, strict=True) if count == max(held, default=0)]
+
+
+def _as_written(text: str) -> re.Pattern[str]:
+    before = r"(?<!\w)" if text[:1].isalnum() and text[:1].isascii() else ""
+    after = r"(?!\w)" if text[-1:].isalnum() and text[-1:].isascii() else ""
+    return re.compile(before + r"\s+".join(map(re.escape, text.split())) + after, re.IGNORECASE)
 
 
 def _varied(hits: list[Hit], data: bytes) -> list[Hit]:

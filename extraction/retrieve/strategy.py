@@ -1,13 +1,12 @@
 """Answers with the passages that match the instruction best, and with the extent of the data where asked."""
 
 import sqlite3
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
 from anyio.to_thread import run_sync
 
-from content.kinds import Kind, is_binary, opaque, sniff
+from content.kinds import Kind, is_binary, opaque, readable, sniff
 from content.natural_language import language_of_text
 from content.outline import outline
 from content.outline.extent import extent
@@ -16,6 +15,7 @@ from content.text import cut_head, cut_tail
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
 from extraction.prompts.prompts import NOTHING_FOUND
 from extraction.retrieve import meaning
+from extraction.retrieve.excerpts import Excerpts
 from extraction.retrieve.index import PassageIndex
 from extraction.retrieve.instruction import ParsedInstruction, parse
 from extraction.retrieve.ranking import Ranked, rank
@@ -39,7 +39,8 @@ _NOTE_BYTES = 24
 _HEADER_BYTES = 300
 _BEGINS = "\nIt begins:\n"
 _ENDS = "\nIt ends:\n"
-_NO_TEXT = "Much of the data is no text: control characters, or characters lost in decoding."
+_READABLE = "Mostly binary: readable parts only."
+_READABLE_BEGIN = "\nThe readable parts begin:\n"
 
 
 async def answer(task: Task) -> Answer:
@@ -57,14 +58,15 @@ async def answer(task: Task) -> Answer:
 async def _answered(task: Task, data: bytes) -> Answer:
     if not data:
         return _complete(f"{NOTHING_FOUND}\nThe data is empty.", 1, task.max_bytes)
-    if name := opaque(data):
+    name = opaque(data)
+    if name.endswith("base64"):
         return _unreadable(task.source, name, task.max_bytes)
-    if len(data) <= task.max_bytes:
+    if len(data) <= task.max_bytes and not name:
         return _whole(task, data)
     try:
         index = await task.indexes.of(task.source, data)
         likeness, warnings = await meaning.compare(task, index, data)
-        find = partial(_found, task, data, index, likeness)
+        find = partial(_found_in_part if name else _found, task, data, index, likeness)
         found = await run_sync(find, abandon_on_cancel=True, limiter=task.indexes.threads)
         return replace(found, warnings=(*found.warnings, *warnings))
     except sqlite3.Error:
@@ -74,7 +76,7 @@ async def _answered(task: Task, data: bytes) -> Answer:
 
 def _whole(task: Task, data: bytes) -> Answer:
     """All of the data, after its extent where the instruction asks for that and there is room."""
-    body = _text(data)
+    body = f"[{_READABLE}]\n{_text(readable(data))}" if is_binary(data) else _text(data)
     if parse(task.extract).about_extent:
         with_extent = f"{_extent(task.source, data)}\n\n{body}"
         body = with_extent if len(with_extent.encode()) <= task.max_bytes else body
@@ -88,7 +90,7 @@ def _found(task: Task, data: bytes, index: PassageIndex, likeness: Likeness | No
     ranked = rank(index, instruction, data, likeness)
     if not ranked.hits:
         return _complete(_without_hits(source, data, instruction, ranked, max_bytes), total, max_bytes)
-    head = f"[{_NO_TEXT}]\n" if is_binary(data) else ""
+    head = f"[{_binary(data)}]\n" if _binary(data) else ""
     if instruction.about_extent:
         head += f"[{_extent(source, data)}]\n"
     if ranked.is_weak:
@@ -99,13 +101,21 @@ def _found(task: Task, data: bytes, index: PassageIndex, likeness: Likeness | No
     # Most of the data fits: where the words do not help, the model may find it.
     is_shown = ranked.is_weak and 4 * len(data) <= 5 * max_bytes
     room = (max_bytes if is_shown else min(task.usual_bytes, max_bytes)) - fixed
-    runs = chosen(source, data, _in_turn(index, instruction, ranked), room)
-    if not runs:
-        runs = chosen(source, data, [ranked.hits[0].passage], max_bytes - fixed)
-    if not runs:
-        return _too_little_room(data, ranked.hits[0].passage, total, max_bytes)
-    note = f"{ranked.hits[0].words} of {ranked.words} words{', by meaning' if ranked.is_by_meaning else ''}"
-    return _complete(head + shown(source, data, runs, note) + tail, total, max_bytes)
+    # Where no passage is sure to answer, more of them help more than more of one.
+    excerpts = Excerpts(source, data, room, has_sentences=not ranked.is_weak)
+    passages = _in_turn(index, instruction, ranked)
+    for passage in passages:
+        excerpts.add(passage)
+    if excerpts.is_empty:
+        excerpts = Excerpts(source, data, max_bytes - fixed)
+        excerpts.add(passages[0])
+    if excerpts.is_empty:
+        return _too_little_room(data, passages[0], total, max_bytes)
+    first = next((hit for hit in ranked.hits if hit.passage == passages[0]), None)
+    note = f"{first.words if first else 0} of {ranked.words} words"
+    if ranked.is_by_meaning and first is ranked.hits[0]:
+        note += ", by meaning"
+    return _complete(head + excerpts.text(note) + tail, total, max_bytes)
 
 
 def _columns(data: bytes, tool_name: str) -> str:
@@ -116,15 +126,18 @@ def _columns(data: bytes, tool_name: str) -> str:
     return f"[first line: {_text(header)}]\n"
 
 
-def _in_turn(index: PassageIndex, instruction: ParsedInstruction, ranked: Ranked) -> Iterable[Passage]:
-    """Best first. After the best passage comes the end or the beginning of the data, where it is asked for;
-    after a weak match the beginning too: it says what the data is."""
+def _in_turn(index: PassageIndex, instruction: ParsedInstruction, ranked: Ranked) -> list[Passage]:
+    """Best first. The end or the beginning of the data, where it is asked for, comes before a weak match and
+    after any other; after a weak match the beginning too: it says what the data is."""
     passages = [hit.passage for hit in ranked.hits]
-    if ranked.is_weak or instruction.about_first:
-        passages.insert(1, index.passages[0])
+    after_best = not ranked.is_weak
+    if instruction.about_first:
+        passages.insert(after_best, index.passages[0])
     if instruction.about_last:
-        passages.insert(1, index.passages[-1])
-    return dict.fromkeys(passages)
+        passages.insert(after_best, index.passages[-1])
+    if ranked.is_weak:
+        passages.insert(1, index.passages[0])
+    return list(dict.fromkeys(passages))
 
 
 def _weakness(ranked: Ranked, instruction: ParsedInstruction, data: bytes) -> str:
@@ -165,8 +178,9 @@ def _without_hits(
     if ranked.absent:
         said.append(f"Nowhere in the data: {_listed(ranked.absent)}.")
     said.append(_extent(source, data))
-    if is_binary(data):
-        return "\n".join((*said, _NO_TEXT))
+    if binary := _binary(data):
+        sample = _text(cut_head(readable(data[:_OUTLINED]), _SAMPLE_BYTES))
+        return "\n".join((*said, binary)) + (_READABLE_BEGIN + sample if sample else "")
     said += filter(None, [outline(data[:_OUTLINED], min(_OUTLINE_BYTES, max_bytes // 2), len(data))])
     text = "\n".join(said)
     room = max(0, max_bytes - len(text.encode()) - len(_BEGINS) - len(_ENDS))
@@ -193,75 +207,35 @@ def _complete(body: str, passages: int, max_bytes: int) -> Answer:
     return answer_text.cap_answer(Answer(body, Mode.RETRIEVE, ExtractStatus.COMPLETE, coverage), max_bytes)
 
 
+def _binary(data: bytes) -> str:
+    """What is said of data that is mostly binary; "" for text."""
+    if name := opaque(data):
+        return f"The data is {name}. {_READABLE} For the rest use a tool that opens such files."
+    return _READABLE if is_binary(data) else ""
+
+
+def _found_in_part(task: Task, data: bytes, index: PassageIndex, likeness: Likeness | None) -> Answer:
+    """The answer rests on the readable parts of a file."""
+    share = round(len(readable(data)) / len(data), 4)
+    return _in_part(task.source, _found(task, data, index, likeness), share)
+
+
+def _in_part(source: Source, answer: Answer, share: float) -> Answer:
+    missing = tuple(Gap(span.start, span.end, "not text") for span in source.spans)
+    coverage = replace(answer.coverage, ratio=share, missing=missing)
+    return replace(answer, status=ExtractStatus.PARTIAL, coverage=coverage)
+
+
 def _unreadable(source: Source, name: str, max_bytes: int) -> Answer:
     """The answer rests on none of the data."""
     body = (
         f"{NOTHING_FOUND}\nThe data ({source.size} bytes) is {name}: nothing in it can be read. "
         "Use a tool that opens such files."
     )
-    missing = tuple(Gap(span.start, span.end, "not text") for span in source.spans)
-    coverage = Coverage(1, 0, 0.0, missing)
-    return answer_text.cap_answer(Answer(body, Mode.RETRIEVE, ExtractStatus.PARTIAL, coverage), max_bytes)
+    answer = Answer(body, Mode.RETRIEVE, ExtractStatus.PARTIAL, Coverage(1, 0, 0.0))
+    return answer_text.cap_answer(_in_part(source, answer, 0.0), max_bytes)
 
 
 def _text(data: bytes) -> str:
     # Stored text is valid UTF-8; only a range asked for by the caller may begin or end inside a character.
     return data.decode(errors="ignore")
-
-
-_NEWLINE = ord("\n")
-
-
-def chosen(source: Source, data: bytes, passages: Iterable[Passage], max_bytes: int) -> list[list[Passage]]:
-    """Takes passages in turn while they fit `max_bytes`. Adjacent ones with the same path form one run, which
-    stands where the first of them was taken. `data` is all of the source."""
-    runs: list[list[Passage]] = []
-    for one in passages:
-        cost = one.end - one.start + len(_head(source, data, [one]).encode()) + 1
-        if cost > max_bytes:
-            continue
-        max_bytes -= cost
-        joined = [run for run in runs if run[0].path == one.path and _is_next(run, one)]
-        if not joined:
-            runs.append([one])
-            continue
-        joined[0].append(one)
-        for other in joined[1:]:
-            joined[0].extend(other)
-            runs.remove(other)
-        joined[0].sort(key=lambda part: part.start)
-    return runs
-
-
-def _is_next(run: Sequence[Passage], one: Passage) -> bool:
-    return run[-1].end == one.start or one.end == run[0].start
-
-
-def shown(source: Source, data: bytes, runs: Iterable[Sequence[Passage]], note: str = "") -> str:
-    """At most the bytes that `chosen` was given, and the `note`, which stands beside the first place."""
-    text = []
-    for run in runs:
-        body = data[run[0].start : run[-1].end].decode("utf-8", "ignore")
-        text += [_head(source, data, run, note), body, "" if body.endswith("\n") else "\n"]
-        note = ""
-    return "".join(text)
-
-
-def _head(source: Source, data: bytes, run: Sequence[Passage], note: str = "") -> str:
-    parts = (place(source, data, run[0], run[-1]), run[0].path, note)
-    return f"[{' · '.join(filter(None, parts))}]\n"
-
-
-def place(source: Source, data: bytes, first: Passage, last: Passage) -> str:
-    """The lines of the stored result if they are known and whole, otherwise the bytes, as in `ranges`."""
-    spans = source.located(first.start, last.end)
-    in_bytes = f"bytes {spans[0].start}-{spans[-1].end}"
-    if source.size < source.stored.measure.bytes:
-        return in_bytes
-    lines = f"line {first.line}" if first.line == last.last_line else f"lines {first.line}-{last.last_line}"
-    return lines if _are_lines(data, first.start, last.end) else f"{lines}, {in_bytes}"
-
-
-def _are_lines(data: bytes, start: int, end: int) -> bool:
-    begins = start == 0 or data[start - 1] == _NEWLINE
-    return begins and (end == len(data) or data[end - 1] == _NEWLINE)

@@ -14,7 +14,7 @@ import pytest
 
 from app.doors.mcp.messages import MOST_MESSAGES
 from domain.errors import StoreUnavailable
-from storage.sqlite.ledger import SqliteLedger
+from storage.disk.store import DiskStore
 from tests.conftest import Serve
 
 pytestmark = pytest.mark.anyio
@@ -234,11 +234,11 @@ async def test_a_fault_of_a_tool_is_a_result_that_says_what_to_do(client: httpx.
 async def test_a_store_that_is_away_is_a_fault_of_the_tool_and_counted(
     client: httpx.AsyncClient, era: Era, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fails(self: SqliteLedger, *args: Any) -> None:
+    def fails(self: DiskStore, *args: Any) -> None:
         raise StoreUnavailable
 
     handle = await keep(client)
-    monkeypatch.setattr(SqliteLedger, "enter", fails)
+    monkeypatch.setattr(DiskStore, "read", fails)
     text, is_error = await era.tool(client, "tool_output_lines", handle=handle, offset=1)
     assert is_error
     assert text == StoreUnavailable.advice
@@ -283,6 +283,7 @@ async def test_a_result_is_read_as_a_resource_page_by_page(client: httpx.AsyncCl
         *shown, footer = content["text"].splitlines()
         lines += [line.partition(": ")[2] for line in shown]
         pages += 1
+        assert pages < 50
         offset = footer.partition("Go on with offset = ")[2].removesuffix(".]")
         uri = f"spillgate://{handle}?offset={offset}" if offset else ""
     assert "\n".join(lines[1:]) == LOG
@@ -448,7 +449,7 @@ async def test_a_batch_of_the_oldest_version_is_answered_in_order(client: httpx.
         {"jsonrpc": "2.0", "method": "notifications/initialized"},
         {**ping, "id": 2, "method": "fly"},
         7,
-        {**ping, "id": 3},
+        {**ping, "id": 3.0},
     ]
     for headers in (PLAIN, PLAIN | {"mcp-protocol-version": "2025-03-26"}):
         answer = await client.post("/mcp", json=batch, headers=headers)

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from content.kinds import Kind
 from content.passages.passages import Passage, split
-from content.passages.text_sections import MOST
+from content.passages.text_sections import MOST, REACH
+from content.passages.whole import whole
 
 ITEMS = [
     {"name": f"item {n}", "price": {"net": n, "currency": "EUR"}, "tags": ["a", "b,c"]} for n in range(40)
@@ -95,13 +97,55 @@ def test_records_of_json_have_the_path_of_the_first_in_their_passage(dump: Calla
     paths = [one.path for one in split(data.encode())]
     assert len(paths) > 5
     for one in split(data.encode()):
-        if one.path.count("[") != 1 or one.path.count(".") != 1:
+        named = re.fullmatch(r'\$\.items\["item (\d+)"\]', one.path)
+        if named is None:
             continue
-        number = int(one.path.removeprefix("$.items[").removesuffix("]"))
+        number = int(named[1])
         first = data.encode()[one.start : one.end].decode()
         assert json.dumps(whole["items"][number]["name"]) in first
         assert number == 0 or json.dumps(whole["items"][number - 1]["name"]) not in first
-    assert "$.items[3]" in paths or "$.items[2]" in paths
+    assert '$.items["item 3"]' in paths or '$.items["item 2"]' in paths
+
+
+NAMED = [
+    ('{"id": "a-7", "size": 1, "name": "main.c", "text": %s}', '$["main.c"]'),
+    (
+        '{"bom-ref": "x, y", "tags": ["a", "b"], "owner": {"name": "else"}, "key": "K 1", "text": %s}',
+        '$["K 1"]',
+    ),
+    ('{"id": "a-7", "text": %s}', '$["a-7"]'),
+    ('{"id": 7, "text": %s}', "$[1]"),
+    ('{"name": null, "title": "", "text": %s}', "$[1]"),
+    ('{"name": "quo\\"te", "text": %s}', "$[1]"),
+]
+
+
+@pytest.mark.parametrize(("element", "path"), NAMED)
+def test_an_element_is_named_by_a_member_that_names_it(element: str, path: str) -> None:
+    text = json.dumps([f"word {n}" for n in range(200)])
+    data = f'[{{"x": {text}}}, {element % text}]'
+    assert holding(data, data[-30:])[0].path.startswith(f"{path}.text[")
+    assert holding(data.replace('"', "'"), data[-30:].replace('"', "'"))[0].path.startswith(f"{path}.text[")
+
+
+@given(
+    (
+        JSON_LIKE.map(json.dumps)
+        | JSON_LIKE.map(lambda value: json.dumps(value, indent=2))
+        | LINES
+        | CUT_ANYWHERE
+    ),
+    st.sampled_from(Kind),
+)
+def test_what_a_passage_is_shown_with_is_around_it_and_bounded(text: str, kind: Kind) -> None:
+    data = text.encode()
+    for one in split(data):
+        shown = whole(data, one, kind)
+        assert 0 <= shown.start <= one.start < one.end <= shown.end <= len(data)
+        assert shown.end - shown.start <= max(REACH, one.end - one.start)
+        data[shown.start : shown.end].decode()
+        if shown.header:
+            assert 0 <= shown.header[0] < shown.header[1] <= shown.start
 
 
 def test_indexes_count_what_is_no_record_too() -> None:
@@ -154,7 +198,7 @@ def test_a_path_has_an_end() -> None:
     data = "".join(f'{{"{"k" * 150}{n}":' for n in range(60)) + json.dumps(ITEMS)
     paths = [one.path for one in split(data.encode())]
     assert max(map(len, paths)) <= 210
-    assert any(path.startswith("$…") and re.search(r"k59\[\d+\]\Z", path) for path in paths)
+    assert any(path.startswith("$…") and re.search(r'k59\["item \d+"\]\Z', path) for path in paths)
 
 
 def test_a_log_event_keeps_its_trace() -> None:

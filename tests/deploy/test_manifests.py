@@ -97,12 +97,11 @@ def test_what_results_and_sessions_are_kept_in_is_known() -> None:
 def test_one_port_everywhere_and_published_to_this_machine_alone() -> None:
     port = Settings.model_fields["port"].default
     service = by_name["Service-spillgate"]["spec"]["ports"][0]
-    annotations = by_name["Deployment-spillgate"]["spec"]["template"]["metadata"]["annotations"]
     assert services["spillgate"]["ports"] == [f"127.0.0.1:{port}:{port}"]
     assert "ports" not in services["redis"]
     assert f"EXPOSE {port}\n" in dockerfile
     assert replica["ports"] == [{"name": service["targetPort"], "containerPort": port}]
-    assert service["port"] == int(annotations["prometheus.io/port"]) == port
+    assert service["port"] == port
 
 
 def test_keys_are_where_they_are_looked_for() -> None:

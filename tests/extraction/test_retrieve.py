@@ -17,6 +17,7 @@ from domain.extraction import Answer, ExtractStatus, Gap, Mode, Span
 from extraction import ladder
 from extraction.retrieve import index as passage_index
 from extraction.retrieve import strategy as retrieve
+from extraction.retrieve.excerpts import Excerpts
 from extraction.retrieve.index import IndexCache, PassageIndex, Stopped
 from extraction.task.source import Source
 from extraction.task.task import StrategyFailed
@@ -108,7 +109,7 @@ ITEMS = [{"name": f"item {n}", "price": n * 7, "note": "nothing of note " * 5} f
 async def test_passages_of_json_stand_under_their_path(indent: int | None) -> None:
     body = (await asked(json.dumps({"items": ITEMS}, indent=indent), 'What does "item 217" cost?')).body
     before, _, after = body.partition('"item 217"')
-    path = re.findall(r" · \$\.items\[(\d+)\] · \d of \d words\]\n", before)[-1]
+    path = re.findall(r' · \$\.items\["item (\d+)"\] · \d of \d words\]\n', before)[-1]
     assert int(path) in (216, 217)
     assert '"price": 1519' in after[:60]
     assert ("bytes" in before) == (indent is None)
@@ -185,6 +186,31 @@ async def test_what_only_resembles_a_quoted_phrase_or_an_identifier_is_left_out(
     assert "test-3" not in body
 
 
+EXACT = [
+    ("shard test-2 rolled", "shard test-20 rolled", "When was shard test-2 rolled?"),
+    ("order 4711 failed", "order 47110 failed", "Why did order 4711 fail?"),
+    ("order 4711 failed", "order 4712 failed", "Why did order 4711 fail?"),
+    ("see the quick brown fox", "see the brown quick fox", 'Where is the "Quick Brown  fox"?'),
+    ("open /var/log/app.log now", "open /var/log/app.log2 now", "Who opens /var/log/app.log?"),
+    ("getUserName returned null", "getUserNames returned null", "What does getUserName return?"),
+    ("version 1.4.2 of it", "version 1.4.20 of it", "Where is version 1.4.2?"),
+]
+
+
+@pytest.mark.parametrize(("held", "alike", "extract"), EXACT)
+async def test_what_is_written_exactly_is_found_without_what_is_longer(
+    held: str, alike: str, extract: str
+) -> None:
+    lines = FILLER.splitlines(keepends=True)
+    body = (
+        await asked(
+            "".join((*lines[:900], f"{held}\n", *lines[900:1800], f"{alike}\n", *lines[1800:])), extract
+        )
+    ).body
+    assert held in body
+    assert alike not in body
+
+
 async def test_an_answer_is_seldom_longer_than_usual() -> None:
     text = "".join(f"the disk of host {n} is full of logs\n" for n in range(3000))
     task = await task_of(text, None, extract="full disk", max_bytes=12_000)
@@ -216,15 +242,11 @@ async def test_of_what_hardly_exceeds_the_cap_nothing_found_shows_most() -> None
     assert "Reykjavik" in answer.body
 
 
-PDF = "%PDF-1.7\n%\ufffd\ufffd\n" + "1 0 obj <</Length 5>> stream x\ufffd\x01\x02 endstream\n" * 300
 PNG = "iVBORw0KGgo" + "AAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ" * 300
 GARBAGE = [
-    (PDF, "a PDF file read as text"),
-    ("\ufffdPNG\r\n\x1a\n" + "\ufffd\x00IHDR" * 900, "a PNG image read as text"),
     (PNG, "a PNG image in base64"),
     (f"data:image/png;base64,{PNG}", "a PNG image in base64"),
     ("QmFzZTY0IGlzIG5vIHRleHQgdGhhdCBhbnlib2R5IGNvdWxkIHJlYWQ" * 90, "base64"),
-    ("PK\x03\x04\x14\x00" + "\ufffdword/document.xml" * 300, "a ZIP archive"),
 ]
 
 
@@ -237,6 +259,35 @@ async def test_garbage_is_named_and_not_shown(data: str, name: str) -> None:
     assert answer.coverage.missing == (Gap(0, len(data.encode()), "not text"),)
 
 
+NOISE = "\ufffd\x01\x02\ufffda\x7f\ufffd\ufffdQx\x00" * 90
+FILES = [
+    (f"%PDF-1.7\n%\ufffd\ufffd\n{NOISE}", "a PDF file"),
+    (f"\ufffdPNG\r\n\x1a\n{NOISE}", "a PNG image"),
+    (f"PK\x03\x04\x14\x00{NOISE}", "a ZIP archive"),
+    (f"\x7fELF\x02{NOISE}", "a program file"),
+    (NOISE, ""),
+]
+
+
+@pytest.mark.parametrize(("data", "name"), FILES, ids=[name or "unknown" for _, name in FILES])
+async def test_of_a_file_the_readable_parts_are_searched_and_shown(data: str, name: str) -> None:
+    data += f"\x00Author\x02The author is Ada\x00\x03caf\u00e9 society\x00{NOISE}" + NOISE * 9
+    answer = await asked(data, "Who is the author?")
+    said = f"[The data is {name}" if name else "[Mostly binary: readable parts only.]\n"
+    assert answer.body.startswith(said)
+    assert "ostly binary: readable parts only." in answer.body.splitlines()[0]
+    assert "\nAuthor\nThe author is Ada\ncaf\u00e9 society\n" in answer.body
+    assert not set(answer.body) & set("\ufffd\x00\x01\x02\x7f")
+    assert answer.status is (ExtractStatus.PARTIAL if name else ExtractStatus.COMPLETE)
+    if name:
+        assert 0 < answer.coverage.ratio < 0.1
+        assert answer.coverage.missing == (Gap(0, len(data.encode()), "not text"),)
+    none = (await asked(data, "unicorns")).body
+    assert none.startswith("NO RELEVANT DATA FOUND\nNowhere in the data: unicorns.\n")
+    assert "\nThe readable parts begin:\n" in none
+    assert none.endswith("\nAuthor\nThe author is Ada\ncaf\u00e9 society")
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "a" * 9000, "-" * 9000, "supercalifragilistic", "aB3" * 2700 + "!", FILLER, json.dumps(ITEMS)],
@@ -247,7 +298,7 @@ def test_text_is_no_garbage(text: str) -> None:
 
 async def test_what_is_mostly_no_text_is_searched_and_said_to_be_so() -> None:
     body = (await asked("\x01\x02\x03\x04 junk\n" * 2000 + "serial: 4711\n", "serial")).body
-    assert body.startswith("[Much of the data is no text")
+    assert body.startswith("[Mostly binary: readable parts only.]\n")
     assert "serial: 4711" in body
 
 
@@ -296,10 +347,13 @@ async def test_the_body_is_within_its_cap(max_bytes: int, extract: str) -> None:
 def test_whatever_the_text_what_is_shown_is_its_own(text: str, max_bytes: int) -> None:
     data = text.encode("utf-8", "replace")
     source = Source(*asyncio.run(stored_text(data.decode())))
-    runs = retrieve.chosen(source, data, split(data), max_bytes)
-    shown = retrieve.shown(source, data, runs)
-    assert all(data[one.start : one.end].decode() in shown for run in runs for one in run)
+    excerpts = Excerpts(source, data, max_bytes)
+    for one in split(data):
+        excerpts.add(one)
+    shown = excerpts.text("")
     assert len(shown.encode()) <= max_bytes
+    for start, end in re.findall(r"^\[.*, bytes (\d+)-(\d+).*\]$", shown, re.MULTILINE):
+        assert data[int(start) : int(end)].decode() in shown
 
 
 HOSTILE = [

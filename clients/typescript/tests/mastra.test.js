@@ -1,0 +1,22 @@
+import assert from "node:assert/strict";
+import { Agent } from "@mastra/core/agent";
+import { MockMemory } from "@mastra/core/memory";
+import { createTool } from "@mastra/core/tools";
+import { z } from "zod";
+import { spillgate } from "../src/mastra.js";
+import { model } from "./model.js";
+import { tell, usedTokens } from "./story.js";
+
+tell("Mastra", async (story, options, stopped) => {
+  const gate = spillgate(options);
+  const readLog = createTool({ id: "read_log", description: "Reads.", inputSchema: z.object({}), execute: story.readLog });
+  const agent = new Agent({
+    id: "a", name: "a", instructions: "Be brief.", model: model(story), tools: { read_log: readLog },
+    inputProcessors: [gate], outputProcessors: [gate], memory: new MockMemory(),
+  });
+  const result = await agent.generate("Which disk is full?", { memory: { thread: "mastra/1", resource: "r" } });
+  story.check(result.text);
+  if (stopped) return;
+  assert.match(story.system[1], /Some tool outputs are too large to show./);
+  assert.equal(await usedTokens(options, "mastra-1"), 40_002);
+});

@@ -1,0 +1,99 @@
+"""What a reader of a page does not see: scripts, style sheets, bare tags, buttons to share it, base64."""
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable
+from itertools import islice, takewhile
+
+from content.kinds import Kind
+from content.passages.passages import Passage
+from content.passages.text_sections import TAG, found_in_slices
+
+_UNSEEN = re.compile(rb"<(\\?/?)(script|style|svg|noscript|template)\b", re.IGNORECASE)
+_LEAST_WORDS = 3
+
+_PAGES = (Kind.HTML, Kind.MARKDOWN, Kind.TEXT)
+_TEXTS = (*_PAGES, Kind.JSON, Kind.NDJSON)
+_URL = re.compile(rb"\(?https?://[^\s)\"'<>]+\)?")
+_WORD = re.compile(r"[^\W\d_]+")
+_SERVICES_WORDS = "facebook twitter linkedin pinterest reddit whatsapp telegram tumblr weibo"
+_SHARE_WORDS = f"""
+{_SERVICES_WORDS} bluesky instagram line mastodon messenger pocket threads tiktok wechat x xing youtube
+copy email follow link mail pin post print share subscribe this tweet us by on to via
+compartir condividi drucken imprimir partager teilen
+"""
+_SERVICES = frozenset(_SERVICES_WORDS.split())
+_OF_SHARING = frozenset(_SHARE_WORDS.split())
+_LEAST_SERVICES = 2
+_SHARE = 0.7
+
+_BASE64 = re.compile(rb"[A-Za-z0-9+/_-]{100,}+={0,2}(?:(?:\\[nr]|\s)++[A-Za-z0-9+/_-]{20,}+={0,2})*+")
+_DECLARATION = rb"[\w-]{2,40}+\s*+:[^;{}]{1,200}+"
+_RULE = re.compile(rb"\{\s*+(?:%b;\s*+)*+(?:%b)?+\}" % (_DECLARATION, _DECLARATION))
+_SELECTOR_BYTES = 200
+_SHEET_BYTES = 4096
+_MOSTLY = 0.7
+
+
+def unseen_spans(data: bytes, is_page: bool = True) -> list[tuple[int, int]]:
+    """The scripts, style sheets and other parts of a page that no reader of it sees, in order. What is never
+    closed reaches to the end of a page; in other text, which may hold pages, it is no span."""
+    spans: list[tuple[int, int]] = []
+    begin, name = -1, b""
+    for found in found_in_slices(_UNSEEN, data):
+        closes, tag = found[1], found[2].lower()
+        if not closes and (begin < 0 or not is_page):
+            begin, name = found.start(), tag
+        elif closes and tag == name:
+            spans.append((begin, found.end()))
+            begin, name = -1, b""
+    return [*spans, (begin, len(data))] if begin >= 0 and is_page else spans
+
+
+def is_seen(data: bytes, kind: Kind) -> Callable[[Passage], bool]:
+    """Returns a test that is false for a passage of `data` that holds nothing to read. In data that begins as
+    a style sheet, its rules are read."""
+    is_page = kind is Kind.HTML
+    has_scripts = is_page or (kind in _TEXTS and any(tag in data for tag in (b"<script", b"<style", b"<svg")))
+    spans = unseen_spans(data, is_page) if has_scripts else []
+    ends = [end for _, end in spans]
+    has_buttons = kind in _PAGES and not _is_style_sheet(data[:_SHEET_BYTES])
+
+    def test(passage: Passage) -> bool:
+        number = bisect_right(ends, passage.start)
+        hidden = sum(
+            min(end, passage.end) - max(start, passage.start)
+            for start, end in takewhile(lambda span: span[0] < passage.end, islice(spans, number, None))
+        )
+        # Pages are cut at their tags.
+        if hidden and (is_page or 2 * hidden > passage.end - passage.start):
+            return False
+        text = data[passage.start : passage.end]
+        if is_page and len(TAG.sub(b"", text).split()) < _LEAST_WORDS:
+            return False
+        return not (_is_base64(text) or (has_buttons and _is_furniture(text)))
+
+    return test
+
+
+def _is_furniture(text: bytes) -> bool:
+    """True for buttons that share a page, and for rules of a style sheet."""
+    said = _URL.sub(b" ", TAG.sub(b" ", text)).decode("utf-8", "ignore").lower()
+    words = _WORD.findall(said)
+    if len(_SERVICES.intersection(words)) >= _LEAST_SERVICES:
+        return sum(word in _OF_SHARING for word in words) >= _SHARE * len(words)
+    return _is_style_sheet(text)
+
+
+def _is_base64(text: bytes) -> bool:
+    rest = _BASE64.sub(b" ", text)
+    return 2 * len(rest) < len(text) and len(rest.split()) < _LEAST_WORDS
+
+
+def _is_style_sheet(text: bytes) -> bool:
+    """True if most of the text are rules with their selectors."""
+    covered = last = 0
+    for rule in _RULE.finditer(text):
+        covered += len(rule[0]) + min(rule.start() - last, _SELECTOR_BYTES)
+        last = rule.end()
+    return covered >= _MOSTLY * len(text)

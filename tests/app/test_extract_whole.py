@@ -1,0 +1,223 @@
+"""POST /extract with no model: records whole, rows under their header, sentences with neighbours."""
+
+import json
+
+import httpx
+import pytest
+
+from tests.app.test_extract_retrieve import ask, keep
+
+pytestmark = pytest.mark.anyio
+
+FILLER = "".join(f"word{n} nothing of note is said in here {n}\n" for n in range(400))
+NOTE = "a long remark about nothing of note " * 4
+FILES = {
+    "type": "directory",
+    "name": "repo",
+    "children": [
+        {
+            "type": "directory",
+            "name": folder,
+            "children": [
+                {
+                    "type": "file",
+                    "name": f"{name}.c",
+                    "size": n * 31,
+                    "mode": "0644",
+                    "owner": {"login": f"{folder}{n}"},
+                }
+                for n, name in enumerate(("main", "init", "loop", "free", "list", "heap", "tree", "hash"))
+            ],
+        }
+        for folder in ("src", "lib", "test", "tools", "docs", "bench", "extra", "third", *"abcdefghijkl")
+    ],
+}
+PEOPLE = [
+    {"born": 1900 + n, "remarks": [NOTE, NOTE], "person": {"first": f"Name{n}", "city": f"Town{n}"}, "end": n}
+    for n in range(90)
+]
+GRID = [["Name", "City", "Amount"], *([f"Name {n}", f"Town {n}", f"{n * 3}"] for n in range(600))]
+CELLS = {
+    "sheet": "Sales",
+    "cells": [
+        {"address": f"{column}{row}", "value": f"{column.lower()} value of {row}", "format": "General"}
+        for row in range(1, 90)
+        for column in "ABCDE"
+    ],
+}
+PROSE = [f"Sentence number {n} says that thing {n} is of no use to anybody." for n in range(200)]
+PS = "USER        PID %CPU  COMMAND\n" + "".join(
+    f"user{n:<4} {n:>6} {n / 10:>4.1f}  /usr/bin/program-{n}\n" for n in range(600)
+)
+PODS = "NAME        READY   STATUS      RESTARTS\n" + "".join(
+    f"web-{n:<6}  1/1     Running     {n}\n" for n in range(600)
+)
+LEAD = "Some words about the cluster.\n\n"
+MYSQL = "+------+--------+\n| id   | city   |\n+------+--------+\n" + "".join(
+    f"| {n:<4} | town{n:<3}|\n" for n in range(900)
+)
+MARKDOWN = "# Hosts\n\n| host | port |\n|---|---:|\n" + "".join(
+    f"| machine-{n} | {n * 7} |\n" for n in range(600)
+)
+HTML = (
+    "<!DOCTYPE html><html><head><title>Towns</title></head><body><table>"
+    + "<tr><th>Town</th><th>People <b>2020</b></th></tr>\n"
+    + "".join(f"<tr>\n<td>Town {n}</td>\n<td>{n * 1234}</td>\n</tr>\n" for n in range(400))
+    + "</table></body></html>"
+)
+CSV = "id,city,amount\n" + "".join(f"{n},town {n},{n * 3}\n" for n in range(900))
+TSV = CSV.replace(",", "\t")
+SHEET = "".join(
+    f"{column}{row}: {column.lower()} of row {row}\n" for row in range(1, 300) for column in "ABCD"
+)
+LISTING = "".join(
+    f"{n}: eth{n}: <BROADCAST,UP> mtu {1400 + n}\n    link/ether 02:42:ac:11:00:{n % 100:02}\n"
+    f"    inet 10.0.{n}.1/24 scope global\n    valid_lft forever preferred_lft forever\n"
+    for n in range(200)
+)
+
+SHOWN = [
+    (
+        "the names of an array's elements are its path",
+        json.dumps(FILES, indent=2),
+        "free.c lib3",
+        ['$.children["lib"].children["', '"login": "lib3"\n          }\n        }'],
+    ),
+    (
+        "a record on one line",
+        json.dumps(FILES),
+        "the size of tools5",
+        ['{"type": "file", "name": "heap.c", "size": 155, "mode": "0644", "owner": {"login": "tools5"}}'],
+    ),
+    (
+        "a record around a field",
+        json.dumps(PEOPLE),
+        "Which year was Name77 of Town77 born in?",
+        ['"born": 1977, '],
+    ),
+    (
+        "a row of a list of rows",
+        json.dumps({"values": GRID}, indent=1),
+        "Name 431",
+        ['"Name 431",\n   "Town 431",\n   "1293"\n  ]', 'columns: "Name", "City", "Amount"'],
+    ),
+    (
+        "cells of a sheet in JSON",
+        json.dumps(CELLS, indent=2),
+        '"C57"',
+        [f'"address": "{column}57"' for column in "ABCDE"],
+    ),
+    (
+        "cells of a sheet in lines",
+        SHEET,
+        '"C257"',
+        ["A257: a of row 257\nB257: b of row 257\nC257: ", "\nD257: "],
+    ),
+    (
+        "a sentence within a line",
+        " ".join(PROSE),
+        "thing 101",
+        ["Sentence number 100 says", " number 102 says that thing 102 is of no use to anybody."],
+    ),
+    (
+        "a header of words over columns",
+        PS,
+        "program-432",
+        [" under line 1", "\nUSER        PID %CPU  COMMAND\n"],
+    ),
+    (
+        "a header after other lines",
+        LEAD + PODS,
+        "web-321",
+        [
+            " under line 3",
+            "\nNAME        READY   STATUS      RESTARTS\n",
+            "web-321     1/1     Running     321\n",
+        ],
+    ),
+    ("a table of a database", MYSQL, "town432", [" under line 2", "\n| id   | city   |\n"]),
+    ("a table of Markdown", MARKDOWN, "machine-444", [" under line 3", "\n| host | port |\n|---|---:|\n"]),
+    (
+        "a table of a page",
+        HTML,
+        "Town 321",
+        ["columns: Town | People 2020", "<tr>\n<td>Town 321</td>\n<td>396114</td>\n</tr>"],
+    ),
+    ("CSV", CSV, '"town 654"', ["[first line: id,city,amount]\n", "\n654,town 654,1962\n"]),
+    ("TSV", TSV, '"town 654"', ["[first line: id\tcity\tamount]\n", "\n654\ttown 654\t1962\n"]),
+    (
+        "lines below another",
+        LISTING,
+        "inet 10.0.123.1/24",
+        ["123: eth123: <BROADCAST,UP> mtu 1523\n    link/ether 02:42:ac:11:00:23\n    inet 10.0.123.1/24 "],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "extract", "expected"), [one[1:] for one in SHOWN], ids=[one[0] for one in SHOWN]
+)
+async def test_what_belongs_to_a_passage_is_shown_with_it(
+    client: httpx.AsyncClient, text: str, extract: str, expected: list[str]
+) -> None:
+    body = (await ask(client, await keep(client, text), extract))["body"]
+    best = body[: body.index("\n[", body.index(" words]\n"))]
+    for one in expected:
+        assert one in best
+    assert len(body.encode()) <= 2560
+
+
+BUTTONS = "\n".join(
+    f"[{name}](https://{name.lower()}.com/share?u=x)" for name in ("Facebook", "Twitter", "LinkedIn")
+)
+WORDS = "<p>nothing else is said here at all, by anybody, at any time</p>\n"
+SAID = "The ticket has a price of 5 euros, to be paid by mail."
+RULES = "".join(f".ticket-{n} {{ color: red; --price-of: {n}px; content: mail }}\n" for n in range(40))
+UNSEEN = [
+    (
+        "a style sheet of a page",
+        f"<html><body><style>{RULES}</style>{WORDS * 300}<p>{SAID}</p></body>",
+        "color: red",
+    ),
+    ("rules in the text of a page", f"# Tickets\n\n{RULES}\n{WORDS * 300}\n{SAID}\n", "color: red"),
+    (
+        "a script of a page within JSON",
+        json.dumps(
+            {
+                "url": "x",
+                "html": f"{WORDS * 200}<script>"
+                f"{'var price = ticket; ' * 90}</script>{WORDS * 9}<p>{SAID}</p>",
+            }
+        ),
+        "var price",
+    ),
+    (
+        "buttons of a page",
+        f"# Tickets\n\n{f'Share this ticket by mail: {BUTTONS}' * 9}\n\n{WORDS * 300}\n{SAID}",
+        "](http",
+    ),
+    (
+        "an image within JSON",
+        json.dumps(
+            [{"image": "ticket/price/mail/" + "QUJD" * 900}, *([{"text": WORDS}] * 200), {"text": SAID}]
+        ),
+        "QUJDQUJD",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "unseen"), [one[1:] for one in UNSEEN], ids=[one[0] for one in UNSEEN])
+async def test_what_nobody_reads_on_a_page_is_not_shown(
+    client: httpx.AsyncClient, text: str, unseen: str
+) -> None:
+    body = (await ask(client, await keep(client, text), "the price of the ticket by mail"))["body"]
+    assert SAID in body[: body.index("\n[", body.index(" words]\n"))]
+    # A passage of JSON may hold the end of a script beside other text.
+    assert body.count(unseen) <= (5 if unseen == "var price" else 0)
+
+
+async def test_a_style_sheet_itself_is_read(client: httpx.AsyncClient) -> None:
+    body = (await ask(client, await keep(client, RULES * 9, tool_name="cat"), "the color of ticket-27"))[
+        "body"
+    ]
+    assert ".ticket-27 { color: red;" in body

@@ -1,0 +1,136 @@
+"""The alerts, the board and the scrape: what they ask for is what the service shows, and each alert fires."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.conftest import Serve
+from tests.deploy.manifests import DEPLOY, ROOT
+
+pytestmark = pytest.mark.anyio
+
+RULES: list[dict[str, Any]] = yaml.safe_load((DEPLOY / "alerts.yaml").read_text())["groups"][0]["rules"]
+BOARD: dict[str, Any] = json.loads((DEPLOY / "grafana.json").read_text())
+EXPRESSIONS = [rule["expr"] for rule in RULES] + [
+    target["expr"] for panel in BOARD["panels"] for target in panel["targets"]
+]
+METRIC = re.compile(r"\b(?:spillgate|process)_[a-z_]+")
+
+FIRING = {
+    "SpillgateDown": ['up{job="spillgate"} 0x60'],
+    "SpillgateNotReady": ["spillgate_ready 0x60"],
+    "SpillgateNotKept": ['spillgate_errors_total{code="store_full"} 0+1x60'],
+    "SpillgateOverloaded": ['spillgate_errors_total{code="overloaded"} 0+1x60'],
+    "SpillgateStoreNearlyFull": ["spillgate_stored_bytes 91x60", "spillgate_stored_bytes_cap 100x60"],
+    "SpillgateLedgerNearlyFull": ["spillgate_ledger_bytes 91x60", "spillgate_ledger_bytes_cap 100x60"],
+    "SpillgateSessionsNearlyFull": ["spillgate_sessions 91x60", "spillgate_sessions_cap 100x60"],
+    "SpillgateDegraded": ["spillgate_degraded 1x60"],
+    "SpillgateModelDown": ['spillgate_model_up{model="m"} 0x60'],
+    "SpillgateExtractionFallsBack": [
+        'spillgate_extractions_total{status="fallback"} 0+1x60',
+        'spillgate_extractions_total{status="complete"} 0+2x60',
+    ],
+    "SpillgatePolicyStale": ["spillgate_policy_stale 1x60"],
+    "SpillgateTaskFails": ['spillgate_task_faults_total{task="sweep"} 0+1x60'],
+    "SpillgateExportLost": ["spillgate_export_lost_total 0+1x60"],
+    "SpillgateMemoryNearLimit": [
+        "process_resident_memory_bytes 91x60",
+        "spillgate_memory_limit_bytes 100x60",
+    ],
+    "SpillgateSlow": [
+        'spillgate_operation_seconds_bucket{backend="store",operation="find",le="0.25"} 0+1x60',
+        'spillgate_operation_seconds_bucket{backend="store",operation="find",le="1.0"} 0+100x60',
+        'spillgate_operation_seconds_bucket{backend="store",operation="find",le="+Inf"} 0+100x60',
+    ],
+}
+"""Series, in the notation of promtool, under which an alert fires: a value a minute."""
+
+
+@pytest.fixture(scope="module")
+def promtool() -> str:
+    found = shutil.which("promtool")
+    if found is None:
+        pytest.skip("promtool is missing: it is in Debian's package prometheus")
+    return found
+
+
+@pytest.fixture
+async def scrape(serve: Serve) -> str:
+    """Of a healthy service that has governed, stored, refused, extracted and asked a model."""
+    async with serve(llm_base_url="scripted:", llm_models=("demo",)) as client:
+        stored = await client.post("/results", json={"tool_name": "t", "content": "a line\n" * 3000})
+        handle = stored.json()["handle"]
+        asked = {"handle": handle, "extract": "line", "mode": "full-chunked"}
+        (await client.post("/extract", json=asked)).raise_for_status()
+        assert (await client.post("/results", json={})).status_code == 422
+        return (await client.get("/metrics")).text
+
+
+async def test_what_is_asked_for_is_what_is_shown(scrape: str) -> None:
+    # A counter of faults has no sample before the first one.
+    shown = set(METRIC.findall(scrape)) | {
+        f"{name}_total" for name in re.findall(r"# TYPE (\w+)_total counter", scrape)
+    }
+    asked = {name for expression in EXPRESSIONS for name in METRIC.findall(expression)}
+    assert asked <= shown
+    assert len(asked) > 20
+
+
+async def test_the_scrape_is_well_formed(promtool: str, scrape: str) -> None:
+    checked = subprocess.run([promtool, "check", "metrics"], input=scrape, capture_output=True, text=True)
+    assert "error" not in checked.stderr.lower(), checked.stderr
+
+
+async def test_each_alert_fires_for_its_reason_and_none_for_a_healthy_service(
+    promtool: str, scrape: str, tmp_path: Path
+) -> None:
+    assert set(FIRING) == {rule["alert"] for rule in RULES}
+    healthy = [
+        {"series": series, "values": f"{value}x60"}
+        for series, value in re.findall(r"^((?:spillgate|process)_\S+) (\S+)$", scrape, re.MULTILINE)
+        if "_created" not in series
+    ]
+    tests = [
+        {
+            "interval": "1m",
+            "input_series": [
+                dict(zip(("series", "values"), one.rsplit(" ", 1), strict=True)) for one in given
+            ],
+            "alert_rule_test": [],
+            "promql_expr_test": [
+                {
+                    "expr": f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})',
+                    "eval_time": "50m",
+                    "exp_samples": [{"labels": "{}", "value": 1}],
+                }
+            ],
+        }
+        for alert, given in FIRING.items()
+    ]
+    quiet = {"expr": "ALERTS", "eval_time": "50m", "exp_samples": []}
+    tests.append({"interval": "1m", "input_series": healthy, "promql_expr_test": [quiet]})
+    file = tmp_path / "tests.yaml"
+    file.write_text(yaml.safe_dump({"rule_files": [str(DEPLOY / "alerts.yaml")], "tests": tests}))
+    done = subprocess.run([promtool, "test", "rules", str(file)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
+def test_each_alert_names_a_section_of_the_documentation(rule: dict[str, Any]) -> None:
+    page, _, anchor = rule["annotations"]["runbook"].partition("#")
+    headings = re.findall(r"^#+ (.+)$", (ROOT / page).read_text(), re.MULTILINE)
+    slugs = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+    assert not anchor or anchor in slugs
+
+
+def test_the_ports_that_are_scraped_are_those_of_the_pods() -> None:
+    monitors = list(yaml.safe_load_all((DEPLOY / "podmonitor.yaml").read_text()))
+    scraped = {one["port"] for monitor in monitors for one in monitor["spec"]["podMetricsEndpoints"]}
+    manifests = "".join(path.read_text() for path in (DEPLOY / "kubernetes").glob("*.yaml"))
+    assert all(f"name: {port}, containerPort:" in manifests for port in scraped)
