@@ -6,6 +6,7 @@ from bench import (
     accuracy,
     corpus,
     extract,
+    hooks,
     loop,
     mcp,
     memory,
@@ -29,7 +30,11 @@ def main() -> None:
         ("The event loop", loop.main),
         ("Speed", speed.main),
         ("MCP", mcp.main),
+<<<<<<< HEAD
+        ("Hooks", hooks.main),
+=======
         ("The relay", relay.main),
+>>>>>>> main
         ("Extraction", extract.main),
         ("Retrieval", retrieve.main),
         ("Recall", recall.main),
