@@ -30,11 +30,8 @@ def main() -> None:
         ("The event loop", loop.main),
         ("Speed", speed.main),
         ("MCP", mcp.main),
-<<<<<<< HEAD
         ("Hooks", hooks.main),
-=======
         ("The relay", relay.main),
->>>>>>> main
         ("Extraction", extract.main),
         ("Retrieval", retrieve.main),
         ("Recall", recall.main),
