@@ -28,11 +28,8 @@ def main() -> None:
         ("Memory", memory.main),
         ("The event loop", loop.main),
         ("Speed", speed.main),
-<<<<<<< HEAD
         ("Hooks", hooks.main),
-=======
         ("The relay", relay.main),
->>>>>>> main
         ("Extraction", extract.main),
         ("Retrieval", retrieve.main),
         ("Recall", recall.main),
