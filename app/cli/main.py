@@ -36,7 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run(given[1])
     own = given.index("--") if given[:1] == ["mcp"] and "--" in given else len(given)
     options = _parser().parse_args(given[:own])
-    options.server = given[own + 1 :]
+    if own < len(given):
+        options.server = given[own + 1 :]
     _print_anything()
     try:
         status = COMMANDS[options.command](options)
@@ -165,6 +166,8 @@ def _add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         help="stand before an MCP server, and replace large results of its tools",
         usage="spillgate mcp [options] -- COMMAND ...\n       spillgate mcp [options] --url URL",
     )
+    # Some clients leave the dashes before a command out.
+    mcp.add_argument("server", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     mcp.add_argument("--url", help="an MCP server over streamable HTTP, instead of a command")
     mcp.add_argument(
         "--header",
