@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-.PHONY: help run run-demo test faults ui-test ui-figures interop adapters adapters-js adapters-ci fuzz check format bench openapi tree lock up down clean
+.PHONY: sbom help run run-demo test faults interop adapters adapters-js adapters-ci fuzz check format bench openapi tree lock up down clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,7 @@ interop: $(VENV)/.dev .interop/.ready .mcp/.ready .agents/.ready ## Test with Li
 	npm ci --prefix .browser --ignore-scripts --no-audit --no-fund --silent
 	@touch $@
 
+.PHONY: ui-test ui-figures
 ui-test: $(VENV)/.dev .browser/.ready ## Test the dashboard in headless Chromium; SCREENSHOTS=1 writes docs/images
 	@sh tests/browser/install_chromium.sh
 	PYTHONPATH=.browser/python $(BIN)/python -m pytest -q tests/browser
@@ -138,7 +139,16 @@ lock: $(VENV)/.dev ## Resolve the locked dependencies again (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/fuzz/requirements.lock tests/fuzz/requirements.in
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/browser/requirements.lock tests/browser/requirements.in
 	for group in ci adapters crewai; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group clients/python/pyproject.toml:$$group -o clients/python/locks/$$group.lock clients/python/pyproject.toml; done
+	echo cyclonedx-bom | uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -o deploy/sbom.lock -
 	printf 'editables\nhatchling\n' | uv pip compile --quiet --universal --python-version 3.13 --generate-hashes --no-emit-index-url --no-header --no-annotate -o deploy/build.lock -
+
+.sbom/.ready: deploy/sbom.lock
+	$(PYTHON) -m venv --clear .sbom
+	.sbom/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r deploy/sbom.lock
+	@touch $@
+
+sbom: .sbom/.ready ## Write sbom.json: what is installed, with versions and hashes (CycloneDX)
+	.sbom/bin/cyclonedx-py requirements requirements.lock --output-reproducible --of JSON -o sbom.json 2>/dev/null
 
 deploy/secrets/keys:
 	sh deploy/new-key.sh
@@ -151,3 +161,4 @@ down: ## Stop the containers, keep their volumes
 
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) .browser .interop .mcp .agents .fuzz .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .sbom .interop .mcp .agents .fuzz .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,6 +1,7 @@
 """`check-config`: the settings, policy and model terms in force, each with the place that set it."""
 
 import json
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -109,10 +110,17 @@ def mask_url(url: str) -> str:
 
 def _setting(name: str, value: object, settings: Settings) -> Reason:
     shown = {"storage_url": settings.store, "ledger_url": settings.ledger}.get(name, value)
-    place = "given" if name in settings.model_fields_set else "default"
+    place = _place_of(name, settings)
     is_url = isinstance(shown, str) and (name.endswith("_url") or "://" in shown)
     masked = mask_url(str(shown)) if is_url else shown
     return Reason(f"{PREFIX}{name.upper()}", masked, place)
+
+
+def _place_of(name: str, settings: Settings) -> str:
+    if name not in settings.model_fields_set:
+        return "default"
+    known = {f"{PREFIX}{name}".upper(), "TOOL_RESULT_BYPASS_TOOLS" if name == "bypass_tools" else ""}
+    return "environment" if any(given.upper() in known for given in os.environ) else "option"
 
 
 def _masked_login(found: re.Match[str]) -> str:
