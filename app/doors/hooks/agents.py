@@ -11,6 +11,10 @@ _SAVED_BY_COPILOT = re.compile(
 )
 
 
+_OPENING, _CLOSING = "<untrusted_context>\n", "\n</untrusted_context>"
+"""Around what a command or an MCP tool returned, as Gemini CLI shows it to its model."""
+
+
 def codex(payload: Any) -> Call | None:
     """PostToolUse. The reason of a "block" becomes the tool's output; the tool itself has run."""
     match payload:
@@ -176,6 +180,13 @@ def pi(payload: Any) -> Call | None:
                 )
             )
     return None
+
+
+def _unwrapped(text: str) -> str:
+    """JSON can be queried without the tags only. In the service, a large text is a position, and keeps them."""
+    if text.startswith(_OPENING) and text.endswith(_CLOSING):
+        return text[len(_OPENING) : -len(_CLOSING)]
+    return text
 
 
 def _id(value: Any) -> str | None:
