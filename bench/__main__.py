@@ -4,6 +4,7 @@ import os
 
 from bench import (
     accuracy,
+    clients,
     corpus,
     extract,
     loop,
@@ -26,6 +27,7 @@ def main() -> None:
         ("Memory", memory.main),
         ("The event loop", loop.main),
         ("Speed", speed.main),
+        ("Clients", clients.main),
         ("Extraction", extract.main),
         ("Retrieval", retrieve.main),
         ("Recall", recall.main),
