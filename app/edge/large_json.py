@@ -24,6 +24,9 @@ STEP_SECONDS = 0.0005
 PAUSE_SECONDS = 0.001
 """Between two steps. Without a pause, bodies of hostile JSON kept other requests waiting for up to 1.3 s."""
 
+EAGER_BYTES = 1 << 20
+"""So much of a document is read in steps without a pause: it takes a few milliseconds."""
+
 SHORT_BYTES = 64
 """Of a result, a string literal up to this size stays in the skeleton."""
 
@@ -159,8 +162,10 @@ class Document(NamedTuple):
 
     def literal(self, string: str) -> memoryview:
         """A string of `value` as JSON, without a copy if it is long."""
-        raw = Raw(msgspec.json.encode(string))
-        return memoryview(raw) if self.skeleton is None else self.skeleton.original(raw)
+        if self.skeleton is None or not string.startswith("\0"):
+            return memoryview(msgspec.json.encode(string))
+        start, _, end = string[1:].partition(":")
+        return self.skeleton.body[int(start) : int(end)]
 
     def content(self, texts: list[str]) -> "Content":
         """Strings of `value` as the content of a result, one after the other, with a newline between two."""
@@ -213,7 +218,7 @@ async def _scanned(skeleton: "Skeleton", turns: anyio.CapacityLimiter) -> "Skele
             while (more := skeleton.scan()) and perf_counter() < until:
                 pass
             if more:
-                await anyio.sleep(PAUSE_SECONDS)
+                await anyio.sleep(0 if skeleton.at < EAGER_BYTES else PAUSE_SECONDS)
     return skeleton
 
 
@@ -231,17 +236,18 @@ class Skeleton:
 
     def __init__(self, body: bytes | bytearray, short_bytes: int = SHORT_BYTES) -> None:
         """Of an empty slice: `scan` reads the body."""
-        self._body = memoryview(body)
+        self.body = memoryview(body)
         self._short_bytes = short_bytes
-        self._at = 0
+        self.at = 0
+        """Bytes that were read."""
         self._start: int | None = None  # of the string literal that a slice ended in
         self.text = bytearray()
 
     def scan(self) -> bool:
         """Reads the next slice; False if there is none. Raises InvalidField if more
         than SKELETON_BYTES would remain, and BadRequest if the body ends within a string or holds a raw 1."""
-        base = self._at
-        piece = bytes(self._body[base : base + SLICE_BYTES])
+        base = self.at
+        piece = bytes(self.body[base : base + SLICE_BYTES])
         if (not piece and self._start is not None) or b"\1" in piece:
             raise BadRequest("The body is not well-formed JSON.")
         masked = piece
@@ -261,17 +267,13 @@ class Skeleton:
                 break
             self.text += b'"\\u0000%d:%d"' % (self._start, base + at)
             self._start = None
-        self._at += len(piece)
-        if (
-            self._start is not None
-            and self._at - self._start < self._short_bytes
-            and self._at < len(self._body)
-        ):
+        self.at += len(piece)
+        if self._start is not None and self.at - self._start < self._short_bytes and self.at < len(self.body):
             # Perhaps a short literal, a name for one: read again, as the beginning of the next slice.
-            self._at, self._start = self._start, None
+            self.at, self._start = self._start, None
         else:
             # The next slice never begins within an escape.
-            self._at += (len(piece) - len(piece.rstrip(b"\\"))) % 2
+            self.at += (len(piece) - len(piece.rstrip(b"\\"))) % 2
         if len(self.text) > SKELETON_BYTES:
             raise InvalidField(TOO_MUCH_STRUCTURE)
         return bool(piece)
@@ -284,7 +286,7 @@ class Skeleton:
             return view
         last = _HOLE.match(view, view.tobytes().rfind(b'"\\u0000'))
         assert last is not None
-        return self._body[int(first[1]) - first.start() : int(last[2]) + len(view) - last.end()]
+        return self.body[int(first[1]) - first.start() : int(last[2]) + len(view) - last.end()]
 
 
 class Content:
