@@ -22,7 +22,9 @@ from app.operations.sweeper import sweep_forever
 from app.routes import (
     accounting,
     check,
+    config,
     extract,
+    given,
     guardrails,
     health,
     hooks,
@@ -49,6 +51,8 @@ ROUTERS = (
     tools.router,
     mcp.router,
     accounting.router,
+    config.router,
+    given.router,
 )
 
 
@@ -81,7 +85,7 @@ class Spillgate(FastAPI):
         self.state.supervisor = Supervisor(self.task_failed)
         self.state.gate = BodyGate(settings.max_body_bytes)
         self.state.read_ahead = ReadAhead()
-        keys = None if settings.api_keys_file is None else ApiKeys(settings.api_keys_file)
+        self.state.keys = keys = None if settings.api_keys_file is None else ApiKeys(settings.api_keys_file)
         self._routes = routes = RouteTable(self)
         self._access = Access(
             self._inside,

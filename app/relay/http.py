@@ -60,10 +60,10 @@ class HttpServer:
 
     def __init__(self, url: str, headers: Sequence[str]) -> None:
         """`headers` are lines `Name: value`. Raises ConfigError."""
-        parts = urlsplit(url)
         try:
-            self._address: Address = address_of(url)
-        except ConfigError:
+            parts = urlsplit(url)
+            self._address: Address = address_of(f"{parts.scheme}://{parts.netloc}")
+        except (ConfigError, ValueError):
             raise ConfigError("--url must be http://host:port/path or https://host/path.") from None
         self._route = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self._given = dict(_header(line) for line in headers)

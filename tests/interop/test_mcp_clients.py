@@ -8,15 +8,14 @@ import anyio
 import httpx
 import pytest
 
-from tests.faults.service import Service, Services
-from tests.interop import proxy
+from tests.faults.service import ROOT, Service, Services
 from tests.interop.agents.model import Call, ScriptedModel
 from tests.interop.agents.programs import Agent, ClaudeCode, Codex, OpenCode
 
 pytestmark = pytest.mark.anyio
 
-PYTHON = proxy.PROGRAM.with_name("python")
-CLIENT = Path(__file__).with_name("sdk_client.py")
+PYTHON = ROOT / ".mcp" / "bin" / "python"
+CLIENT = Path(__file__).with_name("mcp") / "sdk_client.py"
 TOOLS = ["tool_output", "tool_output_grep", "tool_output_lines", "tool_output_query"]
 LOG = "".join(f"line {n} of the log {'ERROR' if n == 1234 else 'fine'}\n" for n in range(5000))
 

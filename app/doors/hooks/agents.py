@@ -1,9 +1,14 @@
 """Codex, Copilot CLI, Gemini CLI, Cursor, OpenCode and pi: their hooks' JSON, a function for each."""
 
+import re
 from typing import Any
 
 from app.doors.hooks.call import Call, Dialect, in_blocks, only_texts, session_of, texts_of
 from app.doors.hooks.claude_code import claude_code
+
+_SAVED_BY_COPILOT = re.compile(
+    r"Output too large to read at once \([^()\n]{1,40}\)\. Saved to: (?P<path>/[^\n]{1,4096}?\.txt)\n"
+)
 
 
 def codex(payload: Any) -> Call | None:
@@ -35,17 +40,20 @@ def codex(payload: Any) -> Call | None:
 
 
 def copilot(payload: Any) -> Call | None:
-    """postToolUse. It names no call."""
+    """postToolUse. It names no call. Of an output of more than about 20 KB it shows the beginning, and names
+    the file that holds the whole."""
     match payload:
         case {
             "sessionId": str(session),
             "toolName": str(tool),
             "toolResult": {"resultType": "success", "textResultForLlm": str(text)},
         }:
+            saved = _SAVED_BY_COPILOT.match(text)
             return Call(
                 tool=tool,
                 session=session,
                 texts=[text],
+                spilled=None if saved is None else saved["path"],
                 answer=lambda text: {"modifiedResult": {"resultType": "success", "textResultForLlm": text}},
                 arguments=payload.get("toolArgs"),
             )

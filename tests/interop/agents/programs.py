@@ -191,3 +191,36 @@ class OpenCode(Agent):
         }
         (self.project / "opencode.json").write_text(json.dumps(config))
         return ["run", prompt]
+
+
+class CopilotCli(Agent):
+    """Reads `home/.copilot`: a test may add hooks and MCP servers there. Names an MCP server's tools
+    `SERVER-TOOL`."""
+
+    program = "copilot"
+
+    def __init__(self, folder: Path, model: ScriptedModel) -> None:
+        super().__init__(folder, model)
+        self.environ |= {
+            "COPILOT_PROVIDER_BASE_URL": f"{model.url}/v1",
+            "COPILOT_PROVIDER_API_KEY": _KEY,
+            "COPILOT_MODEL": "scripted",
+            "COPILOT_OFFLINE": "true",
+        }
+
+    def add_mcp(self, name: str, server: str | list[str]) -> None:
+        if isinstance(server, str):
+            self.servers[name] = {"type": "http", "url": server, "tools": ["*"]}
+        else:
+            self.servers[name] = {
+                "type": "local",
+                "command": server[0],
+                "args": server[1:],
+                "tools": ["*"],
+            }
+
+    def _command(self, prompt: str) -> list[str]:
+        folder = self.home / ".copilot"
+        folder.mkdir(exist_ok=True)
+        (folder / "mcp-config.json").write_text(json.dumps({"mcpServers": self.servers}))
+        return ["-p", prompt, "--allow-all-tools", "--no-color"]
