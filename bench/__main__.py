@@ -4,10 +4,12 @@ import os
 
 from bench import (
     accuracy,
+    clients,
     corpus,
     extract,
     hooks,
     loop,
+    mcp,
     memory,
     outcomes,
     outline,
@@ -28,6 +30,8 @@ def main() -> None:
         ("Memory", memory.main),
         ("The event loop", loop.main),
         ("Speed", speed.main),
+        ("Clients", clients.main),
+        ("MCP", mcp.main),
         ("Hooks", hooks.main),
         ("The relay", relay.main),
         ("Extraction", extract.main),
