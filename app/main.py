@@ -22,7 +22,9 @@ from app.operations.sweeper import sweep_forever
 from app.routes import (
     accounting,
     check,
+    config,
     extract,
+    given,
     guardrails,
     health,
     hooks,
@@ -49,6 +51,8 @@ ROUTERS = (
     tools.router,
     mcp.router,
     accounting.router,
+    config.router,
+    given.router,
 )
 
 

@@ -4,9 +4,12 @@ import os
 
 from bench import (
     accuracy,
+    clients,
     corpus,
     extract,
+    hooks,
     loop,
+    mcp,
     memory,
     outcomes,
     outline,
@@ -27,6 +30,9 @@ def main() -> None:
         ("Memory", memory.main),
         ("The event loop", loop.main),
         ("Speed", speed.main),
+        ("Clients", clients.main),
+        ("MCP", mcp.main),
+        ("Hooks", hooks.main),
         ("The relay", relay.main),
         ("Extraction", extract.main),
         ("Retrieval", retrieve.main),

@@ -23,7 +23,7 @@ class WholeHandle(Convertor[str]):
     """A handle at the end of a path. A path that ends like a route below the handle belongs to that route, so
     that a method which the route lacks is answered with 405."""
 
-    regex = r"(?!.*/(?:content|lines|grep|query)$).+"
+    regex = r"(?!.*/(?:content|lines|grep|query|given)$).+"
 
     def convert(self, value: str) -> str:
         return value

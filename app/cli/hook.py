@@ -37,6 +37,7 @@ _PIECE_BYTES = 1 << 18
 _SPILLED = {
     "claude-code": re.compile(r"/.*/tool-results/[^/]+"),
     "claude-code-plugin": re.compile(r"/.*/tool-results/[^/]+"),
+    "copilot": re.compile(r"/.*/[0-9]+-copilot-tool-output-[^/]+\.txt"),
     "opencode": re.compile(r"/.*/tool-output/[^/]+"),
     "pi": re.compile(r"/.*/pi-bash-[^/]+\.log"),
 }
@@ -111,8 +112,8 @@ def _answered(client: str, payload: Any) -> tuple[Answer, str]:
 def _governed(client: str, call: Call) -> str | None:
     """The replacement; None if the result passes. Raises ServiceError, ConfigError, OSError, Passed."""
     text = "\n".join(call.texts).encode("utf-8", "replace")
-    digest = _digest(call, text)
     with closing(Service.from_environment()) as service, closing(_content(client, call, text)) as content:
+        digest = sha256(json.dumps([call.tool, call.arguments, content.size]).encode() + text).hexdigest()
         call_id, body = call.call_id or digest, content
         while True:
             try:
@@ -156,12 +157,6 @@ def _patience() -> float:
     if not (given.isascii() and given.isdigit() and int(given)):
         raise Passed("SPILLGATE_HOOK_TIMEOUT_MS must be a whole number of milliseconds")
     return int(given) / 1000
-
-
-def _digest(call: Call, text: bytes) -> str:
-    """The id of a call that its agent does not name: the same call with the same result has the same id."""
-    head = json.dumps([call.tool, call.arguments]).encode()
-    return sha256(head + text).hexdigest()
 
 
 def _content(client: str, call: Call, text: bytes) -> "Text | Spilled":

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app import __version__
 from domain.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="spillgate", description="HTTP sidecar that governs tool results.", allow_abbrev=False
     )
+    parser.add_argument("--version", action="version", version=f"spillgate {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, text in (
         ("serve", "serve until stopped"),

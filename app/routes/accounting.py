@@ -31,6 +31,7 @@ from domain.accounting import (
 )
 from domain.decisions import OutcomeKind, Trigger
 from domain.errors import InvalidField
+from domain.handles import parse_handle
 from domain.llm import LlmTokens
 
 router = APIRouter(prefix="/accounting", tags=["accounting"])
@@ -82,7 +83,10 @@ def _filter(
     status: EntryStatus | None = None,
     since: Time = None,
     until: Time = None,
+    handle: Annotated[str | None, Query(max_length=512, description="Entries about this result.")] = None,
 ) -> EntryFilter:
+    if handle is not None:
+        session_id = parse_handle(handle).session_id
     return EntryFilter(
         tenant,
         session_id,
@@ -93,6 +97,7 @@ def _filter(
         status,
         _milliseconds(since, "since"),
         _milliseconds(until, "until"),
+        handle,
     )
 
 

@@ -13,7 +13,7 @@ from anyio.to_thread import run_sync
 
 from app.extracting.extractor import UNCAPPED_BYTES, Wish, extract
 from app.extracting.known_models import SessionModel
-from app.reading import entry_about, look_up, scan
+from app.reading import entry_about, keep_given, look_up, scan
 from app.runtime import Runtime
 from app.tools.definitions import (
     TOOLS,
@@ -123,6 +123,7 @@ class _Reading:
         charge = await self._charge(text)
         if await self.rt.ledger.reserve(charge) is None:
             return None, charge.tokens
+        keep_given(self.rt, self.stored.key, self._session.epoch, charge.entry.id, text)
         self.rt.metrics.spent(charge.tokens)
         return charge.entry.id, charge.tokens
 

@@ -4,7 +4,7 @@ import { Away, Problem, get, keys } from "./api.js";
 import { h, named } from "./dom.js";
 import * as overview from "./overview.js";
 
-const LEAST_MS = 5000;
+const LEAST_MS = 3000;
 const QUIET = 50;
 
 const ROUTES = [
@@ -97,6 +97,7 @@ function askKey(why) {
   function use(event) {
     event.preventDefault();
     keys.use(input.value.trim());
+    showKeys();
     route();
   }
   shown.refresh = undefined;

@@ -173,6 +173,7 @@ def where(wanted: EntryFilter) -> tuple[str, list[object]]:
         "trigger = ?": wanted.trigger,
         "outcome = ?": wanted.outcome,
         "status = ?": wanted.status,
+        "handle = ?": wanted.handle,
         "timestamp >= ?": wanted.since,
         "timestamp < ?": wanted.until,
     }
