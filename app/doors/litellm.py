@@ -59,7 +59,9 @@ async def guardrail_answer(
     offered = [] if own or not tools or _refuses_tools(payload) else await _offered(key, rt)
     if not (governed.is_changed or offered):
         return NONE, governed.error
-    answer = {"action": "GUARDRAIL_INTERVENED", "structured_messages": governed.rows}
+    # LiteLLM ignores `session_id`; the guardrail class of the Python client asks by it.
+    session = {"session_id": key.session_id}
+    answer = {"action": "GUARDRAIL_INTERVENED", "structured_messages": governed.rows, **session}
     if offered:
         answer["tools"] = [*tools, *offered]
     return document.encoded(answer), governed.error

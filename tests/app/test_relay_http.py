@@ -212,13 +212,21 @@ def test_the_stateless_era(relay: RelayClient, server: Scripted) -> None:
         ),
     }
     assert relay.ask("server/discover", {"_meta": STATELESS}) == {"supportedVersions": ["2026-07-28"]}
-    called = {"name": "grüß ", "arguments": {}, "_meta": STATELESS}
+    marked = {"type": "object", "properties": {"b": {"x-mcp-header": "Flag"}, "c": {"x-mcp-header": "None"}}}
+    schema = {"properties": {"a": {"type": "string", "x-mcp-header": "Region"}, "in": marked, "d": {}}}
+    tools = {"tools": [{"name": "grüß ", "inputSchema": schema}]}
+    server.answers["tools/list"] = lambda handler, message: handler.result(message, tools)
+    assert relay.ask("tools/list", {"_meta": STATELESS})["tools"][0]["inputSchema"] == schema
+    arguments = {"a": "é", "in": {"b": True, "c": None}, "d": 1}
+    called = {"name": "grüß ", "arguments": arguments, "_meta": STATELESS}
     result = relay.ask("tools/call", called)
     assert "too large" in text_of(result)
     assert result["resultType"] == "complete"
     heads = server.headers_of("tools/call")
     assert (heads["mcp-protocol-version"], heads["mcp-method"]) == ("2026-07-28", "tools/call")
     assert heads["mcp-name"] == "=?base64?Z3LDvMOfIA==?="
+    repeated = {name: said for name, said in heads.items() if name.startswith("mcp-param-")}
+    assert repeated == {"mcp-param-region": "=?base64?w6k=?=", "mcp-param-flag": "true"}
     request = relay.send("resources/read", {"uri": "file:///x", "_meta": STATELESS})
     assert relay.read()["method"] == "notifications/progress"
     assert server.headers_of("resources/read")["mcp-name"] == "file:///x"
