@@ -89,8 +89,8 @@ class HttpServer:
 
     def _to_server(self, from_client: FromClient) -> None:
         for line in lines(read_from(0)):
-            if pieces := from_client(line):
-                self._send(b"".join(pieces).strip())
+            if body := b"".join(from_client(line) or []).strip():
+                self._send(body)
         for post, thread in self._threads:
             if _LISTENS not in post.methods:
                 thread.join(END_SECONDS)
@@ -170,7 +170,7 @@ class HttpServer:
         if response.status >= 400:
             return self._refused(response.status, body, post)
         if kind == "application/json":
-            self._deliver(body, post)
+            self._deliver(on_one_line(body), post)
         return f"The server answered with status {response.status} and no response."
 
     def _refused(self, status: int, body: bytes, post: Post) -> str:
@@ -196,7 +196,7 @@ class HttpServer:
                 post.left.discard(id_of(found.get("id")))
                 if "tools/list" in post.methods:
                     self._routing.note(one)
-        pieces = self._from_server(on_one_line(message))
+        pieces = self._from_server(message)
         end = b"" if bytes(pieces[-1][-1:]) == b"\n" else b"\n"
         try:
             self._client.write([*pieces, end])
@@ -310,7 +310,7 @@ def events(response: HTTPResponse) -> Iterator[Event]:
         name, _, said = bytes(content[:16]).partition(b":") if content else (b"", b"", b"")
         if not content:
             if data:
-                yield Event(kind, last, data[0] if len(data) == 1 else b"\n".join(data))
+                yield Event(kind, last, data[0] if len(data) == 1 else b" ".join(data))
             elif last:
                 yield Event(kind, last, b"")
             kind, data = "message", []

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -236,6 +237,21 @@ def test_the_stateless_era(relay: RelayClient, server: Scripted) -> None:
     assert freed.wait(60), "the connection stays open"
     assert not any(b"notifications/cancelled" in body for _, _, _, body in server.asked)
     assert relay.ask("server/discover", {"_meta": STATELESS})
+
+
+def test_a_large_event_is_read_and_a_signal_ends_the_session(relay: RelayClient, server: Scripted) -> None:
+    def cut(handler: Handler, message: Any) -> None:
+        result = {"content": [{"type": "text", "text": "0123456789abcde\n" * (1 << 20) + "\ud83d"}]}
+        handler.begin_events()
+        handler.event(as_event({"jsonrpc": "2.0", "id": message["id"], "result": result}))
+
+    server.answers["tools/call"] = cut
+    relay.ask("initialize")
+    relay.write(b"\n")
+    assert "16777219 bytes" in text_of(relay.tool("big"))
+    relay.process.send_signal(signal.SIGTERM)
+    assert relay.process.wait() == -signal.SIGTERM
+    assert [method for method, _, _, _ in server.asked] == ["POST", "POST", "DELETE"]
 
 
 def test_requests_do_not_wait_for_each_other(relay: RelayClient, server: Scripted) -> None:
