@@ -45,6 +45,8 @@ DOCUMENT_DEPTH = 8
 BUILT_BYTES = 1 << 16
 """How much JSON is built at once. The event loop waits: at most 2 ms."""
 
+BUILT_VALUES = 2_000
+
 ENVELOPE_BYTES = 2 << 20
 """The most that all fields but `content` may hold."""
 
@@ -203,11 +205,29 @@ async def _built(raw: Raw, depth: int) -> Any:
         return decoded(_decode_any, raw, _SAID)[0]
     if not depth:
         raise InvalidField(TOO_MUCH_STRUCTURE)
-    await anyio.sleep(PAUSE_SECONDS)
     if view[0] == _BRACKET:
-        return [await _built(item, depth - 1) for item in decoded(_decode_list, raw, _SAID)[0]]
+        return await _all_built(decoded(_decode_list, raw, _SAID)[0], depth - 1)
     members, _ = decoded(_decode_members, raw, _SAID)
-    return {name: await _built(value, depth - 1) for name, value in members.items()}
+    return dict(zip(members, await _all_built(list(members.values()), depth - 1), strict=True))
+
+
+async def _all_built(values: list[Raw], depth: int) -> list[Any]:
+    """Small values are built together, up to BUILT_BYTES and BUILT_VALUES of them."""
+    built: list[Any] = []
+    group: list[Raw] = []
+    size = 0
+    for value in [*values, None]:
+        if value is None or size + len(memoryview(value)) > BUILT_BYTES or len(group) == BUILT_VALUES:
+            if len(group) == 1:
+                built.append(await _built(group[0], depth))
+            else:
+                built += decoded(_decode_any, b"[%b]" % b",".join(group), _SAID)[0]
+            group, size = [], 0
+            await anyio.sleep(PAUSE_SECONDS)
+        if value is not None:
+            group.append(value)
+            size += len(memoryview(value))
+    return built
 
 
 async def _scanned(skeleton: "Skeleton", turns: anyio.CapacityLimiter) -> "Skeleton":
