@@ -40,13 +40,14 @@ def text(raw: Raw | None) -> str | None:
 def repaired(message: Buffer) -> Buffer | None:
     """The message with U+FFFD in place of each escaped lone surrogate; None if there is none. Servers that
     cut a string within a character send them, and the decoders above take them for a fault."""
-    if b"\\u" not in message:
+    whole = bytes(message)
+    if b"\\u" not in whole:
         return None
     # It takes as long to import as the relay itself, and is seldom needed.
     from app.edge.large_json import repaired as without_surrogates
 
-    found = without_surrogates(bytes(message))
-    return None if found == message else found
+    found = without_surrogates(whole)
+    return None if found == whole else found
 
 
 def inner(fields: Mapping[str, Raw], name: str) -> dict[str, Raw]:
@@ -122,10 +123,10 @@ def joined(pieces: Pieces) -> Pieces:
     return [*found, small] if small else found
 
 
-def on_one_line(message: Buffer) -> Buffer:
+def on_one_line(message: bytes) -> bytes:
     """JSON without line ends. A string in JSON holds none, so all of them are white space."""
     if b"\n" in message or b"\r" in message:
-        return bytes(message).replace(b"\r", b" ").replace(b"\n", b" ")
+        return message.replace(b"\r", b" ").replace(b"\n", b" ")
     return message
 
 
