@@ -12,21 +12,9 @@ from typing import NamedTuple
 from urllib.parse import urljoin, urlsplit
 
 from app.cli.service import Address, address_of, connect, is_open, why
-from app.relay.messages import (
-    NOT_JSON,
-    Buffer,
-    Id,
-    elements,
-    id_of,
-    inner,
-    is_array,
-    lines,
-    members,
-    on_one_line,
-    text,
-)
+from app.relay.messages import NOT_JSON, Id, elements, id_of, inner, is_array, members, on_one_line, text
 from app.relay.routing_headers import VERSION, RoutingHeaders
-from app.relay.stdio import FromClient, FromServer, Output, read_from
+from app.relay.streams import Buffer, FromClient, FromServer, Output, lines, read_from
 from domain.errors import ConfigError
 
 CONNECT_SECONDS = 30.0

@@ -1,18 +1,15 @@
 """JSON-RPC messages as bytes. What the relay does not change is never decoded, nor written in other words."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
-Buffer = bytes | bytearray | memoryview
-Pieces = list[Buffer]
-"""A message in pieces, so that a large one is never copied."""
+from app.relay.streams import Buffer, Pieces
 
 _QUOTE, _BRACE = b'"{'
-_READ_BYTES = 1 << 16
 _JOINED_BYTES = 1 << 18
 
 members = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -74,11 +71,6 @@ def is_array(message: Buffer) -> bool:
     return bytes(message[:64]).lstrip()[:1] == b"["
 
 
-def may_be_message(line: Buffer) -> bool:
-    """False for what cannot be JSON-RPC, as servers print by mistake."""
-    return bytes(line[:64]).lstrip()[:1] in (b"{", b"[")
-
-
 def written(fields: Mapping[str, Pieces]) -> Pieces:
     """A JSON object of members that are JSON already."""
     pieces: Pieces = []
@@ -128,22 +120,3 @@ def on_one_line(message: bytes) -> bytes:
     if b"\n" in message or b"\r" in message:
         return message.replace(b"\r", b" ").replace(b"\n", b" ")
     return message
-
-
-def lines(read: Callable[[int], bytes]) -> Iterator[bytes | bytearray]:
-    """Lines with their ends, of any length, until `read` returns nothing. A long line is held once."""
-    held = bytearray()
-    while chunk := read(_READ_BYTES):
-        start = 0
-        while end := chunk.find(b"\n", start) + 1:
-            if held:
-                held += memoryview(chunk)[start:end]
-                line, held = held, bytearray()
-                yield line
-                del line
-            else:
-                yield chunk[start:end]
-            start = end
-        held += memoryview(chunk)[start:]
-    if held:
-        yield held

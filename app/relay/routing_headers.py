@@ -8,7 +8,8 @@ from typing import Any
 
 from msgspec import Raw
 
-from app.relay.messages import Buffer, inner, members, text
+from app.relay.messages import inner, members, text
+from app.relay.streams import Buffer
 
 VERSION = "MCP-Protocol-Version"
 _META_VERSION = "io.modelcontextprotocol/protocolVersion"
