@@ -160,5 +160,4 @@ down: ## Stop the containers, keep their volumes
 	docker compose down
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) .browser .interop .mcp .agents .fuzz .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	rm -rf $(VENV) .sbom .interop .mcp .agents .fuzz .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .sbom .browser .interop .mcp .agents .fuzz .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -4,6 +4,7 @@ import os
 
 from bench import (
     accuracy,
+    clients,
     corpus,
     extract,
     hooks,
@@ -29,6 +30,7 @@ def main() -> None:
         ("Memory", memory.main),
         ("The event loop", loop.main),
         ("Speed", speed.main),
+        ("Clients", clients.main),
         ("MCP", mcp.main),
         ("Hooks", hooks.main),
         ("The relay", relay.main),

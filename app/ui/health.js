@@ -1,6 +1,6 @@
 // Readiness, store and ledger, models, and the settings in force.
 
-import { Problem, get, request } from "./api.js";
+import { Problem, get } from "./api.js";
 import { bar, bytes, card, duration, foreign, h, named, percent, table, whole } from "./dom.js";
 
 export async function show(root, { signal }) {
@@ -12,13 +12,12 @@ export async function show(root, { signal }) {
     h("div", { class: "columns two" }, card("Readiness", state), card("Kept here", quota)), card("Models", models), card("Settings", settings));
 
   async function refresh() {
-    const [health, config, metrics] = await Promise.all([
+    const [health, config] = await Promise.all([
       get("/healthz", {}, { signal }).catch((error) => { if (error instanceof Problem && error.status !== 401) return error; throw error; }),
       get("/config", {}, { signal }),
-      request("/metrics", { accept: "text/plain", signal }).then((answer) => answer.text()),
     ]);
     state.replaceChildren(...readiness(health));
-    quota.replaceChildren(quotas(health, metrics, config.settings));
+    quota.replaceChildren(quotas(health));
     models.replaceChildren(table("Models", [
       ["Model", "text", (one) => named(one.name)],
       ["Backend", "text", (one) => named(one.base_url)],
@@ -47,18 +46,13 @@ function readiness(health) {
   ];
 }
 
-/** The value of an unlabelled metric. */
-function metric(text, name) {
-  const found = text.match(new RegExp(`^${name} (\\S+)$`, "m"));
-  return found ? Number(found[1]) : null;
-}
-
-function quotas(health, metrics, settings) {
+function quotas(health) {
+  if (health instanceof Problem) return h("p", { class: "none" }, "Shown again once the service is ready.");
   const rows = [
-    ["Bodies of results", health.stored_bytes ?? metric(metrics, "spillgate_stored_bytes"), health.stored_bytes_cap ?? settings.SPILLGATE_STORAGE_MAX_BYTES, bytes],
-    ["Ledger of the largest tenant", metric(metrics, "spillgate_ledger_bytes"), settings.SPILLGATE_LEDGER_MAX_BYTES, bytes],
-    ["Sessions of the largest tenant", metric(metrics, "spillgate_sessions"), settings.SPILLGATE_MAX_SESSIONS, whole],
-  ].filter(([, value]) => value !== null);
+    ["Bodies of results", health.stored_bytes, health.stored_bytes_cap, bytes],
+    ["Ledger of the largest tenant", health.ledger_bytes, health.ledger_bytes_cap, bytes],
+    ["Sessions of the largest tenant", health.sessions, health.sessions_cap, whole],
+  ];
   return table("Quotas", [
     ["", "text", ([name]) => name],
     ["Used", "number", ([, value, , unit]) => unit(value)],

@@ -124,9 +124,10 @@ async function chooseKey() {
     route();
   }
   const input = h("input", { type: "password", "aria-label": "Another API key", autocomplete: "off", placeholder: "Another key" });
-  const add = () => { if (input.value.trim()) pick(() => keys.use(input.value.trim())); };
+  const tenant = h("input", { "aria-label": "Tenant of an admin's key", autocomplete: "off", placeholder: "Tenant, for an admin's key" });
+  const add = () => { if (input.value.trim()) pick(() => keys.use(`${input.value.trim()} ${tenant.value.trim()}`.trim())); };
   dialog.append(h("h2", {}, "API keys of this tab"), h("ul", { class: "plain" }, rows),
-    h("p", { class: "row" }, input, h("button", { type: "button", class: "primary", onclick: add }, "Add")),
+    h("p", { class: "row" }, input, tenant, h("button", { type: "button", class: "primary", onclick: add }, "Add")),
     h("button", { type: "button", onclick: () => dialog.close() }, "Close"));
   dialog.addEventListener("close", () => dialog.remove());
   document.body.append(dialog);

@@ -274,6 +274,11 @@ def test_the_exit_status_and_signals_are_those_of_the_server(service: Service, t
         relay.ask("ping")
         relay.process.send_signal(signal.SIGTERM)
         assert relay.process.wait() == -signal.SIGTERM
+    # Some clients leave the dashes out.
+    command = ("--no-embedded", sys.executable, "-uc", "print('{}'); raise SystemExit(5)")
+    with RelayClient(*command, state=tmp_path / "d") as relay:
+        assert relay.read() == {}
+        assert relay.process.wait() == 5
     with RelayClient("--", "/no/such/command", state=tmp_path / "n") as relay:
         assert relay.process.wait() == 127
         assert relay.said() == b"spillgate mcp: /no/such/command: No such file or directory\n"

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -212,13 +213,21 @@ def test_the_stateless_era(relay: RelayClient, server: Scripted) -> None:
         ),
     }
     assert relay.ask("server/discover", {"_meta": STATELESS}) == {"supportedVersions": ["2026-07-28"]}
-    called = {"name": "grüß ", "arguments": {}, "_meta": STATELESS}
+    marked = {"type": "object", "properties": {"b": {"x-mcp-header": "Flag"}, "c": {"x-mcp-header": "None"}}}
+    schema = {"properties": {"a": {"type": "string", "x-mcp-header": "Region"}, "in": marked, "d": {}}}
+    tools = {"tools": [{"name": "grüß ", "inputSchema": schema}]}
+    server.answers["tools/list"] = lambda handler, message: handler.result(message, tools)
+    assert relay.ask("tools/list", {"_meta": STATELESS})["tools"][0]["inputSchema"] == schema
+    arguments = {"a": "é", "in": {"b": True, "c": None}, "d": 1}
+    called = {"name": "grüß ", "arguments": arguments, "_meta": STATELESS}
     result = relay.ask("tools/call", called)
     assert "too large" in text_of(result)
     assert result["resultType"] == "complete"
     heads = server.headers_of("tools/call")
     assert (heads["mcp-protocol-version"], heads["mcp-method"]) == ("2026-07-28", "tools/call")
     assert heads["mcp-name"] == "=?base64?Z3LDvMOfIA==?="
+    repeated = {name: said for name, said in heads.items() if name.startswith("mcp-param-")}
+    assert repeated == {"mcp-param-region": "=?base64?w6k=?=", "mcp-param-flag": "true"}
     request = relay.send("resources/read", {"uri": "file:///x", "_meta": STATELESS})
     assert relay.read()["method"] == "notifications/progress"
     assert server.headers_of("resources/read")["mcp-name"] == "file:///x"
@@ -228,6 +237,21 @@ def test_the_stateless_era(relay: RelayClient, server: Scripted) -> None:
     assert freed.wait(60), "the connection stays open"
     assert not any(b"notifications/cancelled" in body for _, _, _, body in server.asked)
     assert relay.ask("server/discover", {"_meta": STATELESS})
+
+
+def test_a_large_event_is_read_and_a_signal_ends_the_session(relay: RelayClient, server: Scripted) -> None:
+    def cut(handler: Handler, message: Any) -> None:
+        result = {"content": [{"type": "text", "text": "0123456789abcde\n" * (1 << 20) + "\ud83d"}]}
+        handler.begin_events()
+        handler.event(as_event({"jsonrpc": "2.0", "id": message["id"], "result": result}))
+
+    server.answers["tools/call"] = cut
+    relay.ask("initialize")
+    relay.write(b"\n")
+    assert "16777219 bytes" in text_of(relay.tool("big"))
+    relay.process.send_signal(signal.SIGTERM)
+    assert relay.process.wait() == -signal.SIGTERM
+    assert [method for method, _, _, _ in server.asked] == ["POST", "POST", "DELETE"]
 
 
 def test_requests_do_not_wait_for_each_other(relay: RelayClient, server: Scripted) -> None:

@@ -1,6 +1,7 @@
 """The Python client against a running service, over TCP and a Unix socket, synchronous and not; and away
 from it."""
 
+import asyncio
 import inspect
 import json
 import shutil
@@ -238,6 +239,18 @@ async def test_plain_functions_are_governed(services: dict[str, str]) -> None:
         governed_tools({"rows": rows}, client=client)
     await waiting.aclose()
     client.close()
+
+
+def test_event_loops_share_a_client(services: dict[str, str]) -> None:
+    client = AsyncSpillgate(base_url=services["tcp"])
+
+    async def govern() -> str:
+        return (await client.govern("t", None, "text")).outcome
+
+    with asyncio.Runner() as first, asyncio.Runner() as second:
+        assert [runner.run(govern()) for runner in (first, second, first)] == ["pass"] * 3
+        for runner in (first, second):
+            runner.run(client.aclose())
 
 
 def test_the_package_exports_what_it_documents() -> None:

@@ -160,6 +160,15 @@ async def test_it_answers_as_the_route_does(
     assert await shell.sent(agent, payload("codex", "Bash")) == {}
 
 
+async def test_what_gemini_shows_in_tags_is_kept_without_them(
+    shell: Shell, client: httpx.AsyncClient
+) -> None:
+    shown = f"<untrusted_context>\n{LARGE}\n</untrusted_context>"
+    sent = changed(payload("gemini", "part"), ("tool_response", "llmContent"), [{"text": shown}])
+    handle = handle_in(await shell.sent("gemini", sent))
+    assert (await client.get(f"/results/{handle}/content")).text == LARGE
+
+
 @pytest.mark.parametrize("agent", FOLDERS)
 async def test_the_file_with_the_whole_output_is_kept_and_not_the_agents_cut(
     agent: str, shell: Shell, client: httpx.AsyncClient

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.interop.agents.model import Asked, Call, ScriptedModel
-from tests.interop.agents.programs import Agent, ClaudeCode, Codex, OpenCode
+from tests.interop.agents.programs import Agent, ClaudeCode, Codex, CopilotCli, GeminiCli, OpenCode
 
 pytestmark = pytest.mark.anyio
 
@@ -132,6 +132,8 @@ NAMES = {
     ClaudeCode: ("mcp__everything__log", "mcp__everything__tool_output"),
     Codex: ("log", "tool_output"),
     OpenCode: ("everything_log", "everything_tool_output"),
+    CopilotCli: ("everything-log", "everything-tool_output"),
+    GeminiCli: ("mcp_everything_log", "mcp_everything_tool_output"),
 }
 
 

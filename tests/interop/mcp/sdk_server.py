@@ -1,11 +1,12 @@
 """A server on the official Python SDK with a bit of everything, on stdio, or over HTTP on a given port."""
 
 import sys
+from typing import Annotated
 
 import anyio
 from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp_types import Completion
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 server = MCPServer("everything", instructions="Use it.")
 
@@ -29,6 +30,12 @@ def log(lines: int) -> str:
 def rows(count: int) -> list[Row]:
     """Structured rows."""
     return [Row(id=n, name=f"name {n}") for n in range(count)]
+
+
+@server.tool()
+def region(name: Annotated[str, Field(json_schema_extra={"x-mcp-header": "Region"})]) -> str:
+    """Has an argument that clients repeat in an HTTP header."""
+    return f"region {name}"
 
 
 @server.tool()

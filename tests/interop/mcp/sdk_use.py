@@ -39,6 +39,7 @@ async def use_sdk(client: Client, got: Got) -> None:
     got["short log"] = await tried(client.call_tool("log", {"lines": 3}))
     got["rows"] = await tried(client.call_tool("rows", {"count": 2000}))
     got["short rows"] = await tried(client.call_tool("rows", {"count": 2}))
+    got["region"] = await tried(client.call_tool("region", {"name": "Zürich"}))
     got["fail"] = await tried(client.call_tool("fail"))
     got["picture"] = await tried(client.call_tool("picture"))
     got["work"] = await tried(client.call_tool("work", {"steps": 5}, progress_callback=note))
