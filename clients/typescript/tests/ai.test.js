@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { generateText, jsonSchema, stepCountIs, tool, wrapLanguageModel } from "ai";
 import { SpillgateTools, spillgate } from "../src/ai.js";
 import { model } from "./model.js";
-import { tell, usedTokens } from "./story.js";
+import { printed, tell, usedTokens } from "./story.js";
 
 const readLog = (story, more = {}) =>
   tool({ description: "Reads the log.", inputSchema: jsonSchema({ type: "object" }), execute: story.readLog, ...more });
@@ -20,6 +20,16 @@ tell("AI SDK: tools appear by prepareStep", async (story, options, stopped) => {
   if (stopped) return;
   assert.match(story.system[1], /^Be brief.\n\nSome tool outputs are too large to show./);
   assert.equal(await usedTokens(options, "ai"), 40_002);
+});
+
+tell("AI SDK: as it is printed", async (story, options) => {
+  const Tools = class extends SpillgateTools {
+    constructor(given) {
+      super({ ...options, ...given });
+    }
+  };
+  const names = { generateText, SpillgateTools: Tools, model: model(story), ...asked, tools: { read_log: readLog(story) } };
+  story.check(await printed("// AI SDK", "text", names));
 });
 
 tell("AI SDK: one function", async (story, options) => {

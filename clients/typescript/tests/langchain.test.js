@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { BaseChatModel } from "@langchain/core/language_models/chat_models";
 import { AIMessage, ToolMessage, createAgent, tool } from "langchain";
 import { spillgate } from "../src/langchain.js";
-import { tell, usedTokens } from "./story.js";
+import { printed, tell, usedTokens } from "./story.js";
 
 class Model extends BaseChatModel {
   constructor(story, offered = []) {
@@ -33,9 +33,9 @@ class Model extends BaseChatModel {
 
 tell("LangChain", async (story, options, stopped) => {
   const readLog = tool(story.readLog, { name: "read_log", description: "Reads the log.", schema: { type: "object", properties: {} } });
-  const agent = createAgent({
-    model: new Model(story), tools: [readLog], systemPrompt: "Be brief.", middleware: [spillgate(options)],
-  });
+  const create = (given) => createAgent({ ...given, systemPrompt: "Be brief." });
+  const names = { createAgent: create, model: new Model(story), tools: [readLog], spillgate: () => spillgate(options) };
+  const agent = await printed("// LangChain", "agent", names);
   const messages = [{ role: "user", content: "Which disk is full?" }];
   const state = await agent.invoke({ messages }, { configurable: { thread_id: "langchain/1" } });
   story.check(state.messages.at(-1).text);

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { Agent, Runner, tool } from "@openai/agents";
 import { SpillgateTools } from "../src/openai-agents.js";
-import { tell, usedTokens } from "./story.js";
+import { printed, tell, usedTokens } from "./story.js";
 
 const model = (story) => ({
   async getResponse({ input, tools }) {
@@ -19,10 +19,15 @@ const model = (story) => ({
 });
 
 tell("OpenAI Agents", async (story, options, stopped) => {
-  const gate = new SpillgateTools({ ...options, sessionId: () => "openai-agents" });
   const parameters = { type: "object", properties: {}, required: [], additionalProperties: true };
   const readLog = tool({ name: "read_log", description: "Reads.", strict: false, parameters, execute: story.readLog });
-  const agent = new Agent({ name: "a", model: model(story), tools: gate.govern([readLog]) });
+  const Tools = class extends SpillgateTools {
+    constructor(given) {
+      super({ ...options, ...given });
+    }
+  };
+  const names = { Agent, SpillgateTools: Tools, model: model(story), readLog, currentRun: () => "openai-agents" };
+  const { gate, agent } = await printed("// OpenAI Agents", "{ gate, agent }", names);
   const result = await new Runner({ tracingDisabled: true }).run(agent, "Which disk is full?");
   story.check(result.finalOutput);
   if (stopped) return;

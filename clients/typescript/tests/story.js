@@ -2,11 +2,13 @@
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
+import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 
 const SPILLGATE = fileURLToPath(new URL("../../../.venv/bin/spillgate", import.meta.url));
+const PAGE = new URL("../../../docs/clients.md", import.meta.url);
 const lines = Array.from({ length: 6000 }, (_, n) => `line ${n} ${n === 4507 ? `ERROR disk ${n} is full` : "ok"}\n`);
 export const LOG = lines.join("");
 
@@ -78,6 +80,14 @@ export class Story {
     assert.match(answer, /^ABSTRACT FROM TOOL OUTPUT read_log WITH HANDLE session-/);
     assert.ok(answer.includes("4507 ERROR disk 4507 is full"));
   }
+}
+
+/** What a block of docs/clients.md makes: it begins with `comment`, its imports come by `names`, it makes `made`. */
+export async function printed(comment, made, names) {
+  const blocks = readFileSync(PAGE, "utf8").match(/(?<=^```js\n)[^]*?(?=^```)/gm);
+  const code = blocks.find((one) => one.startsWith(comment)).replace(/^import .*\n/gm, "");
+  const AsyncFunction = (async () => {}).constructor;
+  return new AsyncFunction(...Object.keys(names), `${code}\nreturn ${made};`)(...Object.values(names));
 }
 
 /** Runs `run(story, options)` with a service that answers, and with one that its tool stops. */
