@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-.PHONY: help run run-demo test faults interop adapters adapters-ci fuzz check format bench openapi tree lock up down clean
+.PHONY: sbom help run run-demo test faults interop adapters adapters-js adapters-ci fuzz check format bench openapi tree lock up down clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,7 +31,7 @@ run-demo: $(VENV)/.run ## Serve with the built-in demo model: extraction without
 
 # Much of the suite waits (for disks, servers, processes): one worker more than two cores.
 # The workers share the compiled tests: compiling them takes each worker five seconds.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(or $(WORKERS),3) --dist worksteal --ignore tests/interop
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(or $(WORKERS),3) --dist worksteal --ignore tests/interop --ignore tests/browser
 
 test: $(VENV)/.dev ## Run the test suite, a real redis-server included (3 minutes on 2 cores)
 	@sh tests/install_tools.sh
@@ -63,15 +63,41 @@ faults: $(VENV)/.dev ## Run the repeated tests (kills, races, properties) with t
 interop: $(VENV)/.dev .interop/.ready .mcp/.ready .agents/.ready ## Test with LiteLLM, the MCP SDK and real coding agents
 	$(BIN)/python -m pytest -q tests/interop
 
+# Beside the packages of .venv: the tests drive a browser and start the service.
+.browser/.ready: tests/browser/requirements.lock tests/browser/package-lock.json
+	@echo "Installing the locked Playwright and axe into .browser (a quarter of a minute, once) ..."
+	rm -rf .browser && mkdir .browser && cp tests/browser/package.json tests/browser/package-lock.json .browser
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --target .browser/python -r tests/browser/requirements.lock
+	npm ci --prefix .browser --ignore-scripts --no-audit --no-fund --silent
+	@touch $@
+
+.PHONY: ui-test ui-figures
+ui-test: $(VENV)/.dev .browser/.ready ## Test the dashboard in headless Chromium; SCREENSHOTS=1 writes docs/images
+	@sh tests/browser/install_chromium.sh
+	PYTHONPATH=.browser/python $(BIN)/python -m pytest -q tests/browser
+
+ui-figures: $(VENV)/.dev .browser/.ready ## Measure the dashboard: first view, scrolling, memory, cost to /results
+	@sh tests/browser/install_chromium.sh
+	PYTHONPATH=.browser/python $(BIN)/python -m bench.dashboard
+
 .adapters/%/.ready: clients/python/locks/%.lock
 	$(PYTHON) -m venv --clear .adapters/$*
 	@echo "Installing the locked frameworks of clients/python/locks/$*.lock (a minute or two, once) ..."
 	.adapters/$*/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@
 
-adapters: $(VENV)/.dev .adapters/adapters/.ready .adapters/crewai/.ready ## Test the Python adapters and recipes against all frameworks
+adapters: $(VENV)/.dev .adapters/adapters/.ready .adapters/crewai/.ready ## Test the adapters and recipes against all frameworks
 	cd clients/python && ../../.adapters/adapters/bin/python -m pytest -q --ignore tests/test_crewai.py
 	cd clients/python && ../../.adapters/crewai/bin/python -m pytest -q tests/test_crewai.py
+
+	$(MAKE) adapters-js
+
+clients/typescript/node_modules/.ready: clients/typescript/package-lock.json
+	cd clients/typescript && npm ci --ignore-scripts --silent
+	@touch $@
+
+adapters-js: $(VENV)/.dev clients/typescript/node_modules/.ready ## The same for TypeScript (needs node 20, npm)
+	cd clients/typescript && npm run --silent types && node --test tests/*.test.js
 
 adapters-ci: $(VENV)/.dev .adapters/ci/.ready ## The same for LangChain, OpenAI Agents and Pydantic AI alone
 	cd clients/python && ../../.adapters/ci/bin/python -m pytest -q tests/test_langchain.py tests/test_openai_agents.py tests/test_pydantic_ai.py tests/test_tracing.py
@@ -111,8 +137,18 @@ lock: $(VENV)/.dev ## Resolve the locked dependencies again (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/interop/requirements.lock tests/interop/requirements.in
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/interop/mcp/requirements.lock tests/interop/mcp/requirements.in
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/fuzz/requirements.lock tests/fuzz/requirements.in
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/browser/requirements.lock tests/browser/requirements.in
 	for group in ci adapters crewai; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group clients/python/pyproject.toml:$$group -o clients/python/locks/$$group.lock clients/python/pyproject.toml; done
+	echo cyclonedx-bom | uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -o deploy/sbom.lock -
 	printf 'editables\nhatchling\n' | uv pip compile --quiet --universal --python-version 3.13 --generate-hashes --no-emit-index-url --no-header --no-annotate -o deploy/build.lock -
+
+.sbom/.ready: deploy/sbom.lock
+	$(PYTHON) -m venv --clear .sbom
+	.sbom/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r deploy/sbom.lock
+	@touch $@
+
+sbom: .sbom/.ready ## Write sbom.json: what is installed, with versions and hashes (CycloneDX)
+	.sbom/bin/cyclonedx-py requirements requirements.lock --output-reproducible --of JSON -o sbom.json 2>/dev/null
 
 deploy/secrets/keys:
 	sh deploy/new-key.sh
@@ -124,4 +160,4 @@ down: ## Stop the containers, keep their volumes
 	docker compose down
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) .interop .mcp .agents .fuzz .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .sbom .browser .interop .mcp .agents .fuzz .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -19,7 +19,22 @@ from app.operations.logs import log_refused, log_stopped
 from app.operations.policy_reload import follow_policies
 from app.operations.supervisor import Supervisor
 from app.operations.sweeper import sweep_forever
-from app.routes import accounting, check, extract, health, hooks, mcp, results, sessions, stored, tools, ui
+from app.routes import (
+    accounting,
+    check,
+    config,
+    extract,
+    given,
+    guardrails,
+    health,
+    hooks,
+    mcp,
+    results,
+    sessions,
+    stored,
+    tools,
+    ui,
+)
 from app.runtime import Runtime, open_runtime
 from app.settings import Settings
 from domain.errors import ConfigError, SpillgateError, StorageError, StoreFull, StoreUnavailable
@@ -29,12 +44,15 @@ ROUTERS = (
     health.router,
     extract.router,
     hooks.router,
+    guardrails.router,
     stored.router,
     check.router,
     sessions.router,
     tools.router,
     mcp.router,
     accounting.router,
+    config.router,
+    given.router,
 )
 
 
@@ -67,7 +85,7 @@ class Spillgate(FastAPI):
         self.state.supervisor = Supervisor(self.task_failed)
         self.state.gate = BodyGate(settings.max_body_bytes)
         self.state.read_ahead = ReadAhead()
-        keys = None if settings.api_keys_file is None else ApiKeys(settings.api_keys_file)
+        self.state.keys = keys = None if settings.api_keys_file is None else ApiKeys(settings.api_keys_file)
         self._routes = routes = RouteTable(self)
         self._access = Access(
             self._inside,

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
@@ -14,6 +15,7 @@ from content.reading.greppable import Greppable
 from domain.accounting import AccountingEntry, EntryDetails, EntryType, split_tool_name
 from domain.errors import ResultExpired, ResultNotFound, SessionEnded, StorageError
 from domain.handles import Handle, SessionKey, parse_handle
+from domain.ports import Call
 from domain.results import StoredResult
 
 log = logging.getLogger(__name__)
@@ -60,6 +62,32 @@ def entry_about(rt: Runtime, stored: StoredResult, kind: EntryType, timestamp: i
         command=tool,
         details=EntryDetails(tool_output_handle=str(stored.handle)),
     )
+
+
+def keep_given(rt: Runtime, key: SessionKey, epoch: int, entry_id: str, text: str) -> None:
+    """Keeps a text that a model was given, until its session ends. Written beside the request: a text that
+    cannot be kept is not."""
+
+    async def keep() -> None:
+        with suppress(StorageError):
+            await rt.ledger.keep_finding(key, epoch, _given_name(entry_id), text)
+
+    rt.background.start(keep())
+
+
+async def given_text(rt: Runtime, stored: StoredResult, entry: AccountingEntry) -> str | None:
+    """The text that the model was given with this entry; None if it was not kept. That of a named call is in
+    the call's receipt."""
+    if entry.type is EntryType.TOOL and entry.tool_call_id is not None:
+        model = await rt.known_models.of_session(None)
+        call = Call(stored.key, model.window, model.enforce, entry.tool_call_id)
+        receipt = (await rt.ledger.enter(call)).receipt
+        return receipt.text if receipt is not None and receipt.entry.id == entry.id else None
+    return await rt.ledger.finding(stored.key, stored.epoch, _given_name(entry.id))
+
+
+def _given_name(entry_id: str) -> str:
+    return f"given:{entry_id}"
 
 
 class Scanner(Protocol):

@@ -108,8 +108,8 @@ class AccountingEntry:
 
 @dataclass(frozen=True, slots=True)
 class EntryFilter:
-    """Selects entries; None matches any value. `since` and `until` are Unix ms, `since <= timestamp <
-    until`."""
+    """Selects entries; None matches any value. `since` and `until` are Unix ms, `since <= timestamp < until`.
+    With a `handle` there must be its `session_id`."""
 
     tenant: str
     session_id: str | None = None
@@ -120,6 +120,7 @@ class EntryFilter:
     status: EntryStatus | None = None
     since: int | None = None
     until: int | None = None
+    handle: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,8 @@ def name_for_model(tool: str, policy: Policy) -> str:
 
 def asking(handle: Handle, policy: Policy, door: Door | None) -> str:
     """The call with which a model behind the door asks about a stored result."""
+    if door is not None and door.call:
+        return door.call
     if door is None:
         tool = name_for_model("tool_output", policy)
     elif door.has_tools:

@@ -13,9 +13,9 @@ CUTS = False
 _PREVIEWED_BYTES = 1 << 16
 """Bytes of the head that a preview is made from."""
 
+_BARE_MESSAGE = "Tool output is too large ({} bytes, {} lines, {} tokens).\nCall {call}."
 _MESSAGE = (
-    "Tool output is too large ({} bytes, {} lines, {} tokens).\n"
-    "Call {call}.\n"
+    f"{_BARE_MESSAGE}\n"
     "The handle is a relative path under the tool_output root.\n"
     "Provide precise and detailed instructions in `extract` about what you are looking for."
 )
@@ -44,9 +44,11 @@ def text(oversized: Oversized) -> str | None:
 def handle_message(handle: Handle, measure: Measure, policy: Policy, door: Door | None = None) -> str:
     """For a model with our tools and a shell, a last line has the command for the shell."""
     call, shell = asking(handle, policy, door), ""
+    size = measure.bytes, measure.lines, measure.tokens
+    if door is not None and door.call:
+        return _BARE_MESSAGE.format(*size, call=call)
     if door is not None and door.needs_search:
         shell = f"\nIf the tool is not in your list, find it with {door.needs_search} first."
     if door is not None and door.has_shell and door.has_tools:
         shell += f"\nIn a shell: {asking_by_shell(handle)}"
-    size = measure.bytes, measure.lines, measure.tokens
     return _MESSAGE.format(*size, call=call) + shell

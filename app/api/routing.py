@@ -12,6 +12,7 @@ from pydantic import BeforeValidator
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.routing import Mount, Route
 
+from app.edge.api_keys import Role
 from app.operations.logs import describe_request
 from app.runtime import Runtime
 from domain import errors
@@ -22,7 +23,7 @@ class WholeHandle(Convertor[str]):
     """A handle at the end of a path. A path that ends like a route below the handle belongs to that route, so
     that a method which the route lacks is answered with 405."""
 
-    regex = r"(?!.*/(?:content|lines|grep|query)$).+"
+    regex = r"(?!.*/(?:content|lines|grep|query|given)$).+"
 
     def convert(self, value: str) -> str:
         return value
@@ -42,12 +43,13 @@ _ATTRIBUTE = "spillgate_traits"
 @dataclass(frozen=True, slots=True)
 class Traits:
     """`is_open`: callable without an API key. `writes`: refused while the service stops. `carries_results`:
-    takes bodies up to SPILLGATE_MAX_BODY_BYTES; other routes take at most 1 MiB. `raises`: the errors that
-    `errors_of` cannot derive."""
+    takes bodies up to SPILLGATE_MAX_BODY_BYTES; other routes take at most 1 MiB. `roles`: who may call it
+    beside agents. `raises`: the errors that `errors_of` cannot derive."""
 
     is_open: bool = False
     writes: bool = False
     carries_results: bool = False
+    roles: tuple[Role, ...] = ()
     raises: tuple[ErrorClass, ...] = ()
 
 
@@ -56,12 +58,13 @@ def traits(
     is_open: bool = False,
     writes: bool = False,
     carries_results: bool = False,
+    roles: tuple[Role, ...] = (),
     raises: tuple[ErrorClass, ...] = (),
 ) -> Callable[[Endpoint], Endpoint]:
     """Declares the traits of a route. Stands below the router's decorator."""
 
     def declare(endpoint: Endpoint) -> Endpoint:
-        setattr(endpoint, _ATTRIBUTE, Traits(is_open, writes, carries_results, raises))
+        setattr(endpoint, _ATTRIBUTE, Traits(is_open, writes, carries_results, roles, raises))
         return endpoint
 
     return declare
@@ -147,6 +150,13 @@ class RouteTable:
             traits_of(one).writes and method in (one.methods or ()) and one.path_regex.match(path)
             for one in self._all
         )
+
+    def roles(self, method: str, path: str) -> tuple[Role, ...]:
+        """The roles that may call the route, beside `agent`."""
+        for one in self._all:
+            if method in (one.methods or ()) and one.path_regex.match(path):
+                return traits_of(one).roles
+        return ()
 
     def carries_results(self, method: str, path: str) -> bool:
         if (method, path) in self._result_paths:

@@ -1,15 +1,18 @@
 """`check-config`: the settings, policy and model terms in force, each with the place that set it."""
 
 import json
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from app.edge.api_keys import load_keys
 from app.extracting.known_models import known_window, model_configs, model_terms
 from app.operations.policy_files import load_policies
 from app.settings import PREFIX, Settings
 from content.tokens.encodings import encoding_for_model, load_encoding
+from domain.errors import ConfigError
 from policies.book import PolicyBook, Reason
 
 _LOCAL = re.compile(r"(disk|sqlite):(//)?(/[^/].*)?", re.DOTALL)
@@ -33,11 +36,11 @@ class ConfigReport:
     model: str | None
     terms: Sequence[Reason]
 
-    def as_json(self) -> str:
+    def as_dict(self) -> dict[str, Any]:
         def places(reasons: Sequence[Reason]) -> dict[str, str]:
             return {one.key: one.place for one in reasons}
 
-        told = {
+        return {
             "settings": _values(self.settings),
             "tool": self.tool,
             "policy": _values(self.policy),
@@ -49,7 +52,9 @@ class ConfigReport:
                 "terms": places(self.terms),
             },
         }
-        return json.dumps(told, indent=2, ensure_ascii=False)
+
+    def as_json(self) -> str:
+        return json.dumps(self.as_dict(), indent=2, ensure_ascii=False)
 
     def as_text(self, with_settings: bool) -> str:
         """A table for each part; the settings only on request."""
@@ -65,9 +70,15 @@ def report(settings: Settings, tool: str = "*", model: str | None = None) -> Con
     """Raises ConfigError for what cannot be honoured."""
     load_encoding(settings.encoding)
     if settings.api_keys_file is not None:
-        load_keys(settings.api_keys_file)
+        for fault in load_keys(settings.api_keys_file).faults:
+            raise ConfigError(f"{PREFIX}API_KEYS_FILE, {fault}")
     policies = load_policies(settings)
     model_configs(settings, policies)
+    return report_on(settings, policies, tool, model)
+
+
+def report_on(settings: Settings, policies: PolicyBook, tool: str, model: str | None) -> ConfigReport:
+    """The same of policies that are in force. No value is a secret: passwords in URLs are masked."""
     return ConfigReport(
         settings=[
             _setting(name, value, settings) for name, value in settings.model_dump(mode="json").items()
@@ -99,10 +110,17 @@ def mask_url(url: str) -> str:
 
 def _setting(name: str, value: object, settings: Settings) -> Reason:
     shown = {"storage_url": settings.store, "ledger_url": settings.ledger}.get(name, value)
-    place = "given" if name in settings.model_fields_set else "default"
+    place = _place_of(name, settings)
     is_url = isinstance(shown, str) and (name.endswith("_url") or "://" in shown)
     masked = mask_url(str(shown)) if is_url else shown
     return Reason(f"{PREFIX}{name.upper()}", masked, place)
+
+
+def _place_of(name: str, settings: Settings) -> str:
+    if name not in settings.model_fields_set:
+        return "default"
+    known = {f"{PREFIX}{name}".upper(), "TOOL_RESULT_BYPASS_TOOLS" if name == "bypass_tools" else ""}
+    return "environment" if any(given.upper() in known for given in os.environ) else "option"
 
 
 def _masked_login(found: re.Match[str]) -> str:

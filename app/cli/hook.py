@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -37,6 +36,7 @@ _PIECE_BYTES = 1 << 18
 _SPILLED = {
     "claude-code": re.compile(r"/.*/tool-results/[^/]+"),
     "claude-code-plugin": re.compile(r"/.*/tool-results/[^/]+"),
+    "copilot": re.compile(r"/.*/[0-9]+-copilot-tool-output-[^/]+\.txt"),
     "opencode": re.compile(r"/.*/tool-output/[^/]+"),
     "pi": re.compile(r"/.*/pi-bash-[^/]+\.log"),
 }
@@ -62,21 +62,22 @@ def run(client: str) -> int:
     return 0
 
 
-def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
+def state_folder(environment: Mapping[str, str] = os.environ) -> str:
     base = environment.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-    return Path(base) / "spillgate"
+    return os.path.join(base, "spillgate")
 
 
 def log(event: str) -> None:
     """Adds a line to hook.log in the state directory. It holds no result and no arguments. The log of a hook
     that cannot write it is lost."""
-    path = state_folder() / "hook.log"
+    folder = state_folder()
+    path = os.path.join(folder, "hook.log")
     with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists() and path.stat().st_size > MAX_LOG_BYTES:
-            path.replace(path.with_suffix(".log.1"))
+        os.makedirs(folder, exist_ok=True)
+        if os.path.exists(path) and os.path.getsize(path) > MAX_LOG_BYTES:
+            os.replace(path, f"{path}.1")
         moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        with path.open("a", encoding="utf-8") as file:
+        with open(path, "a", encoding="utf-8") as file:
             file.write(f"{moment} {event}\n")
 
 
@@ -111,8 +112,8 @@ def _answered(client: str, payload: Any) -> tuple[Answer, str]:
 def _governed(client: str, call: Call) -> str | None:
     """The replacement; None if the result passes. Raises ServiceError, ConfigError, OSError, Passed."""
     text = "\n".join(call.texts).encode("utf-8", "replace")
-    digest = _digest(call, text)
     with closing(Service.from_environment()) as service, closing(_content(client, call, text)) as content:
+        digest = sha256(json.dumps([call.tool, call.arguments, content.size]).encode() + text).hexdigest()
         call_id, body = call.call_id or digest, content
         while True:
             try:
@@ -156,12 +157,6 @@ def _patience() -> float:
     if not (given.isascii() and given.isdigit() and int(given)):
         raise Passed("SPILLGATE_HOOK_TIMEOUT_MS must be a whole number of milliseconds")
     return int(given) / 1000
-
-
-def _digest(call: Call, text: bytes) -> str:
-    """The id of a call that its agent does not name: the same call with the same result has the same id."""
-    head = json.dumps([call.tool, call.arguments]).encode()
-    return sha256(head + text).hexdigest()
 
 
 def _content(client: str, call: Call, text: bytes) -> "Text | Spilled":

@@ -166,12 +166,14 @@ PLANS: dict[str, Callable[[Place], list[SettingsFile]]] = {
 }
 
 NOTES = {
-    "claude-code": "Claude Code asks once whether it may use an MCP server of a project.",
     "codex": "Codex runs a new hook only after you trust it: type /hooks there.",
-    "copilot": "Copilot CLI reads files of a project only in a folder that you trust.",
     "cursor": "Cursor lets a hook replace results of MCP tools only.",
     "gemini": "Gemini CLI shows the model a replacement as the tool's error text.",
     "opencode": "The plugin finds the service by SPILLGATE_URL and SPILLGATE_KEY.",
     "pi": "The extension finds the service by SPILLGATE_URL and SPILLGATE_KEY.",
 }
 """What a user of the client must know after `install`."""
+
+PROJECT_NOTE = (
+    "The agent reads settings of a project only in a folder that you trust, and may ask for each server."
+)

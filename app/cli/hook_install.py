@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from app.cli.hook_files import NOTES, PLANS, Place, SettingsFile
+from app.cli.hook_files import NOTES, PLANS, PROJECT_NOTE, Place, SettingsFile
 from app.cli.jsonc import Keys, Malformed, Misfit, added, parse, removed
 from app.cli.service import DEFAULT_URL, Service
 from domain.errors import ConfigError
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
             print(f"{'removed' if change.after is None else 'changed'} {change.file.path}")
     if not changes:
         print(f"Nothing to change: {client} is {'set up' if options.action == 'install' else 'not set up'}.")
-    elif options.action == "install":
+    elif options.action == "install" and not options.dry_run:
         print(_said(client, place))
     return 0
 
@@ -66,8 +66,14 @@ def _said(client: str, place: Place) -> str:
         asking = "The model asks about a stored result with tools that the extension adds."
     elif place.url is not None:
         asking = f"The model asks about a stored result with the MCP server `spillgate` at {place.url}/mcp."
-    key = "SPILLGATE_KEY must be set where the agent runs.\n" if place.has_key else ""
-    return f"{asking}\n{NOTES[client]}\n{key}Start {client} again, and have `spillgate serve` running."
+    lines = [
+        asking,
+        NOTES.get(client),
+        PROJECT_NOTE if place.project is not None else None,
+        "SPILLGATE_KEY must be set where the agent runs." if place.has_key else None,
+        f"Start {client} again, and have `spillgate serve` running.",
+    ]
+    return "\n".join(line for line in lines if line)
 
 
 def _place(in_project: bool, action: str) -> Place:

@@ -4,19 +4,22 @@ Each imports what it needs: a healthcheck runs every few seconds, an agent pipes
 through `pipe`, and the whole service would cost half a second of processor time.
 """
 
-import argparse
+from __future__ import annotations
+
 import gc
 import io
 import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app import __version__
 from domain.errors import ConfigError
 
 if TYPE_CHECKING:
+    import argparse
+
     from app.settings import Settings
 
 _TIMEOUT_SECONDS = 5
@@ -35,7 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run(given[1])
     own = given.index("--") if given[:1] == ["mcp"] and "--" in given else len(given)
     options = _parser().parse_args(given[:own])
-    options.server = given[own + 1 :]
+    if own < len(given):
+        options.server = given[own + 1 :]
     _print_anything()
     try:
         status = COMMANDS[options.command](options)
@@ -67,9 +71,13 @@ def _print_anything() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
+    import argparse
+    from pathlib import Path
+
     parser = argparse.ArgumentParser(
         prog="spillgate", description="HTTP sidecar that governs tool results.", allow_abbrev=False
     )
+    parser.add_argument("--version", action="version", version=f"spillgate {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, text in (
         ("serve", "serve until stopped"),
@@ -86,13 +94,16 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--json", action="store_true", help="all of it as JSON")
     _add_try(commands)
     commands.add_parser("openapi", help="print the OpenAPI document")
+    _add_keys(commands)
     _add_shell(commands)
     _add_hook(commands)
     _add_mcp(commands)
     return parser
 
 
-def _add_try(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_try(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    from pathlib import Path
+
     trial = commands.add_parser("try", help="show what each outcome would hand to the model for a result")
     trial.add_argument("file", help="the result; - for stdin")
     trial.add_argument("--tool", help="the tool that returned it (read_file; for stdin execute_shell)")
@@ -103,7 +114,27 @@ def _add_try(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     trial.add_argument("--show", metavar="OUTCOME", help="print the text too: of this outcome, or of `all`")
 
 
-def _add_shell(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_keys(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    from pathlib import Path
+
+    keys = commands.add_parser("keys", help="make, list, revoke and rotate API keys")
+    actions = keys.add_subparsers(dest="action", required=True, metavar="ACTION")
+    new = actions.add_parser("new", help="make a key, and print it once")
+    new.add_argument("tenant")
+    new.add_argument("--role", choices=("agent", "metrics", "admin"), default="agent", help="(agent)")
+    new.add_argument("--name", default="", help="stands for the key in logs")
+    new.add_argument("--expires", default="", metavar="DATE", help="such as 2027-01-31, in UTC")
+    listed = actions.add_parser("list", help="show what the file says of each key")
+    revoke = actions.add_parser("revoke", help="remove a key")
+    rotate = actions.add_parser("rotate", help="make a key in place of another, which expires a while later")
+    rotate.add_argument("--hours", type=float, default=24.0, help="until the old key expires (24)")
+    for action in (new, listed, revoke, rotate):
+        action.add_argument("--file", type=Path, help="as SPILLGATE_API_KEYS_FILE")
+    for action in (revoke, rotate):
+        action.add_argument("key", metavar="NAME", help="the key's name, or the digits that `list` shows")
+
+
+def _add_shell(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The commands that speak to a running service: that of SPILLGATE_URL."""
     pipe = commands.add_parser("pipe", help="stdin as a tool's result: print what the model is to read")
     pipe.add_argument("--tool", help="the tool that returned it (execute_shell)", default="execute_shell")
@@ -125,7 +156,7 @@ def _add_shell(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     query.add_argument("expression", help="JMESPath, such as [?price > `10`].name")
 
 
-def _add_hook(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_hook(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """`hook CLIENT` itself is handled before: see `main`."""
     hook = commands.add_parser(
         "hook",
@@ -138,12 +169,16 @@ def _add_hook(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     hook.add_argument("--dry-run", action="store_true", help="show the change, write nothing")
 
 
-def _add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_mcp(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    import argparse
+
     mcp = commands.add_parser(
         "mcp",
         help="stand before an MCP server, and replace large results of its tools",
         usage="spillgate mcp [options] -- COMMAND ...\n       spillgate mcp [options] --url URL",
     )
+    # Some clients leave the dashes before a command out.
+    mcp.add_argument("server", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     mcp.add_argument("--url", help="an MCP server over streamable HTTP, instead of a command")
     mcp.add_argument(
         "--header",
@@ -159,7 +194,7 @@ def _add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     )
 
 
-def _settings(options: argparse.Namespace) -> "Settings":
+def _settings(options: argparse.Namespace) -> Settings:
     """The environment's settings, with the command line's on top."""
     from app.settings import load_settings
 
@@ -224,6 +259,12 @@ def _openapi(options: argparse.Namespace) -> int:
     return 0
 
 
+def _keys(options: argparse.Namespace) -> int:
+    from app.cli.keys import run
+
+    return run(options)
+
+
 def _pipe(options: argparse.Namespace) -> int:
     from app.cli.shell import pipe
 
@@ -254,6 +295,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "check-config": _check_config,
     "try": _try,
     "openapi": _openapi,
+    "keys": _keys,
     "pipe": _pipe,
     "ask": _tool,
     "grep": _tool,

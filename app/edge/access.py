@@ -12,13 +12,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.problems import Refused, problem, stored_of
 from app.api.routing import RouteTable
-from app.edge.api_keys import ApiKeys, check_host, check_origin
+from app.edge.api_keys import ApiKeys, Role, check_host, check_origin
 from app.edge.request_body import BodyGate, ClientDisconnected, RequestBody
-from app.operations.logs import access_log, begin_request, log_answered
+from app.operations.logs import access_log, begin_request, describe_request, log_answered
 from app.settings import Settings
 from domain.errors import (
     BadRequest,
     Draining,
+    Forbidden,
     HostNotAllowed,
     InternalError,
     NotFound,
@@ -26,10 +27,11 @@ from domain.errors import (
     Unauthorized,
     UnsupportedMedia,
 )
-from domain.handles import DEFAULT_TENANT
+from domain.handles import DEFAULT_TENANT, is_name
 
 _ONCE = frozenset(
-    b"host origin authorization content-length content-encoding transfer-encoding idempotency-key".split()
+    b"host origin authorization x-api-key spillgate-tenant content-length content-encoding "
+    b"transfer-encoding idempotency-key".split()
 )
 MET_HOSTS = 64
 METRICS_PATHS = frozenset({"/metrics", "/livez", "/readyz"})
@@ -143,7 +145,7 @@ class Access:
             scope["tenant"] = DEFAULT_TENANT
         else:
             self._check_source(found, scope)
-            scope["tenant"] = self._tenant(found.get(b"authorization"), scope["path"])
+            scope["tenant"] = self._tenant(found, scope)
         if body.has_body:
             _check_body(found, body)
         if self._draining() and self._routes.writes(scope["method"], scope["path"]):
@@ -165,16 +167,28 @@ class Access:
         if host is not None and len(self._met) < MET_HOSTS:
             self._met.add(host)
 
-    def _tenant(self, authorization: bytes | None, path: str) -> str:
+    def _tenant(self, found: Headers, scope: Scope) -> str:
+        """Raises Unauthorized without a valid key, and Forbidden if its role may not call this route."""
+        path: str = scope["path"]
         if self._keys is None or self._routes.is_open(path):
             return DEFAULT_TENANT
-        scheme, _, token = (authorization or b"").partition(b" ")
+        scheme, _, token = found.get(b"authorization", b"").partition(b" ")
+        if b"x-api-key" in found and not scheme:
+            # As LiteLLM sends it.
+            scheme, token = b"bearer", found[b"x-api-key"]
         if scheme.lower() != b"bearer":
             raise Unauthorized("Send an API key: `Authorization: Bearer <key>`.")
-        tenant = self._keys.tenant_of(token.strip().decode("utf-8", "replace"))
-        if tenant is None:
-            raise Unauthorized("This API key is not known.")
-        return tenant
+        key = self._keys.key_of(token.strip().decode("utf-8", "replace"))
+        if key.name:
+            describe_request(key=key.name)
+        if key.role is Role.AGENT:
+            return key.tenant
+        if key.role not in self._routes.roles(scope["method"], path):
+            raise Forbidden(f"A key with the role `{key.role}` may not call this route.")
+        named = found.get(b"spillgate-tenant", key.tenant.encode()).decode("latin-1")
+        if not is_name(named):
+            raise BadRequest("Spillgate-Tenant must be the name of a tenant.")
+        return named
 
     async def _refuse(self, error: SpillgateError, scope: Scope, body: RequestBody) -> None:
         method, path = scope["method"], scope["path"]

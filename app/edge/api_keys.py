@@ -1,44 +1,100 @@
-"""Who may come in: API keys from a file, and the names that a browser may reach us by."""
+"""Who may come in: API keys and their roles from a file, and the names that a browser may reach us by."""
 
 import hashlib
 import logging
 import re
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
+from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from app.files import read_text, stamp_of
-from domain.errors import ConfigError, Forbidden, HostNotAllowed
+from domain.errors import ConfigError, Forbidden, HostNotAllowed, Unauthorized
 from domain.handles import is_name
 
 log = logging.getLogger(__name__)
 
 _SETTING = "SPILLGATE_API_KEYS_FILE"
-_DIGEST = re.compile(r"[0-9a-fA-F]{64}")
+_LINE = re.compile(
+    r"(?P<tenant>.+):(?P<digest>[0-9a-fA-F]{64})(?::(?P<role>[^:]*))?(?::(?P<name>[^:]*))?(?::(?P<expires>.*))?"
+)
+_NAME = re.compile(r"[A-Za-z0-9_.@-]{0,64}")
 _AUTHORITY = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[^\s:/?#@\[\]]+))(?::[0-9]{0,5})?")
 _STAT_SECONDS = 1.0
 
 
-class ApiKeys:
-    """Tenants by the SHA-256 of their keys. A change of the file is seen within a second; a bad new file
-    leaves the old keys in force."""
+class Role(StrEnum):
+    """What a key is for. `agent`: everything of its tenant. `metrics`: /metrics alone. `admin`: accounting,
+    sessions and quotas of every tenant, and no stored text."""
 
-    def __init__(self, path: Path, monotonic: Callable[[], float] = time.monotonic) -> None:
-        """Raises ConfigError naming the line at fault."""
+    AGENT = "agent"
+    METRICS = "metrics"
+    ADMIN = "admin"
+
+
+class Key(NamedTuple):
+    """One line of the file: `tenant:sha256hex[:role][:name][:expires]`. The `name` stands for the key in
+    logs. `expires` is in seconds since 1970, None for never."""
+
+    tenant: str
+    digest: str
+    role: Role = Role.AGENT
+    name: str = ""
+    expires: float | None = None
+
+    def has_expired(self, now: float) -> bool:
+        return self.expires is not None and now >= self.expires
+
+
+class KeyFile(NamedTuple):
+    """The keys by their digests, and for each line that is not in force its number and why."""
+
+    keys: dict[str, Key]
+    faults: list[str]
+
+
+class ApiKeys:
+    """The keys of a file. A change of the file is seen within a second. A bad line is left out. A file that
+    cannot be read, or has bad lines alone, leaves the keys before it in force; an empty one revokes them."""
+
+    def __init__(
+        self,
+        path: Path,
+        monotonic: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """Raises ConfigError if the file cannot be read, or holds no key."""
         self._path = path
         self._monotonic = monotonic
+        self._now = now
         self._looked_at = monotonic()
         self._stamp = stamp_of(path)
-        self._tenants = load_keys(path)
+        self._file = load_keys(path)
+        self._log_faults()
 
-    def tenant_of(self, token: str) -> str | None:
-        """Whose key this is; None for a key that is not known."""
+    def key_of(self, token: str) -> Key:
+        """Raises Unauthorized for a key that is not known, or has expired."""
         now = self._monotonic()
         if now - self._looked_at >= _STAT_SECONDS:
             self._looked_at = now
             self._reload()
-        return self._tenants.get(hashlib.sha256(token.encode()).hexdigest())
+        found = self._file.keys.get(digest_of(token))
+        if found is None:
+            raise Unauthorized("This API key is not known.")
+        if found.expires is not None and found.has_expired(self._now()):
+            raise Unauthorized("This API key has expired.")
+        return found
+
+    @property
+    def warnings(self) -> list[str]:
+        """The lines that are not in force, expired ones too."""
+        now = self._now()
+        expired = sum(key.has_expired(now) for key in self._file.keys.values())
+        found = [f"{_SETTING}, {fault}" for fault in self._file.faults]
+        return [*found, f"{_SETTING}: keys that have expired: {expired}."] if expired else found
 
     def _reload(self) -> None:
         stamp = stamp_of(self._path)
@@ -46,31 +102,74 @@ class ApiKeys:
             return
         self._stamp = stamp
         try:
-            self._tenants = load_keys(self._path)
+            found = read_keys(self._path)
+            if found.faults and not found.keys:
+                raise ConfigError(f"{_SETTING}, {found.faults[0]}")
         except ConfigError as error:
             log.warning(
                 "API keys not reloaded, the old ones stay in force", extra={"fields": {"why": str(error)}}
             )
         else:
-            log.info("API keys reloaded", extra={"fields": {"keys": len(self._tenants)}})
+            self._file = found
+            log.info("API keys reloaded", extra={"fields": {"keys": len(found.keys)}})
+            self._log_faults()
+
+    def _log_faults(self) -> None:
+        for fault in self._file.faults:
+            log.warning("A line of the API keys is not in force.", extra={"fields": {"why": fault}})
 
 
-def load_keys(path: Path) -> dict[str, str]:
-    """Tenant by lower-case SHA-256 hex digest. Raises ConfigError."""
-    text = read_text(path, _SETTING, secret=True)
-    tenants: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), 1):
+def digest_of(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def load_keys(path: Path) -> KeyFile:
+    """Raises ConfigError for a file that cannot be read or holds no key."""
+    found = read_keys(path)
+    if not found.keys:
+        if found.faults:
+            raise ConfigError(f"{_SETTING}, {found.faults[0]}")
+        raise ConfigError(f"{_SETTING}: the file holds no key. `spillgate keys new` makes one.")
+    return found
+
+
+def read_keys(path: Path) -> KeyFile:
+    """Raises ConfigError for a file that cannot be read."""
+    found = KeyFile({}, [])
+    for number, line in enumerate(read_text(path, _SETTING, secret=True).splitlines(), 1):
         if not (line := line.strip()) or line.startswith("#"):
             continue
-        # The last colon: a tenant may hold colons itself.
-        tenant, colon, digest = line.rpartition(":")
-        if not colon or not _DIGEST.fullmatch(digest) or not is_name(tenant):
-            raise ConfigError(f"{_SETTING}, line {number}: write `tenant:sha256hex`; see docs/settings.md.")
-        if tenants.setdefault(digest.lower(), tenant) != tenant:
-            raise ConfigError(f"{_SETTING}, line {number}: the key of another tenant. Make a new key.")
-    if not tenants:
-        raise ConfigError(f"{_SETTING}: the file holds no key. Write lines `tenant:sha256hex` into it.")
-    return tenants
+        try:
+            key = parse_key(line)
+            if found.keys.setdefault(key.digest, key).tenant != key.tenant:
+                raise ValueError("the key of another tenant. Make a new key")
+        except ValueError as error:
+            found.faults.append(f"line {number}: {error}.")
+    return found
+
+
+def parse_key(line: str) -> Key:
+    """Raises ValueError, which repeats nothing of the line."""
+    match = _LINE.fullmatch(line)
+    if match is None or not is_name(match["tenant"]):
+        raise ValueError("write `tenant:sha256hex[:role][:name][:expires]`; see docs/settings.md")
+    role, name, expires = match["role"] or Role.AGENT, match["name"] or "", match["expires"]
+    if role not in frozenset(Role):
+        raise ValueError(f"unknown role; there is {', '.join(Role)}")
+    if not _NAME.fullmatch(name):
+        raise ValueError("a name has at most 64 letters, digits and _.@-")
+    return Key(match["tenant"], match["digest"].lower(), Role(role), name, parse_expiry(expires))
+
+
+def parse_expiry(text: str | None) -> float | None:
+    """Seconds since 1970 of `2027-01-31` or `2027-01-31T12:00Z`, in UTC. Raises ValueError."""
+    if not text:
+        return None
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError("`expires` is a date, such as 2027-01-31 or 2027-01-31T12:00Z") from None
+    return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
 
 
 def check_host(host: str | None, allowed: tuple[str, ...] | None) -> None:

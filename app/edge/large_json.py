@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Collection, Iterator
 from time import perf_counter
-from typing import Any, NamedTuple, TypeVar
+from typing import TypeVar
 
 import anyio
 import msgspec
@@ -24,6 +24,9 @@ STEP_SECONDS = 0.0005
 PAUSE_SECONDS = 0.001
 """Between two steps. Without a pause, bodies of hostile JSON kept other requests waiting for up to 1.3 s."""
 
+EAGER_BYTES = 1 << 20
+"""So much of a document is read in steps without a pause: it takes a few milliseconds."""
+
 SHORT_BYTES = 64
 """Of a result, a string literal up to this size stays in the skeleton."""
 
@@ -32,15 +35,6 @@ NAME_BYTES = 512
 
 SKELETON_BYTES = 2 << 20
 """The most that a body may hold beside its long strings."""
-
-DOCUMENT_VALUES = 50_000
-"""The most commas in it: each value becomes an object."""
-
-DOCUMENT_DEPTH = 8
-"""The most levels of objects and lists of a document that hold more than BUILT_BYTES each."""
-
-BUILT_BYTES = 1 << 16
-"""How much JSON is built at once. The event loop waits: at most 2 ms."""
 
 ENVELOPE_BYTES = 2 << 20
 """The most that all fields but `content` may hold."""
@@ -56,7 +50,7 @@ TOO_MUCH_STRUCTURE = (
 WRONG_CONTENT = "`content` must be a string or a list of at most 10,000 content blocks."
 
 _QUOTE, _BRACKET = b'"['
-_HOLE = re.compile(rb'"\\u0000([0-9]+):([0-9]+)"')
+HOLE = re.compile(rb'"\\u0000([0-9]+):([0-9]+)"')
 # What is between string literals, and the short ones. 1 stands for `\u0000`: raw, JSON holds none.
 _KEPT = {
     size: re.compile(rb'(?:[^"]++|"[^"\x01]{0,%d}+")*+' % (size - 2)) for size in (SHORT_BYTES, NAME_BYTES)
@@ -71,12 +65,11 @@ class Block(Struct, frozen=True):
 
 
 _decode_text = msgspec.json.Decoder(str).decode
-_decode_list = msgspec.json.Decoder(list[Raw]).decode
-_decode_any = msgspec.json.Decoder().decode
-_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
+decode_list = msgspec.json.Decoder(list[Raw]).decode
+decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_block = msgspec.json.Decoder(Block).decode
 
-_SAID: Callable[[str], str] = "{}.".format
+AS_SAID: Callable[[str], str] = "{}.".format
 
 _LONE_SURROGATE = re.compile(
     rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
@@ -90,7 +83,7 @@ _UNFINISHED = re.compile(
 _UNFINISHED_BYTES = 12
 
 
-def checked(decode: Callable[[Data], T], data: Data, rule: Callable[[str], str] = _SAID) -> T:
+def checked(decode: Callable[[Data], T], data: Data, rule: Callable[[str], str] = AS_SAID) -> T:
     """Decodes. Raises InvalidField, InvalidUtf8 or BadRequest; no message repeats the input. `rule` words
     what msgspec says of a wrong field."""
     try:
@@ -127,8 +120,8 @@ async def split(
 
     Reads on the event loop, which serves others between two slices: a thread would hold the interpreter all
     the same, and be waited for longer. `fields` are the names that `decode` knows."""
-    skeleton = await _scanned(Skeleton(body), turns)
-    members, was_repaired = decoded(_decode_members, skeleton.text, rule)
+    skeleton = await scanned(Skeleton(body), turns)
+    members, was_repaired = decoded(decode_members, skeleton.text, rule)
     content, size, parts = members.pop("content", None), 0, []
     for name, value in members.items():
         original = skeleton.original(value)
@@ -145,67 +138,7 @@ async def split(
     return decoded_fields, Content(content, skeleton), was_repaired or is_repaired
 
 
-class Document(NamedTuple):
-    """A JSON body of any shape. In `value`, a position stands for each string of more than 512 bytes, or with
-    a NUL: a `str` that begins with a NUL, to be passed on, not to be looked into."""
-
-    value: Any
-    skeleton: "Skeleton | None"
-    """None: the body was small, and `value` holds every string itself."""
-
-    def text(self, string: str) -> str:
-        """What a string of `value` says."""
-        return string if self.skeleton is None else "".join(self.content([string]).pieces())
-
-    def literal(self, string: str) -> memoryview:
-        """A string of `value` as JSON, without a copy if it is long."""
-        raw = Raw(msgspec.json.encode(string))
-        return memoryview(raw) if self.skeleton is None else self.skeleton.original(raw)
-
-    def content(self, texts: list[str]) -> "Content":
-        """Strings of `value` as the content of a result, one after the other, with a newline between two."""
-        blocks = [{"type": "text", "text": text} for text in texts]
-        return Content(Raw(msgspec.json.encode(texts[0] if len(texts) == 1 else blocks)), self.skeleton)
-
-    def encoded(self, value: Any) -> bytes:
-        """A value as JSON. The strings in it that are of this document are written as they came."""
-        try:
-            data = msgspec.json.encode(value)
-        except RecursionError:
-            raise BadRequest("The body is nested too deeply.") from None
-        if self.skeleton is None:
-            return data
-        original = self.skeleton.original
-        return _HOLE.sub(lambda hole: original(Raw(hole[0])).tobytes(), data)
-
-
-async def read_document(body: bytes | bytearray, turns: anyio.CapacityLimiter) -> Document:
-    """Reads a JSON body of any size on the event loop, as `split` does. Raises BadRequest, InvalidUtf8, and
-    InvalidField if the body holds more than 2 MiB beside its long strings."""
-    if len(body) <= BUILT_BYTES:
-        return Document(decoded(_decode_any, body, _SAID)[0], None)
-    skeleton = await _scanned(Skeleton(body, NAME_BYTES), turns)
-    if skeleton.text.count(b",") > DOCUMENT_VALUES:
-        raise InvalidField(TOO_MUCH_STRUCTURE)
-    async with turns:
-        return Document(await _built(Raw(bytes(skeleton.text).strip()), DOCUMENT_DEPTH), skeleton)
-
-
-async def _built(raw: Raw, depth: int) -> Any:
-    """The value, built BUILT_BYTES at a time. Raises as `read_document`."""
-    view = memoryview(raw)
-    if len(view) <= BUILT_BYTES or view[0] not in b"[{":
-        return decoded(_decode_any, raw, _SAID)[0]
-    if not depth:
-        raise InvalidField(TOO_MUCH_STRUCTURE)
-    await anyio.sleep(PAUSE_SECONDS)
-    if view[0] == _BRACKET:
-        return [await _built(item, depth - 1) for item in decoded(_decode_list, raw, _SAID)[0]]
-    members, _ = decoded(_decode_members, raw, _SAID)
-    return {name: await _built(value, depth - 1) for name, value in members.items()}
-
-
-async def _scanned(skeleton: "Skeleton", turns: anyio.CapacityLimiter) -> "Skeleton":
+async def scanned(skeleton: "Skeleton", turns: anyio.CapacityLimiter) -> "Skeleton":
     more = True
     while more:
         async with turns:
@@ -213,7 +146,7 @@ async def _scanned(skeleton: "Skeleton", turns: anyio.CapacityLimiter) -> "Skele
             while (more := skeleton.scan()) and perf_counter() < until:
                 pass
             if more:
-                await anyio.sleep(PAUSE_SECONDS)
+                await anyio.sleep(0 if skeleton.at < EAGER_BYTES else PAUSE_SECONDS)
     return skeleton
 
 
@@ -231,17 +164,18 @@ class Skeleton:
 
     def __init__(self, body: bytes | bytearray, short_bytes: int = SHORT_BYTES) -> None:
         """Of an empty slice: `scan` reads the body."""
-        self._body = memoryview(body)
+        self.body = memoryview(body)
         self._short_bytes = short_bytes
-        self._at = 0
+        self.at = 0
+        """Bytes that were read."""
         self._start: int | None = None  # of the string literal that a slice ended in
         self.text = bytearray()
 
     def scan(self) -> bool:
         """Reads the next slice; False if there is none. Raises InvalidField if more
         than SKELETON_BYTES would remain, and BadRequest if the body ends within a string or holds a raw 1."""
-        base = self._at
-        piece = bytes(self._body[base : base + SLICE_BYTES])
+        base = self.at
+        piece = bytes(self.body[base : base + SLICE_BYTES])
         if (not piece and self._start is not None) or b"\1" in piece:
             raise BadRequest("The body is not well-formed JSON.")
         masked = piece
@@ -261,17 +195,13 @@ class Skeleton:
                 break
             self.text += b'"\\u0000%d:%d"' % (self._start, base + at)
             self._start = None
-        self._at += len(piece)
-        if (
-            self._start is not None
-            and self._at - self._start < self._short_bytes
-            and self._at < len(self._body)
-        ):
+        self.at += len(piece)
+        if self._start is not None and self.at - self._start < self._short_bytes and self.at < len(self.body):
             # Perhaps a short literal, a name for one: read again, as the beginning of the next slice.
-            self._at, self._start = self._start, None
+            self.at, self._start = self._start, None
         else:
             # The next slice never begins within an escape.
-            self._at += (len(piece) - len(piece.rstrip(b"\\"))) % 2
+            self.at += (len(piece) - len(piece.rstrip(b"\\"))) % 2
         if len(self.text) > SKELETON_BYTES:
             raise InvalidField(TOO_MUCH_STRUCTURE)
         return bool(piece)
@@ -279,12 +209,12 @@ class Skeleton:
     def original(self, raw: Raw | memoryview) -> memoryview:
         """A value of the skeleton as it came: one range of the body."""
         view = memoryview(raw)
-        first = _HOLE.search(view)
+        first = HOLE.search(view)
         if first is None:
             return view
-        last = _HOLE.match(view, view.tobytes().rfind(b'"\\u0000'))
+        last = HOLE.match(view, view.tobytes().rfind(b'"\\u0000'))
         assert last is not None
-        return self._body[int(first[1]) - first.start() : int(last[2]) + len(view) - last.end()]
+        return self.body[int(first[1]) - first.start() : int(last[2]) + len(view) - last.end()]
 
 
 class Content:
@@ -329,7 +259,7 @@ class Content:
     def _blocks(self) -> Iterator[str]:
         if bytes(self._raw).count(b",") > MAX_MEMBERS:
             raise InvalidField(WRONG_CONTENT)
-        blocks = checked(_decode_list, self._raw)
+        blocks = checked(decode_list, self._raw)
         if len(blocks) > MAX_BLOCKS:
             raise InvalidField(WRONG_CONTENT)
         for number, block in enumerate(blocks):
@@ -360,7 +290,7 @@ class Content:
             yield decode_utf8(bytes(raw))
             return
         view, at = memoryview(raw), 0
-        for hole in _HOLE.finditer(view):
+        for hole in HOLE.finditer(view):
             yield decode_utf8(view[at : hole.start()].tobytes()) + '"'
             for piece in _cut(self._skeleton.original(view[hole.start() : hole.end()])):
                 yield self._decoded(b'"%b"' % piece)[1].decode()[1:-1]

@@ -8,7 +8,7 @@ import anyio
 
 from app.extracting.known_models import SessionModel
 from app.operations.logs import log_extracted
-from app.reading import entry_about, look_up
+from app.reading import entry_about, keep_given, look_up
 from app.runtime import Runtime
 from content.text import cut_head
 from domain.accounting import AccountingEntry, EntryStatus, EntryType
@@ -210,6 +210,8 @@ class _Extraction:
         # In a task of its own: a ledger that is late must not stop the answer, nor lose the charge.
         receipt = await asyncio.shield(self._rt.background.start(self._reserve(charge)))
         extracted, self._reserving = self._reserving, None
+        if receipt is not None:
+            keep_given(self._rt, subject.stored.key, subject.session.epoch, entry.id, text)
         return None if receipt is None else extracted
 
     async def _reserve(self, charge: Charge) -> Receipt | None:

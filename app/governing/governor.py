@@ -9,6 +9,7 @@ from app.governing.body import Body, MeasuredResult
 from app.governing.charges import PASSED, charge_of
 from app.governing.replacement import Replacing, candidate_outcomes
 from app.operations.logs import log_stored
+from app.reading import keep_given
 from app.runtime import Runtime
 from domain.budget import ReportWarning
 from domain.decisions import Outcome, OutcomeKind, Trigger
@@ -99,6 +100,8 @@ class _Call(NamedTuple):
             return receipt
         entry = receipt.entry
         if not receipt.replayed:
+            if result.call_id is None and receipt.text is not None:
+                keep_given(rt, result.key, self.measured.session.epoch, entry.id, receipt.text)
             log_stored(
                 result, stored.handle, stored.measure, entry.trigger, entry.outcome or OutcomeKind.STORE
             )

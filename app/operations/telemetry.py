@@ -110,6 +110,7 @@ class Metrics:
 
     def _watch_backends(self) -> None:
         gauge = partial(Gauge, registry=self._registry)
+        self.key_faults = gauge("spillgate_api_key_faults", "Lines of the API keys that are not in force.")
         self._ready = gauge("spillgate_ready", "1 if /readyz would answer 200.")
         self._up = gauge("spillgate_backend_up", "1 if its last check passed.", ["backend"])
         self._down = gauge("spillgate_down_seconds", "Seconds since the start in which a check failed.")

@@ -31,7 +31,7 @@ def run(options: argparse.Namespace, command: Sequence[str]) -> int:
     # A command starts while the relay is imported.
     from app.relay.backend import Backend
     from app.relay.relay import Relay
-    from app.relay.stdio import Output
+    from app.relay.streams import Output
 
     client = Output(1)
     backend = Backend(options.embedded)

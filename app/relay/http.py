@@ -1,8 +1,6 @@
 """An MCP server over streamable HTTP, as the server behind a relay."""
 
-import base64
 import json
-import re
 import signal
 import socket
 import threading
@@ -14,20 +12,9 @@ from typing import NamedTuple
 from urllib.parse import urljoin, urlsplit
 
 from app.cli.service import Address, address_of, connect, is_open, why
-from app.relay.messages import (
-    NOT_JSON,
-    Buffer,
-    Id,
-    elements,
-    id_of,
-    inner,
-    is_array,
-    lines,
-    members,
-    on_one_line,
-    text,
-)
-from app.relay.stdio import FromClient, FromServer, Output, read_from
+from app.relay.messages import NOT_JSON, Id, elements, id_of, inner, is_array, members, on_one_line, text
+from app.relay.routing_headers import VERSION, RoutingHeaders
+from app.relay.streams import Buffer, FromClient, FromServer, Output, lines, read_from
 from domain.errors import ConfigError
 
 CONNECT_SECONDS = 30.0
@@ -38,10 +25,7 @@ _DELETE_SECONDS = 2.0
 _RETRY_SECONDS = 1.0
 _TRIES = 2
 _REDIRECTS = 3
-_SESSION, _VERSION, _LAST_EVENT = "Mcp-Session-Id", "MCP-Protocol-Version", "Last-Event-ID"
-_META_VERSION = "io.modelcontextprotocol/protocolVersion"
-_NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-_PLAIN = re.compile(r"(?!=\?base64\?.*\?=$)[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
+_SESSION, _LAST_EVENT = "Mcp-Session-Id", "Last-Event-ID"
 _INTERNAL_ERROR = -32603
 _LISTENS = "subscriptions/listen"
 
@@ -60,10 +44,10 @@ class HttpServer:
 
     def __init__(self, url: str, headers: Sequence[str]) -> None:
         """`headers` are lines `Name: value`. Raises ConfigError."""
-        parts = urlsplit(url)
         try:
-            self._address: Address = address_of(url)
-        except ConfigError:
+            parts = urlsplit(url)
+            self._address: Address = address_of(f"{parts.scheme}://{parts.netloc}")
+        except (ConfigError, ValueError):
             raise ConfigError("--url must be http://host:port/path or https://host/path.") from None
         self._route = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self._given = dict(_header(line) for line in headers)
@@ -71,6 +55,7 @@ class HttpServer:
         self._kept: list[HTTPConnection] = []
         self._running: dict[Id, HTTPConnection] = {}
         self._cancelled: set[Id] = set()
+        self._routing = RoutingHeaders()
         self._threads: list[tuple[Post, threading.Thread]] = []
         self._ended = threading.Event()
         self._status = 0
@@ -92,8 +77,8 @@ class HttpServer:
 
     def _to_server(self, from_client: FromClient) -> None:
         for line in lines(read_from(0)):
-            if pieces := from_client(line):
-                self._send(b"".join(pieces).strip())
+            if body := b"".join(from_client(line) or []).strip():
+                self._send(body)
         for post, thread in self._threads:
             if _LISTENS not in post.methods:
                 thread.join(END_SECONDS)
@@ -101,7 +86,7 @@ class HttpServer:
 
     def _send(self, body: bytes) -> None:
         try:
-            post = _post_of(body)
+            post = self._post_of(body)
         except NOT_JSON:
             post = Post(body, set(), [], {})
         if self._is_cancelled(post):
@@ -119,9 +104,18 @@ class HttpServer:
         self._threads.append((post, thread))
         thread.start()
 
+    def _post_of(self, body: bytes) -> Post:
+        """Raises NOT_JSON."""
+        messages = [members(one) for one in elements(body)] if is_array(body) else [members(body)]
+        methods = [text(one.get("method")) or "" for one in messages]
+        ids = {id_of(one.get("id")) for one in messages if "method" in one}
+        params = inner(messages[0], "params") if len(messages) == 1 else {}
+        headers = self._routing.of(methods[0], params) if params else {}
+        return Post(body, {one for one in ids if one is not None}, methods, headers)
+
     def _is_cancelled(self, post: Post) -> bool:
         """In the stateless era a request is cancelled by closing its connection, not by a notification."""
-        if post.methods != ["notifications/cancelled"] or _VERSION in self._session:
+        if post.methods != ["notifications/cancelled"] or VERSION in self._session:
             return False
         request = id_of(inner(members(post.body), "params").get("requestId"))
         connection = None if request is None else self._running.get(request)
@@ -164,7 +158,7 @@ class HttpServer:
         if response.status >= 400:
             return self._refused(response.status, body, post)
         if kind == "application/json":
-            self._deliver(body, post)
+            self._deliver(on_one_line(body), post)
         return f"The server answered with status {response.status} and no response."
 
     def _refused(self, status: int, body: bytes, post: Post) -> str:
@@ -186,9 +180,11 @@ class HttpServer:
                     continue
                 if "initialize" in post.methods:
                     version = text(inner(found, "result").get("protocolVersion"))
-                    self._session |= _only(_VERSION, version)
-                post.left.discard(id_of(found.get("id")) or 0)
-        pieces = self._from_server(on_one_line(message))
+                    self._session |= _only(VERSION, version)
+                post.left.discard(id_of(found.get("id")))
+                if "tools/list" in post.methods:
+                    self._routing.note(one)
+        pieces = self._from_server(message)
         end = b"" if bytes(pieces[-1][-1:]) == b"\n" else b"\n"
         try:
             self._client.write([*pieces, end])
@@ -286,22 +282,6 @@ class HttpServer:
                 connection.getresponse().read()
 
 
-def _post_of(body: bytes) -> Post:
-    """Raises NOT_JSON."""
-    messages = [members(one) for one in elements(body)] if is_array(body) else [members(body)]
-    methods = [text(one.get("method")) or "" for one in messages]
-    ids = {id_of(one.get("id")) for one in messages if "method" in one}
-    params = inner(messages[0], "params") if len(messages) == 1 else {}
-    version = text(inner(params, "_meta").get(_META_VERSION))
-    headers = {}
-    if version is not None:
-        headers = {_VERSION: version, "Mcp-Method": methods[0]}
-        name = text(params.get(_NAMED_BY.get(methods[0], "")))
-        if name is not None:
-            headers["Mcp-Name"] = _encoded(name)
-    return Post(body, {one for one in ids if one is not None}, methods, headers)
-
-
 class Event(NamedTuple):
     """One server-sent event."""
 
@@ -318,7 +298,7 @@ def events(response: HTTPResponse) -> Iterator[Event]:
         name, _, said = bytes(content[:16]).partition(b":") if content else (b"", b"", b"")
         if not content:
             if data:
-                yield Event(kind, last, data[0] if len(data) == 1 else b"\n".join(data))
+                yield Event(kind, last, data[0] if len(data) == 1 else b" ".join(data))
             elif last:
                 yield Event(kind, last, b"")
             kind, data = "message", []
@@ -336,13 +316,6 @@ def _header(line: str) -> tuple[str, str]:
     if not colon or not name.strip() or not (line.isascii() and line.isprintable()):
         raise ConfigError("--header must be 'Name: value'.")
     return name.strip(), said.strip()
-
-
-def _encoded(name: str) -> str:
-    """The value of a header for any text, as the protocol wants it."""
-    if _PLAIN.fullmatch(name):
-        return name
-    return f"=?base64?{base64.b64encode(name.encode('utf-8', 'replace')).decode()}?="
 
 
 def _only(name: str, said: str | None) -> dict[str, str]:

@@ -1,18 +1,15 @@
 """JSON-RPC messages as bytes. What the relay does not change is never decoded, nor written in other words."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
-Buffer = bytes | bytearray | memoryview
-Pieces = list[Buffer]
-"""A message in pieces, so that a large one is never copied."""
+from app.relay.streams import Buffer, Pieces
 
 _QUOTE, _BRACE = b'"{'
-_READ_BYTES = 1 << 16
 _JOINED_BYTES = 1 << 18
 
 members = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -40,13 +37,14 @@ def text(raw: Raw | None) -> str | None:
 def repaired(message: Buffer) -> Buffer | None:
     """The message with U+FFFD in place of each escaped lone surrogate; None if there is none. Servers that
     cut a string within a character send them, and the decoders above take them for a fault."""
-    if b"\\u" not in message:
+    whole = bytes(message)
+    if b"\\u" not in whole:
         return None
     # It takes as long to import as the relay itself, and is seldom needed.
     from app.edge.large_json import repaired as without_surrogates
 
-    found = without_surrogates(bytes(message))
-    return None if found == message else found
+    found = without_surrogates(whole)
+    return None if found == whole else found
 
 
 def inner(fields: Mapping[str, Raw], name: str) -> dict[str, Raw]:
@@ -71,11 +69,6 @@ def is_object(raw: Raw) -> bool:
 
 def is_array(message: Buffer) -> bool:
     return bytes(message[:64]).lstrip()[:1] == b"["
-
-
-def may_be_message(line: Buffer) -> bool:
-    """False for what cannot be JSON-RPC, as servers print by mistake."""
-    return bytes(line[:64]).lstrip()[:1] in (b"{", b"[")
 
 
 def written(fields: Mapping[str, Pieces]) -> Pieces:
@@ -122,27 +115,8 @@ def joined(pieces: Pieces) -> Pieces:
     return [*found, small] if small else found
 
 
-def on_one_line(message: Buffer) -> Buffer:
+def on_one_line(message: bytes) -> bytes:
     """JSON without line ends. A string in JSON holds none, so all of them are white space."""
     if b"\n" in message or b"\r" in message:
-        return bytes(message).replace(b"\r", b" ").replace(b"\n", b" ")
+        return message.replace(b"\r", b" ").replace(b"\n", b" ")
     return message
-
-
-def lines(read: Callable[[int], bytes]) -> Iterator[bytes | bytearray]:
-    """Lines with their ends, of any length, until `read` returns nothing. A long line is held once."""
-    held = bytearray()
-    while chunk := read(_READ_BYTES):
-        start = 0
-        while end := chunk.find(b"\n", start) + 1:
-            if held:
-                held += memoryview(chunk)[start:end]
-                line, held = held, bytearray()
-                yield line
-                del line
-            else:
-                yield chunk[start:end]
-            start = end
-        held += memoryview(chunk)[start:]
-    if held:
-        yield held

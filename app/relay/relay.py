@@ -19,9 +19,7 @@ from app.cli.service import TOOL_SECONDS, ServiceError, session_of
 from app.relay.backend import Backend
 from app.relay.messages import (
     NOT_JSON,
-    Buffer,
     Id,
-    Pieces,
     array,
     as_it_came,
     elements,
@@ -35,6 +33,7 @@ from app.relay.messages import (
     written,
 )
 from app.relay.results import Governor, ToolCall
+from app.relay.streams import Buffer, Pieces
 
 _TOOLS = Path(__file__).with_name("tools.json")
 _TOOLS_SECONDS = 1.0

@@ -7,8 +7,6 @@ from msgspec import Raw
 from app.cli.service import ServiceError
 from app.relay.backend import Backend
 from app.relay.messages import (
-    Buffer,
-    Pieces,
     array,
     as_it_came,
     elements,
@@ -22,6 +20,7 @@ from app.relay.messages import (
     value,
     written,
 )
+from app.relay.streams import Buffer, Pieces
 
 PICTURE_BYTES = 8 << 20
 """A picture or sound up to this size stays as it is: the largest that APIs of models take has 5 MB, which is

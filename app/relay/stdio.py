@@ -1,65 +1,16 @@
 """The relay between the standard streams of this process and those of a command."""
 
 import os
-import select
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import FrameType
 
-from app.relay.messages import Buffer, Pieces, lines, may_be_message
+from app.relay.streams import FromClient, FromServer, Output, lines, may_be_message, read_from
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-_MOST_PIECES = 256
-
-FromClient = Callable[[Buffer], Pieces | None]
-FromServer = Callable[[Buffer], Pieces]
-
-
-class Output:
-    """A stream that several threads write messages to, each message in one piece."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        self._lock = threading.Lock()
-
-    def write(self, pieces: Pieces) -> None:
-        """Raises OSError, for a reader that is gone say."""
-        with self._lock:
-            left = [memoryview(piece) for piece in pieces if piece]
-            while left:
-                try:
-                    written = os.writev(self._fd, left[:_MOST_PIECES])
-                except BlockingIOError:
-                    select.select([], [self._fd], [])
-                    continue
-                while left and written >= len(left[0]):
-                    written -= len(left.pop(0))
-                if left:
-                    left[0] = left[0][written:]
-
-    def close(self) -> None:
-        """Other threads may have something to write yet: OSError, then."""
-        with self._lock:
-            os.close(self._fd)
-            self._fd = -1
-
-
-def read_from(fd: int) -> Callable[[int], bytes]:
-    """Reads as os.read; nothing, if the other side is gone."""
-
-    def read(size: int) -> bytes:
-        while True:
-            try:
-                return os.read(fd, size)
-            except BlockingIOError:
-                select.select([fd], [], [])
-            except OSError:
-                return b""
-
-    return read
 
 
 class CommandServer:

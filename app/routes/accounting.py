@@ -16,7 +16,8 @@ from starlette.responses import StreamingResponse
 
 from app.api.answers import prefers
 from app.api.openapi import ENTRY_ID, HANDLE, MEASURE, STORED_AT, example_of
-from app.api.routing import InRuntime, Tenant
+from app.api.routing import InRuntime, Tenant, traits
+from app.edge.api_keys import Role
 from domain.accounting import (
     PERIOD_MS,
     AccountingEntry,
@@ -30,6 +31,7 @@ from domain.accounting import (
 )
 from domain.decisions import OutcomeKind, Trigger
 from domain.errors import InvalidField
+from domain.handles import parse_handle
 from domain.llm import LlmTokens
 
 router = APIRouter(prefix="/accounting", tags=["accounting"])
@@ -81,7 +83,10 @@ def _filter(
     status: EntryStatus | None = None,
     since: Time = None,
     until: Time = None,
+    handle: Annotated[str | None, Query(max_length=512, description="Entries about this result.")] = None,
 ) -> EntryFilter:
+    if handle is not None:
+        session_id = parse_handle(handle).session_id
     return EntryFilter(
         tenant,
         session_id,
@@ -92,6 +97,7 @@ def _filter(
         status,
         _milliseconds(since, "since"),
         _milliseconds(until, "until"),
+        handle,
     )
 
 
@@ -167,6 +173,7 @@ _SUMMARY = SummaryOut(group_by=GroupBy.TOOL_NAME, rows=[replace(_TOTAL, group="e
         },
     },
 )
+@traits(roles=(Role.ADMIN,))
 async def get_entries(
     request: Request,
     rt: InRuntime,
@@ -242,6 +249,7 @@ def _cell(value: Any) -> Any:
     summary="Sums by group, most tokens saved first",
     responses={200: example_of(_SUMMARY)},
 )
+@traits(roles=(Role.ADMIN,))
 async def get_summary(rt: InRuntime, chosen: Filter, group_by: GroupBy = GroupBy.TOOL_NAME) -> SummaryOut:
     if group_by in (GroupBy.HOUR, GroupBy.MINUTE):
         _check_periods(chosen, group_by, rt.clock())

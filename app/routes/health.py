@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from app.api.openapi import example_of
 from app.api.routing import InRuntime, traits
+from app.edge.api_keys import Role
 from app.runtime import Runtime
 from domain.errors import Draining, StorageError, StoreUnavailable
 
@@ -49,6 +50,11 @@ async def _ready(request: Request, rt: InRuntime) -> Runtime:
     return rt
 
 
+def _warnings(request: Request, rt: Runtime) -> list[str]:
+    keys = request.app.state.keys
+    return [*rt.warnings, *(keys.warnings if keys else ())]
+
+
 InReady = Annotated[Runtime, Depends(_ready)]
 
 
@@ -78,8 +84,8 @@ async def livez() -> Status:
     responses={200: example_of(Ready(status="ok", degraded=False, warnings=[]))},
 )
 @traits(is_open=True, raises=_NOT_READY)
-async def readyz(rt: InReady) -> Ready:
-    return Ready(status="ok", degraded=rt.readiness.is_degraded, warnings=list(rt.warnings))
+async def readyz(request: Request, rt: InReady) -> Ready:
+    return Ready(status="ok", degraded=rt.readiness.is_degraded, warnings=_warnings(request, rt))
 
 
 @router.get(
@@ -93,7 +99,7 @@ async def healthz(request: Request, rt: InReady) -> Health:
     return Health(
         status="ok",
         degraded=rt.readiness.is_degraded,
-        warnings=list(rt.warnings),
+        warnings=_warnings(request, rt),
         version=request.app.version,
         stored_bytes=await rt.store.stored_bytes(),
         stored_bytes_cap=rt.settings.storage_max_bytes,
@@ -110,12 +116,15 @@ async def healthz(request: Request, rt: InReady) -> Health:
     summary="Prometheus metrics",
     responses={200: {"content": {"text/plain": {}}}},
 )
+@traits(roles=(Role.METRICS, Role.ADMIN))
 async def metrics(request: Request, rt: InRuntime) -> Response:
     ready = False
     with suppress(Draining, StorageError):
         await _ready(request, rt)
         ready = True
     rt.metrics.is_ready(ready, rt.readiness.is_up, rt.readiness.down_seconds)
+    keys = request.app.state.keys
+    rt.metrics.key_faults.set(len(keys.warnings) if keys else 0)
     rt.metrics.models_up(rt.model_pool.availability())
     # If the store fails, the last value stays: the other figures matter most during an outage.
     with suppress(StorageError):

@@ -8,6 +8,8 @@ from fastapi import APIRouter, Request, Response
 from app.api.answers import JsonAnswer
 from app.api.routing import InRuntime, Tenant, check_json, traits
 from app.doors.mcp.messages import (
+    MOST_ID,
+    MOST_MESSAGES,
     Code,
     RpcError,
     call_of,
@@ -23,7 +25,7 @@ from domain.errors import SpillgateError
 
 router = APIRouter(tags=["tools"])
 
-_ID = {"oneOf": [{"type": "string"}, {"type": "integer"}]}
+_ID = {"oneOf": [{"type": "string"}, {"type": "integer", "minimum": -MOST_ID, "maximum": MOST_ID}]}
 _EXAMPLE = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 _ANSWER = {"jsonrpc": "2.0", "id": 1, "result": {}}
 _REQUEST = {
@@ -33,7 +35,8 @@ _REQUEST = {
         "jsonrpc": {"const": "2.0"},
         "id": _ID,
         "method": {"type": "string"},
-        "params": {"type": "object"},
+        # Of another type it is a JSON-RPC error, whose status depends on the version.
+        "params": {"description": "An object, by the method."},
     },
 }
 _RESPONSE = {
@@ -56,8 +59,8 @@ def _json(schema: dict[str, Any], example: dict[str, Any]) -> dict[str, Any]:
     return {"application/json": {"schema": schema, "example": example}}
 
 
-def _one_or_more(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"oneOf": [schema, {"type": "array", "items": schema, "minItems": 1}]}
+def _or_batch(schema: dict[str, Any], each: dict[str, Any]) -> dict[str, Any]:
+    return {"oneOf": [schema, {"type": "array", "items": each, "minItems": 1, "maxItems": MOST_MESSAGES}]}
 
 
 def _error(code: Code) -> dict[str, Any]:
@@ -74,9 +77,9 @@ def _error(code: Code) -> dict[str, Any]:
         "of `initialize`, 2025-11-25, 2025-06-18 or 2025-03-26."
     ),
     response_class=Response,
-    openapi_extra={"requestBody": {"required": True, "content": _json(_one_or_more(_REQUEST), _EXAMPLE)}},
+    openapi_extra={"requestBody": {"required": True, "content": _json(_or_batch(_REQUEST, {}), _EXAMPLE)}},
     responses={
-        200: {"description": "The response.", "content": _json(_one_or_more(_RESPONSE), _ANSWER)},
+        200: {"description": "The response.", "content": _json(_or_batch(_RESPONSE, _RESPONSE), _ANSWER)},
         202: {"description": "A notification or a response was taken."},
         400: {
             "description": "A JSON-RPC error: no JSON, no request, or wrong for its version. Or a problem.",

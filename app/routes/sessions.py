@@ -12,6 +12,7 @@ from app.api.answers import BudgetOut, budget_out, report_warnings
 from app.api.openapi import BUDGET, EXPIRES_AT, SESSION_ID, STORED_AT, example_of
 from app.api.result_request import MAX_POLICY_BYTES
 from app.api.routing import INTEGRAL, InRuntime, Tenant, session_key, traits
+from app.edge.api_keys import Role
 from app.runtime import Runtime
 from domain.budget import Session, SessionChange
 from domain.errors import (
@@ -129,7 +130,7 @@ async def put_session(rt: InRuntime, key: Key, body: SessionIn) -> SessionOut:
     summary="Read a session",
     responses={200: example_of(_SESSION)},
 )
-@traits(raises=(SessionNotFound, SessionEnded))
+@traits(roles=(Role.ADMIN,), raises=(SessionNotFound, SessionEnded))
 async def get_session(rt: InRuntime, key: Key) -> SessionOut:
     session = await rt.ledger.session(key)
     if session is None:
@@ -147,7 +148,7 @@ async def get_session(rt: InRuntime, key: Key) -> SessionOut:
     response_class=Response,
     summary="End a session: its results are deleted, its accounting is kept",
 )
-@traits(writes=True, raises=(SessionNotFound,))
+@traits(writes=True, roles=(Role.ADMIN,), raises=(SessionNotFound,))
 async def delete_session(rt: InRuntime, key: Key) -> None:
     ended = await rt.ledger.end(key)
     if ended is not None:
@@ -162,6 +163,7 @@ async def delete_session(rt: InRuntime, key: Key) -> None:
     summary="List the sessions that are alive",
     responses={200: example_of(SessionsOut(sessions=[_SESSION], next_cursor=None))},
 )
+@traits(roles=(Role.ADMIN,))
 async def list_sessions(
     rt: InRuntime,
     tenant: Tenant,

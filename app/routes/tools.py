@@ -10,8 +10,8 @@ from app.api.answers import prefers
 from app.api.openapi import SESSION_ID, example_of
 from app.api.routing import InRuntime, Tenant, session_key, traits
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop
-from app.tools.call import call_tool
-from app.tools.definitions import TOOLS, ToolFormat, definitions, instructions, offered_tools
+from app.tools.call import call_tool, tools_of_session
+from app.tools.definitions import TOOLS, ToolFormat, definitions, instructions
 from domain.errors import Conflict, TooManySessions
 from domain.extraction import Mode
 from domain.handles import DEFAULT_SESSION
@@ -68,15 +68,9 @@ async def get_tools(
     final_turn: Annotated[bool, Query(description="The model is to answer now: no tools.")] = False,
 ) -> ToolsOut:
     key = session_key(tenant, session_id)
-    nothing = ToolsOut(tools=[], instructions="")
-    if final_turn or await rt.store.count_results([key]) == [0]:
-        return nothing
-    session = await rt.ledger.session(key)
-    if session is not None:
-        model = await rt.known_models.of_session(session.model)
-        if session.budget(model.window, model.enforce).exhausted:
-            return nothing
-    offered = offered_tools(rt.policies.policy("", session.policy if session else None))
+    offered = [] if final_turn else await tools_of_session(key, rt)
+    if not offered:
+        return ToolsOut(tools=[], instructions="")
     modes = runnable_modes(rt.models is not None)
     return ToolsOut(tools=definitions(offered, modes, format), instructions=instructions(offered))
 

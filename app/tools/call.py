@@ -13,7 +13,7 @@ from anyio.to_thread import run_sync
 
 from app.extracting.extractor import UNCAPPED_BYTES, Wish, extract
 from app.extracting.known_models import SessionModel
-from app.reading import entry_about, look_up, scan
+from app.reading import entry_about, keep_given, look_up, scan
 from app.runtime import Runtime
 from app.tools.definitions import (
     TOOLS,
@@ -123,6 +123,7 @@ class _Reading:
         charge = await self._charge(text)
         if await self.rt.ledger.reserve(charge) is None:
             return None, charge.tokens
+        keep_given(self.rt, self.stored.key, self._session.epoch, charge.entry.id, text)
         self.rt.metrics.spent(charge.tokens)
         return charge.entry.id, charge.tokens
 
@@ -173,6 +174,18 @@ async def call_tool(key: SessionKey, name: str, arguments: object, rt: Runtime) 
         return await reading.answered(partial(_TEXTS[tool.name], reading, parsed))
     except (NotFound, Gone, BadPattern, InvalidField) as error:
         return ToolText(error.detail, is_error=True)
+
+
+async def tools_of_session(key: SessionKey, rt: Runtime) -> list[Tool]:
+    """The tools that its model is given: none while nothing is stored, or when its budget is exhausted."""
+    if await rt.store.count_results([key]) == [0]:
+        return []
+    session = await rt.ledger.session(key)
+    if session is not None:
+        model = await rt.known_models.of_session(session.model)
+        if session.budget(model.window, model.enforce).exhausted:
+            return []
+    return offered_tools(rt.policies.policy("", session.policy if session else None))
 
 
 async def read_lines(key: SessionKey, handle: str, offset: int, rt: Runtime) -> ToolText:

@@ -2,7 +2,8 @@
 
 const KEYS = "spillgate-keys";
 
-/** The keys of this tab, the one in use first. They are forgotten when the tab is closed. */
+/** The keys of this tab, the one in use first, each with the tenant that an admin's key looks at (after a space). They
+ *  are forgotten when the tab is closed. */
 export const keys = {
   all: () => JSON.parse(sessionStorage.getItem(KEYS) ?? "[]"),
   use: (key) => keys.save([key, ...keys.all().filter((one) => one !== key)]),
@@ -24,7 +25,9 @@ export class Away extends Error {}
 
 export async function request(path, { method = "GET", accept = "application/json", body, signal, key = keys.all()[0] } = {}) {
   const headers = { Accept: accept };
-  if (key) headers.Authorization = `Bearer ${key}`;
+  const [token, tenant] = (key ?? "").split(" ");
+  if (token) headers.Authorization = `Bearer ${token}`;
+  if (tenant) headers["Spillgate-Tenant"] = tenant;
   if (body !== undefined) headers["Content-Type"] = "application/json";
   let answer;
   try {

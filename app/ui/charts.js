@@ -2,8 +2,6 @@
 
 import { h, short, whole } from "./dom.js";
 
-const HOUR = 3_600_000;
-
 const color = (name) => {
   const probe = h("span", { class: `ink-${name}` });
   document.body.append(probe);
@@ -33,7 +31,7 @@ export function timeChart(root, label, times, series, step) {
     legend: { live: true },
     scales: { x: { time: true, range: ends }, y: { range: (_, low, high) => [Math.min(0, low), Math.max(1, high) * 1.05] } },
     axes: [
-      { ...axis, grid: { show: false }, space: 70, values: times.length && step < 24 * HOUR ? undefined : undefined },
+      { ...axis, grid: { show: false }, space: 70 },
       { ...axis, size: 56, values: (_, ticks) => ticks.map(short) },
     ],
     series: [
@@ -49,16 +47,13 @@ export function timeChart(root, label, times, series, step) {
   });
   fit.observe(box);
   root.replaceChildren(box, numbers(label, times, series));
-  return {
-    update(data) { chart.setData([data[0], ...data.slice(1)]); },
-    destroy() { fit.disconnect(); chart.destroy(); },
-  };
+  return { destroy() { fit.disconnect(); chart.destroy(); } };
 }
 
 function numbers(label, times, series) {
   const rows = times.map((at, place) => h("tr", {}, h("th", { scope: "row" }, new Date(1000 * at).toLocaleString()),
     series.map(([, , values]) => h("td", {}, whole(values[place])))));
-  return h("table", { class: "unseen" }, h("caption", {}, label),
+  return h("div", { class: "unseen" }, h("table", {}, h("caption", {}, label),
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Time"), series.map(([name]) => h("th", { scope: "col" }, name)))),
-    h("tbody", {}, rows));
+    h("tbody", {}, rows)));
 }

@@ -4,7 +4,7 @@ import { Away, Problem, get, keys } from "./api.js";
 import { h, named } from "./dom.js";
 import * as overview from "./overview.js";
 
-const LEAST_MS = 5000;
+const LEAST_MS = 3000;
 const QUIET = 50;
 
 const ROUTES = [
@@ -97,6 +97,7 @@ function askKey(why) {
   function use(event) {
     event.preventDefault();
     keys.use(input.value.trim());
+    showKeys();
     route();
   }
   shown.refresh = undefined;
@@ -123,9 +124,10 @@ async function chooseKey() {
     route();
   }
   const input = h("input", { type: "password", "aria-label": "Another API key", autocomplete: "off", placeholder: "Another key" });
-  const add = () => { if (input.value.trim()) pick(() => keys.use(input.value.trim())); };
+  const tenant = h("input", { "aria-label": "Tenant of an admin's key", autocomplete: "off", placeholder: "Tenant, for an admin's key" });
+  const add = () => { if (input.value.trim()) pick(() => keys.use(`${input.value.trim()} ${tenant.value.trim()}`.trim())); };
   dialog.append(h("h2", {}, "API keys of this tab"), h("ul", { class: "plain" }, rows),
-    h("p", { class: "row" }, input, h("button", { type: "button", class: "primary", onclick: add }, "Add")),
+    h("p", { class: "row" }, input, tenant, h("button", { type: "button", class: "primary", onclick: add }, "Add")),
     h("button", { type: "button", onclick: () => dialog.close() }, "Close"));
   dialog.addEventListener("close", () => dialog.remove());
   document.body.append(dialog);

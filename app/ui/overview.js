@@ -115,7 +115,7 @@ function figures(root, types) {
   root.replaceChildren(
     figure("Kept out of context, net", tokens(types.total.tokens_saved), `${percent(share)} of the ${tokens(tool.tokens_in)} that tools returned`),
     figure("Read back", tokens(back), `${plural((of.extract?.entries ?? 0), "question")}, ${plural((of.read?.entries ?? 0), "read")}`),
-    figure("Results governed", whole(tool.entries), `${whole(tool.failed ?? 0)} of failed tools, ${bytes(tool.bytes ?? 0)}`),
+    figure("Results governed", whole(tool.entries), `${whole(tool.failed ?? 0)} from failed tools, ${bytes(tool.bytes ?? 0)}`),
     figure("Spent on models", dollars(types.total.cost_usd), plural(of.llm?.entries ?? 0, "call")),
     tool.tokens_saved_observed ? figure("Observe would have saved", tokens(tool.tokens_saved_observed), "policies that only observe pass everything") : "");
 }

@@ -1,19 +1,32 @@
 // One stored result: its lines, its structure, questions to it, and what the model was given in its place.
 
-import { Problem, get, keys, query, request } from "./api.js";
-import { bytes, card, copyable, h, named, plural, tokens, toSession, when, whole } from "./dom.js";
+import { get, keys, query, request } from "./api.js";
+import { askCard, givenCard } from "./asking.js";
+import { bytes, copyable, h, named, plural, toSession, when, whole } from "./dom.js";
 import { Lines, highlighter, marked } from "./lines.js";
+import { tablePanel, treePanel } from "./structure.js";
+
+// Bytes of a mean line from which the service searches data as greppable lines, too.
+const ONE_LINE = 1000;
+// The service pretty-prints a few megabytes a second.
+const MOST_PRETTY_BYTES = 4 * 2 ** 20;
 
 export async function show(root, { argument: handle, signal }) {
   const path = `/results/${handle}`;
   const info = await get(path, {}, { signal });
   const panel = h("div", { role: "tabpanel", id: "panel", tabindex: -1 });
-  const tabs = [["Lines", () => linesPanel(path, info, signal)]];
-  const side = h("div", { class: "side" });
+  const tabs = [
+    ["Lines", () => linesPanel(path, info, signal)],
+    ["Tree", () => treePanel(path, info, signal)],
+    ["Table", () => tablePanel(path, info, signal)],
+  ];
+  const [given, refresh] = givenCard(path, signal);
+  const side = h("div", { class: "side" }, askCard(info.handle, signal, refresh), given);
   root.replaceChildren(heading(path, info), h("div", { class: "workspace" },
     h("section", { class: "card" }, tabBar(tabs, panel), panel), side));
   panel.replaceChildren(await tabs[0][1]());
-  return undefined;
+  await refresh();
+  return refresh;
 }
 
 function heading(path, info) {
@@ -70,6 +83,10 @@ function linesPanel(path, info, signal) {
   const number = h("input", { class: "short", inputmode: "numeric", placeholder: "Line", "aria-label": "Go to line", autocomplete: "off" });
   const view = h("select", { "aria-label": "Form of the lines", onchange: () => lines.show(view.value) },
     h("option", { value: "raw" }, "as stored"), h("option", { value: "greppable" }, "greppable"));
+  if (info.measure.bytes >= ONE_LINE * info.measure.lines && info.measure.bytes <= MOST_PRETTY_BYTES) {
+    view.value = "greppable";
+    lines.show("greppable").catch(() => {});
+  }
   const find = h("form", { class: "bars", role: "search", onsubmit: search }, pattern,
     h("label", {}, ignoreCase, "ignore case"), h("label", {}, literal, "literal"), h("button", { type: "submit" }, "Search"));
   const go = h("form", { class: "bars", onsubmit: (event) => { event.preventDefault(); lines.go(parseInt(number.value.replace(/\D/g, ""), 10) || 1); lines.element.focus(); } },

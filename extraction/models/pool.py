@@ -31,6 +31,18 @@ class ModelConfig:
     embeds: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class ModelState:
+    """`retry_ms`: it failed for this `reason`, and is left alone for so long; 0 if it is asked."""
+
+    name: str
+    base_url: str
+    is_default: bool
+    in_flight: int
+    retry_ms: int
+    reason: str
+
+
 class ModelPool:
     """Gives each extraction an Asker over the models that it may ask."""
 
@@ -93,6 +105,20 @@ class ModelPool:
         revised = copy(self)
         revised._set(models, default, tokenizer_of)
         return revised
+
+    def states(self, now: float) -> list[ModelState]:
+        """`now` is the time of the event loop's clock."""
+        return [
+            ModelState(
+                name,
+                self._configs[name].base_url,
+                name in self.default,
+                lane.health.in_flight,
+                max(0, round(1000 * (lane.health.retry_at - now))),
+                "" if lane.health.is_available(now) else lane.health.reason,
+            )
+            for name, lane in self._lanes.items()
+        ]
 
     async def close(self) -> None:
         """Waits for the accounting of cancelled calls, then closes all connections."""

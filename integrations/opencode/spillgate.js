@@ -1,12 +1,23 @@
 // Spillgate for OpenCode: a tool result that is too large is stored, and the model reads a message instead.
 // Whatever fails, the result stays as it is. `spillgate hook install opencode` puts this file into the plugin
 // folder, and adds the MCP server with which the model asks about what was stored.
-import { lstat, readFile, realpath } from "node:fs/promises"
+import { appendFile, lstat, mkdir, readFile, realpath, rename, stat } from "node:fs/promises"
+import { homedir } from "node:os"
+import { join } from "node:path"
 
 const base = (process.env.SPILLGATE_URL || "http://127.0.0.1:8377").replace(/\/+$/, "")
 const key = process.env.SPILLGATE_KEY
 const patience = Number(process.env.SPILLGATE_HOOK_TIMEOUT_MS) || 1000 // milliseconds, and 50 for each MB sent
 const mostBytes = 256 * 1024 * 1024
+
+// Why a result stayed as it is; no part of the result.
+async function log(error) {
+  const folder = join(process.env.XDG_STATE_HOME || join(homedir(), ".local", "state"), "spillgate")
+  const file = join(folder, "hook.log")
+  await mkdir(folder, { recursive: true })
+  if ((await stat(file).catch(() => null))?.size > 1 << 20) await rename(file, `${file}.1`)
+  await appendFile(file, `${new Date().toISOString()} 'opencode' passed: ${error.message}\n`)
+}
 
 // OpenCode cuts the output of its own tools, and leaves the whole of it in a file.
 async function wholeOutput(output) {
@@ -30,11 +41,12 @@ async function replace(input, output) {
     method: "POST",
     headers: { "content-type": "application/json", ...(key && { authorization: `Bearer ${key}` }) },
     body,
-    signal: AbortSignal.timeout(patience + body.length / 20_000),
+    signal: AbortSignal.timeout(Math.ceil(patience + body.length / 20_000)),
   })
-  if (answer.ok) Object.assign(output, await answer.json())
+  if (!answer.ok) throw new Error(`The service answered ${answer.status}.`)
+  Object.assign(output, await answer.json())
 }
 
 export const Spillgate = async () => ({
-  "tool.execute.after": (input, output) => replace(input, output).catch(() => {}),
+  "tool.execute.after": (input, output) => replace(input, output).catch((error) => log(error).catch(() => {})),
 })

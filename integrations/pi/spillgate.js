@@ -1,7 +1,9 @@
 // Spillgate for pi: a tool result that is too large is stored, and the model reads a message instead.
 // Whatever fails, the result stays as it is. `spillgate hook install pi` puts this file into the folder of
 // extensions. The tools with which the model asks about what was stored appear once something is.
-import { lstat, readFile, realpath } from "node:fs/promises"
+import { appendFile, lstat, mkdir, readFile, realpath, rename, stat } from "node:fs/promises"
+import { homedir } from "node:os"
+import { join } from "node:path"
 
 const base = (process.env.SPILLGATE_URL || "http://127.0.0.1:8377").replace(/\/+$/, "")
 const key = process.env.SPILLGATE_KEY
@@ -9,13 +11,22 @@ const patience = Number(process.env.SPILLGATE_HOOK_TIMEOUT_MS) || 1000 // millis
 const longestAnswer = 130_000 // milliseconds
 const mostBytes = 256 * 1024 * 1024
 
+// Why a result stayed as it is; no part of the result.
+async function log(error) {
+  const folder = join(process.env.XDG_STATE_HOME || join(homedir(), ".local", "state"), "spillgate")
+  const file = join(folder, "hook.log")
+  await mkdir(folder, { recursive: true })
+  if ((await stat(file).catch(() => null))?.size > 1 << 20) await rename(file, `${file}.1`)
+  await appendFile(file, `${new Date().toISOString()} 'pi' passed: ${error.message}\n`)
+}
+
 async function ask(path, sent, milliseconds) {
   const body = sent && JSON.stringify(sent)
   const answer = await fetch(base + path, {
     method: body ? "POST" : "GET",
     headers: { "content-type": "application/json", ...(key && { authorization: `Bearer ${key}` }) },
     body,
-    signal: AbortSignal.timeout(milliseconds + (body?.length ?? 0) / 20_000),
+    signal: AbortSignal.timeout(Math.ceil(milliseconds + (body?.length ?? 0) / 20_000)),
   })
   if (!answer.ok) throw new Error(`The service answered ${answer.status}.`)
   return answer.json()
@@ -65,7 +76,8 @@ export default function (pi) {
       if (!content) return undefined
       await offerTools(sessionId).catch(() => {})
       return { content }
-    } catch {
+    } catch (error) {
+      await log(error).catch(() => {})
       return undefined
     }
   })

@@ -96,6 +96,7 @@ def matches(entry: AccountingEntry, wanted: EntryFilter) -> bool:
         and wanted.trigger in (None, entry.trigger)
         and wanted.outcome in (None, entry.outcome)
         and wanted.status in (None, entry.status)
+        and wanted.handle in (None, entry.details.tool_output_handle)
         and (wanted.since is None or entry.timestamp >= wanted.since)
         and (wanted.until is None or entry.timestamp < wanted.until)
     )

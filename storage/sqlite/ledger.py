@@ -22,7 +22,7 @@ from storage.base import cursors, session_rules
 from storage.base.places import InPlace
 from storage.base.session_rules import LedgerBase, LedgerOptions
 from storage.base.worker_threads import Threads
-from storage.sqlite import rows
+from storage.sqlite import hours, rows
 from storage.sqlite.group_commit import UNKEEPABLE, GroupCommit, translated, unkeepable
 from storage.sqlite.schema import open_database
 from storage.sqlite.state import ENDED, STALE, SqliteState, Times
@@ -154,7 +154,17 @@ class SqliteLedger(LedgerBase):
         return EntryPage(page, more)
 
     async def summary(self, wanted: EntryFilter, group_by: GroupBy) -> list[SummaryRow]:
-        return [SummaryRow(*row) for row in await self._later(*rows.summary_query(wanted, group_by))]
+        def read() -> list[tuple[Any, ...]]:
+            with self._long as connection:
+                # One snapshot: an hour may be changed between the two.
+                connection.execute("BEGIN")
+                summed = hours.summed_hours(connection, wanted, now) if is_summed else []
+                return connection.execute(*rows.summary_query(wanted, group_by, summed)).fetchall()
+
+        now = self._clock()
+        in_sums = group_by not in (GroupBy.SESSION_ID, GroupBy.MINUTE)
+        is_summed = in_sums and wanted.session_id is None and wanted.handle is None
+        return [SummaryRow(*row) for row in await self._on_thread(read)]
 
     async def stored_at(self, tenant: str, handle: Handle) -> int | None:
         row = self._now(
@@ -191,6 +201,8 @@ class SqliteLedger(LedgerBase):
                 pass
         while await self._writer.run(partial(state.forget_entries, times=times)):
             pass
+        for tenant, hour in await self._later(hours.UNSUMMED, [now // hours.HOUR_MS]):
+            await self._writer.run(partial(hours.sum_up, tenant=tenant, hour=hour))
         return [SessionKey(*key) for key in await self._later(ENDED, [])]
 
     async def usage(self) -> LedgerUsage:
@@ -229,8 +241,11 @@ class SqliteLedger(LedgerBase):
             raise translated(error) from error
 
     async def _later(self, query: str, values: list[object]) -> list[tuple[Any, ...]]:
+        return await self._on_thread(lambda: self._long.execute(query, values).fetchall())
+
+    async def _on_thread(self, read: Callable[[], list[tuple[Any, ...]]]) -> list[tuple[Any, ...]]:
         try:
-            return await self._threads.run(lambda: self._long.execute(query, values).fetchall())
+            return await self._threads.run(read)
         except sqlite3.Error as error:
             raise translated(error) from error
 

@@ -1,7 +1,8 @@
 """Sessions, entries and filters as SQLite rows and back."""
 
 import sqlite3
-from dataclasses import fields
+from collections.abc import Sequence
+from dataclasses import fields, replace
 from operator import attrgetter
 from typing import Any
 
@@ -14,6 +15,7 @@ from domain.ports import Charge, LedgerUsage
 from domain.results import UsageReport
 from storage.base import session_rules
 from storage.base.damage import Notices
+from storage.sqlite.hours import HOUR_MS, Hours, unsummed_times
 
 SESSION = "SELECT * FROM sessions WHERE tenant = ? AND session_id = ?"
 _COUNTED = (
@@ -57,10 +59,15 @@ _ENTRIES = "SELECT seq, entry FROM entries NOT INDEXED WHERE "
 _ENTRIES_OF_SESSION = "SELECT seq, entry FROM entries INDEXED BY entries_of_session WHERE "
 _PERIODS = {GroupBy.DAY: "%Y-%m-%d", GroupBy.HOUR: "%Y-%m-%dT%H:00Z", GroupBy.MINUTE: "%Y-%m-%dT%H:%MZ"}
 _SUMS = (
-    " AS grouped, count(*), sum(status = 'failed'), sum(bytes), sum(tokens_in), sum(tokens_out),"
-    " sum(tokens_saved), avg(latency), max(latency), total(cost_usd), sum(observed_tokens_saved)"
+    ", sum(entries), sum(failed), sum(bytes), sum(tokens_in), sum(tokens_out), sum(tokens_saved),"
+    " sum(latency) / sum(entries), max(latency_max), total(cost_usd), sum(observed_tokens_saved) FROM "
+)
+_ADDED = "bytes, tokens_in, tokens_out, tokens_saved, latency, cost_usd, observed_tokens_saved"
+_OF_ENTRIES = (
+    f" AS grouped, 1 AS entries, status = 'failed' AS failed, {_ADDED}, latency AS latency_max"
     " FROM entries WHERE "
 )
+_OF_HOURS = f" AS grouped, entries, failed, {_ADDED}, latency_max FROM hour_sums WHERE "
 
 _encode = msgspec.json.Encoder().encode
 _decode_entry = msgspec.json.Decoder(AccountingEntry).decode
@@ -173,6 +180,7 @@ def where(wanted: EntryFilter) -> tuple[str, list[object]]:
         "trigger = ?": wanted.trigger,
         "outcome = ?": wanted.outcome,
         "status = ?": wanted.status,
+        "handle = ?": wanted.handle,
         "timestamp >= ?": wanted.since,
         "timestamp < ?": wanted.until,
     }
@@ -180,15 +188,26 @@ def where(wanted: EntryFilter) -> tuple[str, list[object]]:
     return " AND ".join(given), list(given.values())
 
 
-def summary_query(wanted: EntryFilter, group_by: GroupBy) -> tuple[str, list[object]]:
-    """The index `sums_of_time` holds all columns that the sums need, except `session_id`."""
-    condition, values = where(wanted)
-    column = key = group_by.value
-    if group_by in PERIOD_MS:
-        column = f"strftime('{_PERIODS[group_by]}', timestamp / 1000, 'unixepoch')"
-        key = f"timestamp / {PERIOD_MS[group_by]}"
+def summary_query(
+    wanted: EntryFilter, group_by: GroupBy, summed: Sequence[Hours] = ()
+) -> tuple[str, list[object]]:
+    """`summed`: hours that are answered from their sums. The index `sums_of_time` holds all other columns
+    that this needs, except `session_id` and `handle`."""
+    column, of_entry, of_hour = "grouped", group_by.value, group_by.value
+    if (period := PERIOD_MS.get(group_by)) is not None:
+        column = f"strftime('{_PERIODS[group_by]}', grouped * {period // 1000}, 'unixepoch')"
+        of_entry, of_hour = f"timestamp / {period}", f"hour * {HOUR_MS} / {period}"
+    parts, values = list[str](), list[object]()
+    for since, until in unsummed_times(summed, wanted):
+        condition, given = where(replace(wanted, since=since, until=until))
+        parts.append(f"SELECT {of_entry}{_OF_ENTRIES}{condition}")
+        values += given
+    for hours in summed:
+        condition, given = where(replace(wanted, since=None, until=None))
+        parts.append(f"SELECT {of_hour}{_OF_HOURS}{condition} AND hour >= ? AND hour < ?")
+        values += [*given, *hours]
     order = " ORDER BY sum(tokens_saved) DESC, ifnull(grouped, '')"
-    return f"SELECT {column}{_SUMS}{condition} GROUP BY {key}{order}", values
+    return f"SELECT {column}{_SUMS}({' UNION ALL '.join(parts)}) GROUP BY grouped{order}", values
 
 
 def entries_query(

@@ -9,7 +9,7 @@ from pathlib import Path
 from domain.errors import ConfigError
 from storage.base.places import make_directories, take_lock
 
-VERSION = 5
+VERSION = 6
 _SCHEMA = """
 CREATE TABLE sessions (
   tenant TEXT NOT NULL, session_id TEXT NOT NULL, epoch INTEGER NOT NULL, created_at INTEGER NOT NULL,
@@ -30,6 +30,22 @@ CREATE INDEX sums_of_time ON entries (
   tenant, timestamp, type, tool_name, trigger, outcome, status, model, strategy, tool_kind, latency, bytes,
   tokens_in, tokens_out, tokens_saved, cost_usd, observed_tokens_saved
 );
+CREATE TABLE hour_sums (
+  tenant TEXT NOT NULL, hour INTEGER NOT NULL, type TEXT, tool_name TEXT, trigger TEXT, outcome TEXT,
+  status TEXT, model TEXT, strategy TEXT, tool_kind TEXT, entries INTEGER, failed INTEGER, bytes INTEGER,
+  tokens_in INTEGER, tokens_out INTEGER, tokens_saved INTEGER, latency REAL, latency_max REAL,
+  cost_usd REAL, observed_tokens_saved INTEGER
+);
+CREATE INDEX sums_of_hour ON hour_sums (tenant, hour);
+CREATE TABLE unsummed_hours (
+  tenant TEXT NOT NULL, hour INTEGER NOT NULL, PRIMARY KEY (tenant, hour)
+) WITHOUT ROWID;
+CREATE TRIGGER added AFTER INSERT ON entries BEGIN
+  INSERT OR IGNORE INTO unsummed_hours VALUES (NEW.tenant, NEW.timestamp / 3600000);
+END;
+CREATE TRIGGER deleted AFTER DELETE ON entries BEGIN
+  INSERT OR IGNORE INTO unsummed_hours VALUES (OLD.tenant, OLD.timestamp / 3600000);
+END;
 CREATE INDEX entries_of_session ON entries (tenant, session_id, seq);
 CREATE UNIQUE INDEX entries_of_call ON entries (tenant, session_id, epoch, call_id) WHERE call_id IS NOT NULL;
 CREATE INDEX entries_of_handle ON entries (tenant, handle) WHERE handle IS NOT NULL;

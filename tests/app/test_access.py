@@ -2,12 +2,13 @@
 
 import hashlib
 import logging
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from app.edge.api_keys import ApiKeys, check_host, check_origin, load_keys
-from domain.errors import ConfigError, Forbidden, HostNotAllowed
+from app.edge.api_keys import ApiKeys, Key, Role, check_host, check_origin, load_keys
+from domain.errors import ConfigError, Forbidden, HostNotAllowed, Unauthorized
 from tests.app.edge_support import KEY, keys_file
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -26,16 +27,19 @@ class Ticks:
 
 def test_a_key_names_its_tenant_and_no_other_key_does(tmp_path: Path) -> None:
     keys = ApiKeys(keys_file(tmp_path / "keys"))
-    assert keys.tenant_of(KEY) == "acme"
-    assert keys.tenant_of(KEY + "x") is None
-    assert keys.tenant_of("") is None
-    assert keys.tenant_of(DIGEST) is None
+    assert keys.key_of(KEY).tenant == "acme"
+    for unknown in (KEY + "x", "", DIGEST):
+        with pytest.raises(Unauthorized):
+            keys.key_of(unknown)
 
 
 def test_a_tenant_may_have_several_keys_and_colons_in_its_name(tmp_path: Path) -> None:
     path = tmp_path / "keys"
     path.write_text(f"team:blue:{DIGEST.upper()}\nteam:blue:{'0' * 64}\n")
-    assert load_keys(path) == {DIGEST: "team:blue", "0" * 64: "team:blue"}
+    assert {key.digest: key.tenant for key in load_keys(path).keys.values()} == {
+        DIGEST: "team:blue",
+        "0" * 64: "team:blue",
+    }
 
 
 @pytest.mark.parametrize(
@@ -49,6 +53,9 @@ def test_a_tenant_may_have_several_keys_and_colons_in_its_name(tmp_path: Path) -
         f"a b:{DIGEST}",
         f"acme:{DIGEST}0",
         DIGEST,
+        f"acme:{DIGEST}:owner",
+        f"acme:{DIGEST}:agent:a name",
+        f"acme:{DIGEST}:agent:ci:soon",
     ],
 )
 def test_a_bad_line_is_named_by_its_number_and_not_repeated(tmp_path: Path, line: str) -> None:
@@ -59,11 +66,36 @@ def test_a_bad_line_is_named_by_its_number_and_not_repeated(tmp_path: Path, line
     assert line not in str(caught.value)
 
 
-def test_a_key_of_two_tenants_is_refused(tmp_path: Path) -> None:
+def test_a_bad_line_leaves_the_others_in_force_and_is_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "keys"
-    path.write_text(f"acme:{DIGEST}\nother:{DIGEST}\n")
-    with pytest.raises(ConfigError, match="line 2"):
-        ApiKeys(path)
+    path.write_text(f"acme:{DIGEST}\nnonsense\nother:{DIGEST}\nacme:{'1' * 64}:::2026-01-01\n")
+    keys = ApiKeys(path, now=lambda: datetime(2026, 1, 1, tzinfo=UTC).timestamp())
+    assert keys.key_of(KEY).tenant == "acme"
+    assert [warning.partition(":")[0] for warning in keys.warnings] == [
+        "SPILLGATE_API_KEYS_FILE, line 2",
+        "SPILLGATE_API_KEYS_FILE, line 3",
+        "SPILLGATE_API_KEYS_FILE",
+    ]
+    assert keys.warnings[-1].endswith("keys that have expired: 1.")
+    assert len(caplog.records) == 2
+
+
+@pytest.mark.parametrize(
+    ("end", "until"), [("2026-02-01", (2026, 2, 1)), ("2026-02-01T12:30Z", (2026, 2, 1, 12, 30))]
+)
+def test_a_key_ends_at_its_time(tmp_path: Path, end: str, until: tuple[int, int, int]) -> None:
+    path = tmp_path / "keys"
+    path.write_text(f"acme:{DIGEST}:metrics:ci:{end}\n")
+    ends = datetime(*until, tzinfo=UTC).timestamp()
+    moment = ends - 1
+    keys = ApiKeys(path, now=lambda: moment)
+    assert keys.key_of(KEY) == Key("acme", DIGEST, Role.METRICS, "ci", ends)
+    assert keys.warnings == []
+    moment = ends
+    with pytest.raises(Unauthorized, match="expired"):
+        keys.key_of(KEY)
 
 
 @pytest.mark.parametrize("content", [b"", b"# none\n", b"\xff\xfe"])
@@ -84,9 +116,9 @@ def test_a_changed_file_is_read_again_within_a_second(tmp_path: Path) -> None:
     path = keys_file(tmp_path / "keys")
     keys = ApiKeys(path, ticks)
     keys_file(path, tenant="renamed")
-    assert keys.tenant_of(KEY) == "acme"
+    assert keys.key_of(KEY).tenant == "acme"
     ticks.now += 1
-    assert keys.tenant_of(KEY) == "renamed"
+    assert keys.key_of(KEY).tenant == "renamed"
 
 
 def test_a_bad_new_file_keeps_the_old_keys_and_warns_once(
@@ -99,15 +131,26 @@ def test_a_bad_new_file_keeps_the_old_keys_and_warns_once(
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             ticks.now += 1
-            assert keys.tenant_of(KEY) == "acme"
+            assert keys.key_of(KEY).tenant == "acme"
     assert len(caplog.records) == 1
     path.unlink()
     ticks.now += 1
-    assert keys.tenant_of(KEY) == "acme"
+    assert keys.key_of(KEY).tenant == "acme"
     keys_file(path, key="new key")
     ticks.now += 1
-    assert keys.tenant_of("new key") == "acme"
-    assert keys.tenant_of(KEY) is None
+    assert keys.key_of("new key").tenant == "acme"
+    with pytest.raises(Unauthorized):
+        keys.key_of(KEY)
+
+
+def test_the_last_key_that_is_revoked_is_no_longer_in_force(tmp_path: Path) -> None:
+    ticks = Ticks()
+    path = keys_file(tmp_path / "keys")
+    keys = ApiKeys(path, ticks)
+    path.write_text("# none\n")
+    ticks.now += 1
+    with pytest.raises(Unauthorized):
+        keys.key_of(KEY)
 
 
 @pytest.mark.parametrize(

@@ -248,3 +248,19 @@ async def test_what_is_read_back_costs_the_same_by_lines_as_by_bytes(client: htt
         assert entry["details"]["bytes"] == len(text.encode())
         assert entry["charactersOut"] == len(text)
     assert lines["tokens_out"] == content["tokens_out"]
+
+
+async def test_entries_of_one_result_are_found_by_its_handle(
+    client: httpx.AsyncClient, clock: StillClock
+) -> None:
+    await fill(client, clock)
+    stored = (await client.get("/accounting/entries?outcome=store")).json()["entries"]
+    handle = stored[0]["details"]["tool_output_handle"]
+    await client.get(f"/results/{handle}/lines?limit=1")
+    found = (await client.get("/accounting/entries", params={"handle": handle})).json()["entries"]
+    assert [entry["type"] for entry in found] == ["tool", "read"]
+    sums = (await client.get("/accounting/summary", params={"handle": handle, "group_by": "type"})).json()
+    assert sums["total"]["entries"] == 2
+    none = await client.get("/accounting/entries", params={"handle": handle, "session_id": "other"})
+    assert len(none.json()["entries"]) == 2
+    assert (await client.get("/accounting/entries?handle=nonsense")).status_code == 404

@@ -1,13 +1,16 @@
 """The loop of docs/agents.md, as it is printed there, against a scripted model."""
 
+import functools
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+
+from spillgate import AsyncSpillgate
 
 pytestmark = pytest.mark.anyio
 
@@ -60,14 +63,16 @@ class Model:
         return [one["content"] for one in self.asked[-1]["messages"] if one["role"] == "tool"]
 
 
-def loop(spillgate: httpx.AsyncClient, model: Model) -> Any:
-    """`run` of the page, with its two clients replaced."""
+def loop(client: httpx.AsyncClient, model: Model) -> Callable[..., Awaitable[str]]:
+    """`run` of the page in session `run-1`, with its two clients replaced."""
     (block,) = re.findall(r"```python\n(import asyncio\n.*?)```", PAGE.read_text(), re.DOTALL)
     names: dict[str, Any] = {}
     exec(compile(block, str(PAGE), "exec"), names)
-    names["spillgate"] = spillgate
     names["openai"] = httpx.AsyncClient(base_url="http://model/v1", transport=httpx.MockTransport(model))
-    return names["run"]
+    spillgate = AsyncSpillgate(
+        base_url=str(client.base_url), session_id="run-1", patience=0.0, transport=client._transport
+    )
+    return functools.partial(names["run"], spillgate)
 
 
 async def read_log() -> str:
@@ -84,7 +89,7 @@ async def test_a_large_result_is_replaced_and_asked_about(client: httpx.AsyncCli
         said("disk 4507"),
     )
     messages = [{"role": "user", "content": "which disk is full?"}]
-    assert await loop(client, model)("run-1", messages, TOOLS, {"read_log": read_log}) == "disk 4507"
+    assert await loop(client, model)(messages, TOOLS, {"read_log": read_log}) == "disk 4507"
     assert model.offered(0) == ["read_log"]
     assert model.offered(1) == [
         *("read_log", "tool_output", "tool_output_grep", "tool_output_lines", "tool_output_query")
@@ -106,7 +111,7 @@ async def test_it_runs_twice_and_takes_a_second_message_in_the_same_session(
     for number in range(2):
         model = Model(called(("read_log", {})), said(f"done {number}"))
         run = loop(client, model)
-        assert await run("run-1", messages, TOOLS, {"read_log": read_log}) == f"done {number}"
+        assert await run(messages, TOOLS, {"read_log": read_log}) == f"done {number}"
         messages.append({"role": "user", "content": "once more"})
     assert (await client.get("/sessions/run-1")).json()["stored_results"] == 2
 
@@ -124,7 +129,7 @@ async def test_wrong_arguments_and_tools_that_fail_are_texts_for_the_model(clien
     )
     messages = [{"role": "user", "content": "go"}]
     functions = {"read_log": read_log, "broken": broken}
-    assert await loop(client, model)("run-1", messages, TOOLS, functions) == "sorry"
+    assert await loop(client, model)(messages, TOOLS, functions) == "sorry"
     message, failed, grep, lines = model.results()
     assert message.startswith("Tool output is too large (")
     assert failed == "Error: no such file"
@@ -132,19 +137,17 @@ async def test_wrong_arguments_and_tools_that_fail_are_texts_for_the_model(clien
     assert "Object missing required field `offset`" in lines
 
 
-async def test_with_the_service_stopped_the_model_gets_a_marked_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_with_the_service_stopped_the_model_gets_a_marked_cut() -> None:
     def refuse(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("refused")
 
-    async def at_once(seconds: float) -> None:
-        """Time is not waited for."""
-
-    monkeypatch.setattr("asyncio.sleep", at_once)
     stopped = httpx.AsyncClient(base_url="http://spillgate", transport=httpx.MockTransport(refuse))
     model = Model(called(("read_log", {})), said("partly read"))
     messages = [{"role": "user", "content": "read the log"}]
-    assert await loop(stopped, model)("run-1", messages, TOOLS, {"read_log": read_log}) == "partly read"
+    assert await loop(stopped, model)(messages, TOOLS, {"read_log": read_log}) == "partly read"
     (text,) = model.results()
-    assert text.startswith(LOG[:4000])
-    assert text.endswith(f"[{len(LOG) - 4000} characters not shown: not stored]")
+    assert text.startswith(LOG[:12_288])
+    assert text.endswith(
+        f"[{len(LOG) - 12_288} characters not shown: the result was too large, and is not stored]"
+    )
     assert model.offered(1) == ["read_log"]

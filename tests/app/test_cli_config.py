@@ -62,7 +62,7 @@ def test_without_a_tool_the_settings_are_shown_too(
     assert main(["check-config"]) == 0
     printed = capsys.readouterr().out
     shown = rows(printed)
-    assert shown["SPILLGATE_MAX_BYTES"] == ("777", "given")
+    assert shown["SPILLGATE_MAX_BYTES"] == ("777", "environment")
     assert shown["SPILLGATE_PORT"] == ("8377", "default")
     assert shown["max_bytes"] == ("777", "SPILLGATE_MAX_BYTES")
     assert "secret" not in printed

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.edge.large_json import BUILT_BYTES, SKELETON_BYTES, Document, read_document
+from app.edge.documents import BUILT_BYTES, Document, read_document
+from app.edge.large_json import SKELETON_BYTES
 from domain.errors import BadRequest, InvalidField, InvalidUtf8
 
 pytestmark = pytest.mark.anyio
@@ -36,6 +37,7 @@ async def test_any_value_comes_back_as_it_was_sent(value: Any, ascii_only: bool)
         assert json.loads(document.encoded({"only": document.value})) == {"only": sent}
     assert len(str(document.value["large"])) < 20
     assert document.text(document.value["large"]) == LARGE
+    assert json.loads(bytes(document.literal(document.value["large"]))) == LARGE
     two = [document.value["large"], *document.value["large too"]]
     assert "".join(document.content(two).pieces()) == f"{LARGE}\n{LARGE}"
 

@@ -14,7 +14,7 @@ import pytest
 
 from app.doors.mcp.messages import MOST_MESSAGES
 from domain.errors import StoreUnavailable
-from storage.sqlite.ledger import SqliteLedger
+from storage.disk.store import DiskStore
 from tests.conftest import Serve
 
 pytestmark = pytest.mark.anyio
@@ -196,6 +196,107 @@ async def test_each_tool_answers_about_the_session_that_the_handle_names(
     assert len(entries) == 2
 
 
+def new_meta(name: str, version: str, **capabilities: Any) -> dict[str, Any]:
+    return {
+        f"{META}protocolVersion": STATELESS,
+        f"{META}clientInfo": {"name": name, "version": version},
+        f"{META}clientCapabilities": {"elicitation": {"form": {}, "url": {}}, **capabilities},
+    }
+
+
+def old_info(version: str, name: str, client: str, **capabilities: Any) -> dict[str, Any]:
+    info = {"name": name, "version": client}
+    return {"protocolVersion": version, "capabilities": capabilities, "clientInfo": info}
+
+
+CLAUDE = new_meta("claude-code", "2.1.330", roots={"listChanged": True})
+COPILOT = new_meta("copilot-cli", "1.0.102", sampling={})
+ASKED = {"name": "tool_output", "arguments": {"handle": "{handle}", "extract": "ERROR"}}
+READ = {"uri": "spillgate://{handle}"}
+INITIALIZED = "notifications/initialized"
+
+RECORDED: dict[str, list[tuple[str, str | None, str | int | None, str, Any]]] = {
+    "Claude Code 2.1.330": [
+        ("POST", STATELESS, "server-discover-probe-1", "server/discover", {"_meta": CLAUDE}),
+        ("POST", STATELESS, 0, "resources/list", {"_meta": CLAUDE}),
+        ("POST", STATELESS, 1, "tools/list", {"_meta": CLAUDE}),
+        (
+            "POST",
+            STATELESS,
+            2,
+            "tools/call",
+            {**ASKED, "_meta": {**CLAUDE, "claudecode/toolUseId": "toolu_1", "progressToken": 2}},
+        ),
+        ("POST", STATELESS, 3, "resources/read", {**READ, "_meta": {**CLAUDE, "progressToken": 3}}),
+    ],
+    "Copilot CLI 1.0.102": [
+        ("POST", STATELESS, 0, "server/discover", {"_meta": COPILOT}),
+        ("POST", STATELESS, 1, "tools/list", {"_meta": {**COPILOT, "progressToken": 0}}),
+        ("POST", STATELESS, 2, "tools/call", {"_meta": {**COPILOT, "progressToken": 1}, **ASKED}),
+    ],
+    "Codex 0.169.0": [
+        (
+            "POST",
+            None,
+            0,
+            "initialize",
+            old_info("2025-06-18", "codex-mcp-client", "0.169.0", elicitation={}),
+        ),
+        ("POST", "2025-06-18", None, INITIALIZED, None),
+        ("POST", "2025-06-18", 1, "tools/list", {"_meta": {"progressToken": 0}}),
+        (
+            "POST",
+            "2025-06-18",
+            2,
+            "tools/call",
+            {"_meta": {"callId": "call_1", "sessionId": "s", "progressToken": 1}, **ASKED},
+        ),
+        ("POST", "2025-06-18", 3, "resources/read", {"_meta": {"progressToken": 2}, **READ}),
+    ],
+    "OpenCode 1.18.33": [
+        ("POST", None, 0, "initialize", old_info("2025-11-25", "opencode", "1.18.33", roots={})),
+        ("POST", "2025-11-25", None, INITIALIZED, None),
+        ("GET", "2025-11-25", None, "", None),
+        ("POST", "2025-11-25", 1, "tools/list", None),
+        ("POST", "2025-11-25", 2, "tools/call", {**ASKED, "_meta": {"progressToken": 2}}),
+        ("POST", "2025-11-25", None, "notifications/cancelled", {"requestId": 2, "reason": "AbortError"}),
+    ],
+    "Gemini CLI 0.61.0": [
+        ("POST", None, 0, "initialize", old_info("2025-06-18", "gemini-cli-mcp-client", "0.61.0", roots={})),
+        ("POST", None, None, INITIALIZED, None),
+        ("GET", None, None, "", None),
+        ("POST", None, 1, "tools/list", {}),
+        ("POST", None, 2, "resources/list", {}),
+        ("POST", None, 3, "tools/call", {**ASKED, "_meta": {"progressToken": "0672a5ff"}}),
+    ],
+}
+"""What coding agents were recorded to send: HTTP method, header MCP-Protocol-Version, id, method and
+parameters."""
+
+
+async def test_what_coding_agents_send_is_answered(client: httpx.AsyncClient) -> None:
+    handle = await keep(client)
+    for name, (http, version, call_id, method, params) in (
+        (name, one) for name, recorded in RECORDED.items() for one in recorded
+    ):
+        given = json.loads(json.dumps(params).replace("{handle}", handle))
+        message = {"jsonrpc": "2.0", "id": call_id, "method": method, "params": given}
+        sent = {key: value for key, value in message.items() if value is not None}
+        headers = Era(version).headers(method, **(given or {}))
+        content = json.dumps(sent) if http == "POST" else None
+        answer = await client.request(http, "/mcp", content=content, headers=headers)
+        if http == "GET":
+            assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+        elif call_id is None:
+            assert (answer.status_code, answer.content) == (202, b""), (name, method)
+        else:
+            told = answer.json()
+            assert (answer.status_code, told["id"]) == (200, call_id), (name, method, told)
+            assert not told["result"].get("isError"), (name, method)
+            if "tools" in method or "resources" in method:
+                assert set(told["result"]) & {"tools", "content", "resources", "contents"}
+
+
 async def test_a_handle_without_a_session_is_of_the_default_session(client: httpx.AsyncClient) -> None:
     _, _, file = (await keep(client, session="default")).partition("/")
     text, is_error = await NEW.tool(client, "tool_output_lines", handle=file, offset=1, limit=1)
@@ -234,11 +335,11 @@ async def test_a_fault_of_a_tool_is_a_result_that_says_what_to_do(client: httpx.
 async def test_a_store_that_is_away_is_a_fault_of_the_tool_and_counted(
     client: httpx.AsyncClient, era: Era, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fails(self: SqliteLedger, *args: Any) -> None:
+    def fails(self: DiskStore, *args: Any) -> None:
         raise StoreUnavailable
 
     handle = await keep(client)
-    monkeypatch.setattr(SqliteLedger, "enter", fails)
+    monkeypatch.setattr(DiskStore, "read", fails)
     text, is_error = await era.tool(client, "tool_output_lines", handle=handle, offset=1)
     assert is_error
     assert text == StoreUnavailable.advice
@@ -283,6 +384,7 @@ async def test_a_result_is_read_as_a_resource_page_by_page(client: httpx.AsyncCl
         *shown, footer = content["text"].splitlines()
         lines += [line.partition(": ")[2] for line in shown]
         pages += 1
+        assert pages < 50
         offset = footer.partition("Go on with offset = ")[2].removesuffix(".]")
         uri = f"spillgate://{handle}?offset={offset}" if offset else ""
     assert "\n".join(lines[1:]) == LOG
@@ -448,7 +550,7 @@ async def test_a_batch_of_the_oldest_version_is_answered_in_order(client: httpx.
         {"jsonrpc": "2.0", "method": "notifications/initialized"},
         {**ping, "id": 2, "method": "fly"},
         7,
-        {**ping, "id": 3},
+        {**ping, "id": 3.0},
     ]
     for headers in (PLAIN, PLAIN | {"mcp-protocol-version": "2025-03-26"}):
         answer = await client.post("/mcp", json=batch, headers=headers)

@@ -1,6 +1,7 @@
 """The Python client against a running service, over TCP and a Unix socket, synchronous and not; and away
 from it."""
 
+import asyncio
 import inspect
 import json
 import shutil
@@ -185,11 +186,12 @@ async def test_what_was_lost_is_sent_again_until_patience_is_over(
 
 @BOTH
 async def test_options_come_from_the_environment_and_headers_go_along(
-    make: Make, scripted: Callable[..., Scripted], monkeypatch: pytest.MonkeyPatch
+    make: Make, scripted: Callable[..., Scripted], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name, value in (("URL", "sidecar:1234/"), ("KEY", "sk-1"), ("SESSION", "run-9")):
         monkeypatch.setenv(f"SPILLGATE_{name}", value)
     served = scripted()
+    (tmp_path / "key").write_text("sk-2\n")
     traces = iter(["00-1", "00-2"])
     client = make(transport=served.transport, headers=lambda: {"traceparent": next(traces)})
     await ask(client.tools())
@@ -199,6 +201,10 @@ async def test_options_come_from_the_environment_and_headers_go_along(
     assert str(second.url) == "http://sidecar:1234/tools?session_id=a%3Db&format=mcp"
     assert (first.headers["authorization"], first.headers["host"]) == ("Bearer sk-1", "sidecar:1234")
     assert [one.headers["traceparent"] for one in served.asked] == ["00-1", "00-2"]
+    monkeypatch.delenv("SPILLGATE_KEY")
+    monkeypatch.setenv("SPILLGATE_KEY_FILE", str(tmp_path / "key"))
+    await ask(make(transport=served.transport).tools())
+    assert served.asked[-1].headers["authorization"] == "Bearer sk-2"
     assert safe_session_id("thread/7 ü") == "thread-7--"
     with pytest.raises(httpx.InvalidURL):
         make(base_url="http://sidecar:port")
@@ -233,6 +239,18 @@ async def test_plain_functions_are_governed(services: dict[str, str]) -> None:
         governed_tools({"rows": rows}, client=client)
     await waiting.aclose()
     client.close()
+
+
+def test_event_loops_share_a_client(services: dict[str, str]) -> None:
+    client = AsyncSpillgate(base_url=services["tcp"])
+
+    async def govern() -> str:
+        return (await client.govern("t", None, "text")).outcome
+
+    with asyncio.Runner() as first, asyncio.Runner() as second:
+        assert [runner.run(govern()) for runner in (first, second, first)] == ["pass"] * 3
+        for runner in (first, second):
+            runner.run(client.aclose())
 
 
 def test_the_package_exports_what_it_documents() -> None:

@@ -56,7 +56,7 @@ def test_new_keys_are_those_of_their_tenants_and_closed_to_others(folder: Path) 
     assert make_key(folder) == 0
     assert make_key(folder, "team-a") == 0
     made = folder / "secrets"
-    assert sorted(load_keys(made / "keys").values()) == ["default", "team-a"]
+    assert sorted(key.tenant for key in load_keys(made / "keys").keys.values()) == ["default", "team-a"]
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in made.iterdir()}
     assert modes == {"keys": 0o644, "default.key": 0o600, "team-a.key": 0o600}
     assert stat.S_IMODE(made.stat().st_mode) == 0o700

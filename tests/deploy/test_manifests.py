@@ -8,6 +8,7 @@ from pathlib import Path
 
 import kubernetes_validate
 import pytest
+import yaml
 from manifests import (
     COMPOSE,
     DEPLOY,
@@ -33,6 +34,7 @@ from manifests import (
     workloads,
 )
 
+from app import __version__
 from app.cli.main import COMMANDS
 from app.edge import request_body
 from app.edge import server as serving
@@ -241,3 +243,9 @@ def test_redis_has_room_to_rewrite_its_aof() -> None:
     compose, there = services["redis"], redis_server["resources"]["limits"]["memory"]
     assert size(compose["mem_limit"]) >= 2 * size(option(compose["command"], "--maxmemory"))
     assert size(there) >= 2 * size(option(redis_server["args"], "--maxmemory"))
+
+
+def test_the_kustomization_names_manifests_and_our_image() -> None:
+    found = yaml.safe_load((DEPLOY / "kustomization.yaml").read_text())
+    assert all((DEPLOY / resource).is_file() for resource in found["resources"])
+    assert [image["newTag"] for image in found["images"] if image["name"] == "spillgate"] == [__version__]

@@ -99,6 +99,9 @@ def spilled(client: str, path: Path) -> Any:
                 f"Error: result (9 characters) is too large. Output has been saved to {path}.\nFormat: text"
             )
             return changed(payload("claude-code", "mcp spilled"), ("tool_response",), said)
+        case "copilot":
+            said = f"Output too large to read at once (20.9 KB). Saved to: {path}\nConsider using tools"
+            return changed(payload(client, "bash spilled"), ("toolResult", "textResultForLlm"), said)
         case "opencode":
             sent = payload(client, "bash spilled")
             return changed(sent, ("output", "metadata", "outputPath"), str(path))
@@ -109,6 +112,7 @@ def spilled(client: str, path: Path) -> Any:
 FOLDERS = {
     "claude-code": ".claude/projects/-home/tool-results/b2wn5n0pt.txt",
     "claude-code mcp": ".claude/projects/-home/tool-results/mcp-demo-blob-1.txt",
+    "copilot": "tmp/1795324549977-copilot-tool-output-11061-3e29.txt",
     "opencode": ".local/share/opencode/tool-output/tool_1ffb",
     "pi": "tmp/pi-bash-0a1b.log",
 }
@@ -154,6 +158,15 @@ async def test_it_answers_as_the_route_does(
         assert direct == answer
     assert "replaced a result" in shell.log()
     assert await shell.sent(agent, payload("codex", "Bash")) == {}
+
+
+async def test_what_gemini_shows_in_tags_is_kept_without_them(
+    shell: Shell, client: httpx.AsyncClient
+) -> None:
+    shown = f"<untrusted_context>\n{LARGE}\n</untrusted_context>"
+    sent = changed(payload("gemini", "part"), ("tool_response", "llmContent"), [{"text": shown}])
+    handle = handle_in(await shell.sent("gemini", sent))
+    assert (await client.get(f"/results/{handle}/content")).text == LARGE
 
 
 @pytest.mark.parametrize("agent", FOLDERS)

@@ -90,6 +90,8 @@ def json_texts(draw: st.DrawFn, has_comments: bool) -> str:
     value, style = draw(ROOTS), draw(st.sampled_from([None, 0, 2, 4, "\t"]))
     separators = draw(st.sampled_from([(",", ":"), (", ", ": "), (" ,", " : ")]))
     text = json.dumps(value, indent=style, separators=separators, ensure_ascii=draw(st.booleans()))
+    if draw(st.booleans()):
+        text = text.replace('{"', '{ "').replace("[[", "[ [")
     if has_comments and '"' not in text.replace('"model"', ""):
         text = text.replace("{", "{ // {\n").replace("null", "/* ] */ null")
     if has_comments:

@@ -144,6 +144,7 @@ PASSING = [
     ("claude-code", "Bash spilled"),
     ("claude-code", "mcp spilled"),
     (TYPES, "picture"),
+    ("copilot", "bash spilled"),
     ("cursor", "shell"),
     ("gemini", "picture"),
     ("opencode", "bash spilled"),

@@ -17,12 +17,14 @@ KEY = "sk-interop"
 BACKEND_KEY = "backend-key"
 MODEL = "small"
 
-_CONFIG = Path(__file__).with_name("litellm.yaml")
+CONFIG = Path(__file__).with_name("litellm.yaml")
 _START_SECONDS = 120
 
 
 @asynccontextmanager
-async def running(backend_url: str, folder: Path) -> AsyncIterator[str]:
+async def running(
+    backend_url: str, folder: Path, config: Path = CONFIG, **environment: str
+) -> AsyncIterator[str]:
     """Its base URL. It asks the backend, and no other host: no price list, no telemetry, no proxy, and
     nothing of this environment's keys."""
     with socket.socket() as probe:
@@ -35,8 +37,9 @@ async def running(backend_url: str, folder: Path) -> AsyncIterator[str]:
         "BACKEND_URL": backend_url,
         "BACKEND_KEY": BACKEND_KEY,
         "PROXY_KEY": KEY,
+        **environment,
     }
-    command = [str(PROGRAM), "--config", str(_CONFIG), "--host", "127.0.0.1", "--port", str(port)]
+    command = [str(PROGRAM), "--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
     log = folder / "litellm.log"
     with log.open("wb") as said:
         process = subprocess.Popen(

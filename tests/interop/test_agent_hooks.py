@@ -11,7 +11,7 @@ import pytest
 
 from tests.faults.service import Service, Services
 from tests.interop.agents.model import Asked, Call, ScriptedModel
-from tests.interop.agents.programs import Agent, ClaudeCode, Codex, OpenCode
+from tests.interop.agents.programs import ROOT, Agent, ClaudeCode, Codex, CopilotCli, OpenCode
 
 pytestmark = pytest.mark.anyio
 
@@ -64,6 +64,28 @@ CASES = [
         ],
         "spillgate_tool_output",
     ),
+    Case(
+        "copilot",
+        CopilotCli,
+        [
+            Call("bash", {"command": COMMAND, "description": "Counts"}),
+            Call("demo-blob", {"n": 600}),
+            Call("demo-blob", {"n": 200_000}),
+        ],
+        "spillgate-tool_output",
+    ),
+    # The folder integrations/claude-code, with nothing installed.
+    Case(
+        "claude-code-plugin",
+        ClaudeCode,
+        [
+            Call("Bash", {"command": COMMAND, "description": "Counts"}),
+            Call("Read", {"file_path": "{project}/large.txt"}),
+            Call("mcp__demo__blob", {"n": 600}),
+        ],
+        "mcp__plugin_spillgate_spillgate__tool_output",
+        options=("--plugin-dir", str(ROOT / "integrations" / "claude-code")),
+    ),
 ]
 
 
@@ -107,8 +129,11 @@ async def set_up(case: Case, agent: Agent, url: str) -> None:
     # What the model is and asks is known before the run, which then writes no settings.
     arguments = [one for one in agent._command("Count.") if one != "--strict-mcp-config"]
     agent._command = lambda prompt: arguments  # type: ignore[method-assign]
-    await spillgate(agent.home, url, "hook", "install", case.client)
-    await spillgate(agent.home, url, "hook", "status", case.client)
+    if case.client == "claude-code-plugin":
+        agent.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    else:
+        await spillgate(agent.home, url, "hook", "install", case.client)
+        await spillgate(agent.home, url, "hook", "status", case.client)
 
 
 def asking(case: Case) -> Callable[[Asked], Call]:

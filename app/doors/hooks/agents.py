@@ -1,9 +1,18 @@
 """Codex, Copilot CLI, Gemini CLI, Cursor, OpenCode and pi: their hooks' JSON, a function for each."""
 
+import re
 from typing import Any
 
 from app.doors.hooks.call import Call, Dialect, in_blocks, only_texts, session_of, texts_of
 from app.doors.hooks.claude_code import claude_code
+
+_SAVED_BY_COPILOT = re.compile(
+    r"Output too large to read at once \([^()\n]{1,40}\)\. Saved to: (?P<path>/[^\n]{1,4096}?\.txt)\n"
+)
+
+
+_OPENING, _CLOSING = "<untrusted_context>\n", "\n</untrusted_context>"
+"""Around what a command or an MCP tool returned, as Gemini CLI shows it to its model."""
 
 
 def codex(payload: Any) -> Call | None:
@@ -18,34 +27,35 @@ def codex(payload: Any) -> Call | None:
         }:
             texts = [response] if isinstance(response, str) else only_texts(response["content"])
             is_error = not isinstance(response, str) and response.get("isError") is True
-            return (
-                None
-                if texts is None
-                else Call(
-                    tool=tool,
-                    session=session_of(session, payload.get("agent_id")),
-                    texts=texts,
-                    answer=lambda text: {"decision": "block", "reason": text},
-                    call_id=_id(payload.get("tool_use_id")),
-                    arguments=payload.get("tool_input"),
-                    is_error=is_error,
-                )
+            if texts is None:
+                return None
+            return Call(
+                tool=tool,
+                session=session_of(session, payload.get("agent_id")),
+                texts=texts,
+                answer=lambda text: {"decision": "block", "reason": text},
+                call_id=_id(payload.get("tool_use_id")),
+                arguments=payload.get("tool_input"),
+                is_error=is_error,
             )
     return None
 
 
 def copilot(payload: Any) -> Call | None:
-    """postToolUse. It names no call."""
+    """postToolUse. It names no call. Of an output of more than about 20 KB it shows the beginning, and names
+    the file that holds the whole."""
     match payload:
         case {
             "sessionId": str(session),
             "toolName": str(tool),
             "toolResult": {"resultType": "success", "textResultForLlm": str(text)},
         }:
+            saved = _SAVED_BY_COPILOT.match(text)
             return Call(
                 tool=tool,
                 session=session,
                 texts=[text],
+                spilled=None if saved is None else saved["path"],
                 answer=lambda text: {"modifiedResult": {"resultType": "success", "textResultForLlm": text}},
                 arguments=payload.get("toolArgs"),
             )
@@ -68,17 +78,15 @@ def gemini(payload: Any) -> Call | None:
                     texts = [text]
                 case _:
                     texts = only_texts(content)
-            return (
-                None
-                if texts is None
-                else Call(
-                    tool=tool,
-                    session=session,
-                    texts=texts,
-                    answer=lambda text: {"decision": "deny", "reason": text},
-                    arguments=payload.get("tool_input"),
-                    is_error=response.get("error") is not None,
-                )
+            if texts is None:
+                return None
+            return Call(
+                tool=tool,
+                session=session,
+                texts=[_unwrapped(texts[0])] if len(texts) == 1 else texts,
+                answer=lambda text: {"decision": "deny", "reason": text},
+                arguments=payload.get("tool_input"),
+                is_error=response.get("error") is not None,
             )
     return None
 
@@ -93,18 +101,16 @@ def cursor(payload: Any) -> Call | None:
             "tool_output": {"content": list(blocks)} as output,
         } if tool.startswith("MCP:"):
             texts = texts_of(blocks)
-            return (
-                None
-                if texts is None
-                else Call(
-                    tool=tool.removeprefix("MCP:"),
-                    session=session,
-                    texts=texts,
-                    answer=lambda text: {"updated_mcp_tool_output": {"content": in_blocks(blocks, text)}},
-                    call_id=_id(payload.get("tool_use_id")),
-                    arguments=payload.get("tool_input"),
-                    is_error=output.get("isError") is True,
-                )
+            if texts is None:
+                return None
+            return Call(
+                tool=tool.removeprefix("MCP:"),
+                session=session,
+                texts=texts,
+                answer=lambda text: {"updated_mcp_tool_output": {"content": in_blocks(blocks, text)}},
+                call_id=_id(payload.get("tool_use_id")),
+                arguments=payload.get("tool_input"),
+                is_error=output.get("isError") is True,
             )
     return None
 
@@ -126,19 +132,17 @@ def opencode(payload: Any) -> Call | None:
                     spilled: str | None = path
                 case _:
                     spilled = None
-            return (
-                None
-                if texts is None
-                else Call(
-                    tool=tool,
-                    session=session,
-                    texts=texts,
-                    answer=lambda text: {member: text if member == "output" else in_blocks(blocks, text)},
-                    call_id=_id(given.get("callID")),
-                    arguments=given.get("args"),
-                    is_error=output.get("isError") is True,
-                    spilled=spilled,
-                )
+            if texts is None:
+                return None
+            return Call(
+                tool=tool,
+                session=session,
+                texts=texts,
+                answer=lambda text: {member: text if member == "output" else in_blocks(blocks, text)},
+                call_id=_id(given.get("callID")),
+                arguments=given.get("args"),
+                is_error=output.get("isError") is True,
+                spilled=spilled,
             )
     return None
 
@@ -153,21 +157,26 @@ def pi(payload: Any) -> Call | None:
                     spilled: str | None = path
                 case _:
                     spilled = None
-            return (
-                None
-                if texts is None
-                else Call(
-                    tool=tool,
-                    session=session,
-                    texts=texts,
-                    answer=lambda text: {"content": in_blocks(blocks, text)},
-                    call_id=_id(payload.get("toolCallId")),
-                    arguments=payload.get("input"),
-                    is_error=payload.get("isError") is True,
-                    spilled=spilled,
-                )
+            if texts is None:
+                return None
+            return Call(
+                tool=tool,
+                session=session,
+                texts=texts,
+                answer=lambda text: {"content": in_blocks(blocks, text)},
+                call_id=_id(payload.get("toolCallId")),
+                arguments=payload.get("input"),
+                is_error=payload.get("isError") is True,
+                spilled=spilled,
             )
     return None
+
+
+def _unwrapped(text: str) -> str:
+    """JSON can be queried only without the tags. A position in place of the text stays as it is."""
+    if text.startswith(_OPENING) and text.endswith(_CLOSING):
+        return text[len(_OPENING) : -len(_CLOSING)]
+    return text
 
 
 def _id(value: Any) -> str | None:

@@ -2,7 +2,7 @@
 
 The service and `spillgate hook` both import this module and the dialects, which therefore use the standard
 library only. A dialect is a function `(payload) -> Call | None`. It reads names and shapes, never the text of
-a result: in the service, a position may stand for it (see `app.edge.large_json.Document`).
+a result: in the service, a position may stand for it (see `app.edge.documents.Document`).
 """
 
 import re
@@ -18,7 +18,7 @@ MAX_NAME = 256
 
 _SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:@=+~-]{0,127}")
 _NAME = re.compile(rf"[^\x00-\x1f\x7f]{{1,{MAX_NAME}}}")
-_OWN_TOOL = re.compile(
+OWN_TOOL = re.compile(
     r"(?:.*[^A-Za-z0-9])?tool_output(?:_grep|_lines|_query)?"
     r"|(?:mcp__(?:plugin_spillgate_)?spillgate__|mcp_spillgate_|spillgate[_-]).*"
 )
@@ -42,7 +42,7 @@ class Call(NamedTuple):
     def is_governable(self) -> bool:
         """False for a result of Spillgate itself, and for names that POST /results does not take."""
         command = self.arguments.get("command") if isinstance(self.arguments, dict) else None
-        is_own = _OWN_TOOL.fullmatch(self.tool) or (
+        is_own = OWN_TOOL.fullmatch(self.tool) or (
             isinstance(command, str) and _OWN_COMMAND.fullmatch(command)
         )
         named = _NAME.fullmatch(self.tool) and (self.call_id is None or len(self.call_id) <= MAX_NAME)

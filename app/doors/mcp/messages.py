@@ -26,13 +26,15 @@ BATCHED = "2025-03-26"
 MOST_MESSAGES = 100
 """In one such list. They are answered one after the other."""
 
+MOST_ID = 1 << 53
+"""Of an id that is a number: the JSON of many programs holds no larger one."""
+
 META = "io.modelcontextprotocol/"
 
 _VERSION_FIELD = f"params._meta['{META}protocolVersion']"
 _VERSION = re.compile(r"\d{4}-\d\d-\d\d")
 _SENTINEL = re.compile(r"=\?base64\?(.*)\?=")
 _NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-_MOST_ID = 1 << 53
 
 Params = dict[str, Any]
 Headers = Callable[[str], list[str]]
@@ -106,7 +108,9 @@ def messages_of(body: Any, headers: Headers) -> list[Any]:
 def id_of(message: Any) -> str | int | None:
     """The id for the response to a message, None if it has none that can be repeated."""
     found = message.get("id") if isinstance(message, dict) else None
-    if isinstance(found, int) and not isinstance(found, bool) and -_MOST_ID <= found <= _MOST_ID:
+    if isinstance(found, float) and found.is_integer():
+        found = int(found)
+    if isinstance(found, int) and not isinstance(found, bool) and -MOST_ID <= found <= MOST_ID:
         return found
     return found if isinstance(found, str) else None
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, TypedDict, TypeGuard, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -29,8 +30,8 @@ UNREACHED = "unreached"
 
 DEFAULT_URL = "http://127.0.0.1:8377"
 WAITS_SECONDS = (0.5, 1.0, 2.0)
-CALL_TIMEOUT_SECONDS = 90.0
-"""An extraction may take as long as SPILLGATE_EXTRACT_DEADLINE_MS, a minute unless configured."""
+CALL_TIMEOUT_SECONDS = 130.0
+"""The longest deadline of an extraction is 120 s."""
 
 AWAY_TIMEOUT_SECONDS = 2.0
 MAX_CALL_ID = 256
@@ -193,7 +194,7 @@ class Exchange:
         self._cut_chars = options.get("cut_chars", 12_288)
         self._more = options.get("headers", {})
         self._session = options.get("session_id")
-        key = options.get("api_key") or os.environ.get("SPILLGATE_KEY")
+        key = options.get("api_key") or os.environ.get("SPILLGATE_KEY") or _key_of_file()
         self._headers = {
             "Content-Type": "application/json",
             **({"Authorization": f"Bearer {key}"} if key else {}),
@@ -336,6 +337,12 @@ class Exchange:
         left = len(text) - most
         shown = f"{text[:most]}\n[{left} characters not shown: the result was too large, and is not stored]"
         return Governed(shown, UNREACHED, complete=False)
+
+
+def _key_of_file() -> str | None:
+    """That of SPILLGATE_KEY_FILE. Raises OSError if it cannot be read."""
+    path = os.environ.get("SPILLGATE_KEY_FILE")
+    return Path(path).read_text().strip() if path else None
 
 
 def _call_id(call_id: str | None) -> str:

@@ -77,8 +77,14 @@ def _offering(request: ModelRequest, offered: Tools) -> ModelRequest:
     if not offered.definitions:
         return request
     said = request.system_message
-    text = f"{said.text}\n\n{offered.instructions}" if said else offered.instructions
-    return request.override(tools=[*request.tools, *offered.definitions], system_message=SystemMessage(text))
+    own = {"type": "text", "text": offered.instructions}
+    if said is None:
+        system = SystemMessage(offered.instructions)
+    elif isinstance(said.content, str):
+        system = SystemMessage(f"{said.content}\n\n{offered.instructions}")
+    else:
+        system = SystemMessage([*said.content, own])  # Its blocks may mark what a provider caches.
+    return request.override(tools=[*request.tools, *offered.definitions], system_message=system)
 
 
 def _result(call: Mapping[str, Any], message: ToolMessage, usage: UsageFields) -> Any:

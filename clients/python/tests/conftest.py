@@ -17,6 +17,9 @@ SPILLGATE = ROOT / ".venv" / "bin" / "spillgate"
 LOG = "".join(f"line {n} ERROR disk {n} is full\n" if n == 4507 else f"line {n} ok\n" for n in range(6000))
 HANDLE = re.compile(r"session-\S+?/file-[0-9a-f-]{36}")
 
+for name in ("CREWAI_DISABLE_TELEMETRY", "CREWAI_DISABLE_TRACKING", "OTEL_SDK_DISABLED"):
+    os.environ[name] = "true"  # No test speaks to a framework's maker.
+
 
 class Service:
     """A service in a process of its own, whose log is a file."""
@@ -115,14 +118,13 @@ class Story:
 
 
 @pytest.fixture(params=["answered", "stopped"])
-def story(request: pytest.FixtureRequest, running: Service) -> Iterator[tuple[Story, dict[str, Any]]]:
-    """The story with a service that answers, and with one that is stopped in mid-run; the client's
-    options."""
-    if request.param == "answered":
-        yield Story(), {"base_url": running.url}
-        return
-    service: Service = request.getfixturevalue("started")
-    yield Story(service), {"base_url": service.url, "patience": 0.0}
+def story(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Story:
+    """The story with a service that answers, and with one that is stopped in mid-run."""
+    stopped: Service | None = request.getfixturevalue("started") if request.param == "stopped" else None
+    service: Service = stopped or request.getfixturevalue("running")
+    monkeypatch.setenv("SPILLGATE_URL", service.url)
+    monkeypatch.setattr("spillgate.exchange.WAITS_SECONDS", ())
+    return Story(stopped)
 
 
 Budget = Callable[[str], dict[str, Any]]

@@ -5,13 +5,10 @@ from typing import Any
 
 import pytest
 from conftest import Budget, Story
-from google.adk.agents import LlmAgent
-from google.adk.apps import App
 from google.adk.models import BaseLlm, LlmRequest, LlmResponse
 from google.adk.runners import InMemoryRunner
 from google.genai import types
-
-from spillgate.adk import SpillgatePlugin
+from page import run_block
 
 pytestmark = pytest.mark.anyio
 
@@ -39,21 +36,20 @@ class Teller(BaseLlm):
 
 
 @pytest.mark.parametrize("shape", ["text", "dict"])
-async def test_the_model_asks_back(story: tuple[Story, dict[str, Any]], shape: str, budget: Budget) -> None:
-    told, options = story
+async def test_the_model_asks_back(story: Story, shape: str, budget: Budget) -> None:
 
     def read_log() -> Any:
         """Reads the log."""
-        return told.read_log() if shape == "text" else {"result": told.read_log()}
+        return story.read_log() if shape == "text" else {"result": story.read_log()}
 
-    agent = LlmAgent(name="a", model=Teller(model="story", story=told), tools=[read_log])
-    runner = InMemoryRunner(app=App(name="app", root_agent=agent, plugins=[SpillgatePlugin(**options)]))
+    made = run_block("Google ADK", model=Teller(model="story", story=story), read_log=read_log)
+    runner = InMemoryRunner(app=made["app"])
     session = await runner.session_service.create_session(app_name="app", user_id="u")
     asked = types.Content(role="user", parts=[types.Part(text="Which disk is full?")])
     said = ""
     async for event in runner.run_async(user_id="u", session_id=session.id, new_message=asked):
         said = "".join(part.text or "" for part in (event.content.parts if event.content else None) or [])
-    told.check(said)
-    if len(told.offered) == 3:
-        assert "Some tool outputs are too large to show." in told.instructions[1]
+    story.check(said)
+    if len(story.offered) == 3:
+        assert "Some tool outputs are too large to show." in story.instructions[1]
         assert budget(session.id)["used_tokens"] == 40_002

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 from agent_framework import (
-    Agent,
     BaseChatClient,
     ChatMiddlewareLayer,
     ChatResponse,
@@ -13,8 +12,7 @@ from agent_framework import (
     Message,
 )
 from conftest import Budget, Story
-
-from spillgate.agent_framework import spillgate_middleware
+from page import run_block
 
 pytestmark = pytest.mark.anyio
 
@@ -40,18 +38,17 @@ class Teller(FunctionInvocationLayer, ChatMiddlewareLayer, BaseChatClient):  # t
         return respond()
 
 
-async def test_the_model_asks_back(story: tuple[Story, dict[str, Any]], budget: Budget) -> None:
-    told, options = story
+async def test_the_model_asks_back(story: Story, budget: Budget) -> None:
 
     def read_log() -> str:
         """Reads the log."""
-        return told.read_log()
+        return story.read_log()
 
     client = Teller()
-    client.story = told
-    agent = Agent(client, tools=[read_log], middleware=spillgate_middleware(**options))
+    client.story = story
+    agent = run_block("Microsoft Agent Framework", model=client, read_log=read_log)["agent"]
     session = agent.create_session(session_id="agent-framework")
     result = await agent.run("Which disk is full?", session=session)
-    told.check(result.text)
-    if len(told.offered) == 3:
+    story.check(result.text)
+    if len(story.offered) == 3:
         assert budget("agent-framework")["used_tokens"] == 40_002

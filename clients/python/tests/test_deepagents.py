@@ -1,7 +1,5 @@
 """A deep agent: its own eviction of large results finds only what Spillgate left."""
 
-from typing import Any
-
 import pytest
 from conftest import Story
 from deepagents import create_deep_agent
@@ -13,8 +11,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-async def test_the_model_asks_back(story: tuple[Story, dict[str, Any]], asynchronous: bool) -> None:
-    told, options = story
-    agent = create_deep_agent(Model(story=told), [reader(told)], middleware=[SpillgateMiddleware(**options)])
-    told.check(await run(agent, asynchronous, f"deep-{asynchronous}"))
-    assert "read_file" in told.offered[0]
+async def test_the_model_asks_back(story: Story, asynchronous: bool) -> None:
+    agent = create_deep_agent(Model(story=story), [reader(story)], middleware=[SpillgateMiddleware()])
+    story.check(await run(agent, asynchronous, f"deep-{asynchronous}"))
+    assert "read_file" in story.offered[0]

@@ -10,6 +10,7 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import tool
 from langgraph.types import Command
+from page import run_block
 
 from spillgate.langchain import SpillgateMiddleware
 
@@ -57,21 +58,14 @@ async def run(agent: Any, asynchronous: bool, thread: str) -> str:
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-async def test_the_model_asks_back(
-    story: tuple[Story, dict[str, Any]], asynchronous: bool, budget: Budget
-) -> None:
-    told, options = story
+async def test_the_model_asks_back(story: Story, asynchronous: bool, budget: Budget) -> None:
     thread = f"langchain/{asynchronous}"
-    agent = create_agent(
-        Model(story=told),
-        [reader(told)],
-        system_prompt="Be brief.",
-        middleware=[SpillgateMiddleware(**options)],
+    agent = run_block(
+        "LangChain, LangGraph agents, deep agents", model=Model(story=story), read_log=reader(story)
     )
-    told.check(await run(agent, asynchronous, thread))
-    assert told.instructions[0] == "Be brief."
-    if len(told.offered) == 3:
-        assert told.instructions[1].startswith("Be brief.\n\nSome tool outputs are too large to show.")
+    story.check(await run(agent["agent"], asynchronous, thread))
+    if len(story.offered) == 3:
+        assert story.instructions[1].startswith("Some tool outputs are too large to show.")
         assert budget(f"langchain-{asynchronous}")["used_tokens"] == 40_002
 
 
@@ -81,6 +75,7 @@ async def test_blocks_are_governed_and_a_command_is_left_alone(running: Any) -> 
             self, offered: list[str], results: list[str], instructions: str = ""
         ) -> list[tuple[str, Any]]:
             self.results.append(results)
+            self.instructions.append(instructions)
             return [("small", {}), ("large", {}), ("command", {})] if len(self.results) == 1 else []
 
     @tool
@@ -99,9 +94,15 @@ async def test_blocks_are_governed_and_a_command_is_left_alone(running: Any) -> 
         return Command(update={"messages": [ToolMessage("c" * 20_000, tool_call_id="call-command")]})
 
     steps = Steps()
-    middleware = [SpillgateMiddleware(base_url=running.url)]
-    agent = create_agent(Model(story=steps), [small, large, command], middleware=middleware)
+    agent = create_agent(
+        Model(story=steps),
+        [small, large, command],
+        system_prompt="Be brief.",
+        middleware=[SpillgateMiddleware(base_url=running.url)],
+    )
     assert await run(agent, True, "blocks") == "done"
+    first, second = steps.instructions
+    assert (first, second.startswith("Be brief.\n\nSome tool outputs")) == ("Be brief.", True)
     texts = steps.results[1]
     assert (texts[0], texts[2]) == ("ab", "c" * 20_000)
     assert texts[1].startswith("Tool output is too large (20000 bytes")

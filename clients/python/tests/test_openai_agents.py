@@ -11,6 +11,7 @@ from conftest import Budget, Story
 from mcp.types import CallToolResult, TextContent
 from mcp.types import Tool as McpTool
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+from page import run_block
 
 from spillgate import AsyncSpillgate
 from spillgate.openai_agents import SpillgateTools
@@ -54,29 +55,26 @@ def _text(output: Any) -> str:
     return output if isinstance(output, str) else "".join(one["text"] for one in output)
 
 
-async def test_the_model_asks_back(story: tuple[Story, dict[str, Any]], budget: Budget) -> None:
-    told, options = story
-    spillgate = SpillgateTools(**options)
-
+async def test_the_model_asks_back(story: Story, budget: Budget) -> None:
     @function_tool
     def read_log() -> str:
         """Reads the log."""
-        return told.read_log()
+        return story.read_log()
 
-    agent = Agent(name="a", model=Teller(told), tools=spillgate.govern(read_log))
-    async with AsyncSpillgate(**options) as client, client.session("openai-agents"):
+    made = run_block("OpenAI Agents", model=Teller(story), read_log=read_log)
+    agent, spillgate = made["agent"], made["spillgate"]
+    async with AsyncSpillgate() as client, client.session("openai-agents"):
         result = await Runner.run(agent, "Which disk is full?", run_config=QUIET)
-        told.check(result.final_output)
-        if len(told.offered) == 3:
+        story.check(result.final_output)
+        if len(story.offered) == 3:
             assert budget("openai-agents")["used_tokens"] == 40_002
             tool = spillgate.tools[0]
             assert isinstance(tool, FunctionTool)
             assert tool.params_json_schema["required"] == ["handle", "extract"]
 
 
-async def test_the_tools_of_an_mcp_server_are_governed(story: tuple[Story, dict[str, Any]]) -> None:
-    told, options = story
-    spillgate = SpillgateTools(**options)
+async def test_the_tools_of_an_mcp_server_are_governed(story: Story) -> None:
+    spillgate = SpillgateTools()
 
     class Server(MCPServer):
         name = "logs"
@@ -89,7 +87,7 @@ async def test_the_tools_of_an_mcp_server_are_governed(story: tuple[Story, dict[
             return [McpTool(name="read_log", inputSchema={"type": "object", "properties": {}})]
 
         async def call_tool(self, *a: Any, **k: Any) -> CallToolResult:
-            return CallToolResult(content=[TextContent(type="text", text=told.read_log())])
+            return CallToolResult(content=[TextContent(type="text", text=story.read_log())])
 
         async def list_prompts(self) -> Any:
             raise NotImplementedError
@@ -98,7 +96,7 @@ async def test_the_tools_of_an_mcp_server_are_governed(story: tuple[Story, dict[
             raise NotImplementedError
 
     server = Server(tool_output_guardrails=[spillgate.guardrail])
-    agent = Agent(name="a", model=Teller(told), mcp_servers=[server], tools=spillgate.govern())
-    async with AsyncSpillgate(**options) as client, client.session("openai-agents-mcp"):
+    agent = Agent(name="a", model=Teller(story), mcp_servers=[server], tools=spillgate.govern())
+    async with AsyncSpillgate() as client, client.session("openai-agents-mcp"):
         result = await Runner.run(agent, "Which disk is full?", run_config=QUIET)
-    told.check(result.final_output)
+    story.check(result.final_output)

@@ -1,15 +1,11 @@
 """Pydantic AI, with a function model that tells the story."""
 
-from typing import Any
-
 import pytest
 from conftest import Budget, Story
-from pydantic_ai import Agent
+from page import run_block
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.usage import RequestUsage
-
-from spillgate.pydantic_ai import SpillgateCapability
 
 pytestmark = pytest.mark.anyio
 
@@ -27,17 +23,10 @@ def model(story: Story) -> FunctionModel:
     return FunctionModel(reply)
 
 
-async def test_the_model_asks_back(story: tuple[Story, dict[str, Any]], budget: Budget) -> None:
-    told, options = story
-    agent = Agent(model(told), instructions="Be brief.", capabilities=[SpillgateCapability(**options)])
-
-    @agent.tool_plain
-    def read_log() -> Any:
-        return told.read_log()
-
+async def test_the_model_asks_back(story: Story, budget: Budget) -> None:
+    agent = run_block("Pydantic AI", model=model(story), read_log=story.read_log)["agent"]
     result = await agent.run("Which disk is full?", conversation_id="pydantic/1")
-    told.check(result.output)
-    assert told.instructions[0] == "Be brief."
-    if len(told.offered) == 3:
-        assert "Some tool outputs are too large to show." in told.instructions[1]
+    story.check(result.output)
+    if len(story.offered) == 3:
+        assert "Some tool outputs are too large to show." in story.instructions[1]
         assert budget("pydantic-1")["used_tokens"] == 40_002

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 from conftest import HANDLE, LOG, Budget, Service, Story
+from page import run_block
 from strands import Agent, tool
+from strands.handlers import null_callback_handler
 from strands.models import Model
 from strands.vended_plugins.context_offloader import ContextOffloader
 
 from spillgate import AsyncSpillgate, Spillgate
-from spillgate.strands import SpillgateHooks, SpillgateStorage
+from spillgate.strands import SpillgateStorage
 
 pytestmark = pytest.mark.anyio
 
@@ -52,24 +54,20 @@ class Teller(Model):
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-async def test_the_model_asks_back(
-    story: tuple[Story, dict[str, Any]], asynchronous: bool, budget: Budget
-) -> None:
-    told, options = story
+async def test_the_model_asks_back(story: Story, asynchronous: bool, budget: Budget) -> None:
 
     @tool
     def read_log() -> str:
         """Reads the log."""
-        return told.read_log()
+        return story.read_log()
 
-    agent = Agent(
-        model=Teller(told), tools=[read_log], hooks=[SpillgateHooks(**options)], callback_handler=None
-    )
-    with Spillgate(**options).session(f"strands-{asynchronous}"):
+    agent = run_block("Strands", model=Teller(story), read_log=read_log)["agent"]
+    agent.callback_handler = null_callback_handler
+    with Spillgate().session(f"strands-{asynchronous}"):
         question = "Which disk is full?"
         result = await agent.invoke_async(question) if asynchronous else agent(question)
-        told.check(str(result).strip())
-        if len(told.offered) == 3:
+        story.check(str(result).strip())
+        if len(story.offered) == 3:
             assert budget(f"strands-{asynchronous}")["used_tokens"] == 40_002
 
 
@@ -87,24 +85,24 @@ async def test_the_offloader_keeps_what_it_takes_out_in_spillgate(running: Servi
                 return [("retrieve_offloaded_content", {"reference": found[0], "pattern": "ERROR"})]
             return []
 
-    told = Steps()
+    story = Steps()
 
     @tool
     def read_log() -> str:
         """Reads the log."""
-        return told.read_log()
+        return story.read_log()
 
     storage = SpillgateStorage(base_url=running.url)
     agent = Agent(
-        model=Teller(told),
+        model=Teller(story),
         tools=[read_log],
         plugins=[ContextOffloader(storage=storage)],
         callback_handler=None,
     )
     async with AsyncSpillgate(base_url=running.url) as client:
         assert str(await agent.invoke_async("Which disk is full?")).strip() == "done"
-        assert "4507 ERROR disk 4507 is full" in told.results[2][1]
-        found = HANDLE.search(told.results[1][0])
+        assert "4507 ERROR disk 4507 is full" in story.results[2][1]
+        found = HANDLE.search(story.results[1][0])
         assert found
         assert await client.content(found[0]) == LOG.encode()
     with pytest.raises(KeyError):

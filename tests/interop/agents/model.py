@@ -126,13 +126,14 @@ def _handler(model: ScriptedModel) -> type[BaseHTTPRequestHandler]:
                 tokens = {"input_tokens": len(body) // 4}
                 self._send(200, "application/json", [json.dumps(tokens)])
                 return
-            wire = wires.WIRES.get(path)
+            method = path.replace(":", "/").rpartition("/")[2]
+            wire = wires.WIRES.get(method)
             if wire is None:
                 self._send(404, "application/json", ["{}"])
                 return
             asked = Asked(wire, json.loads(body))
             reply = model.reply(asked)
-            if asked.body.get("stream"):
+            if asked.body.get("stream") or method.startswith("stream"):
                 self._send(200, "text/event-stream", wire.events(reply, asked.body))
             else:
                 self._send(200, "application/json", [json.dumps(wire.whole(reply, asked.body))])

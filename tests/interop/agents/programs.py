@@ -191,3 +191,67 @@ class OpenCode(Agent):
         }
         (self.project / "opencode.json").write_text(json.dumps(config))
         return ["run", prompt]
+
+
+class CopilotCli(Agent):
+    """Reads `home/.copilot`: a test may add hooks and MCP servers there. Names an MCP server's tools
+    `SERVER-TOOL`."""
+
+    program = "copilot"
+
+    def __init__(self, folder: Path, model: ScriptedModel) -> None:
+        super().__init__(folder, model)
+        self.environ |= {
+            "COPILOT_PROVIDER_BASE_URL": f"{model.url}/v1",
+            "COPILOT_PROVIDER_API_KEY": _KEY,
+            "COPILOT_MODEL": "scripted",
+            "COPILOT_OFFLINE": "true",
+        }
+
+    def add_mcp(self, name: str, server: str | list[str]) -> None:
+        if isinstance(server, str):
+            self.servers[name] = {"type": "http", "url": server, "tools": ["*"]}
+        else:
+            self.servers[name] = {
+                "type": "local",
+                "command": server[0],
+                "args": server[1:],
+                "tools": ["*"],
+            }
+
+    def _command(self, prompt: str) -> list[str]:
+        folder = self.home / ".copilot"
+        folder.mkdir(exist_ok=True)
+        (folder / "mcp-config.json").write_text(json.dumps({"mcpServers": self.servers}))
+        return ["-p", prompt, "--allow-all-tools", "--no-color"]
+
+
+class GeminiCli(Agent):
+    """Reads `home/.gemini/settings.json`: `settings` is put there before a run. Names an MCP server's tools
+    `mcp_SERVER_TOOL`."""
+
+    program = "gemini"
+
+    def __init__(self, folder: Path, model: ScriptedModel) -> None:
+        super().__init__(folder, model)
+        self.settings: dict[str, Any] = {}
+        self.environ |= {"GEMINI_API_KEY": _KEY, "GOOGLE_GEMINI_BASE_URL": model.url}
+
+    def add_mcp(self, name: str, server: str | list[str]) -> None:
+        if isinstance(server, str):
+            self.servers[name] = {"url": server, "type": "http"}
+        else:
+            self.servers[name] = {"command": server[0], "args": server[1:]}
+
+    def _command(self, prompt: str) -> list[str]:
+        settings = {
+            "security": {"auth": {"selectedType": "gemini-api-key"}},
+            "privacy": {"usageStatisticsEnabled": False},
+            "general": {"disableAutoUpdate": True, "disableUpdateNag": True},
+            "mcpServers": self.servers,
+            **self.settings,
+        }
+        path = self.home / ".gemini" / "settings.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(settings))
+        return ["--prompt", prompt, "--yolo", "--skip-trust", "--model", "gemini-2.5-pro"]

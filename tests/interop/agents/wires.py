@@ -1,4 +1,4 @@
-"""The protocols in which agents ask models: Anthropic's Messages, OpenAI's Responses and Chat Completions."""
+"""The protocols in which agents ask models: Messages, Responses, Chat Completions and Gemini's."""
 
 import json
 import uuid
@@ -234,8 +234,45 @@ def _finish(reply: Reply) -> str:
     return "stop" if isinstance(reply, str) else "tool_calls"
 
 
+class GenerateContent(Wire):
+    """Google's POST /v1beta/models/MODEL:generateContent and :streamGenerateContent."""
+
+    def tools(self, body: Json) -> list[Offered]:
+        return [
+            Offered(declared["name"])
+            for tool in body.get("tools") or ()
+            for declared in tool.get("functionDeclarations") or ()
+        ]
+
+    def results(self, body: Json) -> list[str]:
+        """The text of `output` or `error`."""
+        return [
+            next(iter(part["functionResponse"]["response"].values()), "")
+            for content in body["contents"]
+            for part in content["parts"]
+            if "functionResponse" in part
+        ]
+
+    def whole(self, reply: Reply, body: Json) -> Json:
+        if isinstance(reply, str):
+            parts: list[Json] = [{"text": reply}]
+        else:
+            parts = [{"functionCall": {"name": call.name, "args": call.arguments}} for call in reply]
+        used = len(json.dumps(body)) // 4
+        usage = {"promptTokenCount": used, "candidatesTokenCount": 20, "totalTokenCount": used + 20}
+        content = {"role": "model", "parts": parts}
+        answer = {"content": content, "finishReason": "STOP", "index": 0}
+        return {"candidates": [answer], "usageMetadata": usage, "modelVersion": "scripted"}
+
+    def events(self, reply: Reply, body: Json) -> Iterator[str]:
+        yield f"data: {json.dumps(self.whole(reply, body))}\n\n"
+
+
 WIRES: dict[str, Wire] = {
-    "/v1/messages": Messages(),
-    "/v1/responses": Responses(),
-    "/v1/chat/completions": ChatCompletions(),
+    "messages": Messages(),
+    "responses": Responses(),
+    "completions": ChatCompletions(),
+    "generateContent": GenerateContent(),
+    "streamGenerateContent": GenerateContent(),
 }
+"""By the end of the path, after its last slash or colon."""

@@ -1,4 +1,4 @@
-"""The official Python SDK's client against /mcp, in the environment `.interop`: prints what it gets."""
+"""The official Python SDK's client against /mcp, in the environment `.mcp`: prints what it gets."""
 
 import asyncio
 import json

@@ -1,0 +1,117 @@
+"""`keys`: makes, lists, revokes and rotates the API keys of a file. Other lines of it stay as they are."""
+
+import argparse
+import os
+import secrets
+import tempfile
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from app.edge.api_keys import Key, Role, digest_of, parse_key
+from app.files import read_text
+from domain.errors import ConfigError
+
+_SETTING = "SPILLGATE_API_KEYS_FILE"
+_SHOWN = 12
+"""Hexadecimal digits of a digest that `list` shows, and by which `revoke` and `rotate` find a key."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Raises ConfigError."""
+    given = options.file or os.environ.get(_SETTING)
+    if not given:
+        raise ConfigError(f"Name the file: --file FILE, or set {_SETTING}.")
+    path = Path(given)
+    lines = read_text(path, _SETTING, secret=True).splitlines() if path.exists() else []
+    if options.action == "list":
+        print(_table(lines))
+    elif options.action == "new":
+        key, token = _made(options.tenant, options.role, options.name, options.expires)
+        _write(path, [*lines, key])
+        print(token)
+    elif options.action == "revoke":
+        at, old = _found(lines, options.key)
+        _write(path, lines[:at] + lines[at + 1 :])
+        print(f"revoked: {old.tenant} {old.name or old.digest[:_SHOWN]}")
+    else:
+        at, old = _found(lines, options.key)
+        ends = datetime.fromtimestamp(time.time(), UTC) + timedelta(hours=options.hours)
+        expiring = _line(old.tenant, old.digest, old.role, old.name, ends.strftime("%Y-%m-%dT%H:%MZ"))
+        key, token = _made(old.tenant, old.role, old.name, "")
+        _write(path, [*lines[:at], expiring, *lines[at + 1 :], key])
+        print(token)
+    return 0
+
+
+def _made(tenant: str, role: str, name: str, expires: str) -> tuple[str, str]:
+    """A line of the file, and the key that it is for."""
+    token = secrets.token_hex(32)
+    try:
+        line = _line(tenant, digest_of(token), role, name, expires)
+        parse_key(line)
+    except ValueError as error:
+        raise ConfigError(f"keys new: {error}.") from None
+    return line, token
+
+
+def _line(tenant: str, digest: str, role: str, name: str, expires: str) -> str:
+    role = "" if role == Role.AGENT else role
+    return f"{tenant}:{digest}:{role}:{name}:{expires}".rstrip(":")
+
+
+def _parsed(line: str) -> Key | None:
+    try:
+        return parse_key(line.strip())
+    except ValueError:
+        return None
+
+
+def _found(lines: list[str], wanted: str) -> tuple[int, Key]:
+    """The line of the newest key of this name or digest that has not expired."""
+    now = time.time()
+    found = [
+        (number, key)
+        for number, line in enumerate(lines)
+        if (key := _parsed(line)) is not None
+        and not key.has_expired(now)
+        and (key.name == wanted or (len(wanted) >= _SHOWN and key.digest.startswith(wanted.lower())))
+    ]
+    if not found:
+        raise ConfigError("No key in force has this name. `spillgate keys list` shows them.")
+    if len(found) > 1:
+        raise ConfigError("Several keys have this name. Name one by the digits that `keys list` shows.")
+    return found[0]
+
+
+def _table(lines: list[str]) -> str:
+    from app.cli.check_config import table
+
+    now, rows = time.time(), []
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        key = _parsed(line)
+        if key is None:
+            rows.append((str(number), "not in force: see docs/settings.md", "", "", "", ""))
+            continue
+        expires = ""
+        if key.expires is not None:
+            expires = f"{datetime.fromtimestamp(key.expires, UTC):%Y-%m-%d %H:%M}"
+            expires += " (expired)" if key.has_expired(now) else ""
+        rows.append((str(number), key.tenant, key.role, key.name, key.digest[:_SHOWN], expires))
+    return table(rows, ("line", "tenant", "role", "name", "digest", "expires"))
+
+
+def _write(path: Path, lines: list[str]) -> None:
+    """Replaces the file at once: a service that reads it sees the old one or the new one."""
+    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+    try:
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+            file.write("".join(f"{line}\n" for line in lines))
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(file.name, mode)
+        os.replace(file.name, path)
+    except OSError as error:
+        raise ConfigError(f"{_SETTING} cannot be written: {os.strerror(error.errno or 0)}.") from None

@@ -1,0 +1,80 @@
+"""One call of a tool that a door found in a JSON body: its result is governed as POST /results does it."""
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from hashlib import sha256
+from itertools import chain
+
+import anyio
+
+from app.api.result_request import MAX_ARGUMENT_BYTES, SentContent
+from app.doors.hooks.call import Call
+from app.edge.documents import Document
+from app.governing.governor import govern
+from app.runtime import Runtime
+from domain.decisions import Outcome
+from domain.errors import IdempotencyKeyReused
+from domain.handles import SessionKey
+from domain.results import Door, ToolResult
+
+
+async def govern_call(
+    call: Call, arguments: str | None, document: Document, tenant: str, door: Door | None, rt: Runtime
+) -> Outcome:
+    """The call's texts may be positions in the document. `arguments`: see `arguments_of`. Raises
+    SpillgateError."""
+    named = ToolResult(
+        key=SessionKey(tenant, call.session_id),
+        tool_name=call.tool,
+        call_id=call.call_id,
+        tool_arguments=arguments,
+        is_error=call.is_error,
+        door=door,
+    )
+    outcome = None
+    if call.call_id is not None:
+        # Some agents, or their models, count calls from 0 again and again.
+        with suppress(IdempotencyKeyReused):
+            outcome = (await govern(named, chunks_of(document, call.texts, rt), rt)).outcome
+    if outcome is None:
+        digested = replace(named, call_id=await _digest(call, arguments or "", document))
+        outcome = (await govern(digested, chunks_of(document, call.texts, rt), rt)).outcome
+    return outcome
+
+
+def chunks_of(document: Document, texts: list[str], rt: Runtime) -> AsyncIterator[str]:
+    """Strings of the document as the content of a result, a newline between two."""
+    if document.skeleton is None:
+        return SentContent("\n".join(texts)).chunks()
+    return SentContent(document.content(texts), turns=rt.parsing).chunks()
+
+
+async def _digest(call: Call, arguments: str, document: Document) -> str:
+    """The id of a call that its agent does not name: the same call with the same result has the same id."""
+    parts: Iterable[bytes | memoryview] = chain(
+        (call.tool.encode(), arguments.encode()), map(document.literal, call.texts)
+    )
+    # In a thread, the loop goes on while a large part is hashed.
+    return _hashed(parts) if document.skeleton is None else await anyio.to_thread.run_sync(_hashed, parts)
+
+
+def _hashed(parts: Iterable[bytes | memoryview]) -> str:
+    digest = sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def arguments_of(call: Call, document: Document) -> str | None:
+    """The arguments as JSON, a string as it is. None if they are of another type, or too large."""
+    arguments = call.arguments
+    if not isinstance(arguments, dict | str):
+        return None
+    data = document.encoded(arguments)
+    if len(data) > MAX_ARGUMENT_BYTES:
+        return None
+    try:
+        return document.text(arguments) if isinstance(arguments, str) else data.decode()
+    except UnicodeDecodeError:
+        return None

@@ -1,0 +1,86 @@
+"""Headroom's protocol: the tool results of a conversation are replaced, and asked about by their hashes.
+
+LiteLLM's and Portkey's guardrails for Headroom speak it. A result is stored in the session `headroom`, with
+its hash as the id of its call: by that the ledger finds it again, in any replica.
+"""
+
+import re
+from typing import Any
+
+import anyio
+
+from app.doors.rows import Conversation, ToolRow
+from app.edge.documents import read_document
+from app.extracting.extractor import Wish, extract
+from app.runtime import Runtime
+from domain.errors import InvalidField, ResultNotFound, SpillgateError
+from domain.extraction import Mode, Question
+from domain.handles import SessionKey, parse_handle
+from domain.ports import Call
+from domain.results import Door
+
+SESSION = "headroom"
+_HASH_CHARS = 24
+_HASH = re.compile(rf"[a-f0-9]{{{_HASH_CHARS}}}")
+_ENDS = "its beginning and its end"
+
+
+async def compress(body: bytes | bytearray, tenant: str, rt: Runtime) -> tuple[bytes, SpillgateError | None]:
+    """The answer to POST /v1/compress, and why some results were left as they are. `tokens_…` are those of
+    the tool results. Raises SpillgateError."""
+    document = await read_document(body, rt.parsing)
+    match document.value:
+        case {"messages": list(rows)}:
+            pass
+        case _:
+            raise InvalidField("The body must be an object with `messages`, a list.")
+    conversation = Conversation(rows, SESSION, document)
+    wanted = [_hashed(row) for row in await conversation.tool_rows()]
+    governed = await conversation.governed(wanted, SessionKey(tenant, SESSION), _door, rt)
+    hashes: dict[str, None] = {}
+    before = after = 0
+    tokenizer = rt.known_models.tokenizer(None)
+    for row in wanted:
+        seen = governed.seen.get(row.place)
+        if seen is None:
+            continue
+        before += seen.tokens
+        after += seen.tokens if seen.text is None else await rt.count(seen.text, tokenizer)
+        if seen.is_kept:
+            hashes[row.call.call_id or ""] = None
+    answer: dict[str, Any] = {
+        "messages": governed.rows,
+        "tokens_before": before,
+        "tokens_after": after,
+        "tokens_saved": before - after,
+        "compression_ratio": round(after / before, 4) if before else 1.0,
+        "transforms_applied": ["spillgate"] if hashes else [],
+        "ccr_hashes": list(hashes),
+    }
+    return document.encoded(answer), governed.error
+
+
+async def retrieve(tenant: str, hash: str, query: str | None, rt: Runtime) -> tuple[str, str]:
+    """The text for the model, and the name of the tool. Without a query, the beginning and the end of the
+    result. Raises ResultNotFound, and as `extract`."""
+    key = SessionKey(tenant, SESSION)
+    if not _HASH.fullmatch(hash) or await rt.ledger.session(key) is None:
+        raise ResultNotFound
+    model = await rt.known_models.of_session(None)
+    entered = await rt.ledger.enter(Call(key, model.window, model.enforce, hash))
+    handle = None if entered.receipt is None else entered.receipt.entry.details.tool_output_handle
+    if handle is None:
+        raise ResultNotFound
+    mode = Mode.AUTO if query else Mode.TRUNCATE
+    wish = Wish(anyio.current_time() + rt.settings.extract_deadline_ms / 1000)
+    found = await extract(tenant, Question(parse_handle(handle), query or _ENDS, mode), wish, rt)
+    return found.text, found.tool_name
+
+
+def _hashed(row: ToolRow) -> ToolRow:
+    return row._replace(call=row.call._replace(call_id=row.digest[:_HASH_CHARS]))
+
+
+def _door(row: ToolRow) -> Door:
+    """Releases of LiteLLM before `ccr_hashes` look for `hash=` in the text."""
+    return Door(call=f'headroom_retrieve with hash={row.call.call_id} and query="what to extract"')

@@ -1,0 +1,124 @@
+"""LiteLLM's generic guardrail: a request to a model, with its tool results replaced and our tools offered."""
+
+import re
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+
+from app.doors.hooks.call import OWN_TOOL
+from app.doors.rows import Conversation
+from app.edge.documents import Document, read_document
+from app.operations.logs import describe_request, log_hook_passed
+from app.runtime import Runtime
+from app.tools.call import tools_of_session
+from app.tools.definitions import ToolFormat, definitions
+from domain.errors import SpillgateError
+from domain.handles import SessionKey
+from domain.results import Door
+from extraction.ladder import runnable_modes
+
+NONE = b'{"action":"NONE"}'
+"""The request stays as it is."""
+
+SESSION_HEADER = "x-session-id"
+_LITELLM_SESSION_HEADER = "x-litellm-session-id"
+# LiteLLM shows the names of all headers, and of some the values.
+_WITHOUT_VALUE = "[present]"
+# LiteLLM makes one up where the caller named no session: another one for each request.
+_MADE_UP = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+_CLIENT = "litellm"
+_ASK = "tool_output"
+
+
+async def guardrail_answer(
+    body: bytes | bytearray, tenant: str, rt: Runtime
+) -> tuple[bytes, SpillgateError | None]:
+    """The JSON of the answer; and why some results were left as they are. Raises SpillgateError."""
+    document = await read_document(body, rt.parsing)
+    payload = document.value
+    match payload:
+        case {"input_type": "request", "structured_messages": [_, *_] as rows}:
+            pass
+        case {"input_type": "response"}:
+            # What the model said: no result of a tool.
+            return NONE, None
+        case _:
+            log_hook_passed(_CLIENT, "the request holds no rows")
+            return NONE, None
+    conversation = Conversation(rows, _session_of(payload, rows, document), document)
+    wanted = await conversation.tool_rows()
+    if not wanted:
+        return NONE, None
+    key = SessionKey(tenant, wanted[0].call.session_id)
+    describe_request(session_id=key.session_id)
+    given = payload.get("tools")
+    tools = given if isinstance(given, list) else []
+    own = [name for name in map(_name, tools) if OWN_TOOL.fullmatch(name)]
+    door = _door(own)
+    governed = await conversation.governed(wanted, key, lambda row: door, rt)
+    offered = [] if own or not tools or _refuses_tools(payload) else await _offered(key, rt)
+    if not (governed.is_changed or offered):
+        return NONE, governed.error
+    # LiteLLM ignores `session_id`; the guardrail class of the Python client asks by it.
+    session = {"session_id": key.session_id}
+    answer = {"action": "GUARDRAIL_INTERVENED", "structured_messages": governed.rows, **session}
+    if offered:
+        answer["tools"] = [*tools, *offered]
+    return document.encoded(answer), governed.error
+
+
+def _session_of(payload: Mapping[str, Any], rows: list[Any], document: Document) -> str:
+    """The session that the caller names: in the header that the parameters name, or in `x-session-id`, or as
+    LiteLLM's own session. Else one that stays the same while the conversation begins in the same way."""
+    given = payload.get("request_headers")
+    headers = {name.lower(): value for name, value in given.items()} if isinstance(given, dict) else {}
+    for name in (_parameter(payload, "session_header"), SESSION_HEADER):
+        value = headers.get(name.lower()) if isinstance(name, str) else None
+        if isinstance(value, str) and value not in ("", _WITHOUT_VALUE):
+            return value
+    trace = payload.get("litellm_trace_id")
+    if isinstance(trace, str) and trace:
+        is_named = _LITELLM_SESSION_HEADER in headers or not _MADE_UP.fullmatch(trace)
+        if is_named:
+            return trace
+    return begun_as(rows, document, _user_of(payload))
+
+
+def begun_as(rows: list[Any], document: Document, user: str = "") -> str:
+    """A session's id by the first row of the conversation that is no instruction of the system."""
+    spoken = (row for row in rows if isinstance(row, dict) and row.get("role") not in ("system", "developer"))
+    first = document.encoded((next(spoken, {})).get("content"))
+    return f"chat-{sha256(user.encode() + first).hexdigest()[:32]}"
+
+
+def _user_of(payload: Mapping[str, Any]) -> str:
+    data = payload.get("request_data")
+    user = data.get("user_api_key_hash") if isinstance(data, dict) else None
+    return user if isinstance(user, str) else ""
+
+
+def _parameter(payload: Mapping[str, Any], name: str) -> Any:
+    """Of `additional_provider_specific_params` in LiteLLM's configuration."""
+    given = payload.get("additional_provider_specific_params")
+    return given.get(name) if isinstance(given, dict) else None
+
+
+def _refuses_tools(payload: Mapping[str, Any]) -> bool:
+    return _parameter(payload, "offer_tools") is False
+
+
+def _name(tool: Any) -> str:
+    match tool:
+        case {"function": {"name": str(name)}} | {"name": str(name)}:
+            return name
+    return ""
+
+
+def _door(own: list[str]) -> Door | None:
+    """The client has our tools, over MCP: the texts name them as it does."""
+    return next((Door(tool_prefix=one.removesuffix(_ASK)) for one in own if one.endswith(_ASK)), None)
+
+
+async def _offered(key: SessionKey, rt: Runtime) -> list[dict[str, Any]]:
+    modes = runnable_modes(rt.models is not None)
+    return definitions(await tools_of_session(key, rt), modes, ToolFormat.OPENAI)

@@ -1,0 +1,55 @@
+"""What became of the tool results of conversations that are sent again and again, kept in memory."""
+
+from collections import OrderedDict
+from typing import NamedTuple
+
+MAX_BYTES = 32 << 20
+"""The most bytes of memory, about. What was used last stays."""
+
+_ENTRY_BYTES = 300
+
+
+class Seen(NamedTuple):
+    """`text` replaces the result; None if it passed. `is_kept`: it is stored. `tokens`: those it has."""
+
+    text: str | None
+    is_kept: bool
+    tokens: int
+
+
+class SeenRows:
+    """By a digest of session, call and content. Saves a step in the ledger for each row of a long history;
+    the ledger gives the same answer again. An answer is forgotten when its `until` (Unix ms) has come: then
+    the governor makes sure that the result is still stored."""
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._seen: OrderedDict[bytes, tuple[Seen, int]] = OrderedDict()
+        self.size = 0
+        """Approximate bytes of memory."""
+
+    def find(self, key: bytes, now: int) -> Seen | None:
+        found = self._seen.get(key)
+        if found is None:
+            return None
+        if found[1] <= now:
+            self._drop(key)
+            return None
+        self._seen.move_to_end(key)
+        return found[0]
+
+    def keep(self, key: bytes, seen: Seen, until: int) -> None:
+        self._drop(key)
+        self._seen[key] = seen, until
+        self.size += _size(seen)
+        while self.size > self._max_bytes:
+            self._drop(next(iter(self._seen)))
+
+    def _drop(self, key: bytes) -> None:
+        found = self._seen.pop(key, None)
+        if found is not None:
+            self.size -= _size(found[0])
+
+
+def _size(seen: Seen) -> int:
+    return _ENTRY_BYTES + 4 * len(seen.text or "")

@@ -1,0 +1,238 @@
+"""What is in force: settings, the policy for a tool, the models; and what another policy would have done."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.api.openapi import ENTRY_ID, STORED_AT, example_of
+from app.api.result_request import MAX_POLICY_BYTES
+from app.api.routing import INTEGRAL, InRuntime, Tenant, traits
+from app.cli.check_config import mask_url, report_on
+from app.edge.api_keys import Role
+from domain.accounting import AccountingEntry, EntryFilter, EntryType
+from domain.decisions import OutcomeKind, Trigger
+from domain.errors import InvalidField, InvalidPolicy
+from policies.what_if import MESSAGE_TOKENS, WouldBe, would_be
+
+router = APIRouter(tags=["policy"])
+
+MOST_ENTRIES = 1000
+MOST_CHANGED = 100
+ANY_TOOL = "*"
+
+ToolName = Annotated[str, Query(min_length=1, max_length=256, description="`*`: a tool that no glob names.")]
+
+
+class SetBy(BaseModel):
+    settings: dict[str, str]
+    policy: dict[str, str]
+    terms: dict[str, str]
+
+
+class ModelOut(BaseModel):
+    """`retry_ms` > 0: the model failed for this `reason`, and is left alone for so long."""
+
+    name: str
+    base_url: str
+    is_default: bool
+    in_flight: int
+    retry_ms: int
+    reason: str
+
+
+class ConfigOut(BaseModel):
+    """`set_by` names the place that set each key. Secrets are masked."""
+
+    tenant: str
+    tool: str
+    policy: dict[str, Any]
+    model: str | None
+    terms: dict[str, Any]
+    settings: dict[str, Any]
+    set_by: SetBy
+    models: list[ModelOut]
+
+
+_CONFIG = ConfigOut(
+    tenant="default",
+    tool="execute_shell",
+    policy={"on_oversize": "store", "max_bytes": 12288},
+    model=None,
+    terms={},
+    settings={"SPILLGATE_PORT": 8377},
+    set_by=SetBy(
+        settings={"SPILLGATE_PORT": "default"},
+        policy={"on_oversize": "default", "max_bytes": "SPILLGATE_MAX_BYTES"},
+        terms={},
+    ),
+    models=[],
+)
+
+
+@router.get(
+    "/config",
+    summary="Settings, policy for a tool and models in force, each with the place that set it",
+    responses={200: example_of(_CONFIG)},
+)
+@traits(roles=(Role.ADMIN,))
+async def get_config(
+    rt: InRuntime,
+    tenant: Tenant,
+    tool_name: ToolName = ANY_TOOL,
+    model: Annotated[str | None, Query(min_length=1, max_length=256)] = None,
+) -> ConfigOut:
+    told = report_on(rt.settings, rt.policies, tool_name, model).as_dict()
+    every = rt.policies.policy(tool_name).model_dump(mode="json")
+    set_by = told["set_by"]
+    set_by["policy"] = dict.fromkeys(every, "default") | set_by["policy"]
+    states = rt.model_pool.states(asyncio.get_running_loop().time())
+    return ConfigOut(
+        tenant=tenant,
+        tool=told["tool"],
+        policy=every | told["policy"],
+        model=told["model"],
+        terms=told["terms"],
+        settings=told["settings"],
+        set_by=SetBy(**set_by),
+        models=[
+            ModelOut(
+                name=one.name,
+                base_url=mask_url(one.base_url),
+                is_default=one.is_default,
+                in_flight=one.in_flight,
+                retry_ms=one.retry_ms,
+                reason=one.reason,
+            )
+            for one in states
+        ],
+    )
+
+
+class WhatIfIn(BaseModel):
+    """`policy` as for a session. Without `tool_name`, results of all tools."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    policy: dict[str, Any]
+    tool_name: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    limit: Annotated[int, Field(ge=1, le=MOST_ENTRIES, strict=True), INTEGRAL] = MOST_ENTRIES
+
+
+class OutcomeSum(BaseModel):
+    outcome: OutcomeKind
+    results: int
+    tokens: int
+
+
+class Changed(BaseModel):
+    """One result whose outcome would differ. `tokens` are those that the model reads."""
+
+    entry_id: str
+    timestamp: int
+    session_id: str
+    tool_name: str
+    bytes: int
+    outcome: OutcomeKind
+    tokens: int
+    would_be: OutcomeKind
+    would_be_trigger: Trigger | None
+    would_be_tokens: int
+
+
+class WhatIfOut(BaseModel):
+    """Sums by outcome over the newest `results`, the oldest of them at `since` (Unix ms). `changed` are those
+    with the greatest difference in tokens, out of `changed_results`."""
+
+    results: int
+    since: int | None
+    was: list[OutcomeSum]
+    would_be: list[OutcomeSum]
+    changed_results: int
+    changed: list[Changed]
+
+
+_WHAT_IF = WhatIfOut(
+    results=2,
+    since=STORED_AT,
+    was=[OutcomeSum(outcome=OutcomeKind.PASS, results=2, tokens=3100)],
+    would_be=[
+        OutcomeSum(outcome=OutcomeKind.PASS, results=1, tokens=100),
+        OutcomeSum(outcome=OutcomeKind.STORE, results=1, tokens=90),
+    ],
+    changed_results=1,
+    changed=[
+        Changed(
+            entry_id=ENTRY_ID,
+            timestamp=STORED_AT,
+            session_id="demo",
+            tool_name="execute_shell",
+            bytes=9000,
+            outcome=OutcomeKind.PASS,
+            tokens=3000,
+            would_be=OutcomeKind.STORE,
+            would_be_trigger=Trigger.SIZE_CAP,
+            would_be_tokens=90,
+        )
+    ],
+)
+
+
+@router.post(
+    "/policy/what-if",
+    summary="What a policy would have made of the newest results; changes nothing",
+    responses={200: example_of(_WHAT_IF)},
+)
+@traits(roles=(Role.ADMIN,), raises=(InvalidPolicy,))
+async def post_what_if(rt: InRuntime, tenant: Tenant, body: WhatIfIn) -> WhatIfOut:
+    try:
+        text = json.dumps(body.policy, sort_keys=True, ensure_ascii=False)
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise InvalidField("`policy` holds a lone surrogate. Send valid Unicode.") from None
+    if size > MAX_POLICY_BYTES:
+        raise InvalidField(f"`policy` must be at most {MAX_POLICY_BYTES} bytes.")
+    rt.policies.check_override(text)
+    wanted = EntryFilter(tenant, type=EntryType.TOOL, tool_name=body.tool_name)
+    entries = (await rt.ledger.entries(wanted, body.limit, None, newest_first=True)).entries
+    stored = [one.tokens_out for one in entries if one.outcome is OutcomeKind.STORE]
+    message = round(sum(stored) / len(stored)) if stored else MESSAGE_TOKENS
+    pairs = [(one, would_be(one, rt.policies.policy(one.tool_name, text), message)) for one in entries]
+    changed = [pair for pair in pairs if pair[0].outcome is not pair[1].outcome]
+    changed.sort(key=lambda pair: -abs(pair[0].tokens_out - pair[1].tokens))
+    return WhatIfOut(
+        results=len(entries),
+        since=entries[-1].timestamp if entries else None,
+        was=_sums((one.outcome or OutcomeKind.PASS, one.tokens_out) for one in entries),
+        would_be=_sums((other.outcome, other.tokens) for _, other in pairs),
+        changed_results=len(changed),
+        changed=[_changed(*pair) for pair in changed[:MOST_CHANGED]],
+    )
+
+
+def _sums(outcomes: Iterable[tuple[OutcomeKind, int]]) -> list[OutcomeSum]:
+    """In the order of the outcomes' names."""
+    results, tokens = Counter[OutcomeKind](), Counter[OutcomeKind]()
+    for kind, count in outcomes:
+        results[kind] += 1
+        tokens[kind] += count
+    return [OutcomeSum(outcome=kind, results=results[kind], tokens=tokens[kind]) for kind in sorted(results)]
+
+
+def _changed(entry: AccountingEntry, other: WouldBe) -> Changed:
+    return Changed(
+        entry_id=entry.id,
+        timestamp=entry.timestamp,
+        session_id=entry.session_id,
+        tool_name=entry.tool_name,
+        bytes=entry.details.bytes,
+        outcome=entry.outcome or OutcomeKind.PASS,
+        tokens=entry.tokens_out,
+        would_be=other.outcome,
+        would_be_trigger=other.trigger,
+        would_be_tokens=other.tokens,
+    )

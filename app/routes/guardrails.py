@@ -1,0 +1,136 @@
+"""Guardrails of model gateways: LiteLLM's generic one, and Headroom's protocol."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import BaseModel
+
+from app.api.openapi import example_of
+from app.api.routing import InRuntime, Tenant, traits
+from app.doors import headroom, litellm
+from app.edge.request_body import cancel_on_disconnect, cancel_on_stop, read_body
+from domain.errors import Conflict, ResultExpired, ResultNotFound, SessionEnded, SpillgateError
+
+router = APIRouter(tags=["guardrails"])
+
+_ROWS = [
+    {"role": "user", "content": "Is anything wrong?"},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "bash", "arguments": "{}"}}],
+    },
+    {"role": "tool", "tool_call_id": "c1", "content": "nothing to commit, working tree clean\n"},
+]
+_GUARDED = {
+    "input_type": "request",
+    "litellm_trace_id": "sess-1",
+    "model": "small",
+    "structured_messages": _ROWS,
+    "tools": [{"type": "function", "function": {"name": "bash", "parameters": {}}}],
+    "request_headers": {"x-litellm-session-id": "sess-1"},
+    "additional_provider_specific_params": {},
+}
+_COMPRESSED = {
+    "messages": _ROWS,
+    "tokens_before": 8,
+    "tokens_after": 8,
+    "tokens_saved": 0,
+    "compression_ratio": 1.0,
+    "transforms_applied": [],
+    "ccr_hashes": [],
+}
+_RETRIEVED = {
+    "hash": "0f6c1a2b3c4d5e6f70819a2b",
+    "original_content": "ABSTRACT FROM TOOL OUTPUT bash WITH HANDLE "
+    "session-headroom/file-0b9e4c1e-2f34-8d5a-9c1b-6f0d3f7a2e11, STRATEGY:retrieve:\n\nnothing to commit\n",
+    "tool_name": "bash",
+}
+
+
+def _json(description: str, example: Any) -> dict[str, Any]:
+    content = {"application/json": {"schema": {"type": "object"}, "example": example}}
+    return {"description": description, "content": content}
+
+
+def _body(description: str, example: Any) -> dict[str, Any]:
+    content = {"application/json": {"schema": {}, "example": example}}
+    return {"requestBody": {"required": True, "description": description, "content": content}}
+
+
+@router.post(
+    "/beta/litellm_basic_guardrail_api",
+    response_class=Response,
+    summary="Govern the tool results of a request to a model, as LiteLLM's generic guardrail",
+    responses={200: _json("`NONE`, or the rows with the large results replaced.", {"action": "NONE"})},
+    openapi_extra=_body("The JSON of LiteLLM's generic guardrail, as it comes.", _GUARDED),
+)
+@traits(carries_results=True)
+async def post_litellm(request: Request, rt: InRuntime, tenant: Tenant) -> Response:
+    """Whatever goes wrong, the request goes on: the answer is then `NONE`, and the log says why. Only a
+    request that is not admitted (401, 413) is answered with a problem."""
+    answer = litellm.NONE
+    if not request.app.state.draining:
+        try:
+            body = await read_body(request)
+            answer, error = await litellm.guardrail_answer(body, tenant, rt)
+            _log(error, request)
+            _hold(request, answer)
+        except SpillgateError as error:
+            _log(error, request)
+            answer = litellm.NONE
+    return Response(answer, media_type="application/json")
+
+
+@router.post(
+    "/v1/compress",
+    response_class=Response,
+    summary="Replace the large tool results of a conversation, in Headroom's protocol",
+    responses={200: _json("As many messages as came.", _COMPRESSED)},
+    openapi_extra=_body("`messages` in OpenAI's form; other fields are ignored.", {"messages": _ROWS}),
+)
+@traits(writes=True, carries_results=True)
+async def post_compress(request: Request, rt: InRuntime, tenant: Tenant) -> Response:
+    """A result that cannot be stored stays as it is, and the log says why."""
+    answer, error = await headroom.compress(await read_body(request), tenant, rt)
+    _log(error, request)
+    _hold(request, answer)
+    return Response(answer, media_type="application/json")
+
+
+class RetrievedOut(BaseModel):
+    """`original_content` is what the model reads: the answer to its query."""
+
+    hash: str
+    original_content: str
+    tool_name: str
+
+
+@router.get(
+    "/v1/retrieve/{hash}",
+    summary="Ask about a result by its hash, in Headroom's protocol",
+    responses={200: example_of(_RETRIEVED)},
+)
+@traits(writes=True, raises=(ResultNotFound, ResultExpired, SessionEnded, Conflict))
+async def get_retrieved(
+    hash: Annotated[str, Path(description="Of `ccr_hashes`.", examples=["aaaaaaaaaaaabbbbbbbbbbbb"])],
+    request: Request,
+    rt: InRuntime,
+    tenant: Tenant,
+    query: Annotated[
+        str | None, Query(max_length=65_536, description="What to extract. Without it: beginning and end.")
+    ] = None,
+) -> RetrievedOut:
+    work = cancel_on_stop(request.app.state.stopping, headroom.retrieve(tenant, hash, query, rt))
+    text, tool_name = await cancel_on_disconnect(request, work)
+    return RetrievedOut(hash=hash, original_content=text, tool_name=tool_name)
+
+
+def _log(error: SpillgateError | None, request: Request) -> None:
+    if error is not None:
+        request.app.refused(error, request.method, request.url.path)
+
+
+def _hold(request: Request, answer: bytes) -> None:
+    """The answer is about as large as the body, which is in memory too. Raises Overloaded."""
+    request.scope["request_body"].hold(len(answer))

@@ -1,0 +1,122 @@
+// Sessions: their budgets, and the timeline of one, with what was asked of each result below it.
+
+import { get } from "./api.js";
+import { bytes, card, command, foreign, h, named, short, table, toResult, toSession, tokens, when, whole } from "./dom.js";
+import { about, kindOf } from "./entries.js";
+
+const PAGE = 200;
+
+function budgetBar(budget) {
+  const part = (value, kind) => {
+    const span = h("span", { class: `fill ${kind}` });
+    span.style.width = `${Math.min(100, (100 * value) / Math.max(budget.limit_tokens, 1))}%`;
+    return span;
+  };
+  const text = `${whole(budget.used_tokens)} used and ${whole(budget.reserved_tokens)} reserved of ${whole(budget.limit_tokens)} tokens`;
+  return h("span", { class: "budget", role: "img", "aria-label": text, title: text }, part(budget.used_tokens, budget.exhausted ? "bad" : ""), part(budget.reserved_tokens, "warm"));
+}
+
+const remaining = (budget) => (budget.exhausted ? h("span", { class: "state bad" }, "exhausted") : budget.enforced ? `${short(budget.remaining_tokens)} left` : h("span", { class: "muted" }, "not enforced"));
+
+export const list = {
+  async show(root, { signal }) {
+    const rows = h("div");
+    let shown = PAGE;
+    root.append(h("div", { class: "head" }, h("h1", {}, "Sessions")), h("section", { class: "card" }, rows));
+    async function refresh() {
+      const found = [];
+      let cursor = null;
+      do {
+        const page = await get("/sessions", { limit: Math.min(PAGE, shown - found.length), cursor }, { signal });
+        found.push(...page.sessions);
+        cursor = page.next_cursor;
+      } while (cursor && found.length < shown);
+      if (!found.length) {
+        rows.replaceChildren(h("p", {}, "No session is open. A first result opens one, or:"),
+          command(`curl -s -X PUT ${location.origin}/sessions/demo -H 'Content-Type: application/json' -d '{"context_window": 131072}'`));
+        return;
+      }
+      rows.replaceChildren(table("Sessions", [
+        ["Session", "text", (one) => h("a", { href: toSession(one.session_id) }, named(one.session_id))],
+        ["Budget", "share", (one) => budgetBar(one.budget)],
+        ["", "number", (one) => remaining(one.budget)],
+        ["Window", "number", (one) => short(one.budget.limit_tokens)],
+        ["Model", "text", (one) => (one.model ? named(one.model) : "")],
+        ["Turn", "number", (one) => one.turn ?? ""],
+        ["Stored", "number", (one) => whole(one.stored_results)],
+        ["Last used", "text", (one) => when(one.last_used_at)],
+      ], found), cursor ? h("p", {}, h("button", { type: "button", onclick: () => { shown += PAGE; refresh(); } }, "More sessions")) : "");
+    }
+    await refresh();
+    return refresh;
+  },
+};
+
+export const one = {
+  async show(root, { argument: id, signal }) {
+    const top = h("div", { class: "view" });
+    const line = h("div");
+    let shown = PAGE;
+    root.append(h("div", { class: "head" }, h("h1", {}, named(id))), top, card("Calls, newest first", line));
+    async function refresh() {
+      const path = `/sessions/${encodeURIComponent(id)}`;
+      const [session, entries] = await Promise.all([
+        get(path, {}, { signal }).catch((error) => { if (error.status === 410 || error.status === 404) return error; throw error; }),
+        newest(id, shown, signal),
+      ]);
+      if (session instanceof Error && !entries.found.length) throw session;
+      top.replaceChildren(session instanceof Error ? h("p", { class: "warning" }, session.message) : facts(session));
+      line.replaceChildren(timeline(entries.found), entries.more ? h("p", {}, h("button", { type: "button", onclick: () => { shown += PAGE; refresh(); } }, "Earlier calls")) : "");
+    }
+    await refresh();
+    return refresh;
+  },
+};
+
+async function newest(id, most, signal) {
+  const found = [];
+  let cursor = null;
+  do {
+    const page = await get("/accounting/entries", { session_id: id, order: "newest", limit: PAGE, cursor }, { signal });
+    found.push(...page.entries);
+    cursor = page.next_cursor;
+  } while (cursor && found.length < most);
+  return { found, more: cursor !== null };
+}
+
+function facts(session) {
+  const { budget } = session;
+  const fact = (name, ...value) => h("div", {}, h("dt", {}, name), h("dd", {}, ...value));
+  return h("section", { class: "card" }, h("h2", {}, "Budget"), budgetBar(budget),
+    h("dl", { class: "facts spaced" }, fact("Limit", tokens(budget.limit_tokens)), fact("Used", tokens(budget.used_tokens)), fact("Reserved", tokens(budget.reserved_tokens)),
+      fact("Remaining", remaining(budget)), fact("Turn", session.turn ?? "–"), fact("Model", session.model ? named(session.model) : "–"),
+      fact("Stored results", whole(session.stored_results)), fact("Opened", when(session.created_at)), fact("Kept until", when(session.expires_at))),
+    session.policy ? h("p", { class: "mono" }, "Policy: ", foreign(JSON.stringify(session.policy))) : "");
+}
+
+/** Extractions, model calls and reads stand below the result that they are about. */
+function timeline(entries) {
+  if (!entries.length) return h("p", { class: "none" }, "No call was accounted.");
+  const below = new Map();
+  const results = new Set(entries.filter((entry) => entry.type === "tool").map((entry) => entry.details.tool_output_handle).filter(Boolean));
+  const heads = [];
+  for (const entry of entries) {
+    const handle = entry.details.tool_output_handle;
+    if (entry.type === "tool" || !results.has(handle)) heads.push(entry);
+    else below.set(handle, [entry, ...(below.get(handle) ?? [])]);
+  }
+  return h("ol", { class: "timeline" }, heads.map((entry) => {
+    const handle = entry.details.tool_output_handle;
+    const asked = entry.type === "tool" ? below.get(handle) ?? [] : [];
+    return h("li", {}, item(entry), asked.length ? h("ul", {}, asked.map((other) => h("li", {}, item(other)))) : "");
+  }));
+}
+
+function item(entry) {
+  const handle = entry.details.tool_output_handle;
+  const name = entry.type === "tool" ? named(entry.tool_name) : "";
+  return h("span", { class: "row" }, when(entry.timestamp), kindOf(entry), handle && entry.type === "tool" ? h("a", { href: toResult(handle) }, name) : name,
+    h("span", { class: "muted" }, [bytes(entry.details.bytes), `${short(entry.tokens_out)} tokens read`, entry.turn === null ? "" : `turn ${entry.turn}`, entry.tokens_saved > 0 ? `${short(entry.tokens_saved)} kept out` : ""].filter(Boolean).join(" · ")),
+    h("span", { class: "muted" }, about(entry)));
+}
+

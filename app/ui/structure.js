@@ -1,0 +1,142 @@
+// A stored result as data: JSON as a tree, rows as a table, and a box for queries.
+
+import { Problem, get, request } from "./api.js";
+import { bytes, foreign, h, named, plural, whole } from "./dom.js";
+
+const MOST_TREE_BYTES = 8 * 2 ** 20;
+const MOST_QUERY_BYTES = 32 * 2 ** 20;
+const CHILDREN = 100;
+const COLUMNS = 40;
+const CELL_CHARS = 300;
+const PAGE = 100;
+
+/** A number that the browser would round, as it was written. */
+class Exact {
+  constructor(source) { this.source = source; }
+}
+
+const keepExact = (_, value, context) =>
+  (typeof value === "number" && context?.source && String(value) !== context.source && !Number.isSafeInteger(value) ? new Exact(context.source) : value);
+
+export async function treePanel(path, info, signal) {
+  if (info.measure.bytes > MOST_TREE_BYTES) {
+    return h("p", { class: "none" }, `The tree is for at most ${bytes(MOST_TREE_BYTES)}; this has ${bytes(info.measure.bytes)}. Read the lines as “greppable”, or query it under Table.`);
+  }
+  const text = await (await request(`${path}/content?accounted=false`, { accept: "text/plain", signal })).text();
+  let data;
+  try {
+    data = JSON.parse(text, keepExact);
+  } catch {
+    try {
+      data = text.split("\n").filter((line) => line.trim()).map((line) => JSON.parse(line, keepExact));
+    } catch {
+      return h("p", { class: "none" }, "This is neither JSON nor JSON lines.");
+    }
+  }
+  const root = h("ul", { role: "group" });
+  root.append(node("", data, true));
+  return h("div", { class: "tree", tabindex: 0, role: "region", "aria-label": "The data as a tree" }, root);
+}
+
+function kindOf(value) {
+  if (value === null) return "null";
+  if (value instanceof Exact) return "number";
+  return Array.isArray(value) ? "array" : typeof value;
+}
+
+function node(key, value, open = false) {
+  const kind = kindOf(value);
+  const label = key === "" ? "" : [h("span", { class: "key" }, named(key)), ": "];
+  if (kind !== "array" && kind !== "object") return h("li", {}, label, leaf(value, kind));
+  const count = kind === "array" ? value.length : Object.keys(value).length;
+  const note = kind === "array" ? `[${plural(count, "item")}]` : `{${plural(count, "key")}}`;
+  const button = h("button", { type: "button", "aria-expanded": "false", onclick: toggle }, "▸ ", label, h("span", { class: "muted" }, note));
+  const item = h("li", {}, button);
+  let list = null;
+  function toggle() {
+    const opens = button.getAttribute("aria-expanded") === "false";
+    button.setAttribute("aria-expanded", String(opens));
+    button.firstChild.textContent = opens ? "▾ " : "▸ ";
+    if (!opens) { list.hidden = true; return; }
+    if (list === null) { list = h("ul", { role: "group" }); item.append(list); more(list, value, kind, 0); }
+    list.hidden = false;
+  }
+  if (open) toggle();
+  return item;
+}
+
+function more(list, value, kind, from) {
+  const names = kind === "array" ? null : Object.keys(value);
+  const count = names ? names.length : value.length;
+  const to = Math.min(count, from + CHILDREN);
+  for (let place = from; place < to; place += 1) list.append(node(names ? names[place] : String(place), value[names ? names[place] : place]));
+  if (to < count) {
+    const next = h("li", {}, h("button", { type: "button", onclick: () => { next.remove(); more(list, value, kind, to); } }, `… ${whole(count - to)} more`));
+    list.append(next);
+  }
+}
+
+function leaf(value, kind) {
+  const text = value instanceof Exact ? value.source : kind === "string" ? JSON.stringify(value) : String(value);
+  if (text.length <= 2000) return h("span", { class: `is-${kind}` }, foreign(text));
+  const span = h("span", { class: `is-${kind}` }, foreign(text.slice(0, 2000)));
+  const rest = h("button", { type: "button", onclick: () => { span.replaceChildren(...foreign(text.slice(0, 200_000)).flat()); rest.remove(); } }, `… ${whole(text.length - 2000)} more characters`);
+  return h("span", {}, span, rest);
+}
+
+export async function tablePanel(path, info, signal) {
+  if (info.measure.bytes > MOST_QUERY_BYTES) {
+    return h("p", { class: "none" }, `Queries read at most ${bytes(MOST_QUERY_BYTES)}; this has ${bytes(info.measure.bytes)}.`);
+  }
+  const expression = h("input", { class: "wide mono", name: "expression", placeholder: "JMESPath, e.g. [?status == 'failed'].{id: id, why: error}", "aria-label": "Query", autocomplete: "off", spellcheck: "false" });
+  const out = h("div");
+  const form = h("form", { class: "bars", onsubmit: (event) => { event.preventDefault(); run(0); } }, expression, h("button", { type: "submit" }, "Query"));
+  async function run(offset) {
+    out.replaceChildren(h("p", { class: "none" }, "Querying …"));
+    try {
+      const found = await get(`${path}/query`, { expression: expression.value.trim() || "@", limit: PAGE, offset, accounted: false }, { signal });
+      out.replaceChildren(answer(found, offset, run));
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      if (!(error instanceof Problem)) throw error;
+      out.replaceChildren(h("p", { class: "warning" }, error.message));
+    }
+  }
+  await run(0);
+  return h("div", {}, form, out);
+}
+
+function answer(found, offset, run) {
+  const parts = [];
+  if (found.hint) parts.push(h("p", { class: "note" }, foreign(found.hint)));
+  if (found.type === "array") {
+    const last = offset + found.result.length;
+    const turn = (name, to, on) => h("button", { type: "button", disabled: !on, onclick: () => run(to) }, name);
+    parts.push(h("div", { class: "bars" }, h("span", { class: "note grow" }, found.total ? `Items ${whole(offset + 1)} to ${whole(last)} of ${whole(found.total)} (${found.kind})` : "No items"),
+      turn("Previous", Math.max(0, offset - PAGE), offset > 0), turn("Next", found.next_offset ?? 0, found.next_offset !== null)));
+    parts.push(rowsOf(found.result, offset));
+  } else {
+    parts.push(h("pre", { class: "text", tabindex: 0 }, foreign(JSON.stringify(found.result, null, 2).slice(0, 400_000))));
+  }
+  return h("div", {}, parts);
+}
+
+function rowsOf(items, offset) {
+  const names = [];
+  for (const item of items) {
+    if (kindOf(item) !== "object") continue;
+    for (const name of Object.keys(item)) if (!names.includes(name) && names.length <= COLUMNS) names.push(name);
+  }
+  const isTable = items.length > 0 && items.every((item) => kindOf(item) === "object");
+  const columns = isTable ? names.slice(0, COLUMNS) : [];
+  const cell = (value) => {
+    if (value === undefined || value === null) return h("td", { class: "muted" }, value === null ? "null" : "");
+    const text = typeof value === "object" ? JSON.stringify(value) : String(value);
+    return h("td", { title: text.length > 40 ? text.slice(0, 1000) : null, class: typeof value === "number" ? "number" : "" }, h("bdi", {}, foreign(text.slice(0, CELL_CHARS)), text.length > CELL_CHARS ? "…" : ""));
+  };
+  const head = h("tr", {}, h("th", { scope: "col", class: "number" }, "#"), isTable ? columns.map((name) => h("th", { scope: "col" }, named(name.slice(0, 200)))) : h("th", { scope: "col" }, "Value"));
+  const body = items.map((item, place) => h("tr", {}, h("td", { class: "number muted" }, whole(offset + place + 1)), isTable ? columns.map((name) => cell(item[name])) : cell(item)));
+  const widest = Math.max(0, ...items.map((item) => (kindOf(item) === "object" ? Object.keys(item).length : 0)));
+  return h("div", {}, h("div", { class: "cells", tabindex: 0, role: "region", "aria-label": "Rows" }, h("table", {}, h("thead", {}, head), h("tbody", {}, body))),
+    isTable && widest > COLUMNS && h("p", { class: "note" }, `The first ${COLUMNS} of ${whole(widest)} columns. Choose others by a query.`));
+}

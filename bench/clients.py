@@ -1,0 +1,111 @@
+"""What the Python client adds to a result of 2 KB over a kept-alive connection."""
+
+import asyncio
+import json
+import os
+import socket
+import statistics
+import sys
+import time
+
+import httpx
+
+from bench.servers import LOAD_CORE, ROOT, pin, running
+
+sys.path.insert(0, str(ROOT / "clients" / "python"))
+
+from spillgate import AsyncSpillgate, Spillgate
+
+CONTENT = "x" * 2048
+ROUNDS, WARM = 2000, 300
+NAMES = (
+    "a socket",
+    "Spillgate.govern",
+    "httpx.Client.post",
+    "AsyncSpillgate.govern",
+    "httpx.AsyncClient.post",
+)
+
+
+def fields(call_id: str) -> dict[str, str]:
+    return {"session_id": "bench", "tool_name": "t", "tool_call_id": call_id, "content": CONTENT}
+
+
+class Raw:
+    """A socket: the time of the service and of loopback alone."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def request(self, number: int) -> bytes:
+        fields = {
+            "session_id": "bench",
+            "tool_name": "t",
+            "tool_call_id": f"raw-{number}",
+            "content": CONTENT,
+        }
+        body = json.dumps(fields).encode()
+        head = (
+            "POST /results HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            f"Prefer: return=minimal\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        return head.encode() + body
+
+    def send(self, request: bytes) -> None:
+        self._socket.sendall(request)
+        answer = b""
+        while not answer.endswith(b"}"):
+            answer += self._socket.recv(65536)
+
+
+Taken = dict[str, list[tuple[float, float]]]
+
+
+async def measure(port: int) -> Taken:
+    """Milliseconds of each call and of processor time here, one way after the other in every round."""
+    url = f"http://127.0.0.1:{port}"
+    raw, blocking, waiting = Raw(port), Spillgate(base_url=url), AsyncSpillgate(base_url=url)
+    plain, plain_waiting = httpx.Client(base_url=url), httpx.AsyncClient(base_url=url)
+    taken: Taken = {name: [] for name in NAMES}
+    for number in range(ROUNDS):
+        request = raw.request(number)
+        times = [_now()]
+        raw.send(request)
+        times.append(_now())
+        blocking.govern("t", f"blocking-{number}", CONTENT, session_id="bench")
+        times.append(_now())
+        plain.post("/results", json=fields(f"plain-{number}")).json()
+        times.append(_now())
+        await waiting.govern("t", f"waiting-{number}", CONTENT, session_id="bench")
+        times.append(_now())
+        (await plain_waiting.post("/results", json=fields(f"plain-waiting-{number}"))).json()
+        times.append(_now())
+        for name, began, ended in zip(NAMES, times, times[1:], strict=False):
+            taken[name].append((ended[0] - began[0], ended[1] - began[1]))
+    await plain_waiting.aclose()
+    await waiting.aclose()
+    plain.close()
+    blocking.close()
+    return {name: values[WARM:] for name, values in taken.items()}
+
+
+def _now() -> tuple[float, float]:
+    return time.perf_counter() * 1000, time.process_time() * 1000
+
+
+def main() -> None:
+    pin(os.getpid(), LOAD_CORE)
+    with running("spillgate") as server:
+        taken = asyncio.run(measure(server.port))
+    own = taken["a socket"]
+    print("| 2 KB, kept alive | p50 | above the socket | processor time of the client |\n|---|---|---|---|")
+    for name, values in taken.items():
+        p50 = statistics.median(wall for wall, _ in values)
+        pairs = list(zip(values, own, strict=True))
+        wall, processor = (statistics.median(a[part] - b[part] for a, b in pairs) for part in (0, 1))
+        print(f"| {name} | {p50:.2f} ms | {wall:.2f} ms | {processor:.2f} ms |")
+
+
+if __name__ == "__main__":
+    main()

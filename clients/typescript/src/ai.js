@@ -1,0 +1,132 @@
+/**
+ * AI SDK: `const gate = new SpillgateTools()`, then
+ * `generateText({ model, prompt, tools: gate.govern(tools), prepareStep: gate.prepareStep })`.
+ */
+
+import { jsonSchema, tool } from "ai";
+import { Spillgate, TOOL_NAMES, isOwnTool, textOf } from "./index.js";
+
+/** @import { LanguageModelMiddleware, PrepareStepFunction, Tool, ToolSet } from "ai" */
+/** @import { Options } from "./index.js" */
+
+/** Governs the tools of one run or of many; give a `sessionId` for each run, since the AI SDK names none. */
+export class SpillgateTools {
+  #client;
+  /** Names of the tools that are not Spillgate's. @type {Set<string>} */
+  #names = new Set();
+
+  /** @param {Options} [options] */
+  constructor(options) {
+    this.#client = new Spillgate(options);
+    /** Spillgate's own tools, for `tools` where the middleware governs. @type {ToolSet} */
+    this.tools = Object.fromEntries(TOOL_NAMES.map((name) => [name, this.#own(name)]));
+    this.prepareStep = this.prepareStep.bind(this);
+  }
+
+  /**
+   * The same tools, whose results are governed, and Spillgate's own. Tools without `execute` stay as they are.
+   * @param {ToolSet} tools
+   * @returns {ToolSet}
+   */
+  govern(tools) {
+    for (const name of Object.keys(tools)) this.#names.add(name);
+    const governed = Object.entries(tools).map(([name, one]) => [name, this.#governed(name, one)]);
+    return { ...Object.fromEntries(governed), ...this.tools };
+  }
+
+  /** Offers Spillgate's tools while there is something to ask, and reports the usage of the step before. */
+  async prepareStep(/** @type {Parameters<PrepareStepFunction<ToolSet>>[0]} */ { steps, initialInstructions }) {
+    const used = steps.at(-1)?.usage.totalTokens;
+    if (used) await this.#client.report(used);
+    const { names, instructions } = await this.#offered();
+    const said = typeof initialInstructions === "string" || !initialInstructions ? initialInstructions : undefined;
+    const adds = names.length > 0 && (said !== undefined || !initialInstructions);
+    return {
+      activeTools: [...this.#names, ...names],
+      ...(adds ? { instructions: [said, instructions].filter(Boolean).join("\n\n") } : {}),
+    };
+  }
+
+  /**
+   * For those who cannot touch the tools: governs the texts of results in the prompt, which holds all history at each
+   * step, and hides Spillgate's tools until there is something to ask. `wrapLanguageModel({ model, middleware })`, and
+   * `tools: { ...tools, ...gate.tools }`.
+   * @type {LanguageModelMiddleware}
+   */
+  get middleware() {
+    return {
+      specificationVersion: "v4",
+      transformParams: async ({ params }) => {
+        const prompt = [];
+        for (const message of params.prompt) {
+          if (message.role !== "tool") prompt.push(message);
+          else prompt.push({ ...message, content: await Promise.all(message.content.map((one) => this.#part(one))) });
+        }
+        const { names, instructions } = await this.#offered();
+        const tools = params.tools?.filter((one) => !isOwnTool(one.name) || names.includes(one.name));
+        if (names.length) prompt.unshift({ role: /** @type {const} */ ("system"), content: instructions });
+        return { ...params, prompt, tools };
+      },
+    };
+  }
+
+  /** @template {{ type: string }} Part @param {Part} part @returns {Promise<Part>} */
+  async #part(part) {
+    const { output, toolName, toolCallId } = /** @type {any} */ (part);
+    if (output?.type !== "text" && output?.type !== "json") return part;
+    const governed = await this.#client.govern(toolName, toolCallId, output.value);
+    return governed.complete ? part : { ...part, output: { type: "text", value: textOf(governed.content) } };
+  }
+
+  /** @param {string} name @param {any} one @returns {any} */
+  #governed(name, one) {
+    if (!one.execute) return one;
+    /** Calls whose result was replaced: for these the tool's own `toModelOutput` does not fit. @type {Set<string>} */
+    const replaced = new Set();
+    const client = this.#client;
+    return {
+      ...one,
+      async execute(/** @type {unknown} */ input, /** @type {any} */ options) {
+        let result = await one.execute.call(one, input, options);
+        if (result?.[Symbol.asyncIterator]) {
+          let last;
+          for await (const preliminary of result) last = preliminary;
+          result = last;
+        }
+        const governed = await client.govern(name, options.toolCallId, result, { arguments: input });
+        if (governed.complete) return result;
+        replaced.add(options.toolCallId);
+        return governed.content;
+      },
+      ...(one.toModelOutput && {
+        toModelOutput: (/** @type {any} */ given) =>
+          replaced.has(given.toolCallId) ? { type: "text", value: given.output } : one.toModelOutput(given),
+      }),
+    };
+  }
+
+  /** @param {string} name @returns {any} */
+  #own(name) {
+    return tool({
+      description: name,
+      inputSchema: jsonSchema({ type: "object" }),
+      execute: (input) => this.#client.call(name, /** @type {any} */ (input)),
+    });
+  }
+
+  /** What the service offers now; its definitions become those of `tools`. */
+  async #offered() {
+    const { definitions, instructions } = await this.#client.tools("mcp");
+    for (const { name, description, inputSchema } of definitions) {
+      if (this.tools[name]) Object.assign(this.tools[name], { description, inputSchema: jsonSchema(inputSchema) });
+    }
+    return { names: definitions.map((one) => one.name), instructions };
+  }
+}
+
+/**
+ * `tools: spillgate(tools)`: the governed tools and Spillgate's own, offered from the start. With
+ * `SpillgateTools` and its `prepareStep` they appear only once something is stored.
+ * @param {ToolSet} tools @param {Options} [options]
+ */
+export const spillgate = (tools, options) => new SpillgateTools(options).govern(tools);

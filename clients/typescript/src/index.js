@@ -1,0 +1,253 @@
+/** The client of Spillgate, the sidecar that bounds what the tools of agents return. */
+
+/** @import { components } from "../types/openapi.js" */
+
+/** @typedef {components["schemas"]["ResultOut"]} ResultOut */
+/** @typedef {components["schemas"]["ResultIn"]} ResultIn */
+/** @typedef {components["schemas"]["SessionIn"]} SessionIn */
+/** @typedef {components["schemas"]["BudgetOut"]} BudgetOut */
+/** @typedef {{ type: string, [key: string]: unknown }} Block A content block of an MCP result. */
+/** @typedef {Record<string, any>} Definition A tool, as the asked format has it. */
+
+/**
+ * @typedef {object} Options
+ * @property {string} [baseUrl] Default: SPILLGATE_URL, or http://127.0.0.1:8377.
+ * @property {string} [apiKey] Default: SPILLGATE_KEY.
+ * @property {string | (() => string)} [sessionId] Default: SPILLGATE_SESSION. A function is asked for each call.
+ * @property {number} [timeout] Bounds one try, in milliseconds (10,000).
+ * @property {number} [patience] Bounds the retries of a call, in milliseconds (4,000).
+ * @property {number} [cutChars] A result that the service did not take passes if it has at most that many
+ *   characters (12,288); else it is cut there, and says so.
+ * @property {Record<string, string> | (() => Record<string, string>)} [headers] Go with every request: tracing.
+ * @property {typeof fetch} [fetch] In place of the global one, for a Unix socket or a proxy say.
+ * @property {(milliseconds: number) => Promise<void>} [sleep]
+ */
+
+/**
+ * @typedef {object} Usage
+ * @property {number} [usedTokens] Tokens in the context, as the model's provider counted them last.
+ * @property {number} [turn] Numbers the report.
+ * @property {string} [sessionId] Not the client's own.
+ */
+
+/** @typedef {Usage & { arguments?: unknown, isError?: boolean, fields?: Partial<ResultIn> }} ResultOptions */
+
+/**
+ * What became of a result. `content` is for the model: the result itself if it passed, else a text. `outcome` is the
+ * service's word (`pass`, `store`, `truncate`, `cap`, `reject`), or `unreached` if the service did not decide.
+ * `exhausted`: the window is spent, take the final turn.
+ * @typedef {object} Governed
+ * @property {string | Block[]} content
+ * @property {string} outcome
+ * @property {boolean} complete
+ * @property {string | null} handle
+ * @property {boolean} exhausted
+ * @property {ResultOut} [answer]
+ */
+
+/** The tools that a service may offer. `tools()` says which it offers now. */
+export const TOOL_NAMES = ["tool_output", "tool_output_grep", "tool_output_lines", "tool_output_query"];
+
+const WAITS = [500, 1000, 2000];
+const CALL_TIMEOUT = 130_000; // The longest deadline of an extraction is 120 s.
+const AWAY_TIMEOUT = 2_000;
+const OWN_TOOL = /(?:^|[^A-Za-z0-9])tool_output(?:_grep|_lines|_query)?$/;
+
+/** `tool_output` and its kin, with or without the prefix of an MCP client. @param {string} name */
+export const isOwnTool = (name) => OWN_TOOL.test(name);
+
+/** A framework's own id as a session id. @param {string} name */
+export const safeSessionId = (name) => name.replace(/[^A-Za-z0-9._:@=+~-]/g, "-").slice(0, 128);
+
+/** A tool's result as the text that a model would read. @param {unknown} value @returns {string} */
+export const textOf = (value) => {
+  if (typeof value === "string") return value;
+  if (isBlocks(value)) return value.map((one) => (typeof one.text === "string" ? one.text : textOf({ ...one }))).join("\n");
+  return JSON.stringify(value) ?? "";
+};
+
+/** @param {unknown} value @returns {value is Block[]} */
+const isBlocks = (value) =>
+  Array.isArray(value) && value.length > 0 && value.every((one) => typeof one?.type === "string");
+
+/** Speaks to a running service. No method rejects because of the service: what it does not take fails open. */
+export class Spillgate {
+  #options;
+  #away = false;
+
+  /** @param {Options} [options] */
+  constructor(options = {}) {
+    const url = options.baseUrl ?? process.env.SPILLGATE_URL ?? "http://127.0.0.1:8377";
+    const baseUrl = (url.includes("://") ? url : `http://${url}`).replace(/\/+$/, "");
+    new URL(baseUrl); // Throws now rather than with the first result.
+    const defaults = { timeout: 10_000, patience: 4_000, cutChars: 12_288 };
+    this.#options = { ...defaults, ...options, baseUrl, apiKey: options.apiKey ?? process.env.SPILLGATE_KEY };
+  }
+
+  /** The session that is configured, if any. @returns {string | undefined} */
+  get configuredSession() {
+    const { sessionId } = this.#options;
+    return (typeof sessionId === "function" ? sessionId() : sessionId) || process.env.SPILLGATE_SESSION || undefined;
+  }
+
+  /** The session of a framework's conversation, unless one is configured. @param {string} [name] */
+  sessionFor(name) {
+    return this.configuredSession ?? (name ? safeSessionId(name) : "default");
+  }
+
+  /**
+   * What the model is to read instead of a tool's result. `content` is a text, MCP content blocks, or what JSON can
+   * hold. The same `callId` with the same content is stored and accounted once.
+   * @param {string} toolName
+   * @param {string | null | undefined} callId
+   * @param {unknown} content
+   * @param {ResultOptions} [options]
+   * @returns {Promise<Governed>}
+   */
+  async govern(toolName, callId, content, options = {}) {
+    const sent = isBlocks(content) ? content : textOf(content);
+    if (isOwnTool(toolName)) return { content: sent, outcome: "pass", complete: true, handle: null, exhausted: false };
+    const body = {
+      ...options.fields,
+      session_id: options.sessionId ?? this.sessionFor(),
+      tool_name: toolName.slice(0, 256) || "tool",
+      tool_call_id: callId || `call-${crypto.randomUUID()}`,
+      tool_arguments: options.arguments,
+      is_error: options.isError,
+      context: usageOf(options),
+      content: sent,
+    };
+    const answer = await this.#ask("POST", "/results", body, { Prefer: "return=minimal" });
+    if (!answer?.outcome) return this.#cut(sent);
+    const { outcome, complete, handle, budget } = answer;
+    return { content: answer.content ?? sent, outcome, complete, handle, exhausted: budget.exhausted, answer };
+  }
+
+  /**
+   * The tools to offer the model now, and their part of the system prompt: both empty while nothing is stored, and once
+   * the window is spent.
+   * @param {"openai" | "anthropic" | "mcp"} [format]
+   * @param {{ sessionId?: string }} [options]
+   * @returns {Promise<{ definitions: Definition[], instructions: string }>}
+   */
+  async tools(format = "openai", { sessionId } = {}) {
+    const query = new URLSearchParams({ session_id: sessionId ?? this.sessionFor(), format });
+    const response = await this.#send("GET", `/tools?${query}`);
+    return { definitions: response?.answer?.tools ?? [], instructions: response?.answer?.instructions ?? "" };
+  }
+
+  /**
+   * The text that answers a model's call of one of these tools, whatever went wrong.
+   * @param {string} name
+   * @param {Record<string, unknown> | string} args
+   * @param {Usage} [options]
+   * @returns {Promise<string>}
+   */
+  async call(name, args, options = {}) {
+    if (options.usedTokens !== undefined) await this.report(options.usedTokens, options.turn, options);
+    const body = { session_id: options.sessionId ?? this.sessionFor(), name: name.slice(0, 128), arguments: args || {} };
+    const answer = await this.#ask("POST", "/tools/call", body, {}, CALL_TIMEOUT);
+    if (!answer) return "Stored outputs cannot be reached now. Go on without them, or try once more later.";
+    return answer.text ?? answer.detail ?? "The stored output could not be read.";
+  }
+
+  /**
+   * Reports the committed context.
+   * @param {number} usedTokens
+   * @param {number} [turn]
+   * @param {{ sessionId?: string }} [options]
+   * @returns {Promise<BudgetOut | undefined>}
+   */
+  async report(usedTokens, turn, { sessionId } = {}) {
+    return (await this.#ask("POST", `${this.#path(sessionId)}/usage`, { used_tokens: usedTokens, turn }))?.budget;
+  }
+
+  /**
+   * Opens a session and gives a client that belongs to it. `end()` ends it, as `await using` does: its stored results
+   * are deleted.
+   * @param {string} [sessionId]
+   * @param {SessionIn} [fields]
+   */
+  async session(sessionId = `run-${crypto.randomUUID()}`, fields = {}) {
+    await this.#ask("PUT", this.#path(sessionId), fields);
+    const client = new Spillgate({ ...this.#options, sessionId });
+    const end = async () => {
+      await this.#send("DELETE", this.#path(sessionId));
+    };
+    return Object.assign(client, { end, ...(Symbol.asyncDispose ? { [Symbol.asyncDispose]: end } : {}) });
+  }
+
+  /** @param {string} [sessionId] */
+  #path(sessionId) {
+    return `/sessions/${encodeURIComponent(sessionId ?? this.sessionFor())}`;
+  }
+
+  /**
+   * The answer, a problem that a retry does not cure included; undefined if there was none in time. The same call again
+   * is the same call. While the service is away each call is tried once.
+   * @param {string} method @param {string} path @param {unknown} body
+   * @param {Record<string, string>} [headers] @param {number} [timeout]
+   * @returns {Promise<any>}
+   */
+  async #ask(method, path, body, headers, timeout) {
+    let left = this.#away ? 0 : this.#options.patience;
+    const sleep = this.#options.sleep ?? ((ms) => new Promise((done) => setTimeout(done, ms)));
+    for (const wait of [...WAITS, Infinity]) {
+      const began = performance.now();
+      const response = await this.#send(method, path, body, headers, timeout);
+      if (response && !(response.answer?.retryable ?? response.status >= 500)) {
+        if (response.status >= 400) console.warn(`Spillgate refused: ${response.answer?.detail ?? response.status}`);
+        return response.answer;
+      }
+      const pause = Math.max(wait, (response?.retryAfter ?? 0) * 1000);
+      left -= pause + Math.round(performance.now() - began);
+      if (left < 0) break;
+      await sleep(pause);
+    }
+    if (!this.#away) console.warn("Spillgate cannot be reached, or cannot store: results are passed or cut here.");
+    this.#away = true;
+    return undefined;
+  }
+
+  /**
+   * @param {string} method @param {string} path @param {unknown} [body]
+   * @param {Record<string, string>} [headers] @param {number} [timeout]
+   */
+  async #send(method, path, body, headers, timeout) {
+    const { baseUrl, apiKey, fetch: own, headers: more } = this.#options;
+    const longest = timeout ?? this.#options.timeout;
+    try {
+      const response = await (own ?? fetch)(baseUrl + path, {
+        method,
+        headers: {
+          "Content-Type": "application/json",
+          ...(apiKey ? { Authorization: `Bearer ${apiKey}` } : {}),
+          ...headers,
+          ...(typeof more === "function" ? more() : more),
+        },
+        body: body === undefined ? undefined : JSON.stringify(body),
+        signal: AbortSignal.timeout(this.#away ? Math.min(longest, AWAY_TIMEOUT) : longest),
+      });
+      const text = await response.text();
+      const answer = text.startsWith("{") ? JSON.parse(text) : undefined;
+      if (response.ok) this.#away = false;
+      return { status: response.status, retryAfter: Number(response.headers.get("retry-after")) || 0, answer };
+    } catch {
+      return undefined; // Not reached, or the answer was lost or is no JSON.
+    }
+  }
+
+  /** You hold the only copy: small results pass, large ones become their head. @param {string | Block[]} content */
+  #cut(content) {
+    const text = textOf(content);
+    const most = this.#options.cutChars;
+    const fate = { outcome: "unreached", handle: null, exhausted: false };
+    if (text.length <= most) return { ...fate, content, complete: true };
+    const left = text.length - most;
+    const shown = `${text.slice(0, most)}\n[${left} characters not shown: the result was too large, and is not stored]`;
+    return { ...fate, content: shown, complete: false };
+  }
+}
+
+/** @param {Usage} usage */
+const usageOf = ({ usedTokens, turn }) => (usedTokens === undefined ? undefined : { used_tokens: usedTokens, turn });

@@ -1,0 +1,74 @@
+/** OpenAI Agents SDK: `new Agent({ name, tools: new SpillgateTools({ sessionId }).govern([tool]) })`. */
+
+import { defineToolOutputGuardrail, tool } from "@openai/agents";
+import { Spillgate, TOOL_NAMES, textOf } from "./index.js";
+
+/** @import { FunctionTool, RunContext, Tool } from "@openai/agents" */
+/** @import { Definition, Options, Usage } from "./index.js" */
+
+/** The SDK names no session: give a `sessionId`, which may be a function. */
+export class SpillgateTools {
+  #client;
+  /** @type {Promise<Definition[]> | undefined} */
+  #asking;
+
+  /** @param {Options} [options] */
+  constructor(options) {
+    this.#client = new Spillgate(options);
+    /** For a tool's `outputGuardrails`, and an MCP server's `toolOutputGuardrails`. */
+    this.guardrail = defineToolOutputGuardrail({
+      name: "spillgate",
+      run: async ({ context, toolCall, output }) => {
+        const { name, callId, arguments: args } = /** @type {any} */ (toolCall);
+        const content = textOf(output);
+        const governed = await this.#client.govern(name, callId, content, { arguments: args, ...usageOf(context) });
+        if (governed.complete) return { behavior: { type: "allow" } };
+        return { behavior: { type: "rejectContent", message: textOf(governed.content) } };
+      },
+    });
+    /** Spillgate's own tools, which are enabled while there is something to ask. */
+    this.tools = TOOL_NAMES.map((name) => this.#own(name));
+  }
+
+  /**
+   * The tools of an agent: each with the guardrail, and Spillgate's own. Hosted tools stay as they are.
+   * @param {Tool<any>[]} tools
+   * @returns {Tool<any>[]}
+   */
+  govern(tools) {
+    const guarded = tools.map((one) =>
+      one.type === "function" ? { ...one, outputGuardrails: [...(one.outputGuardrails ?? []), this.guardrail] } : one,
+    );
+    return [...guarded, ...this.tools];
+  }
+
+  /** @param {string} name @returns {FunctionTool<any, any, any>} */
+  #own(name) {
+    /** @type {any} */
+    const own = tool({
+      name,
+      description: name,
+      strict: false,
+      parameters: { type: "object", properties: {}, required: [], additionalProperties: true },
+      execute: (input, context) => this.#client.call(name, /** @type {any} */ (input), usageOf(context)),
+      isEnabled: async () => {
+        const offered = (await this.#offered()).find((one) => one.name === name);
+        if (offered) Object.assign(own, { description: offered.description, parameters: offered.inputSchema });
+        return offered !== undefined;
+      },
+    });
+    return own;
+  }
+
+  /** The SDK asks about all four tools at once: that is one question to the service. */
+  #offered() {
+    this.#asking ??= this.#client.tools("mcp").then(({ definitions }) => {
+      this.#asking = undefined;
+      return definitions;
+    });
+    return this.#asking;
+  }
+}
+
+/** As the model's last reply counted it. @param {RunContext<any>} [context] @returns {Usage} */
+const usageOf = (context) => ({ usedTokens: context?.usage?.requestUsageEntries?.at(-1)?.totalTokens });

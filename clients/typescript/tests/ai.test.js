@@ -1,0 +1,55 @@
+import assert from "node:assert/strict";
+import { generateText, jsonSchema, stepCountIs, tool, wrapLanguageModel } from "ai";
+import { SpillgateTools, spillgate } from "../src/ai.js";
+import { model } from "./model.js";
+import { printed, tell, usedTokens } from "./story.js";
+
+const readLog = (story, more = {}) =>
+  tool({ description: "Reads the log.", inputSchema: jsonSchema({ type: "object" }), execute: story.readLog, ...more });
+const asked = { prompt: "Which disk is full?", stopWhen: stepCountIs(5) };
+
+tell("AI SDK: tools appear by prepareStep", async (story, options, stopped) => {
+  const gate = new SpillgateTools({ ...options, sessionId: "ai" });
+  const toModelOutput = ({ output }) => ({ type: "text", value: output.toUpperCase() });
+  const tools = gate.govern({ read_log: readLog(story, stopped ? {} : { toModelOutput }) });
+  const { text } = await generateText({
+    ...asked, model: model(story), tools, instructions: "Be brief.", prepareStep: gate.prepareStep,
+  });
+  story.check(text);
+  assert.equal(story.system[0], "Be brief.");
+  if (stopped) return;
+  assert.match(story.system[1], /^Be brief.\n\nSome tool outputs are too large to show./);
+  assert.equal(await usedTokens(options, "ai"), 40_002);
+});
+
+tell("AI SDK: as it is printed", async (story, options) => {
+  const Tools = class extends SpillgateTools {
+    constructor(given) {
+      super({ ...options, ...given });
+    }
+  };
+  const names = { generateText, SpillgateTools: Tools, model: model(story), ...asked, tools: { read_log: readLog(story) } };
+  story.check(await printed("// AI SDK", "text", names));
+});
+
+tell("AI SDK: one function", async (story, options) => {
+  const tools = spillgate({ read_log: readLog(story) }, { ...options, sessionId: "ai-one" });
+  const { text } = await generateText({ ...asked, model: model(story), tools });
+  story.check(text, { toolsAtOnce: true });
+});
+
+tell("AI SDK: the model middleware, and a tool that yields", async (story, options) => {
+  const gate = new SpillgateTools({ ...options, sessionId: "ai-middleware" });
+  const tools = {
+    read_log: readLog(story, {
+      async *execute() {
+        yield "reading";
+        yield await story.readLog();
+      },
+    }),
+    ...gate.tools,
+  };
+  const wrapped = wrapLanguageModel({ model: model(story), middleware: gate.middleware });
+  const { text } = await generateText({ ...asked, model: wrapped, tools });
+  story.check(text);
+});

@@ -1,0 +1,93 @@
+/** The client against a running service, and away from it. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Spillgate, isOwnTool, safeSessionId } from "../src/index.js";
+import { LOG, service } from "./story.js";
+
+test("a run governs, offers, calls, reports and ends", async () => {
+  const { url, stop } = await service();
+  try {
+    const client = new Spillgate({ baseUrl: url.replace("http://", "") });
+    const run = await client.session("run-js", { context_window: 100_000, model: "gpt-4o" });
+    assert.deepEqual((await run.tools()).definitions, []);
+    const small = await run.govern("read_log", "call_1", "two\nlines", { arguments: { path: "a" } });
+    assert.deepEqual([small.content, small.outcome, small.complete], ["two\nlines", "pass", true]);
+    const large = await run.govern("read_log", "call_2", LOG, { usedTokens: 40_000, turn: 1 });
+    const again = await run.govern("read_log", "call_2", LOG, { usedTokens: 40_000, turn: 1 });
+    assert.deepEqual([large.outcome, large.complete, large.handle], ["store", false, again.handle]);
+    assert.match(large.content, /^Tool output is too large \(/);
+    const { definitions, instructions } = await run.tools("anthropic");
+    assert.equal(definitions[0].name, "tool_output");
+    assert.match(instructions, /tool_output_grep: names/);
+    const grep = { handle: large.handle, pattern: "ERROR" };
+    assert.match(await run.call("tool_output_grep", grep, { usedTokens: 41_000 }), /4508: line 4507 ERROR/);
+    assert.match(await run.call("tool_output_lines", '{"handle": "x"}'), /missing required field `offset`/);
+    const blocks = [{ type: "text", text: "a" }, { type: "image", data: "AA==", mimeType: "image/png" }];
+    assert.deepEqual((await run.govern("shot", "call_3", blocks)).content, blocks);
+    assert.equal((await run.govern("mcp__spillgate__tool_output", "call_4", LOG)).outcome, "pass");
+    assert.equal((await run.report(50_000, 7)).used_tokens, 50_000);
+    assert.ok((await run.govern("t", "call_5", "word ".repeat(50), { usedTokens: 99_999, turn: 8 })).exhausted);
+    await run.end();
+    const ended = await client.govern("t", "call_6", LOG, { sessionId: "run-js" });
+    assert.deepEqual([ended.outcome, ended.complete], ["unreached", false]);
+  } finally {
+    await stop();
+  }
+});
+
+test("what was lost is sent again until patience is over, and fails open", async () => {
+  const busy = { code: "overloaded", retryable: true, detail: "Later.", stored: false };
+  const passed = { outcome: "pass", complete: true, handle: null, budget: { exhausted: false } };
+  const scripted = (...script) => {
+    const asked = [];
+    const slept = [];
+    const answer = async (url, request) => {
+      asked.push({ url, ...request });
+      const next = script.shift();
+      if (!next) throw new TypeError("fetch failed");
+      const [status, body, headers = {}] = next;
+      return new Response(JSON.stringify(body), { status, headers });
+    };
+    const sleep = async (milliseconds) => void slept.push(milliseconds);
+    return { asked, slept, options: { baseUrl: "http://spillgate", fetch: answer, sleep } };
+  };
+
+  let { asked, slept, options } = scripted(null, [503, busy, { "Retry-After": "1" }], [200, passed]);
+  let traces = 0;
+  const client = new Spillgate({ ...options, apiKey: "sk-1", headers: () => ({ traceparent: `00-${++traces}` }) });
+  assert.equal((await client.govern("t", null, "small")).outcome, "pass");
+  assert.deepEqual(slept, [500, 1000]);
+  assert.equal(new Set(asked.map((one) => one.body)).size, 1, "a retry is not the same call");
+  assert.deepEqual(asked.map((one) => one.headers.traceparent), ["00-1", "00-2", "00-3"]);
+  assert.equal(asked[0].headers.Authorization, "Bearer sk-1");
+
+  ({ asked, slept, options } = scripted());
+  const away = new Spillgate({ ...options, cutChars: 100, sessionId: () => "run/1" });
+  const cut = await away.govern("t", "c", "x".repeat(250));
+  const said = "[150 characters not shown: the result was too large, and is not stored]";
+  assert.deepEqual([cut.content, cut.outcome, cut.complete], [`${"x".repeat(100)}\n${said}`, "unreached", false]);
+  assert.deepEqual(slept, [500, 1000, 2000]);
+  assert.deepEqual((await away.govern("t", "d", [{ type: "text", text: "a" }])).content, [{ type: "text", text: "a" }]);
+  assert.deepEqual(await away.tools(), { definitions: [], instructions: "" });
+  assert.equal(await away.report(1), undefined);
+  assert.match(await away.call("tool_output", {}), /^Stored outputs cannot be reached now./);
+  assert.equal(asked.length, 8, "while the service is away, each call is tried once");
+  assert.equal(asked[6].url, "http://spillgate/sessions/run%2F1/usage");
+
+  ({ slept, options } = scripted([503, busy, { "Retry-After": "30" }]));
+  assert.equal((await new Spillgate(options).govern("t", "c", "small")).content, "small");
+  assert.deepEqual(slept, [], "the service asked for more time than there was patience");
+
+  const refused = { code: "unauthorized", retryable: false, detail: "Send a key.", stored: false };
+  ({ slept, options } = scripted([401, refused], [200, { text: "found", is_error: false }]));
+  const wrong = new Spillgate(options);
+  assert.deepEqual([(await wrong.govern("t", "c", "small")).outcome, slept], ["unreached", []]);
+  assert.equal(await wrong.call("tool_output", { handle: "h" }), "found");
+});
+
+test("names", () => {
+  assert.deepEqual(["tool_output", "mcp__spillgate__tool_output_grep", "my_tool_outputs"].map(isOwnTool), [true, true, false]);
+  assert.equal(safeSessionId("thread/7 ü"), "thread-7--");
+  assert.throws(() => new Spillgate({ baseUrl: "http://sidecar:port" }), TypeError);
+});

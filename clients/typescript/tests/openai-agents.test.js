@@ -1,0 +1,36 @@
+import assert from "node:assert/strict";
+import { Agent, Runner, tool } from "@openai/agents";
+import { SpillgateTools } from "../src/openai-agents.js";
+import { printed, tell, usedTokens } from "./story.js";
+
+const model = (story) => ({
+  async getResponse({ input, tools }) {
+    const items = typeof input === "string" ? [] : input.filter((one) => one.type === "function_call_result");
+    const results = items.map(({ output }) => (typeof output === "string" ? output : output.text));
+    const calls = story.step(tools.map((one) => one.name), results);
+    const output = calls.length
+      ? calls.map(([name, args]) => ({
+          type: "function_call", callId: `call-${name}`, name, arguments: JSON.stringify(args), status: "completed",
+        }))
+      : [{ type: "message", role: "assistant", status: "completed", content: [{ type: "output_text", text: "done" }] }];
+    const usage = { requests: 1, inputTokens: 40_000, outputTokens: 2, totalTokens: 40_002 };
+    return { output, usage };
+  },
+});
+
+tell("OpenAI Agents", async (story, options, stopped) => {
+  const parameters = { type: "object", properties: {}, required: [], additionalProperties: true };
+  const readLog = tool({ name: "read_log", description: "Reads.", strict: false, parameters, execute: story.readLog });
+  const Tools = class extends SpillgateTools {
+    constructor(given) {
+      super({ ...options, ...given });
+    }
+  };
+  const names = { Agent, SpillgateTools: Tools, model: model(story), readLog, currentRun: () => "openai-agents" };
+  const { gate, agent } = await printed("// OpenAI Agents", "{ gate, agent }", names);
+  const result = await new Runner({ tracingDisabled: true }).run(agent, "Which disk is full?");
+  story.check(result.finalOutput);
+  if (stopped) return;
+  assert.equal(await usedTokens(options, "openai-agents"), 40_002);
+  assert.deepEqual(gate.tools[0].parameters.required, ["handle", "extract"]);
+});

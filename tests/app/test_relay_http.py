@@ -1,0 +1,344 @@
+"""`spillgate mcp --url URL`: a relay on stdio before scripted servers over streamable HTTP."""
+
+import asyncio
+import json
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.app.relay_client import STATELESS, RelayClient
+from tests.faults.service import Services
+
+LARGE = {"content": [{"type": "text", "text": "line é of text\n" * 5000}], "structuredContent": {"a": 1}}
+SESSION = "session-4711"
+
+
+class Scripted(ThreadingHTTPServer):
+    """Answers a POST by the function that `answers` has for its method, and keeps what was asked."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.asked: list[tuple[str, str, dict[str, str], bytes]] = []
+        self.answers: dict[str, Callable[[Handler, Any], None]] = {}
+        self.stream: list[bytes] | None = None
+        self.gone = threading.Event()
+
+    @property
+    def url(self) -> str:
+        return "http://{}:{}/mcp?team=a".format(*self.server_address[:2])
+
+    def headers_of(self, method: str) -> dict[str, str]:
+        """Those of the last request with that JSON-RPC method."""
+        return next(heads for _, _, heads, body in reversed(self.asked) if f'"{method}"'.encode() in body)
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Scripted
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self._note(b"")
+        if self.server.stream is None:
+            self.answer(405, b"")
+            return
+        self.begin_events()
+        while self.server.stream:
+            self.event(self.server.stream.pop(0))
+        self.server.gone.wait()
+
+    def do_DELETE(self) -> None:
+        self._note(b"")
+        self.answer(200, b"")
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self._note(body)
+        message = json.loads(body)
+        first = message[0] if isinstance(message, list) else message
+        self.server.answers.get(first.get("method", ""), Handler.accept)(self, message)
+
+    def _note(self, body: bytes) -> None:
+        heads = {name.lower(): value for name, value in self.headers.items()}
+        self.server.asked.append((self.command, self.path, heads, body))
+
+    def accept(self, message: Any) -> None:
+        self.answer(202, b"")
+
+    def answer(self, status: int, body: bytes, kind: str = "application/json", **heads: str) -> None:
+        self.send_response(status)
+        for name, value in heads.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def result(self, message: Any, result: Any, **heads: str) -> None:
+        self.answer(
+            200,
+            json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}, indent=2).encode(),
+            **heads,
+        )
+
+    def begin_events(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream; charset=utf-8")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+
+    def event(self, lines: bytes) -> None:
+        whole = lines + b"\r\n\r\n"
+        for half in (whole[:10], whole[10:]):
+            self.wfile.write(b"%x\r\n%b\r\n" % (len(half), half))
+            self.wfile.flush()
+
+    def end_events(self) -> None:
+        self.wfile.write(b"0\r\n\r\n")
+
+    def break_off(self) -> None:
+        self.close_connection = True
+        self.connection.close()
+
+
+def as_event(message: Any, event_id: str = "") -> bytes:
+    head = b"id: " + event_id.encode() + b"\n" if event_id else b""
+    return head + b"event: message\ndata: " + json.dumps(message).encode()
+
+
+def initialize(handler: Handler, message: Any) -> None:
+    result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "web"}}
+    handler.result(message, result, Mcp_Session_Id=SESSION)
+
+
+@pytest.fixture
+def server() -> Iterator[Scripted]:
+    with Scripted() as server:
+        server.answers["initialize"] = initialize
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.gone.set()
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    place = tmp_path_factory.mktemp("service")
+    with Services(place) as services:
+        yield "http://{}:{}".format(*asyncio.run(services.start(place / "state")).address)
+
+
+@pytest.fixture
+def relay(server: Scripted, url: str, tmp_path: Path) -> Iterator[RelayClient]:
+    headers = ("--header", "Authorization: Bearer k", "--header", "X-Team:a")
+    with RelayClient("--url", server.url, *headers, state=tmp_path / "state", url=url) as client:
+        yield client
+
+
+def text_of(result: Any) -> str:
+    said: str = result["content"][0]["text"]
+    return said
+
+
+def test_json_and_events_in_the_era_of_sessions(relay: RelayClient, server: Scripted) -> None:
+    progress = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 1}}
+
+    def streamed(handler: Handler, message: Any) -> None:
+        handler.begin_events()
+        handler.event(b": a comment\nevent: ping\ndata: x")
+        handler.event(as_event(progress))
+        lines = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": LARGE}, indent=1).split("\n")
+        handler.event("\n".join(f"data:{line}" for line in lines).encode())
+        handler.end_events()
+
+    server.stream = [as_event({"jsonrpc": "2.0", "id": 0, "method": "sampling/createMessage"})]
+    server.answers |= {
+        "tools/call": streamed,
+        "tools/list": lambda handler, message: handler.result(message, {"tools": []}),
+    }
+    assert relay.ask("initialize")["serverInfo"] == {"name": "web"}
+    relay.write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
+    assert relay.read() == {"jsonrpc": "2.0", "id": 0, "method": "sampling/createMessage"}
+    relay.write(b'{"jsonrpc":"2.0","id":0,"result":{"role":"assistant"}}\n')
+    assert len(relay.ask("tools/list")["tools"]) == 4
+    request = relay.send("tools/call", {"name": "big", "arguments": {}})
+    assert relay.read() == progress
+    answer = relay.read()
+    assert answer["id"] == request
+    assert text_of(answer["result"]).startswith("Tool output is too large (80000 bytes")
+    assert "structuredContent" not in answer["result"]
+    handle = text_of(answer["result"]).partition('handle = "')[2].partition('"')[0]
+    assert "line é of text" in text_of(relay.tool("tool_output_lines", handle=handle, offset=1, limit=1))
+    assert relay.end() == 0
+    methods = [(method, path) for method, path, _, _ in server.asked]
+    assert set(methods) == {(method, "/mcp?team=a") for method in ("POST", "GET", "DELETE")}
+    assert methods[-1][0] == "DELETE"
+    heads = server.headers_of("tools/call")
+    assert heads["accept"] == "application/json, text/event-stream"
+    assert (heads["authorization"], heads["x-team"]) == ("Bearer k", "a")
+    assert (heads["mcp-session-id"], heads["mcp-protocol-version"]) == (SESSION, "2025-06-18")
+    assert "mcp-session-id" not in server.headers_of("initialize")
+    bodies = [body for method, _, _, body in server.asked if method == "POST"]
+    assert b'{"jsonrpc":"2.0","id":0,"result":{"role":"assistant"}}' in bodies
+    assert not any(b"tool_output" in body for body in bodies)
+
+
+def test_the_stateless_era(relay: RelayClient, server: Scripted) -> None:
+    started, freed = threading.Event(), threading.Event()
+
+    def waiting(handler: Handler, message: Any) -> None:
+        handler.begin_events()
+        handler.event(as_event({"jsonrpc": "2.0", "method": "notifications/progress"}))
+        started.set()
+        while handler.connection.recv(1):
+            pass
+        freed.set()
+
+    server.answers |= {
+        "tools/call": lambda handler, message: handler.result(message, {**LARGE, "resultType": "complete"}),
+        "resources/read": waiting,
+        "server/discover": lambda handler, message: handler.result(
+            message, {"supportedVersions": ["2026-07-28"]}
+        ),
+    }
+    assert relay.ask("server/discover", {"_meta": STATELESS}) == {"supportedVersions": ["2026-07-28"]}
+    marked = {"type": "object", "properties": {"b": {"x-mcp-header": "Flag"}, "c": {"x-mcp-header": "None"}}}
+    schema = {"properties": {"a": {"type": "string", "x-mcp-header": "Region"}, "in": marked, "d": {}}}
+    tools = {"tools": [{"name": "grüß ", "inputSchema": schema}]}
+    server.answers["tools/list"] = lambda handler, message: handler.result(message, tools)
+    assert relay.ask("tools/list", {"_meta": STATELESS})["tools"][0]["inputSchema"] == schema
+    arguments = {"a": "é", "in": {"b": True, "c": None}, "d": 1}
+    called = {"name": "grüß ", "arguments": arguments, "_meta": STATELESS}
+    result = relay.ask("tools/call", called)
+    assert "too large" in text_of(result)
+    assert result["resultType"] == "complete"
+    heads = server.headers_of("tools/call")
+    assert (heads["mcp-protocol-version"], heads["mcp-method"]) == ("2026-07-28", "tools/call")
+    assert heads["mcp-name"] == "=?base64?Z3LDvMOfIA==?="
+    repeated = {name: said for name, said in heads.items() if name.startswith("mcp-param-")}
+    assert repeated == {"mcp-param-region": "=?base64?w6k=?=", "mcp-param-flag": "true"}
+    request = relay.send("resources/read", {"uri": "file:///x", "_meta": STATELESS})
+    assert relay.read()["method"] == "notifications/progress"
+    assert server.headers_of("resources/read")["mcp-name"] == "file:///x"
+    cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": request}}
+    assert started.wait(60)
+    relay.write(json.dumps(cancel).encode() + b"\n")
+    assert freed.wait(60), "the connection stays open"
+    assert not any(b"notifications/cancelled" in body for _, _, _, body in server.asked)
+    assert relay.ask("server/discover", {"_meta": STATELESS})
+
+
+def test_a_large_event_is_read_and_a_signal_ends_the_session(relay: RelayClient, server: Scripted) -> None:
+    def cut(handler: Handler, message: Any) -> None:
+        result = {"content": [{"type": "text", "text": "0123456789abcde\n" * (1 << 20) + "\ud83d"}]}
+        handler.begin_events()
+        handler.event(as_event({"jsonrpc": "2.0", "id": message["id"], "result": result}))
+
+    server.answers["tools/call"] = cut
+    relay.ask("initialize")
+    relay.write(b"\n")
+    assert "16777219 bytes" in text_of(relay.tool("big"))
+    relay.process.send_signal(signal.SIGTERM)
+    assert relay.process.wait() == -signal.SIGTERM
+    assert [method for method, _, _, _ in server.asked] == ["POST", "POST", "DELETE"]
+
+
+def test_requests_do_not_wait_for_each_other(relay: RelayClient, server: Scripted) -> None:
+    second = threading.Event()
+
+    def first(handler: Handler, message: Any) -> None:
+        assert second.wait(60)
+        handler.result(message, {})
+
+    server.answers |= {"prompts/list": first, "ping": lambda handler, message: handler.result(message, {})}
+    one = relay.send("prompts/list")
+    assert relay.ask("initialize")
+    assert relay.send("ping") == relay.read()["id"]
+    second.set()
+    assert relay.read()["id"] == one
+
+
+def test_every_request_is_answered_whatever_the_server_does(relay: RelayClient, server: Scripted) -> None:
+    def refused(status: int, body: bytes, kind: str = "application/json") -> Callable[[Handler, Any], None]:
+        return lambda handler, message: handler.answer(status, body, kind)
+
+    def cut(handler: Handler, message: Any) -> None:
+        handler.begin_events()
+        handler.event(b"data: {}")
+        handler.break_off()
+
+    error = b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32601, "message": "no such method"}}'
+    for number, (answer, said) in enumerate(
+        [
+            (refused(404, error), "no such method"),
+            (refused(401, b"", "text/html"), "--header"),
+            (refused(500, b"<html>"), "status 500"),
+            (refused(202, b""), "status 202 and no response"),
+            (refused(200, b"hello", "text/plain"), "status 200 and no response"),
+            (cut, "ended the stream without a response"),
+            (Handler.break_off.__get__, ""),
+        ]
+    ):
+        server.answers[f"method/{number}"] = answer if said else lambda handler, message: handler.break_off()
+        request = relay.send(f"method/{number}")
+        while "id" not in (message := relay.read()):
+            assert message == {}
+        assert message["id"] == request
+        assert said in message["error"]["message"]
+    batch = [{"jsonrpc": "2.0", "id": n, "method": "method/2"} for n in ("a", "b")]
+    relay.write(json.dumps(batch).encode() + b"\n")
+    assert {relay.read()["id"] for _ in batch} == {"a", "b"}
+
+
+def test_a_stream_is_resumed_after_its_last_event(relay: RelayClient, server: Scripted) -> None:
+    def broken(handler: Handler, message: Any) -> None:
+        server.stream = [as_event({"jsonrpc": "2.0", "id": message["id"], "result": {"resumed": True}}, "e2")]
+        handler.begin_events()
+        handler.event(b"id: e1\ndata:")
+        handler.break_off()
+
+    server.answers["resources/list"] = broken
+    assert relay.ask("resources/list") == {"resumed": True}
+    assert [heads["last-event-id"] for method, _, heads, _ in server.asked if method == "GET"] == ["e1"]
+
+
+def test_a_redirect_within_the_origin_is_followed(relay: RelayClient, server: Scripted) -> None:
+    def moved(handler: Handler, message: Any) -> None:
+        if handler.path == "/mcp/":
+            handler.result(message, {"moved": True})
+        else:
+            handler.answer(307, b"", Location="/mcp/")
+
+    server.answers |= {
+        "ping": moved,
+        "ping2": lambda handler, message: handler.answer(307, b"", Location="http://192.0.2.1/mcp"),
+    }
+    assert relay.ask("ping") == {"moved": True}
+    assert [path for _, path, _, _ in server.asked] == ["/mcp?team=a", "/mcp/"]
+    relay.send("ping2")
+    assert "status 307" in relay.read()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--url", "ftp://x"), b"--url must be"),
+        (("--url", "http://x", "--header", "no colon"), b"--header must be"),
+        (("--url", "http://x", "--", "cat"), b"either a command"),
+    ],
+)
+def test_wrong_arguments_are_refused(tmp_path: Path, arguments: tuple[str, ...], said: bytes) -> None:
+    with RelayClient(*arguments, state=tmp_path / "state") as relay:
+        assert relay.process.wait() == 2
+        assert said in relay.said()

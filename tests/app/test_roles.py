@@ -1,0 +1,159 @@
+"""Roles of API keys over HTTP, and the command that makes, lists, revokes and rotates keys."""
+
+import hashlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.cli.main import main
+from tests.conftest import Serve
+
+pytestmark = pytest.mark.anyio
+
+KEYS = {"agent": "red", "other": "blue", "metrics": "ops", "admin": "ops"}
+BIG = "word " * 5000
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    path = tmp_path / "keys"
+    roles = {"agent": "", "other": "", "metrics": ":metrics:prometheus", "admin": ":admin:ada"}
+    path.write_text(
+        "".join(
+            f"{tenant}:{hashlib.sha256(name.encode()).hexdigest()}{roles[name]}\n"
+            for name, tenant in KEYS.items()
+        )
+    )
+    path.chmod(0o600)
+    return path
+
+
+@pytest.fixture
+async def client(serve: Serve, keys: Path) -> AsyncIterator[httpx.AsyncClient]:
+    async with serve(api_keys_file=keys) as client:
+        yield client
+
+
+def by(name: str, **more: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {name}", **more}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "metrics", "admin"),
+    [
+        ("GET", "/metrics", 200, 200),
+        ("GET", "/sessions", 403, 200),
+        ("GET", "/sessions/default", 403, 200),
+        ("DELETE", "/sessions/default", 403, 204),
+        ("GET", "/accounting/entries", 403, 200),
+        ("GET", "/accounting/summary", 403, 200),
+        ("GET", "/results/{handle}", 403, 403),
+        ("GET", "/results/{handle}/content", 403, 403),
+        ("GET", "/results/{handle}/lines", 403, 403),
+        ("DELETE", "/results/{handle}", 403, 403),
+        ("POST", "/results", 403, 403),
+        ("POST", "/extract", 403, 403),
+        ("POST", "/tools/call", 403, 403),
+        ("GET", "/tools", 403, 403),
+        ("PUT", "/sessions/default", 403, 403),
+        ("GET", "/no/such/route", 403, 403),
+        ("GET", "/livez", 200, 200),
+    ],
+)
+async def test_a_role_calls_its_routes_alone(
+    client: httpx.AsyncClient, method: str, path: str, metrics: int, admin: int
+) -> None:
+    sent = {"tool_name": "t", "content": BIG}
+    handle = (await client.post("/results", json=sent, headers=by("agent"))).json()["handle"]
+    path = path.format(handle=handle)
+    answers = [
+        await client.request(method, path, headers=by(name, **{"Spillgate-Tenant": "red"}))
+        for name in ("metrics", "admin")
+    ]
+    assert [answer.status_code for answer in answers] == [metrics, admin]
+    for answer in answers:
+        assert "word word" not in answer.text
+        assert answer.status_code != 403 or answer.json()["code"] == "forbidden"
+
+
+async def test_an_admin_sees_the_tenant_that_it_names_and_nobody_else_does(client: httpx.AsyncClient) -> None:
+    for name in ("agent", "other"):
+        sent = {"tool_name": name, "content": "x", "session_id": f"of-{name}"}
+        assert (await client.post("/results", json=sent, headers=by(name))).status_code == 200
+
+    async def sessions(name: str, tenant: str) -> list[str]:
+        answer = await client.get("/sessions", headers=by(name, **{"Spillgate-Tenant": tenant}))
+        return [one["session_id"] for one in answer.json()["sessions"]]
+
+    assert await sessions("admin", "red") == ["of-agent"]
+    assert await sessions("admin", "blue") == ["of-other"]
+    assert await sessions("agent", "blue") == ["of-agent"]
+    wrong = await client.get("/sessions", headers=by("admin", **{"Spillgate-Tenant": "../up"}))
+    assert wrong.status_code == 400
+
+
+async def test_refusals_are_counted_and_bad_lines_are_warnings_and_a_metric(serve: Serve, keys: Path) -> None:
+    with keys.open("a") as file:
+        file.write(f"red:{'3' * 64}:owner\nred:{'4' * 64}:::2020-01-01\n")
+    async with serve(api_keys_file=keys) as client:
+        warnings = (await client.get("/readyz")).json()["warnings"]
+        assert any("line 5: unknown role" in warning for warning in warnings)
+        assert any("expired: 1" in warning for warning in warnings)
+        for name in ("unknown", "metrics"):
+            await client.get("/sessions", headers=by(name))
+        scraped = (await client.get("/metrics", headers=by("metrics"))).text
+    assert "spillgate_api_key_faults 2.0" in scraped
+    for code in ("forbidden", "unauthorized"):
+        assert f'spillgate_errors_total{{code="{code}"}} 1.0' in scraped
+
+
+def test_keys_are_made_listed_rotated_and_revoked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "keys"
+    monkeypatch.setenv("SPILLGATE_API_KEYS_FILE", str(path))
+
+    def said(*arguments: str) -> str:
+        assert main(["keys", *arguments]) == 0
+        return capsys.readouterr().out.strip()
+
+    first = said("new", "team-a", "--name", "ci", "--expires", "2099-01-31")
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.read_text() == f"team-a:{hashlib.sha256(first.encode()).hexdigest()}::ci:2099-01-31\n"
+    path.write_text("# of the platform team\n" + path.read_text())
+    said("new", "team-b", "--role", "admin")
+    rotated = said("rotate", "ci", "--hours", "2")
+    assert rotated != first
+    table = said("list")
+    assert [line.split()[1] for line in table.splitlines()[1:]] == ["team-a", "team-b", "team-a"]
+    assert "admin" in table
+    assert first not in table + path.read_text()
+    digest = hashlib.sha256(rotated.encode()).hexdigest()
+    said("revoke", digest[:12])
+    lines = path.read_text().splitlines()
+    assert lines[0] == "# of the platform team"
+    assert not any(digest in line for line in lines)
+    assert len(lines) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("new", "../up"), "write `tenant:"),
+        (("new", "a", "--expires", "soon"), "is a date"),
+        (("new", "a", "--name", "two words"), "at most 64"),
+        (("revoke", "none"), "No key in force"),
+        (("rotate", "twice"), "Several keys"),
+    ],
+)
+def test_what_cannot_be_done_says_why_and_changes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], reason: str
+) -> None:
+    path = tmp_path / "keys"
+    before = f"a:{'1' * 64}::twice\na:{'2' * 64}::twice\n"
+    path.write_text(before)
+    assert main(["keys", *arguments, "--file", str(path)]) == 2
+    assert reason in capsys.readouterr().err
+    assert path.read_text() == before

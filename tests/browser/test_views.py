@@ -1,0 +1,268 @@
+"""Each view, as an operator and an engineer use it."""
+
+import json
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import Watch, axe, picture
+from tests.browser.serving import Service, log_of, serving
+
+
+@pytest.fixture(scope="session")
+def log(service: Service) -> str:
+    """A stored log of 5,000 lines, which a model has asked about."""
+    handle = service.handle(log_of(5000), session_id="views", tool_call_id="log")
+    asked = {"handle": handle, "extract": "Which requests FAILED?", "mode": "retrieve"}
+    assert service.http.post("/extract", json=asked).status_code == 200
+    return handle
+
+
+@pytest.fixture(scope="session")
+def orders(service: Service) -> str:
+    rows = [f"{n},{('Rome', 'Oslo', 'Lima')[n % 3]},{n * 7.5 % 1000}" for n in range(1, 2001)]
+    return service.handle(
+        "order,city,amount\n" + "\n".join(rows) + "\n", session_id="views", tool_name="sql_query"
+    )
+
+
+def opened(page: Page, service: Service, where: str) -> Page:
+    page.goto(f"{service.url}/ui#{where}")
+    return page
+
+
+def test_an_empty_service_says_what_to_do_first_and_then_shows_it(
+    page: Page, watch: Watch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with serving(tmp_path_factory.mktemp("empty") / "store") as service:
+        opened(page, service, "/")
+        expect(page.get_by_role("heading", name="Nothing was governed yet")).to_be_visible()
+        page.get_by_role("button", name="Copy").click()
+        expect(page.get_by_role("button", name="Copied")).to_be_visible()
+        line = page.evaluate("navigator.clipboard.readText()")
+        assert f"{service.url}/results?session_id=demo" in line
+        assert axe(page) == []
+        service.handle("".join(f"{n}\n" for n in range(20_000)))
+        expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+        expect(page.locator(".figure strong").first).to_have_text(re.compile(r"^\d+(\.\d)?K tokens$"))
+
+
+def test_the_overview_sums_up_a_week_and_filters_by_what_is_clicked(
+    page: Page, watch: Watch, busy: Service
+) -> None:
+    busy.handle(log_of(4000), session_id="agent-7", tool_name="execute_shell")
+    opened(page, busy, "/?range=7%20days")
+    cards = page.locator(".card")
+    expect(cards.filter(has_text="Newest entries").locator("tbody tr")).to_have_count(25)
+    expect(cards.filter(has_text="By tool").locator("tbody tr")).to_have_count(6)
+    expect(cards.filter(has_text="By outcome")).to_contain_text("truncate")
+    expect(cards.filter(has_text="Extraction")).to_contain_text("no model answered in time")
+    expect(cards.filter(has_text="Largest results").locator("tbody tr")).to_have_count(8)
+    types = busy.http.get("/accounting/summary?group_by=type&since=0").json()
+    assert types["total"]["entries"] >= 200_000
+    picture(page, "overview")
+    assert axe(page) == []
+    page.get_by_role("link", name="web_fetch").first.click()
+    expect(page.locator(".chip")).to_have_text("web_fetch ✕")
+    expect(cards.filter(has_text="By tool").locator("tbody tr")).to_have_count(1)
+    page.get_by_role("link", name="24 h").click()
+    expect(page.locator(".segments [aria-current]")).to_have_text("24 h")
+    page.locator(".chip").click()
+    expect(cards.filter(has_text="By tool").locator("tbody tr")).to_have_count(6)
+
+
+def test_the_overview_is_live_until_it_is_paused(
+    page: Page, watch: Watch, service: Service, log: str
+) -> None:
+    opened(page, service, "/")
+    rows = page.locator(".card", has_text="Newest entries").locator("tbody tr")
+    expect(rows.first).to_be_visible()
+    service.send("short", tool_name="first_tool")
+    expect(rows.first).to_contain_text("first_tool")
+    page.get_by_role("button", name="Live").click()
+    expect(page.get_by_role("button", name="Paused")).to_have_attribute("aria-pressed", "false")
+    service.send("short", tool_name="second_tool")
+    asked = len(watch.requests)
+    page.get_by_role("button", name="Paused").click()
+    expect(rows.first).to_contain_text("second_tool")
+    assert len(watch.requests) > asked
+
+
+def test_a_result_is_read_line_by_line_searched_and_asked(
+    page: Page, watch: Watch, service: Service, log: str
+) -> None:
+    opened(page, service, f"/results/{log}")
+    lines = page.get_by_role("region", name="Lines of the result")
+    expect(lines).to_contain_text("item 1")
+    page.get_by_label("Go to line").fill("4,711")
+    page.keyboard.press("Enter")
+    expect(lines.locator(".line.at")).to_contain_text("item 4711")
+    page.get_by_label("Search lines").fill("FAILED in \\d+ ms")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("region", name="Matching lines")).to_contain_text("5 matching lines")
+    expect(lines.locator(".line.at mark")).to_have_text(re.compile("FAILED in [0-9]+ ms"))
+    page.get_by_role("region", name="Matching lines").get_by_role("button").nth(3).click()
+    expect(lines.locator(".line.at")).to_contain_text("item 4000")
+    page.get_by_label("Search lines").fill("(")
+    page.keyboard.press("Enter")
+    watch.may_fail = True
+    expect(page.locator(".hits .warning")).to_be_visible()
+    given = page.locator(".given details")
+    expect(given).to_have_count(2)
+    expect(given.first).to_contain_text("Tool output is too large")
+    page.get_by_label("Search lines").fill("500 FAILED")
+    page.keyboard.press("Enter")
+    expect(lines.locator(".line.at mark")).to_have_text("500 FAILED")
+    page.get_by_label("Question").fill("Which requests FAILED?")
+    page.get_by_label("How it is answered").select_option("full-chunked")
+    page.get_by_role("button", name="Ask", exact=True).click()
+    expect(page.get_by_label("Answer", exact=True)).to_contain_text("FAILED")
+    expect(page.get_by_role("status").first).to_contain_text("full-chunked")
+    expect(given).to_have_count(3)
+    answer = service.http.get(f"/results/{log}/given").json()["given"][2]["text"]
+    given.nth(2).locator("summary").click()
+    assert (
+        given.nth(2).locator("pre").inner_text() == answer.rstrip("\n")
+        or answer in given.nth(2).locator("pre").text_content()
+    )
+    picture(page, "result")
+    assert axe(page) == []
+    # Looking at it was no reading back.
+    entries = service.http.get("/accounting/entries", params={"handle": log}).json()["entries"]
+    assert [entry["type"] for entry in entries if entry["type"] != "llm"] == ["tool", "extract", "extract"]
+
+
+def test_a_result_is_downloaded_whole_and_deleted(page: Page, watch: Watch, service: Service) -> None:
+    content = log_of(3000)
+    handle = service.handle(content, session_id="gone")
+    opened(page, service, f"/results/{handle}")
+    with page.expect_download() as told:
+        page.get_by_role("button", name="Download").click()
+    assert told.value.path().read_bytes() == content
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("dialog").get_by_role("button", name="Keep it").click()
+    assert service.http.get(f"/results/{handle}").status_code == 200
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete", exact=True).click()
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    assert service.http.get(f"/results/{handle}").status_code == 404
+
+
+def test_rows_are_a_table_and_a_query_chooses_among_them(
+    page: Page, watch: Watch, service: Service, orders: str
+) -> None:
+    opened(page, service, f"/results/{orders}")
+    page.get_by_role("tab", name="Table").click()
+    rows = page.get_by_role("region", name="Rows")
+    expect(rows.locator("tbody tr")).to_have_count(100)
+    page.get_by_role("button", name="Next").click()
+    expect(rows.locator("tbody tr").first).to_contain_text("101")
+    page.get_by_label("Query").fill("[?city == 'Rome' && amount > `990`].{order: order, amount: amount}")
+    page.keyboard.press("Enter")
+    expect(rows.locator("tbody tr")).to_have_count(5)
+    expect(rows.locator("tbody tr").first).to_contain_text("992.5")
+    assert axe(page) == []
+    watch.may_fail = True
+    page.get_by_label("Query").fill("[?")
+    page.keyboard.press("Enter")
+    expect(page.locator(".warning")).to_be_visible()
+
+
+def test_json_is_a_tree_with_numbers_as_they_were_written(page: Page, watch: Watch, service: Service) -> None:
+    data = {"servers": [{"name": f"web-{n}", "id": 12345678901234567890 + n} for n in range(900)], "ok": True}
+    handle = service.handle(json.dumps(data), tool_name="list_servers")
+    opened(page, service, f"/results/{handle}")
+    expect(page.get_by_role("region", name="Lines of the result")).to_contain_text('"name": "web-0"')
+    page.get_by_role("tab", name="Tree").click()
+    tree = page.get_by_role("region", name="The data as a tree")
+    tree.get_by_role("button", name="servers").click()
+    tree.get_by_role("button", name="0:", exact=False).first.click()
+    expect(tree).to_contain_text("12345678901234567890")
+    tree.get_by_role("button", name="… 800 more").click()
+    expect(tree.get_by_role("button", name="199:", exact=False)).to_be_visible()
+    page.get_by_role("tab", name="Tree").press("ArrowLeft")
+    expect(page.get_by_role("tab", name="Lines")).to_be_focused()
+
+
+def test_a_session_shows_its_budget_and_questions_below_their_result(
+    page: Page, watch: Watch, service: Service, log: str
+) -> None:
+    report = {"used_tokens": 41_200, "turn": 7}
+    assert service.http.post("/sessions/views/usage", json=report).status_code == 200
+    opened(page, service, "/sessions")
+    page.get_by_role("link", name="views").click()
+    expect(page.get_by_role("heading", name="views")).to_be_visible()
+    expect(
+        page.get_by_role("img", name=re.compile("41,200 used and [0-9,]+ reserved of 106,496 tokens"))
+    ).to_be_visible()
+    of_log = page.locator(".timeline > li", has=page.locator(f'a[href="#/results/{log}"]'))
+    expect(of_log.locator("li").first).to_contain_text("question")
+    picture(page, "session")
+    assert axe(page) == []
+    of_log.get_by_role("link").first.click()
+    expect(page.get_by_role("region", name="Lines of the result")).to_contain_text("item 1")
+
+
+def test_the_policy_says_who_set_what_and_what_another_would_do(
+    page: Page, watch: Watch, service: Service, log: str
+) -> None:
+    for number in range(20):
+        service.send("word " * 1500, tool_name="read_file", session_id=f"s{number}")
+    opened(page, service, "/policy")
+    page.get_by_label("Tool").fill("read_file")
+    page.get_by_role("button", name="Show").click()
+    expect(page.locator("tr", has_text="max_bytes").first).to_contain_text("12288")
+    expect(page.locator("tr", has_text="max_bytes").first).to_contain_text("line")
+    page.get_by_label("Cap in bytes").fill("4000")
+    page.get_by_role("button", name="Try it").click()
+    expect(page.get_by_role("status")).to_contain_text("20 results of 20 would differ")
+    expect(page.get_by_role("status")).to_contain_text("fewer")
+    picture(page, "policy")
+    assert axe(page) == []
+
+
+def test_health_shows_readiness_quotas_models_and_masked_settings(
+    page: Page, watch: Watch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    place = tmp_path_factory.mktemp("health")
+    settings = {"llm_base_url": "http://127.0.0.1:1/v1", "llm_models": "far", "llm_api_key": "sk-secret"}
+    with serving(place / "store", **settings) as service:
+        handle = service.handle("line of text\n" * 2000)
+        asked = {"handle": handle, "extract": "text", "mode": "full-chunked", "deadline_ms": 2000}
+        service.http.post("/extract", json=asked)
+        opened(page, service, "/health")
+        cards = page.locator(".card")
+        expect(cards.filter(has_text="Readiness")).to_contain_text("Ready")
+        expect(cards.filter(has_text="Kept here")).to_contain_text("2.0 GiB")
+        expect(page.locator('.card:has(h2:text-is("Models"))')).to_contain_text("left alone for")
+        expect(cards.filter(has_text="Settings")).to_contain_text("SPILLGATE_LLM_API_KEY")
+        expect(cards.filter(has_text="Settings")).to_contain_text("**********")
+        assert "sk-secret" not in page.content()
+        assert axe(page) == []
+
+
+@pytest.mark.parametrize("where", ["/", "/sessions/views", "/policy", "/health"])
+def test_a_narrow_dark_window_shows_it_all_without_scrolling_sideways(
+    page: Page, watch: Watch, service: Service, log: str, where: str
+) -> None:
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.emulate_media(color_scheme="dark")
+    opened(page, service, where)
+    expect(page.locator(".card").first).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert axe(page) == []
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.get_by_role("button", name="Light or dark").click()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != dark
+
+
+def test_times_are_in_the_readers_zone(page: Page, watch: Watch, service: Service, log: str) -> None:
+    opened(page, service, f"/results/{log}")
+    stored = service.http.get(f"/results/{log}").json()["stored_at"]
+    clock = page.evaluate(
+        "ms => new Intl.DateTimeFormat('en-GB', {hour: '2-digit', minute: '2-digit', second: '2-digit', "
+        "timeZone: 'Europe/Berlin'}).format(new Date(ms))",
+        stored,
+    )
+    expect(page.locator(".facts time").first).to_contain_text(clock)

@@ -1,0 +1,79 @@
+"""The ways in that the README shows, and the first examples of docs/clients.md, run as they are printed."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.forking import ROOT
+from tests.faults.service import SERVE, Service
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[Service]:
+    service = Service(tmp_path / "state", tmp_path / "service.log", SERVE, {"storage_url": "memory:"})
+    yield await service.listening()
+    service.kill()
+
+
+def block(title: str) -> str:
+    section = (ROOT / "README.md").read_text().partition("## In an agent")[2].partition("\n## ")[0]
+    found = re.search(rf"^\*\*{title}\*\*.*?\n\n```\w+\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    assert found, title
+    assert found[1].count("\n") <= 6, "a way in has at most six lines"
+    return found[1]
+
+
+def run(command: list[str], folder: Path, service: Service) -> str:
+    host, port = service.address
+    places = {"SPILLGATE_URL": f"http://{host}:{port}", "PYTHONPATH": str(ROOT / "clients" / "python")}
+    environment = {**os.environ, **places}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def run_node(code: str, folder: Path, service: Service) -> str:
+    if shutil.which("node") is None:
+        pytest.skip("node is not installed")
+    packages = folder / "node_modules"
+    packages.mkdir()
+    (packages / "spillgate-client").symlink_to(ROOT / "clients" / "typescript")
+    (folder / "way.mjs").write_text(code)
+    return run(["node", "way.mjs"], folder, service)
+
+
+async def test_every_way_in_governs_a_result(service: Service, tmp_path: Path) -> None:
+    host, port = service.address
+    curl = block("curl").replace("localhost:8377", f"{host}:{port}")
+    assert re.fullmatch(
+        r'git version .*\n\{"tools":\[\],"instructions":""\}', run(["sh", "-c", curl], tmp_path, service)
+    )
+    assert run([sys.executable, "-c", block("Python")], tmp_path, service) == "On branch main\n []\n"
+    assert run_node(block("TypeScript"), tmp_path, service) == "On branch main\n []\n"
+    async with service.client() as client:
+        entries = (await client.get("/accounting/entries", params={"session_id": "run-1"})).json()["entries"]
+    assert [one["tool_call_id"] for one in entries] == ["call_1", "call_2", "call_3"]
+
+
+async def test_the_sessions_and_functions_of_the_clients_page(service: Service, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "clients.md").read_text()
+    session, function, *_ = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    said = "pass On branch main\n\n"
+    assert run([sys.executable, "-c", session], tmp_path, service) == f"{said}[]\n"
+    (tmp_path / "log").write_text("a line\n" * 9000)
+    called = f"{function}\nprint(read_log('log'))"
+    assert run([sys.executable, "-c", called], tmp_path, service).startswith(
+        "Tool output is too large (63000"
+    )
+    (session, *_) = re.findall(r"^```js\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert run_node(session, tmp_path, service) == said
+    async with service.client() as client:
+        assert (await client.get("/sessions/run-42")).json()["code"] == "session_ended"
