@@ -40,7 +40,6 @@ ModelError                a call to a model failed; extraction falls back
 ConfigError               the process refuses to start
 """
 
-import difflib
 import re
 from collections.abc import Collection, Iterator
 from typing import ClassVar
@@ -358,6 +357,8 @@ class ConfigError(Exception):
 def unknown_key(name: str, known: Collection[str]) -> str:
     """The rule part of an error `field: rule` about an unknown key. Repeats `name` only if it is close to a
     known key, and so a misspelling: any other name may be data of the caller."""
+    import difflib  # The commands of a shell start faster without it.
+
     near = difflib.get_close_matches(name, known, n=1) if _NAME.fullmatch(name) else []
     if near:
         return f"`{name}` is not known here; the nearest known name is `{near[0]}`"

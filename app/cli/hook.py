@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -63,21 +62,22 @@ def run(client: str) -> int:
     return 0
 
 
-def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
+def state_folder(environment: Mapping[str, str] = os.environ) -> str:
     base = environment.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-    return Path(base) / "spillgate"
+    return os.path.join(base, "spillgate")
 
 
 def log(event: str) -> None:
     """Adds a line to hook.log in the state directory. It holds no result and no arguments. The log of a hook
     that cannot write it is lost."""
-    path = state_folder() / "hook.log"
+    folder = state_folder()
+    path = os.path.join(folder, "hook.log")
     with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists() and path.stat().st_size > MAX_LOG_BYTES:
-            path.replace(path.with_suffix(".log.1"))
+        os.makedirs(folder, exist_ok=True)
+        if os.path.exists(path) and os.path.getsize(path) > MAX_LOG_BYTES:
+            os.replace(path, f"{path}.1")
         moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        with path.open("a", encoding="utf-8") as file:
+        with open(path, "a", encoding="utf-8") as file:
             file.write(f"{moment} {event}\n")
 
 

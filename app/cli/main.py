@@ -4,20 +4,22 @@ Each imports what it needs: a healthcheck runs every few seconds, an agent pipes
 through `pipe`, and the whole service would cost half a second of processor time.
 """
 
-import argparse
+from __future__ import annotations
+
 import gc
 import io
 import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app import __version__
 from domain.errors import ConfigError
 
 if TYPE_CHECKING:
+    import argparse
+
     from app.settings import Settings
 
 _TIMEOUT_SECONDS = 5
@@ -69,6 +71,9 @@ def _print_anything() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
+    import argparse
+    from pathlib import Path
+
     parser = argparse.ArgumentParser(
         prog="spillgate", description="HTTP sidecar that governs tool results.", allow_abbrev=False
     )
@@ -96,7 +101,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_try(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_try(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    from pathlib import Path
+
     trial = commands.add_parser("try", help="show what each outcome would hand to the model for a result")
     trial.add_argument("file", help="the result; - for stdin")
     trial.add_argument("--tool", help="the tool that returned it (read_file; for stdin execute_shell)")
@@ -107,7 +114,9 @@ def _add_try(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     trial.add_argument("--show", metavar="OUTCOME", help="print the text too: of this outcome, or of `all`")
 
 
-def _add_keys(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_keys(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    from pathlib import Path
+
     keys = commands.add_parser("keys", help="make, list, revoke and rotate API keys")
     actions = keys.add_subparsers(dest="action", required=True, metavar="ACTION")
     new = actions.add_parser("new", help="make a key, and print it once")
@@ -125,7 +134,7 @@ def _add_keys(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         action.add_argument("key", metavar="NAME", help="the key's name, or the digits that `list` shows")
 
 
-def _add_shell(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_shell(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The commands that speak to a running service: that of SPILLGATE_URL."""
     pipe = commands.add_parser("pipe", help="stdin as a tool's result: print what the model is to read")
     pipe.add_argument("--tool", help="the tool that returned it (execute_shell)", default="execute_shell")
@@ -147,7 +156,7 @@ def _add_shell(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     query.add_argument("expression", help="JMESPath, such as [?price > `10`].name")
 
 
-def _add_hook(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_hook(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """`hook CLIENT` itself is handled before: see `main`."""
     hook = commands.add_parser(
         "hook",
@@ -160,7 +169,9 @@ def _add_hook(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     hook.add_argument("--dry-run", action="store_true", help="show the change, write nothing")
 
 
-def _add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_mcp(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    import argparse
+
     mcp = commands.add_parser(
         "mcp",
         help="stand before an MCP server, and replace large results of its tools",
@@ -183,7 +194,7 @@ def _add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     )
 
 
-def _settings(options: argparse.Namespace) -> "Settings":
+def _settings(options: argparse.Namespace) -> Settings:
     """The environment's settings, with the command line's on top."""
     from app.settings import load_settings
 

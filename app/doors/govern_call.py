@@ -10,7 +10,7 @@ import anyio
 
 from app.api.result_request import MAX_ARGUMENT_BYTES, SentContent
 from app.doors.hooks.call import Call
-from app.edge.large_json import Document
+from app.edge.documents import Document
 from app.governing.governor import govern
 from app.runtime import Runtime
 from domain.decisions import Outcome

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 
 from app.doors.rows import Conversation, ToolRow
-from app.edge.large_json import read_document
+from app.edge.documents import read_document
 from app.extracting.extractor import Wish, extract
 from app.runtime import Runtime
 from domain.errors import InvalidField, ResultNotFound, SpillgateError

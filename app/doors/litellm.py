@@ -7,7 +7,7 @@ from typing import Any
 
 from app.doors.hooks.call import OWN_TOOL
 from app.doors.rows import Conversation
-from app.edge.large_json import Document, read_document
+from app.edge.documents import Document, read_document
 from app.operations.logs import describe_request, log_hook_passed
 from app.runtime import Runtime
 from app.tools.call import tools_of_session

@@ -16,7 +16,7 @@ import anyio.to_thread
 from app.doors.govern_call import arguments_of, govern_call
 from app.doors.hooks.call import MAX_NAME, Call, in_blocks, texts_of
 from app.doors.seen_rows import Seen
-from app.edge.large_json import Document
+from app.edge.documents import Document
 from app.runtime import Runtime
 from domain.errors import SpillgateError
 from domain.handles import SessionKey

@@ -57,8 +57,8 @@ class KeyFile(NamedTuple):
 
 
 class ApiKeys:
-    """The keys of a file. A change of the file is seen within a second. A bad line is left out; a file
-    without a good line leaves the keys before it in force."""
+    """The keys of a file. A change of the file is seen within a second. A bad line is left out. A file that
+    cannot be read, or has bad lines alone, leaves the keys before it in force; an empty one revokes them."""
 
     def __init__(
         self,
@@ -102,13 +102,16 @@ class ApiKeys:
             return
         self._stamp = stamp
         try:
-            self._file = load_keys(self._path)
+            found = read_keys(self._path)
+            if found.faults and not found.keys:
+                raise ConfigError(f"{_SETTING}, {found.faults[0]}")
         except ConfigError as error:
             log.warning(
                 "API keys not reloaded, the old ones stay in force", extra={"fields": {"why": str(error)}}
             )
         else:
-            log.info("API keys reloaded", extra={"fields": {"keys": len(self._file.keys)}})
+            self._file = found
+            log.info("API keys reloaded", extra={"fields": {"keys": len(found.keys)}})
             self._log_faults()
 
     def _log_faults(self) -> None:
@@ -122,6 +125,16 @@ def digest_of(token: str) -> str:
 
 def load_keys(path: Path) -> KeyFile:
     """Raises ConfigError for a file that cannot be read or holds no key."""
+    found = read_keys(path)
+    if not found.keys:
+        if found.faults:
+            raise ConfigError(f"{_SETTING}, {found.faults[0]}")
+        raise ConfigError(f"{_SETTING}: the file holds no key. `spillgate keys new` makes one.")
+    return found
+
+
+def read_keys(path: Path) -> KeyFile:
+    """Raises ConfigError for a file that cannot be read."""
     found = KeyFile({}, [])
     for number, line in enumerate(read_text(path, _SETTING, secret=True).splitlines(), 1):
         if not (line := line.strip()) or line.startswith("#"):
@@ -132,9 +145,6 @@ def load_keys(path: Path) -> KeyFile:
                 raise ValueError("the key of another tenant. Make a new key")
         except ValueError as error:
             found.faults.append(f"line {number}: {error}.")
-    if not found.keys:
-        why = found.faults[0] if found.faults else "the file holds no key. `spillgate keys new` makes one."
-        raise ConfigError(f"{_SETTING}, {why}" if found.faults else f"{_SETTING}: {why}")
     return found
 
 

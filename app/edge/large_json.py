@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Collection, Iterator
 from time import perf_counter
-from typing import Any, NamedTuple, TypeVar
+from typing import TypeVar
 
 import anyio
 import msgspec
@@ -36,15 +36,6 @@ NAME_BYTES = 512
 SKELETON_BYTES = 2 << 20
 """The most that a body may hold beside its long strings."""
 
-DOCUMENT_VALUES = 50_000
-"""The most commas in it: each value becomes an object."""
-
-DOCUMENT_DEPTH = 8
-"""The most levels of objects and lists of a document that hold more than BUILT_BYTES each."""
-
-BUILT_BYTES = 1 << 16
-"""How much JSON is built at once. The event loop waits: at most 2 ms."""
-
 ENVELOPE_BYTES = 2 << 20
 """The most that all fields but `content` may hold."""
 
@@ -59,7 +50,7 @@ TOO_MUCH_STRUCTURE = (
 WRONG_CONTENT = "`content` must be a string or a list of at most 10,000 content blocks."
 
 _QUOTE, _BRACKET = b'"['
-_HOLE = re.compile(rb'"\\u0000([0-9]+):([0-9]+)"')
+HOLE = re.compile(rb'"\\u0000([0-9]+):([0-9]+)"')
 # What is between string literals, and the short ones. 1 stands for `\u0000`: raw, JSON holds none.
 _KEPT = {
     size: re.compile(rb'(?:[^"]++|"[^"\x01]{0,%d}+")*+' % (size - 2)) for size in (SHORT_BYTES, NAME_BYTES)
@@ -74,12 +65,11 @@ class Block(Struct, frozen=True):
 
 
 _decode_text = msgspec.json.Decoder(str).decode
-_decode_list = msgspec.json.Decoder(list[Raw]).decode
-_decode_any = msgspec.json.Decoder().decode
-_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
+decode_list = msgspec.json.Decoder(list[Raw]).decode
+decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_block = msgspec.json.Decoder(Block).decode
 
-_SAID: Callable[[str], str] = "{}.".format
+AS_SAID: Callable[[str], str] = "{}.".format
 
 _LONE_SURROGATE = re.compile(
     rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
@@ -93,7 +83,7 @@ _UNFINISHED = re.compile(
 _UNFINISHED_BYTES = 12
 
 
-def checked(decode: Callable[[Data], T], data: Data, rule: Callable[[str], str] = _SAID) -> T:
+def checked(decode: Callable[[Data], T], data: Data, rule: Callable[[str], str] = AS_SAID) -> T:
     """Decodes. Raises InvalidField, InvalidUtf8 or BadRequest; no message repeats the input. `rule` words
     what msgspec says of a wrong field."""
     try:
@@ -130,8 +120,8 @@ async def split(
 
     Reads on the event loop, which serves others between two slices: a thread would hold the interpreter all
     the same, and be waited for longer. `fields` are the names that `decode` knows."""
-    skeleton = await _scanned(Skeleton(body), turns)
-    members, was_repaired = decoded(_decode_members, skeleton.text, rule)
+    skeleton = await scanned(Skeleton(body), turns)
+    members, was_repaired = decoded(decode_members, skeleton.text, rule)
     content, size, parts = members.pop("content", None), 0, []
     for name, value in members.items():
         original = skeleton.original(value)
@@ -148,69 +138,7 @@ async def split(
     return decoded_fields, Content(content, skeleton), was_repaired or is_repaired
 
 
-class Document(NamedTuple):
-    """A JSON body of any shape. In `value`, a position stands for each string of more than 512 bytes, or with
-    a NUL: a `str` that begins with a NUL, to be passed on, not to be looked into."""
-
-    value: Any
-    skeleton: "Skeleton | None"
-    """None: the body was small, and `value` holds every string itself."""
-
-    def text(self, string: str) -> str:
-        """What a string of `value` says."""
-        return string if self.skeleton is None else "".join(self.content([string]).pieces())
-
-    def literal(self, string: str) -> memoryview:
-        """A string of `value` as JSON, without a copy if it is long."""
-        if self.skeleton is None or not string.startswith("\0"):
-            return memoryview(msgspec.json.encode(string))
-        start, _, end = string[1:].partition(":")
-        return self.skeleton.body[int(start) : int(end)]
-
-    def content(self, texts: list[str]) -> "Content":
-        """Strings of `value` as the content of a result, one after the other, with a newline between two."""
-        blocks = [{"type": "text", "text": text} for text in texts]
-        return Content(Raw(msgspec.json.encode(texts[0] if len(texts) == 1 else blocks)), self.skeleton)
-
-    def encoded(self, value: Any) -> bytes:
-        """A value as JSON. The strings in it that are of this document are written as they came."""
-        try:
-            data = msgspec.json.encode(value)
-        except RecursionError:
-            raise BadRequest("The body is nested too deeply.") from None
-        if self.skeleton is None:
-            return data
-        original = self.skeleton.original
-        return _HOLE.sub(lambda hole: original(Raw(hole[0])).tobytes(), data)
-
-
-async def read_document(body: bytes | bytearray, turns: anyio.CapacityLimiter) -> Document:
-    """Reads a JSON body of any size on the event loop, as `split` does. Raises BadRequest, InvalidUtf8, and
-    InvalidField if the body holds more than 2 MiB beside its long strings."""
-    if len(body) <= BUILT_BYTES:
-        return Document(decoded(_decode_any, body, _SAID)[0], None)
-    skeleton = await _scanned(Skeleton(body, NAME_BYTES), turns)
-    if skeleton.text.count(b",") > DOCUMENT_VALUES:
-        raise InvalidField(TOO_MUCH_STRUCTURE)
-    async with turns:
-        return Document(await _built(Raw(bytes(skeleton.text).strip()), DOCUMENT_DEPTH), skeleton)
-
-
-async def _built(raw: Raw, depth: int) -> Any:
-    """The value, built BUILT_BYTES at a time. Raises as `read_document`."""
-    view = memoryview(raw)
-    if len(view) <= BUILT_BYTES or view[0] not in b"[{":
-        return decoded(_decode_any, raw, _SAID)[0]
-    if not depth:
-        raise InvalidField(TOO_MUCH_STRUCTURE)
-    await anyio.sleep(PAUSE_SECONDS)
-    if view[0] == _BRACKET:
-        return [await _built(item, depth - 1) for item in decoded(_decode_list, raw, _SAID)[0]]
-    members, _ = decoded(_decode_members, raw, _SAID)
-    return {name: await _built(value, depth - 1) for name, value in members.items()}
-
-
-async def _scanned(skeleton: "Skeleton", turns: anyio.CapacityLimiter) -> "Skeleton":
+async def scanned(skeleton: "Skeleton", turns: anyio.CapacityLimiter) -> "Skeleton":
     more = True
     while more:
         async with turns:
@@ -281,10 +209,10 @@ class Skeleton:
     def original(self, raw: Raw | memoryview) -> memoryview:
         """A value of the skeleton as it came: one range of the body."""
         view = memoryview(raw)
-        first = _HOLE.search(view)
+        first = HOLE.search(view)
         if first is None:
             return view
-        last = _HOLE.match(view, view.tobytes().rfind(b'"\\u0000'))
+        last = HOLE.match(view, view.tobytes().rfind(b'"\\u0000'))
         assert last is not None
         return self.body[int(first[1]) - first.start() : int(last[2]) + len(view) - last.end()]
 
@@ -331,7 +259,7 @@ class Content:
     def _blocks(self) -> Iterator[str]:
         if bytes(self._raw).count(b",") > MAX_MEMBERS:
             raise InvalidField(WRONG_CONTENT)
-        blocks = checked(_decode_list, self._raw)
+        blocks = checked(decode_list, self._raw)
         if len(blocks) > MAX_BLOCKS:
             raise InvalidField(WRONG_CONTENT)
         for number, block in enumerate(blocks):
@@ -362,7 +290,7 @@ class Content:
             yield decode_utf8(bytes(raw))
             return
         view, at = memoryview(raw), 0
-        for hole in _HOLE.finditer(view):
+        for hole in HOLE.finditer(view):
             yield decode_utf8(view[at : hole.start()].tobytes()) + '"'
             for piece in _cut(self._skeleton.original(view[hole.start() : hole.end()])):
                 yield self._decoded(b'"%b"' % piece)[1].decode()[1:-1]

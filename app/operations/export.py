@@ -4,9 +4,10 @@ import logging
 import os
 import queue
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
-from logging.handlers import QueueListener, RotatingFileHandler
+from logging.handlers import RotatingFileHandler
 from typing import Any, cast
 
 import msgspec
@@ -15,8 +16,11 @@ from domain.accounting import AccountingEntry
 from domain.errors import ConfigError
 from domain.ports import Charge, Ledger, Receipt
 
+log = logging.getLogger("spillgate.export")
+
 STANDARD_OUTPUT = "-"
 KEPT_FILES = 5
+CLOSE_SECONDS = 3.0
 MOST_WAITING = 20_000
 """Entries in memory that are not written yet, of about 1 KB each. More are not exported, and counted."""
 
@@ -29,26 +33,37 @@ class Export:
     def __init__(self, target: str, max_bytes: int, lost: Callable[[], None]) -> None:
         """Raises ConfigError if the file cannot be opened."""
         self._lost = lost
-        self._waiting: queue.Queue[Any] = queue.Queue(MOST_WAITING)
+        self._waiting: queue.Queue[AccountingEntry | None] = queue.Queue(MOST_WAITING)
         handler = _handler(target, max_bytes)
         handler.setFormatter(_Lines())
         handler.handleError = lambda record: lost()  # type: ignore[method-assign]
         self._handler = handler
-        self._listener = QueueListener(self._waiting, handler)
-        self._listener.start()
+        self._writer = threading.Thread(target=self._write_waiting, name="accounting export", daemon=True)
+        self._writer.start()
 
     def write(self, entry: AccountingEntry) -> None:
         try:
-            self._waiting.put_nowait(logging.makeLogRecord({"msg": entry}))
+            self._waiting.put_nowait(entry)
         except queue.Full:
             self._lost()
 
     def close(self) -> None:
-        """Returns when all that was given is written."""
-        self._listener.stop()
+        """Returns when all that was given is written, or after CLOSE_SECONDS: where standard output leads may
+        no longer read."""
+        with suppress(queue.Full):
+            self._waiting.put(None, timeout=CLOSE_SECONDS)
+        self._writer.join(CLOSE_SECONDS)
+        if self._writer.is_alive():
+            fields = {"lost": self._waiting.qsize()}
+            log.warning("The accounting export does not end.", extra={"fields": fields})
+            return
         # A full disk: the entries that are still in the buffer were counted as lost.
         with suppress(OSError):
             self._handler.close()
+
+    def _write_waiting(self) -> None:
+        while (entry := self._waiting.get()) is not None:
+            self._handler.handle(logging.makeLogRecord({"msg": entry}))
 
 
 class _Lines(logging.Formatter):

@@ -36,7 +36,7 @@ class EmbeddedService(threading.Thread):
             status = self._serve()
             self.error = f"It ended with status {status}."
         except ConfigError as error:
-            self.error = str(error)
+            self.error = str(error).replace("SPILLGATE_UDS", f"The socket {self._socket}")
         finally:
             self._is_settled.set()
 

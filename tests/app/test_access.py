@@ -143,6 +143,16 @@ def test_a_bad_new_file_keeps_the_old_keys_and_warns_once(
         keys.key_of(KEY)
 
 
+def test_the_last_key_that_is_revoked_is_no_longer_in_force(tmp_path: Path) -> None:
+    ticks = Ticks()
+    path = keys_file(tmp_path / "keys")
+    keys = ApiKeys(path, ticks)
+    path.write_text("# none\n")
+    ticks.now += 1
+    with pytest.raises(Unauthorized):
+        keys.key_of(KEY)
+
+
 @pytest.mark.parametrize(
     "host", ["localhost", "LOCALHOST:8377", "localhost.", "127.0.0.1:1", "[::1]:8377", "[::1]", "127.0.0.1:"]
 )

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.edge.large_json import BUILT_BYTES, SKELETON_BYTES, Document, read_document
+from app.edge.documents import BUILT_BYTES, Document, read_document
+from app.edge.large_json import SKELETON_BYTES
 from domain.errors import BadRequest, InvalidField, InvalidUtf8
 
 pytestmark = pytest.mark.anyio

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +58,11 @@ async def test_the_file_is_appended_to_and_rotated_at_its_size(serve: Serve, tmp
 async def test_what_cannot_be_exported_is_counted_and_in_nobodys_way(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
+    stuck = threading.Event()
     if fault == "slow":
         monkeypatch.setattr(export, "MOST_WAITING", 1)
-        monkeypatch.setattr(export.QueueListener, "start", lambda listener: None)
-        monkeypatch.setattr(export.QueueListener, "stop", lambda listener: None)
+        monkeypatch.setattr(export, "CLOSE_SECONDS", 0.0)
+        monkeypatch.setattr(export.Export, "_write_waiting", lambda export: stuck.wait())
     async with serve(accounting_export="/dev/full" if fault == "full" else "-") as client:
         for _ in range(3):
             assert (await client.post("/results", json={"tool_name": "t", "content": "x"})).status_code == 200
@@ -68,6 +70,7 @@ async def test_what_cannot_be_exported_is_counted_and_in_nobodys_way(
         async with asyncio.timeout(30):
             while f"spillgate_export_lost_total {lost}" not in (await client.get("/metrics")).text:
                 await asyncio.sleep(0.01)
+    stuck.set()
 
 
 async def test_a_file_that_cannot_be_opened_refuses_the_start(tmp_path: Path) -> None:

@@ -404,4 +404,4 @@ def test_check_config_shows_the_embedding_model(
     monkeypatch.setenv("SPILLGATE_EMBED_MODEL", "e")
     monkeypatch.setenv("SPILLGATE_LLM_BASE_URL", "https://api.example.com/v1")
     assert main(["check-config"]) == 0
-    assert re.search(r'SPILLGATE_EMBED_MODEL +"e" +given', capsys.readouterr().out)
+    assert re.search(r'SPILLGATE_EMBED_MODEL +"e" +environment', capsys.readouterr().out)

@@ -1,10 +1,8 @@
-"""POST /mcp as clients call it in both eras: tools, resources, and an error for each kind of bad message."""
+"""POST /mcp as clients call it in both eras: versions, tools, faults of tools, tenants and resources."""
 
-import base64
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -12,90 +10,12 @@ from typing import Any
 import httpx
 import pytest
 
-from app.doors.mcp.messages import MOST_MESSAGES
 from domain.errors import StoreUnavailable
 from storage.disk.store import DiskStore
+from tests.app.mcp_client import ERAS, LOG, META, NEW, OLD, SECRET, STATELESS, UNKNOWN, Era, keep
 from tests.conftest import Serve
 
 pytestmark = pytest.mark.anyio
-
-META = "io.modelcontextprotocol/"
-STATELESS = "2026-07-28"
-NAMES = {"tools/call": "name", "resources/read": "uri"}
-LOG = "".join(
-    f"line {number} of the log, {'ERROR' if number % 900 == 7 else 'fine'}\n" for number in range(2000)
-)
-SECRET = "zebra-4711"
-"""What no answer to a bad message may repeat."""
-
-
-@dataclass(frozen=True)
-class Era:
-    """Messages as the official Python SDK and the coding agents were recorded to send them."""
-
-    version: str | None
-
-    @property
-    def is_stateless(self) -> bool:
-        return self.version == STATELESS
-
-    def request(self, method: str, **params: Any) -> dict[str, Any]:
-        if self.is_stateless:
-            client = {"name": "mcp", "version": "0.1.0"}
-            params["_meta"] = {
-                f"{META}protocolVersion": STATELESS,
-                f"{META}clientInfo": client,
-                f"{META}clientCapabilities": {},
-            }
-        message: dict[str, Any] = {"jsonrpc": "2.0", "id": 7, "method": method}
-        return {**message, "params": params} if params else message
-
-    def headers(self, method: str, **params: Any) -> dict[str, str]:
-        found = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
-        if self.version is not None:
-            found["mcp-protocol-version"] = self.version
-        if self.is_stateless:
-            found["mcp-method"] = method
-            if (name := NAMES.get(method)) in params:
-                found["mcp-name"] = params[name]
-        return found
-
-    async def post(self, client: httpx.AsyncClient, method: str, **params: Any) -> httpx.Response:
-        headers = self.headers(method, **params)
-        return await client.post("/mcp", json=self.request(method, **params), headers=headers)
-
-    async def call(self, client: httpx.AsyncClient, method: str, **params: Any) -> dict[str, Any]:
-        answer = await self.post(client, method, **params)
-        assert answer.status_code == 200, answer.text
-        assert answer.headers["content-type"] == "application/json"
-        told = answer.json()
-        assert (told["jsonrpc"], told["id"]) == ("2.0", 7)
-        result: dict[str, Any] = told["result"]
-        if self.is_stateless:
-            assert result.pop("resultType") == "complete"
-            assert result.pop("_meta")[f"{META}serverInfo"]["name"] == "spillgate"
-            if method != "tools/call":
-                assert (result.pop("ttlMs"), result.pop("cacheScope")) == (0, "private")
-        return result
-
-    async def tool(self, client: httpx.AsyncClient, tool: str, **arguments: Any) -> tuple[str, bool]:
-        result = await self.call(client, "tools/call", name=tool, arguments=arguments)
-        (block,) = result["content"]
-        assert block["type"] == "text"
-        return block["text"], result["isError"]
-
-
-NEW = Era(STATELESS)
-OLD = Era("2025-11-25")
-ERAS = pytest.mark.parametrize(
-    "era", [NEW, OLD, Era("2025-06-18"), Era("2025-03-26"), Era(None)], ids=lambda era: str(era.version)
-)
-
-
-async def keep(client: httpx.AsyncClient, content: str = LOG, session: str = "run-1", **more: Any) -> str:
-    sent = {"session_id": session, "tool_name": "read_log", "content": content, **more}
-    handle: str = (await client.post("/results", json=sent)).json()["handle"]
-    return handle
 
 
 @pytest.mark.parametrize(
@@ -196,13 +116,113 @@ async def test_each_tool_answers_about_the_session_that_the_handle_names(
     assert len(entries) == 2
 
 
+def new_meta(name: str, version: str, **capabilities: Any) -> dict[str, Any]:
+    return {
+        f"{META}protocolVersion": STATELESS,
+        f"{META}clientInfo": {"name": name, "version": version},
+        f"{META}clientCapabilities": {"elicitation": {"form": {}, "url": {}}, **capabilities},
+    }
+
+
+def old_info(version: str, name: str, client: str, **capabilities: Any) -> dict[str, Any]:
+    info = {"name": name, "version": client}
+    return {"protocolVersion": version, "capabilities": capabilities, "clientInfo": info}
+
+
+CLAUDE = new_meta("claude-code", "2.1.330", roots={"listChanged": True})
+COPILOT = new_meta("copilot-cli", "1.0.102", sampling={})
+ASKED = {"name": "tool_output", "arguments": {"handle": "{handle}", "extract": "ERROR"}}
+READ = {"uri": "spillgate://{handle}"}
+INITIALIZED = "notifications/initialized"
+
+RECORDED: dict[str, list[tuple[str, str | None, str | int | None, str, Any]]] = {
+    "Claude Code 2.1.330": [
+        ("POST", STATELESS, "server-discover-probe-1", "server/discover", {"_meta": CLAUDE}),
+        ("POST", STATELESS, 0, "resources/list", {"_meta": CLAUDE}),
+        ("POST", STATELESS, 1, "tools/list", {"_meta": CLAUDE}),
+        (
+            "POST",
+            STATELESS,
+            2,
+            "tools/call",
+            {**ASKED, "_meta": {**CLAUDE, "claudecode/toolUseId": "toolu_1", "progressToken": 2}},
+        ),
+        ("POST", STATELESS, 3, "resources/read", {**READ, "_meta": {**CLAUDE, "progressToken": 3}}),
+    ],
+    "Copilot CLI 1.0.102": [
+        ("POST", STATELESS, 0, "server/discover", {"_meta": COPILOT}),
+        ("POST", STATELESS, 1, "tools/list", {"_meta": {**COPILOT, "progressToken": 0}}),
+        ("POST", STATELESS, 2, "tools/call", {"_meta": {**COPILOT, "progressToken": 1}, **ASKED}),
+    ],
+    "Codex 0.169.0": [
+        (
+            "POST",
+            None,
+            0,
+            "initialize",
+            old_info("2025-06-18", "codex-mcp-client", "0.169.0", elicitation={}),
+        ),
+        ("POST", "2025-06-18", None, INITIALIZED, None),
+        ("POST", "2025-06-18", 1, "tools/list", {"_meta": {"progressToken": 0}}),
+        (
+            "POST",
+            "2025-06-18",
+            2,
+            "tools/call",
+            {"_meta": {"callId": "call_1", "sessionId": "s", "progressToken": 1}, **ASKED},
+        ),
+        ("POST", "2025-06-18", 3, "resources/read", {"_meta": {"progressToken": 2}, **READ}),
+    ],
+    "OpenCode 1.18.33": [
+        ("POST", None, 0, "initialize", old_info("2025-11-25", "opencode", "1.18.33", roots={})),
+        ("POST", "2025-11-25", None, INITIALIZED, None),
+        ("GET", "2025-11-25", None, "", None),
+        ("POST", "2025-11-25", 1, "tools/list", None),
+        ("POST", "2025-11-25", 2, "tools/call", {**ASKED, "_meta": {"progressToken": 2}}),
+        ("POST", "2025-11-25", None, "notifications/cancelled", {"requestId": 2, "reason": "AbortError"}),
+    ],
+    "Gemini CLI 0.61.0": [
+        ("POST", None, 0, "initialize", old_info("2025-06-18", "gemini-cli-mcp-client", "0.61.0", roots={})),
+        ("POST", None, None, INITIALIZED, None),
+        ("GET", None, None, "", None),
+        ("POST", None, 1, "tools/list", {}),
+        ("POST", None, 2, "resources/list", {}),
+        ("POST", None, 3, "tools/call", {**ASKED, "_meta": {"progressToken": "0672a5ff"}}),
+    ],
+}
+"""What coding agents were recorded to send: HTTP method, header MCP-Protocol-Version, id, method and
+parameters."""
+
+
+async def test_what_coding_agents_send_is_answered(client: httpx.AsyncClient) -> None:
+    handle = await keep(client)
+    for name, (http, version, call_id, method, params) in (
+        (name, one) for name, recorded in RECORDED.items() for one in recorded
+    ):
+        given = json.loads(json.dumps(params).replace("{handle}", handle))
+        message = {"jsonrpc": "2.0", "id": call_id, "method": method, "params": given}
+        sent = {key: value for key, value in message.items() if value is not None}
+        headers = Era(version).headers(method, **(given or {}))
+        content = json.dumps(sent) if http == "POST" else None
+        answer = await client.request(http, "/mcp", content=content, headers=headers)
+        if http == "GET":
+            assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+        elif call_id is None:
+            assert (answer.status_code, answer.content) == (202, b""), (name, method)
+        else:
+            told = answer.json()
+            assert (answer.status_code, told["id"]) == (200, call_id), (name, method, told)
+            assert not told["result"].get("isError"), (name, method)
+            if "tools" in method or "resources" in method:
+                assert set(told["result"]) & {"tools", "content", "resources", "contents"}
+
+
 async def test_a_handle_without_a_session_is_of_the_default_session(client: httpx.AsyncClient) -> None:
     _, _, file = (await keep(client, session="default")).partition("/")
     text, is_error = await NEW.tool(client, "tool_output_lines", handle=file, offset=1, limit=1)
     assert (text.splitlines()[0], is_error) == ("1: line 0 of the log, fine", False)
 
 
-UNKNOWN = f"{'0' * 8}-0000-4000-8000-{'0' * 12}"
 FAULTS: list[tuple[str, dict[str, Any], str]] = [
     ("tool_output_zip", {"handle": "x"}, "There is no such tool here. There is tool_output, "),
     ("tool_output_grep", {}, "tool_output_grep takes a JSON object with handle, pattern, "),
@@ -310,190 +330,3 @@ async def test_an_unknown_resource_is_an_error_of_its_era(client: httpx.AsyncCli
         answer = await era.post(client, "resources/read", uri=uri.replace("{handle}", handle))
         assert (answer.status_code, answer.json()["error"]["code"]) == (status, code), uri
         assert SECRET not in answer.text
-
-
-PLAIN = {"content-type": "application/json"}
-BAD: list[tuple[str, dict[str, str], bytes, int, int]] = [
-    ("no JSON", PLAIN, b'{"jsonrpc": "2.0", ' + SECRET.encode(), 400, -32700),
-    ("empty", PLAIN, b"", 400, -32700),
-    ("not UTF-8", PLAIN, b'{"jsonrpc": "2.0", "id": 1, "method": "\xff"}', 400, -32700),
-    ("nested deeply", PLAIN, b"[" * 19_000, 400, -32700),
-    ("no object", PLAIN, b'"ping"', 400, -32600),
-    ("another version of JSON-RPC", PLAIN, b'{"jsonrpc": "1.0", "id": 7, "method": "ping"}', 400, -32600),
-    ("no method", PLAIN, b'{"jsonrpc": "2.0", "id": 7}', 400, -32600),
-    ("a method that is a number", PLAIN, b'{"jsonrpc": "2.0", "id": 7, "method": 1}', 400, -32600),
-    *(
-        (
-            f"the id {bad}",
-            PLAIN,
-            b'{"jsonrpc": "2.0", "id": %s, "method": "ping"}' % bad.encode(),
-            400,
-            -32600,
-        )
-        for bad in ("null", "true", "1.5", "{}", "9007199254740993", "1" + "0" * 400)
-    ),
-    (
-        "params that are a list",
-        PLAIN,
-        b'{"jsonrpc": "2.0", "id": 7, "method": "ping", "params": []}',
-        200,
-        -32602,
-    ),
-    (
-        "an unknown method",
-        PLAIN,
-        b'{"jsonrpc": "2.0", "id": 7, "method": "%s"}' % SECRET.encode(),
-        200,
-        -32601,
-    ),
-    ("no version", PLAIN, b'{"jsonrpc": "2.0", "id": 7, "method": "initialize"}', 200, -32602),
-    ("no tool's name", PLAIN, b'{"jsonrpc": "2.0", "id": 7, "method": "tools/call"}', 200, -32602),
-    (
-        "arguments that are a list",
-        PLAIN,
-        b'{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "x", "arguments": []}}',
-        200,
-        -32602,
-    ),
-    (
-        "a version that was never agreed on",
-        PLAIN | {"mcp-protocol-version": "2024-11-05"},
-        b'{"jsonrpc": "2.0", "id": 7, "method": "tools/list"}',
-        400,
-        -32022,
-    ),
-    (
-        "the stateless version in the header alone",
-        PLAIN | {"mcp-protocol-version": STATELESS},
-        b'{"jsonrpc": "2.0", "id": 7, "method": "tools/list"}',
-        400,
-        -32020,
-    ),
-]
-
-
-async def test_a_bad_message_is_refused_in_words_of_json_rpc(client: httpx.AsyncClient) -> None:
-    for case, headers, body, status, code in BAD:
-        answer = await client.post("/mcp", content=body, headers=headers)
-        told = answer.json()
-        assert (answer.status_code, told["error"]["code"]) == (status, code), case
-        assert told["id"] == (7 if b'"id": 7' in body else None), case
-        assert told["error"]["message"]
-        assert SECRET not in answer.text
-
-
-Change = dict[str, str | None]
-SPELT = f"=?base64?{base64.b64encode(b'tool_output_lines').decode()}?="
-
-
-HEADERS: list[tuple[Change, Any, int, int]] = [
-    ({}, STATELESS, 200, 0),
-    ({"mcp-name": SPELT}, STATELESS, 200, 0),
-    ({"mcp-name": "tool_output"}, STATELESS, 400, -32020),
-    ({"mcp-name": "=?base64?%%?="}, STATELESS, 400, -32020),
-    ({"mcp-name": None}, STATELESS, 400, -32020),
-    ({"mcp-method": "tools/list"}, STATELESS, 400, -32020),
-    ({"mcp-method": None}, STATELESS, 400, -32020),
-    ({"mcp-protocol-version": "2025-11-25"}, STATELESS, 400, -32020),
-    ({"mcp-protocol-version": None}, STATELESS, 400, -32020),
-    ({"mcp-protocol-version": "2027-01-01"}, "2027-01-01", 400, -32022),
-    ({"mcp-protocol-version": SECRET}, SECRET, 400, -32022),
-    ({}, 7, 400, -32020),
-]
-
-
-async def test_headers_of_the_stateless_era_agree_with_the_body(client: httpx.AsyncClient) -> None:
-    params = {"name": "tool_output_lines", "arguments": {"handle": await keep(client), "offset": 1}}
-    for changes, version, status, code in HEADERS:
-        message = NEW.request("tools/call", **params)
-        message["params"]["_meta"][f"{META}protocolVersion"] = version
-        headers = {**NEW.headers("tools/call", **params), **changes}
-        given = [(name, value) for name, value in headers.items() if value is not None]
-        answer = await client.post("/mcp", json=message, headers=given)
-        told = answer.json()
-        assert (answer.status_code, told.get("error", {}).get("code", 0)) == (status, code), changes
-        if code == -32022:
-            supported = [STATELESS, "2025-11-25", "2025-06-18", "2025-03-26"]
-            requested = "" if version == SECRET else version
-            assert told["error"]["data"] == {"supported": supported, "requested": requested}
-        assert SECRET not in answer.text
-
-
-async def test_an_unknown_method_is_404_in_the_stateless_era(client: httpx.AsyncClient) -> None:
-    for method in ("initialize", "ping", "prompts/list", "subscriptions/listen", SECRET):
-        answer = await NEW.post(client, method)
-        assert (answer.status_code, answer.json()["error"]["code"]) == (404, -32601), method
-        assert SECRET not in answer.text
-
-
-NO_REQUESTS: list[dict[str, Any]] = [
-    {"jsonrpc": "2.0", "method": "notifications/initialized"},
-    {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}},
-    {"jsonrpc": "2.0", "method": SECRET, "params": {"_meta": {f"{META}protocolVersion": "2031-01-01"}}},
-    {"jsonrpc": "2.0", "method": "tools/call", "params": []},
-    {"jsonrpc": "2.0", "id": 1, "result": {}},
-    {"jsonrpc": "2.0", "id": 1, "error": {"code": -1, "message": "x"}},
-]
-
-
-async def test_what_needs_no_response_is_taken(client: httpx.AsyncClient) -> None:
-    for message in NO_REQUESTS:
-        answer = await client.post("/mcp", json=message, headers={"mcp-protocol-version": "2031-01-01"})
-        assert (answer.status_code, answer.content) == (202, b""), message
-
-
-async def test_a_batch_of_the_oldest_version_is_answered_in_order(client: httpx.AsyncClient) -> None:
-    ping = {"jsonrpc": "2.0", "method": "ping"}
-    batch: list[Any] = [
-        {**ping, "id": "a"},
-        {"jsonrpc": "2.0", "method": "notifications/initialized"},
-        {**ping, "id": 2, "method": "fly"},
-        7,
-        {**ping, "id": 3.0},
-    ]
-    for headers in (PLAIN, PLAIN | {"mcp-protocol-version": "2025-03-26"}):
-        answer = await client.post("/mcp", json=batch, headers=headers)
-        assert answer.status_code == 200
-        told = [(one["id"], one.get("error", {}).get("code")) for one in answer.json()]
-        assert told == [("a", None), (2, -32601), (None, -32600), (3, None)]
-    assert (await client.post("/mcp", json=batch[1:2])).status_code == 202
-    for body, version in (
-        ([], "2025-03-26"),
-        (batch[:1] * (MOST_MESSAGES + 1), "2025-03-26"),
-        (batch, "2025-06-18"),
-    ):
-        answer = await client.post("/mcp", json=body, headers={"mcp-protocol-version": version})
-        assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32600)
-
-
-async def test_only_post_to_the_exact_path_is_served(client: httpx.AsyncClient) -> None:
-    for method in ("GET", "DELETE", "PUT", "HEAD"):
-        answer = await client.request(method, "/mcp", headers={"accept": "text/event-stream"})
-        assert (answer.status_code, answer.headers["allow"]) == (405, "POST"), method
-    for path in ("/mcp/", "/mcp/sse", "/sse"):
-        answer = await client.post(path, json=OLD.request("ping"))
-        assert answer.status_code == 404
-
-
-EVERYWHERE: list[tuple[dict[str, str], bytes, int]] = [
-    ({"host": "evil.example"}, b"{}", 400),
-    ({"origin": "https://evil.example"}, b"{}", 403),
-    ({"content-type": "text/plain"}, b"{}", 415),
-    (PLAIN, b'{"jsonrpc": "2.0", "id": "' + b"x" * (1 << 20) + b'"}', 413),
-    (PLAIN, b"[" + b"[]," * 30_000 + b"[]]", 422),
-]
-
-
-async def test_what_holds_for_every_route_holds_here(client: httpx.AsyncClient) -> None:
-    for headers, content, status in EVERYWHERE:
-        answer = await client.post("/mcp", content=content, headers=headers)
-        assert answer.status_code == status
-        assert answer.headers["content-type"] == "application/problem+json"
-
-
-async def test_half_a_character_is_replaced_and_not_refused(client: httpx.AsyncClient) -> None:
-    message = OLD.request(
-        "tools/call", name="tool_output_grep", arguments={"handle": await keep(client), "pattern": "\ud83d"}
-    )
-    answer = await client.post("/mcp", content=json.dumps(message), headers=PLAIN)
-    assert answer.json()["result"]["content"][0]["text"].startswith("No line matches.")

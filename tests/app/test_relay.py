@@ -37,6 +37,14 @@ def relay(service: Service, tmp_path: Path) -> Iterator[RelayClient]:
         yield client
 
 
+@pytest.fixture(scope="module")
+def shared(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RelayClient]:
+    """For tests that leave nothing behind in a relay."""
+    url = "http://{}:{}".format(*service.address)
+    with opened(tmp_path_factory.mktemp("shared"), url=url) as client:
+        yield client
+
+
 def opened(place: Path, *options: str, **environment: Any) -> RelayClient:
     command = (sys.executable, SCRIPTED, str(place / "received"))
     return RelayClient(*options, "--", *command, state=place / "state", **environment)
@@ -203,9 +211,9 @@ def said(text: str) -> dict[str, Any]:
     ],
 )
 def test_what_of_a_result_is_replaced(
-    relay: RelayClient, service: Service, result: dict[str, Any], types: list[str], stored: str
+    shared: RelayClient, service: Service, result: dict[str, Any], types: list[str], stored: str
 ) -> None:
-    given = relay.call("result", result=result)
+    given = shared.call("result", result=result)
     assert [block["type"] for block in given["content"]] == types
     assert "structuredContent" not in given
     kept = [block for block in result.get("content", []) if block["type"] in ("image", "resource_link")]
@@ -235,8 +243,8 @@ def test_what_of_a_result_is_replaced(
         {"content": []},
     ],
 )
-def test_what_of_a_result_passes(relay: RelayClient, result: dict[str, Any]) -> None:
-    assert relay.call("result", result=result) == result
+def test_what_of_a_result_passes(shared: RelayClient, result: dict[str, Any]) -> None:
+    assert shared.call("result", result=result) == result
 
 
 def test_answers_out_of_order_and_cancelled_requests(relay: RelayClient, tmp_path: Path) -> None:

@@ -20,6 +20,12 @@ HANDLE = re.compile(r"session-[^/]+/file-[0-9a-f-]{36}")
 
 
 @pytest.fixture
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short path: that of a socket may have 107 bytes."""
+    return tmp_path_factory.mktemp("r")
+
+
+@pytest.fixture
 def nowhere() -> Iterator[str]:
     """The URL of a port on loopback where nothing listens."""
     with socket.socket() as bound:
@@ -46,9 +52,9 @@ def lines(relay: RelayClient, handle: str) -> str:
     return text
 
 
-def test_relays_share_a_service_and_take_it_over(tmp_path: Path, nowhere: str) -> None:
+def test_relays_share_a_service_and_take_it_over(place: Path, nowhere: str) -> None:
     with ExitStack() as stack:
-        first, second, third = (stack.enter_context(opened(tmp_path, url=nowhere)) for _ in range(3))
+        first, second, third = (stack.enter_context(opened(place, url=nowhere)) for _ in range(3))
         handle = stored(first)
         assert "line é of text" in lines(second, handle)
         assert first.end() == 0
@@ -61,9 +67,9 @@ def test_relays_share_a_service_and_take_it_over(tmp_path: Path, nowhere: str) -
         assert third.said() == b""
 
 
-def test_relays_that_start_at_once_find_one_service(tmp_path: Path, nowhere: str) -> None:
+def test_relays_that_start_at_once_find_one_service(place: Path, nowhere: str) -> None:
     with ExitStack() as stack:
-        relays = [stack.enter_context(opened(tmp_path, url=nowhere)) for _ in range(3)]
+        relays = [stack.enter_context(opened(place, url=nowhere)) for _ in range(3)]
         for relay in relays:
             relay.send("tools/call", {"name": "do", "arguments": {"what": "text", "size": 50_000}})
         handles = [HANDLE.search(relay.read()["result"]["content"][0]["text"]) for relay in relays]
@@ -72,8 +78,8 @@ def test_relays_that_start_at_once_find_one_service(tmp_path: Path, nowhere: str
             assert "line é of text" in lines(relays[0], handle[0])
 
 
-def test_every_tool_and_the_shell_reach_the_embedded_service(tmp_path: Path, nowhere: str) -> None:
-    with opened(tmp_path, "--embedded", url="http://192.0.2.1:9") as relay:
+def test_every_tool_and_the_shell_reach_the_embedded_service(place: Path, nowhere: str) -> None:
+    with opened(place, "--embedded", url="http://192.0.2.1:9") as relay:
         rows = [{"id": number, "name": f"name {number}"} for number in range(2000)]
         said = relay.call("result", result={"content": [], "structuredContent": rows})["content"][0]["text"]
         handle = HANDLE.search(said)
@@ -86,7 +92,7 @@ def test_every_tool_and_the_shell_reach_the_embedded_service(tmp_path: Path, now
             answer = relay.tool(tool, handle=handle[0], **arguments)
             assert found in answer["content"][0]["text"]
         environment = {**os.environ, "SPILLGATE_URL": nowhere, "PYTHONPATH": str(ROOT)}
-        environment["SPILLGATE_STORAGE_URL"] = f"disk://{tmp_path / 'state'}"
+        environment["SPILLGATE_STORAGE_URL"] = f"disk://{place / 'state'}"
         asked = subprocess.run(
             [sys.executable, "-m", "app.cli.main", "grep", handle[0], "name 1234"],
             env=environment,
@@ -97,15 +103,21 @@ def test_every_tool_and_the_shell_reach_the_embedded_service(tmp_path: Path, now
         assert b"name 1234" in asked.stdout
 
 
-def test_a_store_in_use_or_a_wrong_setting_leaves_results_as_they_are(tmp_path: Path, nowhere: str) -> None:
-    with Services(tmp_path) as services:
-        asyncio.run(services.start(tmp_path / "state"))
-        with opened(tmp_path, url=nowhere) as relay:
+def test_a_store_in_use_or_a_wrong_setting_leaves_results_as_they_are(place: Path, nowhere: str) -> None:
+    with Services(place) as services:
+        asyncio.run(services.start(place / "state"))
+        with opened(place, url=nowhere) as relay:
             for _ in range(2):
                 said = relay.call("text", size=50_000)["content"][0]["text"]
                 assert said.startswith("line é of text\n")
             assert b"is in use by another Spillgate process" in relay.said()
-    (tmp_path / "b").mkdir()
-    with opened(tmp_path / "b", url=nowhere, max_bytes="many") as relay:
+    (place / "b").mkdir()
+    with opened(place / "b", url=nowhere, max_bytes="many") as relay:
         assert relay.call("text", size=50_000)["content"][0]["text"].startswith("line é of text\n")
         assert b"SPILLGATE_MAX_BYTES" in relay.said()
+    long = place / ("x" * 100)
+    long.mkdir()
+    with opened(long, url=nowhere) as relay:
+        assert relay.call("text", size=50_000)["content"][0]["text"].startswith("line é of text\n")
+        assert b"The socket /" in relay.said()
+        assert b"is longer than 107 bytes" in relay.said()

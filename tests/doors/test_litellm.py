@@ -278,11 +278,13 @@ async def test_a_full_store_and_an_ended_session_let_the_request_go_on(serve: Se
         assert told["structured_messages"][2] == first["structured_messages"][2]
         assert told["structured_messages"][4]["content"] == LARGE * 2
     async with serve() as client:
-        await client.put("/sessions/sess-1", json={})
+        sent = asked_with(call("c1"), result("c1", LARGE + "!"))
+        await ask(client, sent)
         await client.delete("/sessions/sess-1")
         assert await ask(client, asked_with(call("c9"), result("c9"))) == NONE
         await client.put("/sessions/sess-1", json={})
-        assert (await ask(client, asked_with(call("c1"), result("c1"))))["action"] == "GUARDRAIL_INTERVENED"
+        (*_, row) = (await ask(client, sent))["structured_messages"]
+        assert (await client.get(f"/results/{HANDLE.findall(row['content'])[0][0]}")).status_code == 200
 
 
 async def test_a_key_may_come_as_litellm_sends_it(serve: Serve, tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ pytestmark = pytest.mark.anyio
 
 DOCS = proxy.ROOT / "docs" / "litellm.md"
 NAMES = ("generic", "class", "headroom")
+PYTHON = proxy.PROGRAM.with_name("python")
+MCP_SERVER = Path(__file__).with_name("mcp") / "sdk_server.py"
 HANDLE = re.compile(r'tool_output\(handle = \\?"(session-\S+/file-[0-9a-f-]{36})')
 QUESTION = "the tulip with number 437"
 
@@ -34,6 +36,8 @@ def configured(address: str) -> dict[str, Any]:
     """The guardrails as printed, at another address, and each only where a request names it."""
     blocks = re.findall(r"```yaml\n(guardrails:.*?)```", DOCS.read_text(), re.DOTALL)
     printed = [yaml.safe_load(block)["guardrails"][0] for block in blocks]
+    assert f"```yaml\n{blocks[0]}```" in (proxy.ROOT / "README.md").read_text()
+    options = yaml.safe_load(re.findall(r"```yaml\n( +extra_headers.*?)```", DOCS.read_text(), re.DOTALL)[0])
     by_kind = {one["litellm_params"]["guardrail"]: one for one in printed}
     kinds = ("generic_guardrail_api", "spillgate.litellm.Guardrail", "headroom")
     chosen = {name: by_kind[kind] for name, kind in zip(NAMES, kinds, strict=True)}
@@ -48,8 +52,13 @@ def configured(address: str) -> dict[str, Any]:
                 "fail_on_error": True,
                 "fail_closed": True,
             }
+            closed |= {"session_header": "x-run"} if name == "class" else options
             found.append({"guardrail_name": f"{name} closed", "litellm_params": closed})
-    return {**yaml.safe_load(proxy.CONFIG.read_text()), "guardrails": found}
+    gateway = {**chosen["class"]["litellm_params"], "api_base": address, "mode": ["post_mcp_call"]}
+    found.append({"guardrail_name": "gateway", "litellm_params": gateway})
+    server = {"transport": "stdio", "command": str(PYTHON), "args": [str(MCP_SERVER)]}
+    models = yaml.safe_load(proxy.CONFIG.read_text())
+    return {**models, "guardrails": found, "mcp_servers": {"everything": server}}
 
 
 async def asks(it: Exchange) -> None:
@@ -57,7 +66,7 @@ async def asks(it: Exchange) -> None:
     body, path = it.asked.body, it.asked.path
     said = json.dumps(body, ensure_ascii=False)
     found = (
-        re.search(r"437: the tulip[^\\]*", said.split("ABSTRACT FROM")[-1])
+        re.search(r"437(?:: the tulip| INFO)[^\\]*", said.split("ABSTRACT FROM")[-1])
         if "ABSTRACT FROM" in said
         else None
     )
@@ -132,10 +141,13 @@ async def setup(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Setup
         address = "http://{}:{}".format(*service.address)
         config = folder / "litellm.yaml"
         config.write_text(yaml.safe_dump(configured(address)))
-        client_package = str(proxy.ROOT / "clients" / "python")
+        environment = {
+            "PYTHONPATH": str(proxy.ROOT / "clients" / "python"),
+            "LITELLM_ENABLE_MCP_STDIO": "true",
+        }
         async with (
             Backend(asks) as backend,
-            proxy.running(backend.base_url, folder, config, PYTHONPATH=client_package) as base_url,
+            proxy.running(backend.base_url, folder, config, **environment) as base_url,
             httpx.AsyncClient(
                 base_url=base_url,
                 headers={"Authorization": f"Bearer {proxy.KEY}"},
@@ -235,6 +247,17 @@ async def test_a_result_that_fits_is_left_as_it_is(setup: Setup, api: str, guard
     assert "tool_output" not in json.dumps(asked.body)
 
 
+@pytest.mark.parametrize("guardrail", ["generic closed", "class closed"])
+async def test_the_session_may_be_named_by_any_header(setup: Setup, guardrail: str) -> None:
+    path, sent = chat(LARGE, guardrail)
+    before = setup.backend.requests
+    run = f"run-{guardrail.split()[0]}"
+    assert (await setup.client.post(path, json=sent, headers={"X-Run": run})).status_code == 200
+    asked = setup.backend.asked[before]
+    assert f"session-{run}/file-" in json.dumps(asked.body)
+    assert (len(asked.body["tools"]) == 1) == (guardrail == "generic closed")
+
+
 async def test_a_streamed_request_is_governed_and_offered_no_tools(setup: Setup) -> None:
     path, sent = chat(LARGE, "class", stream=True)
     before = setup.backend.requests
@@ -258,6 +281,22 @@ async def test_headrooms_guardrail_asks_by_hash(setup: Setup) -> None:
     first, second = setup.backend.asked[before:]
     assert re.search("headroom_retrieve with hash=[a-f0-9]{24}", json.dumps(first.body))
     assert "ABSTRACT FROM TOOL OUTPUT" in json.dumps(second.body)
+
+
+async def test_results_of_the_mcp_gateway_are_governed_and_asked_about(setup: Setup) -> None:
+    url = str(setup.client.base_url).removesuffix("/v1/") + "/mcp-rest/tools/call"
+    called = {"server_id": "everything", "name": "log", "arguments": {"lines": 2000}}
+    answer = await setup.client.post(url, json=called)
+    assert answer.status_code == 200, answer.text
+    text = answer.json()["content"][0]["text"]
+    assert "session-litellm-mcp/file-" in text
+    async with setup.service.client() as service:
+        (entry,) = (await service.get("/accounting/entries?session_id=litellm-mcp")).json()["entries"]
+    assert (entry["mcpServer"], entry["command"]) == ("everything", "log")
+    path, sent = chat(text, "class")
+    assert "It is 437 INFO request 437 was served" in (await ask(setup, path, sent, "of-the-client")).text
+    few = {**called, "arguments": {"lines": 2}}
+    assert "1 INFO request 1 was served" in (await setup.client.post(url, json=few)).text
 
 
 async def test_without_the_service_requests_go_on_unless_they_are_to_fail(setup: Setup) -> None:

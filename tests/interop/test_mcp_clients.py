@@ -79,6 +79,9 @@ CALLS = {
 }
 """The door of the agent, and the name by which the model calls the tool."""
 
+READERS = {ClaudeCode: "ReadMcpResourceTool", Codex: "read_mcp_resource", OpenCode: "read_mcp_resource"}
+"""The tool by which the model reads a resource, in the agents that have one."""
+
 
 @pytest.mark.parametrize("kind", CALLS)
 async def test_a_coding_agents_model_asks_about_a_handle(
@@ -92,14 +95,19 @@ async def test_a_coding_agents_model_asks_about_a_handle(
             pytest.skip("the coding agents are not installed: run `make interop`")
         agent.add_mcp("spillgate", f"{client.base_url}/mcp")
         arguments = {"handle": told["handle"], "extract": "ERROR"}
-        model.script(Call(tool, arguments), "All done.")
+        resource = {"server": "spillgate", "uri": f"spillgate://{told['handle']}?offset=1230"}
+        reads = [Call(READERS[kind], resource)] if kind in READERS else []
+        model.script(Call(tool, arguments), *reads, "All done.")
         ran = await agent.run(told["content"])
     assert ran.exit_code == 0, ran.stderr
-    first, last = model.asked
+    first, *_, last = model.asked
     # The model has our tools from the start, our instructions where the agent passes them on, and the answer.
     names = [tool.removesuffix("tool_output") + name for name in TOOLS]
     assert [name for name in first.tools if "tool_output" in name] == names
     assert ("Some tool outputs are too large to show." in first.text) == (kind is not CopilotCli)
     assert f"ABSTRACT FROM TOOL OUTPUT read_log WITH HANDLE {told['handle']}, STRATEGY:" in last.results[0]
     assert "line 1234 of the log ERROR" in last.results[0]
+    for text in last.results[1:]:
+        assert "1235: line 1234 of the log ERROR" in text
+    assert len(last.results) == 1 + len(reads)
     assert service.failures() == []

@@ -2,7 +2,7 @@
 
 The service and `spillgate hook` both import this module and the dialects, which therefore use the standard
 library only. A dialect is a function `(payload) -> Call | None`. It reads names and shapes, never the text of
-a result: in the service, a position may stand for it (see `app.edge.large_json.Document`).
+a result: in the service, a position may stand for it (see `app.edge.documents.Document`).
 """
 
 import re

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from app.doors.govern_call import arguments_of, chunks_of, govern_call
 from app.doors.hooks.agents import DIALECTS, INNER_JSON
-from app.edge.large_json import Document, read_document
+from app.edge.documents import Document, read_document
 from app.operations.logs import log_hook_passed
 from app.runtime import Runtime
 from policies.doors import DOORS

@@ -22,6 +22,9 @@ from spillgate.exchange import TOOL_NAMES
 _PATH = "/beta/litellm_basic_guardrail_api"
 _MCP_SESSION = "litellm-mcp"
 _MOST_REQUESTS = 10_000
+_LEAST_CHARS = 500
+"""Of a text: a message in the place of a shorter one would hardly be shorter."""
+
 _SESSION = re.compile(r"\s*[\"'`]?session-([^/\s]+)/file-")
 
 Rows = Sequence[Mapping[str, Any]]
@@ -74,13 +77,17 @@ class Guardrail(CustomGuardrail):
         answer = await self._client.guard(self._request(rows, inputs, request_data, logging_obj))
         if answer is None and self._fails_closed:
             raise RuntimeError("Spillgate cannot be reached, and `fail_closed` is set.")
-        if answer is None or answer.get("action") != "GUARDRAIL_INTERVENED":
-            return inputs
-        changed = {**inputs, "structured_messages": _merged(rows, answer["structured_messages"])}
-        if "tools" in answer:
-            changed["tools"] = answer["tools"]
-            self._remember(_call_id(logging_obj, request_data), answer["session_id"])
-        return changed
+        changed: dict[str, Any] = {}
+        session = self._mcp_session
+        if answer is not None and answer.get("action") == "GUARDRAIL_INTERVENED":
+            changed["structured_messages"] = _merged(rows, answer["structured_messages"])
+            changed |= {"tools": answer["tools"]} if "tools" in answer else {}
+            session = answer["session_id"]
+        if "tools" not in changed and (added := await self._for_mcp(rows, inputs, request_data)):
+            changed["tools"] = [*inputs["tools"], *added]
+        if "tools" in changed:
+            self._remember(_call_id(logging_obj, request_data), session)
+        return {**inputs, **changed} if changed else inputs
 
     async def async_should_run_agentic_loop(
         self,
@@ -145,20 +152,32 @@ class Guardrail(CustomGuardrail):
             },
         }
 
+    async def _for_mcp(
+        self, rows: Rows, inputs: Any, request_data: Mapping[str, Any]
+    ) -> Sequence[Mapping[str, Any]]:
+        """The tools for a request that brings tools, lacks these, and names results of the MCP gateway."""
+        names = {(tool.get("function") or tool).get("name") for tool in inputs.get("tools") or []}
+        wanted = f"session-{self._mcp_session}/file-"
+        is_named = any(wanted in str(row.get("content")) for row in rows if row.get("role") == "tool")
+        if not names or names & set(TOOL_NAMES) or request_data.get("stream") or not is_named:
+            return []
+        return (await self._client.tools(session_id=self._mcp_session)).definitions
+
     async def _governed_texts(self, inputs: Any, request_data: Mapping[str, Any]) -> Any:
-        """The texts of one result of the MCP gateway; a text may be in it twice."""
+        """The texts of one result of the MCP gateway: of its blocks, then of its structured content (a text
+        may be in both), and last what cannot be changed, such as keys."""
         called = request_data.get("mcp_tool_call_metadata") or {}
         tool = called.get("name") or "mcp_tool"
         if called.get("mcp_server_name"):
             tool = f"mcp__{called['mcp_server_name']}__{tool}"
         texts: list[str] = inputs.get("texts") or []
         shown: dict[str, str] = {}
-        for text in dict.fromkeys(texts):
+        for text in dict.fromkeys([one for one in texts if len(one) >= _LEAST_CHARS] or texts[:1]):
             governed = await self._client.govern(
                 tool, None, text, session_id=self._mcp_session, arguments=called.get("arguments")
             )
             shown[text] = governed.text
-        changed = [shown[text] for text in texts]
+        changed = [shown.get(text, text) for text in texts]
         return inputs if changed == texts else {**inputs, "texts": changed}
 
     async def _answer(self, call: Mapping[str, Any], session: str) -> str:

@@ -1,0 +1,116 @@
+"""JSON bodies of any shape, read in bounded steps: a position stands for each long string in their values."""
+
+from typing import Any, NamedTuple
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from app.edge.large_json import (
+    AS_SAID,
+    HOLE,
+    NAME_BYTES,
+    PAUSE_SECONDS,
+    TOO_MUCH_STRUCTURE,
+    Content,
+    Skeleton,
+    decode_list,
+    decode_members,
+    decoded,
+    scanned,
+)
+from domain.errors import BadRequest, InvalidField
+
+DOCUMENT_VALUES = 50_000
+"""The most commas in it: each value becomes an object."""
+
+DOCUMENT_DEPTH = 8
+"""The most levels of objects and lists of a document that hold more than BUILT_BYTES each."""
+
+BUILT_BYTES = 1 << 16
+"""How much JSON is built at once. The event loop waits: at most 2 ms."""
+
+BUILT_VALUES = 2_000
+
+_BRACKET = ord("[")
+_decode_any = msgspec.json.Decoder().decode
+
+
+class Document(NamedTuple):
+    """A JSON body of any shape. In `value`, a position stands for each string of more than 512 bytes, or with
+    a NUL: a `str` that begins with a NUL, to be passed on, not to be looked into."""
+
+    value: Any
+    skeleton: Skeleton | None
+    """None: the body was small, and `value` holds every string itself."""
+
+    def text(self, string: str) -> str:
+        """What a string of `value` says."""
+        return string if self.skeleton is None else "".join(self.content([string]).pieces())
+
+    def literal(self, string: str) -> memoryview:
+        """A string of `value` as JSON, without a copy if it is long."""
+        if self.skeleton is None or not string.startswith("\0"):
+            return memoryview(msgspec.json.encode(string))
+        start, _, end = string[1:].partition(":")
+        return self.skeleton.body[int(start) : int(end)]
+
+    def content(self, texts: list[str]) -> Content:
+        """Strings of `value` as the content of a result, one after the other, with a newline between two."""
+        blocks = [{"type": "text", "text": text} for text in texts]
+        return Content(Raw(msgspec.json.encode(texts[0] if len(texts) == 1 else blocks)), self.skeleton)
+
+    def encoded(self, value: Any) -> bytes:
+        """A value as JSON. The strings in it that are of this document are written as they came."""
+        try:
+            data = msgspec.json.encode(value)
+        except RecursionError:
+            raise BadRequest("The body is nested too deeply.") from None
+        if self.skeleton is None:
+            return data
+        original = self.skeleton.original
+        return HOLE.sub(lambda hole: original(Raw(hole[0])).tobytes(), data)
+
+
+async def read_document(body: bytes | bytearray, turns: anyio.CapacityLimiter) -> Document:
+    """Reads a JSON body of any size on the event loop, as `split` does. Raises BadRequest, InvalidUtf8, and
+    InvalidField if the body holds more than 2 MiB beside its long strings."""
+    if len(body) <= BUILT_BYTES:
+        return Document(decoded(_decode_any, body, AS_SAID)[0], None)
+    skeleton = await scanned(Skeleton(body, NAME_BYTES), turns)
+    if skeleton.text.count(b",") > DOCUMENT_VALUES:
+        raise InvalidField(TOO_MUCH_STRUCTURE)
+    async with turns:
+        return Document(await _built(Raw(bytes(skeleton.text).strip()), DOCUMENT_DEPTH), skeleton)
+
+
+async def _built(raw: Raw, depth: int) -> Any:
+    """The value, built BUILT_BYTES at a time. Raises as `read_document`."""
+    view = memoryview(raw)
+    if len(view) <= BUILT_BYTES or view[0] not in b"[{":
+        return decoded(_decode_any, raw, AS_SAID)[0]
+    if not depth:
+        raise InvalidField(TOO_MUCH_STRUCTURE)
+    if view[0] == _BRACKET:
+        return await _all_built(decoded(decode_list, raw, AS_SAID)[0], depth - 1)
+    members, _ = decoded(decode_members, raw, AS_SAID)
+    return dict(zip(members, await _all_built(list(members.values()), depth - 1), strict=True))
+
+
+async def _all_built(values: list[Raw], depth: int) -> list[Any]:
+    """Small values are built together, up to BUILT_BYTES and BUILT_VALUES of them."""
+    built: list[Any] = []
+    group: list[Raw] = []
+    size = 0
+    for value in [*values, None]:
+        if value is None or size + len(memoryview(value)) > BUILT_BYTES or len(group) == BUILT_VALUES:
+            if len(group) == 1:
+                built.append(await _built(group[0], depth))
+            else:
+                built += decoded(_decode_any, b"[%b]" % b",".join(group), AS_SAID)[0]
+            group, size = [], 0
+            await anyio.sleep(PAUSE_SECONDS)
+        if value is not None:
+            group.append(value)
+            size += len(memoryview(value))
+    return built
