@@ -1,6 +1,7 @@
 """`spillgate hook install`, then the agent: large results are replaced, and the model asks about them."""
 
 import asyncio
+import json
 import os
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -197,3 +198,73 @@ async def test_without_the_service_the_agent_goes_on_with_the_original(
     log = agent.home / ".local" / "state" / "spillgate" / "hook.log"
     if case.client != "opencode":
         assert "No service answers" in log.read_text()
+
+
+PI = """
+import extension from "./spillgate.js"
+import { readFileSync } from "node:fs"
+const handlers = {}, tools = {}
+const on = (name, handler) => (handlers[name] = handler)
+extension({ on, registerTool: (tool) => (tools[tool.name] = tool) })
+const ctx = { sessionManager: { getSessionId: () => "pi-1" } }
+await handlers.session_start({}, ctx)
+const before = Object.keys(tools)
+const events = JSON.parse(readFileSync(process.argv[2], "utf8"))
+const answers = []
+for (const event of events) answers.push((await handlers.tool_result(event, ctx)) ?? null)
+const handle = answers[0]?.content[0].text.match(/handle = "([^"]*)"/)?.[1]
+const question = { handle, extract: "Where is the tulip?" }
+const told = handle && (await tools.tool_output.execute("c", question, null, null, ctx))
+console.log(JSON.stringify({ before, answers, tools: Object.keys(tools), told }))
+"""
+
+
+async def test_the_extension_of_pi_plays_its_part(service: Service, tmp_path: Path) -> None:
+    """pi itself needs a newer Node.js than others do: its side of the interface is played here."""
+    folder = tmp_path / "pi"
+    folder.mkdir()
+    extension = ROOT / "integrations" / "pi" / "spillgate.js"
+    (folder / "spillgate.js").write_text(extension.read_text())
+    (folder / "package.json").write_text('{"type": "module"}')
+    (folder / "play.js").write_text(PI)
+    whole, secret = folder / "pi-bash-1.log", folder / "secret.log"
+    for path in (whole, secret):
+        path.write_text(FILE)
+    event = {"toolName": "bash", "input": {"command": "make"}, "isError": False}
+    event |= {"content": [{"type": "text", "text": "its end"}]}
+    picture = {"type": "image", "data": "aGVsbG8=", "mimeType": "image/png"}
+    events = [
+        {**event, "toolCallId": "c1", "details": {"fullOutputPath": str(whole)}},
+        {**event, "toolCallId": "c2", "details": {"fullOutputPath": str(secret)}},
+        {**event, "toolCallId": "c3", "content": [{"type": "text", "text": FILE}, picture]},
+        {**event, "toolCallId": "c4"},
+    ]
+    (folder / "events.json").write_text(json.dumps(events))
+    environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "SPILLGATE_HOOK_TIMEOUT_MS": "20000"}
+
+    async def played(url: str) -> dict[str, Any]:
+        process = await asyncio.create_subprocess_exec(
+            "node",
+            folder / "play.js",
+            folder / "events.json",
+            env={**environ, "SPILLGATE_URL": url},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        out, _ = await process.communicate()
+        told: dict[str, Any] = json.loads(out)
+        return told
+
+    async with service.client() as client:
+        url = str(client.base_url).rstrip("/")
+    told = await played(url)
+    spilled, refused, shown, small = told["answers"]
+    assert told["before"] == []
+    assert spilled["content"][0]["text"].startswith(f"{LARGE}{len(FILE)} bytes")
+    assert (refused, small) == (None, None)
+    assert [block["type"] for block in shown["content"]] == ["text", "image"]
+    assert "tool_output" in told["tools"]
+    assert FACT in told["told"]["content"][0]["text"]
+    assert await service.stop() == 0
+    assert (await played(url))["answers"] == [None] * 4
+    log = (tmp_path / ".local" / "state" / "spillgate" / "hook.log").read_text()
+    assert log.count("'pi' passed: ") == 5
