@@ -1,6 +1,7 @@
 """What a stored result is, in one to three lines: kind and shape, title, language."""
 
 import csv
+import html
 import io
 import re
 from collections.abc import Callable
@@ -9,13 +10,15 @@ from typing import NamedTuple, TypeGuard
 import msgspec
 from msgspec import Raw
 
-from content.kinds import Kind, opaque, sniff
+from content.formats import opaque
+from content.kinds import Kind, sniff
 from content.natural_language import language_of_text
 from content.outline.definitions import definitions
 from content.outline.forms import clip, hits, log_span, parsed_head
 from content.outline.languages import language_of
 from content.passages.text_sections import TAG
 from content.passages.unseen import unseen_spans
+from content.passages.whole import RULE, is_over
 from content.text import cut_head, unnumbered
 
 HEAD_BYTES = 256 << 10
@@ -31,11 +34,15 @@ _PROSE = 3 * 1024
 _CODE_BYTES = 48 * 1024
 _WRITTEN = (Kind.TEXT, Kind.MARKDOWN, Kind.HTML)
 _NAMES_BYTES = 110
+_TABLE_LINES = 8
+_LEAST_ROWS = 3
 _TITLE_BYTES = 90
 
+_ELEMENTS = {b'"': " strings", b"[": " arrays", b"t": " booleans", b"f": " booleans", b"n": ""}
 _PAGE_TITLE = re.compile(rb"<(?:title|h[12])\b[^<>]{0,300}>", re.IGNORECASE)
-_HEADING = re.compile(rb"<h[12]\b[^<>]{0,300}>(.{1,600}?)</h[12]", re.IGNORECASE | re.DOTALL)
 _HEADING = re.compile(rb"^#{1,3} +(\S[^\n]{0,300})", re.MULTILINE)
+_PDF_TITLE = re.compile(rb"/Title\s*\(([^()\\\x00-\x1f]{1,200})\)")
+_ARTICLE = re.compile(r"^an? ")
 _ROOT = re.compile(rb"<([A-Za-z_][\w:.-]{0,60})[\s/>]")
 _QUOTED = re.compile('"[^"]*"')
 # Listings: permissions of `ls -l`, or one path a line.
@@ -64,8 +71,10 @@ def about(
 ) -> str:
     """Returns at most 300 bytes in one to three lines. `head` holds the first bytes of the result, of which
     256 KiB are of use, `tail` the last 4 KiB. Takes up to 50 ms: call it in a thread."""
-    if name := opaque(head):
-        return f"binary: {name.removeprefix('a ').removeprefix('an ').removesuffix(' read as text')}"
+    if file := opaque(head):
+        found = _PDF_TITLE.search(head[:_SAMPLE] + tail)
+        named = f"\n“{clip(found[1])}”" if found else ""
+        return f"binary: {_ARTICLE.sub('', file.name)}; to open it, use {file.opener}{named}"
     kind = sniff(head, tool_name)
     is_whole = len(head) >= total_bytes
     text = _Text(head if is_whole else head[:_SAMPLE], tail, is_whole, lines, path)
@@ -85,7 +94,8 @@ _Shape = tuple[str, str]
 def _json(text: _Text) -> _Shape:
     if text.is_whole:
         try:
-            return f"JSON, {_value(msgspec.json.decode(text.head, type=Raw))}", ""
+            raw = msgspec.json.decode(text.head, type=Raw)
+            return f"JSON, {_value(raw)}", _title(raw)
         except (msgspec.DecodeError, RecursionError):
             pass
     value, _ = parsed_head(text.head[:_SAMPLE])
@@ -97,6 +107,16 @@ def _json(text: _Text) -> _Shape:
         )
         return f"JSON, object with keys {_names([*value, '…'])}{more}", ""
     return "JSON", ""
+
+
+def _title(raw: Raw) -> str:
+    """The title or name of an object."""
+    if bytes(raw)[:1] != b"{":
+        return ""
+    members = msgspec.json.decode(raw, type=dict[str, Raw])
+    named = (bytes(members[name]) for name in ("title", "name") if name in members)
+    found = (clip(msgspec.json.decode(one, type=str).encode()) for one in named if one[:1] == b'"')
+    return next(filter(None, found), "")
 
 
 def _of_objects(items: list[object]) -> str:
@@ -113,7 +133,7 @@ def _value(raw: Raw, deeper: int = 1) -> str:
     if data[:1] == b"[":
         items = msgspec.json.decode(data, type=list[Raw])
         if not items or bytes(items[0])[:1] != b"{":
-            return f"array of {len(items):,}"
+            return f"array of {len(items):,}{_ELEMENTS.get(bytes(items[0])[:1], ' numbers') if items else ''}"
         keys = msgspec.json.decode(items[0], type=dict[str, Raw])
         return f"{_count(len(items), 'object')} with keys {_names(list(keys))}"
     if data[:1] != b"{":
@@ -167,7 +187,7 @@ def _page(text: _Text) -> _Shape:
     titles = [found for found in _PAGE_TITLE.finditer(head) if found[0][1:2] in b"tT"]
     if found := titles[0] if titles else _PAGE_TITLE.search(head):
         end = head.find(b"</", found.end(), found.end() + 600)
-        return "HTML page", clip(TAG.sub(b" ", head[found.end() : end])) if end > 0 else ""
+        return "HTML page", html.unescape(clip(TAG.sub(b" ", head[found.end() : end]))) if end > 0 else ""
     return "HTML page", ""
 
 
@@ -191,7 +211,8 @@ def _code(text: _Text) -> _Shape:
     source = unnumbered(text.head)
     language = language_of(text.path, source.text)
     if language is None:
-        return "source code", ""
+        columns = _columns(source.text[:_SAMPLE])
+        return _plain(text) if columns else ("source code", "")
     if len(text.head) > _CODE_BYTES:
         return f"{language.title()} source, {_count(text.records, 'line')}", ""
     found = definitions(text.head, language)
@@ -205,16 +226,40 @@ def _code(text: _Text) -> _Shape:
 def _plain(text: _Text) -> _Shape:
     lines = [line for line in text.head[:_SAMPLE].split(b"\n")[:24] if line.strip()]
     if len(lines) > 3 and _share(_PERMISSIONS, lines) > 0.6:
-        return f"directory listing, {_count(text.records, 'line')}", ""
+        if not text.is_whole:
+            return f"directory listing, {_count(text.records, 'line')}", ""
+        entries = sum(1 for line in text.head.split(b"\n") if _PERMISSIONS.match(line))
+        return f"directory listing, {_count(entries, 'entry', 'entries')}", ""
     if len(lines) > 3 and _share(_PATH, lines) > 0.8:
         return f"list of paths, {_count(text.records, 'entry', 'entries')}", ""
     if _TUPLES.match(text.head):
         count = f" of {_count(text.head.count(b'), (') + 1, 'tuple')}" if text.is_whole else " of tuples"
         return f"Python list{count}", clip(text.head[:80])
+    if columns := _columns(text.head[:_SAMPLE]):
+        return (
+            f"table, {_count(text.records, 'line')}, {_count(len(columns), 'column')}: {_names(columns)}",
+            "",
+        )
     if language_of(text.path, b""):
         return _code(text)
     first = clip(lines[0]) if lines else ""
     return f"plain text, {_count(text.lines, 'line')}", first
+
+
+def _columns(head: bytes) -> list[str]:
+    """The columns of a table with a header of words over its rows, or with `|` between its cells."""
+    lines = [line for line in head.split(b"\n")[:_TABLE_LINES] if not RULE.match(line)]
+    header, rows = lines[0], lines[1:]
+    if len(rows) < _LEAST_ROWS or not all(rows):
+        return []
+    bars = header.count(b"|")
+    if bars and all(row.count(b"|") == bars for row in rows):
+        names = header.strip().strip(b"|").split(b"|")
+    elif b"  " in header.strip() and all(is_over(header, row) for row in rows):
+        names = re.split(rb"\s{2,}", header.strip())
+    else:
+        return []
+    return [clip(name) for name in names]
 
 
 def _binary(text: _Text) -> _Shape:
@@ -235,14 +280,26 @@ _SHAPES: dict[Kind, Callable[[_Text], _Shape]] = {
 }
 
 
+_FEW_WORDS = 40
+_DECLARED = re.compile(rb"<html\b[^<>]{0,200}?\blang=[\"']?([A-Za-z]{2})\b", re.IGNORECASE)
+_CODES = {
+    "de": "German", "fr": "French", "es": "Spanish", "pt": "Portuguese", "it": "Italian", "nl": "Dutch",
+    "pl": "Polish", "tr": "Turkish", "sv": "Swedish", "ru": "Russian", "zh": "Chinese", "ja": "Japanese",
+    "ko": "Korean", "ar": "Arabic", "he": "Hebrew", "el": "Greek", "hi": "Hindi", "th": "Thai",
+}  # fmt: skip
+
+
 def _language(kind: Kind, head: bytes) -> str:
-    """The language of the beginning; of a page without its scripts and tags. ASCII data and programs are in
-    no language."""
+    """The language of the beginning; of a page that of its text, or the one it declares if it has few words.
+    ASCII data and programs are in no language."""
     if kind is Kind.HTML:
         head = head[:_SAMPLE]
         for start, end in reversed(unseen_spans(head)):
             head = head[:start] + head[end:]
+        declared = _DECLARED.search(head)
         head = TAG.sub(b" ", head)
+        if declared and len(head.split()) < _FEW_WORDS:
+            return _CODES.get(declared[1].lower().decode(), "")
     head = head[:_PROSE]
     if kind is Kind.BINARY or (kind not in _WRITTEN and head.isascii()):
         return ""

@@ -152,7 +152,7 @@ def _clipped(text: bytes) -> str:
 # Lines: whole ones, cells of a spreadsheet, the header of a table.
 
 _CELL = re.compile(rb'[ \t"\'\[(|*-]{0,12}\$?[A-Z]{1,3}\$?(\d{1,7})["\'\])*]{0,3}[ \t]*[:=|\t]')
-_RULE = re.compile(rb"[ \t]*\|?[ \t]*:?[-=+]{2,}[-=+:| \t]*\Z")
+RULE = re.compile(rb"[ \t]*\|?[ \t]*:?[-=+]{2,}[-=+:| \t]*\Z")
 _WORDS = re.compile(rb"\S+")
 _TABLE_BEFORE = 4 << 20
 _ABOVE = 6
@@ -207,15 +207,15 @@ def _header(data: bytes, start: int, end: int) -> tuple[int, int] | None:
         if not until:
             return None
         line = data[at : until - 1]
-        if _RULE.match(line) and above.count(b"|") == rows[0].count(b"|") > 1:
+        if RULE.match(line) and above.count(b"|") == rows[0].count(b"|") > 1:
             return at - len(above) - 1, until
-        if b"  " in line.strip() and all(_is_over(line, row) for row in rows):
+        if b"  " in line.strip() and all(is_over(line, row) for row in rows):
             return at, until
         at, above = until, line
     return None
 
 
-def _is_over(header: bytes, row: bytes) -> bool:
+def is_over(header: bytes, row: bytes) -> bool:
     """True if most words of the header begin or end where words of the row do, and none is a word of the row
     or begins with a digit."""
     words, cells = list(_WORDS.finditer(header)), list(_WORDS.finditer(row))

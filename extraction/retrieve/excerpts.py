@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from content.kinds import is_binary, opaque, readable, sniff
+from content.formats import opaque, readable
+from content.kinds import is_binary, sniff
 from content.passages.passages import Passage
 from content.passages.whole import Whole, whole
 from extraction.task.source import Source

@@ -12,7 +12,8 @@ from itertools import pairwise
 import anyio
 from anyio.to_thread import run_sync
 
-from content.kinds import is_binary, opaque, readable
+from content.formats import opaque, readable
+from content.kinds import is_binary
 from content.passages.passages import Passage, split
 from domain.extraction import Span
 from domain.ports import ResultStore

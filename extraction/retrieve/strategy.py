@@ -6,7 +6,8 @@ from functools import partial
 
 from anyio.to_thread import run_sync
 
-from content.kinds import Kind, is_binary, opaque, readable, sniff
+from content.formats import Format, opaque, readable
+from content.kinds import Kind, is_binary, sniff
 from content.natural_language import language_of_text
 from content.outline import outline
 from content.outline.extent import extent
@@ -58,15 +59,15 @@ async def answer(task: Task) -> Answer:
 async def _answered(task: Task, data: bytes) -> Answer:
     if not data:
         return _complete(f"{NOTHING_FOUND}\nThe data is empty.", 1, task.max_bytes)
-    name = opaque(data)
-    if name.endswith("base64"):
-        return _unreadable(task.source, name, task.max_bytes)
-    if len(data) <= task.max_bytes and not name:
+    file = opaque(data)
+    if file and file.is_base64:
+        return _unreadable(task.source, file, task.max_bytes)
+    if len(data) <= task.max_bytes and not file:
         return _whole(task, data)
     try:
         index = await task.indexes.of(task.source, data)
         likeness, warnings = await meaning.compare(task, index, data)
-        find = partial(_found_in_part if name else _found, task, data, index, likeness)
+        find = partial(_found_in_part if file else _found, task, data, index, likeness)
         found = await run_sync(find, abandon_on_cancel=True, limiter=task.indexes.threads)
         return replace(found, warnings=(*found.warnings, *warnings))
     except sqlite3.Error:
@@ -209,8 +210,8 @@ def _complete(body: str, passages: int, max_bytes: int) -> Answer:
 
 def _binary(data: bytes) -> str:
     """What is said of data that is mostly binary; "" for text."""
-    if name := opaque(data):
-        return f"The data is {name}. {_READABLE} For the rest use a tool that opens such files."
+    if file := opaque(data):
+        return f"The data is {file.name} read as text. {_READABLE} For the rest use {file.opener}."
     return _READABLE if is_binary(data) else ""
 
 
@@ -226,11 +227,11 @@ def _in_part(source: Source, answer: Answer, share: float) -> Answer:
     return replace(answer, status=ExtractStatus.PARTIAL, coverage=coverage)
 
 
-def _unreadable(source: Source, name: str, max_bytes: int) -> Answer:
+def _unreadable(source: Source, found: Format, max_bytes: int) -> Answer:
     """The answer rests on none of the data."""
     body = (
-        f"{NOTHING_FOUND}\nThe data ({source.size} bytes) is {name}: nothing in it can be read. "
-        "Use a tool that opens such files."
+        f"{NOTHING_FOUND}\nThe data ({source.size} bytes) is {found.name}: nothing in it can be read. "
+        f"Use {found.opener}."
     )
     answer = Answer(body, Mode.RETRIEVE, ExtractStatus.PARTIAL, Coverage(1, 0, 0.0))
     return answer_text.cap_answer(_in_part(source, answer, 0.0), max_bytes)

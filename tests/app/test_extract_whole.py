@@ -10,7 +10,7 @@ from tests.app.test_extract_retrieve import ask, keep
 pytestmark = pytest.mark.anyio
 
 FILLER = "".join(f"word{n} nothing of note is said in here {n}\n" for n in range(400))
-NOTE = "a long remark about nothing of note " * 4
+NOTE = "a long remark about nothing of note " * 9
 FILES = {
     "type": "directory",
     "name": "repo",
@@ -45,7 +45,10 @@ CELLS = {
         for column in "ABCDE"
     ],
 }
-PROSE = [f"Sentence number {n} says that thing {n} is of no use to anybody." for n in range(200)]
+PROSE = [
+    f"Sentence number {n} says that thing {n} is of no use{' to anybody' * (n % 5)}{', as all know' * 11}."
+    for n in range(200)
+]
 PS = "USER        PID %CPU  COMMAND\n" + "".join(
     f"user{n:<4} {n:>6} {n / 10:>4.1f}  /usr/bin/program-{n}\n" for n in range(600)
 )
@@ -72,7 +75,8 @@ SHEET = "".join(
 )
 LISTING = "".join(
     f"{n}: eth{n}: <BROADCAST,UP> mtu {1400 + n}\n    link/ether 02:42:ac:11:00:{n % 100:02}\n"
-    f"    inet 10.0.{n}.1/24 scope global\n    valid_lft forever preferred_lft forever\n"
+    f"    inet 10.0.{n}.1/24 scope global{' secondary' * (n % 7)}\n    valid_lft forever\n"
+    "    RX packets and bytes and errors, dropped and missed\n    TX packets and bytes and errors, dropped\n"
     for n in range(200)
 )
 
@@ -117,7 +121,7 @@ SHOWN = [
         "a sentence within a line",
         " ".join(PROSE),
         "thing 101",
-        ["Sentence number 100 says", " number 102 says that thing 102 is of no use to anybody."],
+        ["Sentence number 100 says", PROSE[101], PROSE[102][:40]],
     ),
     (
         "a header of words over columns",
@@ -217,7 +221,7 @@ async def test_what_nobody_reads_on_a_page_is_not_shown(
 
 
 async def test_a_style_sheet_itself_is_read(client: httpx.AsyncClient) -> None:
-    body = (await ask(client, await keep(client, RULES * 9, tool_name="cat"), "the color of ticket-27"))[
-        "body"
-    ]
-    assert ".ticket-27 { color: red;" in body
+    sheet = RULES * 9 + "/* " + "the color of a ticket is not said in here, but above\n" * 12 + "*/\n"
+    handle = await keep(client, sheet, tool_name="cat")
+    body = (await ask(client, handle, "Which ticket has a red color?"))["body"]
+    assert "{ color: red;" in body

@@ -30,7 +30,7 @@ def said(text: str, tool: str = "t", path: str | None = None) -> str:
             json.dumps({"total": 248, "items": ROWS}),
             "JSON, object with keys total, items; items: 248 objects with keys id, name, price",
         ),
-        (json.dumps([1, 2, 3] * 900), "JSON, array of 2,700"),
+        (json.dumps([1, 2, 3] * 900), "JSON, array of 2,700 numbers"),
         (
             "".join(f"{json.dumps(row)}\n" for row in ROWS),
             "JSON lines, 248 records with keys id, name, price",
@@ -42,7 +42,7 @@ def said(text: str, tool: str = "t", path: str | None = None) -> str:
         (LOG, "log, 900 lines, levels WARN, INFO, ERROR, from 2026-11-20 08:00:00 to 2026-11-20 08:14:59"),
         (
             f"{PAGE}<body>{'<p>the price of it is in the list</p>' * 90}</body>",
-            "HTML page\n“Prices &amp; hours”",
+            "HTML page\n“Prices & hours”",
         ),
         (
             "# Plan\n\nthe text of it\n\n## Status\n\nthe rest is for the other\n" * 9,
@@ -54,13 +54,83 @@ def said(text: str, tool: str = "t", path: str | None = None) -> str:
             "Python source, 9 classes, 9 other definitions",
         ),
         ("src/a.py\nsrc/b/c.py\nREADME.md\nsrc/d.py\n" * 9, "list of paths, 36 entries"),
-        ("-rw-r--r-- 1 a a 12 Nov 20 a.txt\n" * 9, "directory listing, 9 lines"),
+        ("total 48\n" + "-rw-r--r-- 1 a a 12 Nov 20 a.txt\n" * 9, "directory listing, 9 entries"),
+        (json.dumps(["a", "b"] * 90), "JSON, array of 180 strings"),
+        (
+            json.dumps({"title": "Orders of May", "rows": [1]}),
+            "JSON, object with keys title, rows\n“Orders of May”",
+        ),
+        (
+            "NAME        READY   LAST SEEN\n" + "web-1       1/1     4d\n" * 90,
+            "table, 91 lines, 3 columns: NAME, READY, LAST SEEN",
+        ),
+        ("| host | port |\n|---|---:|\n" + "| a | 1 |\n" * 90, "table, 92 lines, 2 columns: host, port"),
+        (
+            "+----+----+\n| id | at |\n+----+----+\n" + "|  1 |  2 |\n" * 90,
+            "table, 93 lines, 2 columns: id, at",
+        ),
         ("[('Rome', 12), ('Oslo', 7)]", "Python list of 2 tuples\n“[('Rome', 12), ('Oslo', 7)]”"),
-        ("\ufffdPNG\r\n\x1a\n" + "\ufffd\x00IHDR" * 90, "binary: PNG image"),
     ],
 )
 def test_it_names_the_kind_and_the_shape(text: str, expected: str) -> None:
     assert said(text) == expected
+
+
+LOST = "\ufffd"
+IMAGE, ARCHIVE = "a tool that shows images", "a tool that unpacks archives"
+DOCUMENT, MEDIA = "a tool that reads office documents", "a tool that plays media"
+FILES = [
+    ("%PDF-1.7\n1 0 obj", "PDF file", "a tool that reads PDF files"),
+    (f"{LOST}PNG\r\n\x1a\n", "PNG image", IMAGE),
+    ("GIF89a\x01\x00", "GIF image", IMAGE),
+    (f"{LOST * 4}\x00\x10JFIF", "JPEG image", IMAGE),
+    (f"RIFF\x24{LOST}\x00\x00WEBPVP8 ", "WebP image", IMAGE),
+    ("II*\x00\x08", "TIFF image", IMAGE),
+    ("\x00\x00\x00\x1cftypheic", "image", IMAGE),
+    ("\x00\x00\x00\x20ftypisom", "sound or video", MEDIA),
+    ("ID3\x04\x00", "sound or video", MEDIA),
+    ("PK\x03\x04\x14\x00\x06[Content_Types].xml\x00PK\x03\x04word/document.xml", "Word document", DOCUMENT),
+    ("PK\x03\x04\x14\x00\x06xl/workbook.xml", "Excel workbook", "a tool that reads spreadsheets"),
+    ("PK\x03\x04\x14\x00\x06ppt/slides/slide1.xml", "PowerPoint presentation", DOCUMENT),
+    ("PK\x03\x04\x14\x00\x06mimetypeapplication/epub+zip", "office document", DOCUMENT),
+    ("PK\x03\x04\x14\x00\x06src/main.c", "ZIP archive", ARCHIVE),
+    (f"{LOST * 2}\x11\u0871\x1a{LOST}", "old office document", DOCUMENT),
+    (f"\x1f{LOST}\x08", "gzip data", ARCHIVE),
+    (f"{LOST}7zXZ\x00", "archive", ARCHIVE),
+    ("name.txt" + "\x00" * 249 + "ustar\x0000", "tar archive", ARCHIVE),
+    ("\x7fELF\x02", "program file", "a disassembler"),
+    ("SQLite format 3\x00", "SQLite database", "an SQLite client"),
+    ("PAR1\x15\x04", "Parquet file", "a tool that reads Parquet files"),
+    ("iVBORw0KGgo" + "AAAANSUhEUgAA" * 90, "PNG image in base64", IMAGE),
+    ("UEsDBBQABgAI" + "AAAAIQAdEUgAA" * 90, "ZIP archive or an office document in base64", ARCHIVE),
+    ("QmFzZTY0IGlzIG5vIHRleHQ" * 90, "base64", "a tool that decodes it"),
+]
+
+
+@pytest.mark.parametrize(("text", "name", "opener"), FILES, ids=[name for _, name, _ in FILES])
+def test_it_names_a_file_and_what_opens_it(text: str, name: str, opener: str) -> None:
+    filler = "" if "base64" in name else f"{LOST}\x00\x01" * 900
+    assert said(text + filler) == f"binary: {name}; to open it, use {opener}"
+
+
+def test_it_names_the_title_of_a_pdf_file() -> None:
+    text = f"%PDF-1.7\n{LOST * 900}\n9 0 obj <</Title (Annual report) /Author (A)>>\n%%EOF\n"
+    assert said(text).splitlines()[1] == "“Annual report”"
+
+
+@pytest.mark.parametrize(
+    ("page", "said_of_it"),
+    [
+        (
+            '<html lang="de-AT"><title>Preise</title><script>var a = 1</script>',
+            ["“Preise”", "mostly German: ask in German"],
+        ),
+        ("<html lang=en><title>Prices</title>", ["“Prices”"]),
+        ("<html lang=xx><title>Prices</title>", ["“Prices”"]),
+    ],
+)
+def test_a_page_is_in_the_language_that_it_declares(page: str, said_of_it: list[str]) -> None:
+    assert said(page + "<div></div>" * 90).splitlines() == ["HTML page", *said_of_it]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from content.kinds import opaque
+from content.formats import opaque
 from content.passages.passages import split
 from domain.extraction import Answer, ExtractStatus, Gap, Mode, Span
 from extraction import ladder
@@ -120,6 +120,36 @@ async def test_a_weak_match_says_so_and_shows_the_beginning_too() -> None:
     answer = await asked("id,label,amount\n" + rows, "velocity and altitude of amount 1234 in swallows")
     assert answer.body.startswith("[Weak match: 1 of 5 words.]\n")
     assert "\nid,label,amount\n" in answer.body
+
+
+@pytest.mark.parametrize(
+    ("extract", "first"),
+    [
+        ("the last line about zebra, lion and kappa", r"\[lines \d+-3000 · 1 of 3 words\]"),
+        ("the first line about zebra, lion and kappa", r"\[lines 1-\d+ · \d of 3 words\]"),
+        ("the last line about kappa", r"\[lines \d+-(?!3000)\d+ · 1 of 1 words\]"),
+    ],
+)
+async def test_the_end_that_is_asked_for_comes_before_a_weak_match(extract: str, first: str) -> None:
+    heads = [line for line in (await asked(FILLER, extract)).body.splitlines() if line.startswith("[line")]
+    assert re.fullmatch(first, heads[0])
+
+
+async def test_synonyms_of_words_that_the_data_lacks_count_in_their_line() -> None:
+    lines = [f"entry module_{n} of the list was accepted" for n in range(900)]
+    lines[200] = "entry kernel of the list was accepted"
+    lines[700] = "entry dns_resolver of the list was denied"
+    body = (await asked("\n".join(lines), "Which kernel entry for lookups was refused?")).body
+    assert body.index(lines[700]) < body.index(lines[200])
+
+
+async def test_words_in_tags_of_a_page_do_not_count() -> None:
+    lines = ["<p>Nothing at all is said in here, at any time.</p>"] * 300
+    lines[50] = '<p class="price ticket euro">Nothing at all is said here.</p>'
+    lines[250] = "<p>The ticket for a ride on the lake with a meal has a price, to be paid in euro.</p>"
+    page = "<!DOCTYPE html><html><body>" + "\n".join(lines)
+    body = (await asked(page, "price of the ticket in euro")).body
+    assert lines[250] in body.split("\n[")[0]
 
 
 @pytest.mark.parametrize(
@@ -282,6 +312,8 @@ async def test_of_a_file_the_readable_parts_are_searched_and_shown(data: str, na
     if name:
         assert 0 < answer.coverage.ratio < 0.1
         assert answer.coverage.missing == (Gap(0, len(data.encode()), "not text"),)
+    noise = (await asked(data, "Who is the author of Qx?")).body
+    assert "Not in the data: qx." in noise
     none = (await asked(data, "unicorns")).body
     assert none.startswith("NO RELEVANT DATA FOUND\nNowhere in the data: unicorns.\n")
     assert "\nThe readable parts begin:\n" in none
@@ -293,7 +325,7 @@ async def test_of_a_file_the_readable_parts_are_searched_and_shown(data: str, na
     ["", "a" * 9000, "-" * 9000, "supercalifragilistic", "aB3" * 2700 + "!", FILLER, json.dumps(ITEMS)],
 )
 def test_text_is_no_garbage(text: str) -> None:
-    assert opaque(text.encode()) == ""
+    assert opaque(text.encode()) is None
 
 
 async def test_what_is_mostly_no_text_is_searched_and_said_to_be_so() -> None:
