@@ -12,6 +12,9 @@ Pieces = list[Buffer]
 FromClient = Callable[[Buffer], Pieces | None]
 FromServer = Callable[[Buffer], Pieces]
 
+SIGNAL_SECONDS = 0.5
+"""The main thread, which handles signals, waits at most so long at a time."""
+
 _READ_BYTES = 1 << 16
 _MOST_PIECES = 256
 
