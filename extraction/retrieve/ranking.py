@@ -211,13 +211,16 @@ def _seen(hits: list[Hit], data: bytes, kind: Kind) -> list[Hit]:
 
 def _with_exact(hits: list[Hit], instruction: ParsedInstruction, data: bytes) -> list[Hit]:
     """The hits that hold most of the quoted phrases, identifiers and numbers of the instruction as they are
-    written, and no longer ones: `test-2` is not in `test-20`. All of them if none does."""
+    written, and no longer ones: `test-2` is not in `test-20`. All of them if none does. A hit without them
+    stays if it holds more words than any hit with them: an instruction may ask for two things."""
     exact = [_as_written(one) for one in instruction.exact]
     if not exact:
         return hits
     texts = [data[hit.passage.start : hit.passage.end].decode("utf-8", "replace") for hit in hits]
     held = [sum(one.search(text) is not None for one in exact) for text in texts]
-    return [hit for hit, count in zip(hits, held, strict=True) if count == max(held, default=0)]
+    most = max(held, default=0)
+    words = max((hit.words for hit, count in zip(hits, held, strict=True) if count == most), default=0)
+    return [hit for hit, count in zip(hits, held, strict=True) if count == most or hit.words > words]
 
 
 def _as_written(text: str) -> re.Pattern[str]:
