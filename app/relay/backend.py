@@ -51,6 +51,7 @@ class Backend:
         self._embedded: EmbeddedService | None = None
         self._lock = -1
         self._paused_until = 0.0
+        self._failed = ""
         self.is_ready = False
         """True once the service has answered."""
 
@@ -84,7 +85,7 @@ class Backend:
         if self._wrong:
             raise ServiceError(self._wrong)
         if time.monotonic() < self._paused_until:
-            raise ServiceError("The service could not be used a moment ago.")
+            raise ServiceError(self._failed)
         try:
             answer = self._asked(method, route, body, headers, size, seconds)
         except Refused:
@@ -92,7 +93,7 @@ class Backend:
         except ServiceError as error:
             # A connection that is refused costs no time: it is tried with each result.
             if self._may_embed or not isinstance(error, Unreachable):
-                self._paused_until = time.monotonic() + PAUSE_SECONDS
+                self._failed, self._paused_until = str(error), time.monotonic() + PAUSE_SECONDS
             raise
         self.is_ready = True
         return answer

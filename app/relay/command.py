@@ -35,8 +35,8 @@ def run(options: argparse.Namespace, command: Sequence[str]) -> int:
     from app.relay.relay import Relay
     from app.relay.streams import Output
 
-    client = Output(1)
     backend = Backend(options.embedded)
+    client = Output(1, after_first=backend.warm_up)
     relay = Relay(backend, client.write)
     status = server.run(relay.from_client, relay.from_server, client)
     if status >= 0:

@@ -15,7 +15,7 @@ from urllib.parse import urljoin, urlsplit
 from app.cli.service import Address, address_of, connect, is_open, why
 from app.relay.messages import NOT_JSON, Id, elements, id_of, inner, is_array, members, on_one_line, text
 from app.relay.routing_headers import VERSION, RoutingHeaders
-from app.relay.streams import Buffer, FromClient, FromServer, Output, lines, read_from
+from app.relay.streams import SIGNAL_SECONDS, Buffer, FromClient, FromServer, Output, lines, read_from
 from domain.errors import ConfigError
 
 CONNECT_SECONDS = 30.0
@@ -72,7 +72,8 @@ class HttpServer:
             signal.signal(number, self._stop)
         self._from_server, self._client = from_server, client
         threading.Thread(target=self._to_server, args=(from_client,), daemon=True).start()
-        self._ended.wait()
+        while not self._ended.wait(SIGNAL_SECONDS):
+            pass
         self._delete()
         return self._status
 

@@ -67,7 +67,6 @@ class Relay:
         self._theirs: set[str] = set()
         """Names of such tools that the server has itself: it may be a relay, too."""
         self._said = ""
-        self._is_warm = False
 
     def from_client(self, message: Buffer) -> Pieces | None:
         """What the server gets; None if that is nothing."""
@@ -75,9 +74,6 @@ class Relay:
 
     def from_server(self, message: Buffer) -> Pieces:
         """What the client gets."""
-        if not self._is_warm:
-            self._is_warm = True
-            self._backend.warm_up()
         return self._read(self._downward, message) or [message]
 
     def _upward(self, message: Buffer) -> Pieces | None:

@@ -7,7 +7,16 @@ import threading
 from collections.abc import Sequence
 from types import FrameType
 
-from app.relay.streams import FromClient, FromServer, Output, lines, may_be_message, read_from, to_stderr
+from app.relay.streams import (
+    SIGNAL_SECONDS,
+    FromClient,
+    FromServer,
+    Output,
+    lines,
+    may_be_message,
+    read_from,
+    to_stderr,
+)
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -28,7 +37,9 @@ class CommandServer:
         threading.Thread(target=self._to_server, args=(from_client,), daemon=True).start()
         reader = threading.Thread(target=self._to_client, args=(from_server, client), daemon=True)
         reader.start()
-        reader.join()
+        while reader.is_alive():
+            # A signal that comes just before the wait begins does not interrupt it.
+            reader.join(SIGNAL_SECONDS)
         if self._process.poll() is None:
             client.close()
         return self._process.wait()

@@ -2,6 +2,10 @@
 
 import { h, short, whole } from "./dom.js";
 
+const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
+const DAY = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" });
+const MOMENT = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+
 const color = (name) => {
   const probe = h("span", { class: `ink-${name}` });
   document.body.append(probe);
@@ -18,6 +22,19 @@ export function periods(rows, step, since, until, value) {
   return [times.map((at) => at / 1000), times.map((at) => found.get(at) ?? 0)];
 }
 
+/** Times in the reader's zone and words; the date below the first time of each day. */
+function labels(splits, step) {
+  let day = "";
+  return splits.map((at) => {
+    const date = new Date(1000 * at);
+    const [text, today] = [DAY.format(date), date.toDateString()];
+    if (step >= 86_400) return text;
+    const isNew = today !== day;
+    day = today;
+    return isNew ? `${CLOCK.format(date)}\n${text}` : CLOCK.format(date);
+  });
+}
+
 /** `series`: [label, ink, numbers]. `ink` names a class of page.css. */
 export function timeChart(root, label, times, series, step) {
   const bars = uPlot.paths.bars({ size: [0.82, 26], align: 1, radius: 0.18 });
@@ -31,11 +48,11 @@ export function timeChart(root, label, times, series, step) {
     legend: { live: true },
     scales: { x: { time: true, range: ends }, y: { range: (_, low, high) => [Math.min(0, low), Math.max(1, high) * 1.05] } },
     axes: [
-      { ...axis, grid: { show: false }, space: 70 },
+      { ...axis, grid: { show: false }, space: 70, size: 44, values: (_, splits, place, space, step) => labels(splits, step) },
       { ...axis, size: 56, values: (_, ticks) => ticks.map(short) },
     ],
     series: [
-      { label: "Time" },
+      { label: "Time", value: (_, at) => (at === null ? "" : MOMENT.format(new Date(1000 * at))) },
       ...series.map(([name, ink], place) => ({
         label: name, stroke: color(ink), width: place ? 2 : 0, fill: place ? undefined : color(`${ink}-soft`),
         paths: place ? line : bars, points: { show: false }, value: (_, value) => (value === null ? "" : whole(value)),

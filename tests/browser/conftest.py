@@ -118,4 +118,5 @@ def picture(page: Page, name: str) -> None:
     """Writes a screenshot into docs/images, where SCREENSHOTS is set."""
     if os.environ.get("SCREENSHOTS"):
         Path(IMAGES).mkdir(exist_ok=True)
+        page.evaluate("scrollTo(0, 0)")
         page.screenshot(path=IMAGES / f"{name}.png")

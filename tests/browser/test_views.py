@@ -198,7 +198,6 @@ def test_a_session_shows_its_budget_and_questions_below_their_result(
     ).to_be_visible()
     of_log = page.locator(".timeline > li", has=page.locator(f'a[href="#/results/{log}"]'))
     expect(of_log.locator("li").first).to_contain_text("question")
-    picture(page, "session")
     assert axe(page) == []
     of_log.get_by_role("link").first.click()
     expect(page.get_by_role("region", name="Lines of the result")).to_contain_text("item 1")
@@ -218,7 +217,6 @@ def test_the_policy_says_who_set_what_and_what_another_would_do(
     page.get_by_role("button", name="Try it").click()
     expect(page.get_by_role("status")).to_contain_text("20 results of 20 would differ")
     expect(page.get_by_role("status")).to_contain_text("fewer")
-    picture(page, "policy")
     assert axe(page) == []
 
 

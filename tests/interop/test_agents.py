@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.agents.model import Call, ScriptedModel
-from tests.interop.agents.programs import Agent, ClaudeCode, Codex, GeminiCli, OpenCode
+from tests.interop.agents.programs import Agent, ClaudeCode, Codex, CopilotCli, GeminiCli, OpenCode
 
 pytestmark = pytest.mark.anyio
 
@@ -13,6 +13,7 @@ SHELLS = {
     ClaudeCode: Call("Bash", {"command": "echo tulip", "description": "Says it"}),
     Codex: Call("exec_command", {"cmd": "echo tulip"}),
     OpenCode: Call("bash", {"command": "echo tulip", "description": "Says it"}),
+    CopilotCli: Call("bash", {"command": "echo tulip", "description": "Says it"}),
     GeminiCli: Call("run_shell_command", {"command": "echo tulip", "description": "Says it"}),
 }
 
