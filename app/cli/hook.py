@@ -16,6 +16,7 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import urlencode
 
+from app.cli.service import Answer as ServiceAnswer
 from app.cli.service import Refused, Service, ServiceError
 from app.doors.hooks.agents import DIALECTS, INNER_JSON
 from app.doors.hooks.call import Answer, Call
@@ -120,8 +121,7 @@ def _governed(client: str, call: Call) -> str | None:
         call_id, body = call.call_id or digest, content
         while True:
             try:
-                answer = _sent(service, client, call, call_id, body)
-                break
+                return _sent(service, client, call, call_id, body).replacement()
             except Refused as error:
                 if error.code == "invalid_utf8" and body is content:
                     body = Text(b"".join(content).decode("utf-8", "replace").encode())
@@ -130,15 +130,11 @@ def _governed(client: str, call: Call) -> str | None:
                     call_id = digest
                 else:
                     raise
-    match answer:
-        case {"outcome": "pass"}:
-            return None
-        case {"outcome": str(), "content": str(replacement)}:
-            return replacement
-    raise ServiceError("The service answered with something else than an outcome.")
 
 
-def _sent(service: Service, client: str, call: Call, call_id: str, content: "Text | Spilled") -> Any:
+def _sent(
+    service: Service, client: str, call: Call, call_id: str, content: "Text | Spilled"
+) -> ServiceAnswer:
     fields = {
         "tool_name": call.tool,
         "session_id": call.session_id,
@@ -151,7 +147,7 @@ def _sent(service: Service, client: str, call: Call, call_id: str, content: "Tex
         fields["tool_arguments"] = arguments
     headers = {"Content-Type": "text/plain; charset=utf-8", "Prefer": "return=minimal"}
     route = f"/results?{urlencode(fields, errors='replace')}"
-    return service.request("POST", route, content, headers, size=content.size, seconds=_patience()).json()
+    return service.request("POST", route, content, headers, size=content.size, seconds=_patience())
 
 
 def _patience() -> float:

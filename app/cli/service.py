@@ -1,11 +1,13 @@
 """A client of a running service, on the standard library: the commands of the shell must start fast."""
 
+import io
 import json
 import os
 import re
 import select
 import socket
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
@@ -15,17 +17,19 @@ from domain.errors import ConfigError
 if TYPE_CHECKING:
     from http.client import HTTPConnection
 
+    from _typeshed import WriteableBuffer
+
 DEFAULT_URL = "http://127.0.0.1:8377"
 CONNECT_SECONDS = 2.0
 ANSWER_SECONDS = 10.0
-"""Without a sign from the service."""
+"""For a request and its answer, without the time for a large body."""
 
 TOOL_SECONDS = 130.0
 """An answer to a question may take the longest deadline of an extraction, 120 s."""
 
 _SESSION = re.compile(r"session-([^/\s\"'`]+)/file-", re.IGNORECASE)
 _BLOCK_BYTES = 1 << 18
-
+_BYTES_A_SECOND = 8 << 20
 
 Body = bytes | Iterable[bytes | bytearray | memoryview]
 
@@ -77,6 +81,16 @@ class Answer(NamedTuple):
             return json.loads(self.body)
         except ValueError:
             raise ServiceError("The service answered with something else than JSON.") from None
+
+    def replacement(self) -> str | None:
+        """Of an answer of POST /results: the text that replaces the result, None if the result passes. Raises
+        ServiceError."""
+        match self.json():
+            case {"outcome": "pass"}:
+                return None
+            case {"outcome": str(), "content": str(text)}:
+                return text
+        raise ServiceError("The service answered with something else than an outcome.")
 
 
 def address_of(url: str) -> Address:
@@ -163,15 +177,18 @@ class Service:
         seconds: float = ANSWER_SECONDS,
     ) -> Answer:
         """The answer, if its status is below 400. `size` is that of a body in pieces, which can be iterated
-        over more than once. `seconds` bounds each wait for the service. Raises ServiceError."""
+        over more than once. `seconds` bounds each wait for the service, and all of them together, for which a
+        large body has another second for each 8 MiB. Raises ServiceError."""
+        if isinstance(body, bytes):
+            size, body = len(body), [body]
         sent = {"Content-Type": "application/json", **self._headers, **(headers or {})}
-        if size is not None:
-            sent["Content-Length"] = str(size)
+        sent["Content-Length"] = str(size)
+        patience = _Patience(seconds, time.monotonic() + seconds + (size or 0) / _BYTES_A_SECOND)
         while True:
             kept = self._take()
             connection = kept or self._connect(seconds)
             try:
-                answer = _exchange(connection, method, self.address.prefix + route, body, sent, seconds)
+                answer = _exchange(connection, method, self.address.prefix + route, body, sent, patience)
             except ConnectionError as error:
                 connection.close()
                 # A kept connection that the service has closed says nothing about the service.
@@ -237,6 +254,8 @@ def connect(address: Address, seconds: float) -> "HTTPConnection":
             connection.sock.connect(address.path)
         else:
             connection.connect()
+    except UnicodeError:
+        raise OSError("The host has no valid name") from None
     except OSError:
         connection.close()
         raise
@@ -252,26 +271,70 @@ def is_open(connection: "HTTPConnection") -> bool:
     return not waiting.poll(0)
 
 
+class _Patience(NamedTuple):
+    """How long to wait for a service: `seconds` each time, and never past the deadline."""
+
+    seconds: float
+    deadline: float
+
+    def begin_wait(self, sock: socket.socket) -> None:
+        """Before each use of the socket. Raises TimeoutError."""
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        sock.settimeout(min(self.seconds, left))
+
+
+class _Reader(io.RawIOBase):
+    """What comes from a socket. http.client takes it for the socket."""
+
+    def __init__(self, sock: socket.socket, patience: _Patience) -> None:
+        self._sock = sock
+        self._file = sock.makefile("rb", buffering=0)
+        self._patience = patience
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer") -> int | None:
+        self._patience.begin_wait(self._sock)
+        return self._file.readinto(buffer)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
 def _exchange(
     connection: "HTTPConnection",
     method: str,
     route: str,
-    body: Body,
+    body: Iterable[bytes | bytearray | memoryview],
     headers: Mapping[str, str],
-    seconds: float,
+    patience: _Patience,
 ) -> Answer:
     """Raises OSError."""
-    from http.client import HTTPException
+    from http.client import HTTPException, HTTPResponse
 
-    assert connection.sock is not None
-    connection.sock.settimeout(seconds)
+    sock = connection.sock
+    assert sock is not None
+
+    def pieces() -> Iterator[bytes | bytearray | memoryview]:
+        for piece in body:
+            patience.begin_wait(sock)
+            yield piece
+
     try:
-        try:
-            connection.request(method, route, body, dict(headers))
-        except ConnectionError:
-            # A service that refuses a large body answers before it has read all of it.
-            if not body:
-                raise
+        # A service that refuses a large body answers before it has read all of it.
+        with suppress(ConnectionError):
+            patience.begin_wait(sock)
+            connection.request(method, route, pieces(), dict(headers))
+        reader: Any = _Reader(sock, patience)
+        responding: Any = connection
+        responding.response_class = lambda _, **options: HTTPResponse(reader, **options)
         answer = connection.getresponse()
         return Answer(answer.status, answer.read())
     except HTTPException as error:

@@ -110,7 +110,6 @@ def _replacement(spool: Spool, options: argparse.Namespace) -> str | None:
     session = options.session or os.environ.get("SPILLGATE_SESSION")
     fields = {"tool_name": options.tool, "door": "pipe"} | ({"session_id": session} if session else {})
     headers = {"Content-Type": "text/plain", "Prefer": "return=minimal"}
-    route = f"/results?{urlencode(fields)}"
+    route = f"/results?{urlencode(fields, errors='replace')}"
     with closing(Service.from_environment()) as service:
-        found = service.request("POST", route, spool, headers, size=spool.size).json()
-    return None if found["outcome"] == "pass" else str(found["content"])
+        return service.request("POST", route, spool, headers, size=spool.size).replacement()

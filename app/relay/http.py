@@ -1,6 +1,7 @@
 """An MCP server over streamable HTTP, as the server behind a relay."""
 
 import json
+import re
 import signal
 import socket
 import threading
@@ -27,6 +28,10 @@ _TRIES = 2
 _REDIRECTS = 3
 _SESSION, _LAST_EVENT = "Mcp-Session-Id", "Last-Event-ID"
 _INTERNAL_ERROR = -32603
+_FAILURES = (OSError, HTTPException, ValueError)
+"""Of a request: ValueError for a redirect or a header that cannot be written."""
+
+_HEADER = re.compile(r"[\x20-\x7e\xa0-\xff]+")
 _LISTENS = "subscriptions/listen"
 
 
@@ -77,13 +82,15 @@ class HttpServer:
         self._ended.set()
 
     def _to_server(self, from_client: FromClient) -> None:
-        for line in lines(read_from(0)):
-            if body := b"".join(from_client(line) or []).strip():
-                self._send(body)
-        for post, thread in self._threads:
-            if _LISTENS not in post.methods:
-                thread.join(END_SECONDS)
-        self._ended.set()
+        try:
+            for line in lines(read_from(0)):
+                if body := b"".join(from_client(line) or []).strip():
+                    self._send(body)
+            for post, thread in self._threads:
+                if _LISTENS not in post.methods:
+                    thread.join(END_SECONDS)
+        finally:
+            self._ended.set()
 
     def _send(self, body: bytes) -> None:
         try:
@@ -132,7 +139,7 @@ class HttpServer:
         requests = list(post.left)
         try:
             said = self._answered(post)
-        except (OSError, HTTPException) as error:
+        except _FAILURES as error:
             reason = why(error) if isinstance(error, OSError) else type(error).__name__
             said = f"The server cannot be reached: {reason}."
         for request in list(post.left - self._cancelled):
@@ -142,8 +149,7 @@ class HttpServer:
             self._cancelled.discard(request)
 
     def _answered(self, post: Post) -> str:
-        """Takes what is answered out of `post.left`. Returns what to say of the rest. Raises OSError,
-        HTTPException."""
+        """Takes what is answered out of `post.left`. Returns what to say of the rest. Raises _FAILURES."""
         connection, response = self._request("POST", post.body, post.headers, post.left)
         kind = (response.getheader("Content-Type") or "").partition(";")[0].strip().lower()
         if response.status < 400 and "initialize" in post.methods:
@@ -196,7 +202,7 @@ class HttpServer:
         """Delivers the messages of an event stream until it ends, or until the last response. Returns the id
         of the last event."""
         last, is_asked = "", bool(post.left)
-        with suppress(OSError, HTTPException):
+        with suppress(*_FAILURES):
             for event in events(response):
                 last = event.id or last
                 if event.kind == "message":
@@ -206,7 +212,7 @@ class HttpServer:
         return last
 
     def _resume(self, last: str, post: Post) -> None:
-        """Goes on with a stream that ended before its response. Raises OSError, HTTPException."""
+        """Goes on with a stream that ended before its response. Raises _FAILURES."""
         for _ in range(_TRIES):
             if not post.left - self._cancelled or self._ended.wait(_RETRY_SECONDS):
                 return
@@ -220,7 +226,7 @@ class HttpServer:
         last, tries, nothing = "", 0, Post(b"", set(), [], {})
         while tries < _TRIES and not self._ended.is_set():
             tries += 1
-            with suppress(OSError, HTTPException):
+            with suppress(*_FAILURES):
                 connection, response = self._request("GET", None, _only(_LAST_EVENT, last), set())
                 if response.status != 200:
                     connection.close()
@@ -233,8 +239,7 @@ class HttpServer:
     def _request(
         self, method: str, body: bytes | None, headers: Mapping[str, str], requests: set[Id]
     ) -> tuple[HTTPConnection, HTTPResponse]:
-        """The response to one request; redirects of the same origin are followed. Raises OSError,
-        HTTPException."""
+        """The response to one request; redirects of the same origin are followed. Raises _FAILURES."""
         accepted = "text/event-stream" if body is None else "application/json, text/event-stream"
         sent = {"Accept": accepted, **self._session, **self._given, **headers}
         if body is not None:
@@ -277,7 +282,7 @@ class HttpServer:
     def _delete(self) -> None:
         """Ends the session at the server, if it gave one."""
         if _SESSION in self._session:
-            with suppress(OSError, HTTPException):
+            with suppress(*_FAILURES):
                 connection = connect(self._address, _DELETE_SECONDS)
                 connection.request("DELETE", self._route, headers={**self._session, **self._given})
                 connection.getresponse().read()
@@ -320,7 +325,8 @@ def _header(line: str) -> tuple[str, str]:
 
 
 def _only(name: str, said: str | None) -> dict[str, str]:
-    return {name: said} if said else {}
+    """Nothing if a header cannot hold it."""
+    return {name: said} if said and _HEADER.fullmatch(said) else {}
 
 
 def _failure(request: Id, said: str) -> bytes:

@@ -6,7 +6,6 @@ replaced. Calls of those tools are answered here. Whatever fails, the client get
 
 import json
 import os
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -33,7 +32,7 @@ from app.relay.messages import (
     written,
 )
 from app.relay.results import Governor, ToolCall
-from app.relay.streams import Buffer, Pieces
+from app.relay.streams import Buffer, Pieces, to_stderr
 
 _TOOLS = Path(__file__).with_name("tools.json")
 _TOOLS_SECONDS = 1.0
@@ -71,11 +70,11 @@ class Relay:
 
     def from_client(self, message: Buffer) -> Pieces | None:
         """What the server gets; None if that is nothing."""
-        return _read(self._upward, message)
+        return self._read(self._upward, message)
 
     def from_server(self, message: Buffer) -> Pieces:
         """What the client gets."""
-        return _read(self._downward, message) or [message]
+        return self._read(self._downward, message) or [message]
 
     def _upward(self, message: Buffer) -> Pieces | None:
         """Raises NOT_JSON."""
@@ -177,8 +176,9 @@ class Relay:
                 tool.pop("outputSchema", None)
                 meta = tool.get("_meta")
                 tool["_meta"] = {**(meta if isinstance(meta, dict) else {}), **_RESULT_CHARS}
-                if tool.get("name") in self._names:
-                    self._theirs.add(tool["name"])
+                name = tool.get("name")
+                if isinstance(name, str) and name in self._names:
+                    self._theirs.add(name)
         if not result.get("nextCursor"):
             result["tools"] += [tool for tool in self._tools() if tool["name"] not in self._theirs]
         return result
@@ -233,20 +233,24 @@ class Relay:
         """A line on stderr, unless it was the last one said."""
         if line != self._said:
             self._said = line
-            print(f"spillgate mcp: {line}", file=sys.stderr, flush=True)
+            to_stderr(f"spillgate mcp: {line}\n".encode("utf-8", "replace"))
 
+    def _read(self, read: Callable[[Buffer], Pieces | None], message: Buffer) -> Pieces | None:
+        """What `read` returns; the message itself if `read` fails.
 
-def _read(read: Callable[[Buffer], Pieces | None], message: Buffer) -> Pieces | None:
-    """What `read` returns; the message itself if it cannot be read."""
-    try:
-        return read(message)
-    except NOT_JSON:
-        found = repaired(message)
-    if found is not None:
-        with suppress(*NOT_JSON):
-            changed = read(found)
-            return [message] if changed == [found] else changed
-    return [message]
+        Any exception is caught. A thread that ends would stop the conversation, and the promise that the
+        client then gets what the server said outranks the rule against `except Exception`."""
+        try:
+            with suppress(*NOT_JSON):
+                return read(message)
+            found = repaired(message)
+            if found is not None:
+                with suppress(*NOT_JSON):
+                    changed = read(found)
+                    return [message] if changed == [found] else changed
+        except Exception as error:  # noqa: BLE001
+            self._say(f"A fault of the relay, {type(error).__name__}. The message passes unchanged.")
+        return [message]
 
 
 def _all_tools() -> list[dict[str, Any]]:

@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 from msgspec import Raw
 
-from app.cli.service import ServiceError
 from app.relay.backend import Backend
 from app.relay.messages import (
     array,
@@ -32,7 +31,6 @@ SMALL_BYTES = 4096
 _ARGUMENT_BYTES = 1 << 20
 _MOST_ID = 256
 _ANSWER_SECONDS = 10.0
-_BYTES_A_SECOND = 8 << 20
 
 
 class ToolCall(NamedTuple):
@@ -126,13 +124,10 @@ class Governor:
         if call.arguments is not None and len(memoryview(call.arguments)) <= _ARGUMENT_BYTES:
             fields["tool_arguments"] = as_it_came(call.arguments)
         body = joined(written(fields))
-        size = size_of(body)
-        seconds = _ANSWER_SECONDS + size / _BYTES_A_SECOND
         headers = {"Prefer": "return=minimal"}
-        answer = self._backend.request("POST", "/results", body, headers, size=size, seconds=seconds).json()
-        if not isinstance(answer, dict) or "outcome" not in answer:
-            raise ServiceError("The service answered with something else than an outcome.")
-        return None if answer["outcome"] == "pass" else str(answer.get("content"))
+        return self._backend.request(
+            "POST", "/results", body, headers, size=size_of(body), seconds=_ANSWER_SECONDS
+        ).replacement()
 
 
 def _string(texts: Pieces) -> Pieces:

@@ -2,8 +2,10 @@
 
 import os
 import select
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 Buffer = bytes | bytearray | memoryview
 Pieces = list[Buffer]
@@ -51,6 +53,13 @@ class Output:
         with self._lock:
             os.close(self._fd)
             self._fd = -1
+
+
+def to_stderr(line: Buffer) -> None:
+    """Writes a line, which is lost if stderr is closed."""
+    with suppress(OSError, ValueError):
+        sys.stderr.buffer.write(line)
+        sys.stderr.flush()
 
 
 def read_from(fd: int) -> Callable[[int], bytes]:
