@@ -23,7 +23,7 @@ from app.doors.hooks.call import Answer, Call
 from domain.errors import ConfigError
 
 PATIENCE_MS = 1000
-"""How long each wait for the service may take, unless SPILLGATE_HOOK_TIMEOUT_MS says otherwise."""
+"""How long the service may take, unless SPILLGATE_HOOK_TIMEOUT_MS is set."""
 
 MAX_BYTES = 256 << 20
 """The largest payload or spilled file that is read. The service takes up to SPILLGATE_MAX_BODY_BYTES."""

@@ -125,10 +125,10 @@ def key_of(environment: Mapping[str, str]) -> str | None:
     return key or None
 
 
-def session_of(handle: str) -> str | None:
+def session_in(handle: str) -> str | None:
     """The session that a handle names; None if it names none."""
-    found = _SESSION.search(handle)
-    return found[1] if found else None
+    match = _SESSION.search(handle)
+    return match[1] if match else None
 
 
 def embedded_directory(environment: Mapping[str, str] = os.environ) -> str:
@@ -148,10 +148,10 @@ def embedded_address(environment: Mapping[str, str] = os.environ) -> Address:
 class Service:
     """Requests to one service over kept connections. Safe to use from several threads."""
 
-    def __init__(self, address: Address, key: str | None = None, *, otherwise: Address | None = None) -> None:
-        """`otherwise` is where the service may be if nothing listens at `address`."""
+    def __init__(self, address: Address, key: str | None = None, *, fallback: Address | None = None) -> None:
+        """`fallback` is where the service may be if nothing listens at `address`."""
         self.address = address
-        self._otherwise = otherwise
+        self._fallback = fallback
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._kept: list[HTTPConnection] = []
 
@@ -163,8 +163,8 @@ class Service:
         if not url:
             url = f"unix:{os.path.abspath(path)}" if path else DEFAULT_URL
         address = address_of(url)
-        otherwise = embedded_address(environment) if address.is_loopback else None
-        return cls(address, key_of(environment), otherwise=otherwise)
+        fallback = embedded_address(environment) if address.is_loopback else None
+        return cls(address, key_of(environment), fallback=fallback)
 
     def request(
         self,
@@ -206,7 +206,7 @@ class Service:
     ) -> tuple[str, bool]:
         """The text for the model, and whether it says why there is no answer. The session is the one that the
         handle names, else `session`, else that of SPILLGATE_SESSION. Raises ServiceError."""
-        named = session_of(str(arguments.get("handle"))) or session or os.environ.get("SPILLGATE_SESSION")
+        named = session_in(str(arguments.get("handle"))) or session or os.environ.get("SPILLGATE_SESSION")
         call = {"name": name, "arguments": arguments} | ({"session_id": named} if named else {})
         body = json.dumps(call).encode()
         answer = self.request("POST", "/tools/call", body, seconds=TOOL_SECONDS).json()
@@ -232,9 +232,9 @@ class Service:
         try:
             return connect(self.address, seconds)
         except OSError as error:
-            if self._otherwise is not None and isinstance(error, ConnectionRefusedError):
+            if self._fallback is not None and isinstance(error, ConnectionRefusedError):
                 with suppress(OSError):
-                    return connect(self._otherwise, seconds)
+                    return connect(self._fallback, seconds)
             raise Unreachable(
                 f"No service answers at {self.address}: {why(error)}. Start one with `spillgate serve`, or "
                 "set SPILLGATE_URL."
@@ -279,14 +279,14 @@ class _Patience(NamedTuple):
 
     def begin_wait(self, sock: socket.socket) -> None:
         """Before each use of the socket. Raises TimeoutError."""
-        left = self.deadline - time.monotonic()
-        if left <= 0:
+        remaining = self.deadline - time.monotonic()
+        if remaining <= 0:
             raise TimeoutError("timed out")
-        sock.settimeout(min(self.seconds, left))
+        sock.settimeout(min(self.seconds, remaining))
 
 
 class _Reader(io.RawIOBase):
-    """What comes from a socket. http.client takes it for the socket."""
+    """Reads a socket. http.client gets it in place of the socket."""
 
     def __init__(self, sock: socket.socket, patience: _Patience) -> None:
         self._sock = sock

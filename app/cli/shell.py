@@ -71,11 +71,11 @@ class Spool:
     def __iter__(self) -> Iterator[bytes]:
         """The pieces that count, from the beginning."""
         yield bytes(self._head)
-        left = self.size - len(self._head)
+        remaining = self.size - len(self._head)
         if self._file is not None:
             self._file.seek(0)
-            while left and (piece := self._file.read(min(left, _PIECE_BYTES))):
-                left -= len(piece)
+            while remaining and (piece := self._file.read(min(remaining, _PIECE_BYTES))):
+                remaining -= len(piece)
                 yield piece
 
     def close(self) -> None:

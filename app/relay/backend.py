@@ -40,12 +40,12 @@ class Backend:
     def __init__(self, may_embed: bool | None = None) -> None:
         """`may_embed`: True for the embedded service alone, None for it if none runs and the address of the
         service is on loopback, False for never."""
-        self._wrong = ""
+        self._config_error = ""
         try:
             self._service = self._chosen(may_embed)
         except ConfigError as error:
             self._service = Service(embedded_address())
-            self._wrong = str(error)
+            self._config_error = str(error)
         self._may_embed = self._service.address.is_loopback if may_embed is None else may_embed
         self._starting = threading.Lock()
         self._embedded: EmbeddedService | None = None
@@ -82,12 +82,12 @@ class Backend:
         seconds: float = ANSWER_SECONDS,
     ) -> Answer:
         """As Service.request. Raises ServiceError."""
-        if self._wrong:
-            raise ServiceError(self._wrong)
+        if self._config_error:
+            raise ServiceError(self._config_error)
         if time.monotonic() < self._paused_until:
             raise ServiceError(self._failed)
         try:
-            answer = self._asked(method, route, body, headers, size, seconds)
+            answer = self._answer(method, route, body, headers, size, seconds)
         except Refused:
             raise
         except ServiceError as error:
@@ -98,7 +98,7 @@ class Backend:
         self.is_ready = True
         return answer
 
-    def _asked(
+    def _answer(
         self,
         method: str,
         route: str,

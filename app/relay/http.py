@@ -36,10 +36,10 @@ _LISTENS = "subscriptions/listen"
 
 
 class Post(NamedTuple):
-    """What one POST carries. `left` are the ids of its requests that have no response yet."""
+    """What one POST carries. `unanswered` are the ids of its requests that have no response yet."""
 
     body: bytes
-    left: set[Id]
+    unanswered: set[Id]
     methods: list[str]
     headers: dict[str, str]
 
@@ -99,7 +99,7 @@ class HttpServer:
             post = Post(body, set(), [], {})
         if self._is_cancelled(post):
             return
-        if not post.left:
+        if not post.unanswered:
             # The next message may build on it.
             self._exchange(post)
             if "notifications/initialized" in post.methods:
@@ -136,28 +136,29 @@ class HttpServer:
     def _exchange(self, post: Post) -> None:
         """Sends it, and gives the client all that comes back. A request gets a response in any case, unless
         it was cancelled."""
-        requests = list(post.left)
+        requests = list(post.unanswered)
         try:
-            said = self._answered(post)
+            reason = self._answered(post)
         except _FAILURES as error:
-            reason = why(error) if isinstance(error, OSError) else type(error).__name__
-            said = f"The server cannot be reached: {reason}."
-        for request in list(post.left - self._cancelled):
-            self._deliver(_failure(request, said), post)
+            fault = why(error) if isinstance(error, OSError) else type(error).__name__
+            reason = f"The server cannot be reached: {fault}."
+        for request in list(post.unanswered - self._cancelled):
+            self._deliver(_failure(request, reason), post)
         for request in requests:
             self._running.pop(request, None)
             self._cancelled.discard(request)
 
     def _answered(self, post: Post) -> str:
-        """Takes what is answered out of `post.left`. Returns what to say of the rest. Raises _FAILURES."""
-        connection, response = self._request("POST", post.body, post.headers, post.left)
+        """Takes what is answered out of `post.unanswered`. Returns why the rest has no response. Raises
+        _FAILURES."""
+        connection, response = self._request("POST", post.body, post.headers, post.unanswered)
         kind = (response.getheader("Content-Type") or "").partition(";")[0].strip().lower()
         if response.status < 400 and "initialize" in post.methods:
             self._session |= _only(_SESSION, response.getheader(_SESSION))
         if kind == "text/event-stream" and response.status < 400:
             last = self._events(response, post)
             connection.close()
-            if post.left and last:
+            if post.unanswered and last:
                 self._resume(last, post)
             return "The server ended the stream without a response."
         body = response.read()
@@ -170,25 +171,27 @@ class HttpServer:
 
     def _refused(self, status: int, body: bytes, post: Post) -> str:
         with suppress(*NOT_JSON):
-            if "error" in members(body) and len(post.left) == 1:
+            if "error" in members(body) and len(post.unanswered) == 1:
                 # Its id is null if the server did not read so far.
-                self._deliver(json.dumps(json.loads(body) | {"id": next(iter(post.left))}).encode(), post)
+                self._deliver(
+                    json.dumps(json.loads(body) | {"id": next(iter(post.unanswered))}).encode(), post
+                )
         hint = " Pass --header 'Authorization: ...'." if status == 401 else ""
         return f"The server answered with status {status}.{hint}"
 
     def _deliver(self, message: Buffer, post: Post) -> None:
-        """Gives the client a message, and takes the requests that it answers out of `post.left`."""
+        """Gives the client a message, and takes the requests that it answers out of `post.unanswered`."""
         if not message:
             return
         with suppress(*NOT_JSON):
             for one in elements(message) if is_array(message) else [message]:
-                found = members(one)
-                if "method" in found:
+                fields = members(one)
+                if "method" in fields:
                     continue
                 if "initialize" in post.methods:
-                    version = text(inner(found, "result").get("protocolVersion"))
+                    version = text(inner(fields, "result").get("protocolVersion"))
                     self._session |= _only(VERSION, version)
-                post.left.discard(id_of(found.get("id")))
+                post.unanswered.discard(id_of(fields.get("id")))
                 if "tools/list" in post.methods:
                     self._routing.note(one)
         pieces = self._from_server(message)
@@ -201,22 +204,22 @@ class HttpServer:
     def _events(self, response: HTTPResponse, post: Post) -> str:
         """Delivers the messages of an event stream until it ends, or until the last response. Returns the id
         of the last event."""
-        last, is_asked = "", bool(post.left)
+        last, is_asked = "", bool(post.unanswered)
         with suppress(*_FAILURES):
             for event in events(response):
                 last = event.id or last
                 if event.kind == "message":
                     self._deliver(event.data, post)
-                if is_asked and not post.left:
+                if is_asked and not post.unanswered:
                     break
         return last
 
     def _resume(self, last: str, post: Post) -> None:
         """Goes on with a stream that ended before its response. Raises _FAILURES."""
         for _ in range(_TRIES):
-            if not post.left - self._cancelled or self._ended.wait(_RETRY_SECONDS):
+            if not post.unanswered - self._cancelled or self._ended.wait(_RETRY_SECONDS):
                 return
-            connection, response = self._request("GET", None, {_LAST_EVENT: last}, post.left)
+            connection, response = self._request("GET", None, {_LAST_EVENT: last}, post.unanswered)
             if response.status == 200:
                 last = self._events(response, post) or last
             connection.close()
@@ -301,7 +304,7 @@ def events(response: HTTPResponse) -> Iterator[Event]:
     kind, last, data = "message", "", list[Buffer]()
     for line in lines(response.read1):
         content = memoryview(line)[: -2 if line.endswith(b"\r\n") else -1 if line.endswith(b"\n") else None]
-        name, _, said = bytes(content[:16]).partition(b":") if content else (b"", b"", b"")
+        name, _, rest = bytes(content[:16]).partition(b":") if content else (b"", b"", b"")
         if not content:
             if data:
                 yield Event(kind, last, data[0] if len(data) == 1 else b" ".join(data))
@@ -309,7 +312,7 @@ def events(response: HTTPResponse) -> Iterator[Event]:
                 yield Event(kind, last, b"")
             kind, data = "message", []
         elif name == b"data":
-            data.append(content[6:] if said[:1] == b" " else content[5:])
+            data.append(content[6:] if rest[:1] == b" " else content[5:])
         elif name == b"event":
             kind = bytes(content).partition(b":")[2].strip().decode("utf-8", "replace")
         elif name == b"id":
@@ -318,17 +321,17 @@ def events(response: HTTPResponse) -> Iterator[Event]:
 
 def _header(line: str) -> tuple[str, str]:
     """Raises ConfigError."""
-    name, colon, said = line.partition(":")
+    name, colon, value = line.partition(":")
     if not colon or not name.strip() or not (line.isascii() and line.isprintable()):
         raise ConfigError("--header must be 'Name: value'.")
-    return name.strip(), said.strip()
+    return name.strip(), value.strip()
 
 
-def _only(name: str, said: str | None) -> dict[str, str]:
+def _only(name: str, value: str | None) -> dict[str, str]:
     """Nothing if a header cannot hold it."""
-    return {name: said} if said and _HEADER.fullmatch(said) else {}
+    return {name: value} if value and _HEADER.fullmatch(value) else {}
 
 
-def _failure(request: Id, said: str) -> bytes:
-    error = {"code": _INTERNAL_ERROR, "message": f"spillgate mcp: {said}"}
+def _failure(request: Id, reason: str) -> bytes:
+    error = {"code": _INTERNAL_ERROR, "message": f"spillgate mcp: {reason}"}
     return json.dumps({"jsonrpc": "2.0", "id": request, "error": error}).encode()

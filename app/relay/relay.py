@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from app.cli.service import TOOL_SECONDS, ServiceError, session_of
+from app.cli.service import TOOL_SECONDS, ServiceError, session_in
 from app.relay.backend import Backend
 from app.relay.messages import (
     NOT_JSON,
@@ -66,7 +66,7 @@ class Relay:
         self._names = {tool["name"] for tool in _all_tools()}
         self._theirs: set[str] = set()
         """Names of such tools that the server has itself: it may be a relay, too."""
-        self._said = ""
+        self._last_line = ""
 
     def from_client(self, message: Buffer) -> Pieces | None:
         """What the server gets; None if that is nothing."""
@@ -134,8 +134,8 @@ class Relay:
 
     def _call(self, params: Members, request: Id) -> ToolCall:
         self._requests += 1
-        made = f"{self._process}-{self._requests}-{request}"
-        call_id = text(inner(params, "_meta").get(_CALL_ID)) or made
+        own_id = f"{self._process}-{self._requests}-{request}"
+        call_id = text(inner(params, "_meta").get(_CALL_ID)) or own_id
         return ToolCall(text(params.get("name")) or "", call_id[:_MOST_ID], params.get("arguments"))
 
     def _changed(self, message: Members) -> Pieces | None:
@@ -201,10 +201,10 @@ class Relay:
         """Answers a question in a thread of its own: a model may need a minute."""
 
         def work() -> None:
-            said, is_error = self._answered(call)
+            answered, is_error = self._answered(call)
             if self._answering.pop(request, None) is None:
                 return  # The client has cancelled it.
-            result: dict[str, Any] = {"content": [{"type": "text", "text": said}], "isError": is_error}
+            result: dict[str, Any] = {"content": [{"type": "text", "text": answered}], "isError": is_error}
             if _VERSION in meta:
                 result["resultType"] = "complete"
             answer = written({"jsonrpc": encoded("2.0"), "id": as_it_came(raw_id), "result": encoded(result)})
@@ -219,7 +219,7 @@ class Relay:
         arguments: Pieces = [b"{}"] if call.arguments is None else as_it_came(call.arguments)
         try:
             handle = text(members(arguments[0]).get("handle")) or ""
-            session = session_of(handle) or self._governor.session
+            session = session_in(handle) or self._governor.session
             asked = {"session_id": encoded(session), "name": encoded(call.tool), "arguments": arguments}
             body = b"".join(written(asked))
             answer = self._backend.request("POST", "/tools/call", body, seconds=TOOL_SECONDS).json()
@@ -230,9 +230,9 @@ class Relay:
             return f"{call.tool} takes an object with a handle.", True
 
     def _say(self, line: str) -> None:
-        """A line on stderr, unless it was the last one said."""
-        if line != self._said:
-            self._said = line
+        """A line on stderr, unless it is the same as the last one."""
+        if line != self._last_line:
+            self._last_line = line
             to_stderr(f"spillgate mcp: {line}\n".encode("utf-8", "replace"))
 
     def _read(self, read: Callable[[Buffer], Pieces | None], message: Buffer) -> Pieces | None:

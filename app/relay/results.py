@@ -55,9 +55,9 @@ def blocks_of(content: Raw | None) -> Blocks:
     found = Blocks([], [], [])
     for block in [] if content is None else elements(content):
         fields = members(block)
-        kind, said = text(fields.get("type")), fields.get("text")
-        if kind == "text" and said is not None and is_string(said):
-            found.texts.append(memoryview(said)[1:-1])
+        kind, content = text(fields.get("type")), fields.get("text")
+        if kind == "text" and content is not None and is_string(content):
+            found.texts.append(memoryview(content)[1:-1])
         elif len(memoryview(block)) > (PICTURE_BYTES if kind in ("image", "audio") else SMALL_BYTES):
             found.texts.append(_text_of(fields, block))
         else:
@@ -69,9 +69,9 @@ def blocks_of(content: Raw | None) -> Blocks:
 
 def _text_of(fields: dict[str, Raw], block: Raw) -> Buffer:
     """The text of an embedded resource; of any other block its JSON."""
-    said = inner(fields, "resource").get("text")
-    if said is not None and is_string(said):
-        return memoryview(said)[1:-1]
+    content = inner(fields, "resource").get("text")
+    if content is not None and is_string(content):
+        return memoryview(content)[1:-1]
     return _escaped(block)
 
 
