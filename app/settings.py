@@ -173,7 +173,9 @@ class Settings(BaseSettings):
     key_file: Path | None = Field(None, description="The same commands: file that holds the key.")
     session: str | None = Field(None, description="The same commands: the session of what they send.")
     hook_timeout_ms: int = Field(
-        1000, ge=1, description="`spillgate hook`: how long each wait for the service may take."
+        1000,
+        ge=1,
+        description="`spillgate hook`: how long the service may take. A large result adds 1 s per 8 MiB.",
     )
 
     @field_validator("bypass_tools", "allowed_hosts", "llm_models", mode="before")

@@ -16,13 +16,14 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import urlencode
 
+from app.cli.service import Answer as ServiceAnswer
 from app.cli.service import Refused, Service, ServiceError
 from app.doors.hooks.agents import DIALECTS, INNER_JSON
 from app.doors.hooks.call import Answer, Call
 from domain.errors import ConfigError
 
 PATIENCE_MS = 1000
-"""How long each wait for the service may take, unless SPILLGATE_HOOK_TIMEOUT_MS says otherwise."""
+"""How long the service may take, unless SPILLGATE_HOOK_TIMEOUT_MS is set."""
 
 MAX_BYTES = 256 << 20
 """The largest payload or spilled file that is read. The service takes up to SPILLGATE_MAX_BODY_BYTES."""
@@ -51,8 +52,11 @@ def run(client: str) -> int:
     """Answers the payload on stdin. The exit status is 0, and stdout `{}`, whatever fails."""
     try:
         answer, event = _answered(client, _payload())
-    except (Passed, ServiceError, ConfigError, OSError, ValueError, RecursionError, MemoryError) as error:
+    except (Passed, ServiceError, ConfigError, OSError) as error:
         answer, event = {}, f"passed: {str(error) or type(error).__name__}"
+    except Exception as error:  # noqa: BLE001
+        # Whatever it is, the agent goes on with the result. The message may quote it.
+        answer, event = {}, f"passed: {type(error).__name__}"
     if event:
         log(f"{client[:20]!a} {event}")
     # ASCII: a lone surrogate in what stays of the result must not fail here.
@@ -117,8 +121,7 @@ def _governed(client: str, call: Call) -> str | None:
         call_id, body = call.call_id or digest, content
         while True:
             try:
-                answer = _sent(service, client, call, call_id, body)
-                break
+                return _sent(service, client, call, call_id, body).replacement()
             except Refused as error:
                 if error.code == "invalid_utf8" and body is content:
                     body = Text(b"".join(content).decode("utf-8", "replace").encode())
@@ -127,15 +130,11 @@ def _governed(client: str, call: Call) -> str | None:
                     call_id = digest
                 else:
                     raise
-    match answer:
-        case {"outcome": "pass"}:
-            return None
-        case {"outcome": str(), "content": str(replacement)}:
-            return replacement
-    raise ServiceError("The service answered with something else than an outcome.")
 
 
-def _sent(service: Service, client: str, call: Call, call_id: str, content: "Text | Spilled") -> Any:
+def _sent(
+    service: Service, client: str, call: Call, call_id: str, content: "Text | Spilled"
+) -> ServiceAnswer:
     fields = {
         "tool_name": call.tool,
         "session_id": call.session_id,
@@ -148,7 +147,7 @@ def _sent(service: Service, client: str, call: Call, call_id: str, content: "Tex
         fields["tool_arguments"] = arguments
     headers = {"Content-Type": "text/plain; charset=utf-8", "Prefer": "return=minimal"}
     route = f"/results?{urlencode(fields, errors='replace')}"
-    return service.request("POST", route, content, headers, size=content.size, seconds=_patience()).json()
+    return service.request("POST", route, content, headers, size=content.size, seconds=_patience())
 
 
 def _patience() -> float:

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,8 @@ from app.cli.jsonc import Keys, Malformed, Misfit, added, parse, removed
 from app.cli.service import DEFAULT_URL, Service
 from domain.errors import ConfigError
 
-_TABLE_END = re.compile(r"^\s*\[", re.MULTILINE)
+_KEY_LINES = re.compile(r"(?:\r?\n[A-Za-z_]+ = [^\r\n]*)*")
+"""The lines of a table that `_with_table` wrote. What follows, a comment say, is the user's."""
 
 
 class Change(NamedTuple):
@@ -44,6 +46,8 @@ def run(options: argparse.Namespace) -> int:
     if options.action == "status":
         return _status(client, files)
     edit = _installed if options.action == "install" else _uninstalled
+    if not any(_has_hook(client, file) for file in files):
+        files = [_without_server(file, options.action) for file in files]
     changes = [change for file in files if (change := _change(client, file, edit)) is not None]
     for change in changes:
         if options.dry_run:
@@ -56,6 +60,43 @@ def run(options: argparse.Namespace) -> int:
     elif options.action == "install" and not options.dry_run:
         print(_said(client, place))
     return 0
+
+
+def _has_hook(client: str, file: SettingsFile) -> bool:
+    """True if a hook in the file, or the whole file, is Spillgate's."""
+    with suppress(OSError, UnicodeDecodeError, Malformed):
+        text = _read(file.path)
+        if text is not None and file.whole:
+            return text.partition("\n")[0] == file.whole.partition("\n")[0]
+        if text is not None and file.kind != "toml":
+            value = parse(text, has_comments=file.kind == "jsonc").value
+            lists = [_at(value, keys) for keys, entry in file.entries if isinstance(entry, list)]
+            return any(_is_ours(item, client) for found in lists if isinstance(found, list) for item in found)
+    return False
+
+
+def _without_server(file: SettingsFile, action: str) -> SettingsFile:
+    """Where no hook is Spillgate's, a server `spillgate` is the user's: it is not taken away. Raises
+    ConfigError if another one is to be put in its place."""
+    servers = [(keys, entry) for keys, entry in file.entries if isinstance(entry, dict)]
+    if action == "uninstall":
+        return file._replace(entries=tuple(one for one in file.entries if one not in servers))
+    with suppress(OSError, UnicodeDecodeError, Malformed, tomllib.TOMLDecodeError):
+        text = _read(file.path) or ""
+        for keys, entry in servers if text else ():
+            is_toml = file.kind == "toml"
+            value = tomllib.loads(text) if is_toml else parse(text, has_comments=file.kind == "jsonc").value
+            if isinstance(found := _at(value, keys), dict) and found != entry:
+                raise ConfigError(
+                    f"{file.path} is left as it is: it has a server `{keys[-1]}` of another kind. Rename it."
+                )
+    return file
+
+
+def _at(value: Any, keys: Keys) -> Any:
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
 def _said(client: str, place: Place) -> str:
@@ -163,8 +204,10 @@ def _uninstalled(client: str, file: SettingsFile, text: str | None) -> str | Non
     if file.whole:
         _check_ours(file, text)
         return None
+    if not file.entries:
+        return text
     if file.kind == "toml":
-        return _without_table(text, file.entries[0][0] if file.entries else ("mcp_servers", "spillgate"))
+        return _without_table(text, file.entries[0][0])
     has_comments = file.kind == "jsonc"
     was = parse(text, has_comments=has_comments).value
     rest = text
@@ -193,9 +236,7 @@ def _holds(file: SettingsFile, text: str) -> bool:
     """True if every entry is there, wherever the user has moved it. Raises Malformed."""
     value = parse(text, has_comments=file.kind == "jsonc").value
     for keys, entry in file.entries:
-        found: Any = value
-        for key in keys:
-            found = found.get(key) if isinstance(found, dict) else None
+        found = _at(value, keys)
         if isinstance(entry, list):
             if not isinstance(found, list) or not all(item in found for item in entry):
                 return False
@@ -243,22 +284,28 @@ def _without_table(text: str, keys: Keys) -> str | None:
     header = re.compile(rf"(?:\A|\r?\n)\[{re.escape('.'.join(keys))}\][ \t]*(?=\r?\n|\Z)")
     if (found := header.search(text)) is None:
         return text
-    end = _TABLE_END.search(text, found.end())
-    head, tail = text[: found.start()], "" if end is None else text[end.start() :]
+    lines = _KEY_LINES.match(text, found.end())
+    assert lines is not None
+    head, tail = text[: found.start()], text[lines.end() :]
+    tail = tail.removeprefix("\r").removeprefix("\n")
     if not tail and found[0].startswith("["):
         return None
-    is_joined = bool(tail) and not head.endswith("\n") and not tail.startswith(("\r", "\n"))
+    is_joined = bool(tail) and bool(head) and not head.endswith("\n")
     rest = head + "\n" * is_joined + tail
     # A line that begins with a bracket may stand within a string or a list.
-    if _parsed_or_none(rest) != _without(was, keys):
+    if _parsed_or_none(rest) not in _without(was, keys):
         raise Misfit(".".join(keys))
     return rest
 
 
-def _without(value: dict[str, Any], keys: Keys) -> dict[str, Any]:
-    outer = {name: inner for name, inner in value[keys[0]].items() if name != keys[1]}
+def _without(value: dict[str, Any], keys: Keys) -> tuple[dict[str, Any], ...]:
+    """The value without the entry, and, if that was the only one, without what held it, too."""
+    holder = value.get(keys[0])
+    if not isinstance(holder, dict):
+        return ()
+    outer = {name: inner for name, inner in holder.items() if name != keys[1]}
     rest = {name: inner for name, inner in value.items() if name != keys[0]}
-    return {**rest, keys[0]: outer} if outer else rest
+    return ({**rest, keys[0]: outer},) if outer else ({**rest, keys[0]: outer}, rest)
 
 
 def _parsed_or_none(text: str) -> dict[str, Any] | None:

@@ -1,11 +1,13 @@
 """A client of a running service, on the standard library: the commands of the shell must start fast."""
 
+import io
 import json
 import os
 import re
 import select
 import socket
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
@@ -15,17 +17,19 @@ from domain.errors import ConfigError
 if TYPE_CHECKING:
     from http.client import HTTPConnection
 
+    from _typeshed import WriteableBuffer
+
 DEFAULT_URL = "http://127.0.0.1:8377"
 CONNECT_SECONDS = 2.0
 ANSWER_SECONDS = 10.0
-"""Without a sign from the service."""
+"""For a request and its answer, without the time for a large body."""
 
 TOOL_SECONDS = 130.0
 """An answer to a question may take the longest deadline of an extraction, 120 s."""
 
 _SESSION = re.compile(r"session-([^/\s\"'`]+)/file-", re.IGNORECASE)
 _BLOCK_BYTES = 1 << 18
-
+_BYTES_A_SECOND = 8 << 20
 
 Body = bytes | Iterable[bytes | bytearray | memoryview]
 
@@ -78,6 +82,16 @@ class Answer(NamedTuple):
         except ValueError:
             raise ServiceError("The service answered with something else than JSON.") from None
 
+    def replacement(self) -> str | None:
+        """Of an answer of POST /results: the text that replaces the result, None if the result passes. Raises
+        ServiceError."""
+        match self.json():
+            case {"outcome": "pass"}:
+                return None
+            case {"outcome": str(), "content": str(text)}:
+                return text
+        raise ServiceError("The service answered with something else than an outcome.")
+
 
 def address_of(url: str) -> Address:
     """Raises ConfigError. The message does not repeat the URL, which may hold a password."""
@@ -111,10 +125,10 @@ def key_of(environment: Mapping[str, str]) -> str | None:
     return key or None
 
 
-def session_of(handle: str) -> str | None:
+def session_in(handle: str) -> str | None:
     """The session that a handle names; None if it names none."""
-    found = _SESSION.search(handle)
-    return found[1] if found else None
+    match = _SESSION.search(handle)
+    return match[1] if match else None
 
 
 def embedded_directory(environment: Mapping[str, str] = os.environ) -> str:
@@ -134,10 +148,10 @@ def embedded_address(environment: Mapping[str, str] = os.environ) -> Address:
 class Service:
     """Requests to one service over kept connections. Safe to use from several threads."""
 
-    def __init__(self, address: Address, key: str | None = None, *, otherwise: Address | None = None) -> None:
-        """`otherwise` is where the service may be if nothing listens at `address`."""
+    def __init__(self, address: Address, key: str | None = None, *, fallback: Address | None = None) -> None:
+        """`fallback` is where the service may be if nothing listens at `address`."""
         self.address = address
-        self._otherwise = otherwise
+        self._fallback = fallback
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._kept: list[HTTPConnection] = []
 
@@ -149,8 +163,8 @@ class Service:
         if not url:
             url = f"unix:{os.path.abspath(path)}" if path else DEFAULT_URL
         address = address_of(url)
-        otherwise = embedded_address(environment) if address.is_loopback else None
-        return cls(address, key_of(environment), otherwise=otherwise)
+        fallback = embedded_address(environment) if address.is_loopback else None
+        return cls(address, key_of(environment), fallback=fallback)
 
     def request(
         self,
@@ -163,15 +177,18 @@ class Service:
         seconds: float = ANSWER_SECONDS,
     ) -> Answer:
         """The answer, if its status is below 400. `size` is that of a body in pieces, which can be iterated
-        over more than once. `seconds` bounds each wait for the service. Raises ServiceError."""
+        over more than once. `seconds` bounds each wait for the service, and all of them together, for which a
+        large body has another second for each 8 MiB. Raises ServiceError."""
+        if isinstance(body, bytes):
+            size, body = len(body), [body]
         sent = {"Content-Type": "application/json", **self._headers, **(headers or {})}
-        if size is not None:
-            sent["Content-Length"] = str(size)
+        sent["Content-Length"] = str(size)
+        patience = _Patience(seconds, time.monotonic() + seconds + (size or 0) / _BYTES_A_SECOND)
         while True:
             kept = self._take()
             connection = kept or self._connect(seconds)
             try:
-                answer = _exchange(connection, method, self.address.prefix + route, body, sent, seconds)
+                answer = _exchange(connection, method, self.address.prefix + route, body, sent, patience)
             except ConnectionError as error:
                 connection.close()
                 # A kept connection that the service has closed says nothing about the service.
@@ -189,7 +206,7 @@ class Service:
     ) -> tuple[str, bool]:
         """The text for the model, and whether it says why there is no answer. The session is the one that the
         handle names, else `session`, else that of SPILLGATE_SESSION. Raises ServiceError."""
-        named = session_of(str(arguments.get("handle"))) or session or os.environ.get("SPILLGATE_SESSION")
+        named = session_in(str(arguments.get("handle"))) or session or os.environ.get("SPILLGATE_SESSION")
         call = {"name": name, "arguments": arguments} | ({"session_id": named} if named else {})
         body = json.dumps(call).encode()
         answer = self.request("POST", "/tools/call", body, seconds=TOOL_SECONDS).json()
@@ -215,9 +232,9 @@ class Service:
         try:
             return connect(self.address, seconds)
         except OSError as error:
-            if self._otherwise is not None and isinstance(error, ConnectionRefusedError):
+            if self._fallback is not None and isinstance(error, ConnectionRefusedError):
                 with suppress(OSError):
-                    return connect(self._otherwise, seconds)
+                    return connect(self._fallback, seconds)
             raise Unreachable(
                 f"No service answers at {self.address}: {why(error)}. Start one with `spillgate serve`, or "
                 "set SPILLGATE_URL."
@@ -237,6 +254,8 @@ def connect(address: Address, seconds: float) -> "HTTPConnection":
             connection.sock.connect(address.path)
         else:
             connection.connect()
+    except UnicodeError:
+        raise OSError("The host has no valid name") from None
     except OSError:
         connection.close()
         raise
@@ -252,26 +271,70 @@ def is_open(connection: "HTTPConnection") -> bool:
     return not waiting.poll(0)
 
 
+class _Patience(NamedTuple):
+    """How long to wait for a service: `seconds` each time, and never past the deadline."""
+
+    seconds: float
+    deadline: float
+
+    def begin_wait(self, sock: socket.socket) -> None:
+        """Before each use of the socket. Raises TimeoutError."""
+        remaining = self.deadline - time.monotonic()
+        if remaining <= 0:
+            raise TimeoutError("timed out")
+        sock.settimeout(min(self.seconds, remaining))
+
+
+class _Reader(io.RawIOBase):
+    """Reads a socket. http.client gets it in place of the socket."""
+
+    def __init__(self, sock: socket.socket, patience: _Patience) -> None:
+        self._sock = sock
+        self._file = sock.makefile("rb", buffering=0)
+        self._patience = patience
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer") -> int | None:
+        self._patience.begin_wait(self._sock)
+        return self._file.readinto(buffer)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
 def _exchange(
     connection: "HTTPConnection",
     method: str,
     route: str,
-    body: Body,
+    body: Iterable[bytes | bytearray | memoryview],
     headers: Mapping[str, str],
-    seconds: float,
+    patience: _Patience,
 ) -> Answer:
     """Raises OSError."""
-    from http.client import HTTPException
+    from http.client import HTTPException, HTTPResponse
 
-    assert connection.sock is not None
-    connection.sock.settimeout(seconds)
+    sock = connection.sock
+    assert sock is not None
+
+    def pieces() -> Iterator[bytes | bytearray | memoryview]:
+        for piece in body:
+            patience.begin_wait(sock)
+            yield piece
+
     try:
-        try:
-            connection.request(method, route, body, dict(headers))
-        except ConnectionError:
-            # A service that refuses a large body answers before it has read all of it.
-            if not body:
-                raise
+        # A service that refuses a large body answers before it has read all of it.
+        with suppress(ConnectionError):
+            patience.begin_wait(sock)
+            connection.request(method, route, pieces(), dict(headers))
+        reader: Any = _Reader(sock, patience)
+        responding: Any = connection
+        responding.response_class = lambda _, **options: HTTPResponse(reader, **options)
         answer = connection.getresponse()
         return Answer(answer.status, answer.read())
     except HTTPException as error:

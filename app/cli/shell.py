@@ -71,11 +71,11 @@ class Spool:
     def __iter__(self) -> Iterator[bytes]:
         """The pieces that count, from the beginning."""
         yield bytes(self._head)
-        left = self.size - len(self._head)
+        remaining = self.size - len(self._head)
         if self._file is not None:
             self._file.seek(0)
-            while left and (piece := self._file.read(min(left, _PIECE_BYTES))):
-                left -= len(piece)
+            while remaining and (piece := self._file.read(min(remaining, _PIECE_BYTES))):
+                remaining -= len(piece)
                 yield piece
 
     def close(self) -> None:
@@ -110,7 +110,6 @@ def _replacement(spool: Spool, options: argparse.Namespace) -> str | None:
     session = options.session or os.environ.get("SPILLGATE_SESSION")
     fields = {"tool_name": options.tool, "door": "pipe"} | ({"session_id": session} if session else {})
     headers = {"Content-Type": "text/plain", "Prefer": "return=minimal"}
-    route = f"/results?{urlencode(fields)}"
+    route = f"/results?{urlencode(fields, errors='replace')}"
     with closing(Service.from_environment()) as service:
-        found = service.request("POST", route, spool, headers, size=spool.size).json()
-    return None if found["outcome"] == "pass" else str(found["content"])
+        return service.request("POST", route, spool, headers, size=spool.size).replacement()

@@ -71,6 +71,8 @@ class Server(uvicorn.Server):
         self._settings = settings
         self._address = address
         self._supervisor = supervisor
+        self._owns_process = threading.current_thread() is threading.main_thread()
+        """False inside a command, which a stop must not end, and whose signals are its own."""
         self._sweeper: asyncio.Task[None] | None = None
         self._reloading: asyncio.Task[None] | None = None
 
@@ -78,7 +80,7 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         self._sweeper = asyncio.create_task(self._supervisor.run("connections", self._sweep))
         # A terminal that is closed sends SIGHUP too: that still ends a service that was started there.
-        if threading.current_thread() is threading.main_thread() and not os.isatty(0):
+        if self._owns_process and not os.isatty(0):
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload)
         asyncio.get_running_loop().call_later(SETTLE_SECONDS, settle_memory)
         if self.started:
@@ -131,7 +133,7 @@ class Server(uvicorn.Server):
 
     def _begin_stop(self) -> None:
         self._app.state.draining = True
-        if not self.should_exit:
+        if self._owns_process and not self.should_exit:
             faulthandler.dump_traceback_later(STOP_SECONDS, exit=True, file=sys.__stderr__ or sys.stderr)
         self.should_exit = True
 

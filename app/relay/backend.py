@@ -40,17 +40,18 @@ class Backend:
     def __init__(self, may_embed: bool | None = None) -> None:
         """`may_embed`: True for the embedded service alone, None for it if none runs and the address of the
         service is on loopback, False for never."""
-        self._wrong = ""
+        self._config_error = ""
         try:
             self._service = self._chosen(may_embed)
         except ConfigError as error:
             self._service = Service(embedded_address())
-            self._wrong = str(error)
+            self._config_error = str(error)
         self._may_embed = self._service.address.is_loopback if may_embed is None else may_embed
         self._starting = threading.Lock()
         self._embedded: EmbeddedService | None = None
         self._lock = -1
         self._paused_until = 0.0
+        self._failed = ""
         self.is_ready = False
         """True once the service has answered."""
 
@@ -63,7 +64,8 @@ class Backend:
 
     def warm_up(self) -> None:
         """Looks for the service, or starts it, so that the first result need not wait."""
-        threading.Thread(target=self._warm_up, daemon=True).start()
+        with suppress(RuntimeError):  # No thread can be started: the first result waits.
+            threading.Thread(target=self._warm_up, daemon=True).start()
 
     def _warm_up(self) -> None:
         with suppress(ServiceError):
@@ -80,23 +82,23 @@ class Backend:
         seconds: float = ANSWER_SECONDS,
     ) -> Answer:
         """As Service.request. Raises ServiceError."""
-        if self._wrong:
-            raise ServiceError(self._wrong)
+        if self._config_error:
+            raise ServiceError(self._config_error)
         if time.monotonic() < self._paused_until:
-            raise ServiceError("The service could not be used a moment ago.")
+            raise ServiceError(self._failed)
         try:
-            answer = self._asked(method, route, body, headers, size, seconds)
+            answer = self._answer(method, route, body, headers, size, seconds)
         except Refused:
             raise
         except ServiceError as error:
             # A connection that is refused costs no time: it is tried with each result.
             if self._may_embed or not isinstance(error, Unreachable):
-                self._paused_until = time.monotonic() + PAUSE_SECONDS
+                self._failed, self._paused_until = str(error), time.monotonic() + PAUSE_SECONDS
             raise
         self.is_ready = True
         return answer
 
-    def _asked(
+    def _answer(
         self,
         method: str,
         route: str,
@@ -123,10 +125,10 @@ class Backend:
         try:
             deadline = time.monotonic() + START_SECONDS
             while not _is_listening():
+                if time.monotonic() > deadline:
+                    raise ServiceError("The service takes too long to start.")
                 if self._try_lock():
-                    self._embed()
-                elif time.monotonic() > deadline:
-                    raise ServiceError("A service of another process takes too long to start.")
+                    self._embed(deadline)
                 else:
                     time.sleep(_POLL_SECONDS)
         finally:
@@ -135,36 +137,46 @@ class Backend:
     def _try_lock(self) -> bool:
         """Of all processes that could serve the store, the one that has the lock does. The lock is kept until
         the process ends. Raises ServiceError."""
-        if self._lock < 0:
-            directory = Path(embedded_directory())
-            try:
+        directory = Path(embedded_directory())
+        try:
+            if self._lock < 0:
                 for one in (directory.parent, directory):
                     one.mkdir(mode=0o700, parents=True, exist_ok=True)
                 self._lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            except OSError as error:
-                raise ServiceError(f"{directory}: {error.strerror}.") from None
-        try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
+        except OSError as error:
+            raise ServiceError(f"{directory}: {error.strerror}.") from None
         return True
 
-    def _embed(self) -> None:
-        """Raises ServiceError."""
-        self._embedded = EmbeddedService(Path(embedded_address().path))
-        self._embedded.start()
-        self._embedded.wait_for_start(START_SECONDS)
-        if self._embedded.error is not None:
+    def _embed(self, deadline: float) -> None:
+        """Returns once the service of this process accepts connections, or at the deadline. A service that
+        starts later than that is waited for again by the next result. Raises ServiceError."""
+        if self._embedded is None or not self._embedded.is_alive():
+            self._embedded = EmbeddedService(Path(embedded_address().path))
+            try:
+                self._embedded.start()
+            except RuntimeError as error:
+                self._embedded = None
+                raise ServiceError(f"{error}.") from None
+        self._embedded.wait_for_start(deadline - time.monotonic())
+        if self._embedded.is_settled and not _is_listening():
             raise self._failure()
 
     def _failure(self) -> ServiceError:
-        """Why the service of this process, or of another, cannot be used. Others may start theirs."""
+        """Why the service of this process, or of another, cannot be used. Ends the service of this process:
+        others may start theirs then."""
         embedded = self._embedded
         if embedded is None:
             return Unreachable("The service of another process has ended.")
+        embedded.stop(_STOP_SECONDS)
         embedded.join(_STOP_SECONDS)
-        fcntl.flock(self._lock, fcntl.LOCK_UN)
-        return ServiceError(f"No service runs, and none can be started here: {embedded.error}")
+        if not embedded.is_alive():
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
+        return ServiceError(
+            f"No service runs, and none can be started here: {embedded.error or 'It refuses connections.'}"
+        )
 
     def close(self) -> None:
         """Ends the service of this process. Another relay starts its own when it needs one."""

@@ -23,6 +23,8 @@ def run(options: argparse.Namespace, command: Sequence[str]) -> int:
         raise ConfigError(
             "spillgate mcp takes either a command, `spillgate mcp -- COMMAND ...`, or --url URL."
         )
+    if sys.stderr is None:  # It was closed. A connection must not get its number.
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     try:
         server = _server(options, command)
     except OSError as error:
@@ -33,8 +35,8 @@ def run(options: argparse.Namespace, command: Sequence[str]) -> int:
     from app.relay.relay import Relay
     from app.relay.streams import Output
 
-    client = Output(1)
     backend = Backend(options.embedded)
+    client = Output(1, after_first=backend.warm_up)
     relay = Relay(backend, client.write)
     status = server.run(relay.from_client, relay.from_server, client)
     if status >= 0:
@@ -56,7 +58,8 @@ def _server(options: argparse.Namespace, command: Sequence[str]) -> "CommandServ
 
 def _end(status: int) -> int:
     """Ends this process at once: threads that read a stream cannot be stopped."""
-    sys.stderr.flush()
+    with suppress(OSError):
+        sys.stderr.flush()
     if status < 0:
         with suppress(OSError):  # SIGKILL has no handler.
             signal.signal(-status, signal.SIG_DFL)

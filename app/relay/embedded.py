@@ -23,13 +23,17 @@ class EmbeddedService(threading.Thread):
         super().__init__(name="embedded service", daemon=True)
         self._socket = socket
         self._server: Server | None = None
-        self._is_settled = threading.Event()
+        self._settled = threading.Event()
         self.error: str | None = None
-        """Why it does not serve, or no longer."""
+        """Why it does not serve; None while it starts and serves."""
 
     def wait_for_start(self, seconds: float) -> None:
         """Returns once connections are accepted, or it has failed."""
-        self._is_settled.wait(seconds)
+        self._settled.wait(seconds)
+
+    @property
+    def is_settled(self) -> bool:
+        return self._settled.is_set()
 
     def run(self) -> None:
         try:
@@ -38,7 +42,9 @@ class EmbeddedService(threading.Thread):
         except ConfigError as error:
             self.error = str(error).replace("SPILLGATE_UDS", f"The socket {self._socket}")
         finally:
-            self._is_settled.set()
+            # Of any other exception Python prints the traceback.
+            self.error = self.error or "It ended with a fault."
+            self._settled.set()
 
     def _serve(self) -> int:
         sys.setswitchinterval(_SWITCH_SECONDS)
@@ -47,7 +53,8 @@ class EmbeddedService(threading.Thread):
         from app.operations.policy_files import load_policies
         from app.settings import load_settings
 
-        given: dict[str, Any] = {"uds": self._socket}
+        # stdout belongs to the client, and nothing but the socket may be listened on.
+        given: dict[str, Any] = {"uds": self._socket, "accounting_export": None, "metrics_address": None}
         if "SPILLGATE_LOG_LEVEL" not in os.environ:
             # Clients show what an MCP server writes to stderr.
             given["log_level"] = "error"
@@ -58,7 +65,7 @@ class EmbeddedService(threading.Thread):
 
     def _listening(self, server: "Server") -> None:
         self._server = server
-        self._is_settled.set()
+        self._settled.set()
 
     def stop(self, seconds: float) -> None:
         """Ends it; requests that are under way have so many seconds."""

@@ -1,6 +1,7 @@
 """An MCP server over streamable HTTP, as the server behind a relay."""
 
 import json
+import re
 import signal
 import socket
 import threading
@@ -14,7 +15,7 @@ from urllib.parse import urljoin, urlsplit
 from app.cli.service import Address, address_of, connect, is_open, why
 from app.relay.messages import NOT_JSON, Id, elements, id_of, inner, is_array, members, on_one_line, text
 from app.relay.routing_headers import VERSION, RoutingHeaders
-from app.relay.streams import Buffer, FromClient, FromServer, Output, lines, read_from
+from app.relay.streams import SIGNAL_SECONDS, Buffer, FromClient, FromServer, Output, lines, read_from
 from domain.errors import ConfigError
 
 CONNECT_SECONDS = 30.0
@@ -27,14 +28,18 @@ _TRIES = 2
 _REDIRECTS = 3
 _SESSION, _LAST_EVENT = "Mcp-Session-Id", "Last-Event-ID"
 _INTERNAL_ERROR = -32603
+_FAILURES = (OSError, HTTPException, ValueError)
+"""Of a request: ValueError for a redirect or a header that cannot be written."""
+
+_HEADER = re.compile(r"[\x20-\x7e\xa0-\xff]+")
 _LISTENS = "subscriptions/listen"
 
 
 class Post(NamedTuple):
-    """What one POST carries. `left` are the ids of its requests that have no response yet."""
+    """What one POST carries. `unanswered` are the ids of its requests that have no response yet."""
 
     body: bytes
-    left: set[Id]
+    unanswered: set[Id]
     methods: list[str]
     headers: dict[str, str]
 
@@ -67,7 +72,8 @@ class HttpServer:
             signal.signal(number, self._stop)
         self._from_server, self._client = from_server, client
         threading.Thread(target=self._to_server, args=(from_client,), daemon=True).start()
-        self._ended.wait()
+        while not self._ended.wait(SIGNAL_SECONDS):
+            pass
         self._delete()
         return self._status
 
@@ -76,13 +82,15 @@ class HttpServer:
         self._ended.set()
 
     def _to_server(self, from_client: FromClient) -> None:
-        for line in lines(read_from(0)):
-            if body := b"".join(from_client(line) or []).strip():
-                self._send(body)
-        for post, thread in self._threads:
-            if _LISTENS not in post.methods:
-                thread.join(END_SECONDS)
-        self._ended.set()
+        try:
+            for line in lines(read_from(0)):
+                if body := b"".join(from_client(line) or []).strip():
+                    self._send(body)
+            for post, thread in self._threads:
+                if _LISTENS not in post.methods:
+                    thread.join(END_SECONDS)
+        finally:
+            self._ended.set()
 
     def _send(self, body: bytes) -> None:
         try:
@@ -91,7 +99,7 @@ class HttpServer:
             post = Post(body, set(), [], {})
         if self._is_cancelled(post):
             return
-        if not post.left:
+        if not post.unanswered:
             # The next message may build on it.
             self._exchange(post)
             if "notifications/initialized" in post.methods:
@@ -128,29 +136,29 @@ class HttpServer:
     def _exchange(self, post: Post) -> None:
         """Sends it, and gives the client all that comes back. A request gets a response in any case, unless
         it was cancelled."""
-        requests = list(post.left)
+        requests = list(post.unanswered)
         try:
-            said = self._answered(post)
-        except (OSError, HTTPException) as error:
-            reason = why(error) if isinstance(error, OSError) else type(error).__name__
-            said = f"The server cannot be reached: {reason}."
-        for request in list(post.left - self._cancelled):
-            self._deliver(_failure(request, said), post)
+            reason = self._answered(post)
+        except _FAILURES as error:
+            fault = why(error) if isinstance(error, OSError) else type(error).__name__
+            reason = f"The server cannot be reached: {fault}."
+        for request in list(post.unanswered - self._cancelled):
+            self._deliver(_failure(request, reason), post)
         for request in requests:
             self._running.pop(request, None)
             self._cancelled.discard(request)
 
     def _answered(self, post: Post) -> str:
-        """Takes what is answered out of `post.left`. Returns what to say of the rest. Raises OSError,
-        HTTPException."""
-        connection, response = self._request("POST", post.body, post.headers, post.left)
+        """Takes what is answered out of `post.unanswered`. Returns why the rest has no response. Raises
+        _FAILURES."""
+        connection, response = self._request("POST", post.body, post.headers, post.unanswered)
         kind = (response.getheader("Content-Type") or "").partition(";")[0].strip().lower()
         if response.status < 400 and "initialize" in post.methods:
             self._session |= _only(_SESSION, response.getheader(_SESSION))
         if kind == "text/event-stream" and response.status < 400:
             last = self._events(response, post)
             connection.close()
-            if post.left and last:
+            if post.unanswered and last:
                 self._resume(last, post)
             return "The server ended the stream without a response."
         body = response.read()
@@ -163,25 +171,27 @@ class HttpServer:
 
     def _refused(self, status: int, body: bytes, post: Post) -> str:
         with suppress(*NOT_JSON):
-            if "error" in members(body) and len(post.left) == 1:
+            if "error" in members(body) and len(post.unanswered) == 1:
                 # Its id is null if the server did not read so far.
-                self._deliver(json.dumps(json.loads(body) | {"id": next(iter(post.left))}).encode(), post)
+                self._deliver(
+                    json.dumps(json.loads(body) | {"id": next(iter(post.unanswered))}).encode(), post
+                )
         hint = " Pass --header 'Authorization: ...'." if status == 401 else ""
         return f"The server answered with status {status}.{hint}"
 
     def _deliver(self, message: Buffer, post: Post) -> None:
-        """Gives the client a message, and takes the requests that it answers out of `post.left`."""
+        """Gives the client a message, and takes the requests that it answers out of `post.unanswered`."""
         if not message:
             return
         with suppress(*NOT_JSON):
             for one in elements(message) if is_array(message) else [message]:
-                found = members(one)
-                if "method" in found:
+                fields = members(one)
+                if "method" in fields:
                     continue
                 if "initialize" in post.methods:
-                    version = text(inner(found, "result").get("protocolVersion"))
+                    version = text(inner(fields, "result").get("protocolVersion"))
                     self._session |= _only(VERSION, version)
-                post.left.discard(id_of(found.get("id")))
+                post.unanswered.discard(id_of(fields.get("id")))
                 if "tools/list" in post.methods:
                     self._routing.note(one)
         pieces = self._from_server(message)
@@ -194,22 +204,22 @@ class HttpServer:
     def _events(self, response: HTTPResponse, post: Post) -> str:
         """Delivers the messages of an event stream until it ends, or until the last response. Returns the id
         of the last event."""
-        last, is_asked = "", bool(post.left)
-        with suppress(OSError, HTTPException):
+        last, is_asked = "", bool(post.unanswered)
+        with suppress(*_FAILURES):
             for event in events(response):
                 last = event.id or last
                 if event.kind == "message":
                     self._deliver(event.data, post)
-                if is_asked and not post.left:
+                if is_asked and not post.unanswered:
                     break
         return last
 
     def _resume(self, last: str, post: Post) -> None:
-        """Goes on with a stream that ended before its response. Raises OSError, HTTPException."""
+        """Goes on with a stream that ended before its response. Raises _FAILURES."""
         for _ in range(_TRIES):
-            if not post.left - self._cancelled or self._ended.wait(_RETRY_SECONDS):
+            if not post.unanswered - self._cancelled or self._ended.wait(_RETRY_SECONDS):
                 return
-            connection, response = self._request("GET", None, {_LAST_EVENT: last}, post.left)
+            connection, response = self._request("GET", None, {_LAST_EVENT: last}, post.unanswered)
             if response.status == 200:
                 last = self._events(response, post) or last
             connection.close()
@@ -219,7 +229,7 @@ class HttpServer:
         last, tries, nothing = "", 0, Post(b"", set(), [], {})
         while tries < _TRIES and not self._ended.is_set():
             tries += 1
-            with suppress(OSError, HTTPException):
+            with suppress(*_FAILURES):
                 connection, response = self._request("GET", None, _only(_LAST_EVENT, last), set())
                 if response.status != 200:
                     connection.close()
@@ -232,8 +242,7 @@ class HttpServer:
     def _request(
         self, method: str, body: bytes | None, headers: Mapping[str, str], requests: set[Id]
     ) -> tuple[HTTPConnection, HTTPResponse]:
-        """The response to one request; redirects of the same origin are followed. Raises OSError,
-        HTTPException."""
+        """The response to one request; redirects of the same origin are followed. Raises _FAILURES."""
         accepted = "text/event-stream" if body is None else "application/json, text/event-stream"
         sent = {"Accept": accepted, **self._session, **self._given, **headers}
         if body is not None:
@@ -276,7 +285,7 @@ class HttpServer:
     def _delete(self) -> None:
         """Ends the session at the server, if it gave one."""
         if _SESSION in self._session:
-            with suppress(OSError, HTTPException):
+            with suppress(*_FAILURES):
                 connection = connect(self._address, _DELETE_SECONDS)
                 connection.request("DELETE", self._route, headers={**self._session, **self._given})
                 connection.getresponse().read()
@@ -295,7 +304,7 @@ def events(response: HTTPResponse) -> Iterator[Event]:
     kind, last, data = "message", "", list[Buffer]()
     for line in lines(response.read1):
         content = memoryview(line)[: -2 if line.endswith(b"\r\n") else -1 if line.endswith(b"\n") else None]
-        name, _, said = bytes(content[:16]).partition(b":") if content else (b"", b"", b"")
+        name, _, rest = bytes(content[:16]).partition(b":") if content else (b"", b"", b"")
         if not content:
             if data:
                 yield Event(kind, last, data[0] if len(data) == 1 else b" ".join(data))
@@ -303,7 +312,7 @@ def events(response: HTTPResponse) -> Iterator[Event]:
                 yield Event(kind, last, b"")
             kind, data = "message", []
         elif name == b"data":
-            data.append(content[6:] if said[:1] == b" " else content[5:])
+            data.append(content[6:] if rest[:1] == b" " else content[5:])
         elif name == b"event":
             kind = bytes(content).partition(b":")[2].strip().decode("utf-8", "replace")
         elif name == b"id":
@@ -312,16 +321,17 @@ def events(response: HTTPResponse) -> Iterator[Event]:
 
 def _header(line: str) -> tuple[str, str]:
     """Raises ConfigError."""
-    name, colon, said = line.partition(":")
+    name, colon, value = line.partition(":")
     if not colon or not name.strip() or not (line.isascii() and line.isprintable()):
         raise ConfigError("--header must be 'Name: value'.")
-    return name.strip(), said.strip()
+    return name.strip(), value.strip()
 
 
-def _only(name: str, said: str | None) -> dict[str, str]:
-    return {name: said} if said else {}
+def _only(name: str, value: str | None) -> dict[str, str]:
+    """Nothing if a header cannot hold it."""
+    return {name: value} if value and _HEADER.fullmatch(value) else {}
 
 
-def _failure(request: Id, said: str) -> bytes:
-    error = {"code": _INTERNAL_ERROR, "message": f"spillgate mcp: {said}"}
+def _failure(request: Id, reason: str) -> bytes:
+    error = {"code": _INTERNAL_ERROR, "message": f"spillgate mcp: {reason}"}
     return json.dumps({"jsonrpc": "2.0", "id": request, "error": error}).encode()

@@ -6,7 +6,6 @@ replaced. Calls of those tools are answered here. Whatever fails, the client get
 
 import json
 import os
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,7 +14,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from app.cli.service import TOOL_SECONDS, ServiceError, session_of
+from app.cli.service import TOOL_SECONDS, ServiceError, session_in
 from app.relay.backend import Backend
 from app.relay.messages import (
     NOT_JSON,
@@ -33,7 +32,7 @@ from app.relay.messages import (
     written,
 )
 from app.relay.results import Governor, ToolCall
-from app.relay.streams import Buffer, Pieces
+from app.relay.streams import Buffer, Pieces, to_stderr
 
 _TOOLS = Path(__file__).with_name("tools.json")
 _TOOLS_SECONDS = 1.0
@@ -67,19 +66,15 @@ class Relay:
         self._names = {tool["name"] for tool in _all_tools()}
         self._theirs: set[str] = set()
         """Names of such tools that the server has itself: it may be a relay, too."""
-        self._said = ""
-        self._is_warm = False
+        self._last_line = ""
 
     def from_client(self, message: Buffer) -> Pieces | None:
         """What the server gets; None if that is nothing."""
-        return _read(self._upward, message)
+        return self._read(self._upward, message)
 
     def from_server(self, message: Buffer) -> Pieces:
         """What the client gets."""
-        if not self._is_warm:
-            self._is_warm = True
-            self._backend.warm_up()
-        return _read(self._downward, message) or [message]
+        return self._read(self._downward, message) or [message]
 
     def _upward(self, message: Buffer) -> Pieces | None:
         """Raises NOT_JSON."""
@@ -139,8 +134,8 @@ class Relay:
 
     def _call(self, params: Members, request: Id) -> ToolCall:
         self._requests += 1
-        made = f"{self._process}-{self._requests}-{request}"
-        call_id = text(inner(params, "_meta").get(_CALL_ID)) or made
+        own_id = f"{self._process}-{self._requests}-{request}"
+        call_id = text(inner(params, "_meta").get(_CALL_ID)) or own_id
         return ToolCall(text(params.get("name")) or "", call_id[:_MOST_ID], params.get("arguments"))
 
     def _changed(self, message: Members) -> Pieces | None:
@@ -181,8 +176,9 @@ class Relay:
                 tool.pop("outputSchema", None)
                 meta = tool.get("_meta")
                 tool["_meta"] = {**(meta if isinstance(meta, dict) else {}), **_RESULT_CHARS}
-                if tool.get("name") in self._names:
-                    self._theirs.add(tool["name"])
+                name = tool.get("name")
+                if isinstance(name, str) and name in self._names:
+                    self._theirs.add(name)
         if not result.get("nextCursor"):
             result["tools"] += [tool for tool in self._tools() if tool["name"] not in self._theirs]
         return result
@@ -205,10 +201,10 @@ class Relay:
         """Answers a question in a thread of its own: a model may need a minute."""
 
         def work() -> None:
-            said, is_error = self._answered(call)
+            answered, is_error = self._answered(call)
             if self._answering.pop(request, None) is None:
                 return  # The client has cancelled it.
-            result: dict[str, Any] = {"content": [{"type": "text", "text": said}], "isError": is_error}
+            result: dict[str, Any] = {"content": [{"type": "text", "text": answered}], "isError": is_error}
             if _VERSION in meta:
                 result["resultType"] = "complete"
             answer = written({"jsonrpc": encoded("2.0"), "id": as_it_came(raw_id), "result": encoded(result)})
@@ -223,7 +219,7 @@ class Relay:
         arguments: Pieces = [b"{}"] if call.arguments is None else as_it_came(call.arguments)
         try:
             handle = text(members(arguments[0]).get("handle")) or ""
-            session = session_of(handle) or self._governor.session
+            session = session_in(handle) or self._governor.session
             asked = {"session_id": encoded(session), "name": encoded(call.tool), "arguments": arguments}
             body = b"".join(written(asked))
             answer = self._backend.request("POST", "/tools/call", body, seconds=TOOL_SECONDS).json()
@@ -234,23 +230,27 @@ class Relay:
             return f"{call.tool} takes an object with a handle.", True
 
     def _say(self, line: str) -> None:
-        """A line on stderr, unless it was the last one said."""
-        if line != self._said:
-            self._said = line
-            print(f"spillgate mcp: {line}", file=sys.stderr, flush=True)
+        """A line on stderr, unless it is the same as the last one."""
+        if line != self._last_line:
+            self._last_line = line
+            to_stderr(f"spillgate mcp: {line}\n".encode("utf-8", "replace"))
 
+    def _read(self, read: Callable[[Buffer], Pieces | None], message: Buffer) -> Pieces | None:
+        """What `read` returns; the message itself if `read` fails.
 
-def _read(read: Callable[[Buffer], Pieces | None], message: Buffer) -> Pieces | None:
-    """What `read` returns; the message itself if it cannot be read."""
-    try:
-        return read(message)
-    except NOT_JSON:
-        found = repaired(message)
-    if found is not None:
-        with suppress(*NOT_JSON):
-            changed = read(found)
-            return [message] if changed == [found] else changed
-    return [message]
+        Any exception is caught. A thread that ends would stop the conversation, and the promise that the
+        client then gets what the server said outranks the rule against `except Exception`."""
+        try:
+            with suppress(*NOT_JSON):
+                return read(message)
+            found = repaired(message)
+            if found is not None:
+                with suppress(*NOT_JSON):
+                    changed = read(found)
+                    return [message] if changed == [found] else changed
+        except Exception as error:  # noqa: BLE001
+            self._say(f"A fault of the relay, {type(error).__name__}. The message passes unchanged.")
+        return [message]
 
 
 def _all_tools() -> list[dict[str, Any]]:

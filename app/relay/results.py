@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 from msgspec import Raw
 
-from app.cli.service import ServiceError
 from app.relay.backend import Backend
 from app.relay.messages import (
     array,
@@ -32,7 +31,6 @@ SMALL_BYTES = 4096
 _ARGUMENT_BYTES = 1 << 20
 _MOST_ID = 256
 _ANSWER_SECONDS = 10.0
-_BYTES_A_SECOND = 8 << 20
 
 
 class ToolCall(NamedTuple):
@@ -57,9 +55,9 @@ def blocks_of(content: Raw | None) -> Blocks:
     found = Blocks([], [], [])
     for block in [] if content is None else elements(content):
         fields = members(block)
-        kind, said = text(fields.get("type")), fields.get("text")
-        if kind == "text" and said is not None and is_string(said):
-            found.texts.append(memoryview(said)[1:-1])
+        kind, content = text(fields.get("type")), fields.get("text")
+        if kind == "text" and content is not None and is_string(content):
+            found.texts.append(memoryview(content)[1:-1])
         elif len(memoryview(block)) > (PICTURE_BYTES if kind in ("image", "audio") else SMALL_BYTES):
             found.texts.append(_text_of(fields, block))
         else:
@@ -71,9 +69,9 @@ def blocks_of(content: Raw | None) -> Blocks:
 
 def _text_of(fields: dict[str, Raw], block: Raw) -> Buffer:
     """The text of an embedded resource; of any other block its JSON."""
-    said = inner(fields, "resource").get("text")
-    if said is not None and is_string(said):
-        return memoryview(said)[1:-1]
+    content = inner(fields, "resource").get("text")
+    if content is not None and is_string(content):
+        return memoryview(content)[1:-1]
     return _escaped(block)
 
 
@@ -126,13 +124,10 @@ class Governor:
         if call.arguments is not None and len(memoryview(call.arguments)) <= _ARGUMENT_BYTES:
             fields["tool_arguments"] = as_it_came(call.arguments)
         body = joined(written(fields))
-        size = size_of(body)
-        seconds = _ANSWER_SECONDS + size / _BYTES_A_SECOND
         headers = {"Prefer": "return=minimal"}
-        answer = self._backend.request("POST", "/results", body, headers, size=size, seconds=seconds).json()
-        if not isinstance(answer, dict) or "outcome" not in answer:
-            raise ServiceError("The service answered with something else than an outcome.")
-        return None if answer["outcome"] == "pass" else str(answer.get("content"))
+        return self._backend.request(
+            "POST", "/results", body, headers, size=size_of(body), seconds=_ANSWER_SECONDS
+        ).replacement()
 
 
 def _string(texts: Pieces) -> Pieces:

@@ -8,12 +8,12 @@ from typing import Any
 
 from msgspec import Raw
 
+from app.doors.mcp import NAMED_BY
 from app.relay.messages import inner, members, text
 from app.relay.streams import Buffer
 
 VERSION = "MCP-Protocol-Version"
 _META_VERSION = "io.modelcontextprotocol/protocolVersion"
-_NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 _PLAIN = re.compile(r"(?!=\?base64\?.*\?=$)[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
@@ -39,7 +39,7 @@ class RoutingHeaders:
         if version is None:
             return {}
         headers = {VERSION: version, "Mcp-Method": method}
-        name = text(params.get(_NAMED_BY.get(method, "")))
+        name = text(params.get(NAMED_BY.get(method, "")))
         if name is not None:
             headers["Mcp-Name"] = encoded(name)
         marked = self._arguments.get(name or "") if method == "tools/call" else None
@@ -70,8 +70,8 @@ def _at(found: Any, path: Path) -> str | None:
     return str(found) if isinstance(found, str | int | float) else None
 
 
-def encoded(said: str) -> str:
+def encoded(value: str) -> str:
     """The value of a header for any text, as the protocol wants it."""
-    if _PLAIN.fullmatch(said):
-        return said
-    return f"=?base64?{base64.b64encode(said.encode('utf-8', 'replace')).decode()}?="
+    if _PLAIN.fullmatch(value):
+        return value
+    return f"=?base64?{base64.b64encode(value.encode('utf-8', 'replace')).decode()}?="

@@ -3,12 +3,20 @@
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Sequence
 from types import FrameType
 
-from app.relay.streams import FromClient, FromServer, Output, lines, may_be_message, read_from
+from app.relay.streams import (
+    SIGNAL_SECONDS,
+    FromClient,
+    FromServer,
+    Output,
+    lines,
+    may_be_message,
+    read_from,
+    to_stderr,
+)
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -29,7 +37,9 @@ class CommandServer:
         threading.Thread(target=self._to_server, args=(from_client,), daemon=True).start()
         reader = threading.Thread(target=self._to_client, args=(from_server, client), daemon=True)
         reader.start()
-        reader.join()
+        while reader.is_alive():
+            # A signal that comes just before the wait begins does not interrupt it.
+            reader.join(SIGNAL_SECONDS)
         if self._process.poll() is None:
             client.close()
         return self._process.wait()
@@ -40,22 +50,24 @@ class CommandServer:
     def _to_server(self, from_client: FromClient) -> None:
         assert self._process.stdin is not None
         upward = Output(self._process.stdin.fileno())
-        try:
-            for line in lines(read_from(0)):
-                if pieces := from_client(line):
-                    upward.write(pieces)
-        except OSError:
-            os.close(0)  # The server reads no more: nor is the client to write.
+        for line in lines(read_from(0)):
+            pieces = from_client(line) or []
+            try:
+                upward.write(pieces)
+            except OSError:
+                os.close(0)  # The server reads no more: the client must not write.
+                break
         self._process.stdin.close()
 
     def _to_client(self, from_server: FromServer, client: Output) -> None:
         assert self._process.stdout is not None
-        try:
-            for line in lines(read_from(self._process.stdout.fileno())):
-                if may_be_message(line):
-                    client.write(from_server(line))
-                else:
-                    sys.stderr.buffer.write(line)
-                    sys.stderr.flush()
-        except OSError:
-            self._process.stdout.close()  # The client reads no more: nor is the server to write.
+        for line in lines(read_from(self._process.stdout.fileno())):
+            if not may_be_message(line):
+                to_stderr(line)
+                continue
+            message = from_server(line)
+            try:
+                client.write(message)
+            except OSError:
+                self._process.stdout.close()  # The client reads no more: the server must not write.
+                return

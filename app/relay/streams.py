@@ -2,8 +2,10 @@
 
 import os
 import select
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 Buffer = bytes | bytearray | memoryview
 Pieces = list[Buffer]
@@ -12,6 +14,9 @@ Pieces = list[Buffer]
 FromClient = Callable[[Buffer], Pieces | None]
 FromServer = Callable[[Buffer], Pieces]
 
+SIGNAL_SECONDS = 0.5
+"""The main thread, which handles signals, waits at most so long at a time."""
+
 _READ_BYTES = 1 << 16
 _MOST_PIECES = 256
 
@@ -19,8 +24,10 @@ _MOST_PIECES = 256
 class Output:
     """A stream that several threads write messages to, each message in one piece."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, after_first: Callable[[], None] = lambda: None) -> None:
+        """`after_first` is called once, when the first message has been written."""
         self._fd = fd
+        self._after_first: Callable[[], None] | None = after_first
         self._lock = threading.Lock()
 
     def write(self, pieces: Pieces) -> None:
@@ -37,12 +44,22 @@ class Output:
                     written -= len(left.pop(0))
                 if left:
                     left[0] = left[0][written:]
+            if self._after_first is not None:
+                self._after_first()
+                self._after_first = None
 
     def close(self) -> None:
         """Other threads may have something to write yet: OSError, then."""
         with self._lock:
             os.close(self._fd)
             self._fd = -1
+
+
+def to_stderr(line: Buffer) -> None:
+    """Writes a line, which is lost if stderr is closed."""
+    with suppress(OSError, ValueError):
+        sys.stderr.buffer.write(line)
+        sys.stderr.flush()
 
 
 def read_from(fd: int) -> Callable[[int], bytes]:

@@ -30,8 +30,8 @@ from domain.accounting import (
     SummaryRow,
 )
 from domain.decisions import OutcomeKind, Trigger
-from domain.errors import InvalidField
-from domain.handles import parse_handle
+from domain.errors import InvalidField, ResultNotFound
+from domain.handles import NAME_PATTERN, parse_handle
 from domain.llm import LlmTokens
 
 router = APIRouter(prefix="/accounting", tags=["accounting"])
@@ -55,6 +55,9 @@ Time = Annotated[str | None, WithJsonSchema(_TIME), Query(max_length=64, descrip
 class Order(StrEnum):
     OLDEST = "oldest"
     NEWEST = "newest"
+
+
+_HANDLE = f"^session-{NAME_PATTERN}/file-[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}$"
 
 
 class EntriesOut(BaseModel):
@@ -83,10 +86,12 @@ def _filter(
     status: EntryStatus | None = None,
     since: Time = None,
     until: Time = None,
-    handle: Annotated[str | None, Query(max_length=512, description="Entries about this result.")] = None,
+    handle: Annotated[
+        str | None, Query(description="Entries about this result.", json_schema_extra={"pattern": _HANDLE})
+    ] = None,
 ) -> EntryFilter:
     if handle is not None:
-        session_id = parse_handle(handle).session_id
+        session_id = _session_of(handle)
     return EntryFilter(
         tenant,
         session_id,
@@ -102,6 +107,13 @@ def _filter(
 
 
 Filter = Annotated[EntryFilter, Depends(_filter)]
+
+
+def _session_of(handle: str) -> str:
+    try:
+        return parse_handle(handle).session_id
+    except ResultNotFound:
+        raise InvalidField("`handle` must be a handle: `session-…/file-…`.") from None
 
 
 def _milliseconds(text: str | None, field: str) -> int | None:

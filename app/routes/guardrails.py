@@ -54,9 +54,9 @@ def _json(description: str, example: Any) -> dict[str, Any]:
     return {"description": description, "content": content}
 
 
-def _body(description: str, example: Any) -> dict[str, Any]:
-    content = {"application/json": {"schema": {}, "example": example}}
-    return {"requestBody": {"required": True, "description": description, "content": content}}
+def _body(description: str, schema: dict[str, Any], example: Any) -> dict[str, Any]:
+    content = {"application/json": {"schema": schema, "example": example}}
+    return {"requestBody": {"required": bool(schema), "description": description, "content": content}}
 
 
 @router.post(
@@ -64,7 +64,7 @@ def _body(description: str, example: Any) -> dict[str, Any]:
     response_class=Response,
     summary="Govern the tool results of a request to a model, as LiteLLM's generic guardrail",
     responses={200: _json("`NONE`, or the rows with the large results replaced.", {"action": "NONE"})},
-    openapi_extra=_body("The JSON of LiteLLM's generic guardrail, as it comes.", _GUARDED),
+    openapi_extra=_body("The JSON of LiteLLM's generic guardrail, as it comes.", {}, _GUARDED),
 )
 @traits(carries_results=True)
 async def post_litellm(request: Request, rt: InRuntime, tenant: Tenant) -> Response:
@@ -87,7 +87,11 @@ async def post_litellm(request: Request, rt: InRuntime, tenant: Tenant) -> Respo
     response_class=Response,
     summary="Replace the large tool results of a conversation, in Headroom's protocol",
     responses={200: _json("As many messages as came.", _COMPRESSED)},
-    openapi_extra=_body("`messages` in OpenAI's form; other fields are ignored.", {"messages": _ROWS}),
+    openapi_extra=_body(
+        "`messages` in OpenAI's form; other fields are ignored.",
+        {"type": "object", "properties": {"messages": {"type": "array"}}, "required": ["messages"]},
+        {"messages": _ROWS},
+    ),
 )
 @traits(writes=True, carries_results=True)
 async def post_compress(request: Request, rt: InRuntime, tenant: Tenant) -> Response:

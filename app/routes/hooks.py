@@ -40,7 +40,7 @@ _ANSWER = "`{}` if the result passes, or what the agent reads as a replacement, 
     },
     openapi_extra={
         "requestBody": {
-            "required": True,
+            "required": False,
             "description": "The JSON of the agent's hook, as it comes.",
             "content": {"application/json": {"schema": {}, "example": _PAYLOAD}},
         }

@@ -10,6 +10,8 @@ from content.passages.passages import Passage
 from content.passages.text_sections import TAG, found_in_slices
 
 _UNSEEN = re.compile(rb"<(\\?/?)(script|style|svg|noscript|template)\b", re.IGNORECASE)
+_OPENING = (b"<script", b"<style", b"<svg")
+_HEAD = 64 << 10
 _LEAST_WORDS = 3
 
 _PAGES = (Kind.HTML, Kind.MARKDOWN, Kind.TEXT)
@@ -22,11 +24,12 @@ _SHARE_WORDS = f"""
 copy email follow link mail pin post print share subscribe this tweet us by on to via
 compartir condividi drucken imprimir partager teilen
 """
-_SERVICES = frozenset(_SERVICES_WORDS.split())
+_SERVICES = _SERVICES_WORDS.encode().split()
 _OF_SHARING = frozenset(_SHARE_WORDS.split())
 _LEAST_SERVICES = 2
 _SHARE = 0.7
 
+_LEAST_BASE64 = 100
 _BASE64 = re.compile(rb"[A-Za-z0-9+/_-]{100,}+={0,2}(?:(?:\\[nr]|\s)++[A-Za-z0-9+/_-]{20,}+={0,2})*+")
 _DECLARATION = rb"[\w-]{2,40}+\s*+:[^;{}]{1,200}+"
 _RULE = re.compile(rb"\{\s*+(?:%b;\s*+)*+(?:%b)?+\}" % (_DECLARATION, _DECLARATION))
@@ -54,7 +57,7 @@ def is_seen(data: bytes, kind: Kind) -> Callable[[Passage], bool]:
     """Returns a test that is false for a passage of `data` that holds nothing to read. In data that begins as
     a style sheet, its rules are read."""
     is_page = kind is Kind.HTML
-    has_scripts = is_page or (kind in _TEXTS and any(tag in data for tag in (b"<script", b"<style", b"<svg")))
+    has_scripts = is_page or (kind in _TEXTS and any(tag in data[:_HEAD] for tag in _OPENING))
     spans = unseen_spans(data, is_page) if has_scripts else []
     ends = [end for _, end in spans]
     has_buttons = kind in _PAGES and not _is_style_sheet(data[:_SHEET_BYTES])
@@ -78,14 +81,16 @@ def is_seen(data: bytes, kind: Kind) -> Callable[[Passage], bool]:
 
 def _is_furniture(text: bytes) -> bool:
     """True for buttons that share a page, and for rules of a style sheet."""
-    said = _URL.sub(b" ", TAG.sub(b" ", text)).decode("utf-8", "ignore").lower()
-    words = _WORD.findall(said)
-    if len(_SERVICES.intersection(words)) >= _LEAST_SERVICES:
+    small = text.lower()
+    if sum(service in small for service in _SERVICES) >= _LEAST_SERVICES:
+        words = _WORD.findall(_URL.sub(b" ", TAG.sub(b" ", small)).decode("utf-8", "ignore"))
         return sum(word in _OF_SHARING for word in words) >= _SHARE * len(words)
-    return _is_style_sheet(text)
+    return b"}" in text and _is_style_sheet(text)
 
 
 def _is_base64(text: bytes) -> bool:
+    if max(map(len, text.split()), default=0) < _LEAST_BASE64:
+        return False
     rest = _BASE64.sub(b" ", text)
     return 2 * len(rest) < len(text) and len(rest.split()) < _LEAST_WORDS
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from content.formats import opaque, readable
-from content.kinds import is_binary, sniff
+from content.kinds import Kind, sniff
 from content.passages.passages import Passage
 from content.passages.whole import Whole, whole
 from extraction.task.source import Source
@@ -38,8 +38,8 @@ class Excerpts:
         self._data = data
         self._max_bytes = max_bytes
         self._has_sentences = has_sentences
-        self._is_text = not (is_binary(data) or opaque(data))
         self._kind = sniff(data, source.stored.tool_name)
+        self._is_text = self._kind is not Kind.BINARY and not opaque(data)
         self._excerpts: list[_Excerpt] = []
         self._left = max_bytes
 

@@ -13,7 +13,7 @@ import anyio
 from anyio.to_thread import run_sync
 
 from content.formats import opaque, readable
-from content.kinds import is_binary
+from content.kinds import Kind, sniff
 from content.passages.passages import Passage, split
 from domain.extraction import Span
 from domain.ports import ResultStore
@@ -56,6 +56,7 @@ class PassageIndex:
         self._db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._db.executescript(_SCHEMA)
         self.passages: list[Passage] = []
+        self.kind = sniff(data, tool_name)
         self._db.execute("BEGIN")
         self._db.executemany(_INSERT, self._rows(data, tool_name, stop))
         self._db.execute("COMMIT")
@@ -73,7 +74,7 @@ class PassageIndex:
         self._db.close()
 
     def _rows(self, data: bytes, tool_name: str, stop: threading.Event) -> Iterator[tuple[int, str, str]]:
-        is_text = not (is_binary(data) or opaque(data))
+        is_text = self.kind is not Kind.BINARY and not opaque(data)
         for number, passage in enumerate(split(data, tool_name)):
             if number % _STOP_EVERY == 0 and stop.is_set():
                 raise Stopped

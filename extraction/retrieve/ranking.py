@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from heapq import nlargest
 
-from content.kinds import Kind, sniff
+from content.kinds import Kind
 from content.passages.passages import Passage
 from content.passages.text_sections import TAG
 from content.passages.unseen import is_seen
@@ -96,7 +96,7 @@ def rank(
     hits = [
         look.hit(number, scores[number]) for number in nlargest(_LOOKED_AT, scores, key=scores.__getitem__)
     ]
-    hits = _seen(_with_exact(hits, instruction, data), data)
+    hits = _seen(_with_exact(hits, instruction, data), data, index.kind)
     known = {word.lower() for word in counts}
     missing = (word.lower() for word in absent if not near[word])
     ranked = Ranked(
@@ -106,7 +106,7 @@ def rank(
     )
     if likeness is None or not (ranked.hits or likeness.stands_out):
         return ranked
-    like = _seen([look.hit(number, 0.0) for number in likeness.near], data)
+    like = _seen([look.hit(number, 0.0) for number in likeness.near], data, index.kind)
     return _fused(ranked, like, likeness, lambda hits: _with_exact(hits, instruction, data), index)
 
 
@@ -154,7 +154,7 @@ class _Look:
         self._index = index
         self._data = data
         self._value = instruction.value
-        self._is_page = sniff(data) is Kind.HTML
+        self._is_page = index.kind is Kind.HTML
         self._words = [
             (*_forms(word), math.log(1 + len(index.passages) / count)) for word, count in counts.items()
         ]
@@ -203,21 +203,24 @@ def _forms(word: str) -> tuple[str, re.Pattern[str], re.Pattern[str]]:
     return stem, re.compile(form), re.compile(rf"{form}\w{{0,4}}[\"'\]]{{0,2}}\s{{0,3}}[:={{]")
 
 
-def _seen(hits: list[Hit], data: bytes) -> list[Hit]:
+def _seen(hits: list[Hit], data: bytes, kind: Kind) -> list[Hit]:
     """The hits that a reader of the data sees; all of them if there are none."""
-    test = is_seen(data, sniff(data))
+    test = is_seen(data, kind)
     return [hit for hit in hits if test(hit.passage)] or hits
 
 
 def _with_exact(hits: list[Hit], instruction: ParsedInstruction, data: bytes) -> list[Hit]:
     """The hits that hold most of the quoted phrases, identifiers and numbers of the instruction as they are
-    written, and no longer ones: `test-2` is not in `test-20`. All of them if none does."""
+    written, and no longer ones: `test-2` is not in `test-20`. All of them if none does. A hit without them
+    stays if it holds more words than any hit with them: an instruction may ask for two things."""
     exact = [_as_written(one) for one in instruction.exact]
     if not exact:
         return hits
     texts = [data[hit.passage.start : hit.passage.end].decode("utf-8", "replace") for hit in hits]
     held = [sum(one.search(text) is not None for one in exact) for text in texts]
-    return [hit for hit, count in zip(hits, held, strict=True) if count == max(held, default=0)]
+    most = max(held, default=0)
+    words = max((hit.words for hit, count in zip(hits, held, strict=True) if count == most), default=0)
+    return [hit for hit, count in zip(hits, held, strict=True) if count == most or hit.words > words]
 
 
 def _as_written(text: str) -> re.Pattern[str]:

@@ -23,8 +23,14 @@ class RelayClient:
     """Reads block: what a relay owes comes, or the stream ends, or the test times out."""
 
     def __init__(
-        self, *arguments: str, state: Path, program: tuple[str, ...] = SPILLGATE, **environment: str
+        self,
+        *arguments: str,
+        state: Path,
+        program: tuple[str, ...] = SPILLGATE,
+        stderr: int | None = None,
+        **environment: str,
     ) -> None:
+        """`stderr` is a file descriptor; without one, `said` returns what is written there."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SPILLGATE_")}
         given = {f"SPILLGATE_{name.upper()}": value for name, value in environment.items()}
         given = {"SPILLGATE_STORAGE_URL": f"disk://{state}", "PYTHONPATH": str(ROOT)} | given
@@ -34,7 +40,7 @@ class RelayClient:
                 [sys.executable, *program, "mcp", *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=said,
+                stderr=said if stderr is None else stderr,
                 env=kept | given,
                 cwd=ROOT,
             )

@@ -26,6 +26,8 @@ def text(said: str) -> dict:
 
 def tools(cursor: str | None) -> dict:
     """Three pages, with what a careless JSON reader would lose."""
+    if cursor == "odd":
+        return {"tools": [{"name": ["a"]}, 7, {}]}
     page = int(cursor or 1)
     tool = {
         "name": f"tool-{page}",

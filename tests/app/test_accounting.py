@@ -263,4 +263,4 @@ async def test_entries_of_one_result_are_found_by_its_handle(
     assert sums["total"]["entries"] == 2
     none = await client.get("/accounting/entries", params={"handle": handle, "session_id": "other"})
     assert len(none.json()["entries"]) == 2
-    assert (await client.get("/accounting/entries?handle=nonsense")).status_code == 404
+    assert (await client.get("/accounting/entries?handle=nonsense")).status_code == 422

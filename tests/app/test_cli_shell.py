@@ -15,6 +15,7 @@ import pytest
 
 from app.cli.service import address_of
 from domain.errors import ConfigError
+from tests.bad_service import BAD_ANSWERS, answering, http
 from tests.faults.service import Services
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -115,6 +116,7 @@ def test_whatever_fails_the_output_passes(url: str, tmp_path: Path) -> None:
             (LOG.encode(), {"url": url, "key_file": str(tmp_path / "missing")}, b"KEY_FILE cannot be read"),
             (LOG.encode(), {"url": "ftp://x"}, b"SPILLGATE_URL must be"),
             (LOG.encode(), {"url": "http://127.0.0.1:1"}, b"spillgate serve"),
+            (LOG.encode(), {"url": "http://a..b"}, b"no valid name"),
             (LOG.encode(), {"url": f"unix:{tmp_path}/none"}, b"spillgate serve"),
             (LOG.encode(), {"url": _url(closed)}, b"closed the connection"),
         ):
@@ -122,6 +124,35 @@ def test_whatever_fails_the_output_passes(url: str, tmp_path: Path) -> None:
             assert (piped.returncode, piped.stdout == stdin) == (0, True), why
             assert why in piped.stderr
             assert piped.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("name", BAD_ANSWERS)
+def test_after_an_answer_that_is_no_outcome_the_output_passes(name: str) -> None:
+    with answering(BAD_ANSWERS[name]) as url:
+        piped = spillgate("pipe", stdin=LOG.encode(), url=url)
+    assert (piped.returncode, piped.stdout) == (0, LOG.encode())
+    assert piped.stderr.startswith(b"spillgate pipe: ")
+    assert piped.stderr.count(b"\n") == 1
+
+
+def test_a_service_that_sends_a_byte_at_a_time_is_not_waited_for() -> None:
+    impatient = (
+        "import app.cli.service; app.cli.service.Service.request.__kwdefaults__['seconds'] = 0.3;"
+        "from app.cli.main import main; main(['pipe'])"
+    )
+    with answering(http("200 OK", b" " * (1 << 20)), is_slow=True) as url:
+        environment = {**os.environ, "SPILLGATE_URL": url}
+        piped = subprocess.run(
+            [sys.executable, "-c", impatient], input=b"text", cwd=ROOT, env=environment, capture_output=True
+        )
+    assert piped.stdout == b"text"
+    assert b"timed out" in piped.stderr
+
+
+def test_names_in_no_encoding_lose_nothing(url: str) -> None:
+    for stdin, output in ((b"text", b"text"), (LOG.encode(), b"Tool output is too large")):
+        piped = spillgate("pipe", "--tool", "\udcff", stdin=stdin, url=url, key=KEY)
+        assert (piped.returncode, piped.stdout[: len(output)], piped.stderr) == (0, output, b"")
 
 
 def _close_each(server: socket.socket) -> None:

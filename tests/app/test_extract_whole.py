@@ -225,3 +225,13 @@ async def test_a_style_sheet_itself_is_read(client: httpx.AsyncClient) -> None:
     handle = await keep(client, sheet, tool_name="cat")
     body = (await ask(client, handle, "Which ticket has a red color?"))["body"]
     assert "{ color: red;" in body
+
+
+async def test_an_exact_number_does_not_hide_the_other_thing_that_was_asked(
+    client: httpx.AsyncClient,
+) -> None:
+    numbers = [str(number) for number in range(1, 4001)]
+    numbers[2000] = "The tulip is kept in the red shed."
+    handle = await keep(client, "\n".join(numbers))
+    answer = await ask(client, handle, "Where is the tulip kept, and which line is 300?")
+    assert "red shed" in answer["body"]

@@ -17,7 +17,8 @@ import httpx
 import pytest
 
 from tests.app import relay_tools
-from tests.app.relay_client import ROOT, SCRIPTED, STATELESS, RelayClient
+from tests.app.relay_client import ROOT, SCRIPTED, SPILLGATE, STATELESS, RelayClient
+from tests.bad_service import BAD_ANSWERS, answering
 from tests.faults.service import Service, Services
 
 OUR_TOOLS = ["tool_output", "tool_output_grep", "tool_output_lines", "tool_output_query"]
@@ -359,6 +360,55 @@ def test_a_service_that_does_not_answer_is_left_alone(tmp_path: Path) -> None:
         assert len(connections) <= 2
         for one in connections:
             one.close()
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_closed_stderr_loses_no_result(tmp_path: Path, is_open: bool) -> None:
+    """A pipe that no process reads, or none at all."""
+    without = (
+        "-c",
+        "import os, sys\n"
+        "os.close(2)\n"
+        "os.execv(sys.executable, [sys.executable, '-m', 'app.cli.main', *sys.argv[1:]])",
+    )
+    reader, writer = os.pipe()
+    os.close(reader)
+    program = SPILLGATE if is_open else without
+    with opened(tmp_path, "--no-embedded", program=program, stderr=writer, url="http://127.0.0.1:1") as relay:
+        os.close(writer)
+        for _ in range(2):
+            assert text_of(relay.call("text", size=20_000)).startswith("line é of text\n")
+            relay.send("tools/call", {"name": "do", "arguments": {"what": "garbage"}})
+            assert b'"unfinished"' in relay.stdout.readline()
+            assert text_of(relay.read()["result"]) == "after garbage"
+        assert relay.end() == 0
+
+
+def test_after_a_fault_of_the_relay_messages_pass(tmp_path: Path) -> None:
+    faulty = (
+        "-c",
+        "import app.relay.relay, app.cli.main as main\n"
+        "app.relay.relay.Relay._note_server = lambda *_: {}[0]\n"
+        "main.sys.exit(main.main())",
+    )
+    with opened(tmp_path, "--no-embedded", program=faulty, url="http://127.0.0.1:1") as relay:
+        assert relay.ask("initialize")["serverInfo"]["name"] == "scripted"
+        assert b"A fault of the relay, KeyError. The message passes unchanged.\n" in relay.said()
+        assert [tool.get("name") for tool in relay.ask("tools/list", {"cursor": "odd"})["tools"][2:]] == [
+            None,
+            *OUR_TOOLS,
+        ]
+        assert relay.end() == 0
+
+
+@pytest.mark.parametrize("name", BAD_ANSWERS)
+def test_after_an_answer_that_is_no_outcome_the_result_passes(tmp_path: Path, name: str) -> None:
+    with (
+        answering(BAD_ANSWERS[name]) as url,
+        opened(tmp_path, "--no-embedded", url=url) as relay,
+    ):
+        assert text_of(relay.call("text", size=20_000)).startswith("line é of text\n")
+        assert b"The result passes unchanged.\n" in relay.said()
 
 
 def test_a_client_that_reads_no_more_ends_the_server(relay: RelayClient) -> None:

@@ -121,3 +121,82 @@ def test_a_store_in_use_or_a_wrong_setting_leaves_results_as_they_are(place: Pat
         assert relay.call("text", size=50_000)["content"][0]["text"].startswith("line é of text\n")
         assert b"The socket /" in relay.said()
         assert b"is longer than 107 bytes" in relay.said()
+
+
+def patched(code: str) -> tuple[str, str]:
+    """The program with some of it replaced."""
+    head = "import os, threading, app.cli.main as main, app.cli.service, app.edge.server, app.relay.backend\n"
+    return "-c", f"{head}{code}main.sys.exit(main.main())"
+
+
+NO_LOCKS = """
+import fcntl
+def flock(file, operation):
+    raise OSError(37, 'No locks available')
+fcntl.flock = flock
+"""
+BROKEN = """
+def serve(*_):
+    raise RuntimeError('broken')
+app.edge.server.serve = serve
+"""
+SLOW = """
+import app.relay.embedded
+def serve(*_):
+    os.write(2, b'starts')
+    threading.Event().wait()
+app.relay.embedded.EmbeddedService._serve = serve
+app.relay.backend.START_SECONDS = 0.1
+app.relay.backend.PAUSE_SECONDS = 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "reasons"),
+    [
+        (NO_LOCKS, [b"No locks available. The result passes unchanged."]),
+        (BROKEN, [b"RuntimeError: broken", b"It ended with a fault. The result passes unchanged."]),
+        (SLOW, [b"starts", b"The service takes too long to start. The result passes unchanged."]),
+    ],
+    ids=["no locks", "broken", "slow"],
+)
+def test_without_a_service_that_starts_results_pass(
+    place: Path, nowhere: str, code: str, reasons: list[bytes]
+) -> None:
+    with opened(place, program=patched(code), url=nowhere) as relay:
+        relay.ask("ping")
+        for _ in range(2):
+            said = relay.call("text", size=50_000)["content"][0]["text"]
+            assert said.startswith("line é of text\n")
+        for reason in reasons:
+            assert reason in relay.said()
+        assert relay.said().count(b"starts") <= 1
+        assert relay.end() == 0
+
+
+def test_a_service_that_no_client_can_reach_is_given_up(place: Path, nowhere: str) -> None:
+    """Another relay can use the store then, and the first one goes on without the service."""
+    code = (
+        "app.cli.service.Service._take = lambda service: None\n"
+        "app.relay.backend.Backend.warm_up = lambda backend: None\n"
+        "app.edge.server.STOP_SECONDS = 0.000001\n"  # A stop ends a process of its own after that.
+    )
+    with ExitStack() as stack:
+        first = stack.enter_context(opened(place, program=patched(code), url=nowhere))
+        handle = stored(first)
+        (place / "state" / "embedded" / "socket").unlink()
+        assert first.call("text", size=50_000)["content"][0]["text"].startswith("line é of text\n")
+        assert b"It ended with status 0." in first.said()
+        second = stack.enter_context(opened(place, url=nowhere))
+        assert "line é of text" in lines(second, stored(second))
+        assert "line é of text" in lines(second, handle)
+        assert first.ask("ping") == {}
+        assert first.end() == 0
+
+
+def test_settings_of_an_operator_leave_the_relays_streams_and_ports_alone(place: Path, nowhere: str) -> None:
+    address = nowhere.removeprefix("http://")
+    with opened(place, url=nowhere, accounting_export="-", metrics_address=address) as relay:
+        for _ in range(2):
+            stored(relay)
+        assert relay.said() == b""

@@ -330,6 +330,28 @@ def test_a_redirect_within_the_origin_is_followed(relay: RelayClient, server: Sc
     assert "status 307" in relay.read()["error"]["message"]
 
 
+def test_what_no_url_and_no_header_can_hold_ends_nothing(relay: RelayClient, server: Scripted) -> None:
+    def moved(handler: Handler, message: Any) -> None:
+        handler.answer(307, b"", Location="http://127.0.0.1:abc/")
+
+    def initialized(handler: Handler, message: Any) -> None:
+        handler.result(message, {"protocolVersion": "\u20ac\n"}, Mcp_Session_Id=SESSION)
+
+    server.answers |= {"prompts/list": moved, "notifications/x": moved, "initialize": initialized}
+    server.answers["ping"] = lambda handler, message: handler.result(message, {})
+    relay.send("prompts/list")
+    assert "ValueError" in relay.read()["error"]["message"]
+    relay.write(b'{"jsonrpc":"2.0","method":"notifications/x"}\n')
+    assert relay.ask("initialize")["protocolVersion"] == "\u20ac\n"
+    assert relay.ask("ping") == {}
+    assert "mcp-protocol-version" not in server.headers_of("ping")
+    meta = {"_meta": {"io.modelcontextprotocol/protocolVersion": "\u20ac"}}
+    relay.send("ping", meta)
+    assert "cannot be reached" in relay.read()["error"]["message"]
+    assert relay.ask("ping") == {}
+    assert relay.end() == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

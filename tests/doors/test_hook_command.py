@@ -6,15 +6,14 @@ import os
 import socket
 import stat
 import sys
-import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
 import pytest
 
+from tests.bad_service import BAD_ANSWERS, answering, http
 from tests.doors.payloads import LARGE, changed, payload
 from tests.faults.service import Service, Services
 
@@ -200,51 +199,6 @@ async def test_the_file_with_the_whole_output_is_kept_and_not_the_agents_cut(
     assert len(shell.log().splitlines()) >= 6
 
 
-@contextmanager
-def answering(answer: bytes | None) -> Iterator[str]:
-    """The URL of a server that reads something and answers with these bytes; with None, never."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        done = threading.Event()
-
-        def serve() -> None:
-            while not done.is_set():
-                try:
-                    connection, _ = listener.accept()
-                except OSError:
-                    return
-                connection.recv(1 << 16)
-                if answer is None:
-                    done.wait()
-                else:
-                    connection.sendall(answer)
-                connection.close()
-
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            done.set()
-            listener.shutdown(socket.SHUT_RDWR)
-            thread.join()
-
-
-def http(status: str, body: bytes = b"") -> bytes:
-    return b"HTTP/1.1 %b\r\nContent-Length: %d\r\n\r\n%b" % (status.encode(), len(body), body)
-
-
-BAD_ANSWERS = {
-    "4xx": http("404 Not Found", b'{"code": "not_found", "detail": "No."}'),
-    "5xx": http("500 Internal Server Error"),
-    "no HTTP": b"hello",
-    "no JSON": http("200 OK", b"<html>"),
-    "other JSON": http("200 OK", b'["pass"]'),
-    "no content": http("200 OK", b'{"outcome": "store"}'),
-    "cut": b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{",
-    "closed": b"",
-}
-
-
 @pytest.mark.parametrize("name", BAD_ANSWERS)
 async def test_a_service_that_answers_with_something_else_is_passed_over(name: str, shell: Shell) -> None:
     sent = changed(payload("codex", "Bash"), ("tool_response",), LARGE[:5000])
@@ -258,6 +212,9 @@ async def test_a_service_that_does_not_answer_is_not_waited_for(shell: Shell) ->
     with answering(None) as shell.url:
         assert await shell.sent("codex", sent, hook_timeout_ms="300") == {}
     assert "timed out" in shell.log()
+    with answering(http("200 OK", b" " * (1 << 20)), is_slow=True) as shell.url:
+        assert await shell.sent("codex", sent, hook_timeout_ms="300") == {}
+    assert shell.log().count("timed out") == 2
     with socket.create_server(("127.0.0.1", 0)) as closed:
         shell.url = f"http://127.0.0.1:{closed.getsockname()[1]}"
     assert await shell.sent("codex", sent) == {}
@@ -276,7 +233,9 @@ async def test_a_service_that_does_not_answer_is_not_waited_for(shell: Shell) ->
         (("clippy",), b"{}", {}),
         (("--help-me",), b"{}", {}),
         (("codex",), None, {"url": "ftp://nowhere"}),
+        (("codex", "--verbose"), b"null", {}),
         (("codex",), None, {"hook_timeout_ms": "soon"}),
+        (("codex",), None, {"hook_timeout_ms": "9" * 20}),
         (("codex",), None, {"key": "a\nb"}),
         (("codex",), None, {"key": "a", "key_file": "b"}),
     ],

@@ -235,6 +235,7 @@ def test_what_others_wrote_keeps_its_place_its_comments_and_its_mode(home: Path)
         ("claude-code", ".claude/settings.json", "[" * 5000, "does not parse"),
         ("codex", ".codex/config.toml", "mcp_servers = 1", "`mcp_servers.spillgate` in it has another type"),
         ("codex", ".codex/config.toml", "a = ", "not TOML"),
+        ("codex", ".codex/config.toml", 'a = """\n[mcp_servers.spillgate]\n"""', "has another type"),
         ("opencode", ".config/opencode/plugin/spillgate.js", "mine", "Spillgate did not write it"),
         ("cursor", ".cursor/mcp.json", "\xff", ""),
     ],
@@ -274,6 +275,57 @@ def test_the_service_and_its_key_are_named_as_each_client_names_them(
     for client in PLANS:
         assert main(["hook", "uninstall", client]) == 0
     assert files_below(home) == {}
+
+
+@pytest.mark.parametrize(
+    ("before", "after_install"),
+    [
+        (
+            "# Mine.\n",
+            "\n# My other server: keep this note.\n[mcp_servers.other]\nurl = 'http://other/mcp'\n",
+        ),
+        ("[mcp_servers]\n", ""),
+    ],
+)
+@pytest.mark.parametrize("again", [False, True])
+def test_what_stands_around_the_table_of_codex_stays(
+    home: Path, monkeypatch: pytest.MonkeyPatch, before: str, after_install: str, again: bool
+) -> None:
+    config = home / ".codex/config.toml"
+    config.parent.mkdir()
+    config.write_text(before)
+    assert main(["hook", "install", "codex"]) == 0
+    config.write_text(config.read_text() + after_install)
+    if again:
+        monkeypatch.setenv("SPILLGATE_URL", "http://127.0.0.1:9000")
+        assert main(["hook", "install", "codex"]) == 0
+        assert tomllib.loads(config.read_text())["mcp_servers"]["spillgate"]["url"].startswith(
+            "http://127.0.0.1:9"
+        )
+    assert main(["hook", "uninstall", "codex"]) == 0
+    assert config.read_text().split() == (before + after_install).split()
+
+
+@pytest.mark.parametrize(
+    ("client", "name", "text"),
+    [
+        (
+            "claude-code",
+            ".claude.json",
+            '{"mcpServers": {"spillgate": {"type": "http", "url": "http://mine/mcp"}}}',
+        ),
+        ("codex", ".codex/config.toml", '[mcp_servers.spillgate]\nurl = "http://mine/mcp"\n'),
+    ],
+)
+def test_a_server_of_the_user_with_the_same_name_is_neither_replaced_nor_removed(
+    home: Path, capsys: pytest.CaptureFixture[str], client: str, name: str, text: str
+) -> None:
+    (home / name).parent.mkdir(exist_ok=True)
+    (home / name).write_text(text)
+    assert main(["hook", "uninstall", client]) == 0
+    assert main(["hook", "install", client]) == 2
+    assert "Rename it" in capsys.readouterr().err
+    assert files_below(home) == {name: text.encode()}
 
 
 def test_an_unknown_client_is_refused_with_the_known_ones(

@@ -271,6 +271,10 @@ async def test_a_service_that_fails_lets_the_result_pass(serve: Serve, tmp_path:
     async with serve(storage_max_bytes=1 << 12) as http:
         assert await asked(http, "claude-code", sent) == {}
         assert 'spillgate_errors_total{code="store_full"} 1.0' in (await http.get("/metrics")).text
+        transport = http._transport
+        assert isinstance(transport, httpx.ASGITransport)
+        transport.app.state.draining = True  # type: ignore[attr-defined]
+        assert await asked(http, "codex", payload("codex", "Bash cut")) == {}
     keys = tmp_path / "keys"
     keys.write_text("tenant:" + "0" * 64 + "\n")
     async with serve(api_keys_file=keys) as http:

@@ -142,9 +142,7 @@ def asking(case: Case) -> Callable[[Asked], Call]:
 
     def step(asked: Asked) -> Call:
         handle = asked.results[-1].partition('(handle = "')[2].partition('"')[0]
-        return Call(
-            case.ask, {"handle": handle, "extract": "Where is the tulip kept, and which line is 300?"}
-        )
+        return Call(case.ask, {"handle": handle, "extract": "Where is the tulip kept?"})
 
     return step
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from app.doors.mcp import NAMED_BY
 from app.edge.large_json import decoded
 from domain.errors import BadRequest
 
@@ -34,7 +35,6 @@ META = "io.modelcontextprotocol/"
 _VERSION_FIELD = f"params._meta['{META}protocolVersion']"
 _VERSION = re.compile(r"\d{4}-\d\d-\d\d")
 _SENTINEL = re.compile(r"=\?base64\?(.*)\?=")
-_NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 
 Params = dict[str, Any]
 Headers = Callable[[str], list[str]]
@@ -159,7 +159,7 @@ def check_version(call: Call, headers: Headers) -> None:
         raise _unsupported(version)
     if headers("mcp-method") != [call.method]:
         raise _mismatch("Mcp-Method", "method")
-    name = _NAMED_BY.get(call.method)
+    name = NAMED_BY.get(call.method)
     if name in call.params and [_plain(one) for one in headers("mcp-name")] != [call.params[name]]:
         raise _mismatch("Mcp-Name", f"params.{name}")
 
