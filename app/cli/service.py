@@ -93,8 +93,8 @@ class Answer(NamedTuple):
         raise ServiceError("The service answered with something else than an outcome.")
 
     def text(self) -> tuple[str, bool]:
-        """Of an answer of POST /tools/call: the text for the model, and whether it says why there is no answer.
-        Raises ServiceError."""
+        """Of an answer of POST /tools/call: the text for the model, and whether it says why there is no
+        answer. Raises ServiceError."""
         match self.json():
             case {"text": str(text), "is_error": bool(is_error)}:
                 return text, is_error
