@@ -92,6 +92,14 @@ class Answer(NamedTuple):
                 return text
         raise ServiceError("The service answered with something else than an outcome.")
 
+    def text(self) -> tuple[str, bool]:
+        """Of an answer of POST /tools/call: the text for the model, and whether it says why there is no
+        answer. Raises ServiceError."""
+        match self.json():
+            case {"text": str(text), "is_error": bool(is_error)}:
+                return text, is_error
+        raise ServiceError("The service answered with something else than a text.")
+
 
 def address_of(url: str) -> Address:
     """Raises ConfigError. The message does not repeat the URL, which may hold a password."""
@@ -173,7 +181,7 @@ class Service:
         body: Body = b"",
         headers: Mapping[str, str] | None = None,
         *,
-        size: int | None = None,
+        size: int = 0,
         seconds: float = ANSWER_SECONDS,
     ) -> Answer:
         """The answer, if its status is below 400. `size` is that of a body in pieces, which can be iterated
@@ -183,7 +191,7 @@ class Service:
             size, body = len(body), [body]
         sent = {"Content-Type": "application/json", **self._headers, **(headers or {})}
         sent["Content-Length"] = str(size)
-        patience = _Patience(seconds, time.monotonic() + seconds + (size or 0) / _BYTES_A_SECOND)
+        patience = _Patience(seconds, time.monotonic() + seconds + size / _BYTES_A_SECOND)
         while True:
             kept = self._take()
             connection = kept or self._connect(seconds)
@@ -204,13 +212,12 @@ class Service:
     def call_tool(
         self, name: str, arguments: Mapping[str, object], session: str | None = None
     ) -> tuple[str, bool]:
-        """The text for the model, and whether it says why there is no answer. The session is the one that the
+        """As Answer.text. The session is the one that the
         handle names, else `session`, else that of SPILLGATE_SESSION. Raises ServiceError."""
         named = session_in(str(arguments.get("handle"))) or session or os.environ.get("SPILLGATE_SESSION")
         call = {"name": name, "arguments": arguments} | ({"session_id": named} if named else {})
         body = json.dumps(call).encode()
-        answer = self.request("POST", "/tools/call", body, seconds=TOOL_SECONDS).json()
-        return answer["text"], answer["is_error"]
+        return self.request("POST", "/tools/call", body, seconds=TOOL_SECONDS).text()
 
     def close(self) -> None:
         while self._kept:

@@ -78,7 +78,7 @@ class Backend:
         body: Body = b"",
         headers: Mapping[str, str] | None = None,
         *,
-        size: int | None = None,
+        size: int = 0,
         seconds: float = ANSWER_SECONDS,
     ) -> Answer:
         """As Service.request. Raises ServiceError."""
@@ -104,7 +104,7 @@ class Backend:
         route: str,
         body: Body,
         headers: Mapping[str, str] | None,
-        size: int | None,
+        size: int,
         seconds: float,
     ) -> Answer:
         try:
@@ -166,7 +166,7 @@ class Backend:
 
     def _failure(self) -> ServiceError:
         """Why the service of this process, or of another, cannot be used. Ends the service of this process:
-        others may start theirs then."""
+        another process can start its own then."""
         embedded = self._embedded
         if embedded is None:
             return Unreachable("The service of another process has ended.")

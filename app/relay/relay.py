@@ -64,7 +64,7 @@ class Relay:
         self._awaited: dict[Id, str | ToolCall] = {}
         self._answering: dict[Id, threading.Thread] = {}
         self._names = {tool["name"] for tool in _all_tools()}
-        self._theirs: set[str] = set()
+        self._server_tools: set[str] = set()
         """Names of such tools that the server has itself: it may be a relay, too."""
         self._last_line = ""
 
@@ -117,7 +117,7 @@ class Relay:
             return True
         if method == "tools/call":
             call = self._call(params, found)
-            if call.tool in self._names - self._theirs:
+            if call.tool in self._names - self._server_tools:
                 self._answer(message["id"], found, call, inner(params, "_meta"))
                 return False
             if call.tool not in self._names:
@@ -178,9 +178,9 @@ class Relay:
                 tool["_meta"] = {**(meta if isinstance(meta, dict) else {}), **_RESULT_CHARS}
                 name = tool.get("name")
                 if isinstance(name, str) and name in self._names:
-                    self._theirs.add(name)
+                    self._server_tools.add(name)
         if not result.get("nextCursor"):
-            result["tools"] += [tool for tool in self._tools() if tool["name"] not in self._theirs]
+            result["tools"] += [tool for tool in self._tools() if tool["name"] not in self._server_tools]
         return result
 
     def _tools(self) -> list[dict[str, Any]]:
@@ -222,11 +222,10 @@ class Relay:
             session = session_in(handle) or self._governor.session
             asked = {"session_id": encoded(session), "name": encoded(call.tool), "arguments": arguments}
             body = b"".join(written(asked))
-            answer = self._backend.request("POST", "/tools/call", body, seconds=TOOL_SECONDS).json()
-            return str(answer["text"]), bool(answer["is_error"])
+            return self._backend.request("POST", "/tools/call", body, seconds=TOOL_SECONDS).text()
         except ServiceError as error:
             return str(error), True
-        except (*NOT_JSON, LookupError, TypeError):
+        except NOT_JSON:
             return f"{call.tool} takes an object with a handle.", True
 
     def _say(self, line: str) -> None:

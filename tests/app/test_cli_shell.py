@@ -130,9 +130,12 @@ def test_whatever_fails_the_output_passes(url: str, tmp_path: Path) -> None:
 def test_after_an_answer_that_is_no_outcome_the_output_passes(name: str) -> None:
     with answering(BAD_ANSWERS[name]) as url:
         piped = spillgate("pipe", stdin=LOG.encode(), url=url)
-    assert (piped.returncode, piped.stdout) == (0, LOG.encode())
+        assert (piped.returncode, piped.stdout) == (0, LOG.encode())
+        asked = spillgate("lines", "session-s/file-x", "1", url=url)
     assert piped.stderr.startswith(b"spillgate pipe: ")
-    assert piped.stderr.count(b"\n") == 1
+    assert asked.stderr.startswith(b"spillgate lines: ")
+    assert (asked.returncode, asked.stdout) == (1, b"")
+    assert piped.stderr.count(b"\n") == asked.stderr.count(b"\n") == 1
 
 
 def test_a_service_that_sends_a_byte_at_a_time_is_not_waited_for() -> None:

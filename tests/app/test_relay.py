@@ -409,6 +409,9 @@ def test_after_an_answer_that_is_no_outcome_the_result_passes(tmp_path: Path, na
     ):
         assert text_of(relay.call("text", size=20_000)).startswith("line é of text\n")
         assert b"The result passes unchanged.\n" in relay.said()
+        answer = relay.tool("tool_output_lines", handle="session-s/file-x", offset=1)
+        assert answer["isError"] is True
+        assert "takes an object" not in text_of(answer)
 
 
 def test_a_client_that_reads_no_more_ends_the_server(relay: RelayClient) -> None:
