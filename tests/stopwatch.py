@@ -1,7 +1,11 @@
 """Time bounds that hold on a busy machine: the time in which a process waits for a core does not count."""
 
+import asyncio
+import gc
 import os
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 
 class Stopwatch:
@@ -18,6 +22,37 @@ class Stopwatch:
 
     def _waited(self) -> float:
         return sum(map(_seconds_on_run_queue, self._pids))
+
+
+class Turns:
+    """`longest`: the seconds of CPU time that one turn of the event loop took at most. The time in which
+    others have the core does not count, nor what other threads do."""
+
+    longest = 0.0
+
+    async def watch(self) -> None:
+        before = time.thread_time()
+        while True:
+            await asyncio.sleep(0)
+            now = time.thread_time()
+            self.longest = max(self.longest, now - before)
+            before = now
+
+
+@asynccontextmanager
+async def watched_turns() -> AsyncIterator[Turns]:
+    turns = Turns()
+    gc.collect()
+    gc.disable()
+    watch = asyncio.create_task(turns.watch())
+    try:
+        await asyncio.sleep(0)
+        yield turns
+        # The watch sees the last turn, too.
+        await asyncio.sleep(0)
+    finally:
+        watch.cancel()
+        gc.enable()
 
 
 def _seconds_on_run_queue(pid: int) -> float:

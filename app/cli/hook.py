@@ -35,13 +35,12 @@ MAX_LOG_BYTES = 1 << 20
 
 _PIECE_BYTES = 1 << 18
 _SPILLED = {
-    "claude-code": re.compile(r"/.*/tool-results/[^/]+"),
-    "claude-code-plugin": re.compile(r"/.*/tool-results/[^/]+"),
     "copilot": re.compile(r"/.*/[0-9]+-copilot-tool-output-[^/]+\.txt"),
     "opencode": re.compile(r"/.*/tool-output/[^/]+"),
     "pi": re.compile(r"/.*/pi-bash-[^/]+\.log"),
 }
-"""Where an agent leaves whole outputs. A payload may quote what a tool said: no other file is read."""
+"""Where an agent leaves whole outputs. A payload may quote what a tool said: no other file is read. Claude
+Code has a folder for each session, beside its transcript."""
 
 
 class Passed(Exception):
@@ -109,14 +108,17 @@ def _answered(client: str, payload: Any) -> tuple[Answer, str]:
         raise Passed("the payload has a shape that this hook does not replace")
     if not call.is_governable:
         return {}, ""
-    text = _governed(client, call)
+    text = _governed(client, call, payload.get("transcript_path"))
     return ({}, "") if text is None else (call.answer(text), f"replaced a result of {call.tool!a}")
 
 
-def _governed(client: str, call: Call) -> str | None:
+def _governed(client: str, call: Call, transcript: object) -> str | None:
     """The replacement; None if the result passes. Raises ServiceError, ConfigError, OSError, Passed."""
     text = "\n".join(call.texts).encode("utf-8", "replace")
-    with closing(Service.from_environment()) as service, closing(_content(client, call, text)) as content:
+    with (
+        closing(Service.from_environment()) as service,
+        closing(_content(client, call, text, transcript)) as content,
+    ):
         digest = sha256(json.dumps([call.tool, call.arguments, content.size]).encode() + text).hexdigest()
         call_id, body = call.call_id or digest, content
         while True:
@@ -158,8 +160,8 @@ def _patience() -> float:
     return int(given) / 1000
 
 
-def _content(client: str, call: Call, text: bytes) -> "Text | Spilled":
-    return Text(text) if call.spilled is None else Spilled(client, call.spilled)
+def _content(client: str, call: Call, text: bytes, transcript: object) -> "Text | Spilled":
+    return Text(text) if call.spilled is None else Spilled(client, call.spilled, transcript)
 
 
 class Text:
@@ -179,12 +181,17 @@ class Text:
 class Spilled:
     """A file in which an agent left the whole output, open. Its pieces can be read more than once."""
 
-    def __init__(self, client: str, path: str) -> None:
+    def __init__(self, client: str, path: str, transcript: object) -> None:
         """Raises OSError, and Passed for a file that is not such an output: it must lie where the agent
         leaves them, and be a regular file of this user."""
         where = os.path.realpath(path)
-        pattern = _SPILLED.get(client)
-        if pattern is None or not pattern.fullmatch(where):
+        if client in ("claude-code", "claude-code-plugin") and isinstance(transcript, str):
+            folder = os.path.join(transcript.removesuffix(".jsonl"), "tool-results")
+            is_known = os.path.dirname(where) == os.path.realpath(folder)
+        else:
+            pattern = _SPILLED.get(client)
+            is_known = pattern is not None and pattern.fullmatch(where) is not None
+        if not is_known:
             raise Passed("the whole output lies in a folder where this agent keeps none")
         self._file = os.open(where, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         info = os.fstat(self._file)

@@ -1,7 +1,9 @@
 """POST /extract and /tools/call with an embedding model: passages by meaning, faults, what it costs."""
 
 import asyncio
+import json
 import re
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from hashlib import sha256
@@ -9,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.from_thread
 import httpx
 import pytest
 
@@ -16,11 +19,16 @@ from app.cli.main import main
 from app.main import create_app
 from app.runtime import open_runtime
 from app.settings import Settings
+from domain.llm import Message, ModelTerms, Prompt, Role
+from extraction.models.openai import OpenAIEmbedder, open_client
+from extraction.models.openai_wire import parse_embeddings
 from extraction.retrieve.meaning import MOST_PASSAGES, MOST_TEXTS
+from extraction.retrieve.vectors import Likeness, Vectors
 from tests.app.test_extract_models import entries, keep, saying
 from tests.conftest import Serve, StillClock
 from tests.extraction.backend import Backend
 from tests.extraction.behaviours import Behaviour, Exchange, answers, completion, fails, says
+from tests.stopwatch import watched_turns
 from tests.virtual_time import VIRTUAL_TIME
 
 pytestmark = pytest.mark.anyio
@@ -292,6 +300,34 @@ async def test_a_slow_embedder_is_waited_for_no_longer_than_half_of_the_time(
         assert NEEDLE in told["body"].split("\n[")[0]
 
 
+async def test_a_model_that_is_replaced_while_passages_are_compared_fails_no_answer(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The vectors of the next model have another length."""
+    comparing, compare = anyio.Event(), Vectors.likeness
+
+    async def embeds_then_shorter(it: Exchange) -> None:
+        await (embeds_but(lambda all_of: [one[:128] for one in all_of]) if comparing.is_set() else embeds)(it)
+
+    def slow(vectors: Vectors, *asked: Any) -> Likeness | None:
+        is_first = not comparing.is_set()
+        anyio.from_thread.run_sync(comparing.set)
+        while is_first and not vectors.lock.statistics().tasks_waiting:
+            if any(len(one) == 128 for one in list(vectors.of_passages.values())):
+                break
+            time.sleep(0.001)
+        return compare(vectors, *asked)
+
+    monkeypatch.setattr(Vectors, "likeness", slow)
+    async with Backend(embeds_then_shorter) as backend, served(serve, tmp_path, backend) as client:
+        handle = await keep(client, DATA)
+        first = asyncio.create_task(ask(client, handle, QUESTION))
+        await comparing.wait()
+        for question in (COMMON, "Does the cat slumber?"):
+            await ask(client, handle, question)
+        assert NEEDLE in (await first)["body"]
+
+
 async def test_a_cap_on_calls_holds_for_embeddings(serve: Serve, tmp_path: Path) -> None:
     async with Backend(embeds) as backend, served(serve, tmp_path, backend) as client:
         handle = await keep(client, DATA)
@@ -405,3 +441,21 @@ def test_check_config_shows_the_embedding_model(
     monkeypatch.setenv("SPILLGATE_LLM_BASE_URL", "https://api.example.com/v1")
     assert main(["check-config"]) == 0
     assert re.search(r'SPILLGATE_EMBED_MODEL +"e" +environment', capsys.readouterr().out)
+
+
+async def test_the_event_loop_serves_others_while_long_vectors_are_read() -> None:
+    body = json.dumps(reply([[n + 1 / (k + 3) for k in range(3072)] for n in range(MOST_TEXTS)], 9)).encode()
+    prompt = Prompt(tuple(Message(Role.USER, str(n)) for n in range(MOST_TEXTS)), 0)
+
+    async def long_vectors(it: Exchange) -> None:
+        await it.send(200, body)
+
+    async with Backend(long_vectors) as backend, open_client(1) as client:
+        embedder = OpenAIEmbedder(ModelTerms("e", 8000, 0), client, backend.base_url, None, version="1")
+        await embedder.complete(prompt)  # What is imported and connected first does not count.
+        async with watched_turns() as turns:
+            vectors = (await embedder.complete(prompt)).vectors
+    assert {len(one) for one in vectors} == {3072}
+    started = time.thread_time()
+    parse_embeddings(body, MOST_TEXTS)
+    assert turns.longest < (time.thread_time() - started) / 2

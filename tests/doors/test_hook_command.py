@@ -86,8 +86,15 @@ def shell(client: httpx.AsyncClient, tmp_path: Path) -> Shell:
     return Shell(tmp_path, str(client.base_url).rstrip("/"))
 
 
-def spilled(client: str, path: Path) -> Any:
+def spilled(client: str, path: Path, home: Path) -> Any:
     """A payload that names the file with the whole output."""
+    sent = _spilled(client, path)
+    if client.startswith("claude-code"):
+        return changed(sent, ("transcript_path",), str(home / ".claude/projects/-home/s1.jsonl"))
+    return sent
+
+
+def _spilled(client: str, path: Path) -> Any:
     match client:
         case "claude-code":
             return changed(
@@ -109,8 +116,8 @@ def spilled(client: str, path: Path) -> Any:
 
 
 FOLDERS = {
-    "claude-code": ".claude/projects/-home/tool-results/b2wn5n0pt.txt",
-    "claude-code mcp": ".claude/projects/-home/tool-results/mcp-demo-blob-1.txt",
+    "claude-code": ".claude/projects/-home/s1/tool-results/b2wn5n0pt.txt",
+    "claude-code mcp": ".claude/projects/-home/s1/tool-results/mcp-demo-blob-1.txt",
     "copilot": "tmp/1795324549977-copilot-tool-output-11061-3e29.txt",
     "opencode": ".local/share/opencode/tool-output/tool_1ffb",
     "pi": "tmp/pi-bash-0a1b.log",
@@ -174,7 +181,7 @@ async def test_the_file_with_the_whole_output_is_kept_and_not_the_agents_cut(
 ) -> None:
     path = shell.home / FOLDERS[agent]
     path.parent.mkdir(parents=True)
-    sent = spilled(agent, path)
+    sent = spilled(agent, path, shell.home)
     name = agent.split()[0]
     for data, kept in ((SPILLED.encode(), SPILLED), (b"\xff" + SPILLED.encode(), "\ufffd" + SPILLED)):
         path.write_bytes(data)
@@ -184,7 +191,13 @@ async def test_the_file_with_the_whole_output_is_kept_and_not_the_agents_cut(
     # Any other file stays unread, and the result as the agent cut it.
     elsewhere = shell.home / "secret.txt"
     elsewhere.write_text(SPILLED)
-    assert await shell.sent(name, spilled(agent, elsewhere)) == {}
+    assert await shell.sent(name, spilled(agent, elsewhere, shell.home)) == {}
+    if name == "claude-code":
+        # Of another session: a tool's text may imitate the agent's message.
+        other = shell.home / ".claude/projects/-home/s2/tool-results/secret.txt"
+        other.parent.mkdir(parents=True)
+        other.write_text(SPILLED)
+        assert await shell.sent(name, spilled(agent, other, shell.home)) == {}
     path.unlink()
     assert await shell.sent(name, sent) == {}
     path.symlink_to(elsewhere)

@@ -1,9 +1,7 @@
 """Conversations of many or large rows, over ASGI: the event loop serves others meanwhile."""
 
 import asyncio
-import gc
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from app.settings import Settings
 from tests.conftest import StillClock
 from tests.doors.payloads import LARGE
 from tests.doors.test_litellm import PATH, asked_with, call, result
+from tests.stopwatch import watched_turns
 
 pytestmark = pytest.mark.anyio
 
@@ -25,8 +24,7 @@ HUGE = "0123456789abcdef" * (7 << 19)
 
 
 class Door:
-    """The service in this process. `longest_turn`: the CPU time that one turn of its event loop took at most;
-    the time in which others have the core does not count."""
+    """The service in this process. `longest_turn`: of its event loop, in the latest request."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -60,25 +58,11 @@ class Door:
             "client": ("127.0.0.1", 1),
             "server": ("localhost", 8377),
         }
-        gc.collect()
-        gc.disable()
-        watch = asyncio.create_task(self._watch())
-        try:
+        async with watched_turns() as turns:
             await self._app(scope, receive, send)
-            await asyncio.sleep(0)  # The watch sees the last turn, too.
-        finally:
-            watch.cancel()
-            gc.enable()
+        self.longest_turn = turns.longest
         assert answered[0]["status"] == 200
         return json.loads(b"".join(message.get("body", b"") for message in answered[1:]))
-
-    async def _watch(self) -> None:
-        before = time.thread_time()
-        while True:
-            await asyncio.sleep(0)
-            now = time.thread_time()
-            self.longest_turn = max(self.longest_turn, now - before)
-            before = now
 
 
 def many_rows() -> dict[str, Any]:
@@ -112,7 +96,6 @@ async def test_the_event_loop_serves_others_while_a_conversation_is_read(
         async with app.router.lifespan_context(app):
             door = Door(app)
             await door.post(PATH, asked_with(call("c0"), result("c0", LARGE)))
-            door.longest_turn = 0.0
             sent = made()
             told = await door.post(PATH, sent)
     rows = told.get("structured_messages", sent["structured_messages"])
