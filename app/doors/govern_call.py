@@ -56,10 +56,10 @@ async def _digest(call: Call, arguments: str, document: Document) -> str:
         (call.tool.encode(), arguments.encode()), map(document.literal, call.texts)
     )
     # In a thread, the loop goes on while a large part is hashed.
-    return _hashed(parts) if document.skeleton is None else await anyio.to_thread.run_sync(_hashed, parts)
+    return hashed(parts) if document.skeleton is None else await anyio.to_thread.run_sync(hashed, parts)
 
 
-def _hashed(parts: Iterable[bytes | memoryview]) -> str:
+def hashed(parts: Iterable[bytes | memoryview]) -> str:
     digest = sha256()
     for part in parts:
         digest.update(part)
@@ -71,9 +71,11 @@ def arguments_of(call: Call, document: Document) -> str | None:
     arguments = call.arguments
     if not isinstance(arguments, dict | str):
         return None
-    data = document.encoded(arguments)
-    if len(data) > MAX_ARGUMENT_BYTES:
-        return None
+    data = bytearray()
+    for piece in document.pieces(arguments):
+        data += piece
+        if len(data) > MAX_ARGUMENT_BYTES:
+            return None
     try:
         return document.text(arguments) if isinstance(arguments, str) else data.decode()
     except UnicodeDecodeError:

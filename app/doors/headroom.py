@@ -5,6 +5,7 @@ its hash as the id of its call: by that the ledger finds it again, in any replic
 """
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import anyio
@@ -25,9 +26,11 @@ _HASH = re.compile(rf"[a-f0-9]{{{_HASH_CHARS}}}")
 _ENDS = "its beginning and its end"
 
 
-async def compress(body: bytes | bytearray, tenant: str, rt: Runtime) -> tuple[bytes, SpillgateError | None]:
-    """The answer to POST /v1/compress, and why some results were left as they are. `tokens_…` are those of
-    the tool results. Raises SpillgateError."""
+async def compress(
+    body: bytes | bytearray, tenant: str, rt: Runtime
+) -> tuple[Iterable[memoryview], SpillgateError | None]:
+    """The answer to POST /v1/compress, in pieces, and why some results were left as they are. `tokens_…` are
+    those of the tool results. Raises SpillgateError."""
     document = await read_document(body, rt.parsing)
     match document.value:
         case {"messages": list(rows)}:
@@ -57,7 +60,7 @@ async def compress(body: bytes | bytearray, tenant: str, rt: Runtime) -> tuple[b
         "transforms_applied": ["spillgate"] if hashes else [],
         "ccr_hashes": list(hashes),
     }
-    return document.encoded(answer), governed.error
+    return document.pieces(answer), governed.error
 
 
 async def retrieve(tenant: str, hash: str, query: str | None, rt: Runtime) -> tuple[str, str]:

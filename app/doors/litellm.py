@@ -1,10 +1,12 @@
 """LiteLLM's generic guardrail: a request to a model, with its tool results replaced and our tools offered."""
 
 import re
-from collections.abc import Mapping
-from hashlib import sha256
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import anyio
+
+from app.doors.govern_call import hashed
 from app.doors.hooks.call import OWN_TOOL
 from app.doors.rows import Conversation
 from app.edge.documents import Document, read_document
@@ -17,7 +19,7 @@ from domain.handles import SessionKey
 from domain.results import Door
 from extraction.ladder import runnable_modes
 
-NONE = b'{"action":"NONE"}'
+NONE: Iterable[memoryview] = [memoryview(b'{"action":"NONE"}')]
 """The request stays as it is."""
 
 SESSION_HEADER = "x-session-id"
@@ -32,8 +34,8 @@ _ASK = "tool_output"
 
 async def guardrail_answer(
     body: bytes | bytearray, tenant: str, rt: Runtime
-) -> tuple[bytes, SpillgateError | None]:
-    """The JSON of the answer; and why some results were left as they are. Raises SpillgateError."""
+) -> tuple[Iterable[memoryview], SpillgateError | None]:
+    """The JSON of the answer, in pieces; why some results were left as they are. Raises SpillgateError."""
     document = await read_document(body, rt.parsing)
     payload = document.value
     match payload:
@@ -45,7 +47,7 @@ async def guardrail_answer(
         case _:
             log_hook_passed(_CLIENT, "the request holds no rows")
             return NONE, None
-    conversation = Conversation(rows, _session_of(payload, rows, document), document)
+    conversation = Conversation(rows, await _session_of(payload, rows, document), document)
     wanted = await conversation.tool_rows()
     if not wanted:
         return NONE, None
@@ -64,10 +66,10 @@ async def guardrail_answer(
     answer = {"action": "GUARDRAIL_INTERVENED", "structured_messages": governed.rows, **session}
     if offered:
         answer["tools"] = [*tools, *offered]
-    return document.encoded(answer), governed.error
+    return document.pieces(answer), governed.error
 
 
-def _session_of(payload: Mapping[str, Any], rows: list[Any], document: Document) -> str:
+async def _session_of(payload: Mapping[str, Any], rows: list[Any], document: Document) -> str:
     """The session that the caller names: in the header that the parameters name, or in `x-session-id`, or as
     LiteLLM's own session. Else one that stays the same while the conversation begins in the same way."""
     given = payload.get("request_headers")
@@ -81,14 +83,19 @@ def _session_of(payload: Mapping[str, Any], rows: list[Any], document: Document)
         is_named = _LITELLM_SESSION_HEADER in headers or not _MADE_UP.fullmatch(trace)
         if is_named:
             return trace
-    return begun_as(rows, document, _user_of(payload))
+    return await begun_as(rows, document, _user_of(payload))
 
 
-def begun_as(rows: list[Any], document: Document, user: str = "") -> str:
+async def begun_as(rows: list[Any], document: Document, user: str = "") -> str:
     """A session's id by the first row of the conversation that is no instruction of the system."""
-    spoken = (row for row in rows if isinstance(row, dict) and row.get("role") not in ("system", "developer"))
-    first = document.encoded((next(spoken, {})).get("content"))
-    return f"chat-{sha256(user.encode() + first).hexdigest()[:32]}"
+    dialogue = (
+        row for row in rows if isinstance(row, dict) and row.get("role") not in ("system", "developer")
+    )
+    parts: list[bytes | memoryview] = [user.encode(), *document.pieces(next(dialogue, {}).get("content"))]
+    # In a thread, the loop goes on while a large part is hashed.
+    is_small = document.skeleton is None
+    digest = hashed(parts) if is_small else await anyio.to_thread.run_sync(hashed, parts)
+    return f"chat-{digest[:32]}"
 
 
 def _user_of(payload: Mapping[str, Any]) -> str:

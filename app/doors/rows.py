@@ -5,12 +5,13 @@ governed once, by the id of its call; in later requests the same text stands in 
 of model providers stay valid.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 
 from app.doors.govern_call import arguments_of, govern_call
@@ -22,8 +23,13 @@ from domain.errors import SpillgateError
 from domain.handles import SessionKey
 from domain.results import Door
 
+T = TypeVar("T")
+
 _AT_A_TIME = 16
-_INLINE_BYTES = 1 << 19
+_STEP_ROWS = 16
+"""The event loop serves others after so many rows: they take it up to 1 ms."""
+
+_INLINE_BYTES = 1 << 16
 _HOUR_MS = 3_600_000
 _UNNAMED = "tool"
 _POSITION = "\0"
@@ -61,13 +67,15 @@ class Conversation:
 
     async def tool_rows(self) -> list[ToolRow]:
         """The rows to govern: not those of Spillgate's own tools, nor rows without text."""
-        calls = [(index, call) for index, call in self._calls() if call.is_governable]
-        literals = [[self._document.literal(text) for text in call.texts] for _, call in calls]
-        size = sum(len(text) for texts in literals for text in texts)
-        # In a thread, the loop goes on meanwhile.
-        is_small = size <= _INLINE_BYTES
-        digests = _digests(literals) if is_small else await anyio.to_thread.run_sync(_digests, literals)
-        return [ToolRow(index, call, digest) for (index, call), digest in zip(calls, digests, strict=True)]
+        found = []
+        async for index, call in _in_steps(self._calls()):
+            if call is not None and call.is_governable:
+                literals = [self._document.literal(text) for text in call.texts]
+                is_small = sum(map(len, literals)) <= _INLINE_BYTES
+                # In a thread, the loop goes on meanwhile.
+                digest = _digest(literals) if is_small else await anyio.to_thread.run_sync(_digest, literals)
+                found.append(ToolRow(index, call, digest))
+        return found
 
     async def governed(
         self, wanted: Sequence[ToolRow], key: SessionKey, door: Callable[[ToolRow], Door | None], rt: Runtime
@@ -80,7 +88,7 @@ class Conversation:
         fresh: dict[bytes, list[ToolRow]] = {}
         session = await rt.ledger.session(key)
         life = f"{key.tenant}\0{key.session_id}\0{session.epoch if session else 0}"
-        for row in wanted:
+        async for row in _in_steps(wanted):
             name = sha256(f"{life}\0{row.call.call_id}\0{row.call.tool}\0{row.digest}".encode()).digest()
             found = rt.seen_rows.find(name, rt.clock())
             if found is None:
@@ -88,8 +96,8 @@ class Conversation:
             else:
                 seen[row.place] = found
 
-        async def govern(name: bytes, rows: Sequence[ToolRow]) -> None:
-            async with slots:
+        async def govern() -> None:
+            for name, rows in waiting:
                 if errors:
                     return
                 call, document = rows[0].call, self._document
@@ -99,20 +107,22 @@ class Conversation:
                 except SpillgateError as error:
                     errors.append(error)
                     return
-            found = Seen(outcome.text, outcome.handle is not None, outcome.measure.tokens)
-            rt.seen_rows.keep(name, found, rt.clock() + min(_HOUR_MS, rt.retention_ms // 4))
-            seen.update((row.place, found) for row in rows)
+                found = Seen(outcome.text, outcome.handle is not None, outcome.measure.tokens)
+                rt.seen_rows.keep(name, found, rt.clock() + min(_HOUR_MS, rt.retention_ms // 4))
+                seen.update((row.place, found) for row in rows)
 
-        slots = anyio.Semaphore(_AT_A_TIME)
+        waiting = iter(fresh.items())
         async with anyio.create_task_group() as tasks:
-            for name, rows in fresh.items():
-                tasks.start_soon(govern, name, rows)
+            for _ in range(min(_AT_A_TIME, len(fresh))):
+                tasks.start_soon(govern)
         return Governed(self._replaced(seen), seen, errors[0] if errors else None)
 
-    def _calls(self) -> Iterator[tuple[int, Call]]:
-        """A result names its call; the row before it that made the call names tool and arguments."""
+    def _calls(self) -> Iterator[tuple[int, Call | None]]:
+        """For each row, the call whose result it is, or None. A result names its call; the row before it that
+        made the call names tool and arguments."""
         made: dict[str, tuple[str, Any]] = {}
         for index, row in enumerate(self._rows):
+            call = None
             match row:
                 case {"role": "assistant", "tool_calls": list(calls)}:
                     made.update(_made(calls))
@@ -122,17 +132,15 @@ class Conversation:
                     call_id = call_id if isinstance(call_id, str) and _is_short(call_id) else None
                     tool, arguments = made.get(call_id or "", (name if isinstance(name, str) else "", None))
                     if texts:
-                        yield (
-                            index,
-                            Call(
-                                tool=tool or _UNNAMED,
-                                session=self._session_id,
-                                texts=texts,
-                                answer=lambda text: {"content": text},
-                                call_id=call_id,
-                                arguments=arguments,
-                            ),
+                        call = Call(
+                            tool=tool or _UNNAMED,
+                            session=self._session_id,
+                            texts=texts,
+                            answer=lambda text: {"content": text},
+                            call_id=call_id,
+                            arguments=arguments,
                         )
+            yield index, call
 
     def _replaced(self, seen: dict[int, Seen]) -> list[Any]:
         rows = list(self._rows)
@@ -156,12 +164,16 @@ def _is_short(call_id: str) -> bool:
     return 0 < len(call_id) <= MAX_NAME and not call_id.startswith(_POSITION)
 
 
-def _digests(literals: Iterable[Iterable[memoryview]]) -> list[str]:
-    found = []
-    for texts in literals:
-        digest = sha256()
-        for text in texts:
-            digest.update(text)
-            digest.update(b"\n")
-        found.append(digest.hexdigest())
-    return found
+def _digest(literals: Iterable[memoryview]) -> str:
+    digest = sha256()
+    for text in literals:
+        digest.update(text)
+        digest.update(b"\n")
+    return digest.hexdigest()
+
+
+async def _in_steps(rows: Iterable[T]) -> AsyncIterator[T]:
+    for number, row in enumerate(rows, 1):
+        yield row
+        if number % _STEP_ROWS == 0:
+            await anyio.lowlevel.checkpoint()

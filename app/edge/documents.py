@@ -1,5 +1,6 @@
 """JSON bodies of any shape, read in bounded steps: a position stands for each long string in their values."""
 
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import anyio
@@ -60,16 +61,14 @@ class Document(NamedTuple):
         blocks = [{"type": "text", "text": text} for text in texts]
         return Content(Raw(msgspec.json.encode(texts[0] if len(texts) == 1 else blocks)), self.skeleton)
 
-    def encoded(self, value: Any) -> bytes:
-        """A value as JSON. The strings in it that are of this document are written as they came."""
+    def pieces(self, value: Any) -> Iterable[memoryview]:
+        """A value as JSON, in pieces of at most BUILT_BYTES; a list of one if this document was small. The
+        strings in it that are of this document are as they came, and not copied. Raises BadRequest."""
         try:
-            data = msgspec.json.encode(value)
+            data = memoryview(msgspec.json.encode(value))
         except RecursionError:
             raise BadRequest("The body is nested too deeply.") from None
-        if self.skeleton is None:
-            return data
-        original = self.skeleton.original
-        return HOLE.sub(lambda hole: original(Raw(hole[0])).tobytes(), data)
+        return [data] if self.skeleton is None else _filled(data, self.skeleton.body)
 
 
 async def read_document(body: bytes | bytearray, turns: anyio.CapacityLimiter) -> Document:
@@ -82,6 +81,20 @@ async def read_document(body: bytes | bytearray, turns: anyio.CapacityLimiter) -
         raise InvalidField(TOO_MUCH_STRUCTURE)
     async with turns:
         return Document(await _built(Raw(bytes(skeleton.text).strip()), DOCUMENT_DEPTH), skeleton)
+
+
+def _filled(data: memoryview, body: memoryview) -> Iterator[memoryview]:
+    """The JSON with the strings of the body in place of their positions."""
+    at = 0
+    for hole in HOLE.finditer(data):
+        yield from _cut(data[at : hole.start()])
+        yield from _cut(body[int(hole[1]) : int(hole[2])])
+        at = hole.end()
+    yield from _cut(data[at:])
+
+
+def _cut(data: memoryview) -> Iterator[memoryview]:
+    return (data[start : start + BUILT_BYTES] for start in range(0, len(data), BUILT_BYTES))
 
 
 async def _built(raw: Raw, depth: int) -> Any:

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel
 
+from app.api.answers import in_pieces
 from app.api.openapi import example_of
 from app.api.routing import InRuntime, Tenant, traits
 from app.doors import headroom, litellm
@@ -75,11 +76,10 @@ async def post_litellm(request: Request, rt: InRuntime, tenant: Tenant) -> Respo
             body = await read_body(request)
             answer, error = await litellm.guardrail_answer(body, tenant, rt)
             _log(error, request)
-            _hold(request, answer)
         except SpillgateError as error:
             _log(error, request)
             answer = litellm.NONE
-    return Response(answer, media_type="application/json")
+    return in_pieces(answer)
 
 
 @router.post(
@@ -98,8 +98,7 @@ async def post_compress(request: Request, rt: InRuntime, tenant: Tenant) -> Resp
     """A result that cannot be stored stays as it is, and the log says why."""
     answer, error = await headroom.compress(await read_body(request), tenant, rt)
     _log(error, request)
-    _hold(request, answer)
-    return Response(answer, media_type="application/json")
+    return in_pieces(answer)
 
 
 class RetrievedOut(BaseModel):
@@ -133,8 +132,3 @@ async def get_retrieved(
 def _log(error: SpillgateError | None, request: Request) -> None:
     if error is not None:
         request.app.refused(error, request.method, request.url.path)
-
-
-def _hold(request: Request, answer: bytes) -> None:
-    """The answer is about as large as the body, which is in memory too. Raises Overloaded."""
-    request.scope["request_body"].hold(len(answer))

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 
+from app.api.answers import in_pieces
 from app.api.routing import InRuntime, Tenant, traits
 from app.doors.hooks.agents import DIALECTS
 from app.doors.hooks.hook import PASS, hook_answer
@@ -58,4 +59,4 @@ async def post_hook(client: Client, request: Request, rt: InRuntime, tenant: Ten
             answer = await hook_answer(client, body, tenant, rt, request.scope["request_body"].hold)
         except SpillgateError as error:
             request.app.refused(error, "POST", request.url.path)
-    return Response(answer, media_type="application/json")
+    return in_pieces(answer)

@@ -84,9 +84,10 @@ class _Embedding:
             self._check_calls(len(missing))
             asked = await self._of_instruction(vectors)
             await self._add(vectors, len(asked), missing)
+            # Another question may put vectors of another length in their place.
+            return await self._run(vectors.likeness, asked, numbers)
         finally:
             vectors.lock.release()
-        return await self._run(vectors.likeness, asked, numbers)
 
     def _check_calls(self, passages: int) -> None:
         """Raises ModelRefused if the session's cap of calls is too small: then nothing is paid for."""

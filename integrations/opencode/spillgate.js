@@ -41,6 +41,7 @@ async function replace(input, output) {
     method: "POST",
     headers: { "content-type": "application/json", ...(key && { authorization: `Bearer ${key}` }) },
     body,
+    redirect: "error", // Another host would get the result, and write what the model reads.
     signal: AbortSignal.timeout(Math.ceil(patience + body.length / 20_000)),
   })
   if (!answer.ok) throw new Error(`The service answered ${answer.status}.`)

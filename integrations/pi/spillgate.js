@@ -26,6 +26,7 @@ async function ask(path, sent, milliseconds) {
     method: body ? "POST" : "GET",
     headers: { "content-type": "application/json", ...(key && { authorization: `Bearer ${key}` }) },
     body,
+    redirect: "error", // Another host would get the result, and write what the model reads.
     signal: AbortSignal.timeout(Math.ceil(milliseconds + (body?.length ?? 0) / 20_000)),
   })
   if (!answer.ok) throw new Error(`The service answered ${answer.status}.`)

@@ -1,6 +1,6 @@
 """The answer to one hook: its result is governed, and a replacement is put into the agent's shape."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from app.doors.govern_call import arguments_of, chunks_of, govern_call
 from app.doors.hooks.agents import DIALECTS, INNER_JSON
@@ -9,14 +9,14 @@ from app.operations.logs import log_hook_passed
 from app.runtime import Runtime
 from policies.doors import DOORS
 
-PASS = b"{}"
+PASS: Iterable[memoryview] = [memoryview(b"{}")]
 
 
 async def hook_answer(
     client: str, body: bytes | bytearray, tenant: str, rt: Runtime, hold: Callable[[int], None]
-) -> bytes:
-    """The agent's JSON. `{}` if the result passes, if it is Spillgate's own, or if its shape is not known.
-    `hold`: see `RequestBody.hold`. Raises SpillgateError."""
+) -> Iterable[memoryview]:
+    """The agent's JSON, in pieces. `{}` if the result passes, if it is Spillgate's own, or if its shape is
+    not known. `hold`: see `RequestBody.hold`. Raises SpillgateError."""
     document = await read_document(body, rt.parsing)
     payload, content = document.value, document
     inner = INNER_JSON.get(client)
@@ -33,8 +33,9 @@ async def hook_answer(
         # The service opens no file that a request names. `spillgate hook` does.
         log_hook_passed(client, "the agent keeps the whole output in a file, and shows a part of it")
         return PASS
-    outcome = await govern_call(call, arguments_of(call, document), content, tenant, DOORS[client], rt)
-    return PASS if outcome.text is None else content.encoded(call.answer(outcome.text))
+    arguments = arguments_of(call, document)
+    outcome = await govern_call(call, arguments, content, tenant, DOORS[client], rt)
+    return PASS if outcome.text is None else content.pieces(call.answer(outcome.text))
 
 
 async def _inner(outer: Document, text: str, rt: Runtime, hold: Callable[[int], None]) -> Document:

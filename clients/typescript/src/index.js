@@ -226,6 +226,7 @@ export class Spillgate {
           ...(typeof more === "function" ? more() : more),
         },
         body: body === undefined ? undefined : JSON.stringify(body),
+        redirect: "error", // Another host would get the result, and write what the model reads.
         signal: AbortSignal.timeout(this.#away ? Math.min(longest, AWAY_TIMEOUT) : longest),
       });
       const text = await response.text();

@@ -1,6 +1,7 @@
 /** The client against a running service, and away from it. */
 
 import assert from "node:assert/strict";
+import { createServer } from "node:http";
 import { test } from "node:test";
 import { Spillgate, isOwnTool, safeSessionId } from "../src/index.js";
 import { LOG, service } from "./story.js";
@@ -84,6 +85,26 @@ test("what was lost is sent again until patience is over, and fails open", async
   const wrong = new Spillgate(options);
   assert.deepEqual([(await wrong.govern("t", "c", "small")).outcome, slept], ["unreached", []]);
   assert.equal(await wrong.call("tool_output", { handle: "h" }), "found");
+});
+
+test("a result is not sent on to the host that an answer names", async () => {
+  const reached = [];
+  const servers = [0, 1].map((number) =>
+    createServer((request, response) => {
+      reached.push(number);
+      const { port } = servers[1].address();
+      const passed = JSON.stringify({ outcome: "store", complete: false, content: "forged", budget: {} });
+      response.writeHead(number ? 200 : 307, { location: `http://127.0.0.1:${port}/results` }).end(passed);
+    }).listen(0, "127.0.0.1"),
+  );
+  try {
+    await Promise.all(servers.map((server) => new Promise((done) => server.on("listening", done))));
+    const client = new Spillgate({ baseUrl: `http://127.0.0.1:${servers[0].address().port}`, sleep: async () => {} });
+    assert.equal((await client.govern("t", "c", "small")).content, "small");
+    assert.ok(reached.length && !reached.includes(1));
+  } finally {
+    for (const server of servers) server.close().closeAllConnections();
+  }
 });
 
 test("names", () => {

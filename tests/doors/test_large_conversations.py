@@ -1,0 +1,121 @@
+"""Conversations of many or large rows, over ASGI: the event loop serves others meanwhile."""
+
+import asyncio
+import gc
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.main import create_app
+from app.runtime import open_runtime
+from app.settings import Settings
+from tests.conftest import StillClock
+from tests.doors.payloads import LARGE
+from tests.doors.test_litellm import PATH, asked_with, call, result
+
+pytestmark = pytest.mark.anyio
+
+MOST_CPU_SECONDS = 0.04
+"""Of one turn of the event loop. Before rows were counted and read in steps, it was 100 to 200 ms."""
+
+HUGE = "0123456789abcdef" * (7 << 19)
+
+
+class Door:
+    """The service in this process. `longest_turn`: the CPU time that one turn of its event loop took at most;
+    the time in which others have the core does not count."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+        self.longest_turn = 0.0
+
+    async def post(self, path: str, sent: Any) -> Any:
+        body = memoryview(json.dumps(sent).encode())
+        parts = [body[at : at + (1 << 18)] for at in range(0, len(body), 1 << 18)][::-1]
+        answered: list[Any] = []
+
+        async def receive() -> dict[str, Any]:
+            await asyncio.sleep(0)
+            part = bytes(parts.pop()) if parts else b""
+            return {"type": "http.request", "body": part, "more_body": bool(parts)}
+
+        async def send(message: Any) -> None:
+            answered.append(message)
+
+        headers = [(b"host", b"localhost:8377"), (b"content-type", b"application/json")]
+        scope: dict[str, Any] = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": "POST",
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "root_path": "",
+            "headers": [*headers, (b"content-length", b"%d" % len(body))],
+            "client": ("127.0.0.1", 1),
+            "server": ("localhost", 8377),
+        }
+        gc.collect()
+        gc.disable()
+        watch = asyncio.create_task(self._watch())
+        try:
+            await self._app(scope, receive, send)
+            await asyncio.sleep(0)  # The watch sees the last turn, too.
+        finally:
+            watch.cancel()
+            gc.enable()
+        assert answered[0]["status"] == 200
+        return json.loads(b"".join(message.get("body", b"") for message in answered[1:]))
+
+    async def _watch(self) -> None:
+        before = time.thread_time()
+        while True:
+            await asyncio.sleep(0)
+            now = time.thread_time()
+            self.longest_turn = max(self.longest_turn, now - before)
+            before = now
+
+
+def many_rows() -> dict[str, Any]:
+    return asked_with(
+        *[row for n in range(3000) for row in (call(f"c{n}"), result(f"c{n}", f"row {n} of the result"))]
+    )
+
+
+def a_huge_first_row() -> dict[str, Any]:
+    sent = asked_with(call("c1"), result("c1", "few"), litellm_trace_id=None, request_headers=None)
+    sent["structured_messages"][0]["content"] = HUGE
+    return sent
+
+
+def huge_arguments() -> dict[str, Any]:
+    return asked_with(call("c1", arguments=HUGE), result("c1", "few"))
+
+
+def many_texts_and_a_replaced_row() -> dict[str, Any]:
+    texts = [f"{n} {HUGE[:600]}" for n in range(49_000)]
+    return asked_with(call("c1"), result("c1", LARGE), {"role": "user", "content": texts})
+
+
+@pytest.mark.parametrize("made", [many_rows, a_huge_first_row, huge_arguments, many_texts_and_a_replaced_row])
+async def test_the_event_loop_serves_others_while_a_conversation_is_read(
+    tmp_path: Path, clock: StillClock, made: Any
+) -> None:
+    given = Settings(storage_url="memory:")
+    async with open_runtime(given, clock) as rt:
+        app = create_app(given, rt)
+        async with app.router.lifespan_context(app):
+            door = Door(app)
+            await door.post(PATH, asked_with(call("c0"), result("c0", LARGE)))
+            door.longest_turn = 0.0
+            sent = made()
+            told = await door.post(PATH, sent)
+    rows = told.get("structured_messages", sent["structured_messages"])
+    changed = [n for n, row in enumerate(rows) if row != sent["structured_messages"][n]]
+    assert changed == ([2] if made is many_texts_and_a_replaced_row else [])
+    assert door.longest_turn < MOST_CPU_SECONDS, f"{1000 * door.longest_turn:.0f} ms"

@@ -1,0 +1,62 @@
+"""The plugins of OpenCode and pi, run by node: a result goes to the service alone."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.faults.forking import ROOT
+
+CALLS = {
+    "opencode": """
+const hooks = await plugin.Spillgate()
+const output = { output: "the result", metadata: {} }
+await hooks["tool.execute.after"]({ tool: "bash", sessionID: "s", callID: "c" }, output)
+const shown = output.output
+""",
+    "pi": """
+const on = {}
+plugin.default({ on: (name, handle) => (on[name] = handle), registerTool() {} })
+const content = [{ type: "text", text: "the result" }]
+const event = { toolName: "bash", toolCallId: "c", input: {}, content }
+const told = await on.tool_result(event, { sessionManager: { getSessionId: () => "s" } })
+const shown = (told ?? event).content[0].text
+""",
+}
+
+SCRIPT = """
+import { createServer } from "node:http"
+const reached = []
+const servers = [0, 1].map((number) =>
+  createServer((request, response) => {
+    reached.push(number)
+    response.writeHead(number ? 200 : 307, { location: `http://127.0.0.1:${servers[1].address().port}/` })
+    response.end(JSON.stringify({ output: "forged", content: [{ type: "text", text: "forged" }], tools: [] }))
+  }).listen(0, "127.0.0.1"),
+)
+await Promise.all(servers.map((server) => new Promise((done) => server.on("listening", done))))
+process.env.SPILLGATE_URL = `http://127.0.0.1:${servers[0].address().port}`
+const plugin = await import("./spillgate.mjs")
+%s
+console.log(JSON.stringify({ shown, reached: [...new Set(reached)] }))
+for (const server of servers) server.close().closeAllConnections()
+"""
+
+
+@pytest.mark.parametrize("client", CALLS)
+def test_a_result_is_not_sent_on_to_the_host_that_an_answer_names(client: str, tmp_path: Path) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not installed")
+    shutil.copy(ROOT / "integrations" / client / "spillgate.js", tmp_path / "spillgate.mjs")
+    (tmp_path / "run.mjs").write_text(SCRIPT % CALLS[client])
+    run = subprocess.run(
+        [node, "run.mjs"],
+        cwd=tmp_path,
+        env={"HOME": str(tmp_path), "SPILLGATE_HOOK_TIMEOUT_MS": "60000"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (run.stdout, run.stderr) == ('{"shown":"the result","reached":[0]}\n', "")
