@@ -17,7 +17,8 @@ _SWITCH_SECONDS = 0.0005
 
 
 class EmbeddedService(threading.Thread):
-    """Serves until `stop`. The settings are those of `spillgate serve`, and the store is the same."""
+    """Serves until `stop`. Store and settings are those of `spillgate serve`, but it listens on the socket
+    alone, and exports no accounting."""
 
     def __init__(self, socket: Path) -> None:
         super().__init__(name="embedded service", daemon=True)

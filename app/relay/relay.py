@@ -31,7 +31,7 @@ from app.relay.messages import (
     text,
     written,
 )
-from app.relay.results import Governor, ToolCall
+from app.relay.results import MOST_ID, Governor, ToolCall
 from app.relay.streams import Buffer, Pieces, to_stderr
 
 _TOOLS = Path(__file__).with_name("tools.json")
@@ -43,7 +43,6 @@ _CALL_ID = "claudecode/toolUseId"
 _VERSION = "io.modelcontextprotocol/protocolVersion"
 _SERVER = "io.modelcontextprotocol/serverInfo"
 _MOST_AWAITED = 10_000
-_MOST_ID = 256
 _MOST_NAMESPACE = 128
 
 Members = dict[str, Raw]
@@ -136,7 +135,7 @@ class Relay:
         self._requests += 1
         own_id = f"{self._process}-{self._requests}-{request}"
         call_id = text(inner(params, "_meta").get(_CALL_ID)) or own_id
-        return ToolCall(text(params.get("name")) or "", call_id[:_MOST_ID], params.get("arguments"))
+        return ToolCall(text(params.get("name")) or "", call_id[:MOST_ID], params.get("arguments"))
 
     def _changed(self, message: Members) -> Pieces | None:
         """The message for the client, if it is another one than the server's."""

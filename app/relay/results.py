@@ -28,8 +28,10 @@ PICTURE_BYTES = 8 << 20
 SMALL_BYTES = 4096
 """Any other block that is not text, a link to a resource say, stays if it has at most so many bytes."""
 
+MOST_ID = 256
+"""Characters of the id of a call that the service takes."""
+
 _ARGUMENT_BYTES = 1 << 20
-_MOST_ID = 256
 _ANSWER_SECONDS = 10.0
 
 
@@ -100,7 +102,7 @@ class Governor:
         if blocks.texts:
             instead = self._governed(_string(blocks.texts), call, is_error)
         if structured is not None and is_other:
-            of_data = call._replace(id=f"{call.id[: _MOST_ID - 11]}-structured")
+            of_data = call._replace(id=f"{call.id[: MOST_ID - 11]}-structured")
             data = self._governed(_string([_escaped(structured)]), of_data, is_error)
         if instead is None and data is None:
             return None
