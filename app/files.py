@@ -1,6 +1,9 @@
 """Files that settings and options name: their text, and whether they are still the ones that were read."""
 
 import errno
+import os
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from domain.errors import ConfigError
@@ -42,3 +45,25 @@ def read_text(path: Path, named_by: str, *, secret: bool = False) -> str:
 
 def why_unreadable(error: OSError, path: str) -> str:
     return _WHY.get(error.errno or 0, f"{{path}} cannot be read: {error.strerror}").format(path=path)
+
+
+def replace_text(path: Path, text: str, mode: int) -> None:
+    """Replaces the file in one step: who reads it sees the old text or the new one. Its mode, its owner and a
+    link that leads to it stay; a new file gets `mode`. Raises OSError, and then leaves nothing behind."""
+    path = path.resolve()
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(text.encode())
+            with suppress(FileNotFoundError):
+                was = path.stat()
+                mode = was.st_mode & 0o7777
+                with suppress(PermissionError):
+                    os.fchown(descriptor, was.st_uid, was.st_gid)
+            os.fchmod(descriptor, mode)
+            file.flush()
+            os.fsync(descriptor)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -11,7 +11,6 @@ import re
 import shlex
 import shutil
 import sys
-import tempfile
 import tomllib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -21,6 +20,7 @@ from typing import Any, NamedTuple
 from app.cli.hook_files import NOTES, PLANS, PROJECT_NOTE, Place, SettingsFile
 from app.cli.jsonc import Keys, Malformed, Misfit, added, parse, removed
 from app.cli.service import DEFAULT_URL, Service
+from app.files import replace_text
 from domain.errors import ConfigError
 
 _KEY_LINES = re.compile(r"(?:\r?\n[A-Za-z_]+ = [^\r\n]*)*")
@@ -337,20 +337,7 @@ def _write(change: Change) -> None:
             path.unlink()
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with open(descriptor, "wb") as file:
-                file.write(change.after.encode())
-                if change.before is not None:
-                    os.fchmod(descriptor, path.stat().st_mode & 0o7777)
-                else:
-                    os.umask(mask := os.umask(0))
-                    os.fchmod(descriptor, 0o666 & ~mask)
-                file.flush()
-                os.fsync(descriptor)
-            os.replace(name, path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        os.umask(mask := os.umask(0))
+        replace_text(path, change.after, 0o666 & ~mask)
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {type(error).__name__}.") from None

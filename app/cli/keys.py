@@ -3,13 +3,12 @@
 import argparse
 import os
 import secrets
-import tempfile
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from app.edge.api_keys import Key, Role, digest_of, parse_key
-from app.files import read_text
+from app.files import read_text, replace_text
 from domain.errors import ConfigError
 
 _SETTING = "SPILLGATE_API_KEYS_FILE"
@@ -104,14 +103,8 @@ def _table(lines: list[str]) -> str:
 
 
 def _write(path: Path, lines: list[str]) -> None:
-    """Replaces the file at once: a service that reads it sees the old one or the new one."""
-    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+    """A service that reads the file sees the old one or the new one."""
     try:
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-            file.write("".join(f"{line}\n" for line in lines))
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(file.name, mode)
-        os.replace(file.name, path)
+        replace_text(path, "".join(f"{line}\n" for line in lines), 0o600)
     except OSError as error:
         raise ConfigError(f"{_SETTING} cannot be written: {os.strerror(error.errno or 0)}.") from None

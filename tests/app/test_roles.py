@@ -1,6 +1,8 @@
 """Roles of API keys over HTTP, and the command that makes, lists, revokes and rotates keys."""
 
+import errno
 import hashlib
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -157,3 +159,29 @@ def test_what_cannot_be_done_says_why_and_changes_nothing(
     assert main(["keys", *arguments, "--file", str(path)]) == 2
     assert reason in capsys.readouterr().err
     assert path.read_text() == before
+
+
+def test_a_changed_key_file_keeps_its_link_its_owner_and_its_mode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, link = tmp_path / "mounted" / "keys", tmp_path / "keys"
+    path.parent.mkdir()
+    path.write_text("")
+    path.chmod(0o640)
+    if os.geteuid() == 0:
+        os.chown(path, 1234, 1234)
+    before = path.stat()
+    link.symlink_to(path)
+    assert main(["keys", "new", "team-a", "--file", str(link)]) == 0
+    after = path.stat()
+    assert link.is_symlink()
+    assert path.read_text().startswith("team-a:")
+    assert (after.st_uid, after.st_gid, after.st_mode) == (before.st_uid, before.st_gid, before.st_mode)
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(os, "fsync", full)
+    kept = path.read_text()
+    assert main(["keys", "new", "team-b", "--file", str(link)]) != 0
+    assert (path.read_text(), os.listdir(path.parent)) == (kept, ["keys"])
