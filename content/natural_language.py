@@ -63,3 +63,13 @@ def language_of_text(text: str) -> str:
     (first, most), (_, second) = [*counts.most_common(2), ("", 0)][:2]
     is_clear = most >= _LEAST_WORDS and most >= _LEAST_SHARE * len(words) and most >= _LEAD * second
     return first if is_clear and first != "English" else ""
+
+
+def may_be_in(text: str, language: str) -> bool:
+    """True if a short text, such as a question, may be in the language: it has its script, or as many of its
+    common words as of any other language."""
+    if language in dict(_SCRIPTS):
+        return language_of_text(text) == language
+    words = [word.lower() for word in _WORD.findall(text)]
+    counts = Counter(found for word in words for found in _LANGUAGES_OF.get(word, ()))
+    return 0 < counts[language] == max(counts.values())

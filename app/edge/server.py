@@ -71,13 +71,15 @@ class Server(uvicorn.Server):
         self._settings = settings
         self._address = address
         self._supervisor = supervisor
-        self._owns_process = threading.current_thread() is threading.main_thread()
-        """False inside a command, which a stop must not end, and whose signals are its own."""
+        self._owns_process = False
+        """True if it serves in the main thread. Else it is part of a command, whose signals are its own, and
+        which its stop must not end."""
         self._sweeper: asyncio.Task[None] | None = None
         self._reloading: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        self._owns_process = threading.current_thread() is threading.main_thread()
         self._sweeper = asyncio.create_task(self._supervisor.run("connections", self._sweep))
         # A terminal that is closed sends SIGHUP too: that still ends a service that was started there.
         if self._owns_process and not os.isatty(0):

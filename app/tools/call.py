@@ -25,7 +25,7 @@ from app.tools.definitions import (
     Tool,
     offered_tools,
 )
-from content.natural_language import language_of_text
+from content.natural_language import language_of_text, may_be_in
 from content.reading import model_text
 from content.reading.grep import Grep, GrepPage
 from content.reading.greppable import needs_view
@@ -315,7 +315,8 @@ async def _nothing(reading: _Reading, pattern: str) -> str:
                 index = await rt.indexes.of(source, data)
                 said += await run_sync(lambda: [_near(index, word) for word in words], limiter=rt.scanning)
     head = await source.read(0, min(source.size, _LANGUAGE_BYTES))
-    if language := language_of_text(head.decode("utf-8", "ignore")):
+    language = language_of_text(head.decode("utf-8", "ignore"))
+    if language and not may_be_in(pattern, language):
         said.append(f"The data is mostly {language}: search in {language}.")
     said.append("Try a part of a word, or ask tool_output.")
     return " ".join(said)

@@ -24,7 +24,7 @@ def read_value(data: bytes, tool_name: str = "") -> tuple[Kind, object]:
     if reader is None:
         raise NotQueryable(
             f"The result is {NAMES[kind]}: only JSON, NDJSON, CSV and TSV can be queried. "
-            "Search it by grep, read it by lines, or ask POST /extract."
+            "Search it with grep, read its lines, or ask a question about it."
         )
     text = data.decode("utf-8-sig", "replace")
     # Frees the bytes: the caller keeps no reference.

@@ -43,6 +43,7 @@ _PAGE_TITLE = re.compile(rb"<(?:title|h[12])\b[^<>]{0,300}>", re.IGNORECASE)
 _HEADING = re.compile(rb"^#{1,3} +(\S[^\n]{0,300})", re.MULTILINE)
 _PDF_TITLE = re.compile(rb"/Title\s*\(([^()\\\x00-\x1f]{1,200})\)")
 _ARTICLE = re.compile(r"^an? ")
+_COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
 _ROOT = re.compile(rb"<([A-Za-z_][\w:.-]{0,60})[\s/>]")
 _QUOTED = re.compile('"[^"]*"')
 # Listings: permissions of `ls -l`, or one path a line.
@@ -192,7 +193,7 @@ def _page(text: _Text) -> _Shape:
 
 
 def _elements(text: _Text) -> _Shape:
-    root = _ROOT.search(text.head)
+    root = _ROOT.search(_COMMENT.sub(b"", text.head))
     return "XML" + (f", root element {root[1].decode()}" if root else ""), ""
 
 

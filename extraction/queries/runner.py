@@ -52,7 +52,7 @@ class Queries:
         if size > MAX_DATA_BYTES:
             raise NotQueryable(
                 f"The result has {size:,} bytes; up to {MAX_DATA_BYTES:,} can be queried. "
-                "Search it by grep, read it by lines, or ask POST /extract."
+                "Search it with grep, read its lines, or ask a question about it."
             )
         async with self._turn(tenant):
             try:

@@ -8,7 +8,7 @@ from anyio.to_thread import run_sync
 
 from content.formats import Format, opaque, readable
 from content.kinds import Kind, is_binary, sniff
-from content.natural_language import language_of_text
+from content.natural_language import language_of_text, may_be_in
 from content.outline import outline
 from content.outline.extent import extent
 from content.passages.passages import Passage
@@ -144,7 +144,7 @@ def _in_turn(index: PassageIndex, instruction: ParsedInstruction, ranked: Ranked
 def _weakness(ranked: Ranked, instruction: ParsedInstruction, data: bytes) -> str:
     said = f"Weak match: {ranked.hits[0].words} of {ranked.words} words."
     language = language_of_text(data[:_LANGUAGE_BYTES].decode("utf-8", "ignore"))
-    if language and language != language_of_text(instruction.text):
+    if language and not may_be_in(instruction.text, language):
         said += f" The data is mostly {language}: ask in {language}."
     return said
 

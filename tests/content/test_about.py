@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from content.natural_language import may_be_in
 from content.outline.about import HEAD_BYTES, MAX_BYTES, TAIL_BYTES, about
 
 ROWS = [{"id": n, "name": f"item {n}", "price": n * 3} for n in range(248)]
@@ -180,3 +181,27 @@ def test_hostile_text_is_described_in_its_time(piece: str) -> None:
         began = time.thread_time()
         about(data, data[-TAIL_BYTES:], len(data), 1)
         assert time.thread_time() - began < 1.0
+
+
+def test_an_element_in_a_comment_is_not_the_root() -> None:
+    text = b"<?xml version='1.0'?>\n<!-- Fork version: <N/A> -->\n<Sysmon schemaversion='4.5'></Sysmon>\n"
+    assert about(text, b"", len(text), 3, "read_file", "sysmon.xml").startswith("XML, root element Sysmon")
+
+
+@pytest.mark.parametrize(
+    ("question", "language", "expected"),
+    [
+        ("Wer hat den Tutor geschrieben und an welcher Universität?", "German", True),
+        ("Wie speichere ich die Datei?", "German", True),
+        ("Combien de temps faut-il pour le faire ?", "French", True),
+        ("¿Quién escribió el tutorial?", "Spanish", True),
+        ("上海", "Chinese", True),
+        ("Who wrote the tutorial?", "German", False),
+        ("price of a seat", "Chinese", False),
+        ("", "German", False),
+    ],
+)
+def test_a_question_that_may_be_in_the_datas_language_gets_no_hint(
+    question: str, language: str, expected: bool
+) -> None:
+    assert may_be_in(question, language) is expected
