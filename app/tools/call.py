@@ -61,6 +61,8 @@ _WORD = re.compile(r"[^\W_]{3,}")
 _MOST_WORDS = 8
 _LEAST_BYTES = 600
 _VALUE = re.compile(r"Invalid enum value .*(?= - at )", re.DOTALL)
+_NAME_END = re.compile(r'":(?! |\\s)')
+"""In a pattern: the end of a name in JSON that is written without spaces."""
 _ESCAPE = re.compile(r"\\[A-Za-z]")
 
 _EXHAUSTED = (
@@ -267,6 +269,14 @@ async def _grep(reading: _Reading, asked: GrepArguments, max_bytes: int) -> str:
     page = await _page(reading, asked, first, ignore_case=asked.ignore_case)
     notes = []
     ignore_case = asked.ignore_case
+    spaced = msgspec.structs.replace(asked, pattern=_NAME_END.sub(r'":\\s*', asked.pattern))
+    if not page.total_matches and reading.greppable and spaced != asked:
+        page = await _page(reading, spaced, first, ignore_case=ignore_case)
+        if page.total_matches:
+            asked = spaced
+            notes.append(
+                "The data is one long line: it is searched indented, with a space after a name's colon."
+            )
     if not page.total_matches and not ignore_case:
         ignore_case = True
         page = await _page(reading, asked, first, ignore_case=True)

@@ -119,6 +119,15 @@ async def test_grep_without_a_match_ignores_case_or_names_the_nearest_words(
     assert "“zebra” is not in the data." in text
 
 
+async def test_grep_finds_a_pair_of_compact_json_as_the_data_spells_it(client: httpx.AsyncClient) -> None:
+    rows = [{"name": f"package-{number}", "version": number} for number in range(2000)]
+    handle = await keep(client, json.dumps(rows, separators=(",", ":")))
+    for pattern in ('"name":"package-77"', '"version":77\\b'):
+        text = await text_of(client, "tool_output_grep", handle=handle, pattern=pattern)
+        assert "1 matching line" in text
+        assert "with a space after a name's colon" in text
+
+
 async def test_grep_suggests_word_boundaries(client: httpx.AsyncClient) -> None:
     handle = await keep(client, "the script is shipped\n" * 900 + "an ip address\n")
     text = await text_of(client, "tool_output_grep", handle=handle, pattern="ip")
