@@ -33,7 +33,7 @@ run-demo: $(VENV)/.run ## Serve with the built-in demo model: extraction without
 # The workers share the compiled tests: compiling them takes each worker five seconds.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(or $(WORKERS),3) --dist worksteal --ignore tests/interop --ignore tests/browser
 
-test: $(VENV)/.dev ## Run the test suite, a real redis-server included (3 minutes on 2 cores)
+test: $(VENV)/.dev ## Run the test suite, a real redis-server included (4 minutes on 2 cores)
 	@sh tests/install_tools.sh
 	$(PYTEST)
 
