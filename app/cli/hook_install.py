@@ -71,7 +71,9 @@ def _has_hook(client: str, file: SettingsFile) -> bool:
         if text is not None and file.kind != "toml":
             value = parse(text, has_comments=file.kind == "jsonc").value
             lists = [_at(value, keys) for keys, entry in file.entries if isinstance(entry, list)]
-            return any(_is_ours(item, client) for found in lists if isinstance(found, list) for item in found)
+            return any(
+                _is_own_hook(item, client) for found in lists if isinstance(found, list) for item in found
+            )
     return False
 
 
@@ -178,7 +180,7 @@ def _read(path: Path) -> str | None:
 def _installed(client: str, file: SettingsFile, text: str | None) -> str | None:
     """Raises Malformed, Misfit, TOMLDecodeError, ConfigError."""
     if file.whole:
-        _check_ours(file, text)
+        _check_author(file, text)
         return file.whole
     if not file.entries:
         return text
@@ -202,7 +204,7 @@ def _uninstalled(client: str, file: SettingsFile, text: str | None) -> str | Non
     if text is None:
         return None
     if file.whole:
-        _check_ours(file, text)
+        _check_author(file, text)
         return None
     if not file.entries:
         return text
@@ -212,19 +214,19 @@ def _uninstalled(client: str, file: SettingsFile, text: str | None) -> str | Non
     was = parse(text, has_comments=has_comments).value
     rest = text
     for keys, entry in reversed(file.entries):
-        is_ours = (lambda item: _is_ours(item, client)) if isinstance(entry, list) else None
-        rest = removed(rest, keys, is_ours, has_comments=has_comments)
+        is_own = (lambda item: _is_own_hook(item, client)) if isinstance(entry, list) else None
+        rest = removed(rest, keys, is_own, has_comments=has_comments)
     # A file that `install` made has the entries of `base` first, and nothing else.
     left = parse(rest, has_comments=has_comments).value
     is_made = rest != text and left == dict(file.base) and list(was)[: len(left)] == list(left)
     return None if is_made and text == _dumped(was) else rest
 
 
-def _is_ours(item: Any, client: str) -> bool:
-    """True for a hook of ours, and for a group in which all hooks are."""
+def _is_own_hook(item: Any, client: str) -> bool:
+    """True for a hook that `install` wrote, and for a group that holds such hooks alone."""
     match item:
         case {"hooks": [_, *_] as hooks}:
-            return all(_is_ours(hook, client) for hook in hooks)
+            return all(_is_own_hook(hook, client) for hook in hooks)
         case {"url": str(url)}:
             return url.endswith(f"/hooks/{client}")
         case {"command": str(command)} | {"bash": str(command)}:
@@ -255,7 +257,7 @@ def _dumped(value: Any) -> str:
     return json.dumps(value, indent=2) + "\n"
 
 
-def _check_ours(file: SettingsFile, text: str | None) -> None:
+def _check_author(file: SettingsFile, text: str | None) -> None:
     if text is not None and text.partition("\n")[0] != file.whole.partition("\n")[0]:
         raise ConfigError(f"{file.path} is left as it is: Spillgate did not write it. Move it away.")
 

@@ -75,7 +75,7 @@ function say(text) {
   if (banner.textContent !== text) banner.textContent = text;
 }
 
-/** A refresh takes at most a fiftieth of the service's time, and none while nobody looks. */
+/** A refresh takes at most a fiftieth of the service's time, and none while the page is hidden. */
 function schedule(page, took) {
   clearTimeout(timer);
   timer = setTimeout(async () => {
