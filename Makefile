@@ -133,7 +133,8 @@ tree: $(VENV)/.dev ## Write the tree of the modules into docs/house.md
 
 lock: $(VENV)/.dev ## Resolve the locked dependencies again (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o requirements.lock pyproject.toml
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group dev -c requirements.lock -o requirements-dev.lock pyproject.toml
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --all-extras -c requirements.lock -o requirements-extras.lock pyproject.toml
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --all-extras --group dev -c requirements-extras.lock -o requirements-dev.lock pyproject.toml
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/interop/requirements.lock tests/interop/requirements.in
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/interop/mcp/requirements.lock tests/interop/mcp/requirements.in
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/fuzz/requirements.lock tests/fuzz/requirements.in
