@@ -20,6 +20,7 @@ from app.operations.export import Export, exported
 from app.operations.logs import log_outage
 from app.operations.policy_files import load_policies
 from app.operations.readiness import Readiness
+from app.operations.storage_keys import StorageKeys
 from app.operations.supervisor import Background, Supervisor
 from app.operations.telemetry import Metrics
 from app.operations.timing import Timed
@@ -32,7 +33,17 @@ from extraction.models import ModelPool
 from extraction.queries import Queries
 from extraction.retrieve.index import IndexCache
 from policies.book import PolicyBook
-from storage import body_path, open_ledger, open_outage, open_spooled_ledger, open_spooled_store, open_store
+from storage import (
+    body_path,
+    open_ledger,
+    open_outage,
+    open_sealed_store,
+    open_spooled_ledger,
+    open_spooled_store,
+    open_store,
+    refuse_sealed,
+    sealed_ledger,
+)
 from storage.spool.outage import Outage
 
 _MS = 1000
@@ -83,6 +94,7 @@ class Runtime:
     # Large JSON is read on the event loop: one slice of one body, then others have their turn.
     parsing: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
     policy_stamp: Stamp | None = None
+    storage_keys: StorageKeys | None = None
     policy_stale: bool = False
 
     async def count(self, text: str, tokenizer: Tokenizer) -> int:
@@ -144,6 +156,13 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
     async with AsyncExitStack() as stack:
         store = await _opened_store(settings, clock, outage, stack)
         ledger = await _opened_ledger(settings, clock, outage, stack)
+        if settings.storage_key_file is None:
+            await refuse_sealed(store)
+            storage_keys = None
+        else:
+            storage_keys = StorageKeys(settings.storage_key_file)
+            store = await open_sealed_store(store, storage_keys)
+            ledger = sealed_ledger(ledger, storage_keys)
         store = cast(ResultStore, Timed(store, ("find", "touch"), partial(metrics.timer, "store")))
         ledger = cast(
             Ledger, Timed(ledger, ("enter", "reserve", "settle", "append"), partial(metrics.timer, "ledger"))
@@ -179,6 +198,7 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
             readiness,
             background=background,
             policy_stamp=stamp,
+            storage_keys=storage_keys,
         )
 
 

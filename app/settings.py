@@ -50,6 +50,11 @@ class Settings(BaseSettings):
     storage_url_file: Path | None = Field(
         None, description="File that holds the storage URL, where it has a password in it."
     )
+    storage_key_file: Path | None = Field(
+        None,
+        description="File of keys, lines `id:key`: stored bodies and the texts that models were given are "
+        "encrypted with the first one. Needs the extra `encryption`; reloaded on change.",
+    )
     ledger_url: str | None = Field(
         None,
         description="Where sessions and accounting are kept: `memory:`, `sqlite:///path`, `redis://` and its "
@@ -222,8 +227,8 @@ class Settings(BaseSettings):
     @property
     def names_paths(self) -> bool:
         """True where callers may be told the file of a stored result, if it has one. Without API keys only
-        loopback or a Unix socket is bound: callers are on this machine."""
-        return self.local_paths and self.api_keys_file is None
+        loopback or a Unix socket is bound: callers are on this machine. An encrypted file is of no use."""
+        return self.local_paths and self.api_keys_file is None and self.storage_key_file is None
 
     @property
     def llm_key(self) -> str | None:

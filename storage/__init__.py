@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypedDict, TypeVar, Unpack
+from typing import NamedTuple, Protocol, TypedDict, TypeVar, Unpack, cast
 from urllib.parse import unquote, urlsplit
 
-from domain.errors import ConfigError
+from domain.errors import ConfigError, StorageError
 from domain.handles import Handle
 from domain.ports import Clock, Ledger, LedgerBounds, ResultStore
 from storage.base.session_rules import UNBOUNDED, LedgerOptions, LedgerTimes
@@ -14,6 +15,7 @@ from storage.disk.root import Root
 from storage.disk.store import DiskStore
 from storage.memory.ledger import MemoryLedger
 from storage.memory.store import MemoryStore
+from storage.sealed.keys import CHECKS, KEY_SETTING, KeyRing
 from storage.spool.journal import Journal
 from storage.spool.ledger import SpoolLedger
 from storage.spool.outage import Outage, Supervise
@@ -93,6 +95,37 @@ async def open_spooled_ledger(
     ledger = SpoolLedger(primary, lambda: MemoryLedger(bounds=SPOOL_BOUNDS, **times), journal, outage)
     await ledger.restore()
     return ledger
+
+
+async def open_sealed_store(store: ResultStore, ring: KeyRing) -> ResultStore:
+    """Encrypts what `store` keeps. Raises ConfigError for keys that do not open what it has. A store that is
+    away is asked again later."""
+    try:
+        from storage.sealed.store import SealedStore
+    except ImportError:
+        raise ConfigError(
+            f"{KEY_SETTING} needs the package cryptography. Install it: pip install 'spillgate[encryption]'."
+        ) from None
+    sealed = SealedStore(store, ring)
+    with suppress(StorageError):
+        await sealed.verify()
+    return cast(ResultStore, sealed)
+
+
+def sealed_ledger(ledger: Ledger, ring: KeyRing) -> Ledger:
+    """Encrypts the texts that `ledger` keeps."""
+    from storage.sealed.ledger import SealedLedger
+
+    return cast(Ledger, SealedLedger(ledger, ring))
+
+
+async def refuse_sealed(store: ResultStore) -> None:
+    """Raises ConfigError if the store holds results that were stored encrypted."""
+    checks = 0
+    with suppress(StorageError):
+        (checks,) = await store.count_results([CHECKS])
+    if checks:
+        raise ConfigError(f"{KEY_SETTING} is not set, and what is stored is encrypted. Name the key file.")
 
 
 def body_path(url: str, tenant: str, handle: Handle) -> str | None:
