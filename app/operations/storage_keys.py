@@ -12,7 +12,7 @@ from storage.sealed.keys import KEY_SETTING, Key, KeyLines, parse_keys
 
 log = logging.getLogger(__name__)
 
-_STAT_SECONDS = 1.0
+LOOK_SECONDS = 1.0
 
 
 class StorageKeys:
@@ -31,7 +31,7 @@ class StorageKeys:
     @property
     def in_force(self) -> dict[str, Key]:
         now = self._monotonic()
-        if now - self._looked_at >= _STAT_SECONDS:
+        if now - self._looked_at >= LOOK_SECONDS:
             self._looked_at = now
             self._reload()
         return self._lines.keys
