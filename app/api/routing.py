@@ -193,9 +193,16 @@ async def _tenant(request: Request) -> str:
     return tenant
 
 
+async def _every_tenant(request: Request) -> bool:
+    found: bool = request.scope["every_tenant"]
+    return found
+
+
 InRuntime = Annotated[Runtime, Depends(_runtime)]
 Tenant = Annotated[str, Depends(_tenant)]
 """The caller's tenant, as `Access` found it."""
+EveryTenant = Annotated[bool, Depends(_every_tenant)]
+"""True for an admin's key without the header Spillgate-Tenant, which may mean every tenant."""
 
 
 def session_key(tenant: str, session_id: str) -> SessionKey:
