@@ -10,13 +10,13 @@ from functools import partial
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import Depends, Query, Request, Response
 from pydantic import BaseModel, WithJsonSchema
 from starlette.responses import StreamingResponse
 
 from app.api.answers import prefers
 from app.api.openapi import ENTRY_ID, HANDLE, MEASURE, STORED_AT, example_of
-from app.api.routing import EveryTenant, InRuntime, Tenant, traits
+from app.api.routing import EveryTenant, InRuntime, Router, Tenant, traits
 from app.edge.api_keys import Role
 from domain.accounting import (
     MOST_GROUPS,
@@ -37,7 +37,7 @@ from domain.errors import InvalidField, ResultNotFound
 from domain.handles import NAME_PATTERN, parse_handle
 from domain.llm import LlmTokens
 
-router = APIRouter(prefix="/accounting", tags=["accounting"])
+router = Router(prefix="/accounting", tags=["accounting"])
 
 EXPORT_PAGE = 1000
 MOST_PERIODS = 1440

@@ -1,4 +1,4 @@
-"""What every Ledger keeps to: the accounting."""
+"""The accounting, as every Ledger has to keep it."""
 
 import asyncio
 from dataclasses import replace
@@ -103,7 +103,7 @@ async def test_the_newest_come_first_where_that_is_asked_for(ledger: Ledger) -> 
     while True:
         page = await ledger.entries(EntryFilter(TENANT), 60, cursor, newest_first=True)
         seen += page.entries
-        # What arrives meanwhile is newer than all that is still to come.
+        # Entries added between two pages are newer than all entries of the next pages.
         await ledger.append(entry(at=START + 1000))
         if (cursor := page.next_cursor) is None:
             break
@@ -332,7 +332,7 @@ async def test_entries_and_ended_sessions_are_forgotten_past_their_retention(
 
 
 async def test_many_are_forgotten_in_one_sweep(ledger: Ledger, clock: FakeClock) -> None:
-    # No more at once than there are connections to Redis: on a busy machine the others would be refused.
+    # At most as many at once as there are connections to Redis: on a busy machine more would be refused.
     for start in range(0, 1200, 60):
         numbers = range(start, start + 60)
         await asyncio.gather(*[ledger.settle(charge(0, f"call-{number}")) for number in numbers])

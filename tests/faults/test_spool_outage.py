@@ -298,7 +298,7 @@ async def test_a_fault_of_the_replay_is_logged_and_it_starts_again(
     services: Services, redis: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    faulty = str(Path(__file__).with_name("faulty_service.py"))
+    faulty = str(Path(__file__).with_name("service_with_failing_sweeps.py"))
     redis.kill()
     service = await started(services, redis, command=(faulty, "replay"))
     async with service.client() as client:
