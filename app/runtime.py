@@ -156,13 +156,8 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
     async with AsyncExitStack() as stack:
         store = await _opened_store(settings, clock, outage, stack)
         ledger = await _opened_ledger(settings, clock, outage, stack)
-        if settings.storage_key_file is None:
-            await refuse_sealed(store)
-            storage_keys = None
-        else:
-            storage_keys = StorageKeys(settings.storage_key_file)
-            store = await open_sealed_store(store, storage_keys)
-            ledger = sealed_ledger(ledger, storage_keys)
+        keys = None if settings.storage_key_file is None else StorageKeys(settings.storage_key_file)
+        store, ledger = await _sealed(store, ledger, keys)
         store = cast(ResultStore, Timed(store, ("find", "touch"), partial(metrics.timer, "store")))
         ledger = cast(
             Ledger, Timed(ledger, ("enter", "reserve", "settle", "append"), partial(metrics.timer, "ledger"))
@@ -198,8 +193,16 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
             readiness,
             background=background,
             policy_stamp=stamp,
-            storage_keys=storage_keys,
+            storage_keys=keys,
         )
+
+
+async def _sealed(store: ResultStore, ledger: Ledger, keys: StorageKeys | None) -> tuple[ResultStore, Ledger]:
+    """Both with encryption at rest if there are keys. Raises ConfigError if what is stored needs other ones."""
+    if keys is None:
+        await refuse_sealed(store)
+        return store, ledger
+    return await open_sealed_store(store, keys), sealed_ledger(ledger, keys)
 
 
 def _bounds(settings: Settings) -> LedgerBounds:
