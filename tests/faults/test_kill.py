@@ -22,7 +22,7 @@ CAMPAIGNS = 2
 LIVES = count(2, 15)
 WRITERS = 5
 SAMPLE = 4
-BROKEN = Path(__file__).with_name("broken_service.py")
+BROKEN = Path(__file__).with_name("disk_service_with_bug.py")
 
 
 class Campaign:

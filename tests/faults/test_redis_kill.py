@@ -28,7 +28,7 @@ LEAST = 4
 RECOVERY_SECONDS = 5.0
 STORED = 13_000
 SIZES = (2_000, 2_000, STORED, STORED, STORED, 50_000, 50_000, 1_100_000)
-BROKEN = str(Path(__file__).with_name("broken_redis_service.py"))
+BROKEN = str(Path(__file__).with_name("redis_service_with_bug.py"))
 
 
 class Campaign:
