@@ -198,7 +198,7 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
 
 
 async def _sealed(store: ResultStore, ledger: Ledger, keys: StorageKeys | None) -> tuple[ResultStore, Ledger]:
-    """Both with encryption at rest if there are keys. Raises ConfigError if what is stored needs other ones."""
+    """Both with encryption at rest if there are keys. Raises ConfigError if the store needs others."""
     if keys is None:
         await refuse_sealed(store)
         return store, ledger

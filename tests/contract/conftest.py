@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+from obstore.store import MemoryStore
 from samples import ENTRY_RETENTION, RETENTION, FakeClock, OpenBounded, OpenLedger, OpenStore, Ring
 
 from domain.ports import Ledger, LedgerBounds, ResultStore
@@ -18,6 +19,8 @@ from storage import (
     sealed_ledger,
 )
 from storage.base.session_rules import UNBOUNDED
+from storage.objects.bucket import Bucket
+from storage.objects.store import ObjectStore
 from storage.sealed.chunks import sealed_size
 from storage.spool.outage import Outage
 
@@ -29,12 +32,15 @@ STORES = {
     "redis": ("{redis}", Durability.AOF),
     "cluster": ("{cluster}", Durability.AOF),
     "spool": ("{redis} {path}/spool", Durability.AOF),
+    "objects": ("objects:{path}", Durability.OBJECT),
 }
 # Each again, encrypted. The cluster has the store of Redis.
 STORES |= {
     f"sealed-{name}": (SEALED + url, kept) for name, (url, kept) in STORES.items() if name != "cluster"
 }
 URLS = {name: url for name, (url, _) in STORES.items()}
+# By URL: an object store in the memory of this process, which lasts as long as the tests.
+_buckets: dict[str, MemoryStore] = {}
 LASTING_URLS = [url for url, durability in STORES.values() if durability is not Durability.MEMORY]
 LEDGERS = {
     "memory": "memory:",
@@ -149,7 +155,13 @@ async def _open_store(url: str, clock: FakeClock, max_bytes: int) -> ResultStore
     is_sealed = url.startswith(SEALED)
     url, _, spool = url.removeprefix(SEALED).partition(" ")
     options = {"clock": clock, "retention_seconds": RETENTION, "max_bytes": max_bytes}
-    store = await open_store(url, **options)
+    if url.startswith("objects:"):
+        bucket = Bucket(_buckets.setdefault(url, MemoryStore()), timeout=60)
+        objects = ObjectStore(bucket, cache_bytes=1 << 20, segment_bytes=1 << 20, **options)
+        await objects.open()
+        store: ResultStore = objects
+    else:
+        store = await open_store(url, **options)
     store = await open_spooled_store(store, Path(spool), Outage(), **options) if spool else store
     return await open_sealed_store(store, Ring()) if is_sealed else store
 
