@@ -18,6 +18,7 @@ from app.doors.govern_call import arguments_of, govern_call
 from app.doors.hooks.call import MAX_NAME, Call, in_blocks, texts_of
 from app.doors.seen_rows import Seen
 from app.edge.documents import Document
+from app.operations.tracing import GOVERN, begin_part, end_part, note_refused
 from app.runtime import Runtime
 from domain.errors import SpillgateError
 from domain.handles import SessionKey
@@ -101,12 +102,16 @@ class Conversation:
                 if errors:
                     return
                 call, document = rows[0].call, self._document
+                part = begin_part(GOVERN)
                 try:
                     arguments = arguments_of(call, document)
                     outcome = await govern_call(call, arguments, document, key.tenant, door(rows[0]), rt)
                 except SpillgateError as error:
+                    note_refused(error)
                     errors.append(error)
                     return
+                finally:
+                    end_part(part)
                 found = Seen(outcome.text, outcome.handle is not None, outcome.measure.tokens)
                 rt.seen_rows.keep(name, found, rt.clock() + min(_HOUR_MS, rt.retention_ms // 4))
                 seen.update((row.place, found) for row in rows)
