@@ -155,7 +155,7 @@ def note_governed(result: ToolResult, outcome: Outcome, tokens_out: int) -> None
     if (span := current.get()) is None:
         return
     measure, budget, noted = outcome.measure, outcome.budget, span.attributes
-    noted[TOOL_NAME] = _encodable(result.tool_name)
+    noted[TOOL_NAME] = result.tool_name
     noted[CONVERSATION] = result.key.session_id
     noted[OUTCOME] = outcome.kind.value
     noted[BYTES] = measure.bytes
@@ -164,7 +164,7 @@ def note_governed(result: ToolResult, outcome: Outcome, tokens_out: int) -> None
     noted[TOKENS_SAVED] = measure.tokens - tokens_out
     noted[DEGRADED] = outcome.degraded
     if result.call_id is not None:
-        noted[TOOL_CALL_ID] = _encodable(result.call_id)
+        noted[TOOL_CALL_ID] = result.call_id
     if outcome.trigger is not None:
         noted[TRIGGER] = outcome.trigger.value
     if outcome.handle is not None:
@@ -189,7 +189,7 @@ def note_stored(stored: StoredResult) -> None:
     if (span := current.get()) is not None:
         span.attributes[HANDLE] = str(stored.handle)
         span.attributes[CONVERSATION] = stored.handle.session_id
-        span.attributes[TOOL_NAME] = _encodable(stored.tool_name)
+        span.attributes[TOOL_NAME] = stored.tool_name
 
 
 def note_extracted(answer: Answer, entry: AccountingEntry) -> None:
@@ -232,8 +232,3 @@ def note_model_call(call: LlmCall, *, embeds: bool) -> None:
     if call.error is not None:
         noted[ERROR_TYPE] = call.error
     span.tracer.model_call(span, f"{operation} {call.model}", call.timestamp, call.latency, noted)
-
-
-def _encodable(text: str) -> str:
-    """With `?` for lone surrogates: one would keep all spans of an export from being encoded."""
-    return text if text.isascii() else text.encode(errors="replace").decode()
