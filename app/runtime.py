@@ -152,8 +152,7 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
     metrics = Metrics()
     outage = None if settings.spool is None else open_outage(log_outage, Supervisor(metrics.task_failed).run)
     async with AsyncExitStack() as stack:
-        tracing = trace_target()
-        tracer = _opened_tracer(tracing, metrics, stack)
+        tracing, tracer = _opened_tracer(metrics, stack)
         store = await _opened_store(settings, clock, outage, stack)
         ledger = await _opened_ledger(settings, clock, outage, stack)
         store = cast(ResultStore, Timed(store, ("find", "touch"), partial(metrics.timer, "store")))
@@ -161,10 +160,7 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
             Ledger, Timed(ledger, ("enter", "reserve", "settle", "append"), partial(metrics.timer, "ledger"))
         )
         if settings.accounting_export is not None:
-            target, size = settings.accounting_export, settings.accounting_export_max_bytes
-            export = Export(target, size, metrics.export_lost)
-            stack.push_async_callback(anyio.to_thread.run_sync, export.close)
-            ledger = exported(ledger, export)
+            ledger = _exported(settings.accounting_export, settings, ledger, metrics, stack)
         background = Background()
         stack.push_async_callback(background.close)
         known = KnownModels(settings, policies)
@@ -200,17 +196,26 @@ def _bounds(settings: Settings) -> LedgerBounds:
     return LedgerBounds(settings.max_sessions, settings.ledger_max_bytes)
 
 
-def _opened_tracer(tracing: TraceTarget, metrics: Metrics, stack: AsyncExitStack) -> "Tracer | None":
+def _exported(
+    target: str, settings: Settings, ledger: Ledger, metrics: Metrics, stack: AsyncExitStack
+) -> Ledger:
+    export = Export(target, settings.accounting_export_max_bytes, metrics.export_lost)
+    stack.push_async_callback(anyio.to_thread.run_sync, export.close)
+    return exported(ledger, export)
+
+
+def _opened_tracer(metrics: Metrics, stack: AsyncExitStack) -> "tuple[TraceTarget, Tracer | None]":
+    tracing = trace_target()
     if tracing.fault is not None:
         log.warning(tracing.fault)
     if tracing.endpoint is None:
-        return None
+        return tracing, None
     # The SDK and what it brings take 0.1 s and 20 MB.
     from app.operations.spans import open_tracer
 
     tracer = open_tracer(metrics)
     stack.push_async_callback(anyio.to_thread.run_sync, tracer.close)
-    return tracer
+    return tracing, tracer
 
 
 async def _opened_store(
