@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.dependencies.models import Dependant
-from fastapi.routing import APIRoute
+from fastapi.routing import APIRoute, APIRouter
 from pydantic import BeforeValidator
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.routing import Mount, Route
@@ -121,13 +122,12 @@ class RouteTable:
 
     @cached_property
     def api(self) -> list[APIRoute]:
-        """The routes of the OpenAPI document, those of included routers too."""
+        """The routes of the OpenAPI document."""
         return [one for one in self._all if isinstance(one, APIRoute) and one.include_in_schema]
 
     @cached_property
     def _all(self) -> list[Route]:
-        included: list[Any] = getattr(self._app.state, "routes", [])
-        return [one for one in (*included, *self._app.routes) if isinstance(one, Route)]
+        return [one for one in self._app.routes if isinstance(one, Route)]
 
     @cached_property
     def _mounts(self) -> tuple[str, ...]:
@@ -193,9 +193,16 @@ async def _tenant(request: Request) -> str:
     return tenant
 
 
+async def _every_tenant(request: Request) -> bool:
+    found: bool = request.scope["every_tenant"]
+    return found
+
+
 InRuntime = Annotated[Runtime, Depends(_runtime)]
 Tenant = Annotated[str, Depends(_tenant)]
 """The caller's tenant, as `Access` found it."""
+EveryTenant = Annotated[bool, Depends(_every_tenant)]
+"""True for an admin's key without the header Spillgate-Tenant, which may mean every tenant."""
 
 
 def session_key(tenant: str, session_id: str) -> SessionKey:
@@ -243,3 +250,15 @@ def _names(dependant: Dependant) -> Iterator[str]:
     yield from (parameter.alias for parameter in dependant.query_params)
     for inner in dependant.dependencies:
         yield from _names(inner)
+
+
+class Router(APIRouter):
+    """The routes of one resource. Each checks what all routes check."""
+
+    def __init__(self, *, tags: list[str | Enum], prefix: str = "") -> None:
+        super().__init__(
+            prefix=prefix,
+            tags=tags,
+            dependencies=[Depends(json_only), Depends(known_only)],
+            strict_content_type=False,
+        )

@@ -2,17 +2,17 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import BaseModel
 
 from app.api.openapi import ENTRY_ID, MESSAGE, STORED_AT, example_of
-from app.api.routing import InRuntime, Tenant
+from app.api.routing import InRuntime, Router, Tenant
 from app.reading import given_text, look_up
 from app.routes.stored import HandlePath
 from domain.accounting import EntryFilter, EntryType
 from domain.decisions import OutcomeKind
 
-router = APIRouter(tags=["results"])
+router = Router(tags=["results"])
 
 
 class Given(BaseModel):

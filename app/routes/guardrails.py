@@ -2,17 +2,17 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import Path, Query, Request, Response
 from pydantic import BaseModel
 
 from app.api.answers import in_pieces
 from app.api.openapi import example_of
-from app.api.routing import InRuntime, Tenant, traits
+from app.api.routing import InRuntime, Router, Tenant, traits
 from app.doors import headroom, litellm
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop, read_body
 from domain.errors import Conflict, ResultExpired, ResultNotFound, SessionEnded, SpillgateError
 
-router = APIRouter(tags=["guardrails"])
+router = Router(tags=["guardrails"])
 
 _ROWS = [
     {"role": "user", "content": "Is anything wrong?"},

@@ -2,16 +2,16 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import Path, Request, Response
 
 from app.api.answers import in_pieces
-from app.api.routing import InRuntime, Tenant, traits
+from app.api.routing import InRuntime, Router, Tenant, traits
 from app.doors.hooks.agents import DIALECTS
 from app.doors.hooks.hook import PASS, hook_answer
 from app.edge.request_body import read_body
 from domain.errors import NotFound, SpillgateError
 
-router = APIRouter(tags=["hooks"])
+router = Router(tags=["hooks"])
 
 Client = Annotated[
     str, Path(description="The coding agent.", json_schema_extra={"enum": list(DIALECTS)}, examples=["codex"])

@@ -7,13 +7,13 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import Path, Query, Request, Response
 from pydantic import BaseModel
 from starlette.responses import StreamingResponse
 
 from app.api.answers import PLAIN, wants_text
 from app.api.openapi import EXPIRES_AT, HANDLE, MEASURE, STORED_AT, example_of
-from app.api.routing import InRuntime, Tenant, traits
+from app.api.routing import InRuntime, Router, Tenant, traits
 from app.edge.request_body import cancel_on_disconnect
 from app.reading import account_read, account_texts, look_up, scan
 from app.runtime import Runtime
@@ -27,7 +27,7 @@ from domain.handles import parse_handle
 from domain.results import Measure, StoredResult
 from extraction.queries import Query as DataQuery
 
-router = APIRouter(tags=["results"])
+router = Router(tags=["results"])
 
 ANSWER_BYTES = 1 << 18
 """The most text that one answer of lines or matches holds."""
