@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypedDict, TypeVar, Unpack, cast
 from urllib.parse import unquote, urlsplit
 
 from domain.errors import ConfigError, StorageError
@@ -21,6 +21,9 @@ from storage.spool.ledger import SpoolLedger
 from storage.spool.outage import Outage, Supervise
 from storage.spool.store import SpoolStore
 from storage.sqlite.ledger import SqliteLedger
+
+if TYPE_CHECKING:
+    from storage.redis.connection import RedisConnection
 
 Opener = TypeVar("Opener")
 SPOOL_BOUNDS = LedgerBounds(bytes=1 << 28)
@@ -150,12 +153,26 @@ def _body_in(url: str, tenant: str, handle: Handle) -> str:
     return str(_path(url) / "tool_output" / tenant / str(handle))
 
 
-async def _open_redis(url: str, **options: Unpack[StoreOptions]) -> ResultStore:
+async def _connected(url: str) -> "RedisConnection":
+    """Raises ConfigError if Redis holds data with another schema. If Redis does not answer now, every
+    operation raises StoreUnavailable until it does, or if its schema then is another one."""
     # redis-py is imported only where a URL asks for it.
     from storage.redis.connection import open_redis
+
+    connection = open_redis(url)
+    try:
+        await connection.check_schema()
+    except StorageError as error:
+        if connection.has_schema:
+            await connection.close()
+            raise ConfigError(error.detail) from error
+    return connection
+
+
+async def _open_redis(url: str, **options: Unpack[StoreOptions]) -> ResultStore:
     from storage.redis.store import RedisStore
 
-    return RedisStore(open_redis(url), **options)
+    return RedisStore(await _connected(url), **options)
 
 
 async def _open_objects(url: str, **options: Unpack[StoreOptions]) -> ResultStore:
@@ -187,10 +204,9 @@ async def _open_sqlite(url: str, **options: Unpack[LedgerOptions]) -> Ledger:
 
 
 async def _open_redis_ledger(url: str, **options: Unpack[LedgerOptions]) -> Ledger:
-    from storage.redis.connection import open_redis
     from storage.redis.ledger import RedisLedger
 
-    return RedisLedger(open_redis(url), **options)
+    return RedisLedger(await _connected(url), **options)
 
 
 REDIS_SCHEMES = ("redis", "rediss", "redis+sentinel", "redis+cluster")
