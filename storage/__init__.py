@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypedDict, TypeVar, Unpack
 from urllib.parse import unquote, urlsplit
 
-from domain.errors import ConfigError
+from domain.errors import ConfigError, StorageError
 from domain.handles import Handle
 from domain.ports import Clock, Ledger, LedgerBounds, ResultStore
 from storage.base.session_rules import UNBOUNDED, LedgerOptions, LedgerTimes
@@ -19,6 +19,9 @@ from storage.spool.ledger import SpoolLedger
 from storage.spool.outage import Outage, Supervise
 from storage.spool.store import SpoolStore
 from storage.sqlite.ledger import SqliteLedger
+
+if TYPE_CHECKING:
+    from storage.redis.connection import RedisConnection
 
 Opener = TypeVar("Opener")
 SPOOL_BOUNDS = LedgerBounds(bytes=1 << 28)
@@ -117,12 +120,46 @@ def _body_in(url: str, tenant: str, handle: Handle) -> str:
     return str(_path(url) / "tool_output" / tenant / str(handle))
 
 
-async def _open_redis(url: str, **options: Unpack[StoreOptions]) -> ResultStore:
+async def _connected(url: str) -> "RedisConnection":
+    """Raises ConfigError if Redis holds data with another schema. If Redis does not answer now, every
+    operation raises StoreUnavailable until it does, or if its schema then is another one."""
     # redis-py is imported only where a URL asks for it.
     from storage.redis.connection import open_redis
+
+    connection = open_redis(url)
+    try:
+        await connection.check_schema()
+    except StorageError as error:
+        if connection.has_schema:
+            await connection.close()
+            raise ConfigError(error.detail) from error
+    return connection
+
+
+async def _open_redis(url: str, **options: Unpack[StoreOptions]) -> ResultStore:
     from storage.redis.store import RedisStore
 
-    return RedisStore(open_redis(url), **options)
+    return RedisStore(await _connected(url), **options)
+
+
+async def _open_objects(url: str, **options: Unpack[StoreOptions]) -> ResultStore:
+    try:
+        from storage.objects.store import open_objects
+    except ModuleNotFoundError as error:
+        if error.name != "obstore":
+            raise
+        raise ConfigError(
+            "SPILLGATE_STORAGE_URL names an object store, and obstore is not installed. Install the extra: "
+            "pip install 'spillgate[s3]'."
+        ) from None
+    return await open_objects(url, **options)
+
+
+def _no_ledger(url: str) -> str:
+    raise ConfigError(
+        "SPILLGATE_LEDGER_URL is not set, and an object store keeps no ledger. For one instance name a file, "
+        "as in sqlite:///var/lib/spillgate/ledger.db; for several a Redis, as in redis://host:6379/0."
+    )
 
 
 async def _open_memory_ledger(url: str, **options: Unpack[LedgerOptions]) -> Ledger:
@@ -134,17 +171,18 @@ async def _open_sqlite(url: str, **options: Unpack[LedgerOptions]) -> Ledger:
 
 
 async def _open_redis_ledger(url: str, **options: Unpack[LedgerOptions]) -> Ledger:
-    from storage.redis.connection import open_redis
     from storage.redis.ledger import RedisLedger
 
-    return RedisLedger(open_redis(url), **options)
+    return RedisLedger(await _connected(url), **options)
 
 
 REDIS_SCHEMES = ("redis", "rediss", "redis+sentinel", "redis+cluster")
+OBJECT_SCHEMES = ("s3", "gs", "az")
 STORES: dict[str, StoreBackend] = {
     "memory": StoreBackend(_open_memory),
     "disk": StoreBackend(_open_disk, _ledger_in, _body_in),
     **dict.fromkeys(REDIS_SCHEMES, StoreBackend(_open_redis)),
+    **dict.fromkeys(OBJECT_SCHEMES, StoreBackend(_open_objects, _no_ledger)),
 }
 LEDGERS: dict[str, LedgerOpener] = {
     "memory": _open_memory_ledger,
