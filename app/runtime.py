@@ -33,7 +33,7 @@ from domain.ports import Clock, Ledger, LedgerBounds, ResultStore, Tokenizer
 from domain.results import Durability, ToolResult
 from extraction.models import ModelPool
 from extraction.queries import Queries
-from extraction.retrieve.index import IndexCache
+from extraction.retrieve.index_cache import IndexCache
 from policies.book import PolicyBook
 from storage import (
     body_path,

@@ -1,8 +1,6 @@
 """store: the result is stored, and the model reads the handle message instead."""
 
-from content.outline.about import HEAD_BYTES as ABOUT_HEAD_BYTES
-from content.outline.about import TAIL_BYTES as ABOUT_TAIL_BYTES
-from content.text import Preview, preview
+from content.text import ABOUT_HEAD_BYTES, ABOUT_TAIL_BYTES, Preview, preview
 from domain.handles import Handle
 from domain.results import Door, Measure
 from policies.facts import Policy

@@ -1,15 +1,13 @@
 """Asks the outcomes in turn for the text that a model reads instead of a result, until one fits."""
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import anyio
 
 from app.governing.body import INLINE_BYTES, MeasuredResult
 from app.governing.charges import Decision
 from app.runtime import Runtime
-from content.outline import outline, structure
-from content.outline.about import about
 from content.text import Preview
 from domain.budget import Budget
 from domain.decisions import OutcomeKind, Trigger
@@ -113,14 +111,14 @@ class Replacing(NamedTuple):
         result, policy = self.measured.result, self.measured.policy
         name, first = name_of(result), first_row(result, policy.offset_base)
         if ends.structure and not searches(result):
-            finding = partial(structure, name, head, first_line=first)
+            finding = partial(_structure, name, head, first_line=first)
             return await anyio.to_thread.run_sync(finding, limiter=self.rt.scanning), ""
         if ends.structure or ends.overview is None:
             return [], ""
         if ends.overview is Preview.ABOUT:
-            making = partial(about, head, tail, shown.bytes, shown.lines, result.tool_name, name)
+            making = partial(_about, head, tail, shown.bytes, shown.lines, result.tool_name, name)
         else:
-            making = partial(outline, head, policy.preview_bytes, shown.bytes, name, first_line=first)
+            making = partial(_outline, head, policy.preview_bytes, shown.bytes, name, first_line=first)
         return [], await anyio.to_thread.run_sync(making, limiter=self.rt.scanning)
 
     async def _budget(self, made: Replacement, trigger: Trigger | None) -> Budget:
@@ -137,3 +135,24 @@ class Replacing(NamedTuple):
         """True if the text exceeds a size cap: a cap in tokens is converted to bytes by an average."""
         size = Measure(len(text.encode()), text.count("\n") + 1, len(text), tokens, True)
         return exceeds(size, self.measured.policy)
+
+
+# Outlines take 40 ms to import. These functions run in a thread, so that the first of them is not in the way.
+
+
+def _structure(*given: Any, **options: Any) -> list[str]:
+    from content.outline import structure
+
+    return structure(*given, **options)
+
+
+def _outline(*given: Any, **options: Any) -> str:
+    from content.outline import outline
+
+    return outline(*given, **options)
+
+
+def _about(*given: Any) -> str:
+    from content.outline.about import about
+
+    return about(*given)

@@ -16,7 +16,6 @@ from app.tools.definitions import TOOLS, ToolFormat, definitions, instructions
 from domain.errors import Conflict, TooManySessions
 from domain.extraction import Mode
 from domain.handles import DEFAULT_SESSION
-from extraction.ladder import runnable_modes
 
 router = Router(tags=["tools"])
 
@@ -72,6 +71,8 @@ async def get_tools(
     offered = [] if final_turn else await tools_of_session(key, rt)
     if not offered:
         return ToolsOut(tools=[], instructions="")
+    from extraction.ladder import runnable_modes
+
     modes = runnable_modes(rt.models is not None)
     return ToolsOut(tools=definitions(offered, modes, format), instructions=instructions(offered))
 

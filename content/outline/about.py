@@ -21,10 +21,6 @@ from content.passages.unseen import unseen_spans
 from content.passages.whole import RULE, is_over
 from content.text import cut_head, unnumbered
 
-HEAD_BYTES = 256 << 10
-"""A result of at most this size is looked at whole; of a larger one the first 16 KiB and the end."""
-
-TAIL_BYTES = 4096
 MAX_BYTES = 300
 """The contract's bound of `about`, which has one to three lines."""
 
