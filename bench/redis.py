@@ -37,7 +37,7 @@ PASSING = 2_000
 CAP = 12_288
 MB = 1_000_000
 
-# As in docker-compose.yml; and never rewritten meanwhile.
+# As in docker-compose.yml, without rewrites of the append-only file during a run.
 AOF = ("--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0", "--save", "")
 
 Act = Callable[[int], Awaitable[None]]
@@ -45,7 +45,7 @@ Act = Callable[[int], Awaitable[None]]
 
 @contextlib.contextmanager
 def redis_server() -> Iterator[str]:
-    """A redis-server of our own on a free loopback port; answers its URL. It is ended, its data removed."""
+    """Runs a redis-server on a free loopback port, yields its URL, then stops it and removes its data."""
     folder = tempfile.mkdtemp(prefix="bench-redis-")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -73,7 +73,7 @@ def _wait(port: int, process: "subprocess.Popen[bytes]") -> None:
 
 
 def unpin() -> None:
-    """What ran before may have left this process on one core."""
+    """Lets this process use all cores again."""
     with contextlib.suppress(OSError, AttributeError):
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
 
@@ -115,7 +115,7 @@ async def put(store: RedisStore, stored: StoredResult, body: bytes) -> None:
 
 
 async def rate(act: Act, clients: int, seconds: float) -> float:
-    """A second; each client does one after the other."""
+    """Returns the operations per second. Each client runs its operations one after another."""
     done, started = 0, time.perf_counter()
 
     async def work() -> None:
@@ -130,8 +130,8 @@ async def rate(act: Act, clients: int, seconds: float) -> float:
 
 @dataclass(frozen=True)
 class Texts:
-    """All different; each packed as the store packs it. `known` has RECORDS records, made in advance because
-    that is not the work of the store; the body of record n is `bodies[n % TEXTS]`."""
+    """Different texts, each packed as the store packs it. `known` holds RECORDS records, made before the run
+    because making them is not the store's work. The body of record n is `bodies[n % TEXTS]`."""
 
     bodies: list[bytes]
     packed: list[bytes]
@@ -151,7 +151,7 @@ async def ordinary_texts() -> Texts:
 
 
 async def storing(url: str, clients: int, rounds: int, seconds: float, bar: "tqdm[None]") -> str:
-    """A row: medians, and the shares round by round."""
+    """Returns a row: medians, and the shares of each round."""
     client = open_redis(url)
     store = open_store(client)
     texts = await ordinary_texts()
@@ -169,11 +169,11 @@ async def storing(url: str, clients: int, rounds: int, seconds: float, bar: "tqd
     rates: dict[Act, list[float]] = {bare: [], packing: [], stored: []}
     for number in range(rounds + 1):
         for act, found in rates.items():
-            # Flushing is slow: each act starts with the time of a new request.
+            # Flushing is slow: the time limit of each operation starts again.
             renew_patience()
             await client.command("FLUSHALL", "SYNC")
             one = await rate(act, clients, seconds)
-            # The first round warms up.
+            # The first round is not counted.
             found += [one] if number else []
             bar.update()
     await store.close()
@@ -183,7 +183,7 @@ async def storing(url: str, clients: int, rounds: int, seconds: float, bar: "tqd
 
 
 def share_of(rates: list[float], others: list[float]) -> str:
-    """Round by round: the median, and from the lowest to the highest."""
+    """Returns the median, the lowest and the highest of the rounds."""
     shares = [one / other for one, other in zip(rates, others, strict=True)]
     return f"{statistics.median(shares):.0%} ({min(shares):.0%} to {max(shares):.0%})"
 
@@ -194,7 +194,7 @@ async def used_memory(client: RedisConnection) -> int:
 
 
 async def holding(url: str, label: str, bodies: Sequence[bytes]) -> str:
-    """A row: what Redis grows by, all of its own keeping included."""
+    """Returns a row: the growth of Redis's memory, its own overhead included."""
     client = open_redis(url)
     store = open_store(client)
     await client.command("FLUSHALL", "SYNC")
@@ -208,7 +208,7 @@ async def holding(url: str, label: str, bodies: Sequence[bytes]) -> str:
 
 
 def passing(url: str, rounds: int, seconds: float, bar: "tqdm[None]") -> str:
-    """A row: two services take turns, one with its ledger in Redis, one in SQLite."""
+    """Returns a row: two services take turns, one with its ledger in Redis, one in SQLite."""
     sent = [
         load.request("/results", json.dumps({"tool_name": "bench", "content": text}).encode())
         for text in corpus.texts(PASSING, 2_000)

@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from domain.accounting import EntryFilter, EntryType, GroupBy
+from domain.accounting import EntryFilter, EntryType, GroupBy, Missing
+from domain.errors import StoreUnavailable
 from domain.handles import SessionKey
 from domain.llm import LlmCall
 from domain.ports import Ledger
@@ -82,9 +83,11 @@ class SpendCaps:
     async def _spent(self, key: SessionKey) -> _Spent:
         if key not in self._open:
             spent = _Spent(0, 0, 0.0)
-            for row in await self._ledger.summary(
-                EntryFilter(key.tenant, key.session_id, EntryType.LLM), GroupBy.TYPE
-            ):
+            calls = EntryFilter(key.tenant, key.session_id, EntryType.LLM)
+            found = await self._ledger.summary(calls, GroupBy.TYPE)
+            if Missing.OUTAGE in found.missing:
+                raise StoreUnavailable("Redis is away, and only Redis knows what was spent. Try again.")
+            for row in found.rows:
                 spent = _Spent(row.entries, row.tokens_in + row.tokens_out, row.cost_usd)
             # Another extraction may have opened it while this one waited.
             self._open.setdefault(key, spent)

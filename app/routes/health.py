@@ -3,16 +3,16 @@
 from contextlib import suppress
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Depends, Request, Response
 from pydantic import BaseModel
 
 from app.api.openapi import example_of
-from app.api.routing import InRuntime, traits
+from app.api.routing import InRuntime, Router, traits
 from app.edge.api_keys import Role
 from app.runtime import Runtime
 from domain.errors import Draining, StorageError, StoreUnavailable
 
-router = APIRouter(tags=["health"])
+router = Router(tags=["health"])
 
 _NOT_READY = (Draining, StoreUnavailable)
 
@@ -125,6 +125,7 @@ async def metrics(request: Request, rt: InRuntime) -> Response:
     rt.metrics.is_ready(ready, rt.readiness.is_up, rt.readiness.down_seconds)
     keys = request.app.state.keys
     rt.metrics.key_faults.set(len(keys.warnings) if keys else 0)
+    rt.metrics.storage_key_faults.set(len(rt.storage_keys.warnings) if rt.storage_keys else 0)
     rt.metrics.models_up(rt.model_pool.availability())
     # If the store fails, the last value stays: the other figures matter most during an outage.
     with suppress(StorageError):

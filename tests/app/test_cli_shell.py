@@ -15,8 +15,8 @@ import pytest
 
 from app.cli.service import address_of
 from domain.errors import ConfigError
-from tests.bad_service import BAD_ANSWERS, answering, http
 from tests.faults.service import Services
+from tests.misbehaving_server import BAD_ANSWERS, answering, http
 
 ROOT = Path(__file__).resolve().parents[2]
 KEY = "sk-shell-0123456789"

@@ -18,8 +18,8 @@ import pytest
 
 from tests.app import relay_tools
 from tests.app.relay_client import ROOT, SCRIPTED, SPILLGATE, STATELESS, RelayClient
-from tests.bad_service import BAD_ANSWERS, answering
 from tests.faults.service import Service, Services
+from tests.misbehaving_server import BAD_ANSWERS, answering
 
 OUR_TOOLS = ["tool_output", "tool_output_grep", "tool_output_lines", "tool_output_query"]
 HANDLE = re.compile(r"session-[^/]+/file-[0-9a-f-]{36}")

@@ -1,4 +1,4 @@
-"""API keys stay in their tab, tenants stay apart, and a service that stops is waited for."""
+"""API keys stay in their tab, tenants are separated, and the page waits for a service that stopped."""
 
 import hashlib
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ def test_a_key_is_asked_for_and_another_tenants_handle_is_unknown(
     with page.expect_download() as told:
         page.get_by_role("button", name="Download").click()
     assert told.value.path().read_bytes() == log_of(3000)
-    # A second key of the tab: both tenants are summed up, each by its own.
+    # A second key in the tab: the overview shows both tenants, each with its own sums.
     page.get_by_role("button", name="Key", exact=True).click()
     page.get_by_label("Another API key").fill("sk-bolt")
     page.get_by_role("button", name="Add").click()

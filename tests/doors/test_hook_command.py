@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from tests.bad_service import BAD_ANSWERS, answering, http
 from tests.doors.payloads import LARGE, changed, payload
 from tests.faults.service import Service, Services
+from tests.misbehaving_server import BAD_ANSWERS, answering, http
 
 pytestmark = pytest.mark.anyio
 

@@ -1,4 +1,4 @@
-"""Conversations of many or large rows, over ASGI: the event loop serves others meanwhile."""
+"""Conversations of many or large rows, over ASGI: the event loop serves other requests at the same time."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from tests.stopwatch import watched_turns
 pytestmark = pytest.mark.anyio
 
 MOST_CPU_SECONDS = 0.04
-"""Of one turn of the event loop. Before rows were counted and read in steps, it was 100 to 200 ms."""
+"""The longest turn of the event loop. Before rows were read and counted in steps, it was 100 to 200 ms."""
 
 HUGE = "0123456789abcdef" * (7 << 19)
 

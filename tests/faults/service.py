@@ -14,9 +14,12 @@ from tests.faults.forking import ROOT, start_process
 
 START_SECONDS = 90
 SERVE = ("-m", "app.cli.main", "serve", "--port", "0")
-HURRIED = ("-m", "tests.faults.hurried_service")
+WITH_TIME_LIMITS = ("-m", "tests.faults.service_with_time_limits")
 """Settings of time follow, as in `GRACEFUL_SECONDS=2`."""
-PATIENT = (*HURRIED, *(f"{name}_SECONDS=60" for name in ("CONNECT", "NODE", "REQUEST", "MOST", "BUSY")))
+PATIENT = (
+    *WITH_TIME_LIMITS,
+    *(f"{name}_SECONDS=60" for name in ("CONNECT", "NODE", "REQUEST", "MOST", "BUSY")),
+)
 """To which Redis never seems slow."""
 
 

@@ -20,7 +20,7 @@ from tests.faults.service import Service, Services
 
 pytestmark = pytest.mark.anyio
 
-FAULTY = str(Path(__file__).with_name("faulty_service.py"))
+FAULTY = str(Path(__file__).with_name("service_with_failing_sweeps.py"))
 SECONDS = 30
 
 

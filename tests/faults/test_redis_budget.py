@@ -25,22 +25,22 @@ CALLS = 200
 TOKENS = 100
 LIMIT = 10_000
 WINDOW = {"context_window": LIMIT, "buffer_tokens": 0, "max_output_tokens": 0}
-BROKEN = str(Path(__file__).with_name("broken_redis_service.py"))
+BROKEN = str(Path(__file__).with_name("redis_service_with_bug.py"))
 
 
 @dataclass
 class Race:
-    """What came of one session's calls, and what was seen meanwhile."""
+    """The outcomes of one session's calls, and samples of the session taken during the calls."""
 
     outcomes: Counter[tuple[int, str | None]] = field(default_factory=Counter)
     passed: list[int] = field(default_factory=list)
-    """At each sample, the tokens of all that had passed."""
+    """Per sample: the tokens of all results that had passed."""
     held: list[int] = field(default_factory=list)
-    """At each sample, what the session held beside handle messages; or less."""
+    """Per sample: at most the reserved tokens of the session without those of handle messages."""
 
 
 async def race(lines: Sequence[Streams], clients: Sequence[httpx.AsyncClient], run: str, seed: int) -> Race:
-    """A call on each of some lines, all at once, while every replica is looked at."""
+    """Sends CALLS calls at once, each on its own connection, and samples every replica meanwhile."""
     found = Race()
     while (await clients[0].put(f"/sessions/{run}", json=WINDOW)).status_code == 503:
         await asyncio.sleep(0.1)
@@ -60,7 +60,7 @@ async def race(lines: Sequence[Streams], clients: Sequence[httpx.AsyncClient], r
 
 
 async def _call(line: Streams, run: str, call_id: str, found: Race) -> None:
-    """Sent until it is answered: on a busy machine Redis may be late, and the call says 503."""
+    """Repeats the call while it is answered 503: on a busy machine Redis may exceed its time limit."""
     content = " a" * TOKENS
     sent = {"session_id": run, "tool_name": "read_file", "tool_call_id": call_id, "content": content}
     body = json.dumps(sent).encode()
@@ -71,7 +71,7 @@ async def _call(line: Streams, run: str, call_id: str, found: Race) -> None:
 
 
 async def _post(line: Streams, body: bytes) -> dict[str, Any]:
-    """A 503 that is sent before the body was read closes its connection: then this opens another one."""
+    """Opens another connection if this one was closed: the service closes it after a 503 sent early."""
     reader, writer = line
     if not reader.at_eof():
         return await _answer(reader, writer, body)
@@ -92,9 +92,9 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, bo
 
 
 async def _look(client: httpx.AsyncClient, session_id: str, found: Race) -> bool:
-    """False where Redis was late."""
+    """Takes one sample. Returns False if Redis exceeded its time limit."""
     session = await client.get(f"/sessions/{session_id}")
-    # Read later, they hold at least the handle messages that the session held just now.
+    # The entries are read second: they include all handle messages that the session had when it was read.
     wanted = {"type": "tool", "session_id": session_id}
     headers = {"Accept": "application/x-ndjson"}
     read = await client.get("/accounting/entries", params=wanted, headers=headers)
@@ -112,7 +112,7 @@ async def _look(client: httpx.AsyncClient, session_id: str, found: Race) -> bool
 async def replicas(
     services: Services, place: Path, url: str, command: tuple[str, ...]
 ) -> AsyncIterator[tuple[list[Streams], list[httpx.AsyncClient]]]:
-    """Half as many lines again as there are calls: which of them are used differs from run to run."""
+    """Starts the replicas and opens 1.5 connections per call. Each run uses a random sample of them."""
     spawned = [services.spawn(place, command, storage_url=url) for _ in range(REPLICAS)]
     started = [await service.listening() for service in spawned]
     async with AsyncExitStack() as stack:
