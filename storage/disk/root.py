@@ -60,7 +60,7 @@ class Root:
         for name in os.listdir(self.published.drafts):
             self._remove_draft(name)
         for key in self.published.dirs.all():
-            self.published.quota.used += self.published.tidy(key, expired_ns=-1)[1]
+            self.published.quota.used += self.published.tidy(key, expired_ns=-1, starts=True)[1]
 
     def _remove_draft(self, name: str) -> None:
         """A warning names a path that cannot be deleted. New drafts have other names."""
