@@ -46,10 +46,10 @@ from storage import (
     refuse_sealed,
     sealed_ledger,
 )
-from storage.spool.outage import Outage
 
 if TYPE_CHECKING:
     from app.operations.spans import Tracer
+    from storage.spool.outage import Outage
 
 log = logging.getLogger(__name__)
 
@@ -242,7 +242,7 @@ def _opened_tracer(metrics: Metrics, stack: AsyncExitStack) -> "tuple[TraceTarge
 
 
 async def _opened_store(
-    settings: Settings, clock: Clock, outage: Outage | None, stack: AsyncExitStack
+    settings: Settings, clock: Clock, outage: "Outage | None", stack: AsyncExitStack
 ) -> ResultStore:
     """Before the spool, where there is one."""
 
@@ -273,7 +273,7 @@ async def _opened_store(
 
 
 async def _opened_ledger(
-    settings: Settings, clock: Clock, outage: Outage | None, stack: AsyncExitStack
+    settings: Settings, clock: Clock, outage: "Outage | None", stack: AsyncExitStack
 ) -> Ledger:
     """Before the spool, where there is one and the ledger is in Redis."""
     ledger = await open_ledger(

@@ -1,4 +1,5 @@
-"""Stores of bodies and ledgers: a folder for each backend, chosen by the scheme of its URL."""
+"""Stores of bodies and ledgers: a folder for each backend, chosen by the scheme of its URL. A backend is
+imported where it is opened."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,19 +12,12 @@ from domain.errors import ConfigError, StorageError
 from domain.handles import Handle
 from domain.ports import Clock, Ledger, LedgerBounds, ResultStore
 from storage.base.session_rules import UNBOUNDED, LedgerOptions, LedgerTimes
-from storage.disk.root import Root
-from storage.disk.store import DiskStore
-from storage.memory.ledger import MemoryLedger
-from storage.memory.store import MemoryStore
 from storage.sealed.keys import CHECKS, KEY_SETTING, KeyRing
-from storage.spool.journal import Journal
-from storage.spool.ledger import SpoolLedger
-from storage.spool.outage import Outage, Supervise
-from storage.spool.store import SpoolStore
-from storage.sqlite.ledger import SqliteLedger
 
 if TYPE_CHECKING:
+    from storage.disk.store import DiskStore
     from storage.redis.connection import RedisConnection
+    from storage.spool.outage import Outage, Supervise
 
 Opener = TypeVar("Opener")
 SPOOL_BOUNDS = LedgerBounds(bytes=1 << 28)
@@ -70,28 +64,32 @@ async def open_ledger(url: str, *, bounds: LedgerBounds = UNBOUNDED, **times: Un
     return await _chosen(LEDGERS, url, "SPILLGATE_LEDGER_URL")(url, bounds=bounds, **times)
 
 
-def open_outage(changed: Callable[[str | None], None], supervise: Supervise) -> Outage:
+def open_outage(changed: Callable[[str | None], None], supervise: "Supervise") -> "Outage":
     """For a store and a ledger in Redis. Calls `changed` with the reason when an outage begins, with None
     when it ends. `supervise` runs a background task; it gets the name and the task."""
     from storage.redis.connection import renew_patience
+    from storage.spool.outage import Outage
 
     return Outage(changed, renew_patience, supervise)
 
 
 async def open_spooled_store(
-    primary: ResultStore, folder: Path, outage: Outage, **options: Unpack[StoreOptions]
+    primary: ResultStore, folder: Path, outage: "Outage", **options: Unpack[StoreOptions]
 ) -> ResultStore:
     """Adds a disk store in `folder` to a `primary` in Redis. Raises ConfigError."""
-    root = await asyncio.to_thread(Root, folder, options["max_bytes"])
-    local = DiskStore(root, clock=options["clock"], retention_seconds=options["retention_seconds"])
-    return SpoolStore(primary, local, outage)
+    from storage.spool.store import SpoolStore
+
+    return SpoolStore(primary, await _disk_store(folder, options), outage)
 
 
 async def open_spooled_ledger(
-    primary: Ledger, folder: Path, outage: Outage, **times: Unpack[LedgerTimes]
+    primary: Ledger, folder: Path, outage: "Outage", **times: Unpack[LedgerTimes]
 ) -> Ledger:
     """Adds a journal in `folder`, which exists, to a `primary` in Redis. Raises ConfigError."""
+    from storage.memory.ledger import MemoryLedger
     from storage.redis.ledger import RedisLedger
+    from storage.spool.journal import Journal
+    from storage.spool.ledger import SpoolLedger
 
     assert isinstance(primary, RedisLedger)
     journal = await asyncio.to_thread(Journal, folder / "journal.jsonl")
@@ -137,11 +135,20 @@ def body_path(url: str, tenant: str, handle: Handle) -> str | None:
 
 
 async def _open_memory(url: str, **options: Unpack[StoreOptions]) -> ResultStore:
+    from storage.memory.store import MemoryStore
+
     return MemoryStore(**options)
 
 
 async def _open_disk(url: str, **options: Unpack[StoreOptions]) -> ResultStore:
-    root = await asyncio.to_thread(Root, _path(url), options["max_bytes"])
+    return await _disk_store(_path(url), options)
+
+
+async def _disk_store(folder: Path, options: StoreOptions) -> "DiskStore":
+    from storage.disk.root import Root
+    from storage.disk.store import DiskStore
+
+    root = await asyncio.to_thread(Root, folder, options["max_bytes"])
     return DiskStore(root, clock=options["clock"], retention_seconds=options["retention_seconds"])
 
 
@@ -196,10 +203,14 @@ def _no_ledger(url: str) -> str:
 
 
 async def _open_memory_ledger(url: str, **options: Unpack[LedgerOptions]) -> Ledger:
+    from storage.memory.ledger import MemoryLedger
+
     return MemoryLedger(**options)
 
 
 async def _open_sqlite(url: str, **options: Unpack[LedgerOptions]) -> Ledger:
+    from storage.sqlite.ledger import SqliteLedger
+
     return await asyncio.to_thread(SqliteLedger, _path(url), **options)
 
 

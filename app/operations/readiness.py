@@ -3,10 +3,13 @@
 import logging
 import math
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from domain.errors import StorageError, StoreFull
 from domain.ports import Ledger, LedgerBounds, ResultStore
-from storage.spool.outage import Outage
+
+if TYPE_CHECKING:
+    from storage.spool.outage import Outage
 
 FRESH_SECONDS = 1.0
 WARNED_FROM, WARNED_UNTIL = 0.9, 0.85
@@ -26,7 +29,7 @@ class Readiness:
         self,
         store: ResultStore,
         ledger: Ledger,
-        outage: Outage | None = None,
+        outage: "Outage | None" = None,
         storage_max_bytes: int = 0,
         bounds: LedgerBounds = LedgerBounds(),  # noqa: B008
     ) -> None:
