@@ -118,6 +118,9 @@ async def healthz(request: Request, rt: InReady) -> Health:
 )
 @traits(roles=(Role.METRICS, Role.ADMIN))
 async def metrics(request: Request, rt: InRuntime) -> Response:
+    # First: what follows asks the backends, too.
+    rt.metrics.loaded("store", rt.store.load)
+    rt.metrics.loaded("ledger", rt.ledger.load)
     ready = False
     with suppress(Draining, StorageError):
         await _ready(request, rt)
@@ -130,6 +133,7 @@ async def metrics(request: Request, rt: InRuntime) -> Response:
     with suppress(StorageError):
         rt.metrics.stored_bytes.set(await rt.store.stored_bytes(), rt.settings.storage_max_bytes)
     with suppress(StorageError):
+        rt.metrics.ledger_entries.set(await rt.ledger.entry_count())
         usage = await rt.ledger.usage()
         rt.metrics.sessions.set(usage.sessions, rt.settings.max_sessions)
         rt.metrics.ledger_bytes.set(usage.bytes, rt.settings.ledger_max_bytes)

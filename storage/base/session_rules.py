@@ -9,7 +9,7 @@ from domain.accounting import AccountingEntry, EntryType
 from domain.budget import Budget, Reported, ReportWarning, Session, SessionChange, next_epoch
 from domain.errors import Conflict, IdempotencyKeyReused, SessionEnded, StoreFull, TooManySessions
 from domain.handles import DEFAULT_SESSION, SessionKey
-from domain.ports import Call, Charge, Clock, Entered, LedgerBounds, LedgerUsage, Receipt
+from domain.ports import Call, Charge, Clock, Entered, LedgerBounds, LedgerUsage, Load, Receipt
 from domain.results import UsageReport
 
 UNBOUNDED = LedgerBounds()
@@ -36,6 +36,10 @@ class LedgerBase(ABC):
         self._session_ms = int(options["session_retention_seconds"] * 1000)
         self._entry_ms = int(options["entry_retention_seconds"] * 1000)
         self._bounds = options.get("bounds", UNBOUNDED)
+
+    @property
+    def load(self) -> Load:
+        return Load()
 
     @abstractmethod
     async def _charge(self, charge: Charge, *, forced: bool) -> Receipt | None:

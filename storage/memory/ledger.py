@@ -211,6 +211,9 @@ class MemoryLedger(LedgerBase):
     async def usage(self) -> LedgerUsage:
         return session_rules.most(self._usage.values())
 
+    async def entry_count(self) -> int:
+        return len(self._entries)
+
     async def check(self) -> None:
         return None
 

@@ -21,6 +21,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, ResponseError
 
 from domain.errors import StorageError, StoreBusy, StoreFull, StoreUnavailable
+from domain.ports import Load
 from domain.results import Durability
 from storage.base.damage import Notices
 from storage.redis.errors import DRIVER_ERRORS, is_unreachable, is_wrong_type, translated
@@ -101,6 +102,8 @@ class RedisConnection:
     def __init__(self, url: RedisUrl) -> None:
         self._client: Redis | RedisCluster = _client(url)
         self._connections = asyncio.Semaphore(url.max_connections)
+        self._most = url.max_connections
+        self._in_use = self._waiting = 0
         self._allows_eviction = url.allow_eviction
         self._waits_aof = url.wait_aof
         self._facts: Facts | None = None
@@ -115,6 +118,10 @@ class RedisConnection:
     @property
     def is_cluster(self) -> bool:
         return isinstance(self._client, RedisCluster)
+
+    @property
+    def load(self) -> Load:
+        return Load(self._in_use, self._most, self._waiting)
 
     async def command(self, *command: Arg) -> Any:
         """Runs a command that reads, or that may run twice. None if its key has another type than the
@@ -257,16 +264,21 @@ class RedisConnection:
     async def _connection(self, seconds: float) -> AsyncIterator[None]:
         """Holds one of `max_connections`. Raises StoreBusy if none is free within `seconds`."""
         if self._connections.locked():
+            self._waiting += 1
             try:
                 async with asyncio.timeout(seconds):
                     await self._connections.acquire()
             except TimeoutError:
                 raise StoreBusy("Every connection to Redis is busy. Try again.") from None
+            finally:
+                self._waiting -= 1
         else:
             await self._connections.acquire()
+        self._in_use += 1
         try:
             yield
         finally:
+            self._in_use -= 1
             self._connections.release()
 
     async def _piped(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:

@@ -13,7 +13,7 @@ from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, 
 from domain.budget import Reported, Session, SessionChange
 from domain.errors import SpillgateError, StorageError
 from domain.handles import Handle, SessionKey
-from domain.ports import Call, Charge, Entered, Ledger, LedgerUsage, Receipt, SessionPage
+from domain.ports import Call, Charge, Entered, Ledger, LedgerUsage, Load, Receipt, SessionPage
 from domain.results import UsageReport
 from storage.base.summaries import GroupedSums, matches
 from storage.spool.journal import Appended, Charged, Declared, Journal, Line
@@ -69,6 +69,10 @@ class SpoolLedger:
     @property
     def warnings(self) -> tuple[str, ...]:
         return self._primary.warnings
+
+    @property
+    def load(self) -> Load:
+        return self._primary.load
 
     async def enter(self, call: Call) -> Entered:
         async def spooled(call: Call) -> Entered:
@@ -178,6 +182,9 @@ class SpoolLedger:
 
     async def usage(self) -> LedgerUsage:
         return await self._outage.first(self._primary.usage, self._judge.usage)
+
+    async def entry_count(self) -> int:
+        return await self._outage.first(self._primary.entry_count, refuse)
 
     async def check(self) -> None:
         async def spooled() -> None:

@@ -53,12 +53,15 @@ class GroupCommit:
         self._waiting: list[_Waiting] = []
         self._batch: list[_Waiting] = []
         self._is_running = False
+        self.uncommitted = 0
+        """The number of changes that wait for the end of a transaction."""
 
     async def run(self, change: Callable[[sqlite3.Connection], T]) -> T:
         """Returns when `change` is committed, even for a cancelled caller. A change that raises a
         SpillgateError must not have written anything: the other changes of its transaction are committed."""
         answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(change, answer))
+        self.uncommitted += 1
         if not self._is_running:
             # After all tasks that are ready now: their changes share the transaction.
             self._is_running = True
@@ -86,6 +89,7 @@ class GroupCommit:
 
     def _finish(self, done: asyncio.Future[list[tuple[_Waiting, object]]]) -> None:
         batch = self._batch
+        self.uncommitted -= len(batch)
         if self._waiting:
             self._start()
         else:
