@@ -10,6 +10,7 @@ from typing import Any
 from app.edge.api_keys import load_keys
 from app.extracting.known_models import known_window, model_configs, model_terms
 from app.operations.policy_files import load_policies
+from app.operations.storage_keys import load_storage_keys
 from app.settings import PREFIX, Settings
 from content.tokens.encodings import encoding_for_model, load_encoding
 from domain.errors import ConfigError
@@ -21,7 +22,7 @@ _LOGIN = re.compile(r"^(?P<scheme>[a-z][a-z0-9+.-]*:/{0,2})?(?P<login>.*)@", re.
 _OPTION = re.compile(r"([?&])([^=&]*)(=?)[^&]*", re.DOTALL)
 _SHOWN_OPTIONS = frozenset(
     """max_connections allow_eviction wait_aof tls ssl_ca_certs ssl_certfile ssl_keyfile ssl_cert_reqs
-    ssl_check_hostname""".split()  # noqa: SIM905
+    ssl_check_hostname timeout cache_bytes region endpoint account_name""".split()  # noqa: SIM905
 )
 _HEADS = ("key", "value", "set by")
 
@@ -72,6 +73,9 @@ def report(settings: Settings, tool: str = "*", model: str | None = None) -> Con
     if settings.api_keys_file is not None:
         for fault in load_keys(settings.api_keys_file).faults:
             raise ConfigError(f"{PREFIX}API_KEYS_FILE, {fault}")
+    if settings.storage_key_file is not None:
+        for fault in load_storage_keys(settings.storage_key_file).faults:
+            raise ConfigError(f"{PREFIX}STORAGE_KEY_FILE, {fault}")
     policies = load_policies(settings)
     model_configs(settings, policies)
     return report_on(settings, policies, tool, model)

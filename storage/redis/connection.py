@@ -4,8 +4,8 @@ import asyncio
 import hashlib
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache
 from importlib.resources import files
@@ -20,13 +20,16 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, ResponseError
 
-from domain.errors import StorageError, StoreBusy, StoreFull, StoreUnavailable
+from domain.errors import StorageError, StoreFull, StoreUnavailable
 from domain.ports import Load
 from domain.results import Durability
 from storage.base.damage import Notices
+from storage.base.schema import Schema
 from storage.redis.errors import DRIVER_ERRORS, is_unreachable, is_wrong_type, translated
 from storage.redis.facts import Facts, facts_of, worst_of
 from storage.redis.keys import SHARDS_KEY, Shard, shard_named
+from storage.redis.schema import OURS, check_schema, learn_schema
+from storage.redis.slots import Slots
 from storage.redis.url import RedisUrl, parse_redis_url
 
 T = TypeVar("T")
@@ -101,19 +104,23 @@ class RedisConnection:
 
     def __init__(self, url: RedisUrl) -> None:
         self._client: Redis | RedisCluster = _client(url)
-        self._connections = asyncio.Semaphore(url.max_connections)
-        self._most = url.max_connections
-        self._in_use = self._waiting = 0
+        self._slots = Slots(url.max_connections)
         self._allows_eviction = url.allow_eviction
         self._waits_aof = url.wait_aof
         self._facts: Facts | None = None
         self._learned_at = float("-inf")
         self._is_away = False
         self._try_at = 0.0
+        self._schema: Schema | None = OURS
         self._registered: set[str] = set()
         self.notices = Notices()
         self.warnings: tuple[str, ...] = ()
         """Warnings for the operator, as of the last `check`."""
+
+    @property
+    def has_schema(self) -> bool:
+        """Whether the schema in Redis is known."""
+        return self._schema is not None
 
     @property
     def is_cluster(self) -> bool:
@@ -121,7 +128,7 @@ class RedisConnection:
 
     @property
     def load(self) -> Load:
-        return Load(self._in_use, self._most, self._waiting)
+        return self._slots.load
 
     async def command(self, *command: Arg) -> Any:
         """Runs a command that reads, or that may run twice. None if its key has another type than the
@@ -184,6 +191,7 @@ class RedisConnection:
         """Raises StorageError if a write fails, or if the server may evict what it stores."""
         key, value = f"spillgate:{{probe:{secrets.token_hex(8)}}}", secrets.token_hex(8)
         names = [f"{key}:{kind}" for kind in ("string", "hash", "zset", "stream", "set")]
+        await self._learn_schema()
         if await self.script("probe", names, (value, _PROBE_MS)) != value.encode():
             raise StoreUnavailable("Redis does not answer with what it was given. Try again.")
         facts = await self._learn()
@@ -191,11 +199,21 @@ class RedisConnection:
             raise StoreUnavailable(f"{facts.eviction} Set maxmemory-policy noeviction.")
         self.warnings = facts.warnings
 
+    async def check_schema(self) -> None:
+        """Raises StorageError if Redis holds data with another schema, or does not answer. From now on no
+        operation runs while that is so."""
+        self._schema = None
+        check_schema(await self._learn_schema())
+
     async def close(self) -> None:
         await self._client.aclose()
         pool = getattr(self._client, "connection_pool", None)
         if isinstance(pool, SentinelConnectionPool):
             await pool.sentinel_manager.aclose()
+
+    async def _learn_schema(self) -> Schema:
+        self._schema = await learn_schema(lambda *asked: self._within(lambda: self._run(*asked)))
+        return self._schema
 
     async def _learn(self) -> Facts:
         self._facts = await self._bounded(self._asked)
@@ -230,6 +248,11 @@ class RedisConnection:
         return worst_of(found)
 
     async def _bounded(self, act: Callable[[], Awaitable[T]], more: float = 0.0) -> T:
+        """As `_within`. Raises StoreUnavailable if a version with another schema wrote the data."""
+        check_schema(self._schema or await self._learn_schema())
+        return await self._within(act, more)
+
+    async def _within(self, act: Callable[[], Awaitable[T]], more: float = 0.0) -> T:
         """Runs `act` within the time that is left to the request, plus `more` seconds."""
         begun, patience = time.monotonic(), patience_of_caller()
         seconds = patience.left(begun)
@@ -241,7 +264,7 @@ class RedisConnection:
         try:
             async with (
                 asyncio.timeout(min(seconds + more, MOST_SECONDS)),
-                self._connection(min(BUSY_SECONDS, seconds / 2)),
+                self._slots.one(min(BUSY_SECONDS, seconds / 2)),
             ):
                 # redis-py closes connections that are in use when it learns the slots of a cluster.
                 if isinstance(self._client, RedisCluster):
@@ -259,27 +282,6 @@ class RedisConnection:
             patience.waited(begun, time.monotonic())
         self._is_away = False
         return done
-
-    @asynccontextmanager
-    async def _connection(self, seconds: float) -> AsyncIterator[None]:
-        """Holds one of `max_connections`. Raises StoreBusy if none is free within `seconds`."""
-        if self._connections.locked():
-            self._waiting += 1
-            try:
-                async with asyncio.timeout(seconds):
-                    await self._connections.acquire()
-            except TimeoutError:
-                raise StoreBusy("Every connection to Redis is busy. Try again.") from None
-            finally:
-                self._waiting -= 1
-        else:
-            await self._connections.acquire()
-        self._in_use += 1
-        try:
-            yield
-        finally:
-            self._in_use -= 1
-            self._connections.release()
 
     async def _piped(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
         """Runs commands in one round trip."""

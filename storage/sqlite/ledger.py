@@ -53,7 +53,7 @@ class SqliteLedger(LedgerBase):
 
     @property
     def load(self) -> Load:
-        return Load(waiting=self._writer.uncommitted)
+        return Load(waiting=self._writer.pending)
 
     async def enter(self, call: Call) -> Entered:
         key, now = call.key, self._clock()
