@@ -25,6 +25,9 @@ from storage.disk.syscalls import Files, open_file, remove, size_of
 
 T = TypeVar("T")
 _ATTEMPTS = 5
+_BATCH = 100
+_ALL = 1 << 62
+"""Past every epoch."""
 
 
 class PublishedBodies:
@@ -51,7 +54,7 @@ class PublishedBodies:
             directory = None
             try:
                 directory = self.dirs.open(stored.key)
-                self._move(body, info, stored.handle, directory)
+                self._move(body, info, stored, directory)
                 return directory
             except OSError as error:
                 if directory is not None:
@@ -62,14 +65,15 @@ class PublishedBodies:
                 self.dirs.forget(stored.key)
         raise AssertionError
 
-    def _move(self, body: str, info: str, handle: Handle, directory: int) -> None:
+    def _move(self, body: str, info: str, stored: StoredResult, directory: int) -> None:
+        handle = stored.handle
         with self._names:
             replaced = size_of(body_name(handle), directory) or 0
             if (used_at := _last_use(handle, directory)) > os.stat(info, dir_fd=self.drafts).st_mtime_ns:
                 os.utime(info, ns=(used_at, used_at), dir_fd=self.drafts)
             self.files.rename(body, self.drafts, body_name(handle), directory)
             self.files.rename(info, self.drafts, info_name(handle), directory)
-        self.quota.give(replaced)
+        self.quota.give(stored.tenant, replaced)
 
     def find(self, tenant: str, handle: Handle) -> tuple[StoredResult, int] | None:
         """Returns the result and its last use (Unix ns). None if info or body is missing or incomplete."""
@@ -127,7 +131,7 @@ class PublishedBodies:
             if not remove(name, directory):
                 key = SessionKey(tenant, handle.session_id)
                 self._warn(key, name, "is a directory that is not empty: it stays. Delete it by hand.")
-        self.quota.give(size or 0)
+        self.quota.give(tenant, size or 0)
         return alive
 
     def delete_session(self, key: SessionKey, epoch: int, expired_ns: int) -> int:
@@ -143,6 +147,15 @@ class PublishedBodies:
         self.dirs.remove_if_empty(key)
         if failed is not None:
             raise failed
+        return deleted
+
+    def delete_tenant(self, tenant: str) -> int:
+        """Deletes the results of some of the tenant's sessions. Returns how many; 0 if none is left."""
+        deleted = 0
+        for key in self.dirs.of(tenant):
+            deleted += self.delete_session(key, _ALL, expired_ns=-1)
+            if deleted >= _BATCH:
+                break
         return deleted
 
     def _each(self, key: SessionKey, act: Callable[[Handle, int], bool]) -> tuple[int, OSError | None]:

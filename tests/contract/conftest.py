@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from samples import ENTRY_RETENTION, RETENTION, FakeClock, OpenBounded, OpenLedger, OpenStore
 
-from domain.ports import Ledger, LedgerBounds, ResultStore
+from domain.ports import Ledger, ResultStore
+from domain.quotas import QuotaOf, TenantQuota, unbounded
 from domain.results import Durability
 from storage import open_ledger, open_spooled_ledger, open_spooled_store, open_store
-from storage.base.session_rules import UNBOUNDED
 from storage.spool.outage import Outage
 
 # The URL, after a space the spool's folder; and what the store promises.
@@ -23,6 +23,9 @@ STORES = {
 }
 URLS = {name: url for name, (url, _) in STORES.items()}
 LASTING_URLS = [url for url, durability in STORES.values() if durability is not Durability.MEMORY]
+QUOTAS = {"small": TenantQuota(storage_max_bytes=1_000_000)}
+"""Of the stores; other tenants have none."""
+
 LEDGERS = {
     "memory": "memory:",
     "sqlite": "sqlite://{path}/ledger/ledger.db",
@@ -87,12 +90,12 @@ async def open_lasting_store(
 async def open_bounded_ledger(
     request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock
 ) -> AsyncIterator[OpenBounded]:
-    """Opens the same place under other bounds each time."""
+    """Opens the same place under another quota of every tenant each time."""
     url = _url(request, tmp_path)
     async with AsyncExitStack() as stack:
 
-        async def open_it(**bounds: int) -> Ledger:
-            ledger = await _open_ledger(url, clock, LedgerBounds(**bounds))
+        async def open_it(**quota: int) -> Ledger:
+            ledger = await _open_ledger(url, clock, lambda tenant: TenantQuota(**quota))
             stack.push_async_callback(ledger.close)
             return ledger
 
@@ -123,19 +126,24 @@ async def open_lasting_ledger(
 
 async def _open_store(url: str, clock: FakeClock, max_bytes: int) -> ResultStore:
     url, _, spool = url.partition(" ")
-    options = {"clock": clock, "retention_seconds": RETENTION, "max_bytes": max_bytes}
+    options = {
+        "clock": clock,
+        "retention_seconds": RETENTION,
+        "max_bytes": max_bytes,
+        "quota_of": lambda tenant: QUOTAS.get(tenant, TenantQuota()),
+    }
     store = await open_store(url, **options)
     return await open_spooled_store(store, Path(spool), Outage(), **options) if spool else store
 
 
-async def _open_ledger(url: str, clock: FakeClock, bounds: LedgerBounds = UNBOUNDED) -> Ledger:
+async def _open_ledger(url: str, clock: FakeClock, quota_of: QuotaOf = unbounded) -> Ledger:
     url, _, spool = url.partition(" ")
     options = {
         "clock": clock,
         "session_retention_seconds": RETENTION,
         "entry_retention_seconds": ENTRY_RETENTION,
     }
-    ledger = await open_ledger(url, bounds=bounds, **options)
+    ledger = await open_ledger(url, quota_of=quota_of, **options)
     if not spool:
         return ledger
     Path(spool).mkdir(exist_ok=True)
