@@ -31,7 +31,7 @@ run-demo: $(VENV)/.run ## Serve with the built-in demo model: extraction without
 
 # Much of the suite waits (for disks, servers, processes): one worker more than two cores.
 # The workers share the compiled tests: compiling them takes each worker five seconds.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(or $(WORKERS),3) --dist worksteal --ignore tests/interop --ignore tests/browser
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(or $(WORKERS),3) --dist worksteal --ignore tests/interop --ignore tests/browser --ignore tests/objects
 
 test: $(VENV)/.dev ## Run the test suite, a real redis-server included (4 minutes on 2 cores)
 	@sh tests/install_tools.sh
@@ -108,6 +108,16 @@ adapters-ci: $(VENV)/.dev .adapters/ci/.ready ## The same for LangChain, OpenAI 
 	.fuzz/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/fuzz/requirements.lock
 	@touch $@
 
+.objects/.ready: tests/objects/requirements.lock
+	$(PYTHON) -m venv --clear .objects
+	@echo "Installing the locked moto, a server of the S3 protocol, into .objects (320 MB, a minute, once) ..."
+	.objects/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/objects/requirements.lock
+	@touch $@
+
+.PHONY: objects-test
+objects-test: $(VENV)/.dev .objects/.ready ## Test the object store against servers of the S3 protocol
+	$(BIN)/python -m pytest -q tests/objects
+
 fuzz: $(VENV)/.dev .fuzz/.ready ## Test every route by the OpenAPI document; SECONDS=90 bounds it
 	$(BIN)/python -m tests.fuzz $(SECONDS)
 
@@ -138,6 +148,7 @@ lock: $(VENV)/.dev ## Resolve the locked dependencies again (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/interop/requirements.lock tests/interop/requirements.in
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/interop/mcp/requirements.lock tests/interop/mcp/requirements.in
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/fuzz/requirements.lock tests/fuzz/requirements.in
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/objects/requirements.lock tests/objects/requirements.in
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/browser/requirements.lock tests/browser/requirements.in
 	for group in ci adapters crewai; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group clients/python/pyproject.toml:$$group -o clients/python/locks/$$group.lock clients/python/pyproject.toml; done
 	echo cyclonedx-bom | uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -o deploy/sbom.lock -
@@ -161,4 +172,4 @@ down: ## Stop the containers, keep their volumes
 	docker compose down
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) .sbom .browser .interop .mcp .agents .fuzz .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .sbom .browser .interop .mcp .agents .fuzz .objects .pytest_cache .mypy_cache .ruff_cache .hypothesis

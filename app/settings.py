@@ -46,7 +46,8 @@ class Settings(BaseSettings):
         "disk:",
         validate_default=True,
         description="Where bodies are kept: `memory:`, `disk:///path`, `redis://`, `rediss://`, "
-        "`redis+sentinel://` or `redis+cluster://`; `disk:` = the state directory.",
+        "`redis+sentinel://`, `redis+cluster://`, `s3://`, `gs://` or `az://`; `disk:` = the state "
+        "directory.",
     )
     storage_url_file: Path | None = Field(
         None, description="File that holds the storage URL, where it has a password in it."
@@ -54,7 +55,7 @@ class Settings(BaseSettings):
     ledger_url: str | None = Field(
         None,
         description="Where sessions and accounting are kept: `memory:`, `sqlite:///path`, `redis://` and its "
-        "like. Default: beside the bodies.",
+        "like. Default: beside the bodies; an object store needs it named.",
     )
     ledger_url_file: Path | None = Field(None, description="File that holds the ledger URL.")
     store_fallback: Literal["none", "disk"] = Field(

@@ -1,6 +1,6 @@
 """The accounting: one immutable line per governed result, model call, extraction and reading back."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from domain.decisions import OutcomeKind, Trigger
@@ -20,6 +20,7 @@ class EntryStatus(StrEnum):
 
 
 class GroupBy(StrEnum):
+    TENANT = "tenant"
     TOOL_NAME = "tool_name"
     SESSION_ID = "session_id"
     TRIGGER = "trigger"
@@ -109,9 +110,9 @@ class AccountingEntry:
 @dataclass(frozen=True, slots=True)
 class EntryFilter:
     """Selects entries; None matches any value. `since` and `until` are Unix ms, `since <= timestamp < until`.
-    With a `handle` there must be its `session_id`."""
+    With a `handle` there must be its `session_id`. Only a summary may be asked without a `tenant`."""
 
-    tenant: str
+    tenant: str | None
     session_id: str | None = None
     type: EntryType | None = None
     tool_name: str | None = None
@@ -133,8 +134,9 @@ class EntryPage:
 
 @dataclass(frozen=True, slots=True)
 class SummaryRow:
-    """Sums over the entries of one group. `group` is None for entries without that property.
-    `tokens_saved_observed` is what mode `observe` would have saved; `tokens_saved` does not include it."""
+    """Sums over the entries of one group. `groups` has the value of each key, None for entries without that
+    property; `group` is that of the first key. `tokens_saved_observed` is what mode `observe` would have
+    saved; `tokens_saved` does not include it."""
 
     group: str | None
     entries: int
@@ -147,9 +149,10 @@ class SummaryRow:
     latency_ms_max: float
     cost_usd: float
     tokens_saved_observed: int = 0
+    groups: dict[str, str | None] = field(default_factory=dict)
 
     def plus(self, other: "SummaryRow") -> "SummaryRow":
-        """Adds both rows. The result has the group of this row."""
+        """Adds both rows. The result has the groups of this row."""
         entries = self.entries + other.entries
         waited = self.latency_ms_mean * self.entries + other.latency_ms_mean * other.entries
         return SummaryRow(
@@ -164,7 +167,37 @@ class SummaryRow:
             latency_ms_max=max(self.latency_ms_max, other.latency_ms_max),
             cost_usd=self.cost_usd + other.cost_usd,
             tokens_saved_observed=self.tokens_saved_observed + other.tokens_saved_observed,
+            groups=self.groups,
         )
+
+
+class Missing(StrEnum):
+    """Why a summary may lack entries. `outage`: Redis is away, and the spool knows only what came since.
+    `damage`: a record could not be read."""
+
+    OUTAGE = "outage"
+    DAMAGE = "damage"
+
+
+MOST_GROUPS = 10_000
+"""The most groups that a summary tells apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """`rows` has at most MOST_GROUPS groups, most tokens saved first. `rest` has the sums of all others, None
+    if there are no others."""
+
+    rows: list[SummaryRow]
+    rest: SummaryRow | None = None
+    missing: frozenset[Missing] = frozenset()
+
+    @property
+    def total(self) -> SummaryRow:
+        total = SummaryRow(None, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0)
+        for row in (*self.rows, *([] if self.rest is None else [self.rest])):
+            total = total.plus(row)
+        return total
 
 
 def split_tool_name(tool_name: str, namespace: str | None = None) -> tuple[str, str]:

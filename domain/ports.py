@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, SummaryRow
+from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, Summary
 from domain.budget import Budget, Reported, ReportWarning, Session, SessionChange, Window
 from domain.handles import Handle, SessionKey
 from domain.llm import ModelTerms, Prompt, Reply
@@ -252,9 +252,9 @@ class Ledger(Protocol):
         the other order."""
         ...
 
-    async def summary(self, wanted: EntryFilter, group_by: GroupBy) -> list[SummaryRow]:
-        """Sums by group, most tokens saved first. Periods are UTC: `YYYY-MM-DD`, `YYYY-MM-DDThh:00Z`,
-        `YYYY-MM-DDThh:mmZ`."""
+    async def summary(self, wanted: EntryFilter, *group_by: GroupBy) -> Summary:
+        """Sums by one or more keys. Periods are UTC: `YYYY-MM-DD`, `YYYY-MM-DDThh:00Z`,
+        `YYYY-MM-DDThh:mmZ`. Of more than MOST_GROUPS groups the ledger chooses those that it tells apart."""
         ...
 
     async def stored_at(self, tenant: str, handle: Handle) -> int | None:

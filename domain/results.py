@@ -19,11 +19,12 @@ class Measure:
 
 
 class Durability(StrEnum):
-    """Where a body is when its handle is returned. `aof`: in the append-only file of Redis. `memory`: a
-    restart of the store may lose it."""
+    """Where a body is when its handle is returned. `aof`: in the append-only file of Redis. `object`: an
+    object store has accepted it. `memory`: a restart of the store may lose it."""
 
     DISK = "disk"
     AOF = "aof"
+    OBJECT = "object"
     MEMORY = "memory"
 
 

@@ -133,6 +133,26 @@ async def _open_redis(url: str, **options: Unpack[StoreOptions]) -> ResultStore:
     return RedisStore(open_redis(url), **options)
 
 
+async def _open_objects(url: str, **options: Unpack[StoreOptions]) -> ResultStore:
+    try:
+        from storage.objects.store import open_objects
+    except ModuleNotFoundError as error:
+        if error.name != "obstore":
+            raise
+        raise ConfigError(
+            "SPILLGATE_STORAGE_URL names an object store, and obstore is not installed. Install the extra: "
+            "pip install 'spillgate[s3]'."
+        ) from None
+    return await open_objects(url, **options)
+
+
+def _no_ledger(url: str) -> str:
+    raise ConfigError(
+        "SPILLGATE_LEDGER_URL is not set, and an object store keeps no ledger. For one instance name a file, "
+        "as in sqlite:///var/lib/spillgate/ledger.db; for several a Redis, as in redis://host:6379/0."
+    )
+
+
 async def _open_memory_ledger(url: str, **options: Unpack[LedgerOptions]) -> Ledger:
     return MemoryLedger(**options)
 
@@ -149,10 +169,12 @@ async def _open_redis_ledger(url: str, **options: Unpack[LedgerOptions]) -> Ledg
 
 
 REDIS_SCHEMES = ("redis", "rediss", "redis+sentinel", "redis+cluster")
+OBJECT_SCHEMES = ("s3", "gs", "az")
 STORES: dict[str, StoreBackend] = {
     "memory": StoreBackend(_open_memory),
     "disk": StoreBackend(_open_disk, _ledger_in, _body_in),
     **dict.fromkeys(REDIS_SCHEMES, StoreBackend(_open_redis)),
+    **dict.fromkeys(OBJECT_SCHEMES, StoreBackend(_open_objects, _no_ledger)),
 }
 LEDGERS: dict[str, LedgerOpener] = {
     "memory": _open_memory_ledger,

@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from app.api.answers import encode, prefers
 from app.api.routing import session_key
 from app.edge import large_json
-from app.edge.large_json import PAUSE_SECONDS, STEP_SECONDS, WRONG_CONTENT, Content
+from app.edge.large_json import STEP_SECONDS, WRONG_CONTENT, Content, pause
 from app.edge.request_body import read_body
 from app.operations.logs import describe_request
 from domain.errors import BadRequest, InvalidField, UnsupportedMedia, unknown_key
@@ -222,7 +222,7 @@ class SentContent:
                 began = perf_counter()
                 chunk = _joined(pieces)
                 if self._turns is not None and perf_counter() - began >= STEP_SECONDS:
-                    await anyio.sleep(PAUSE_SECONDS)
+                    await pause()
             if not chunk:
                 return
             yield chunk

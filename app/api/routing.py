@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.dependencies.models import Dependant
-from fastapi.routing import APIRoute
+from fastapi.routing import APIRoute, APIRouter
 from pydantic import BeforeValidator
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.routing import Mount, Route
@@ -45,13 +46,15 @@ class Traits:
     """`is_open`: callable without an API key. `writes`: refused while the service stops. `carries_results`:
     takes bodies up to SPILLGATE_MAX_BODY_BYTES; other routes take at most 1 MiB. `fails_open`: a tenant past
     its quota of requests is answered as if nothing was to be done, by `check_rate`. `roles`: who may call it
-    beside agents. `raises`: the errors that `errors_of` cannot derive."""
+    beside agents. `span` names the span of its requests. `raises`: the errors that `errors_of` cannot
+    derive."""
 
     is_open: bool = False
     writes: bool = False
     carries_results: bool = False
     fails_open: bool = False
     roles: tuple[Role, ...] = ()
+    span: str = ""
     raises: tuple[ErrorClass, ...] = ()
 
 
@@ -62,12 +65,13 @@ def traits(
     carries_results: bool = False,
     fails_open: bool = False,
     roles: tuple[Role, ...] = (),
+    span: str = "",
     raises: tuple[ErrorClass, ...] = (),
 ) -> Callable[[Endpoint], Endpoint]:
     """Declares the traits of a route. Stands below the router's decorator."""
 
     def declare(endpoint: Endpoint) -> Endpoint:
-        found = Traits(is_open, writes, carries_results, fails_open, roles, raises)
+        found = Traits(is_open, writes, carries_results, fails_open, roles, span, raises)
         setattr(endpoint, _ATTRIBUTE, found)
         return endpoint
 
@@ -125,13 +129,12 @@ class RouteTable:
 
     @cached_property
     def api(self) -> list[APIRoute]:
-        """The routes of the OpenAPI document, those of included routers too."""
+        """The routes of the OpenAPI document."""
         return [one for one in self._all if isinstance(one, APIRoute) and one.include_in_schema]
 
     @cached_property
     def _all(self) -> list[Route]:
-        included: list[Any] = getattr(self._app.state, "routes", [])
-        return [one for one in (*included, *self._app.routes) if isinstance(one, Route)]
+        return [one for one in self._app.routes if isinstance(one, Route)]
 
     @cached_property
     def _mounts(self) -> tuple[str, ...]:
@@ -168,6 +171,26 @@ class RouteTable:
                 return traits_of(one).roles
         return ()
 
+    def span_of(self, method: str, path: str) -> tuple[str, str]:
+        """The name of the span of a request, "" if it has none; and the template of its route."""
+        if (found := self._plain_spans.get((method, path))) is not None:
+            return found
+        return next((one for one, route in self._spans if _serves(route, method, path)), ("", ""))
+
+    @cached_property
+    def _spans(self) -> list[tuple[tuple[str, str], Route]]:
+        named = ((traits_of(one).span, one) for one in self._all)
+        return [((name, one.path_format), one) for name, one in named if name]
+
+    @cached_property
+    def _plain_spans(self) -> dict[tuple[str, str], tuple[str, str]]:
+        return {
+            (method, one.path): found
+            for found, one in self._spans
+            if not one.param_convertors
+            for method in one.methods or ()
+        }
+
     def carries_results(self, method: str, path: str) -> bool:
         if (method, path) in self._result_paths:
             return True
@@ -193,6 +216,10 @@ class RouteTable:
         return sorted(found)
 
 
+def _serves(route: Route, method: str, path: str) -> bool:
+    return method in (route.methods or ()) and route.path_regex.match(path) is not None
+
+
 async def _runtime(request: Request) -> Runtime:
     runtime: Runtime = request.app.state.runtime
     return runtime
@@ -201,6 +228,11 @@ async def _runtime(request: Request) -> Runtime:
 async def _tenant(request: Request) -> str:
     tenant: str = request.scope["tenant"]
     return tenant
+
+
+async def _every_tenant(request: Request) -> bool:
+    found: bool = request.scope["every_tenant"]
+    return found
 
 
 async def _operator(request: Request) -> None:
@@ -220,6 +252,8 @@ ForOperators = Depends(_operator)
 InRuntime = Annotated[Runtime, Depends(_runtime)]
 Tenant = Annotated[str, Depends(_tenant)]
 """The caller's tenant, as `Access` found it."""
+EveryTenant = Annotated[bool, Depends(_every_tenant)]
+"""True for an admin's key without the header Spillgate-Tenant, which may mean every tenant."""
 
 
 def session_key(tenant: str, session_id: str) -> SessionKey:
@@ -267,3 +301,15 @@ def _names(dependant: Dependant) -> Iterator[str]:
     yield from (parameter.alias for parameter in dependant.query_params)
     for inner in dependant.dependencies:
         yield from _names(inner)
+
+
+class Router(APIRouter):
+    """The routes of one resource. Each checks what all routes check."""
+
+    def __init__(self, *, tags: list[str | Enum], prefix: str = "") -> None:
+        super().__init__(
+            prefix=prefix,
+            tags=tags,
+            dependencies=[Depends(json_only), Depends(known_only)],
+            strict_content_type=False,
+        )

@@ -1,12 +1,9 @@
 """One call of a tool that a door found in a JSON body: its result is governed as POST /results does it."""
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
-from itertools import chain
-
-import anyio
 
 from app.api.result_request import MAX_ARGUMENT_BYTES, SentContent
 from app.doors.hooks.call import Call
@@ -38,7 +35,8 @@ async def govern_call(
         with suppress(IdempotencyKeyReused):
             outcome = (await govern(named, chunks_of(document, call.texts, rt), rt)).outcome
     if outcome is None:
-        digested = replace(named, call_id=await _digest(call, arguments or "", document))
+        digest = await digest_of(document, call.texts, rt, call.tool, arguments or "")
+        digested = replace(named, call_id=digest)
         outcome = (await govern(digested, chunks_of(document, call.texts, rt), rt)).outcome
     return outcome
 
@@ -50,19 +48,11 @@ def chunks_of(document: Document, texts: list[str], rt: Runtime) -> AsyncIterato
     return SentContent(document.content(texts), turns=rt.parsing).chunks()
 
 
-async def _digest(call: Call, arguments: str, document: Document) -> str:
-    """The id of a call that its agent does not name: the same call with the same result has the same id."""
-    parts: Iterable[bytes | memoryview] = chain(
-        (call.tool.encode(), arguments.encode()), map(document.literal, call.texts)
-    )
-    # In a thread, the loop goes on while a large part is hashed.
-    return hashed(parts) if document.skeleton is None else await anyio.to_thread.run_sync(hashed, parts)
-
-
-def hashed(parts: Iterable[bytes | memoryview]) -> str:
-    digest = sha256()
-    for part in parts:
-        digest.update(part)
+async def digest_of(document: Document, texts: list[str], rt: Runtime, *names: str) -> str:
+    """SHA-256 of names and strings of the document, in hex: the same however the JSON was written."""
+    digest = sha256("".join(names).encode())
+    async for chunk in chunks_of(document, texts, rt):
+        digest.update(chunk.encode())
     return digest.hexdigest()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 
-from app.doors.rows import Conversation, ToolRow
+from app.doors.rows import DIGEST_CHARS, Conversation
 from app.edge.documents import read_document
 from app.extracting.extractor import Wish, extract
 from app.runtime import Runtime
@@ -21,8 +21,7 @@ from domain.ports import Call
 from domain.results import Door
 
 SESSION = "headroom"
-_HASH_CHARS = 24
-_HASH = re.compile(rf"[a-f0-9]{{{_HASH_CHARS}}}")
+_HASH = re.compile(rf"[a-f0-9]{{{DIGEST_CHARS}}}")
 _ENDS = "its beginning and its end"
 
 
@@ -37,20 +36,16 @@ async def compress(
             pass
         case _:
             raise InvalidField("The body must be an object with `messages`, a list.")
-    conversation = Conversation(rows, SESSION, document)
-    wanted = [_hashed(row) for row in await conversation.tool_rows()]
-    governed = await conversation.governed(wanted, SessionKey(tenant, SESSION), _door, rt)
+    conversation = Conversation(rows, SessionKey(tenant, SESSION), document, by_content=True)
+    governed = await conversation.governed(_door, rt)
     hashes: dict[str, None] = {}
     before = after = 0
     tokenizer = rt.known_models.tokenizer(None)
-    for row in wanted:
-        seen = governed.seen.get(row.place)
-        if seen is None:
-            continue
+    for _, seen in sorted(governed.seen.items()):
         before += seen.tokens
         after += seen.tokens if seen.text is None else await rt.count(seen.text, tokenizer)
         if seen.is_kept:
-            hashes[row.call.call_id or ""] = None
+            hashes[seen.call_id or ""] = None
     answer: dict[str, Any] = {
         "messages": governed.rows,
         "tokens_before": before,
@@ -80,10 +75,6 @@ async def retrieve(tenant: str, hash: str, query: str | None, rt: Runtime) -> tu
     return found.text, found.tool_name
 
 
-def _hashed(row: ToolRow) -> ToolRow:
-    return row._replace(call=row.call._replace(call_id=row.digest[:_HASH_CHARS]))
-
-
-def _door(row: ToolRow) -> Door:
+def _door(hash: str | None) -> Door:
     """Releases of LiteLLM before `ccr_hashes` look for `hash=` in the text."""
-    return Door(call=f'headroom_retrieve with hash={row.call.call_id} and query="what to extract"')
+    return Door(call=f'headroom_retrieve with hash={hash} and query="what to extract"')

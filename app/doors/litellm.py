@@ -4,10 +4,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import anyio
-
-from app.doors.govern_call import hashed
-from app.doors.hooks.call import OWN_TOOL
+from app.doors.govern_call import digest_of
+from app.doors.hooks.call import OWN_TOOL, session_id_of, texts_of
 from app.doors.rows import Conversation
 from app.edge.documents import Document, read_document
 from app.operations.logs import describe_request, log_hook_passed
@@ -47,17 +45,15 @@ async def guardrail_answer(
         case _:
             log_hook_passed(_CLIENT, "the request holds no rows")
             return NONE, None
-    conversation = Conversation(rows, await _session_of(payload, rows, document), document)
-    wanted = await conversation.tool_rows()
-    if not wanted:
-        return NONE, None
-    key = SessionKey(tenant, wanted[0].call.session_id)
+    key = SessionKey(tenant, session_id_of(await _session_of(payload, rows, document, rt)))
     describe_request(session_id=key.session_id)
     given = payload.get("tools")
     tools = given if isinstance(given, list) else []
     own = [name for name in map(_name, tools) if OWN_TOOL.fullmatch(name)]
     door = _door(own)
-    governed = await conversation.governed(wanted, key, lambda row: door, rt)
+    governed = await Conversation(rows, key, document).governed(lambda call_id: door, rt)
+    if not governed.seen:
+        return NONE, governed.error
     offered = [] if own or not tools or _refuses_tools(payload) else await _offered(key, rt)
     if not (governed.is_changed or offered):
         return NONE, governed.error
@@ -69,7 +65,7 @@ async def guardrail_answer(
     return document.pieces(answer), governed.error
 
 
-async def _session_of(payload: Mapping[str, Any], rows: list[Any], document: Document) -> str:
+async def _session_of(payload: Mapping[str, Any], rows: list[Any], document: Document, rt: Runtime) -> str:
     """The session that the caller names: in the header that the parameters name, or in `x-session-id`, or as
     LiteLLM's own session. Else one that stays the same while the conversation begins in the same way."""
     given = payload.get("request_headers")
@@ -83,19 +79,17 @@ async def _session_of(payload: Mapping[str, Any], rows: list[Any], document: Doc
         is_named = _LITELLM_SESSION_HEADER in headers or not _MADE_UP.fullmatch(trace)
         if is_named:
             return trace
-    return await begun_as(rows, document, _user_of(payload))
+    return await begun_as(rows, document, rt, _user_of(payload))
 
 
-async def begun_as(rows: list[Any], document: Document, user: str = "") -> str:
-    """A session's id by the first row of the conversation that is no instruction of the system."""
+async def begun_as(rows: list[Any], document: Document, rt: Runtime, user: str = "") -> str:
+    """A session's id by the texts of the conversation's first row that is no instruction of the system."""
     dialogue = (
         row for row in rows if isinstance(row, dict) and row.get("role") not in ("system", "developer")
     )
-    parts: list[bytes | memoryview] = [user.encode(), *document.pieces(next(dialogue, {}).get("content"))]
-    # In a thread, the loop goes on while a large part is hashed.
-    is_small = document.skeleton is None
-    digest = hashed(parts) if is_small else await anyio.to_thread.run_sync(hashed, parts)
-    return f"chat-{digest[:32]}"
+    content = next(dialogue, {}).get("content")
+    texts = [content] if isinstance(content, str) else texts_of(content) or []
+    return f"chat-{(await digest_of(document, texts, rt, user))[:32]}"
 
 
 def _user_of(payload: Mapping[str, Any]) -> str:

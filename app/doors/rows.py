@@ -8,16 +8,18 @@ of model providers stay valid.
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
 
 import anyio
-import anyio.lowlevel
 import anyio.to_thread
 
-from app.doors.govern_call import arguments_of, govern_call
+from app.doors.govern_call import arguments_of, digest_of, govern_call
 from app.doors.hooks.call import MAX_NAME, Call, in_blocks, texts_of
 from app.doors.seen_rows import Seen
 from app.edge.documents import Document
+from app.edge.large_json import STEP_SECONDS, pause
+from app.operations.tracing import GOVERN, begin_part, end_part, note_refused
 from app.runtime import Runtime
 from domain.errors import SpillgateError
 from domain.handles import SessionKey
@@ -25,11 +27,13 @@ from domain.results import Door
 
 T = TypeVar("T")
 
-_AT_A_TIME = 16
-_STEP_ROWS = 16
-"""The event loop serves others after so many rows: they take it up to 1 ms."""
+DIGEST_CHARS = 24
+"""Of the id of a call that is named by its content."""
 
-_INLINE_BYTES = 1 << 16
+_AT_A_TIME = 16
+_INLINE_BYTES = 1 << 19
+"""Hashing more takes over a millisecond and goes to a thread."""
+
 _HOUR_MS = 3_600_000
 _UNNAMED = "tool"
 _POSITION = "\0"
@@ -49,65 +53,52 @@ class Governed:
         return any(one.text is not None for one in self.seen.values())
 
 
-class ToolRow(NamedTuple):
-    """A row that holds a tool's result. `place`: its index. `digest`: of its texts."""
+class _Result(NamedTuple):
+    """A row that holds a tool's result."""
 
     place: int
-    call: Call
-    digest: str
+    texts: list[str]
+    call_id: str | None
+    name: str
+    """As the row has it; often empty."""
 
 
 class Conversation:
     """One request's rows of OpenAI's chat form, in a JSON document, and the session that they belong to."""
 
-    def __init__(self, rows: Sequence[Any], session_id: str, document: Document) -> None:
+    def __init__(
+        self, rows: Sequence[Any], key: SessionKey, document: Document, *, by_content: bool = False
+    ) -> None:
+        """`by_content`: a digest of its content is the id of a call, whatever the row says."""
         self._rows = rows
-        self._session_id = session_id
+        self._key = key
         self._document = document
+        self._by_content = by_content
 
-    async def tool_rows(self) -> list[ToolRow]:
-        """The rows to govern: not those of Spillgate's own tools, nor rows without text."""
-        found = []
-        async for index, call in _in_steps(self._calls()):
-            if call is not None and call.is_governable:
-                literals = [self._document.literal(text) for text in call.texts]
-                is_small = sum(map(len, literals)) <= _INLINE_BYTES
-                # In a thread, the loop goes on meanwhile.
-                digest = _digest(literals) if is_small else await anyio.to_thread.run_sync(_digest, literals)
-                found.append(ToolRow(index, call, digest))
-        return found
-
-    async def governed(
-        self, wanted: Sequence[ToolRow], key: SessionKey, door: Callable[[ToolRow], Door | None], rt: Runtime
-    ) -> Governed:
-        """`door` is called for each row. After an error of one row, those that were not governed yet stay as
-        they are. Raises StorageError if the session cannot be read."""
-        seen: dict[int, Seen] = {}
+    async def governed(self, door: Callable[[str | None], Door | None], rt: Runtime) -> Governed:
+        """All but the results of Spillgate's own tools. `door` is called with the id of a call. After an
+        error of one row, those that were not governed yet stay as they are. Raises StorageError if the
+        session cannot be read."""
+        seen, fresh = await self._looked_up(rt)
+        calls = await self._calls({rows[0].place: rows[0] for rows in fresh.values()})
         errors: list[SpillgateError] = []
-        # Rows with the same call and content: governed once.
-        fresh: dict[bytes, list[ToolRow]] = {}
-        session = await rt.ledger.session(key)
-        life = f"{key.tenant}\0{key.session_id}\0{session.epoch if session else 0}"
-        async for row in _in_steps(wanted):
-            name = sha256(f"{life}\0{row.call.call_id}\0{row.call.tool}\0{row.digest}".encode()).digest()
-            found = rt.seen_rows.find(name, rt.clock())
-            if found is None:
-                fresh.setdefault(name, []).append(row)
-            else:
-                seen[row.place] = found
 
         async def govern() -> None:
             for name, rows in waiting:
+                call = calls[rows[0].place]
                 if errors:
                     return
-                call, document = rows[0].call, self._document
+                if not call.is_governable:
+                    continue
+                part = begin_part(GOVERN)
                 try:
-                    arguments = arguments_of(call, document)
-                    outcome = await govern_call(call, arguments, document, key.tenant, door(rows[0]), rt)
+                    found = await self._governed(call, door, rt)
                 except SpillgateError as error:
+                    note_refused(error)
                     errors.append(error)
                     return
-                found = Seen(outcome.text, outcome.handle is not None, outcome.measure.tokens)
+                finally:
+                    end_part(part)
                 rt.seen_rows.keep(name, found, rt.clock() + min(_HOUR_MS, rt.retention_ms // 4))
                 seen.update((row.place, found) for row in rows)
 
@@ -117,30 +108,61 @@ class Conversation:
                 tasks.start_soon(govern)
         return Governed(self._replaced(seen), seen, errors[0] if errors else None)
 
-    def _calls(self) -> Iterator[tuple[int, Call | None]]:
-        """For each row, the call whose result it is, or None. A result names its call; the row before it that
-        made the call names tool and arguments."""
+    async def _governed(self, call: Call, door: Callable[[str | None], Door | None], rt: Runtime) -> Seen:
+        document = self._document
+        if self._by_content:
+            call = call._replace(call_id=(await digest_of(document, call.texts, rt))[:DIGEST_CHARS])
+        arguments = arguments_of(call, document)
+        outcome = await govern_call(call, arguments, document, self._key.tenant, door(call.call_id), rt)
+        return Seen(outcome.text, outcome.handle is not None, outcome.measure.tokens, call.call_id)
+
+    async def _looked_up(self, rt: Runtime) -> tuple[dict[int, Seen], dict[bytes, list[_Result]]]:
+        """What became of the rows that were seen before; and the others, by a digest: rows with the same call
+        and content are governed once."""
+        seen: dict[int, Seen] = {}
+        fresh: dict[bytes, list[_Result]] = {}
+        life, now = None, rt.clock()
+        async for place, found_row in _in_steps(enumerate(self._rows)):
+            row = _result(place, found_row)
+            if row is None:
+                continue
+            life = life or await self._life(rt)
+            call_id = "" if self._by_content or row.call_id is None else row.call_id
+            begin = f"{life}\0{len(call_id)}\0{len(row.name)}\0{call_id}{row.name}".encode()
+            literals = [memoryview(begin), *map(self._document.literal, row.texts)]
+            is_small = sum(map(len, literals)) <= _INLINE_BYTES
+            name = _digest(literals) if is_small else await anyio.to_thread.run_sync(_digest, literals)
+            found = rt.seen_rows.find(name, now)
+            if found is None:
+                fresh.setdefault(name, []).append(row)
+            else:
+                seen[row.place] = found
+        return seen, fresh
+
+    async def _life(self, rt: Runtime) -> str:
+        session = await rt.ledger.session(self._key)
+        return f"{self._key.tenant}\0{self._key.session_id}\0{session.epoch if session else 0}"
+
+    async def _calls(self, wanted: dict[int, _Result]) -> dict[int, Call]:
+        """The calls whose results these are. A result names its call; the row before it that made the call
+        names tool and arguments."""
+        calls: dict[int, Call] = {}
         made: dict[str, tuple[str, Any]] = {}
-        for index, row in enumerate(self._rows):
-            call = None
-            match row:
-                case {"role": "assistant", "tool_calls": list(calls)}:
-                    made.update(_made(calls))
-                case {"role": "tool" | "function", "content": content}:
-                    texts = [content] if isinstance(content, str) else texts_of(content)
-                    call_id, name = row.get("tool_call_id"), row.get("name")
-                    call_id = call_id if isinstance(call_id, str) and _is_short(call_id) else None
-                    tool, arguments = made.get(call_id or "", (name if isinstance(name, str) else "", None))
-                    if texts:
-                        call = Call(
-                            tool=tool or _UNNAMED,
-                            session=self._session_id,
-                            texts=texts,
-                            answer=lambda text: {"content": text},
-                            call_id=call_id,
-                            arguments=arguments,
-                        )
-            yield index, call
+        async for place, row in _in_steps(enumerate(self._rows if wanted else ())):
+            if isinstance(row, dict) and row.get("role") == "assistant":
+                made.update(_made(row.get("tool_calls")))
+            elif place in wanted:
+                _, texts, call_id, name = wanted[place]
+                tool, arguments = made.get(call_id or "", (name, None))
+                calls[place] = Call(
+                    tool=tool or _UNNAMED,
+                    session=self._key.session_id,
+                    texts=texts,
+                    answer=lambda text: {"content": text},
+                    call_id=call_id,
+                    arguments=arguments,
+                )
+        return calls
 
     def _replaced(self, seen: dict[int, Seen]) -> list[Any]:
         rows = list(self._rows)
@@ -152,8 +174,19 @@ class Conversation:
         return rows
 
 
-def _made(calls: Sequence[Any]) -> Iterator[tuple[str, tuple[str, Any]]]:
-    for call in calls:
+def _result(place: int, row: Any) -> _Result | None:
+    if not isinstance(row, dict) or row.get("role") not in ("tool", "function"):
+        return None
+    content, call_id, name = row.get("content"), row.get("tool_call_id"), row.get("name")
+    texts = [content] if isinstance(content, str) else texts_of(content)
+    if not texts:
+        return None
+    named = isinstance(call_id, str) and _is_short(call_id)
+    return _Result(place, texts, call_id if named else None, name if isinstance(name, str) else "")
+
+
+def _made(calls: Any) -> Iterator[tuple[str, tuple[str, Any]]]:
+    for call in calls if isinstance(calls, list) else ():
         match call:
             case {"id": str(id), "function": {"name": str(name)} as function}:
                 yield id, (name, function.get("arguments"))
@@ -164,16 +197,18 @@ def _is_short(call_id: str) -> bool:
     return 0 < len(call_id) <= MAX_NAME and not call_id.startswith(_POSITION)
 
 
-def _digest(literals: Iterable[memoryview]) -> str:
+def _digest(parts: Iterable[memoryview]) -> bytes:
     digest = sha256()
-    for text in literals:
-        digest.update(text)
+    for part in parts:
+        digest.update(part)
         digest.update(b"\n")
-    return digest.hexdigest()
+    return digest.digest()
 
 
-async def _in_steps(rows: Iterable[T]) -> AsyncIterator[T]:
-    for number, row in enumerate(rows, 1):
-        yield row
-        if number % _STEP_ROWS == 0:
-            await anyio.lowlevel.checkpoint()
+async def _in_steps(items: Iterable[T]) -> AsyncIterator[T]:
+    until = perf_counter() + STEP_SECONDS
+    for item in items:
+        yield item
+        if perf_counter() > until:
+            await pause()
+            until = perf_counter() + STEP_SECONDS

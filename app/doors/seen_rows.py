@@ -10,11 +10,13 @@ _ENTRY_BYTES = 300
 
 
 class Seen(NamedTuple):
-    """`text` replaces the result; None if it passed. `is_kept`: it is stored. `tokens`: those it has."""
+    """`text` replaces the result; None if it passed. `is_kept`: it is stored. `tokens`: those it has.
+    `call_id`: that of its call, as it was governed."""
 
     text: str | None
     is_kept: bool
     tokens: int
+    call_id: str | None
 
 
 class SeenRows:

@@ -44,7 +44,8 @@ _REQUEST_ID = re.compile(rb"[A-Za-z0-9._~:/+=@-]{1,128}")
 
 
 class Access:
-    """Pure ASGI. Sets `scope["tenant"]` and `scope["request_body"]`; refuses by itself, as problem+json."""
+    """Pure ASGI. Sets `scope["tenant"]`, `scope["every_tenant"]` and `scope["request_body"]`; refuses by
+    itself, as problem+json."""
 
     def __init__(
         self,
@@ -141,7 +142,7 @@ class Access:
         body.has_body = b"transfer-encoding" in found or found.get(b"content-length", b"0") != b"0"
         if repeated:
             raise BadRequest("A header that may be given once was given twice.")
-        scope["request_body"] = body
+        scope["request_body"], scope["every_tenant"] = body, False
         if (port := self._metrics_port()) is not None and _local_port(scope) == port:
             if scope["path"] not in METRICS_PATHS:
                 raise NotFound("This port serves /metrics, /livez and /readyz alone.")
@@ -192,6 +193,7 @@ class Access:
             return self._within_rate(key.tenant, scope)
         if key.role not in self._routes.roles(scope["method"], path):
             raise Forbidden(f"A key with the role `{key.role}` may not call this route.")
+        scope["every_tenant"] = key.role is Role.ADMIN and b"spillgate-tenant" not in found
         named = found.get(b"spillgate-tenant", key.tenant.encode()).decode("latin-1")
         if not is_name(named):
             raise BadRequest("Spillgate-Tenant must be the name of a tenant.")

@@ -6,6 +6,7 @@ from time import perf_counter
 from typing import TypeVar
 
 import anyio
+import anyio.lowlevel
 import msgspec
 from msgspec import Raw, Struct
 
@@ -16,16 +17,20 @@ T = TypeVar("T")
 Data = bytes | bytearray | memoryview | Raw
 
 SLICE_BYTES = 1 << 14
-"""How much of a body, or of a JSON string in it, is read at once. The event loop waits: at most 3 ms."""
+"""How much of a JSON string in a body is read at once. The event loop waits: at most 3 ms."""
+
+WINDOW_BYTES = 1 << 11
+"""How much of a body is read at once outside of long strings. More than NAME_BYTES."""
 
 STEP_SECONDS = 0.0005
 """The event loop serves others after the slice that ends past this time."""
 
 PAUSE_SECONDS = 0.001
-"""Between two steps. Without a pause, bodies of hostile JSON kept other requests waiting for up to 1.3 s."""
+"""Between two steps, if there is other work. Without a pause, bodies of hostile JSON kept other requests
+waiting for up to 1.3 s."""
 
-EAGER_BYTES = 1 << 20
-"""So much of a document is read in steps without a pause: it takes a few milliseconds."""
+IDLE_SECONDS = 0.0002
+"""An event loop that comes back sooner has no other work."""
 
 SHORT_BYTES = 64
 """Of a result, a string literal up to this size stays in the skeleton."""
@@ -49,7 +54,8 @@ TOO_MUCH_STRUCTURE = (
 )
 WRONG_CONTENT = "`content` must be a string or a list of at most 10,000 content blocks."
 
-_QUOTE, _BRACKET = b'"['
+_FEW_QUOTES = 8
+_QUOTE, _BRACKET, _BACKSLASH = b'"[\\'
 HOLE = re.compile(rb'"\\u0000([0-9]+):([0-9]+)"')
 # What is between string literals, and the short ones. 1 stands for `\u0000`: raw, JSON holds none.
 _KEPT = {
@@ -146,8 +152,16 @@ async def scanned(skeleton: "Skeleton", turns: anyio.CapacityLimiter) -> "Skelet
             while (more := skeleton.scan()) and perf_counter() < until:
                 pass
             if more:
-                await anyio.sleep(0 if skeleton.at < EAGER_BYTES else PAUSE_SECONDS)
+                await pause()
     return skeleton
+
+
+async def pause() -> None:
+    """Between two steps on the event loop: others are served. Where there are none, it takes microseconds."""
+    began = perf_counter()
+    await anyio.lowlevel.checkpoint()
+    if perf_counter() - began > IDLE_SECONDS:
+        await anyio.sleep(PAUSE_SECONDS)
 
 
 def repaired(data: bytes) -> bytes:
@@ -165,6 +179,7 @@ class Skeleton:
     def __init__(self, body: bytes | bytearray, short_bytes: int = SHORT_BYTES) -> None:
         """Of an empty slice: `scan` reads the body."""
         self.body = memoryview(body)
+        self._find = body.find
         self._short_bytes = short_bytes
         self.at = 0
         """Bytes that were read."""
@@ -173,14 +188,28 @@ class Skeleton:
 
     def scan(self) -> bool:
         """Reads the next slice; False if there is none. Raises InvalidField if more
-        than SKELETON_BYTES would remain, and BadRequest if the body ends within a string or holds a raw 1."""
+        than SKELETON_BYTES would remain, and BadRequest if the body ends within a string."""
+        if self.at >= len(self.body):
+            if self._start is not None:
+                raise BadRequest("The body is not well-formed JSON.")
+            return False
+        if self._start is None:
+            self._read_window()
+        else:
+            self._read_literal(self._start)
+        if len(self.text) > SKELETON_BYTES:
+            raise InvalidField(TOO_MUCH_STRUCTURE)
+        return True
+
+    def _read_window(self) -> None:
+        """Reads what is between long literals. Raises BadRequest for a raw 1."""
         base = self.at
-        piece = bytes(self.body[base : base + SLICE_BYTES])
-        if (not piece and self._start is not None) or b"\1" in piece:
+        piece = bytes(self.body[base : base + WINDOW_BYTES])
+        if b"\1" in piece:
             raise BadRequest("The body is not well-formed JSON.")
-        masked = piece
+        masked = _masked(piece)
         if b"\\" in piece:
-            masked = piece.replace(rb"\\", b"__").replace(rb"\"", b"__").replace(rb"\u0000", b"\1" * 6)
+            masked = masked.replace(rb"\u0000", b"\1" * 6)
         at = 0
         while at < len(piece):
             if self._start is None:
@@ -193,18 +222,38 @@ class Skeleton:
             at = masked.find(b'"', at) + 1
             if not at:
                 break
-            self.text += b'"\\u0000%d:%d"' % (self._start, base + at)
-            self._start = None
+            self._leave_out(self._start, base + at)
         self.at += len(piece)
         if self._start is not None and self.at - self._start < self._short_bytes and self.at < len(self.body):
-            # Perhaps a short literal, a name for one: read again, as the beginning of the next slice.
+            # Perhaps a short literal, a name for one: read again, as the beginning of the next window.
             self.at, self._start = self._start, None
         else:
             # The next slice never begins within an escape.
-            self.at += (len(piece) - len(piece.rstrip(b"\\"))) % 2
-        if len(self.text) > SKELETON_BYTES:
-            raise InvalidField(TOO_MUCH_STRUCTURE)
-        return bool(piece)
+            self.at += _ends_escaping(piece)
+
+    def _read_literal(self, start: int) -> None:
+        """Reads on in the long literal from `start`: up to its end, or SLICE_BYTES of it."""
+        at, end = self.at, min(self.at + SLICE_BYTES, len(self.body))
+        for _ in range(_FEW_QUOTES):
+            quote = self._find(b'"', at, end)
+            if quote <= at or self.body[quote - 1] != _BACKSLASH:
+                break
+            if not _ends_escaping(bytes(self.body[at:quote])):
+                break
+            at = quote + 1
+        else:
+            quote = _masked(bytes(self.body[at:end])).find(b'"')
+            quote += at if quote >= 0 else 0
+        if quote >= 0:
+            self.at = quote + 1
+            self._leave_out(start, self.at)
+        else:
+            self.at = end + _ends_escaping(bytes(self.body[at:end]))
+
+    def _leave_out(self, start: int, end: int) -> None:
+        """A string literal."""
+        self.text += b'"\\u0000%d:%d"' % (start, end)
+        self._start = None
 
     def original(self, raw: Raw | memoryview) -> memoryview:
         """A value of the skeleton as it came: one range of the body."""
@@ -215,6 +264,16 @@ class Skeleton:
         last = HOLE.match(view, view.tobytes().rfind(b'"\\u0000'))
         assert last is not None
         return self.body[int(first[1]) - first.start() : int(last[2]) + len(view) - last.end()]
+
+
+def _masked(piece: bytes) -> bytes:
+    """With other characters in place of escaped backslashes and quotes."""
+    return piece.replace(rb"\\", b"__").replace(rb"\"", b"__") if b"\\" in piece else piece
+
+
+def _ends_escaping(piece: bytes) -> bool:
+    """True if the last backslash escapes what follows. `piece` does not begin within an escape."""
+    return (len(piece) - len(piece.rstrip(b"\\"))) % 2 == 1
 
 
 class Content:

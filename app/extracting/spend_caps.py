@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
-from domain.accounting import PERIOD_MS, EntryFilter, EntryType, GroupBy
-from domain.errors import SpendReached, StorageError
+from domain.accounting import PERIOD_MS, EntryFilter, EntryType, GroupBy, Missing
+from domain.errors import SpendReached, StorageError, StoreUnavailable
 from domain.handles import SessionKey
 from domain.llm import LlmCall
 from domain.ports import Clock, Ledger
@@ -61,8 +61,9 @@ class DailySpend:
             return
         wanted = EntryFilter(tenant, type=EntryType.LLM, since=today.day * _DAY_MS)
         with suppress(StorageError):
-            rows = await self._ledger.summary(wanted, GroupBy.TYPE)
-            today.cost_usd, today.read_at = sum(row.cost_usd for row in rows), now
+            found = await self._ledger.summary(wanted, GroupBy.TYPE)
+            if Missing.OUTAGE not in found.missing:
+                today.cost_usd, today.read_at = sum(row.cost_usd for row in found.rows), now
 
     async def learn_of(self, tenants: Iterable[str]) -> None:
         """The same of tenants whose spend is not known yet."""
@@ -163,9 +164,11 @@ class SpendCaps:
     async def _spent(self, key: SessionKey) -> _Spent:
         if key not in self._open:
             spent = _Spent(0, 0, 0.0)
-            for row in await self._ledger.summary(
-                EntryFilter(key.tenant, key.session_id, EntryType.LLM), GroupBy.TYPE
-            ):
+            calls = EntryFilter(key.tenant, key.session_id, EntryType.LLM)
+            found = await self._ledger.summary(calls, GroupBy.TYPE)
+            if Missing.OUTAGE in found.missing:
+                raise StoreUnavailable("Redis is away, and only Redis knows what was spent. Try again.")
+            for row in found.rows:
                 spent = _Spent(row.entries, row.tokens_in + row.tokens_out, row.cost_usd)
             # Another extraction may have opened it while this one waited.
             self._open.setdefault(key, spent)

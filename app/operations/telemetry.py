@@ -83,6 +83,8 @@ class Metrics:
         self._reloads = counter("spillgate_policy_reloads", "Changes of the policy file.", ["status"])
         self._faults = counter("spillgate_task_faults", "Failed tasks.", ["task"])
         self._export_lost = counter("spillgate_export_lost", "Entries that could not be exported.")
+        self.spans = counter("spillgate_spans", "Spans of requests and of model calls.")
+        self.spans_exported = counter("spillgate_spans_exported", "Spans that the collector accepted.")
         self._policy_stale = gauge(
             "spillgate_policy_stale",
             "1 while the policy file cannot be honoured and the one before stays in force.",

@@ -10,15 +10,16 @@ from functools import partial
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import Depends, Query, Request, Response
 from pydantic import BaseModel, WithJsonSchema
 from starlette.responses import StreamingResponse
 
 from app.api.answers import prefers
 from app.api.openapi import ENTRY_ID, HANDLE, MEASURE, STORED_AT, example_of
-from app.api.routing import InRuntime, Tenant, traits
+from app.api.routing import EveryTenant, InRuntime, Router, Tenant, traits
 from app.edge.api_keys import Role
 from domain.accounting import (
+    MOST_GROUPS,
     PERIOD_MS,
     AccountingEntry,
     EntryDetails,
@@ -27,6 +28,8 @@ from domain.accounting import (
     EntryStatus,
     EntryType,
     GroupBy,
+    Missing,
+    Summary,
     SummaryRow,
 )
 from domain.decisions import OutcomeKind, Trigger
@@ -34,7 +37,7 @@ from domain.errors import InvalidField, ResultNotFound
 from domain.handles import NAME_PATTERN, parse_handle
 from domain.llm import LlmTokens
 
-router = APIRouter(prefix="/accounting", tags=["accounting"])
+router = Router(prefix="/accounting", tags=["accounting"])
 
 EXPORT_PAGE = 1000
 MOST_PERIODS = 1440
@@ -50,6 +53,11 @@ _TIME: dict[str, Any] = {
     ]
 }
 Time = Annotated[str | None, WithJsonSchema(_TIME), Query(max_length=64, description="Unix ms, or ISO 8601.")]
+
+
+class Format(StrEnum):
+    JSON = "json"
+    CSV = "csv"
 
 
 class Order(StrEnum):
@@ -69,11 +77,15 @@ class EntriesOut(BaseModel):
 
 class SummaryOut(BaseModel):
     """`tokens_saved` is net: what extraction and reading back cost is subtracted. `tokens_saved_observed` is
-    what policies that only observe would have saved."""
+    what policies that only observe would have saved. `rest` has the sums of the groups past 10,000; `total`
+    includes them. `complete` is false where entries may be missing; `warnings` say why."""
 
-    group_by: GroupBy
+    group_by: str
     rows: list[SummaryRow]
+    rest: SummaryRow | None
     total: SummaryRow
+    complete: bool
+    warnings: list[str]
 
 
 def _filter(
@@ -168,7 +180,21 @@ _TOTAL = SummaryRow(
     latency_ms_max=1890.0,
     cost_usd=0.0,
 )
-_SUMMARY = SummaryOut(group_by=GroupBy.TOOL_NAME, rows=[replace(_TOTAL, group="execute_shell")], total=_TOTAL)
+_SUMMARY = SummaryOut(
+    group_by="tool_name",
+    rows=[replace(_TOTAL, group="execute_shell", groups={"tool_name": "execute_shell"})],
+    rest=None,
+    total=_TOTAL,
+    complete=True,
+    warnings=[],
+)
+_KEYS = "|".join(GroupBy)
+_MISSING = {
+    Missing.OUTAGE: "Redis is away: the sums have only what this instance took since. Ask again later.",
+    Missing.DAMAGE: "A damaged record was left out: entries may be missing. The log names it.",
+}
+_REST = "(rest)"
+_CUT = f"There are more than {MOST_GROUPS} groups: `rest` has the sums of the others. Shorten the time."
 
 
 @router.get(
@@ -242,6 +268,9 @@ _FIELDS = [name for name in AccountingEntry.__dataclass_fields__ if name not in 
 _COLUMNS = [*_FIELDS, *(f"{parent}.{name}" for parent, names in _NESTED.items() for name in names)]
 
 
+_FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
+
+
 def _row(entry: AccountingEntry) -> list[Any]:
     values = asdict(entry)
     parents = {parent: values.pop(parent) or {} for parent in _NESTED}
@@ -250,23 +279,60 @@ def _row(entry: AccountingEntry) -> list[Any]:
 
 
 def _cell(value: Any) -> Any:
-    # A spreadsheet runs a cell that begins like a formula.
-    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
+    # A spreadsheet runs a cell that begins like a formula, some also with full-width signs.
+    if isinstance(value, str) and value.startswith(_FORMULA):
         return f"'{value}"
     return value
 
 
+def _keys(
+    group_by: Annotated[
+        str,
+        WithJsonSchema({"type": "string", "pattern": f"^({_KEYS})(,({_KEYS}))*$"}),
+        Query(max_length=256, description="One or more keys, separated by commas."),
+    ] = "tool_name",
+) -> tuple[GroupBy, ...]:
+    """Each key once, in the order given. Raises InvalidField."""
+    names = dict.fromkeys(group_by.split(","))
+    if not set(names) <= set(GroupBy):
+        raise InvalidField(f"`group_by` must be one or more of {', '.join(GroupBy)}, separated by commas.")
+    return tuple(map(GroupBy, names))
+
+
 @router.get(
     "/summary",
-    summary="Sums by group, most tokens saved first",
-    responses={200: example_of(_SUMMARY)},
+    response_model=SummaryOut,
+    summary="Sums by group, most tokens saved first; Accept: text/csv or format=csv exports",
+    responses={200: {"content": {**example_of(_SUMMARY)["content"], CSV: {"schema": {"type": "string"}}}}},
 )
 @traits(roles=(Role.ADMIN,))
-async def get_summary(rt: InRuntime, chosen: Filter, group_by: GroupBy = GroupBy.TOOL_NAME) -> SummaryOut:
-    if group_by in (GroupBy.HOUR, GroupBy.MINUTE):
-        _check_periods(chosen, group_by, rt.clock())
-    rows = await rt.ledger.summary(chosen, group_by)
-    return SummaryOut(group_by=group_by, rows=rows, total=_total(rows))
+async def get_summary(
+    request: Request,
+    rt: InRuntime,
+    chosen: Filter,
+    every_tenant: EveryTenant,
+    keys: Annotated[tuple[GroupBy, ...], Depends(_keys)],
+    format: Annotated[Format | None, Query(description="Instead of Accept.")] = None,
+) -> Response | SummaryOut:
+    """By `tenant`, an admin's key sums up every tenant, or the one that the header Spillgate-Tenant names."""
+    for period in {GroupBy.HOUR, GroupBy.MINUTE}.intersection(keys):
+        _check_periods(chosen, period, rt.clock())
+    if every_tenant and GroupBy.TENANT in keys:
+        chosen = replace(chosen, tenant=None)
+    found = await rt.ledger.summary(chosen, *keys)
+    if format is Format.CSV or (format is None and prefers(request.headers.get("accept", ""), CSV)):
+        return Response(_summary_csv(found, keys), media_type=f"{CSV}; charset=utf-8")
+    warnings = [_MISSING[missing] for missing in sorted(found.missing)]
+    if found.rest is not None:
+        warnings.append(_CUT)
+    return SummaryOut(
+        group_by=",".join(keys),
+        rows=found.rows,
+        rest=found.rest,
+        total=found.total,
+        complete=not found.missing,
+        warnings=warnings,
+    )
 
 
 def _check_periods(chosen: EntryFilter, group_by: GroupBy, now: int) -> None:
@@ -278,8 +344,18 @@ def _check_periods(chosen: EntryFilter, group_by: GroupBy, now: int) -> None:
         )
 
 
-def _total(rows: list[SummaryRow]) -> SummaryRow:
-    total = SummaryRow(None, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0)
-    for row in rows:
-        total = total.plus(row)
-    return total
+_SUMMED = [name for name in SummaryRow.__dataclass_fields__ if name not in ("group", "groups")]
+
+
+def _summary_csv(found: Summary, keys: tuple[GroupBy, ...]) -> str:
+    """A column for each key, for each sum, and `complete`."""
+    out = io.StringIO()
+    write = csv.writer(out).writerow
+    write([*keys, *_SUMMED, "complete"])
+    complete = "false" if found.missing else "true"
+    rows = [(list(row.groups.values()), row) for row in found.rows]
+    if found.rest is not None:
+        rows.append(([_REST] * len(keys), found.rest))
+    for groups, row in rows:
+        write([*map(_cell, groups), *(getattr(row, name) for name in _SUMMED), complete])
+    return out.getvalue()

@@ -2,11 +2,10 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from app.api.openapi import SESSION_ID, example_of
-from app.api.routing import INTEGRAL, InRuntime, Tenant, session_key, traits
+from app.api.routing import INTEGRAL, InRuntime, Router, Tenant, session_key, traits
 from domain.budget import Session
 from domain.decisions import Trigger
 from domain.errors import InvalidField, SessionEnded
@@ -17,7 +16,7 @@ from policies.decide import decide
 from policies.facts import Facts, PolicyMode
 from policies.oversized import breach_of
 
-router = APIRouter(tags=["results"])
+router = Router(tags=["results"])
 
 _BYTES_PER_TOKEN = 4
 """Estimates tokens if only bytes are known. Measured: code 3.7, JSON 2.6 to 4.3, logs 2.5."""

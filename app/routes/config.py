@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.api.openapi import ENTRY_ID, STORED_AT, example_of
 from app.api.result_request import MAX_POLICY_BYTES
-from app.api.routing import INTEGRAL, InRuntime, Tenant, traits
+from app.api.routing import INTEGRAL, InRuntime, Router, Tenant, traits
 from app.cli.check_config import mask_url, report_on
 from app.edge.api_keys import Role
 from domain.accounting import AccountingEntry, EntryFilter, EntryType
@@ -19,7 +19,7 @@ from domain.decisions import OutcomeKind, Trigger
 from domain.errors import InvalidField, InvalidPolicy
 from policies.what_if import MESSAGE_TOKENS, WouldBe, would_be
 
-router = APIRouter(tags=["policy"])
+router = Router(tags=["policy"])
 
 MOST_ENTRIES = 1000
 MOST_CHANGED = 100

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 import anyio
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from fastapi.responses import JSONResponse
 from msgspec import to_builtins
 from pydantic import BaseModel, ConfigDict, Field
@@ -18,9 +18,10 @@ from starlette.responses import StreamingResponse
 from app.api.answers import prefers
 from app.api.openapi import ENTRY_ID, HANDLE, example_of
 from app.api.problems import problem_of
-from app.api.routing import INTEGRAL, InRuntime, Tenant, traits
+from app.api.routing import INTEGRAL, InRuntime, Router, Tenant, traits
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop
 from app.extracting.extractor import Extracted, Wish, extract
+from app.operations.tracing import EXTRACT
 from app.reading import look_up
 from domain.errors import (
     Conflict,
@@ -41,7 +42,7 @@ from domain.handles import parse_handle
 from extraction.task import answer_text
 from extraction.task.task import Progress
 
-router = APIRouter(tags=["extract"])
+router = Router(tags=["extract"])
 
 EVENTS = "text/event-stream"
 QUIET_SECONDS = 10.0
@@ -115,6 +116,7 @@ _FOUND = ExtractOut(
 )
 @traits(
     writes=True,
+    span=EXTRACT,
     raises=(
         *(ResultNotFound, ResultExpired, SessionEnded, TooManySessions, SpendReached),
         *(Conflict, Incomplete),

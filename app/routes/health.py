@@ -4,17 +4,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Depends, Request, Response
 from pydantic import BaseModel
 
 from app.api.openapi import example_of
-from app.api.routing import InRuntime, traits
+from app.api.routing import InRuntime, Router, traits
 from app.edge.api_keys import ApiKeys, Role
 from app.operations.tenant_uses import TenantUse
 from app.runtime import Runtime
 from domain.errors import Draining, StorageError, StoreUnavailable, Unauthorized
 
-router = APIRouter(tags=["health"])
+router = Router(tags=["health"])
 
 _NOT_READY = (Draining, StoreUnavailable)
 

@@ -3,10 +3,10 @@
 from typing import Any
 
 import msgspec
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from app.api.answers import JsonAnswer
-from app.api.routing import InRuntime, Tenant, check_json, traits
+from app.api.routing import InRuntime, Router, Tenant, check_json, traits
 from app.doors.mcp.messages import (
     MOST_ID,
     MOST_MESSAGES,
@@ -23,7 +23,7 @@ from app.doors.mcp.methods import Methods
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop
 from domain.errors import SpillgateError
 
-router = APIRouter(tags=["tools"])
+router = Router(tags=["tools"])
 
 _ID = {"oneOf": [{"type": "string"}, {"type": "integer", "minimum": -MOST_ID, "maximum": MOST_ID}]}
 _EXAMPLE = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
@@ -99,7 +99,9 @@ async def post_mcp(request: Request, rt: InRuntime, tenant: Tenant) -> Response:
     def refused(error: SpillgateError) -> None:
         app.refused(error, request.method, request.scope["path"])
 
-    work = _answered(request, await request.body(), Methods(rt, tenant, refused))
+    headers = request.headers
+    carrier = {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}
+    work = _answered(request, await request.body(), Methods(rt, tenant, refused, carrier))
     return await cancel_on_disconnect(request, cancel_on_stop(app.state.stopping, work))
 
 

@@ -1,6 +1,6 @@
 """POST /results: governs one result, sent as JSON or streamed as text."""
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
@@ -17,8 +17,9 @@ from app.api.openapi import (
     schema_of,
 )
 from app.api.result_request import ResultIn, ResultRequest, read_request
-from app.api.routing import InRuntime, traits
+from app.api.routing import InRuntime, Router, traits
 from app.governing.governor import Governed, govern
+from app.operations.tracing import GOVERN
 from domain.decisions import OutcomeKind, Trigger
 from domain.errors import (
     Conflict,
@@ -31,7 +32,7 @@ from domain.errors import (
 from domain.handles import DEFAULT_SESSION
 from domain.results import Durability, Measure
 
-router = APIRouter(tags=["results"])
+router = Router(tags=["results"])
 
 _SHAPE = {
     "session_id": {"type": "string", "default": DEFAULT_SESSION, **SESSION_ID},
@@ -101,6 +102,7 @@ _STORED = replace(
 @traits(
     writes=True,
     carries_results=True,
+    span=GOVERN,
     raises=(InvalidUtf8, Conflict, IdempotencyKeyReused, InvalidPolicy, SessionEnded, TooManySessions),
 )
 async def post_result(request: Request, rt: InRuntime) -> Response:

@@ -5,13 +5,13 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Query, Response
+from fastapi import Depends, Path, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.api.answers import BudgetOut, budget_out, report_warnings
 from app.api.openapi import BUDGET, EXPIRES_AT, SESSION_ID, STORED_AT, example_of
 from app.api.result_request import MAX_POLICY_BYTES
-from app.api.routing import INTEGRAL, InRuntime, Tenant, session_key, traits
+from app.api.routing import INTEGRAL, InRuntime, Router, Tenant, session_key, traits
 from app.edge.api_keys import Role
 from app.runtime import Runtime
 from domain.budget import Session, SessionChange
@@ -28,7 +28,7 @@ from domain.results import UsageReport
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
-router = APIRouter(tags=["sessions"])
+router = Router(tags=["sessions"])
 
 
 async def _key(

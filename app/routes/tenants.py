@@ -3,16 +3,16 @@
 import asyncio
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Response
+from fastapi import Path, Response
 from pydantic import BaseModel
 
 from app.api.openapi import example_of
-from app.api.routing import ForOperators, InRuntime, traits
+from app.api.routing import ForOperators, InRuntime, Router, traits
 from app.edge.api_keys import Role
 from domain.errors import InvalidField, StoreUnavailable
 from domain.handles import is_name
 
-router = APIRouter(tags=["tenants"], dependencies=[ForOperators])
+router = Router(tags=["tenants"])
 
 DELETE_SECONDS = 5.0
 """After this time a deletion answers 202, with more to delete."""
@@ -63,6 +63,7 @@ _DELETED = DeletedOut(tenant="team-a", results=41, sessions=12, entries=310, com
 
 @router.get(
     "/tenants",
+    dependencies=[ForOperators],
     summary="What each tenant uses of its quotas",
     responses={200: example_of(TenantsOut(tenants=[_TENANT]))},
 )
@@ -79,6 +80,7 @@ async def get_tenants(rt: InRuntime) -> TenantsOut:
 
 @router.delete(
     "/tenants/{tenant_id}",
+    dependencies=[ForOperators],
     summary="Delete the results, sessions and accounting of a tenant",
     responses={
         200: example_of(_DELETED),

@@ -4,7 +4,20 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from domain.accounting import PERIOD_MS, AccountingEntry, EntryFilter, EntryStatus, GroupBy, SummaryRow
+from domain import accounting
+from domain.accounting import (
+    PERIOD_MS,
+    AccountingEntry,
+    EntryFilter,
+    EntryStatus,
+    GroupBy,
+    Missing,
+    Summary,
+    SummaryRow,
+)
+
+Group = tuple[str | None, ...]
+"""The values of the keys of a summary, in their order."""
 
 
 class Sums(msgspec.Struct, array_like=True):
@@ -26,9 +39,10 @@ class Sums(msgspec.Struct, array_like=True):
         added = [a + b for a, b in zip(one[:-1], two[:-1], strict=True)]
         return msgspec.convert([*added, max(one[-1], two[-1])], Sums)
 
-    def row(self, group: str | None) -> SummaryRow:
+    def row(self, keys: tuple[GroupBy, ...] = (), group: Group = ()) -> SummaryRow:
+        """Without keys, the row has no group."""
         return SummaryRow(
-            group=group,
+            group=group[0] if group else None,
             entries=self.entries,
             failed=self.failed,
             bytes=self.bytes,
@@ -39,6 +53,7 @@ class Sums(msgspec.Struct, array_like=True):
             latency_ms_max=self.latency_max,
             cost_usd=self.cost_usd,
             tokens_saved_observed=self.observed,
+            groups=dict(zip(map(str, keys), group, strict=True)),
         )
 
 
@@ -58,25 +73,36 @@ def sums_of(entry: AccountingEntry) -> Sums:
     )
 
 
-class Summary:
-    """Sums by group."""
+class GroupedSums:
+    """Collects sums by group: the first MOST_GROUPS groups, and all others in one."""
 
-    def __init__(self) -> None:
-        self._groups: dict[str | None, Sums] = {}
+    def __init__(self, keys: tuple[GroupBy, ...]) -> None:
+        self.keys = keys
+        self._groups: dict[Group, Sums] = {}
+        self._rest: Sums | None = None
 
-    def add(self, group: str | None, sums: Sums) -> None:
+    def add(self, group: Group, sums: Sums) -> None:
         before = self._groups.get(group)
-        self._groups[group] = sums if before is None else before.plus(sums)
+        if before is not None:
+            self._groups[group] = before.plus(sums)
+        elif len(self._groups) < accounting.MOST_GROUPS:
+            self._groups[group] = sums
+        else:
+            self._rest = sums if self._rest is None else self._rest.plus(sums)
 
-    def add_entry(self, entry: AccountingEntry, group_by: GroupBy) -> None:
-        is_period = group_by in PERIOD_MS
-        group = period_of(entry.timestamp, group_by) if is_period else getattr(entry, group_by.value)
-        self.add(None if group is None else str(group), sums_of(entry))
+    def add_entry(self, entry: AccountingEntry) -> None:
+        self.add(tuple(_value_of(entry, key) for key in self.keys), sums_of(entry))
 
-    def rows(self) -> list[SummaryRow]:
-        """Most tokens saved first."""
-        rows = [sums.row(group) for group, sums in self._groups.items()]
-        return sorted(rows, key=lambda row: (-row.tokens_saved, row.group or ""))
+    def summary(self, *missing: Missing) -> Summary:
+        rows = [sums.row(self.keys, group) for group, sums in self._groups.items()]
+        rows.sort(key=lambda row: (-row.tokens_saved, *(value or "" for value in row.groups.values())))
+        rest = None if self._rest is None else self._rest.row()
+        return Summary(rows, rest, frozenset(missing))
+
+
+def _value_of(entry: AccountingEntry, key: GroupBy) -> str | None:
+    value = period_of(entry.timestamp, key) if key in PERIOD_MS else getattr(entry, key.value)
+    return None if value is None else str(value)
 
 
 _PERIODS = {GroupBy.DAY: "%Y-%m-%d", GroupBy.HOUR: "%Y-%m-%dT%H:00Z", GroupBy.MINUTE: "%Y-%m-%dT%H:%MZ"}
@@ -89,7 +115,7 @@ def period_of(timestamp: int, group_by: GroupBy) -> str:
 
 def matches(entry: AccountingEntry, wanted: EntryFilter) -> bool:
     return (
-        entry.tenant == wanted.tenant
+        wanted.tenant in (None, entry.tenant)
         and wanted.session_id in (None, entry.session_id)
         and wanted.type in (None, entry.type)
         and wanted.tool_name in (None, entry.tool_name)

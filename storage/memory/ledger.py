@@ -7,7 +7,7 @@ from typing import Unpack
 
 import msgspec
 
-from domain.accounting import AccountingEntry, EntryFilter, EntryPage, EntryType, GroupBy, SummaryRow
+from domain.accounting import AccountingEntry, EntryFilter, EntryPage, EntryType, GroupBy, Summary
 from domain.budget import Reported, Session, SessionChange
 from domain.errors import StoreFull
 from domain.handles import Handle, SessionKey
@@ -16,7 +16,7 @@ from domain.quotas import LedgerUsage, Purged
 from domain.results import UsageReport
 from storage.base import cursors, session_rules
 from storage.base.session_rules import LedgerBase, LedgerOptions
-from storage.base.summaries import Summary, matches
+from storage.base.summaries import GroupedSums, matches
 
 _BATCH = 500
 
@@ -165,12 +165,12 @@ class MemoryLedger(LedgerBase):
         more = cursors.encode(kind, str(page[-1][0])) if len(found) > limit else None
         return EntryPage([entry for _, entry in page], more)
 
-    async def summary(self, wanted: EntryFilter, group_by: GroupBy) -> list[SummaryRow]:
-        summary = Summary()
+    async def summary(self, wanted: EntryFilter, *group_by: GroupBy) -> Summary:
+        sums = GroupedSums(group_by)
         for entry in self._entries.values():
             if matches(entry, wanted):
-                summary.add_entry(entry, group_by)
-        return summary.rows()
+                sums.add_entry(entry)
+        return sums.summary()
 
     async def stored_at(self, tenant: str, handle: Handle) -> int | None:
         return self._stored_at.get((tenant, str(handle)))

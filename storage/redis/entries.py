@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, SummaryRow
+from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, Missing, Summary
 from domain.handles import SessionKey, is_name
 from storage.base import cursors
-from storage.base.summaries import Summary, matches, period_of
+from storage.base.summaries import GroupedSums, matches, period_of
 from storage.redis.connection import RedisConnection
 from storage.redis.keys import Shard, shard_of, shards_of
 from storage.redis.rows import (
@@ -24,8 +24,11 @@ from storage.redis.rows import (
 _PIECE = 200
 """Number of entries in one read of a shard."""
 
+_SHARDS_AT_ONCE = 160
+"""Number of shards whose sums are in memory at the same time."""
+
 _START = "0-0"
-_NOT_SUMMED = (GroupBy.SESSION_ID, GroupBy.HOUR, GroupBy.MINUTE)
+_NOT_SUMMED = {GroupBy.SESSION_ID, GroupBy.HOUR, GroupBy.MINUTE}
 _TIMES = ("wait", "trimmed")
 _PLACES = re.compile(r"(?:\d{1,2}\.\d{1,15}-\d{1,15})(?:,\d{1,2}\.\d{1,15}-\d{1,15})*")
 
@@ -43,7 +46,7 @@ class RedisEntries:
         places = {} if cursor is None else _places(kind, cursor)
         readers = [
             _Reader(shard, wanted, end, places.get(shard.number), newest_first)
-            for shard, end in await self._ends(wanted)
+            for shard, end in await self._ends(wanted, await self._shards(wanted))
         ]
         page: list[AccountingEntry] = []
         while ready := await self._ready(readers):
@@ -54,15 +57,23 @@ class RedisEntries:
         text = ",".join(f"{reader.shard.number}.{reader.place}" for reader in readers if reader.place)
         return EntryPage(page, cursors.encode(kind, text) if ready else None)
 
-    async def summary(self, wanted: EntryFilter, group_by: GroupBy) -> list[SummaryRow]:
+    async def summary(self, wanted: EntryFilter, group_by: tuple[GroupBy, ...]) -> Summary:
         """Days that the filter covers whole are answered from their sums; all others, and shorter periods,
         from the entries."""
-        summary = Summary()
-        if wanted.session_id is not None or group_by in _NOT_SUMMED:
-            for shard, end in await self._ends(wanted):
-                await self._add_entries(summary, shard, wanted, group_by, end)
-            return summary.rows()
-        shards = shards_of(wanted.tenant)
+        adding = _Adding(wanted, GroupedSums(group_by))
+        shards = await self._shards(wanted)
+        is_summed = wanted.session_id is None and _NOT_SUMMED.isdisjoint(group_by)
+        add = self._add_days if is_summed else self._add_shards
+        for start in range(0, len(shards), _SHARDS_AT_ONCE):
+            await add(adding, shards[start : start + _SHARDS_AT_ONCE])
+        return adding.sums.summary(*([Missing.DAMAGE] if adding.is_damaged else []))
+
+    async def _add_shards(self, adding: "_Adding", shards: Sequence[Shard]) -> None:
+        for shard, end in await self._ends(adding.wanted, shards):
+            await self._add_entries(adding, shard, adding.wanted, end)
+
+    async def _add_days(self, adding: "_Adding", shards: Sequence[Shard]) -> None:
+        wanted = adding.wanted
         since, until = wanted.since or 0, wanted.until
         last_day = "+inf" if until is None else str((until - 1) // DAY_MS)
         days = [("ZRANGEBYSCORE", shard.key("days"), since // DAY_MS, last_day) for shard in shards]
@@ -70,11 +81,12 @@ class RedisEntries:
         replies = await self._redis.commands([*days, *states])
         whole: list[tuple[Shard, int, int]] = []
         for shard, listed, state in zip(shards, replies[: len(shards)], replies[len(shards) :], strict=True):
+            adding.is_damaged |= listed is None or not _are_counters(state) or not _are_counters(listed)
             wait, trimmed = self._redis.counters(shard.key("state"), _TIMES, state)
             for day in (self._redis.counter(shard.key("days"), one) for one in listed or ()):
                 begins, ends = day * DAY_MS, (day + 1) * DAY_MS
                 if begins < since or (until is not None and until < ends) or trimmed >= begins:
-                    await self._add_day(summary, shard, day, wait, wanted, group_by)
+                    await self._add_day(adding, shard, day, wait)
                 else:
                     whole.append((shard, day, wait))
         kept = await self._redis.commands([("HGETALL", shard.key("day", day)) for shard, day, _ in whole])
@@ -84,48 +96,56 @@ class RedisEntries:
             except DamagedRecord:
                 where = shard.key("day", day)
                 self._redis.notices.warn(where, "is damaged: its day is summed up from the entries.")
-                await self._add_day(summary, shard, day, wait, wanted, group_by)
+                await self._add_day(adding, shard, day, wait)
                 continue
             for group, row in sums:
                 if matches_group(group, wanted):
-                    is_by_day = group_by is GroupBy.DAY
-                    name = period_of(day * DAY_MS, group_by) if is_by_day else group[GROUPED.index(group_by)]
-                    summary.add(name, row)
-        return summary.rows()
+                    known = dict(zip(GROUPED, group, strict=True))
+                    known |= {"tenant": shard.tenant, "day": period_of(day * DAY_MS, GroupBy.DAY)}
+                    adding.sums.add(tuple(known[key] for key in adding.sums.keys), row)
 
-    async def _add_day(
-        self, summary: Summary, shard: Shard, day: int, wait: int, wanted: EntryFilter, group_by: GroupBy
-    ) -> None:
+    async def _add_day(self, adding: "_Adding", shard: Shard, day: int, wait: int) -> None:
         """Adds the entries of a day. `wait` is that of the shard's state."""
+        wanted = adding.wanted
         until = min(wanted.until or (day + 1) * DAY_MS, (day + 1) * DAY_MS)
         part = replace(wanted, since=max(wanted.since or 0, day * DAY_MS), until=until)
-        await self._add_entries(summary, shard, part, group_by, str(until + wait))
+        await self._add_entries(adding, shard, part, str(until + wait))
 
-    async def _add_entries(
-        self, summary: Summary, shard: Shard, wanted: EntryFilter, group_by: GroupBy, end: str
-    ) -> None:
+    async def _add_entries(self, adding: "_Adding", shard: Shard, wanted: EntryFilter, end: str) -> None:
         reader = _Reader(shard, wanted, end)
         while await self._ready([reader]):
             for _, entry in reader.found:
-                summary.add_entry(entry, group_by)
+                adding.sums.add_entry(entry)
             reader.found.clear()
+        adding.is_damaged |= reader.is_damaged
 
     async def _ready(self, readers: Sequence["_Reader"]) -> list["_Reader"]:
         """Reads until each has found an entry or reached its end. Returns those that have found one."""
         while empty := [reader for reader in readers if reader.is_empty]:
             pieces = await self._redis.commands([reader.next_piece for reader in empty])
             for reader, items in zip(empty, pieces, strict=True):
+                # None: the key of the entries has another type.
+                reader.is_damaged |= items is None
                 for damaged in reader.look_through(items or []):
+                    reader.is_damaged = True
                     where = reader.shard.key("entries")
                     self._redis.notices.warn(f"{where} {damaged}", "is damaged: the entry is left out.")
         return [reader for reader in readers if reader.found]
 
-    async def _ends(self, wanted: EntryFilter) -> list[tuple[Shard, str]]:
-        """Returns the shards that may have such entries, each with the last id to read."""
-        shards = shards_of(wanted.tenant)
-        if wanted.session_id is not None:
-            safe = bool(shards) and is_name(wanted.session_id)
-            shards = [shard_of(SessionKey(wanted.tenant, wanted.session_id))] if safe else []
+    async def _shards(self, wanted: EntryFilter) -> list[Shard]:
+        """The shards that may have such entries."""
+        if wanted.tenant is None:
+            shards = await self._redis.shards()
+        else:
+            shards = shards_of(wanted.tenant)
+        if wanted.session_id is None:
+            return shards
+        if not is_name(wanted.session_id):
+            return []
+        return [shard for shard in shards if shard == shard_of(SessionKey(shard.tenant, wanted.session_id))]
+
+    async def _ends(self, wanted: EntryFilter, shards: Sequence[Shard]) -> list[tuple[Shard, str]]:
+        """Returns each shard with the last id to read."""
         if wanted.until is None:
             return [(shard, "+") for shard in shards]
         states = [shard.key("state") for shard in shards]
@@ -134,6 +154,15 @@ class RedisEntries:
             (shard, str(wanted.until + self._redis.counter(f"{state} wait", wait)))
             for shard, state, wait in zip(shards, states, waits, strict=True)
         ]
+
+
+@dataclass(slots=True)
+class _Adding:
+    """What a summary has added up so far, and whether a record of it was damaged."""
+
+    wanted: EntryFilter
+    sums: GroupedSums
+    is_damaged: bool = False
 
 
 @dataclass(slots=True)
@@ -148,6 +177,7 @@ class _Reader:
     newest_first: bool = False
     found: list[tuple[str, AccountingEntry]] = field(default_factory=list)
     is_done: bool = False
+    is_damaged: bool = False
     read_to: str = ""
 
     def __post_init__(self) -> None:
@@ -190,6 +220,11 @@ class _Reader:
             self.read_to = items[-1][0].decode()
             self.place = self.place if self.found else self.read_to
         return damaged
+
+
+def _are_counters(kept: Sequence[bytes | None] | None) -> bool:
+    """False if the key has another type, or if one of its numbers is damaged."""
+    return kept is not None and all(one is None or one.isdigit() for one in kept)
 
 
 def _order(place: str) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
-from domain.accounting import AccountingEntry, EntryFilter, EntryPage, EntryType, GroupBy, SummaryRow
+from domain.accounting import AccountingEntry, EntryFilter, EntryPage, EntryType, GroupBy, Summary
 from domain.budget import REMEMBERED_REPORTS, Reported, ReportWarning, Session, SessionChange
 from domain.errors import Conflict, IdempotencyKeyReused, InvalidField, SessionEnded
 from domain.handles import DEFAULT_SESSION, Handle, SessionKey
@@ -171,7 +171,7 @@ class RedisLedger(LedgerBase):
     ) -> EntryPage:
         return await self._entries.page(wanted, limit, cursor, newest_first=newest_first)
 
-    async def summary(self, wanted: EntryFilter, group_by: GroupBy) -> list[SummaryRow]:
+    async def summary(self, wanted: EntryFilter, *group_by: GroupBy) -> Summary:
         return await self._entries.summary(wanted, group_by)
 
     async def stored_at(self, tenant: str, handle: Handle) -> int | None:

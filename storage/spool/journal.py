@@ -78,6 +78,10 @@ class Journal:
                     os.ftruncate(self._fd, 0)
                     return
 
+    @property
+    def is_empty(self) -> bool:
+        return os.fstat(self._fd).st_size == 0
+
     def check(self) -> None:
         """Raises StoreUnavailable if its file was deleted or replaced."""
         self._place.check()

@@ -9,13 +9,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol, TypeVar
 
-from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, SummaryRow
+from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, Missing, Summary
 from domain.budget import Reported, Session, SessionChange
 from domain.errors import SpillgateError, StorageError
 from domain.handles import Handle, SessionKey
 from domain.ports import Call, Charge, Entered, Ledger, Receipt, SessionPage
 from domain.quotas import LedgerUsage, Purged
 from domain.results import UsageReport
+from storage.base.summaries import GroupedSums, matches
 from storage.spool.journal import Appended, Charged, Declared, Journal, Line
 from storage.spool.outage import Outage, refuse
 
@@ -129,7 +130,8 @@ class SpoolLedger:
         return reported
 
     async def end(self, key: SessionKey) -> Session | None:
-        """This and the next methods, up to `stored_at`, raise StoreUnavailable while Redis is away."""
+        """This and the next methods, up to `stored_at`, raise StoreUnavailable while Redis is away; not so
+        `summary`."""
         return self._remember(await self._outage.first(self._primary.end, refuse, key))
 
     async def sessions(self, tenant: str, limit: int, cursor: str | None) -> SessionPage:
@@ -141,8 +143,26 @@ class SpoolLedger:
         read = partial(self._primary.entries, newest_first=newest_first)
         return await self._outage.first(read, refuse, wanted, limit, cursor)
 
-    async def summary(self, wanted: EntryFilter, group_by: GroupBy) -> list[SummaryRow]:
-        return await self._outage.first(self._primary.summary, refuse, wanted, group_by)
+    async def summary(self, wanted: EntryFilter, *group_by: GroupBy) -> Summary:
+        """While Redis is away, the sums of what is in the journal."""
+
+        async def primary() -> Summary:
+            return await self._primary.summary(wanted, *group_by)
+
+        async def spooled() -> Summary:
+            sums = GroupedSums(group_by)
+
+            async def add(line: Line) -> None:
+                entry = line.charge.entry if isinstance(line, Charged) else getattr(line, "entry", None)
+                if entry is not None and matches(entry, wanted):
+                    sums.add_entry(entry)
+
+            await self._journal.each(add)
+            return sums.summary(Missing.OUTAGE)
+
+        found = await self._outage.first(primary, spooled)
+        # Redis may be back, but lack the end of the journal.
+        return found if self._journal.is_empty else replace(found, missing=found.missing | {Missing.OUTAGE})
 
     async def stored_at(self, tenant: str, handle: Handle) -> int | None:
         return await self._outage.first(self._primary.stored_at, refuse, tenant, handle)

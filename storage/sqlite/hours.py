@@ -19,8 +19,9 @@ MOST_RANGES = 16
 """With more ranges of unsummed hours, a summary reads the entries of all of its time."""
 
 UNSUMMED = "SELECT tenant, hour FROM unsummed_hours WHERE hour < ?"
-_UNSUMMED_OF_TENANT = (
-    "SELECT hour FROM unsummed_hours WHERE tenant = ? AND hour >= ? AND hour < ? ORDER BY hour"
+_UNSUMMED_OF_TENANTS = (
+    "SELECT DISTINCT hour FROM unsummed_hours WHERE ifnull(tenant = ?, TRUE) AND hour >= ? AND hour < ?"
+    " ORDER BY hour"
 )
 _COUNT = "SELECT count(*) FROM entries WHERE tenant = ? AND timestamp >= ? AND timestamp < ?"
 _FORGET = "DELETE FROM hour_sums WHERE tenant = ? AND hour = ?"
@@ -68,7 +69,7 @@ def summed_hours(connection: sqlite3.Connection, wanted: EntryFilter, now: int) 
     first, end = -(-since // HOUR_MS), until // HOUR_MS
     if first >= end:
         return []
-    unsummed = [hour for (hour,) in connection.execute(_UNSUMMED_OF_TENANT, (wanted.tenant, first, end))]
+    unsummed = [hour for (hour,) in connection.execute(_UNSUMMED_OF_TENANTS, (wanted.tenant, first, end))]
     found = []
     for hour in (*unsummed, end):
         if first < hour:

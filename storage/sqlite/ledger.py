@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
-from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, SummaryRow
+from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, Summary
 from domain.budget import Reported, Session, SessionChange
 from domain.errors import StoreFull
 from domain.handles import Handle, SessionKey
@@ -154,18 +154,19 @@ class SqliteLedger(LedgerBase):
         more = cursors.encode(kind, str(found[limit - 1][0])) if len(found) > limit else None
         return EntryPage(page, more)
 
-    async def summary(self, wanted: EntryFilter, group_by: GroupBy) -> list[SummaryRow]:
-        def read() -> list[tuple[Any, ...]]:
+    async def summary(self, wanted: EntryFilter, *group_by: GroupBy) -> Summary:
+        def read() -> Summary:
             with self._long as connection:
                 # One snapshot: an hour may be changed between the two.
                 connection.execute("BEGIN")
                 summed = hours.summed_hours(connection, wanted, now) if is_summed else []
-                return connection.execute(*rows.summary_query(wanted, group_by, summed)).fetchall()
+                found = connection.execute(*rows.summary_query(wanted, group_by, summed))
+                return rows.summary_of(found, group_by)
 
         now = self._clock()
-        in_sums = group_by not in (GroupBy.SESSION_ID, GroupBy.MINUTE)
+        in_sums = {GroupBy.SESSION_ID, GroupBy.MINUTE}.isdisjoint(group_by)
         is_summed = in_sums and wanted.session_id is None and wanted.handle is None
-        return [SummaryRow(*row) for row in await self._on_thread(read)]
+        return await self._on_thread(read)
 
     async def stored_at(self, tenant: str, handle: Handle) -> int | None:
         row = self._now(
@@ -247,7 +248,7 @@ class SqliteLedger(LedgerBase):
     async def _later(self, query: str, values: list[object]) -> list[tuple[Any, ...]]:
         return await self._on_thread(lambda: self._long.execute(query, values).fetchall())
 
-    async def _on_thread(self, read: Callable[[], list[tuple[Any, ...]]]) -> list[tuple[Any, ...]]:
+    async def _on_thread(self, read: Callable[[], T]) -> T:
         try:
             return await self._threads.run(read)
         except sqlite3.Error as error:

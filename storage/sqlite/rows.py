@@ -1,14 +1,15 @@
 """Sessions, entries and filters as SQLite rows and back."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from operator import attrgetter
 from typing import Any
 
 import msgspec
 
-from domain.accounting import PERIOD_MS, AccountingEntry, EntryFilter, GroupBy
+from domain import accounting
+from domain.accounting import PERIOD_MS, AccountingEntry, EntryFilter, GroupBy, Summary, SummaryRow
 from domain.budget import Session
 from domain.handles import SessionKey
 from domain.ports import Charge
@@ -61,15 +62,14 @@ _ENTRIES = "SELECT seq, entry FROM entries NOT INDEXED WHERE "
 _ENTRIES_OF_SESSION = "SELECT seq, entry FROM entries INDEXED BY entries_of_session WHERE "
 _PERIODS = {GroupBy.DAY: "%Y-%m-%d", GroupBy.HOUR: "%Y-%m-%dT%H:00Z", GroupBy.MINUTE: "%Y-%m-%dT%H:%MZ"}
 _SUMS = (
-    ", sum(entries), sum(failed), sum(bytes), sum(tokens_in), sum(tokens_out), sum(tokens_saved),"
+    "sum(entries), sum(failed), sum(bytes), sum(tokens_in), sum(tokens_out), sum(tokens_saved),"
     " sum(latency) / sum(entries), max(latency_max), total(cost_usd), sum(observed_tokens_saved) FROM "
 )
 _ADDED = "bytes, tokens_in, tokens_out, tokens_saved, latency, cost_usd, observed_tokens_saved"
 _OF_ENTRIES = (
-    f" AS grouped, 1 AS entries, status = 'failed' AS failed, {_ADDED}, latency AS latency_max"
-    " FROM entries WHERE "
+    f"1 AS entries, status = 'failed' AS failed, {_ADDED}, latency AS latency_max FROM entries WHERE "
 )
-_OF_HOURS = f" AS grouped, entries, failed, {_ADDED}, latency_max FROM hour_sums WHERE "
+_OF_HOURS = f"entries, failed, {_ADDED}, latency_max FROM hour_sums WHERE "
 
 _encode = msgspec.json.Encoder().encode
 _decode_entry = msgspec.json.Decoder(AccountingEntry).decode
@@ -174,6 +174,8 @@ def call_of(row: tuple[object, ...]) -> tuple[object, ...]:
 
 def where(wanted: EntryFilter) -> tuple[str, list[object]]:
     """Returns the condition and its parameters."""
+    # As a list of all tenants, because each index begins with the tenant.
+    every = [] if wanted.tenant is not None else ["tenant IN (SELECT tenant FROM tenants)"]
     conditions: dict[str, object] = {
         "tenant = ?": wanted.tenant,
         "session_id = ?": wanted.session_id,
@@ -187,18 +189,24 @@ def where(wanted: EntryFilter) -> tuple[str, list[object]]:
         "timestamp < ?": wanted.until,
     }
     given = {text: value for text, value in conditions.items() if value is not None}
-    return " AND ".join(given), list(given.values())
+    return " AND ".join([*every, *given]), list(given.values())
 
 
 def summary_query(
-    wanted: EntryFilter, group_by: GroupBy, summed: Sequence[Hours] = ()
+    wanted: EntryFilter, group_by: Sequence[GroupBy], summed: Sequence[Hours] = ()
 ) -> tuple[str, list[object]]:
-    """`summed`: hours that are answered from their sums. The index `sums_of_time` holds all other columns
-    that this needs, except `session_id` and `handle`."""
-    column, of_entry, of_hour = "grouped", group_by.value, group_by.value
-    if (period := PERIOD_MS.get(group_by)) is not None:
-        column = f"strftime('{_PERIODS[group_by]}', grouped * {period // 1000}, 'unixepoch')"
-        of_entry, of_hour = f"timestamp / {period}", f"hour * {HOUR_MS} / {period}"
+    """Rows of a group's values and its sums, most tokens saved first. `summed`: hours that are answered from
+    their sums. The index `sums_of_time` holds all other columns that this needs, except `session_id` and
+    `handle`."""
+    columns, of_entry, of_hour = "", "", ""
+    for number, key in enumerate(group_by):
+        grouped, entry, hour = f"group{number}", key.value, key.value
+        if (period := PERIOD_MS.get(key)) is not None:
+            entry, hour = f"timestamp / {period}", f"hour * {HOUR_MS} / {period}"
+            grouped = f"strftime('{_PERIODS[key]}', group{number} * {period // 1000}, 'unixepoch')"
+        columns += f"{grouped}, "
+        of_entry += f"{entry} AS group{number}, "
+        of_hour += f"{hour} AS group{number}, "
     parts, values = list[str](), list[object]()
     for since, until in unsummed_times(summed, wanted):
         condition, given = where(replace(wanted, since=since, until=until))
@@ -208,8 +216,23 @@ def summary_query(
         condition, given = where(replace(wanted, since=None, until=None))
         parts.append(f"SELECT {of_hour}{_OF_HOURS}{condition} AND hour >= ? AND hour < ?")
         values += [*given, *hours]
-    order = " ORDER BY sum(tokens_saved) DESC, ifnull(grouped, '')"
-    return f"SELECT {column}{_SUMS}({' UNION ALL '.join(parts)}) GROUP BY grouped{order}", values
+    groups = [f"group{number}" for number in range(len(group_by))]
+    order = ", ".join(["sum(tokens_saved) DESC", *(f"ifnull({group}, '')" for group in groups)])
+    found = f"SELECT {columns}{_SUMS}({' UNION ALL '.join(parts)})"
+    return f"{found} GROUP BY {', '.join(groups)} ORDER BY {order}", values
+
+
+def summary_of(found: Iterable[tuple[Any, ...]], group_by: Sequence[GroupBy]) -> Summary:
+    """`found` are the rows of `summary_query`."""
+    rows, rest, count = list[SummaryRow](), None, len(group_by)
+    for values in found:
+        groups = dict(zip(map(str, group_by), values, strict=False))
+        row = replace(SummaryRow(values[0], *values[count:]), groups=groups)
+        if len(rows) < accounting.MOST_GROUPS:
+            rows.append(row)
+        else:
+            rest = replace(row, group=None, groups={}) if rest is None else rest.plus(row)
+    return Summary(rows, rest)
 
 
 def entries_query(

@@ -7,6 +7,7 @@ import json
 import httpx
 import pytest
 
+from domain import accounting
 from tests.conftest import StillClock
 
 pytestmark = pytest.mark.anyio
@@ -66,7 +67,9 @@ async def test_entries_come_newest_first_and_sums_by_minute(
             else {"2025-11-21T08:00Z": 5}
         )
         for since in (None, began - most - 1):
-            wrong = {"group_by": group_by, "until": began} | ({} if since is None else {"since": since})
+            wrong = {"group_by": f"type,{group_by}", "until": began} | (
+                {} if since is None else {"since": since}
+            )
             refused = await client.get("/accounting/summary", params=wrong)
             assert (refused.status_code, refused.json()["code"]) == (422, "invalid_field")
         widest = {"group_by": group_by, "until": began, "since": began - most}
@@ -180,10 +183,69 @@ async def test_exports_hold_every_entry(client: httpx.AsyncClient, clock: StillC
     assert rows[1]["details.bytes"] == str(len(BIG))
 
 
-async def test_a_csv_cell_is_never_a_formula(client: httpx.AsyncClient) -> None:
-    await client.post("/results", json={"tool_name": "=cmd()", "content": "x"})
-    answer = await client.get("/accounting/entries", headers={"Accept": "text/csv"})
-    assert next(csv.DictReader(io.StringIO(answer.text)))["tool_name"] == "'=cmd()"
+@pytest.mark.parametrize("sign", ["=", "+", "-", "@", "＝", "＋", "－", "＠"])
+async def test_a_csv_cell_is_never_a_formula(client: httpx.AsyncClient, sign: str) -> None:
+    name = f'{sign}cmd|"a",b'
+    await client.post("/results", json={"tool_name": name, "content": "x"})
+    for path in ("/accounting/entries", "/accounting/summary?group_by=day,tool_name"):
+        answer = await client.get(path, headers={"Accept": "text/csv"})
+        (row,) = csv.DictReader(io.StringIO(answer.text, newline=""))
+        assert row["tool_name"] == f"'{name}"
+
+
+async def test_a_summary_of_several_keys_is_json_or_csv(client: httpx.AsyncClient, clock: StillClock) -> None:
+    await fill(client, clock)
+    clock.pass_seconds(86_400)
+    await client.post("/results", json={"tool_name": "a", "content": BIG})
+    asked = {"group_by": "day,tool_name,model,day", "type": "tool"}
+    answer = (await client.get("/accounting/summary", params=asked)).json()
+    assert (answer["group_by"], answer["complete"], answer["warnings"]) == ("day,tool_name,model", True, [])
+    keys = [(row["groups"]["day"], row["groups"]["tool_name"]) for row in answer["rows"]]
+    assert sorted(keys) == [
+        ("2025-11-21", "a"),
+        ("2025-11-21", "mcp__srv__c"),
+        ("2025-11-21", "srv/b"),
+        ("2025-11-22", "a"),
+    ]
+    assert [row["group"] for row in answer["rows"]] == [day for day, _ in keys]
+    assert sum(row["entries"] for row in answer["rows"]) == answer["total"]["entries"] == 6
+    by_accept = await client.get("/accounting/summary", params=asked, headers={"Accept": "text/csv"})
+    by_format = await client.get("/accounting/summary", params=asked | {"format": "csv"})
+    assert by_accept.headers["content-type"] == by_format.headers["content-type"] == "text/csv; charset=utf-8"
+    assert by_accept.text == by_format.text
+    rows = list(csv.DictReader(io.StringIO(by_accept.text)))
+    for told, row in zip(rows, answer["rows"], strict=True):
+        flat = {**{key: value or "" for key, value in row.pop("groups").items()}, **row, "complete": "true"}
+        assert told == {name: str(value) for name, value in flat.items() if name != "group"}
+    json_anyway = {**asked, "format": "json"}
+    again = await client.get("/accounting/summary", params=json_anyway, headers={"Accept": "text/csv"})
+    assert again.json()["total"] == answer["total"]
+
+
+async def test_groups_past_the_bound_are_one_row_and_a_warning(
+    client: httpx.AsyncClient, clock: StillClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accounting, "MOST_GROUPS", 2)
+    await fill(client, clock)
+    answer = (await client.get("/accounting/summary?group_by=tool_name")).json()
+    assert sorted(row["entries"] for row in (*answer["rows"], answer["rest"])) == [1, 1, 3]
+    assert len(answer["rows"]) == 2
+    assert (answer["total"]["entries"], answer["complete"]) == (5, True)
+    assert answer["warnings"][0].startswith("There are more than")
+    text = (await client.get("/accounting/summary?group_by=tool_name,type&format=csv")).text
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [(row["tool_name"], row["type"]) for row in rows[2:]] == [("(rest)", "(rest)")]
+    assert sum(int(row["entries"]) for row in rows) == 5
+
+
+@pytest.mark.parametrize("group_by", ["", "tools", "day,", "day;tool_name", "day, model", "Day", "=1+1"])
+async def test_an_unknown_key_is_refused_with_the_known_ones(
+    client: httpx.AsyncClient, group_by: str
+) -> None:
+    answer = await client.get("/accounting/summary", params={"group_by": group_by})
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_field")
+    assert "tenant, tool_name" in answer.json()["detail"]
+    assert "=1+1" not in answer.text
 
 
 async def test_savings_are_net_of_extraction_and_reading_back(

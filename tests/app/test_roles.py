@@ -96,6 +96,37 @@ async def test_an_admin_sees_the_tenant_that_it_names_and_nobody_else_does(clien
     assert wrong.status_code == 400
 
 
+async def test_sums_by_tenant_are_an_admins_of_all_and_an_agents_of_its_own(
+    client: httpx.AsyncClient,
+) -> None:
+    for name, content in (("agent", "x"), ("other", "x"), ("other", BIG)):
+        sent = {"tool_name": "t", "content": content}
+        assert (await client.post("/results", json=sent, headers=by(name))).status_code < 300
+
+    async def entries(key: str, group_by: str = "tenant,day", **headers: str) -> dict[str, int]:
+        asked = {"group_by": group_by, "type": "tool"}
+        answer = await client.get("/accounting/summary", params=asked, headers=by(key, **headers))
+        csv = await client.get(
+            "/accounting/summary", params=asked | {"format": "csv"}, headers=by(key, **headers)
+        )
+        assert csv.text.count("\r\n") == 1 + len(answer.json()["rows"])
+        return {row["group"]: row["entries"] for row in answer.json()["rows"]}
+
+    blue = {"Spillgate-Tenant": "blue"}
+    assert await entries("admin") == {"red": 1, "blue": 2}
+    assert await entries("admin", "day,tenant") == {"2025-11-21": 1}
+    assert await entries("admin", **blue) == {"blue": 2}
+    # Without the key `tenant`, an admin's key means one tenant: its own, or the one that it names.
+    assert await entries("admin", "day") == {}
+    assert await entries("admin", "day", **blue) == {"2025-11-21": 2}
+    for headers in ({}, blue):
+        assert await entries("agent", **headers) == {"red": 1}
+        assert await entries("other", **headers) == {"blue": 2}
+    of_all = {"group_by": "tenant", "handle": "session-default/file-00000000-0000-4000-8000-000000000000"}
+    assert (await client.get("/accounting/summary", params=of_all, headers=by("admin"))).json()["rows"] == []
+    assert (await client.get("/accounting/summary", headers=by("metrics"))).status_code == 403
+
+
 async def test_refusals_are_counted_and_bad_lines_are_warnings_and_a_metric(serve: Serve, keys: Path) -> None:
     with keys.open("a") as file:
         file.write(f"red:{'3' * 64}:owner\nred:{'4' * 64}:::2020-01-01\n")

@@ -5,12 +5,15 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+from obstore.store import MemoryStore
 from samples import ENTRY_RETENTION, RETENTION, FakeClock, OpenBounded, OpenLedger, OpenStore
 
 from domain.ports import Ledger, ResultStore
 from domain.quotas import QuotaOf, TenantQuota, unbounded
 from domain.results import Durability
 from storage import open_ledger, open_spooled_ledger, open_spooled_store, open_store
+from storage.objects.bucket import Bucket
+from storage.objects.store import ObjectStore
 from storage.spool.outage import Outage
 
 # The URL, after a space the spool's folder; and what the store promises.
@@ -20,8 +23,11 @@ STORES = {
     "redis": ("{redis}", Durability.AOF),
     "cluster": ("{cluster}", Durability.AOF),
     "spool": ("{redis} {path}/spool", Durability.AOF),
+    "objects": ("objects:{path}", Durability.OBJECT),
 }
 URLS = {name: url for name, (url, _) in STORES.items()}
+# By URL: an object store in the memory of this process, which lasts as long as the tests.
+_buckets: dict[str, MemoryStore] = {}
 LASTING_URLS = [url for url, durability in STORES.values() if durability is not Durability.MEMORY]
 QUOTAS = {"small": TenantQuota(storage_max_bytes=1_000_000)}
 """Of the stores; other tenants have none."""
@@ -132,6 +138,11 @@ async def _open_store(url: str, clock: FakeClock, max_bytes: int) -> ResultStore
         "max_bytes": max_bytes,
         "quota_of": lambda tenant: QUOTAS.get(tenant, TenantQuota()),
     }
+    if url.startswith("objects:"):
+        bucket = Bucket(_buckets.setdefault(url, MemoryStore()), timeout=60)
+        objects = ObjectStore(bucket, cache_bytes=1 << 20, segment_bytes=1 << 20, **options)
+        await objects.open()
+        return objects
     store = await open_store(url, **options)
     return await open_spooled_store(store, Path(spool), Outage(), **options) if spool else store
 

@@ -205,7 +205,7 @@ async def test_a_deleted_tenant_leaves_nothing_and_others_stay(
     assert await used(ledger) == LedgerUsage(0, 0)
     assert TENANT not in await ledger.usage()
     assert await count(ledger) == 0
-    assert await ledger.summary(EntryFilter(TENANT), GroupBy.TOOL_NAME) == []
+    assert (await ledger.summary(EntryFilter(TENANT), GroupBy.TOOL_NAME)).rows == []
     assert await ledger.stored_at(TENANT, handle) is None
     assert (await ledger.sessions(TENANT, 10, None)).sessions == []
     for name in ("run-0", "run-2", "run-3"):
@@ -219,5 +219,5 @@ async def test_a_deleted_tenant_leaves_nothing_and_others_stay(
     assert not again.replayed
     assert again.budget.reserved_tokens == 5
     assert (await used(ledger)).sessions == 1
-    (row,) = await ledger.summary(EntryFilter(TENANT), GroupBy.TYPE)
+    (row,) = (await ledger.summary(EntryFilter(TENANT), GroupBy.TYPE)).rows
     assert row.entries == 1

@@ -1,6 +1,7 @@
 """The accounting, as every Ledger has to keep it."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,16 @@ from samples import (
     stored_entry,
 )
 
-from domain.accounting import AccountingEntry, EntryDetails, EntryFilter, EntryStatus, EntryType, GroupBy
+from domain import accounting
+from domain.accounting import (
+    AccountingEntry,
+    EntryDetails,
+    EntryFilter,
+    EntryStatus,
+    EntryType,
+    GroupBy,
+    Summary,
+)
 from domain.budget import SessionChange
 from domain.decisions import OutcomeKind, Trigger
 from domain.errors import InvalidField
@@ -163,7 +173,7 @@ async def test_a_summary_nets_the_savings_of_each_group(
         entry(SessionKey("other", "run-1"), tokens_saved=9999),
     ):
         await ledger.append(one)
-    rows = await ledger.summary(EntryFilter(TENANT), group_by)
+    rows = (await ledger.summary(EntryFilter(TENANT), group_by)).rows
     assert [(row.group, row.entries, row.tokens_saved) for row in rows] == groups
 
 
@@ -176,7 +186,8 @@ async def test_a_summary_groups_by_strategy_and_tool_kind(ledger: Ledger) -> Non
         await ledger.append(one)
     found = {
         group_by: [
-            (row.group, row.tokens_saved) for row in await ledger.summary(EntryFilter(TENANT), group_by)
+            (row.group, row.tokens_saved)
+            for row in (await ledger.summary(EntryFilter(TENANT), group_by)).rows
         ]
         for group_by in (GroupBy.STRATEGY, GroupBy.TOOL_KIND)
     }
@@ -189,10 +200,10 @@ async def test_a_summary_adds_up(ledger: Ledger) -> None:
     await ledger.append(entry(latency=1.0, cost_usd=0.5, status=EntryStatus.FAILED, **sums))
     await ledger.append(entry(latency=4.0, cost_usd=0.25, **sums))
     await ledger.append(entry(type=EntryType.LLM, latency=100.0))
-    (row,) = await ledger.summary(EntryFilter(TENANT, type=EntryType.TOOL), GroupBy.TOOL_NAME)
+    (row,) = (await ledger.summary(EntryFilter(TENANT, type=EntryType.TOOL), GroupBy.TOOL_NAME)).rows
     assert (row.entries, row.failed, row.bytes, row.tokens_in, row.tokens_out) == (2, 1, 100, 6, 8)
     assert (row.latency_ms_mean, row.latency_ms_max, row.cost_usd) == (2.5, 4.0, 0.75)
-    assert await ledger.summary(EntryFilter("unknown"), GroupBy.TYPE) == []
+    assert await ledger.summary(EntryFilter("unknown"), GroupBy.TYPE) == Summary([])
 
 
 async def test_a_summary_adds_up_what_observing_policies_would_have_saved(ledger: Ledger) -> None:
@@ -200,13 +211,92 @@ async def test_a_summary_adds_up_what_observing_policies_would_have_saved(ledger
         observed = EntryDetails(observed_outcome=OutcomeKind.STORE, observed_tokens_saved=saved)
         await ledger.append(entry(tool_name=tool, details=observed))
     await ledger.append(entry(tool_name="a", tokens_saved=3))
-    rows = await ledger.summary(EntryFilter(TENANT), GroupBy.TOOL_NAME)
+    rows = (await ledger.summary(EntryFilter(TENANT), GroupBy.TOOL_NAME)).rows
     assert [(row.group, row.tokens_saved, row.tokens_saved_observed) for row in rows] == [
         ("a", 3, 680),
         ("b", 0, 5),
     ]
-    (later,) = await ledger.summary(EntryFilter(TENANT, tool_name="b"), GroupBy.DAY)
+    (later,) = (await ledger.summary(EntryFilter(TENANT, tool_name="b"), GroupBy.DAY)).rows
     assert later.tokens_saved_observed == 5
+
+
+@pytest.mark.parametrize(
+    ("wanted", "keys", "rows"),
+    [
+        (
+            {"tenant": None},
+            "tenant day model",
+            [
+                ("red 2025-06-15 m", 2, 500),
+                ("blue 2025-06-15 m", 1, 300),
+                ("red 2025-06-16 m", 1, 30),
+                ("blue 2025-06-15 -", 1, 20),
+                ("red 2025-06-15 -", 1, -10),
+            ],
+        ),
+        ({"tenant": "red"}, "tenant model", [("red m", 3, 530), ("red -", 1, -10)]),
+        ({"tenant": "blue"}, "model tenant", [("m blue", 1, 300), ("- blue", 1, 20)]),
+        ({"tenant": None, "session_id": "run-2"}, "tenant session_id", [("red run-2", 2, 130)]),
+        ({"tenant": None, "tool_name": "grep"}, "tool_name tenant", [("grep blue", 1, 300)]),
+        (
+            {"tenant": None, "since": START, "until": START + DAY},
+            "hour tenant type",
+            [("2025-06-15T15:00Z red tool", 3, 490), ("2025-06-15T15:00Z blue tool", 2, 320)],
+        ),
+        ({"tenant": None, "since": START + 1}, "minute outcome", [("2025-06-16T15:06Z -", 1, 30)]),
+        ({"tenant": None}, "strategy", [("-", 6, 840)]),
+    ],
+)
+async def test_a_summary_groups_by_several_keys_of_one_tenant_or_of_all(
+    ledger: Ledger, clock: FakeClock, wanted: dict[str, Any], keys: str, rows: list[tuple[str, int, int]]
+) -> None:
+    red, more, blue = SessionKey("red", "run-1"), SessionKey("red", "run-2"), SessionKey("blue", "run-1")
+    for one in (
+        entry(red, tokens_saved=400, model="m"),
+        entry(more, tokens_saved=100, model="m"),
+        entry(red, tokens_saved=-10),
+        entry(more, at=START + DAY, tokens_saved=30, model="m"),
+        entry(blue, tokens_saved=300, model="m", tool_name="grep"),
+        entry(blue, tokens_saved=20),
+    ):
+        await ledger.append(one)
+    asked = tuple(map(GroupBy, keys.split()))
+    clock.advance(DAY / 1000 + 3600)
+    for _ in range(2):
+        found = await ledger.summary(EntryFilter(**wanted), *asked)
+        told = [
+            (" ".join(value or "-" for value in row.groups.values()), row.entries, row.tokens_saved)
+            for row in found.rows
+        ]
+        assert told == rows
+        assert {tuple(row.groups) for row in found.rows} == {tuple(keys.split())}
+        assert [row.group for row in found.rows] == [row.groups[asked[0]] for row in found.rows]
+        assert (found.rest, found.missing) == (None, frozenset())
+        # A sweep adds the hours up, where a ledger does so. It deletes nothing: nothing is too old.
+        clock.now = START + 1
+        await ledger.sweep()
+
+
+async def test_groups_past_the_bound_are_added_up_in_one(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accounting, "MOST_GROUPS", 3)
+    saved = [entry(tool_name=f"tool-{number}", tokens_saved=2**number, latency=number) for number in range(5)]
+    for one in (*saved, *(replace(one, id=f"{one.id} again") for one in saved[:3])):
+        await ledger.append(one)
+    three = await ledger.summary(EntryFilter(TENANT, until=START + 1), GroupBy.TOOL_NAME, GroupBy.TYPE)
+    assert three.rest is not None
+    assert len(three.rows) == 3
+    told = [row.group for row in three.rows]
+    assert len(set(told)) == 3
+    other = [one for one in (*saved, *saved[:3]) if one.tool_name not in told]
+    assert (three.rest.group, three.rest.groups) == (None, {})
+    assert three.rest.entries == len(other)
+    assert three.rest.tokens_saved == sum(one.tokens_saved for one in other)
+    assert three.rest.latency_ms_max == max(one.latency for one in other)
+    assert (three.total.entries, three.total.tokens_saved) == (8, 31 + 7)
+    whole = await ledger.summary(EntryFilter(TENANT, tool_name="tool-1"), GroupBy.TOOL_NAME)
+    assert (whole.rest, len(whole.rows)) == (None, 1)
 
 
 async def test_the_accounting_remembers_when_a_handle_was_stored(ledger: Ledger) -> None:

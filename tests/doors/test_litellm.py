@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.edge.documents import WHOLE_BYTES
 from app.main import create_app
 from app.runtime import open_runtime
 from app.settings import Settings
@@ -52,7 +53,9 @@ def asked_with(*rows: Any, **fields: Any) -> dict[str, Any]:
 
 
 async def ask(client: httpx.AsyncClient, sent: Any, **headers: str) -> Any:
-    answer = await client.post(PATH, json=sent, headers=headers)
+    # LiteLLM escapes what is not ASCII.
+    typed = {"Content-Type": "application/json", **headers}
+    answer = await client.post(PATH, content=json.dumps(sent), headers=typed)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
@@ -117,6 +120,26 @@ async def test_a_history_is_replaced_in_the_same_way_each_time(serve: Serve) -> 
     for one in told:
         shown = one["structured_messages"]
         assert shown == last["structured_messages"][: len(shown)]
+
+
+async def test_a_conversation_that_becomes_large_stays_the_same(client: httpx.AsyncClient) -> None:
+    """A large body is read in another way. Session and calls are named by their contents here."""
+    row = {"role": "tool", "name": "bash", "content": "é\n" + LARGE}
+    later = {"role": "user", "content": "x" * WHOLE_BYTES}
+    told = []
+    for rows in ([row], [row, later]):
+        sent = asked_with(*rows, litellm_trace_id=None, request_headers=None)
+        sent["structured_messages"][0]["content"] = "Où est la faute ?"
+        told.append(await ask(client, sent))
+    assert told[1]["session_id"] == told[0]["session_id"]
+    assert told[1]["structured_messages"] == [*told[0]["structured_messages"], later]
+    assert "Tool output is too large" in told[0]["structured_messages"][1]["content"]
+    told = []
+    for rows in ([row], [row, later]):
+        answer = await client.post("/v1/compress", content=json.dumps({"messages": rows}))
+        told.append(answer.json())
+    assert told[1]["ccr_hashes"] == told[0]["ccr_hashes"] != []
+    assert len(await entries(client)) == 2
 
 
 async def test_calls_that_are_counted_from_0_again_are_told_apart(client: httpx.AsyncClient) -> None:

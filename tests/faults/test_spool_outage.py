@@ -112,6 +112,16 @@ async def test_what_comes_while_redis_is_dead_is_kept_and_read_then_and_later(
     assert (await client.get("/sessions/run")).json()["stored_results"] == 4
     answer = await client.get("/accounting/entries")
     assert (answer.status_code, answer.json()["code"]) == (503, "store_unavailable")
+    sums = (await client.get("/accounting/summary?group_by=outcome,tenant&type=tool")).json()
+    assert [(row["groups"], row["entries"]) for row in sums["rows"]] == [
+        ({"outcome": "store", "tenant": "default"}, 4)
+    ]
+    assert sums["complete"] is False
+    assert sums["warnings"][0].startswith("Redis is away")
+    lines = (
+        await client.get("/accounting/summary?group_by=tool_name&type=tool&format=csv")
+    ).text.splitlines()
+    assert (lines[0].rpartition(",")[2], lines[1].rpartition(",")[2]) == ("complete", "false")
     redis.start()
     await until_degraded(client, expected=False)
     after = await stored(client, "after", degraded=False)
@@ -121,6 +131,7 @@ async def test_what_comes_while_redis_is_dead_is_kept_and_read_then_and_later(
     assert (await client.get("/sessions/run")).json()["stored_results"] == 6
     summary = (await client.get("/accounting/summary?group_by=outcome&type=tool")).json()
     assert [(row["group"], row["entries"]) for row in summary["rows"]] == [("store", 6)]
+    assert (summary["complete"], summary["warnings"]) == (True, [])
     assert service.failures() == []
 
 
@@ -138,6 +149,22 @@ async def test_what_only_redis_has_is_not_called_unknown_while_it_is_dead(
     await until_degraded(client, expected=False)
     assert await readings(client, kept) == []
     assert (await client.get("/sessions/other")).status_code == 404
+
+
+async def test_no_model_is_asked_while_only_redis_knows_what_was_spent(
+    services: Services, redis: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    service = await started(services, redis, llm_base_url="scripted:", llm_models="demo")
+    async with service.client() as client:
+        redis.kill()
+        kept = await stored(client, "during", degraded=True)
+        asked = {"handle": kept.handle, "extract": "the first line", "mode": "full-chunked"}
+        answer = await client.post("/extract", json=asked)
+        assert (answer.status_code, answer.json()["code"]) == (503, "store_unavailable")
+        redis.start()
+        await until_degraded(client, expected=False)
+        assert (await client.post("/extract", json=asked)).status_code == 200
 
 
 async def test_a_named_call_keeps_its_handle_over_the_switch(

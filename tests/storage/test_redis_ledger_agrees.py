@@ -1,7 +1,7 @@
 """The rules in the Lua of the Redis ledger are those of storage/base/session_rules.py."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -135,7 +135,10 @@ def some_operation(draw: Draw, now: int) -> Operation:
         "keep_finding": lambda: (key, epoch, text, f"{text} {now}"),
         "finding": lambda: (key, epoch, text),
         "stored_at": lambda: (key.tenant, one_of(draw, *HANDLES)),
-        "summary": lambda: (some_filter(draw), one_of(draw, *GroupBy)),
+        "summary": lambda: (
+            replace(some_filter(draw), tenant=one_of(draw, TENANT, "other", None)),
+            *draw(st.lists(st.sampled_from(GroupBy), min_size=1, max_size=3, unique=True)),
+        ),
         "sessions": lambda: (key.tenant, one_of(draw, 1, 2, 9), None),
     }
     return Operation(name, arguments.get(name, lambda: (key,))())

@@ -21,7 +21,7 @@ from samples import (
     stored_result,
 )
 
-from domain.accounting import EntryFilter, GroupBy
+from domain.accounting import EntryFilter, GroupBy, Missing
 from domain.budget import SessionChange
 from domain.errors import IdempotencyKeyReused, StoreUnavailable
 from domain.ports import Call, Ledger, ResultStore
@@ -153,14 +153,22 @@ async def test_what_was_entered_while_redis_is_away_is_in_redis_once_when_it_is_
     await pair.ledger.settle(charge(100, "before", fingerprint="f"))
     for question in (
         pair.ledger.entries(EVERYTHING, 10, None),
-        pair.ledger.summary(EVERYTHING, GroupBy.TYPE),
         pair.ledger.sessions(TENANT, 10, None),
         pair.ledger.end(KEY),
     ):
         with pytest.raises(StoreUnavailable):
             await question
+    # The second sending of the first call too: only Redis knows that it had it.
+    sums = await pair.ledger.summary(EVERYTHING, GroupBy.TENANT, GroupBy.SESSION_ID)
+    assert [(row.groups, row.entries) for row in sums.rows] == [
+        ({"tenant": TENANT, "session_id": "run-1"}, 4)
+    ]
+    assert sums.missing == {Missing.OUTAGE}
+    assert (await pair.ledger.summary(EntryFilter("other"), GroupBy.TYPE)).rows == []
     redis.start()
     await pair.back()
+    sums = await pair.ledger.summary(EVERYTHING, GroupBy.TYPE)
+    assert ([row.entries for row in sums.rows], sums.missing) == ([4], frozenset())
     ids = await pair.ids()
     assert ids[1:] == [named.entry.id, unnamed.entry.id, appended.id]
     session = await pair.ledger.session(KEY)

@@ -50,13 +50,17 @@ class Call(NamedTuple):
 
     @property
     def session_id(self) -> str:
-        """The agent's session, or a digest of it if POST /results would not take it."""
-        if _SESSION_ID.fullmatch(self.session):
-            return self.session
-        return sha256(self.session.encode("utf-8", "replace")).hexdigest()[:32]
+        return session_id_of(self.session)
 
 
 Dialect = Callable[[Any], Call | None]
+
+
+def session_id_of(session: str) -> str:
+    """The agent's session, or a digest of it if POST /results would not take it."""
+    if _SESSION_ID.fullmatch(session):
+        return session
+    return sha256(session.encode("utf-8", "replace")).hexdigest()[:32]
 
 
 def session_of(session: str, agent: object = None) -> str:

@@ -1,0 +1,134 @@
+"""A bucket: obstore's synchronous functions in worker threads, within a time, their errors translated.
+
+obstore's asynchronous functions may abort the process as it ends, and its stores do not survive a fork.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
+
+import obstore
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    PermissionDeniedError,
+    PreconditionError,
+    UnauthenticatedError,
+)
+
+from domain.errors import StorageError, StoreFull, StoreUnavailable
+from storage.base.worker_threads import Threads
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta, UpdateVersion
+    from obstore.store import ObjectStore as Client
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+THREADS = 16
+PAGE = 1000
+_NO_BUCKET = "has no such bucket"
+_STATUS = re.compile(r"status code: (\d{3})")
+
+
+class Bucket:
+    """The methods without `async` block: call them from a job that `run` executes. All raise
+    StoreUnavailable, and StoreFull if the store answers 507. Their messages quote nothing of its answers."""
+
+    def __init__(self, client: "Client", timeout: float) -> None:
+        self._client = client
+        self._timeout = timeout
+        self._threads = Threads(THREADS, "objects")
+
+    async def run(self, job: Callable[[*Ts], T], *args: *Ts) -> T:
+        """Returns the result of `job(*args)`. After `timeout` the caller gets StoreUnavailable, and the job
+        still runs to its end."""
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await self._threads.run(job, *args)
+        except TimeoutError:
+            raise _unavailable("did not answer in time") from None
+
+    def detach(self, job: Callable[[], None]) -> None:
+        """Runs `job` in the background. Its StorageError is ignored."""
+
+        def quietly() -> None:
+            try:
+                job()
+            except StorageError:
+                return
+
+        self._threads.detach(quietly)
+
+    def get(self, path: str) -> "tuple[bytes, UpdateVersion] | None":
+        """None if there is no such object."""
+        with _translated():
+            try:
+                found = obstore.get(self._client, path)
+                version = {"e_tag": found.meta["e_tag"], "version": found.meta["version"]}
+                return bytes(found.bytes()), version  # type: ignore[return-value]
+            except FileNotFoundError:
+                return None
+
+    def put(self, path: str, data: bytes) -> None:
+        with _translated():
+            obstore.put(self._client, path, data, use_multipart=False)
+
+    def create(self, path: str, data: bytes) -> bool:
+        """False if there is such an object. Only one of many concurrent calls returns True."""
+        with _translated():
+            try:
+                obstore.put(self._client, path, data, mode="create")
+            except AlreadyExistsError:
+                return False
+            return True
+
+    def update(self, path: str, data: bytes, version: "UpdateVersion") -> bool:
+        """False if the object has another version by now, or was deleted."""
+        with _translated():
+            try:
+                given = {name: value for name, value in version.items() if value is not None}
+                obstore.put(self._client, path, data, mode=given)  # type: ignore[arg-type]
+            except (PreconditionError, FileNotFoundError):
+                return False
+            return True
+
+    def delete(self, paths: Sequence[str]) -> None:
+        with _translated():
+            obstore.delete(self._client, list(paths))
+
+    async def pages(self, folder: str) -> "AsyncIterator[Sequence[ObjectMeta]]":
+        """Lists what is in `folder` and its folders, ordered by path, at most 1,000 objects at a time."""
+        stream = obstore.list(self._client, folder, chunk_size=PAGE)
+        while page := await self.run(self._next, stream):
+            yield page
+
+    def _next(self, stream: "Iterator[Sequence[ObjectMeta]]") -> "Sequence[ObjectMeta]":
+        with _translated():
+            return next(stream, ())
+
+    async def close(self) -> None:
+        await self._threads.close()
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except (PermissionDeniedError, UnauthenticatedError):
+        raise _unavailable("refused the credentials, or they lack a permission") from None
+    except FileNotFoundError:
+        raise _unavailable(_NO_BUCKET) from None
+    except BaseError as error:
+        status = _STATUS.search(str(error))
+        if status is not None and status[1] == "507":
+            raise StoreFull("The object store has no room left. Give it more, or delete results.") from None
+        known = {None: "did not answer", "404": _NO_BUCKET}
+        code = None if status is None else status[1]
+        raise _unavailable(known.get(code, f"answered with status {code}")) from None
+
+
+def _unavailable(what: str) -> StoreUnavailable:
+    return StoreUnavailable(f"The object store {what}.")

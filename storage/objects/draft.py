@@ -1,0 +1,131 @@
+"""A body on its way to an object store. Each full segment is sent at once; the last waits until `publish`."""
+
+import secrets
+import threading
+import zlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVarTuple
+
+from domain.errors import StorageError, StoreUnavailable
+from domain.results import Durability, StoredResult
+from storage.objects.layout import Info, segment_path
+
+if TYPE_CHECKING:
+    from storage.objects.store import ObjectStore
+
+Ts = TypeVarTuple("Ts")
+CHUNK = 1 << 20
+
+
+class ObjectDraft:
+    """Its jobs run in worker threads, one after another. A cancelled caller does not stop a running job."""
+
+    def __init__(self, store: "ObjectStore", tenant: str) -> None:
+        self._store = store
+        self._tenant = tenant
+        self._body = secrets.token_hex(16)
+        self._waiting = bytearray()
+        self._checksums: list[int] = []
+        self._size = 0
+        self._lock = threading.Lock()
+        self._is_done = self._in_thread = self._has_failed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._in_thread:
+            self._drop()
+        elif self._has_failed:
+            # Nobody waits twice for a store that does not answer.
+            self._store.bucket.detach(self._drop_in_turn)
+        else:
+            with suppress(StorageError):
+                await self._store.bucket.run(self._drop_in_turn)
+
+    async def write(self, chunk: bytes) -> None:
+        self._store.take(self._tenant, len(chunk))
+        self._size += len(chunk)
+        self._waiting += chunk
+        while len(self._waiting) > self._store.segment_bytes:
+            await self._run(self._send)
+
+    async def read(self) -> AsyncIterator[bytes]:
+        for number in range(len(self._checksums)):
+            path = segment_path(self._body, number)
+            segment = await self._store.bucket.run(self._store.fetch, path)
+            if segment is None or zlib.crc32(segment) != self._checksums[number]:
+                raise _lost()
+            for start in range(0, len(segment), CHUNK):
+                yield segment[start : start + CHUNK]
+        waiting = bytes(self._waiting)
+        for start in range(0, len(waiting), CHUNK):
+            yield waiting[start : start + CHUNK]
+
+    async def publish(self, stored: StoredResult) -> Durability:
+        await self._run(self._publish, stored)
+        return Durability.OBJECT
+
+    async def _run(self, job: Callable[[*Ts], None], *args: *Ts) -> None:
+        self._in_thread = True
+        try:
+            await self._store.bucket.run(self._in_turn, job, args)
+        except StorageError:
+            self._has_failed = True
+            raise
+
+    def _in_turn(self, job: Callable[[*Ts], None], args: tuple[*Ts]) -> None:
+        with self._lock:
+            if self._is_done:
+                raise _lost()
+            job(*args)
+
+    def _send(self) -> None:
+        size = self._store.segment_bytes
+        self._put(segment_path(self._body, len(self._checksums)), bytes(self._waiting[:size]))
+        del self._waiting[:size]
+
+    def _put(self, path: str, segment: bytes) -> None:
+        self._store.bucket.put(path, segment)
+        self._store.cache.put(path, segment)
+        self._checksums.append(zlib.crc32(segment))
+
+    def _publish(self, stored: StoredResult) -> None:
+        last = bytes(self._waiting)
+        checksums = (*self._checksums, zlib.crc32(last))
+        segment = self._store.segment_bytes
+        info = Info(stored, self._body, self._size, segment, checksums, used_at=stored.stored_at)
+        data = info.encoded()
+        self._put(info.segments[-1], last)
+        # From here on the result may exist although the reply is lost: its body must stay.
+        self._is_done = True
+        is_ours = False
+        try:
+            is_ours = self._store.place(info, data)
+        finally:
+            self._store.give(self._tenant, self._size, published=self._size if is_ours else 0)
+        self._waiting.clear()
+        if not is_ours:
+            with suppress(StorageError):
+                self._store.remove_segments(info.segments)
+
+    def _drop_in_turn(self) -> None:
+        with self._lock:
+            if not self._is_done:
+                self._drop()
+                self._store.remove_segments(
+                    [segment_path(self._body, number) for number in range(len(self._checksums))]
+                )
+
+    def _drop(self) -> None:
+        self._is_done = True
+        self._store.give(self._tenant, self._size)
+        self._waiting.clear()
+
+
+def _lost() -> StoreUnavailable:
+    return StoreUnavailable("This draft is closed or incomplete and was not stored. Send the result again.")

@@ -1,0 +1,403 @@
+"""Bodies in a bucket, in segments. An info that is created conditionally makes a body a result."""
+
+import asyncio
+import secrets
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from domain.errors import ConfigError, ResultExpired, StorageError, StoreUnavailable
+from domain.handles import Handle, SessionKey, is_name
+from domain.ports import Clock, Draft
+from domain.quotas import QuotaOf, unbounded
+from domain.results import Durability, StoredResult
+from storage.base.damage import DamagedInfo, Notices
+from storage.base.quota import Quota
+from storage.objects.bucket import Bucket
+from storage.objects.cache import SegmentCache
+from storage.objects.draft import CHUNK, ObjectDraft
+from storage.objects.layout import (
+    SEGMENT,
+    SEGMENTS,
+    TOP,
+    Info,
+    Listed,
+    info_path,
+    is_safe,
+    read_info,
+    result_of,
+    session_path,
+)
+from storage.objects.promises import check_promises
+from storage.objects.url import open_bucket, parse_object_url
+
+if TYPE_CHECKING:
+    from obstore import UpdateVersion
+
+GRACE_SECONDS = 60.0
+"""How long a deleted body of several segments stays readable for readers that have started."""
+
+ORPHAN_MS = 3_600_000
+"""A body without an info is deleted once it is this old: its writer was killed."""
+
+LONGEST_SCAN_MS = 600_000
+"""Between two listings of the bucket; a sixteenth of the retention where that is shorter."""
+
+_PLAIN = "Results travel to the object store unencrypted. Give its endpoint as https://."
+_STEPS = 16
+_AT_ONCE = 16
+_ATTEMPTS = 5
+_BATCH = 200
+
+
+class ObjectStore:
+    """Any number of processes may use one bucket and prefix. `max_bytes` (0: no bound) and the quotas are for
+    all of them together; each knows the bytes of the others as of its last listing.
+
+    A use is written down once in a sixteenth of the retention: a result lives at least 15/16 of the
+    retention after its last use."""
+
+    constant_durability = Durability.OBJECT
+
+    def __init__(
+        self,
+        bucket: Bucket,
+        *,
+        clock: Clock,
+        retention_seconds: float,
+        max_bytes: int,
+        cache_bytes: int,
+        quota_of: QuotaOf = unbounded,
+        segment_bytes: int = SEGMENT,
+        warnings: tuple[str, ...] = (),
+    ) -> None:
+        self.bucket = bucket
+        self.segment_bytes = segment_bytes
+        self.cache = SegmentCache(cache_bytes)
+        self.warnings = warnings
+        self._clock = clock
+        self._retention_ms = int(retention_seconds * 1000)
+        self._step_ms = self._retention_ms // _STEPS
+        self._quota = Quota(max_bytes, quota_of)
+        self._drafted: Counter[str] = Counter()
+        self._counting = threading.Lock()
+        self._notices = Notices()
+        self._scanned_at: int | None = None
+        self._leaving: deque[tuple[float, list[str]]] = deque()
+
+    async def open(self) -> None:
+        """Checks that the store keeps its promises, and counts what it holds. Raises ConfigError."""
+        try:
+            await check_promises(self.bucket, f"probe-{secrets.token_hex(8)}")
+            await self._scan()
+        except StorageError as error:
+            raise ConfigError(
+                f"SPILLGATE_STORAGE_URL: {error.detail} Check bucket, endpoint, region, and credentials in "
+                "the environment."
+            ) from None
+
+    def draft(self, tenant: str) -> AbstractAsyncContextManager[Draft]:
+        return ObjectDraft(self, tenant)
+
+    async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
+        if not is_safe(tenant, handle):
+            return None
+        info, _ = await self.bucket.run(self._look, info_path(tenant, handle))
+        if info is None or self._has_expired(info):
+            return None
+        return replace(info.stored, expires_at=info.used_at + self._retention_ms)
+
+    async def read(
+        self, stored: StoredResult, start: int = 0, end: int | None = None
+    ) -> AsyncIterator[bytes]:
+        info, _ = await self.bucket.run(self._look, info_path(stored.tenant, stored.handle))
+        if info is None:
+            raise _gone()
+        position = max(0, start)
+        end = info.size if end is None else min(end, info.size)
+        while position < end:
+            number, offset = divmod(position, info.segment)
+            segment = await self.bucket.run(self.fetch, info.segments[number])
+            if segment is None:
+                raise _gone()
+            if not info.is_intact(number, segment):
+                self.cache.forget(info.segments)
+                self._notices.warn(info.segments[number], "is damaged: its result is not read. Delete it.")
+                raise _gone()
+            stop = min(len(segment), offset + end - position)
+            for at in range(offset, stop, CHUNK):
+                yield segment[at : min(at + CHUNK, stop)]
+            position += stop - offset
+
+    async def touch(self, stored: StoredResult) -> StoredResult:
+        now = self._clock()
+        if stored.expires_at > now + self._retention_ms - self._step_ms:
+            return stored
+        used_at = await self.bucket.run(self._touch, info_path(stored.tenant, stored.handle), now)
+        return stored if used_at is None else replace(stored, expires_at=used_at + self._retention_ms)
+
+    async def delete(self, tenant: str, handle: Handle) -> bool:
+        return is_safe(tenant, handle) and await self.bucket.run(self._delete, info_path(tenant, handle))
+
+    async def delete_session(self, key: SessionKey, epoch: int) -> int:
+        def is_later(info: Info) -> bool:
+            return info.stored.epoch >= epoch
+
+        deleted = 0
+        async for batch in self._listed_session(key):
+            jobs = [self.bucket.run(self._delete, one.path, is_later) for one in batch]
+            deleted += sum(await asyncio.gather(*jobs))
+        return deleted
+
+    async def delete_tenant(self, tenant: str) -> int:
+        deleted = 0
+        if is_name(tenant):
+            async for batch in self._listed(f"{TOP}/{tenant}"):
+                await asyncio.gather(*[self.bucket.run(self._delete_all, one) for one in batch])
+                deleted += len(batch)
+                if deleted >= _BATCH:
+                    break
+        return deleted
+
+    async def count_results(self, keys: Sequence[SessionKey]) -> list[int]:
+        return [await self._count(key) for key in keys]
+
+    async def _count(self, key: SessionKey) -> int:
+        alive = 0
+        async for batch in self._listed_session(key):
+            jobs = [self.bucket.run(self._is_alive, one) for one in batch]
+            alive += sum(await asyncio.gather(*jobs))
+        return alive
+
+    async def sweep(self) -> int:
+        now = time.monotonic()
+        while self._leaving and self._leaving[0][0] <= now:
+            await self.bucket.run(self.remove_segments, self._leaving.popleft()[1])
+        pause = min(LONGEST_SCAN_MS, self._step_ms)
+        if self._scanned_at is not None and 0 <= self._clock() - self._scanned_at < pause:
+            return 0
+        return await self._scan()
+
+    async def stored_bytes(self) -> int:
+        return self._quota.used
+
+    async def usage(self) -> dict[str, int]:
+        return self._quota.usage()
+
+    async def check(self) -> None:
+        self._quota.check()
+        await self.bucket.run(self.bucket.put, "probe", b"spillgate")
+
+    async def close(self) -> None:
+        if left := [path for _, paths in self._leaving for path in paths]:
+            self.bucket.detach(partial(self.remove_segments, left))
+        await self.bucket.close()
+
+    def take(self, tenant: str, size: int) -> None:
+        """Counts bytes of a draft. Raises StoreFull, TenantFull; nothing is counted then."""
+        self._quota.take(tenant, size)
+        with self._counting:
+            self._drafted[tenant] += size
+
+    def give(self, tenant: str, size: int, published: int = 0) -> None:
+        """A draft of `size` bytes has ended; `published` of them are stored now."""
+        with self._counting:
+            self._drafted[tenant] -= size
+        self._quota.give(tenant, size - published)
+
+    # The methods from here on block, unless they are `async`.
+
+    def place(self, info: Info, data: bytes) -> bool:
+        """Publishes a result whose segments are stored. `data` is the encoded info. False if a concurrent
+        retry of this call has published it, with the same content."""
+        for _ in range(_ATTEMPTS):
+            if self.bucket.create(info.path, data):
+                return True
+            before, version = self._look(info.path)
+            # The reply to our own write may be lost; then it is repeated, and finds itself.
+            if before is not None and before.body == info.body:
+                return True
+            if before is not None and not self._has_expired(before):
+                self._touch(info.path, info.used_at)
+                return False
+            if version is not None and self.bucket.update(info.path, data, version):
+                if before is not None:
+                    self._quota.give(before.stored.tenant, before.size)
+                    self._remove_body(before)
+                return True
+        raise StoreUnavailable("This result was changed by others at the same time. Send it again.")
+
+    def fetch(self, path: str) -> bytes | None:
+        """The segment of this path, from the cache or from the bucket. None if there is none."""
+        segment = self.cache.get(path)
+        if segment is None and (found := self.bucket.get(path)) is not None:
+            segment = found[0]
+            self.cache.put(path, segment)
+        return segment
+
+    def remove_segments(self, paths: list[str]) -> None:
+        self.cache.forget(paths)
+        self.bucket.delete(paths)
+
+    def _look(self, path: str) -> "tuple[Info | None, UpdateVersion | None]":
+        """An info and the version of its object. No info: it is missing or, with a version, damaged."""
+        found = self.bucket.get(path)
+        if found is None:
+            return None, None
+        try:
+            return read_info(found[0], path), found[1]
+        except DamagedInfo as damage:
+            self._notices.warn(path, f"is damaged ({damage}): its result is not found. Delete it.")
+            return None, found[1]
+
+    def _touch(self, path: str, now: int) -> int | None:
+        """Returns the last use in Unix ms, as it is written down. None if the result does not exist."""
+        for _ in range(_ATTEMPTS):
+            info, version = self._look(path)
+            if info is None or version is None:
+                return None
+            if now - info.used_at < self._step_ms:
+                return info.used_at
+            if self.bucket.update(path, replace(info, used_at=now).encoded(), version):
+                return now
+        return None
+
+    def _delete(self, path: str, is_spared: Callable[[Info], bool] | None = None) -> bool:
+        """Returns whether a result was deleted that had not expired."""
+        info, version = self._look(path)
+        if version is None or (info is not None and is_spared is not None and is_spared(info)):
+            return False
+        self.bucket.delete([path])
+        if info is None:
+            return False
+        self._quota.give(info.stored.tenant, info.size)
+        self._remove_body(info)
+        return not self._has_expired(info)
+
+    def _delete_all(self, listed: Listed) -> None:
+        """Deletes a result, or what a crash left of one."""
+        self._delete(listed.path)
+        self.remove_segments(listed.segments)
+
+    def _remove_body(self, info: Info) -> None:
+        """Its info is gone. Deletes a body of several segments a minute later."""
+        if len(info.checksums) == 1:
+            self.remove_segments(info.segments)
+        else:
+            self._leaving.append((time.monotonic() + GRACE_SECONDS, info.segments))
+
+    def _has_expired(self, info: Info) -> bool:
+        return info.used_at + self._retention_ms <= self._clock()
+
+    def _settle(self, listed: Listed) -> tuple[int, bool]:
+        """Deletes what has expired and what a crash left. Returns the bytes that stay, and whether a result
+        was deleted. Does not give its bytes back: the scan counts what stays."""
+        if len(listed.segments) == 1 and self._is_recent(listed):
+            return listed.size, False
+        info, version = self._look(listed.path)
+        if version is None:
+            if self._is_orphan(listed):
+                self.remove_segments(listed.segments)
+            return 0, False
+        if info is None:
+            if self._clock() - listed.newest_at < self._retention_ms:
+                return listed.size, False
+            self.bucket.delete([listed.path])
+            return 0, True
+        if self._has_expired(info):
+            self.bucket.delete([listed.path])
+            self._remove_body(info)
+            return 0, True
+        if self._is_orphan(listed) and (left := set(listed.segments) - set(info.segments)):
+            self.remove_segments(list(left))
+        return info.size, False
+
+    def _is_alive(self, listed: Listed) -> bool:
+        if self._is_recent(listed):
+            return True
+        info, _ = self._look(listed.path)
+        return info is not None and not self._has_expired(info)
+
+    def _is_recent(self, listed: Listed) -> bool:
+        """True if the age of the info says that it has not expired. That is measured by the clock of the
+        store: a margin of a step is left, and an age below 0 says nothing."""
+        age = self._clock() - listed.info_at if listed.info_at is not None else -1
+        return 0 <= age < self._retention_ms - self._step_ms
+
+    def _is_orphan(self, listed: Listed) -> bool:
+        return self._clock() - listed.newest_at > ORPHAN_MS
+
+    async def _listed_session(self, key: SessionKey) -> AsyncIterator[list[Listed]]:
+        """What the bucket holds of each result of a session that has an info, in batches."""
+        if is_name(key.tenant) and is_name(key.session_id):
+            async for batch in self._listed(session_path(key), infos_only=True):
+                yield batch
+
+    async def _listed(self, top: str = TOP, *, infos_only: bool = False) -> AsyncIterator[list[Listed]]:
+        """What the bucket holds of each result below `top`, in batches; also of those without an info."""
+        batch: dict[str, Listed] = {}
+        async for page in self.bucket.pages(top):
+            for meta in page:
+                path = result_of(meta["path"])
+                if path is None or (infos_only and path != meta["path"]):
+                    continue
+                if path not in batch and len(batch) == _AT_ONCE:
+                    yield list(batch.values())
+                    batch = {}
+                batch.setdefault(path, Listed(path)).add(meta)
+        yield list(batch.values())
+
+    async def _scan(self) -> int:
+        """Lists the bucket: deletes what has expired and what a crash left, and counts the rest."""
+        began, before = self._clock(), Counter(self._quota.usage())
+        before.subtract(self._drafted)
+        large: dict[str, Listed] = {}
+        async for page in self.bucket.pages(SEGMENTS):
+            for meta in page:
+                name = meta["path"].split("/")[-1].split(".")[0]
+                large.setdefault(name, Listed(name)).add(meta)
+        deleted, held = 0, Counter[str]()
+        async for batch in self._listed():
+            for listed in batch:
+                listed.size += sum(large.pop(name).size for name in listed.large_bodies if name in large)
+            settled = await asyncio.gather(*[self.bucket.run(self._settle, listed) for listed in batch])
+            for listed, (size, _) in zip(batch, settled, strict=True):
+                held[listed.tenant] += size
+            deleted += sum(was_deleted for _, was_deleted in settled)
+        for orphan in filter(self._is_orphan, large.values()):
+            await self.bucket.run(self.remove_segments, orphan.segments)
+        for tenant in {*before, *held}:
+            self._quota.give(tenant, before[tenant] - held[tenant])
+        self._scanned_at = began
+        return deleted
+
+
+async def open_objects(
+    url: str, *, clock: Clock, retention_seconds: float, max_bytes: int, quota_of: QuotaOf = unbounded
+) -> ObjectStore:
+    """Raises ConfigError."""
+    parsed = parse_object_url(url)
+    store = ObjectStore(
+        open_bucket(parsed),
+        clock=clock,
+        retention_seconds=retention_seconds,
+        max_bytes=max_bytes,
+        quota_of=quota_of,
+        cache_bytes=parsed.cache_bytes,
+        warnings=(_PLAIN,) if parsed.is_plain else (),
+    )
+    try:
+        await store.open()
+    except BaseException:
+        await store.close()
+        raise
+    return store
+
+
+def _gone() -> ResultExpired:
+    return ResultExpired("The stored result was deleted or has expired. Call the tool again.")
