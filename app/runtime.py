@@ -21,6 +21,7 @@ from app.operations.export import Export, exported
 from app.operations.logs import log_outage
 from app.operations.policy_files import load_policies
 from app.operations.readiness import Readiness
+from app.operations.storage_keys import StorageKeys
 from app.operations.supervisor import Background, Supervisor
 from app.operations.telemetry import Metrics
 from app.operations.timing import Timed
@@ -35,7 +36,17 @@ from extraction.models import ModelPool
 from extraction.queries import Queries
 from extraction.retrieve.index import IndexCache
 from policies.book import PolicyBook
-from storage import body_path, open_ledger, open_outage, open_spooled_ledger, open_spooled_store, open_store
+from storage import (
+    body_path,
+    open_ledger,
+    open_outage,
+    open_sealed_store,
+    open_spooled_ledger,
+    open_spooled_store,
+    open_store,
+    refuse_sealed,
+    sealed_ledger,
+)
 from storage.spool.outage import Outage
 
 if TYPE_CHECKING:
@@ -102,6 +113,7 @@ class Runtime:
     # Large JSON is read on the event loop: one slice of one body, then others have their turn.
     parsing: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
     policy_stamp: Stamp | None = None
+    storage_keys: StorageKeys | None = None
     policy_stale: bool = False
     tracer: "Tracer | None" = None
     tracing: TraceTarget = field(default_factory=TraceTarget)
@@ -168,6 +180,8 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
         quota_of = LiveQuotas(policies)
         store = await _opened_store(settings, clock, quota_of, outage, stack)
         ledger = await _opened_ledger(settings, clock, quota_of, outage, stack)
+        keys = None if settings.storage_key_file is None else StorageKeys(settings.storage_key_file)
+        store, ledger = await _sealed(store, ledger, keys)
         store = cast(ResultStore, Timed(store, ("find", "touch"), partial(metrics.timer, "store")))
         ledger = cast(
             Ledger, Timed(ledger, ("enter", "reserve", "settle", "append"), partial(metrics.timer, "ledger"))
@@ -198,6 +212,7 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
             readiness,
             background=background,
             policy_stamp=stamp,
+            storage_keys=keys,
             tracer=tracer,
             tracing=tracing,
         )
@@ -211,6 +226,14 @@ def _opened_models(settings: Settings, policies: PolicyBook, known: KnownModels)
         concurrency=settings.extract_concurrency,
         version=__version__,
     )
+
+
+async def _sealed(store: ResultStore, ledger: Ledger, keys: StorageKeys | None) -> tuple[ResultStore, Ledger]:
+    """Both with encryption at rest if there are keys. Raises ConfigError if the store needs others."""
+    if keys is None:
+        await refuse_sealed(store)
+        return store, ledger
+    return await open_sealed_store(store, keys), sealed_ledger(ledger, keys)
 
 
 def _exported(

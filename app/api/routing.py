@@ -277,7 +277,7 @@ def known_only(request: Request) -> None:
     route = request.scope.get("route")
     if not request.scope["query_string"] or not isinstance(route, APIRoute):
         return
-    known = sorted(_names(route.dependant))
+    known = sorted(_names(route.dependant, ("query_params",)))
     for name in request.query_params:
         if name not in known:
             raise errors.InvalidField(f"In the query, {errors.unknown_key(name, known)}.")
@@ -297,10 +297,16 @@ def check_json(request: Request) -> None:
         raise errors.UnsupportedMedia("Send the body as JSON, with Content-Type: application/json.")
 
 
-def _names(dependant: Dependant) -> Iterator[str]:
-    yield from (parameter.alias for parameter in dependant.query_params)
+def parameter_names(dependant: Dependant) -> list[str]:
+    """The names of the parameters in path, query and headers."""
+    return sorted(_names(dependant, ("path_params", "query_params", "header_params")))
+
+
+def _names(dependant: Dependant, kinds: tuple[str, ...]) -> Iterator[str]:
+    for kind in kinds:
+        yield from (parameter.alias for parameter in getattr(dependant, kind))
     for inner in dependant.dependencies:
-        yield from _names(inner)
+        yield from _names(inner, kinds)
 
 
 class Router(APIRouter):

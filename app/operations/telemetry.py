@@ -110,6 +110,9 @@ class Metrics:
     def _watch_backends(self) -> None:
         gauge = partial(Gauge, registry=self._registry)
         self.key_faults = gauge("spillgate_api_key_faults", "Lines of the API keys that are not in force.")
+        self.storage_key_faults = gauge(
+            "spillgate_storage_key_faults", "What is wrong with the file of storage keys."
+        )
         self._ready = gauge("spillgate_ready", "1 if /readyz would answer 200.")
         self._up = gauge("spillgate_backend_up", "1 if its last check passed.", ["backend"])
         self._down = gauge("spillgate_down_seconds", "Seconds since the start in which a check failed.")

@@ -159,8 +159,7 @@ class ObjectStore:
         if is_name(tenant):
             async for batch in self._listed(f"{TOP}/{tenant}"):
                 await asyncio.gather(*[self.bucket.run(self._delete_all, one) for one in batch])
-                deleted += len(batch)
-                if deleted >= _BATCH:
+                if (deleted := deleted + len(batch)) >= _BATCH:
                     break
         return deleted
 
@@ -170,8 +169,7 @@ class ObjectStore:
     async def _count(self, key: SessionKey) -> int:
         alive = 0
         async for batch in self._listed_session(key):
-            jobs = [self.bucket.run(self._is_alive, one) for one in batch]
-            alive += sum(await asyncio.gather(*jobs))
+            alive += sum(await asyncio.gather(*[self.bucket.run(self._is_alive, one) for one in batch]))
         return alive
 
     async def sweep(self) -> int:
@@ -280,7 +278,6 @@ class ObjectStore:
         return not self._has_expired(info)
 
     def _delete_all(self, listed: Listed) -> None:
-        """Deletes a result, or what a crash left of one."""
         self._delete(listed.path)
         self.remove_segments(listed.segments)
 
