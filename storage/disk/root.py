@@ -65,7 +65,7 @@ class Root:
             self._remove_draft(name)
         quota = self.published.quota
         for key in self.published.dirs.all():
-            kept = self.published.tidy(key, expired_ns=-1)[1]
+            kept = self.published.tidy(key, expired_ns=-1, starts=True)[1]
             quota.set(key.tenant, quota.used_by(key.tenant) + kept)
 
     def _remove_draft(self, name: str) -> None:

@@ -229,5 +229,5 @@ async def test_a_store_whose_root_went_away_says_that_it_is_unavailable(
     with pytest.raises(StoreUnavailable):
         await store.check()
     with pytest.raises(StoreUnavailable):
-        await put(store, b"body", clock())
+        await put(store, b"x" * 1_200_000, clock())
     assert await store.stored_bytes() == 0
