@@ -283,7 +283,7 @@ async def scraped_while_stuck(client: httpx.AsyncClient, waiting: int, free: Cal
         scrape = tasks.create_task(client.get("/metrics"))
         # The scrape asks the ledger, too, once it has read what waits.
         shown = re.compile(rb'spillgate_waiting\{backend="ledger"\} [1-9]')
-        while not shown.search(runtime.metrics.render()[0]):
+        while not shown.search(runtime.metrics.render(None, {})[0]):
             await asyncio.sleep(0.01)
         free()
     assert {task.result().status_code for task in posts} == {200}
