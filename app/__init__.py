@@ -1,3 +1,5 @@
 """HTTP, settings and wiring: the only room that knows them."""
 
-__version__ = "0.1.0"
+from domain import __version__
+
+__all__ = ["__version__"]

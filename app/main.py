@@ -19,6 +19,7 @@ from app.operations.logs import log_refused, log_stopped
 from app.operations.policy_reload import follow_policies
 from app.operations.supervisor import Supervisor
 from app.operations.sweeper import sweep_forever
+from app.operations.tracing import note_refused
 from app.routes import (
     accounting,
     check,
@@ -73,7 +74,8 @@ class Spillgate(FastAPI):
             redoc_url=None,
             swagger_ui_oauth2_redirect_url=None,
             redirect_slashes=False,
-            telemetry={"tracing": False, "metrics": False, "logs": False},
+            # FastAPI's own spans would hold paths and queries, and its log records exceptions.
+            telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
         )
         self.state.draining = False
         # Of the listener for metrics alone, if there is one.
@@ -103,6 +105,15 @@ class Spillgate(FastAPI):
         await self._access(scope, receive, send)
 
     async def _inside(self, scope: Scope, receive: Receive, send: Send) -> None:
+        tracer = None if scope["type"] != "http" else self.state.runtime.tracer
+        if tracer is not None:
+            name, route = self._routes.span_of(scope["method"], scope["path"])
+            if name:
+                await tracer.serve(self._routed, name, route, scope, receive, send)
+                return
+        await self._routed(scope, receive, send)
+
+    async def _routed(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == "/results" and scope["method"] == "POST":
             scope["app"] = self
             answer = await results.post_result(Request(scope, receive), self.state.runtime)
@@ -116,6 +127,7 @@ class Spillgate(FastAPI):
 
     def refused(self, error: SpillgateError, method: str, path: str) -> None:
         """Counts and logs a refused request."""
+        note_refused(error)
         code, route = error.code, self._routes.template(path)
         runtime: Runtime = self.state.runtime
         runtime.metrics.refused(code)

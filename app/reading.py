@@ -10,6 +10,7 @@ from typing import Protocol
 import anyio
 
 from app.operations.logs import describe_request
+from app.operations.tracing import note_read, note_stored
 from app.runtime import Runtime
 from content.reading.greppable import Greppable
 from domain.accounting import AccountingEntry, EntryDetails, EntryType, split_tool_name
@@ -31,6 +32,7 @@ async def look_up(rt: Runtime, tenant: str, text: str) -> StoredResult:
     stored = await rt.store.find(tenant, handle)
     if stored is None:
         raise await _absence(rt, tenant, handle)
+    note_stored(stored)
     return await rt.store.touch(stored)
 
 
@@ -125,6 +127,7 @@ async def account_read(rt: Runtime, stored: StoredResult, size: int, chars: int)
     measure = stored.measure
     tokens = -(-size * measure.tokens // max(measure.bytes, 1))
     rt.metrics.spent(tokens)
+    note_read(size, tokens)
     entry = entry_about(rt, stored, EntryType.READ, rt.clock())
     read = replace(
         entry,

@@ -1,13 +1,14 @@
 """The ports of one process, and the one place that builds them."""
 
 import itertools
+import logging
 import secrets
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import anyio
 
@@ -20,9 +21,11 @@ from app.operations.export import Export, exported
 from app.operations.logs import log_outage
 from app.operations.policy_files import load_policies
 from app.operations.readiness import Readiness
+from app.operations.storage_keys import StorageKeys
 from app.operations.supervisor import Background, Supervisor
 from app.operations.telemetry import Metrics
 from app.operations.timing import Timed
+from app.operations.tracing import TraceTarget, trace_target
 from app.settings import Settings
 from content.tokens.encodings import TokenMeter, load_encoding
 from domain.handles import Handle
@@ -32,8 +35,23 @@ from extraction.models import ModelPool
 from extraction.queries import Queries
 from extraction.retrieve.index import IndexCache
 from policies.book import PolicyBook
-from storage import body_path, open_ledger, open_outage, open_spooled_ledger, open_spooled_store, open_store
+from storage import (
+    body_path,
+    open_ledger,
+    open_outage,
+    open_sealed_store,
+    open_spooled_ledger,
+    open_spooled_store,
+    open_store,
+    refuse_sealed,
+    sealed_ledger,
+)
 from storage.spool.outage import Outage
+
+if TYPE_CHECKING:
+    from app.operations.spans import Tracer
+
+log = logging.getLogger(__name__)
 
 _MS = 1000
 _INLINE_CHARS = 1 << 14
@@ -83,7 +101,10 @@ class Runtime:
     # Large JSON is read on the event loop: one slice of one body, then others have their turn.
     parsing: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
     policy_stamp: Stamp | None = None
+    storage_keys: StorageKeys | None = None
     policy_stale: bool = False
+    tracer: "Tracer | None" = None
+    tracing: TraceTarget = field(default_factory=TraceTarget)
 
     async def count(self, text: str, tokenizer: Tokenizer) -> int:
         """Tokens, exactly; a long text's in a thread."""
@@ -109,7 +130,8 @@ class Runtime:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What an operator should look at, though every request is served."""
-        return (*self.readiness.warnings, *((_STALE_POLICY,) if self.policy_stale else ()))
+        stale = _STALE_POLICY if self.policy_stale else None
+        return (*self.readiness.warnings, *(one for one in (stale, self.tracing.fault) if one is not None))
 
     @property
     def retention_ms(self) -> int:
@@ -142,17 +164,17 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
     metrics = Metrics()
     outage = None if settings.spool is None else open_outage(log_outage, Supervisor(metrics.task_failed).run)
     async with AsyncExitStack() as stack:
+        tracing, tracer = _opened_tracer(metrics, stack)
         store = await _opened_store(settings, clock, outage, stack)
         ledger = await _opened_ledger(settings, clock, outage, stack)
+        keys = None if settings.storage_key_file is None else StorageKeys(settings.storage_key_file)
+        store, ledger = await _sealed(store, ledger, keys)
         store = cast(ResultStore, Timed(store, ("find", "touch"), partial(metrics.timer, "store")))
         ledger = cast(
             Ledger, Timed(ledger, ("enter", "reserve", "settle", "append"), partial(metrics.timer, "ledger"))
         )
         if settings.accounting_export is not None:
-            target, size = settings.accounting_export, settings.accounting_export_max_bytes
-            export = Export(target, size, metrics.export_lost)
-            stack.push_async_callback(anyio.to_thread.run_sync, export.close)
-            ledger = exported(ledger, export)
+            ledger = _exported(settings.accounting_export, settings, ledger, metrics, stack)
         background = Background()
         stack.push_async_callback(background.close)
         known = KnownModels(settings, policies)
@@ -179,11 +201,44 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
             readiness,
             background=background,
             policy_stamp=stamp,
+            storage_keys=keys,
+            tracer=tracer,
+            tracing=tracing,
         )
+
+
+async def _sealed(store: ResultStore, ledger: Ledger, keys: StorageKeys | None) -> tuple[ResultStore, Ledger]:
+    """Both with encryption at rest if there are keys. Raises ConfigError if the store needs others."""
+    if keys is None:
+        await refuse_sealed(store)
+        return store, ledger
+    return await open_sealed_store(store, keys), sealed_ledger(ledger, keys)
 
 
 def _bounds(settings: Settings) -> LedgerBounds:
     return LedgerBounds(settings.max_sessions, settings.ledger_max_bytes)
+
+
+def _exported(
+    target: str, settings: Settings, ledger: Ledger, metrics: Metrics, stack: AsyncExitStack
+) -> Ledger:
+    export = Export(target, settings.accounting_export_max_bytes, metrics.export_lost)
+    stack.push_async_callback(anyio.to_thread.run_sync, export.close)
+    return exported(ledger, export)
+
+
+def _opened_tracer(metrics: Metrics, stack: AsyncExitStack) -> "tuple[TraceTarget, Tracer | None]":
+    tracing = trace_target()
+    if tracing.fault is not None:
+        log.warning(tracing.fault)
+    if tracing.endpoint is None:
+        return tracing, None
+    # The SDK and what it brings take 0.1 s and 20 MB.
+    from app.operations.spans import open_tracer
+
+    tracer = open_tracer(metrics)
+    stack.push_async_callback(anyio.to_thread.run_sync, tracer.close)
+    return tracing, tracer
 
 
 async def _opened_store(

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import PydanticBaseSettingsSource as Source
 
 from app.cli.service import DEFAULT_URL
 from app.files import read_text
@@ -38,6 +39,18 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", populate_by_name=True)
 
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: Source,
+        env_settings: Source,
+        dotenv_settings: Source,
+        file_secret_settings: Source,
+    ) -> tuple[Source, ...]:
+        """Options and the environment. Sources that look for files, which are never read, take 4 ms."""
+        return init_settings, env_settings
+
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8377, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     uds: Path | None = Field(None, description="Unix socket to listen on instead of host and port.")
@@ -50,6 +63,11 @@ class Settings(BaseSettings):
     )
     storage_url_file: Path | None = Field(
         None, description="File that holds the storage URL, where it has a password in it."
+    )
+    storage_key_file: Path | None = Field(
+        None,
+        description="File of keys, lines `id:key`: stored bodies and the texts that models were given are "
+        "encrypted with the first one. Needs the extra `encryption`; reloaded on change.",
     )
     ledger_url: str | None = Field(
         None,
@@ -223,8 +241,8 @@ class Settings(BaseSettings):
     @property
     def names_paths(self) -> bool:
         """True where callers may be told the file of a stored result, if it has one. Without API keys only
-        loopback or a Unix socket is bound: callers are on this machine."""
-        return self.local_paths and self.api_keys_file is None
+        loopback or a Unix socket is bound: callers are on this machine. An encrypted file is of no use."""
+        return self.local_paths and self.api_keys_file is None and self.storage_key_file is None
 
     @property
     def llm_key(self) -> str | None:

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypedDict, TypeVar, Unpack, cast
 from urllib.parse import unquote, urlsplit
 
-from domain.errors import ConfigError
+from domain.errors import ConfigError, StorageError
 from domain.handles import Handle
 from domain.ports import Clock, Ledger, LedgerBounds, ResultStore
 from storage.base.session_rules import UNBOUNDED, LedgerOptions, LedgerTimes
@@ -14,11 +15,15 @@ from storage.disk.root import Root
 from storage.disk.store import DiskStore
 from storage.memory.ledger import MemoryLedger
 from storage.memory.store import MemoryStore
+from storage.sealed.keys import CHECKS, KEY_SETTING, KeyRing
 from storage.spool.journal import Journal
 from storage.spool.ledger import SpoolLedger
 from storage.spool.outage import Outage, Supervise
 from storage.spool.store import SpoolStore
 from storage.sqlite.ledger import SqliteLedger
+
+if TYPE_CHECKING:
+    from storage.redis.connection import RedisConnection
 
 Opener = TypeVar("Opener")
 SPOOL_BOUNDS = LedgerBounds(bytes=1 << 28)
@@ -95,6 +100,37 @@ async def open_spooled_ledger(
     return ledger
 
 
+async def open_sealed_store(store: ResultStore, ring: KeyRing) -> ResultStore:
+    """Encrypts what `store` keeps. Raises ConfigError for keys that do not open what it has. A store that is
+    away is asked again later."""
+    try:
+        from storage.sealed.store import SealedStore
+    except ImportError:
+        raise ConfigError(
+            f"{KEY_SETTING} needs the package cryptography. Install it: pip install 'spillgate[encryption]'."
+        ) from None
+    sealed = SealedStore(store, ring)
+    with suppress(StorageError):
+        await sealed.verify()
+    return cast(ResultStore, sealed)
+
+
+def sealed_ledger(ledger: Ledger, ring: KeyRing) -> Ledger:
+    """Encrypts the texts that `ledger` keeps."""
+    from storage.sealed.ledger import SealedLedger
+
+    return cast(Ledger, SealedLedger(ledger, ring))
+
+
+async def refuse_sealed(store: ResultStore) -> None:
+    """Raises ConfigError if the store holds results that were stored encrypted."""
+    checks = 0
+    with suppress(StorageError):
+        (checks,) = await store.count_results([CHECKS])
+    if checks:
+        raise ConfigError(f"{KEY_SETTING} is not set, and what is stored is encrypted. Name the key file.")
+
+
 def body_path(url: str, tenant: str, handle: Handle) -> str | None:
     """The file of a stored body. None for stores that keep no plain files."""
     return _chosen(STORES, url, "SPILLGATE_STORAGE_URL").body_path(url, tenant, handle)
@@ -117,12 +153,26 @@ def _body_in(url: str, tenant: str, handle: Handle) -> str:
     return str(_path(url) / "tool_output" / tenant / str(handle))
 
 
-async def _open_redis(url: str, **options: Unpack[StoreOptions]) -> ResultStore:
+async def _connected(url: str) -> "RedisConnection":
+    """Raises ConfigError if Redis holds data with another schema. If Redis does not answer now, every
+    operation raises StoreUnavailable until it does, or if its schema then is another one."""
     # redis-py is imported only where a URL asks for it.
     from storage.redis.connection import open_redis
+
+    connection = open_redis(url)
+    try:
+        await connection.check_schema()
+    except StorageError as error:
+        if connection.has_schema:
+            await connection.close()
+            raise ConfigError(error.detail) from error
+    return connection
+
+
+async def _open_redis(url: str, **options: Unpack[StoreOptions]) -> ResultStore:
     from storage.redis.store import RedisStore
 
-    return RedisStore(open_redis(url), **options)
+    return RedisStore(await _connected(url), **options)
 
 
 async def _open_objects(url: str, **options: Unpack[StoreOptions]) -> ResultStore:
@@ -154,10 +204,9 @@ async def _open_sqlite(url: str, **options: Unpack[LedgerOptions]) -> Ledger:
 
 
 async def _open_redis_ledger(url: str, **options: Unpack[LedgerOptions]) -> Ledger:
-    from storage.redis.connection import open_redis
     from storage.redis.ledger import RedisLedger
 
-    return RedisLedger(open_redis(url), **options)
+    return RedisLedger(await _connected(url), **options)
 
 
 REDIS_SCHEMES = ("redis", "rediss", "redis+sentinel", "redis+cluster")

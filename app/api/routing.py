@@ -45,12 +45,14 @@ _ATTRIBUTE = "spillgate_traits"
 class Traits:
     """`is_open`: callable without an API key. `writes`: refused while the service stops. `carries_results`:
     takes bodies up to SPILLGATE_MAX_BODY_BYTES; other routes take at most 1 MiB. `roles`: who may call it
-    beside agents. `raises`: the errors that `errors_of` cannot derive."""
+    beside agents. `span` names the span of its requests. `raises`: the errors that `errors_of` cannot
+    derive."""
 
     is_open: bool = False
     writes: bool = False
     carries_results: bool = False
     roles: tuple[Role, ...] = ()
+    span: str = ""
     raises: tuple[ErrorClass, ...] = ()
 
 
@@ -60,12 +62,13 @@ def traits(
     writes: bool = False,
     carries_results: bool = False,
     roles: tuple[Role, ...] = (),
+    span: str = "",
     raises: tuple[ErrorClass, ...] = (),
 ) -> Callable[[Endpoint], Endpoint]:
     """Declares the traits of a route. Stands below the router's decorator."""
 
     def declare(endpoint: Endpoint) -> Endpoint:
-        setattr(endpoint, _ATTRIBUTE, Traits(is_open, writes, carries_results, roles, raises))
+        setattr(endpoint, _ATTRIBUTE, Traits(is_open, writes, carries_results, roles, span, raises))
         return endpoint
 
     return declare
@@ -158,6 +161,26 @@ class RouteTable:
                 return traits_of(one).roles
         return ()
 
+    def span_of(self, method: str, path: str) -> tuple[str, str]:
+        """The name of the span of a request, "" if it has none; and the template of its route."""
+        if (found := self._plain_spans.get((method, path))) is not None:
+            return found
+        return next((one for one, route in self._spans if _serves(route, method, path)), ("", ""))
+
+    @cached_property
+    def _spans(self) -> list[tuple[tuple[str, str], Route]]:
+        named = ((traits_of(one).span, one) for one in self._all)
+        return [((name, one.path_format), one) for name, one in named if name]
+
+    @cached_property
+    def _plain_spans(self) -> dict[tuple[str, str], tuple[str, str]]:
+        return {
+            (method, one.path): found
+            for found, one in self._spans
+            if not one.param_convertors
+            for method in one.methods or ()
+        }
+
     def carries_results(self, method: str, path: str) -> bool:
         if (method, path) in self._result_paths:
             return True
@@ -181,6 +204,10 @@ class RouteTable:
         if path.startswith(self._mounts):
             found |= {"GET", "HEAD"}
         return sorted(found)
+
+
+def _serves(route: Route, method: str, path: str) -> bool:
+    return method in (route.methods or ()) and route.path_regex.match(path) is not None
 
 
 async def _runtime(request: Request) -> Runtime:
@@ -226,7 +253,7 @@ def known_only(request: Request) -> None:
     route = request.scope.get("route")
     if not request.scope["query_string"] or not isinstance(route, APIRoute):
         return
-    known = sorted(_names(route.dependant))
+    known = sorted(_names(route.dependant, ("query_params",)))
     for name in request.query_params:
         if name not in known:
             raise errors.InvalidField(f"In the query, {errors.unknown_key(name, known)}.")
@@ -246,10 +273,16 @@ def check_json(request: Request) -> None:
         raise errors.UnsupportedMedia("Send the body as JSON, with Content-Type: application/json.")
 
 
-def _names(dependant: Dependant) -> Iterator[str]:
-    yield from (parameter.alias for parameter in dependant.query_params)
+def parameter_names(dependant: Dependant) -> list[str]:
+    """The names of the parameters in path, query and headers."""
+    return sorted(_names(dependant, ("path_params", "query_params", "header_params")))
+
+
+def _names(dependant: Dependant, kinds: tuple[str, ...]) -> Iterator[str]:
+    for kind in kinds:
+        yield from (parameter.alias for parameter in getattr(dependant, kind))
     for inner in dependant.dependencies:
-        yield from _names(inner)
+        yield from _names(inner, kinds)
 
 
 class Router(APIRouter):

@@ -10,6 +10,7 @@ from typing import Any
 from app.edge.api_keys import load_keys
 from app.extracting.known_models import known_window, model_configs, model_terms
 from app.operations.policy_files import load_policies
+from app.operations.storage_keys import load_storage_keys
 from app.settings import PREFIX, Settings
 from content.tokens.encodings import encoding_for_model, load_encoding
 from domain.errors import ConfigError
@@ -72,6 +73,9 @@ def report(settings: Settings, tool: str = "*", model: str | None = None) -> Con
     if settings.api_keys_file is not None:
         for fault in load_keys(settings.api_keys_file).faults:
             raise ConfigError(f"{PREFIX}API_KEYS_FILE, {fault}")
+    if settings.storage_key_file is not None:
+        for fault in load_storage_keys(settings.storage_key_file).faults:
+            raise ConfigError(f"{PREFIX}STORAGE_KEY_FILE, {fault}")
     policies = load_policies(settings)
     model_configs(settings, policies)
     return report_on(settings, policies, tool, model)

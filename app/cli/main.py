@@ -217,10 +217,13 @@ def _serve(options: argparse.Namespace) -> int:
 
 def _check_config(options: argparse.Namespace) -> int:
     from app.cli.check_config import report
+    from app.operations.tracing import trace_target
 
     found = report(_settings(options), options.tool or "*", options.model)
     asked = options.tool is not None or options.model is not None
     print(found.as_json() if options.json else found.as_text(with_settings=not asked))
+    if (fault := trace_target().fault) is not None:
+        print(f"spillgate: warning: {fault}", file=sys.stderr)
     return 0
 
 

@@ -19,6 +19,7 @@ from app.doors.hooks.call import MAX_NAME, Call, in_blocks, texts_of
 from app.doors.seen_rows import Seen
 from app.edge.documents import Document
 from app.edge.large_json import STEP_SECONDS, pause
+from app.operations.tracing import GOVERN, begin_part, end_part, note_refused
 from app.runtime import Runtime
 from domain.errors import SpillgateError
 from domain.handles import SessionKey
@@ -89,11 +90,15 @@ class Conversation:
                     return
                 if not call.is_governable:
                     continue
+                part = begin_part(GOVERN)
                 try:
                     found = await self._governed(call, door, rt)
                 except SpillgateError as error:
+                    note_refused(error)
                     errors.append(error)
                     return
+                finally:
+                    end_part(part)
                 rt.seen_rows.keep(name, found, rt.clock() + min(_HOUR_MS, rt.retention_ms // 4))
                 seen.update((row.place, found) for row in rows)
 

@@ -30,6 +30,7 @@ from app.edge.deadlines import MAX_CONNECTIONS, Protocol, sweep
 from app.operations.logs import configure_logging
 from app.operations.policy_reload import reload_policies
 from app.operations.supervisor import Supervisor
+from app.operations.tracing import trace_target
 from app.settings import PREFIX, Settings
 from domain.errors import ConfigError
 
@@ -100,6 +101,7 @@ class Server(uvicorn.Server):
             "dashboard": None if settings.uds else f"{self._address}/ui",
             "docs": None if settings.uds else f"{self._address}/docs",
             "metrics": self._metrics_url(),
+            "traces": self._traces_url(),
             "version": __version__,
         }
         log.info("listening", extra={"fields": fields, "block": True})
@@ -109,6 +111,10 @@ class Server(uvicorn.Server):
             return None
         host = self._settings.metrics_listener[0]
         return f"http://{f'[{host}]' if ':' in host else host}:{self._app.state.metrics_port}/metrics"
+
+    def _traces_url(self) -> str | None:
+        endpoint = trace_target().endpoint
+        return None if endpoint is None else mask_url(endpoint)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         late = asyncio.get_running_loop().call_later(EXTRACT_SECONDS, self._app.state.stopping.set)

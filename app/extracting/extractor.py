@@ -8,6 +8,7 @@ import anyio
 
 from app.extracting.known_models import SessionModel
 from app.operations.logs import log_extracted
+from app.operations.tracing import note_extracted, note_model_call, note_question
 from app.reading import entry_about, keep_given, look_up
 from app.runtime import Runtime
 from content.text import cut_head
@@ -71,6 +72,7 @@ class Wish:
 async def extract(tenant: str, question: Question, wish: Wish, rt: Runtime) -> Extracted:
     """Answers within the deadline + 0.5 s, with what was found by then. Raises ResultNotFound, ResultExpired,
     SessionEnded, StorageError; Incomplete if the caller required all of it."""
+    note_question(question.handle)
     return await _Extraction(tenant, question, wish, rt).run()
 
 
@@ -262,6 +264,7 @@ class _Extraction:
 
     def _done(self, extracted: Extracted) -> Extracted:
         self._rt.metrics.extracted(extracted.answer)
+        note_extracted(extracted.answer, extracted.entry)
         self._rt.metrics.spent(extracted.entry.tokens_out)
         log_extracted(extracted.handle, self._question.mode, extracted.answer, extracted.entry)
         return extracted
@@ -343,6 +346,7 @@ async def _account_call(rt: Runtime, stored: StoredResult, extract_id: str, call
     saved, whichever model they were spent on."""
     tokens = call.tokens.input + call.tokens.output
     rt.metrics.called(call)
+    note_model_call(call, embeds=call.model == rt.model_pool.embedding_model)
     await rt.ledger.append(
         replace(
             entry_about(rt, stored, EntryType.LLM, call.timestamp),

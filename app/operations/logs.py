@@ -27,7 +27,7 @@ _request: ContextVar[dict[str, Any] | None] = ContextVar("request", default=None
 
 _FRAMES = 20
 # Their lines at INFO name addresses, or say again what "listening" and "stopped" say.
-_CHATTY = ("httpx", "httpcore", "asyncio", "uvicorn")
+_CHATTY = ("httpx", "httpcore", "asyncio", "urllib3", "uvicorn")
 
 
 def begin_request(request_id: str) -> dict[str, Any]:

@@ -82,6 +82,8 @@ class Metrics:
         self._reloads = counter("spillgate_policy_reloads", "Changes of the policy file.", ["status"])
         self._faults = counter("spillgate_task_faults", "Failed tasks.", ["task"])
         self._export_lost = counter("spillgate_export_lost", "Entries that could not be exported.")
+        self.spans = counter("spillgate_spans", "Spans of requests and of model calls.")
+        self.spans_exported = counter("spillgate_spans_exported", "Spans that the collector accepted.")
         self._policy_stale = gauge(
             "spillgate_policy_stale",
             "1 while the policy file cannot be honoured and the one before stays in force.",
@@ -111,6 +113,9 @@ class Metrics:
     def _watch_backends(self) -> None:
         gauge = partial(Gauge, registry=self._registry)
         self.key_faults = gauge("spillgate_api_key_faults", "Lines of the API keys that are not in force.")
+        self.storage_key_faults = gauge(
+            "spillgate_storage_key_faults", "What is wrong with the file of storage keys."
+        )
         self._ready = gauge("spillgate_ready", "1 if /readyz would answer 200.")
         self._up = gauge("spillgate_backend_up", "1 if its last check passed.", ["backend"])
         self._down = gauge("spillgate_down_seconds", "Seconds since the start in which a check failed.")

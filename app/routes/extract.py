@@ -21,6 +21,7 @@ from app.api.problems import problem_of
 from app.api.routing import INTEGRAL, InRuntime, Router, Tenant, traits
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop
 from app.extracting.extractor import Extracted, Wish, extract
+from app.operations.tracing import EXTRACT
 from app.reading import look_up
 from domain.errors import (
     Conflict,
@@ -114,6 +115,7 @@ _FOUND = ExtractOut(
 )
 @traits(
     writes=True,
+    span=EXTRACT,
     raises=(ResultNotFound, ResultExpired, SessionEnded, TooManySessions, Conflict, Incomplete),
 )
 async def post_extract(request: Request, rt: InRuntime, tenant: Tenant, body: ExtractIn) -> Response:

@@ -6,7 +6,8 @@ from fastapi import Query
 from pydantic import BaseModel
 
 from app.api.openapi import ENTRY_ID, MESSAGE, STORED_AT, example_of
-from app.api.routing import InRuntime, Router, Tenant
+from app.api.routing import InRuntime, Router, Tenant, traits
+from app.operations.tracing import READ
 from app.reading import given_text, look_up
 from app.routes.stored import HandlePath
 from domain.accounting import EntryFilter, EntryType
@@ -51,6 +52,7 @@ _GIVEN = Given(
     summary="What the model was given of a stored result",
     responses={200: example_of(GivenOut(given=[_GIVEN], next_cursor=None))},
 )
+@traits(span=READ)
 async def get_given(
     rt: InRuntime,
     tenant: Tenant,

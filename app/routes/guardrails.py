@@ -10,6 +10,7 @@ from app.api.openapi import example_of
 from app.api.routing import InRuntime, Router, Tenant, traits
 from app.doors import headroom, litellm
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop, read_body
+from app.operations.tracing import EXTRACT, GOVERN
 from domain.errors import Conflict, ResultExpired, ResultNotFound, SessionEnded, SpillgateError
 
 router = Router(tags=["guardrails"])
@@ -66,7 +67,7 @@ def _body(description: str, schema: dict[str, Any], example: Any) -> dict[str, A
     responses={200: _json("`NONE`, or the rows with the large results replaced.", {"action": "NONE"})},
     openapi_extra=_body("The JSON of LiteLLM's generic guardrail, as it comes.", {}, _GUARDED),
 )
-@traits(carries_results=True)
+@traits(carries_results=True, span=GOVERN)
 async def post_litellm(request: Request, rt: InRuntime, tenant: Tenant) -> Response:
     """Whatever goes wrong, the request goes on: the answer is then `NONE`, and the log says why. Only a
     request that is not admitted (401, 413) is answered with a problem."""
@@ -93,7 +94,7 @@ async def post_litellm(request: Request, rt: InRuntime, tenant: Tenant) -> Respo
         {"messages": _ROWS},
     ),
 )
-@traits(writes=True, carries_results=True)
+@traits(writes=True, carries_results=True, span=GOVERN)
 async def post_compress(request: Request, rt: InRuntime, tenant: Tenant) -> Response:
     """A result that cannot be stored stays as it is, and the log says why."""
     answer, error = await headroom.compress(await read_body(request), tenant, rt)
@@ -114,7 +115,7 @@ class RetrievedOut(BaseModel):
     summary="Ask about a result by its hash, in Headroom's protocol",
     responses={200: example_of(_RETRIEVED)},
 )
-@traits(writes=True, raises=(ResultNotFound, ResultExpired, SessionEnded, Conflict))
+@traits(writes=True, span=EXTRACT, raises=(ResultNotFound, ResultExpired, SessionEnded, Conflict))
 async def get_retrieved(
     hash: Annotated[str, Path(description="Of `ccr_hashes`.", examples=["aaaaaaaaaaaabbbbbbbbbbbb"])],
     request: Request,

@@ -125,6 +125,7 @@ async def metrics(request: Request, rt: InRuntime) -> Response:
     rt.metrics.is_ready(ready, rt.readiness.is_up, rt.readiness.down_seconds)
     keys = request.app.state.keys
     rt.metrics.key_faults.set(len(keys.warnings) if keys else 0)
+    rt.metrics.storage_key_faults.set(len(rt.storage_keys.warnings) if rt.storage_keys else 0)
     rt.metrics.models_up(rt.model_pool.availability())
     # If the store fails, the last value stays: the other figures matter most during an outage.
     with suppress(StorageError):

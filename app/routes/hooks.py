@@ -9,6 +9,7 @@ from app.api.routing import InRuntime, Router, Tenant, traits
 from app.doors.hooks.agents import DIALECTS
 from app.doors.hooks.hook import PASS, hook_answer
 from app.edge.request_body import read_body
+from app.operations.tracing import GOVERN
 from domain.errors import NotFound, SpillgateError
 
 router = Router(tags=["hooks"])
@@ -46,7 +47,7 @@ _ANSWER = "`{}` if the result passes, or what the agent reads as a replacement, 
         }
     },
 )
-@traits(carries_results=True)
+@traits(carries_results=True, span=GOVERN)
 async def post_hook(client: Client, request: Request, rt: InRuntime, tenant: Tenant) -> Response:
     """Whatever goes wrong with the result, the agent keeps it: the answer is then `{}` and the log says why.
     Only a request that is not admitted (401, 413) is answered with a problem."""

@@ -99,7 +99,9 @@ async def post_mcp(request: Request, rt: InRuntime, tenant: Tenant) -> Response:
     def refused(error: SpillgateError) -> None:
         app.refused(error, request.method, request.scope["path"])
 
-    work = _answered(request, await request.body(), Methods(rt, tenant, refused))
+    headers = request.headers
+    carrier = {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}
+    work = _answered(request, await request.body(), Methods(rt, tenant, refused, carrier))
     return await cancel_on_disconnect(request, cancel_on_stop(app.state.stopping, work))
 
 

@@ -19,6 +19,7 @@ from app.api.openapi import (
 from app.api.result_request import ResultIn, ResultRequest, read_request
 from app.api.routing import InRuntime, Router, traits
 from app.governing.governor import Governed, govern
+from app.operations.tracing import GOVERN
 from domain.decisions import OutcomeKind, Trigger
 from domain.errors import (
     Conflict,
@@ -101,6 +102,7 @@ _STORED = replace(
 @traits(
     writes=True,
     carries_results=True,
+    span=GOVERN,
     raises=(InvalidUtf8, Conflict, IdempotencyKeyReused, InvalidPolicy, SessionEnded, TooManySessions),
 )
 async def post_result(request: Request, rt: InRuntime) -> Response:

@@ -15,6 +15,7 @@ from app.api.answers import PLAIN, wants_text
 from app.api.openapi import EXPIRES_AT, HANDLE, MEASURE, STORED_AT, example_of
 from app.api.routing import InRuntime, Router, Tenant, traits
 from app.edge.request_body import cancel_on_disconnect
+from app.operations.tracing import READ
 from app.reading import account_read, account_texts, look_up, scan
 from app.runtime import Runtime
 from content.data.jmespath import MAX_EXPRESSION_CHARS
@@ -100,6 +101,7 @@ _FOUND = GrepOut(
     response_model=LinePage,
     responses={200: example_of(LinePage([Line(1, "Nov 21 06:44:01 web started", False)], 6203, 2))},
 )
+@traits(span=READ)
 async def get_lines(
     request: Request,
     rt: InRuntime,
@@ -128,7 +130,7 @@ async def get_lines(
     response_model=GrepOut,
     responses={200: example_of(_FOUND)},
 )
-@traits(raises=(BadPattern,))
+@traits(span=READ, raises=(BadPattern,))
 async def get_grep(
     request: Request,
     rt: InRuntime,
@@ -191,7 +193,7 @@ _BYTES: dict[int | str, dict[str, Any]] = {
     summary="Read bytes",
     responses=_BYTES,
 )
-@traits(raises=(RangeNotSatisfiable,))
+@traits(span=READ, raises=(RangeNotSatisfiable,))
 async def get_content(
     request: Request, rt: InRuntime, tenant: Tenant, handle: HandlePath, accounted: Accounted = True
 ) -> Response:
@@ -313,7 +315,7 @@ _COUNTED = QueryOut(
     response_model=QueryOut,
     responses={200: example_of(_COUNTED)},
 )
-@traits(raises=(NotQueryable, QueryTooCostly))
+@traits(span=READ, raises=(NotQueryable, QueryTooCostly))
 async def get_query(
     request: Request,
     rt: InRuntime,

@@ -10,6 +10,7 @@ from app.api.answers import prefers
 from app.api.openapi import SESSION_ID, example_of
 from app.api.routing import InRuntime, Router, Tenant, session_key, traits
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop
+from app.operations.tracing import READ
 from app.tools.call import call_tool, tools_of_session
 from app.tools.definitions import TOOLS, ToolFormat, definitions, instructions
 from domain.errors import Conflict, TooManySessions
@@ -81,7 +82,7 @@ async def get_tools(
     response_model=ToolCallOut,
     responses={200: example_of(_CALL_EXAMPLE)},
 )
-@traits(writes=True, raises=(TooManySessions, Conflict))
+@traits(writes=True, span=READ, raises=(TooManySessions, Conflict))
 async def post_tool_call(request: Request, rt: InRuntime, tenant: Tenant, body: ToolCallIn) -> Response:
     key = session_key(tenant, body.session_id)
     work = cancel_on_stop(request.app.state.stopping, call_tool(key, body.name, body.arguments, rt))

@@ -13,6 +13,7 @@ from anyio.to_thread import run_sync
 
 from app.extracting.extractor import UNCAPPED_BYTES, Wish, extract
 from app.extracting.known_models import SessionModel
+from app.operations.tracing import note_read
 from app.reading import entry_about, keep_given, look_up, scan
 from app.runtime import Runtime
 from app.tools.definitions import (
@@ -127,6 +128,7 @@ class _Reading:
             return None, charge.tokens
         keep_given(self.rt, self.stored.key, self._session.epoch, charge.entry.id, text)
         self.rt.metrics.spent(charge.tokens)
+        note_read(len(text.encode()), charge.tokens)
         return charge.entry.id, charge.tokens
 
     async def _room(self, size: int, tokens: int) -> int:

@@ -2,6 +2,7 @@
 
 <root>/tool_output/<tenant>/session-<id>/file-<uuid>         the body, byte for byte
 <root>/tool_output/<tenant>/session-<id>/.file-<uuid>.json   its info; the mtime is the last use
+<root>/schema                                                the schema, and the version that wrote it
 <root>/drafts/                                               unpublished bodies; emptied at every start
 <root>/lock                                                  held by the one process that owns the root
 """

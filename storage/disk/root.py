@@ -4,13 +4,22 @@ import contextlib
 import os
 from pathlib import Path
 
+import msgspec
+
+from domain import __version__
 from domain.errors import ConfigError
 from storage.base.places import InPlace, make_directories, take_lock
 from storage.base.quota import Quota
+from storage.base.schema import Schema, refusal
 from storage.disk.published import PublishedBodies
-from storage.disk.syscalls import Files, open_dir, remove
+from storage.disk.syscalls import Files, open_dir, open_file, remove, unlink, write_all
+
+SCHEMA = 1
+"""The schema of the tree and of the info files."""
 
 _NAMES = ("tool_output", "drafts", "lock")
+_MAX_SCHEMA_BYTES = 1 << 12
+_decode_schema = msgspec.json.Decoder(Schema).decode
 
 
 class Root:
@@ -23,8 +32,11 @@ class Root:
             make_directories(path)
             self._fds.append(take_lock(path / "lock", path))
             root = self._hold(open_dir(str(path.resolve()), None))
+            has_schema = _check_schema(path, root)
             top = self._hold(_own_dir(files, "tool_output", root))
             drafts = self._hold(_own_dir(files, "drafts", root))
+            if not has_schema:
+                _write_schema(files, root, drafts)
             files.sync(root)
             outer = InPlace(path, "The storage directory")
             inner = {name: InPlace(path / name, f"{name} in the storage directory") for name in _NAMES}
@@ -68,6 +80,34 @@ class Root:
     def close(self) -> None:
         while self._fds:
             os.close(self._fds.pop())
+
+
+def _check_schema(path: Path, root: int) -> bool:
+    """Returns whether the root has a schema file. One without was written before there were others."""
+    try:
+        fd = open_file("schema", root)
+    except FileNotFoundError:
+        return False
+    with open(fd, "rb") as file:
+        text = file.read(_MAX_SCHEMA_BYTES)
+    try:
+        refused = refusal(str(path), _decode_schema(text), SCHEMA)
+    except msgspec.DecodeError:
+        refused = f"{path / 'schema'} is damaged. Restore it from a backup."
+    if refused is not None:
+        raise ConfigError(refused)
+    return True
+
+
+def _write_schema(files: Files, root: int, drafts: int) -> None:
+    unlink("schema", drafts)
+    fd = files.create("schema", drafts)
+    try:
+        write_all(files, fd, msgspec.json.encode(Schema(SCHEMA, __version__)))
+        files.sync(fd)
+    finally:
+        os.close(fd)
+    files.rename("schema", drafts, "schema", root)
 
 
 def _own_dir(files: Files, name: str, parent: int) -> int:

@@ -23,9 +23,11 @@ from redis.exceptions import NoScriptError, ResponseError
 from domain.errors import StorageError, StoreBusy, StoreFull, StoreUnavailable
 from domain.results import Durability
 from storage.base.damage import Notices
+from storage.base.schema import Schema
 from storage.redis.errors import DRIVER_ERRORS, is_unreachable, is_wrong_type, translated
 from storage.redis.facts import Facts, facts_of, worst_of
 from storage.redis.keys import SHARDS_KEY, Shard, shard_named
+from storage.redis.schema import OURS, check_schema, learn_schema
 from storage.redis.url import RedisUrl, parse_redis_url
 
 T = TypeVar("T")
@@ -107,10 +109,16 @@ class RedisConnection:
         self._learned_at = float("-inf")
         self._is_away = False
         self._try_at = 0.0
+        self._schema: Schema | None = OURS
         self._registered: set[str] = set()
         self.notices = Notices()
         self.warnings: tuple[str, ...] = ()
         """Warnings for the operator, as of the last `check`."""
+
+    @property
+    def has_schema(self) -> bool:
+        """Whether the schema in Redis is known."""
+        return self._schema is not None
 
     @property
     def is_cluster(self) -> bool:
@@ -177,6 +185,7 @@ class RedisConnection:
         """Raises StorageError if a write fails, or if the server may evict what it stores."""
         key, value = f"spillgate:{{probe:{secrets.token_hex(8)}}}", secrets.token_hex(8)
         names = [f"{key}:{kind}" for kind in ("string", "hash", "zset", "stream", "set")]
+        await self._learn_schema()
         if await self.script("probe", names, (value, _PROBE_MS)) != value.encode():
             raise StoreUnavailable("Redis does not answer with what it was given. Try again.")
         facts = await self._learn()
@@ -184,11 +193,21 @@ class RedisConnection:
             raise StoreUnavailable(f"{facts.eviction} Set maxmemory-policy noeviction.")
         self.warnings = facts.warnings
 
+    async def check_schema(self) -> None:
+        """Raises StorageError if Redis holds data with another schema, or does not answer. From now on no
+        operation runs while that is so."""
+        self._schema = None
+        check_schema(await self._learn_schema())
+
     async def close(self) -> None:
         await self._client.aclose()
         pool = getattr(self._client, "connection_pool", None)
         if isinstance(pool, SentinelConnectionPool):
             await pool.sentinel_manager.aclose()
+
+    async def _learn_schema(self) -> Schema:
+        self._schema = await learn_schema(lambda *asked: self._within(lambda: self._run(*asked)))
+        return self._schema
 
     async def _learn(self) -> Facts:
         self._facts = await self._bounded(self._asked)
@@ -223,6 +242,11 @@ class RedisConnection:
         return worst_of(found)
 
     async def _bounded(self, act: Callable[[], Awaitable[T]], more: float = 0.0) -> T:
+        """As `_within`. Raises StoreUnavailable if a version with another schema wrote the data."""
+        check_schema(self._schema or await self._learn_schema())
+        return await self._within(act, more)
+
+    async def _within(self, act: Callable[[], Awaitable[T]], more: float = 0.0) -> T:
         """Runs `act` within the time that is left to the request, plus `more` seconds."""
         begun, patience = time.monotonic(), patience_of_caller()
         seconds = patience.left(begun)

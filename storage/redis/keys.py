@@ -3,6 +3,7 @@
 All keys of a session are in the slot of its shard, `{tenant:shard}`. A tenant has SHARDS shards, so that its
 sessions spread over a cluster. A body of several segments has a slot of its own. Times are Unix ms.
 
+spillgate:schema            hash    `number`, `written_by`: the schema, and the version that wrote it
 spillgate:shards            set     every `tenant:shard` that was ever written to
 spillgate:body:{<random>}   hash    zstd segments of a body by number; expires
 

@@ -6,10 +6,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from domain import __version__
 from domain.errors import ConfigError
 from storage.base.places import make_directories, take_lock
+from storage.base.schema import Schema, refusal
 
-VERSION = 6
+VERSION = 7
 _SCHEMA = """
 CREATE TABLE sessions (
   tenant TEXT NOT NULL, session_id TEXT NOT NULL, epoch INTEGER NOT NULL, created_at INTEGER NOT NULL,
@@ -58,7 +60,10 @@ CREATE TABLE tenants (
 ) WITHOUT ROWID;
 CREATE TABLE pulse (one INTEGER PRIMARY KEY, beat INTEGER NOT NULL);
 INSERT INTO pulse VALUES (1, 0);
+CREATE TABLE written_by (one INTEGER PRIMARY KEY, version TEXT NOT NULL);
 """
+_MIGRATIONS = {6: "CREATE TABLE written_by (one INTEGER PRIMARY KEY, version TEXT NOT NULL);"}
+"""The statements that follow each older version, up to the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +121,21 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _make_tables(connection: sqlite3.Connection, path: Path) -> None:
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version not in (0, VERSION):
-        raise ConfigError(
-            f"{path} was written by another version of Spillgate (schema {version}, this one knows "
-            f"{VERSION}). Run that version, or name another file."
-        )
-    if version == 0:
-        connection.executescript(f"BEGIN IMMEDIATE;{_SCHEMA}PRAGMA user_version = {VERSION};COMMIT;")
+    """Creates the tables, or migrates those of an older version, in one transaction."""
+    found = connection.execute("PRAGMA user_version").fetchone()[0]
+    if found == VERSION:
+        return
+    steps = [_SCHEMA] if found == 0 else [_MIGRATIONS.get(at, "") for at in range(found, VERSION)]
+    if not steps or not all(steps):
+        refused = refusal(str(path), Schema(found, _written_by(connection)), VERSION)
+        raise ConfigError(refused)
+    connection.executescript(f"BEGIN IMMEDIATE;{''.join(steps)}PRAGMA user_version = {VERSION};COMMIT;")
+    connection.execute("INSERT OR REPLACE INTO written_by VALUES (1, ?)", (__version__,))
+
+
+def _written_by(connection: sqlite3.Connection) -> str:
+    try:
+        found = connection.execute("SELECT version FROM written_by").fetchone()
+    except sqlite3.Error:
+        return ""
+    return str(found[0]) if found else ""

@@ -13,6 +13,7 @@ from domain.budget import Window
 from domain.handles import Handle, SessionKey
 from domain.ports import Charge, Ledger, Receipt, ResultStore
 from domain.results import Measure, StoredResult
+from storage.sealed.keys import Key
 
 START = 1_750_000_000_000
 TENANT = "acme"
@@ -36,6 +37,15 @@ class FakeClock:
 
     def advance(self, seconds: float) -> None:
         self.now += int(seconds * 1000)
+
+
+class Ring:
+    """A KeyRing over these keys; by default over one."""
+
+    warnings = ()
+
+    def __init__(self, *keys: Key) -> None:
+        self.in_force = {key.id: key for key in keys or (Key("first", bytes(range(32))),)}
 
 
 def handle(session_id: str = KEY.session_id) -> Handle:

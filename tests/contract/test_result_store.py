@@ -1,6 +1,7 @@
 """What every ResultStore keeps to."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from domain.ports import ResultStore
 from domain.results import Durability, StoredResult
 
 pytestmark = pytest.mark.anyio
+Held = Callable[[int], int]
 
 
 async def test_what_is_published_is_found_and_read_back(store: ResultStore, clock: FakeClock) -> None:
@@ -57,10 +59,11 @@ async def test_unknown_is_not_found(store: ResultStore, clock: FakeClock) -> Non
 async def test_half_written_is_absent(store: ResultStore, clock: FakeClock) -> None:
     stored = stored_result(b"whole", clock())
     async with store.draft() as draft:
-        await draft.write(b"who")
+        await draft.write(b"who" * 100_000)
         assert await store.find(TENANT, stored.handle) is None
         assert await store.count_results([KEY]) == [0]
-        assert await store.stored_bytes() == 3
+        # A part may wait in memory, outside of the store.
+        assert 200_000 < await store.stored_bytes() <= 300_000
     assert await store.find(TENANT, stored.handle) is None
     assert await store.stored_bytes() == 0
 
@@ -99,7 +102,7 @@ async def test_a_draft_whose_writer_is_cancelled_leaves_nothing_behind(store: Re
 
 @pytest.mark.parametrize("after", [0.0, 0.0003, 0.001, 0.003])
 async def test_cancelled_while_publishing_it_is_there_whole_or_not_at_all(
-    store: ResultStore, clock: FakeClock, after: float
+    store: ResultStore, clock: FakeClock, after: float, held: Held
 ) -> None:
     body = b"z" * 1_500_000
     stored = stored_result(body, clock())
@@ -115,7 +118,7 @@ async def test_cancelled_while_publishing_it_is_there_whole_or_not_at_all(
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     found = await store.find(TENANT, stored.handle)
-    assert await store.stored_bytes() == (0 if found is None else len(body))
+    assert await store.stored_bytes() == (0 if found is None else held(len(body)))
     if found is not None:
         assert await joined(store.read(found)) == body
 
@@ -148,21 +151,21 @@ async def test_a_range_is_that_slice_of_the_body(
     assert all(0 < len(chunk) <= 1 << 20 for chunk in chunks)
 
 
-async def test_publishing_twice_is_once(store: ResultStore, clock: FakeClock) -> None:
+async def test_publishing_twice_is_once(store: ResultStore, clock: FakeClock, held: Held) -> None:
     kept = await put(store, b"0123456789", clock())
     await put(store, b"0123456789", clock(), where=kept.handle)
     assert await store.count_results([KEY]) == [1]
-    assert await store.stored_bytes() == 10
+    assert await store.stored_bytes() == held(10)
     assert await joined(store.read(kept)) == b"0123456789"
 
 
 async def test_the_same_handle_published_by_many_at_once_is_one_whole_result(
-    store: ResultStore, clock: FakeClock
+    store: ResultStore, clock: FakeClock, held: Held
 ) -> None:
     where = handle()
     await asyncio.gather(*[put(store, b"0123456789", clock(), where=where) for _ in range(20)])
     assert await store.count_results([KEY]) == [1]
-    assert await store.stored_bytes() == 10
+    assert await store.stored_bytes() == held(10)
 
 
 async def test_tenants_never_see_each_other(store: ResultStore, clock: FakeClock) -> None:
@@ -177,7 +180,7 @@ async def test_tenants_never_see_each_other(store: ResultStore, clock: FakeClock
     assert await store.find(TENANT, mine.handle) is not None
 
 
-async def test_deleted_is_gone(store: ResultStore, clock: FakeClock) -> None:
+async def test_deleted_is_gone(store: ResultStore, clock: FakeClock, held: Held) -> None:
     kept = await put(store, b"body", clock())
     other = await put(store, b"other", clock())
     assert await store.delete(TENANT, kept.handle) is True
@@ -186,7 +189,7 @@ async def test_deleted_is_gone(store: ResultStore, clock: FakeClock) -> None:
     with pytest.raises(ResultExpired):
         await joined(store.read(kept))
     assert await store.find(TENANT, other.handle) is not None
-    assert await store.stored_bytes() == 5
+    assert await store.stored_bytes() == held(5)
 
 
 async def test_a_reader_that_has_begun_finishes_though_it_is_deleted(
@@ -201,7 +204,7 @@ async def test_a_reader_that_has_begun_finishes_though_it_is_deleted(
 
 
 async def test_deleting_a_session_deletes_all_of_it_and_nothing_else(
-    store: ResultStore, clock: FakeClock
+    store: ResultStore, clock: FakeClock, held: Held
 ) -> None:
     for _ in range(3):
         await put(store, b"body", clock())
@@ -212,11 +215,11 @@ async def test_deleting_a_session_deletes_all_of_it_and_nothing_else(
     assert await store.delete_session(KEY, 1) == 3
     assert await store.count_results([KEY]) == [0]
     assert await store.find(TENANT, other.handle) is not None
-    assert await store.stored_bytes() == 5
+    assert await store.stored_bytes() == held(5)
 
 
 async def test_deleting_a_session_spares_what_a_later_life_published(
-    store: ResultStore, clock: FakeClock
+    store: ResultStore, clock: FakeClock, held: Held
 ) -> None:
     earlier = [await put(store, b"old", clock(), epoch=epoch) for epoch in (0, 3, clock() - 1)]
     later = [await put(store, b"newer", clock(), epoch=epoch) for epoch in (clock(), clock() + 9)]
@@ -227,7 +230,7 @@ async def test_deleting_a_session_spares_what_a_later_life_published(
     assert [await store.find(TENANT, one.handle) for one in earlier] == [None] * len(earlier)
     assert None not in [await store.find(TENANT, one.handle) for one in later]
     assert await store.count_results([KEY]) == [len(later)]
-    assert await store.stored_bytes() == 5 * len(later)
+    assert await store.stored_bytes() == held(5) * len(later)
     assert await store.delete_session(KEY, clock()) == 0
 
 
@@ -270,7 +273,9 @@ async def test_touching_what_is_gone_changes_nothing(store: ResultStore, clock: 
     assert await store.find(TENANT, kept.handle) is None
 
 
-async def test_a_sweep_deletes_what_has_expired_and_only_that(store: ResultStore, clock: FakeClock) -> None:
+async def test_a_sweep_deletes_what_has_expired_and_only_that(
+    store: ResultStore, clock: FakeClock, held: Held
+) -> None:
     await put(store, b"old", clock())
     await put(store, b"old too", clock(), where=handle("run-2"))
     clock.advance(RETENTION / 2)
@@ -279,7 +284,7 @@ async def test_a_sweep_deletes_what_has_expired_and_only_that(store: ResultStore
     assert await store.sweep() == 2
     assert await store.sweep() == 0
     assert await store.find(TENANT, young.handle) is not None
-    assert await store.stored_bytes() == 5
+    assert await store.stored_bytes() == held(5)
 
 
 async def test_results_arrive_while_their_directory_is_being_swept_away(
@@ -316,13 +321,13 @@ async def test_a_clock_that_was_set_back_shortens_no_life(store: ResultStore, cl
 
 
 async def test_past_the_quota_a_write_is_refused_and_reads_go_on(
-    store: ResultStore, clock: FakeClock
+    store: ResultStore, clock: FakeClock, held: Held
 ) -> None:
     kept = await put(store, b"x" * 2_000_000, clock())
     await store.check()
     with pytest.raises(StoreFull):
         await put(store, b"y" * 1_000_001, clock())
-    assert await store.stored_bytes() == 2_000_000
+    assert await store.stored_bytes() == held(2_000_000)
     assert len(await joined(store.read(kept))) == 2_000_000
     await put(store, b"z" * 1_000_000, clock())
     with pytest.raises(StoreFull):
@@ -335,12 +340,12 @@ async def test_drafts_count_into_the_quota_together(store: ResultStore) -> None:
     async with store.draft() as one, store.draft() as two:
         await one.write(b"x" * 2_000_000)
         with pytest.raises(StoreFull):
-            await two.write(b"x" * 1_000_001)
+            await two.write(b"x" * 1_200_000)
         await two.write(b"x" * 1_000_000)
     assert await store.stored_bytes() == 0
 
 
-async def test_results_survive_a_restart(open_lasting_store: OpenStore, clock: FakeClock) -> None:
+async def test_results_survive_a_restart(open_lasting_store: OpenStore, clock: FakeClock, held: Held) -> None:
     store = await open_lasting_store()
     kept = await put(store, b"body", clock())
     gone = await put(store, b"gone", clock())
@@ -350,8 +355,8 @@ async def test_results_survive_a_restart(open_lasting_store: OpenStore, clock: F
     store = await open_lasting_store()
     assert await store.find(TENANT, kept.handle) == touched
     assert await joined(store.read(kept)) == b"body"
-    assert await store.stored_bytes() == 8
+    assert await store.stored_bytes() == 2 * held(4)
     clock.advance(RETENTION / 2)
     assert await store.find(TENANT, gone.handle) is None
     assert await store.sweep() == 1
-    assert await store.stored_bytes() == 4
+    assert await store.stored_bytes() == held(4)

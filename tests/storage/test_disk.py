@@ -60,7 +60,7 @@ async def test_nobody_else_may_read_whatever_the_umask(
     await store.check()
     await store.close()
     found = {path: path.stat().st_mode & 0o777 for path in (tmp_path / "new").rglob("*")}
-    assert len([path for path in found if path.is_file()]) == 3
+    assert len([path for path in found if path.is_file()]) == 4
     assert {mode for path, mode in found.items() if path.is_file()} == {0o600}
     assert {mode for path, mode in found.items() if path.is_dir()} == {0o700}
 

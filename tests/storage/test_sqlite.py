@@ -19,7 +19,6 @@ from domain.handles import SessionKey
 from domain.ports import Call, Ledger
 from domain.results import UsageReport
 from storage import open_ledger
-from storage.sqlite.schema import VERSION
 
 pytestmark = pytest.mark.anyio
 
@@ -51,17 +50,6 @@ async def test_a_directory_that_was_there_keeps_its_mode(tmp_path: Path, clock: 
     (tmp_path / "shared").mkdir(0o755)
     await (await open_at(tmp_path / "shared" / "ledger.db", clock)).close()
     assert (tmp_path / "shared").stat().st_mode & 0o777 == 0o755
-
-
-@pytest.mark.parametrize("version", [VERSION - 1, VERSION + 1])
-async def test_a_file_of_another_version_is_refused(tmp_path: Path, clock: FakeClock, version: int) -> None:
-    path = tmp_path / "ledger.db"
-    await (await open_at(path, clock)).close()
-    connection = sqlite3.connect(path)
-    connection.execute(f"PRAGMA user_version = {version}")
-    connection.close()
-    with pytest.raises(ConfigError, match="another version of Spillgate"):
-        await open_at(path, clock)
 
 
 async def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path, clock: FakeClock) -> None:

@@ -2,17 +2,21 @@
 
 import re
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from app import __version__
 from app.doors.mcp.messages import HANDSHAKE, META, STATELESS, Call, Code, Params, RpcError
+from app.operations.tracing import MCP_METHOD, READ
 from app.runtime import Runtime
 from app.tools.call import call_tool, read_lines, session_named_in
 from app.tools.definitions import Tool, ToolFormat, definitions, instructions, offered_tools
 from domain.errors import Gone, NotFound, SpillgateError
 from domain.handles import DEFAULT_SESSION, SessionKey
 from extraction.ladder import runnable_modes
+
+if TYPE_CHECKING:
+    from app.operations.spans import Carrier
 
 URI_TEMPLATE = "spillgate://{session}/{file}"
 
@@ -30,14 +34,18 @@ _TEMPLATE = {
 }
 _URI = re.compile(r"spillgate://([^/?#]{1,400})/([^/?#]{1,100})(?:\?offset=([1-9][0-9]{0,11}))?")
 
+_TRACED = frozenset({"tools/call", "resources/read"})
+
 Refused = Callable[[SpillgateError], None]
 
 
 class Methods:
-    """Answers the requests of one tenant. `refused` is called with each error of the service itself."""
+    """Answers the requests of one tenant. `refused` is called with each error of the service itself.
+    `carrier` names the caller's trace, where the message does not."""
 
-    def __init__(self, rt: Runtime, tenant: str, refused: Refused) -> None:
+    def __init__(self, rt: Runtime, tenant: str, refused: Refused, carrier: "Carrier") -> None:
         self._rt = rt
+        self._carrier = carrier
         self._tenant = tenant
         self._refused = refused
 
@@ -46,12 +54,26 @@ class Methods:
         table = _STATELESS if call.is_stateless else _HANDSHAKE
         if call.method not in table:
             raise RpcError(Code.METHOD_NOT_FOUND, f"There is no such method. There is {', '.join(table)}.")
-        result = await table[call.method](self, call)
+        result = await self._traced(table[call.method], call)
         if call.is_stateless:
             result |= {"resultType": "complete", "_meta": {f"{META}serverInfo": _SERVER}}
             if call.method != "tools/call":
                 result |= {"ttlMs": 0, "cacheScope": "private"}
         return result
+
+    async def _traced(self, method: "Method", call: Call) -> dict[str, Any]:
+        tracer = self._rt.tracer
+        if tracer is None or call.method not in _TRACED:
+            return await method(self, call)
+        with tracer.serving(READ, _carrier_in(call) or self._carrier) as span:
+            if span is not None:
+                span.attributes[MCP_METHOD] = call.method
+            try:
+                return await method(self, call)
+            except RpcError as error:
+                if span is not None:
+                    span.fail(error.code.name.lower(), is_fault=False)
+                raise
 
     def _offered(self) -> list[Tool]:
         return offered_tools(self._rt.policies.policy("", None))
@@ -117,6 +139,13 @@ class Methods:
             self._refused(error)
             raise RpcError(Code.INTERNAL_ERROR, error.detail) from None
         return {"contents": [{"uri": uri, "mimeType": "text/plain", "text": answer.text}]}
+
+
+def _carrier_in(call: Call) -> "Carrier":
+    """What the message says of its caller's trace, as MCP's SDKs write it."""
+    meta = call.params.get("_meta")
+    named = meta if isinstance(meta, dict) else {}
+    return {one: named[one] for one in ("traceparent", "tracestate") if isinstance(named.get(one), str)}
 
 
 def _text(params: Params, name: str) -> str:

@@ -1,0 +1,234 @@
+"""What is noted of a request for its span, by the names of OpenTelemetry. Content never is: its handle is.
+
+The conventions for generative AI are in development, so their names stand here as literals. Nothing of
+OpenTelemetry is imported unless an endpoint for spans is set.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from app.operations.spans import Tracer
+    from domain.accounting import AccountingEntry
+    from domain.decisions import Outcome
+    from domain.errors import SpillgateError
+    from domain.extraction import Answer
+    from domain.handles import Handle
+    from domain.llm import LlmCall
+    from domain.results import StoredResult, ToolResult
+
+GOVERN = "spillgate.govern"
+EXTRACT = "spillgate.extract"
+READ = "spillgate.read"
+
+OPERATION = "gen_ai.operation.name"
+TOOL_NAME = "gen_ai.tool.name"
+TOOL_CALL_ID = "gen_ai.tool.call.id"
+CONVERSATION = "gen_ai.conversation.id"
+PROVIDER = "gen_ai.provider.name"
+REQUEST_MODEL = "gen_ai.request.model"
+INPUT_TOKENS = "gen_ai.usage.input_tokens"
+CACHED_TOKENS = "gen_ai.usage.cache_read.input_tokens"
+OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
+FINISH_REASONS = "gen_ai.response.finish_reasons"
+MCP_METHOD = "mcp.method.name"
+ERROR_TYPE = "error.type"
+ROUTE = "http.route"
+STATUS_CODE = "http.response.status_code"
+OUTCOME = "spillgate.outcome"
+TRIGGER = "spillgate.trigger"
+HANDLE = "spillgate.handle"
+BYTES = "spillgate.bytes"
+TOKENS = "spillgate.tokens"
+TOKENS_EXACT = "spillgate.tokens_exact"
+TOKENS_SAVED = "spillgate.tokens_saved"
+DURABILITY = "spillgate.durability"
+DEGRADED = "spillgate.degraded"
+BUDGET_REMAINING = "spillgate.budget.remaining"
+STRATEGY = "spillgate.strategy"
+STATUS = "spillgate.status"
+
+_EXTRA = "opentelemetry.exporter.otlp.proto.http"
+_PROTOCOL = "http/protobuf"
+
+
+@dataclass(frozen=True, slots=True)
+class TraceTarget:
+    """`endpoint` is the URL to which spans are exported, None if none are. `fault` says why none are, though
+    the environment asks for them."""
+
+    endpoint: str | None = None
+    fault: str | None = None
+
+
+def trace_target(environ: Mapping[str, str] = os.environ) -> TraceTarget:
+    """What the standard OTEL_* variables ask for. A fault is no reason not to start: the variables are often
+    set for all programs of a machine or a cluster."""
+    own = environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "")
+    common = environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "")
+    endpoint = own or (common and f"{common.removesuffix('/')}/v1/traces")
+    exporter = environ.get("OTEL_TRACES_EXPORTER") or "otlp"
+    if not endpoint or exporter == "none" or environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return TraceTarget()
+    protocols = (f"OTEL_EXPORTER_OTLP_{name}PROTOCOL" for name in ("TRACES_", ""))
+    protocol = next((environ[name] for name in protocols if environ.get(name)), _PROTOCOL)
+    if exporter != "otlp":
+        return _faulty("OTEL_TRACES_EXPORTER must be `otlp` or `none`")
+    if protocol != _PROTOCOL:
+        return _faulty(
+            f"OTEL_EXPORTER_OTLP_PROTOCOL must be `{_PROTOCOL}`, which collectors serve at port 4318"
+        )
+    if not _is_http(endpoint):
+        return _faulty("OTEL_EXPORTER_OTLP_ENDPOINT must be a URL such as http://127.0.0.1:4318")
+    if not _is_installed():
+        return _faulty("OTEL_EXPORTER_OTLP_ENDPOINT is set: install `spillgate[otel]`")
+    return TraceTarget(endpoint)
+
+
+def _faulty(what: str) -> TraceTarget:
+    return TraceTarget(fault=f"No spans are exported. {what}, or OTEL_TRACES_EXPORTER=none.")
+
+
+def _is_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        return False
+
+
+def _is_installed() -> bool:
+    try:
+        return all(importlib.util.find_spec(name) is not None for name in ("opentelemetry.sdk", _EXTRA))
+    except ModuleNotFoundError:
+        return False
+
+
+@dataclass(slots=True)
+class Span:
+    """A request, a part of one, or a call of a model. `ids` and `parent` are SpanContexts, `kind` a SpanKind
+    of OpenTelemetry; `began` is Unix ns. `outer` is the span around a part."""
+
+    tracer: Tracer
+    name: str
+    kind: Any
+    ids: Any
+    parent: Any
+    began: int
+    outer: Span | None = None
+    has_failed: bool = False
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+    def fail(self, error: str, *, is_fault: bool = True) -> None:
+        """`is_fault`: the service failed, and not the caller."""
+        self.attributes[ERROR_TYPE] = error
+        self.has_failed = self.has_failed or is_fault
+
+
+current: ContextVar[Span | None] = ContextVar("span", default=None)
+"""The span of the request under way, in this task and in those that it starts. None: it is not exported."""
+
+
+def begin_part(name: str) -> Span | None:
+    """A part of the request, which later notes are about. None while no span is exported."""
+    outer = current.get()
+    if outer is None:
+        return None
+    part = outer.tracer.part_of(outer, name)
+    current.set(part)
+    return part
+
+
+def end_part(part: Span | None) -> None:
+    if part is not None:
+        part.tracer.end(part)
+
+
+def note_governed(result: ToolResult, outcome: Outcome, tokens_out: int) -> None:
+    if (span := current.get()) is None:
+        return
+    measure, budget, noted = outcome.measure, outcome.budget, span.attributes
+    noted[TOOL_NAME] = result.tool_name
+    noted[CONVERSATION] = result.key.session_id
+    noted[OUTCOME] = outcome.kind.value
+    noted[BYTES] = measure.bytes
+    noted[TOKENS] = measure.tokens
+    noted[TOKENS_EXACT] = measure.tokens_exact
+    noted[TOKENS_SAVED] = measure.tokens - tokens_out
+    noted[DEGRADED] = outcome.degraded
+    if result.call_id is not None:
+        noted[TOOL_CALL_ID] = result.call_id
+    if outcome.trigger is not None:
+        noted[TRIGGER] = outcome.trigger.value
+    if outcome.handle is not None:
+        noted[HANDLE] = str(outcome.handle)
+    if outcome.durability is not None:
+        noted[DURABILITY] = outcome.durability.value
+    if budget.enforced:
+        noted[BUDGET_REMAINING] = budget.remaining_tokens
+
+
+def note_question(handle: Handle) -> None:
+    """A stored result is asked a question."""
+    if (span := current.get()) is not None:
+        span.name = EXTRACT
+        span.attributes[OPERATION] = "retrieval"
+        span.attributes[HANDLE] = str(handle)
+        span.attributes[CONVERSATION] = handle.session_id
+
+
+def note_stored(stored: StoredResult) -> None:
+    """A stored result was found, and is to be read."""
+    if (span := current.get()) is not None:
+        span.attributes[HANDLE] = str(stored.handle)
+        span.attributes[CONVERSATION] = stored.handle.session_id
+        span.attributes[TOOL_NAME] = stored.tool_name
+
+
+def note_extracted(answer: Answer, entry: AccountingEntry) -> None:
+    if (span := current.get()) is not None:
+        span.attributes[STRATEGY] = answer.strategy.value
+        span.attributes[STATUS] = answer.status.value
+        note_read(entry.details.bytes or 0, entry.tokens_out)
+        if entry.error is not None:
+            span.fail(entry.error, is_fault=False)
+
+
+def note_read(size: int, tokens: int) -> None:
+    """So many bytes and tokens of a stored result, or of an answer, are given."""
+    if (span := current.get()) is not None:
+        span.attributes[BYTES] = size
+        span.attributes[TOKENS] = tokens
+        span.attributes[TOKENS_SAVED] = -tokens
+
+
+def note_refused(error: SpillgateError) -> None:
+    if (span := current.get()) is not None:
+        span.fail(error.code, is_fault=error.status >= 500)
+
+
+def note_model_call(call: LlmCall, *, embeds: bool) -> None:
+    """Exports one call of a model, which has ended."""
+    if (span := current.get()) is None:
+        return
+    operation = "embeddings" if embeds else "chat"
+    noted: dict[str, Any] = {
+        OPERATION: operation,
+        PROVIDER: call.provider,
+        REQUEST_MODEL: call.model,
+        INPUT_TOKENS: call.tokens.input,
+        CACHED_TOKENS: call.tokens.cached,
+        OUTPUT_TOKENS: call.tokens.output,
+    }
+    if call.stop_reason is not None:
+        noted[FINISH_REASONS] = (call.stop_reason,)
+    if call.error is not None:
+        noted[ERROR_TYPE] = call.error
+    span.tracer.model_call(span, f"{operation} {call.model}", call.timestamp, call.latency, noted)

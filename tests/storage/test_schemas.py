@@ -1,0 +1,190 @@
+"""The schema of what is kept: marked once, compared at every start; another one is refused and left alone."""
+
+import json
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from samples import KEY, TENANT, FakeClock, charge
+
+from domain import __version__
+from domain.accounting import EntryFilter
+from domain.errors import ConfigError, StoreUnavailable
+from domain.ports import Ledger, ResultStore
+from storage import open_ledger, open_store
+from tests.redis_server import RedisServer
+
+pytestmark = pytest.mark.anyio
+
+OLDER, NEWER = (0, "0.0.9"), (1000, "9.0.0")
+REDIS_KEY = "spillgate:schema"
+
+
+async def opened_store(url: str) -> ResultStore:
+    return await open_store(url, clock=FakeClock(), retention_seconds=60, max_bytes=0)
+
+
+async def opened_ledger(url: str) -> Ledger:
+    return await open_ledger(
+        url, clock=FakeClock(), session_retention_seconds=60, entry_retention_seconds=600
+    )
+
+
+def mark_disk(root: Path, number: int, version: str) -> None:
+    (root / "schema").write_text(json.dumps({"number": number, "written_by": version}))
+
+
+def mark_sqlite(path: Path, number: int, version: str) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE written_by SET version = ?", (version,))
+        # A file whose number is 0 has no tables yet: the oldest of ours is 1.
+        connection.execute(f"PRAGMA user_version = {number or 1}")
+    connection.close()
+
+
+def check_text(text: str, place: str, number: int, version: str) -> None:
+    assert f"{place} was written by Spillgate {version} (schema {number})" in text
+    assert f"This is Spillgate {__version__}" in text
+    assert ("Start that version or a newer one" if number > 1 else "It cannot be migrated") in text
+
+
+def everything_in(root: Path) -> dict[str, bytes]:
+    return {
+        str(path): path.read_bytes() for path in root.rglob("*") if path.is_file() and path.name != "lock"
+    }
+
+
+@pytest.mark.parametrize(("number", "version"), [OLDER, NEWER])
+async def test_a_directory_of_another_schema_is_refused_and_left_as_it_is(
+    tmp_path: Path, number: int, version: str
+) -> None:
+    await (await opened_store(f"disk://{tmp_path}")).close()
+    assert json.loads((tmp_path / "schema").read_text()) == {"number": 1, "written_by": __version__}
+    mark_disk(tmp_path, number, version)
+    # A start deletes drafts: not those of another version.
+    (tmp_path / "drafts" / "unfinished").write_text("text")
+    before = everything_in(tmp_path)
+    with pytest.raises(ConfigError) as refused:
+        await opened_store(f"disk://{tmp_path}")
+    check_text(str(refused.value), str(tmp_path), number, version)
+    assert everything_in(tmp_path) == before
+
+
+async def test_a_directory_without_a_mark_is_marked_and_a_damaged_mark_is_refused(tmp_path: Path) -> None:
+    for _ in range(2):
+        await (await opened_store(f"disk://{tmp_path}")).close()
+        mark = (tmp_path / "schema").read_bytes()
+        (tmp_path / "schema").unlink()
+    (tmp_path / "schema").write_bytes(mark[:-5])
+    with pytest.raises(ConfigError, match="damaged"):
+        await opened_store(f"disk://{tmp_path}")
+
+
+@pytest.mark.parametrize(("number", "version"), [OLDER, NEWER])
+async def test_a_database_of_another_schema_is_refused_and_left_as_it_is(
+    tmp_path: Path, number: int, version: str
+) -> None:
+    path = tmp_path / "ledger.db"
+    await (await opened_ledger(f"sqlite://{path}")).close()
+    mark_sqlite(path, number, version)
+    before = path.read_bytes()
+    with pytest.raises(ConfigError) as refused:
+        await opened_ledger(f"sqlite://{path}")
+    check_text(str(refused.value), str(path), number or 1, version)
+    assert path.read_bytes() == before
+
+
+async def test_a_database_of_schema_6_is_migrated_and_keeps_its_entries(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    ledger = await opened_ledger(f"sqlite://{path}")
+    receipt = await ledger.settle(charge(1, "call"))
+    await ledger.close()
+    with sqlite3.connect(path) as connection:
+        connection.executescript("DROP TABLE written_by; PRAGMA user_version = 6")
+    connection.close()
+    ledger = await opened_ledger(f"sqlite://{path}")
+    assert (await ledger.entries(EntryFilter(TENANT), 10, None)).entries == [receipt.entry]
+    assert (await ledger.settle(charge(1, "call"))).replayed
+    await ledger.close()
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT version FROM written_by").fetchall() == [(__version__,)]
+        assert connection.execute("PRAGMA user_version").fetchone() == (7,)
+    connection.close()
+
+
+Open = Callable[[str], Awaitable[ResultStore | Ledger]]
+each_port = pytest.mark.parametrize("open_port", [opened_store, opened_ledger])
+
+
+@each_port
+@pytest.mark.parametrize(("number", "version"), [OLDER, NEWER])
+async def test_a_redis_of_another_schema_is_refused_and_left_as_it_is(
+    redis_url: str, redis_server: RedisServer, open_port: Open, number: int, version: str
+) -> None:
+    await (await open_port(redis_url)).close()
+    assert redis_server.ask("HGET", REDIS_KEY, "written_by").split()[1] == __version__.encode()
+    redis_server.ask("HSET", REDIS_KEY, "number", str(number), "written_by", version)
+    with pytest.raises(ConfigError) as refused:
+        await open_port(redis_url)
+    check_text(str(refused.value), "Redis", number, version)
+    assert redis_server.ask("HGET", REDIS_KEY, "written_by").split()[1] == version.encode()
+    assert redis_server.ask("DBSIZE") == b":1\r\n"
+
+
+@asynccontextmanager
+async def opened_while_away(server: RedisServer) -> AsyncIterator[Ledger]:
+    server.stop()
+    ledger = await opened_ledger(server.url)
+    server.start()
+    yield ledger
+    await ledger.close()
+
+
+@pytest.mark.usefixtures("patient_redis")
+async def test_a_redis_that_was_away_at_the_start_is_refused_before_the_first_write(tmp_path: Path) -> None:
+    with RedisServer(tmp_path, aof="always") as server:
+        server.ask("HSET", REDIS_KEY, "number", "1000", "written_by", "9.0.0")
+        async with opened_while_away(server) as ledger:
+            refused = await refusal_of(lambda: ledger.settle(charge(1)))
+            check_text(refused, "Redis", *NEWER)
+            assert await refusal_of(ledger.check) == refused
+        assert server.ask("DBSIZE") == b":1\r\n"
+        server.ask("DEL", REDIS_KEY)
+        async with opened_while_away(server) as ledger:
+            await settled(ledger)
+            # A newer version is rolled out, and migrates, while this one runs.
+            server.ask("HSET", REDIS_KEY, "number", "1000", "written_by", "9.0.0")
+            for ask in (ledger.check, lambda: ledger.session(KEY)):
+                check_text(await refusal_of(ask), "Redis", *NEWER)
+
+
+async def refusal_of(ask: Callable[[], Awaitable[object]]) -> str:
+    """The reason, as soon as it is more than that Redis did not answer just now."""
+    while True:
+        with pytest.raises(StoreUnavailable) as refused:
+            await ask()
+        if "just now" not in refused.value.detail:
+            return refused.value.detail
+
+
+async def settled(ledger: Ledger) -> None:
+    while True:
+        try:
+            await ledger.settle(charge(1))
+        except StoreUnavailable:
+            continue
+        return
+
+
+async def test_a_full_redis_without_a_mark_can_be_read(tmp_path: Path) -> None:
+    with RedisServer(tmp_path) as server:
+        ledger = await opened_ledger(server.url)
+        await ledger.settle(charge(1))
+        await ledger.close()
+        server.ask("DEL", REDIS_KEY)
+        server.ask("CONFIG", "SET", "maxmemory", "1")
+        ledger = await opened_ledger(server.url)
+        assert await ledger.session(KEY) is not None
+        await ledger.close()
