@@ -1,7 +1,6 @@
 """Bodies in a bucket, in segments. An info that is created conditionally makes a body a result."""
 
 import asyncio
-import secrets
 import threading
 import time
 from collections import deque
@@ -11,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from domain.errors import ConfigError, ResultExpired, StorageError, StoreUnavailable
+from domain.errors import ResultExpired, StoreUnavailable
 from domain.handles import Handle, SessionKey, is_name
 from domain.ports import Clock, Draft
 from domain.results import Durability, StoredResult
@@ -32,7 +31,6 @@ from storage.objects.layout import (
     result_of,
     session_path,
 )
-from storage.objects.url import open_bucket, parse_object_url
 
 if TYPE_CHECKING:
     from obstore import UpdateVersion
@@ -46,7 +44,6 @@ ORPHAN_MS = 3_600_000
 LONGEST_SCAN_MS = 600_000
 """Between two listings of the bucket; a sixteenth of the retention where that is shorter."""
 
-_PLAIN = "Results travel to the object store unencrypted. Give its endpoint as https://."
 _STEPS = 16
 _AT_ONCE = 16
 _ATTEMPTS = 5
@@ -85,38 +82,6 @@ class ObjectStore:
         self._notices = Notices()
         self._scanned_at: int | None = None
         self._leaving: deque[tuple[float, list[str]]] = deque()
-
-    async def open(self) -> None:
-        """Checks that the store keeps its promises, and counts what it holds. Raises ConfigError."""
-        try:
-            await self._probe(f"probe-{secrets.token_hex(8)}")
-            await self._scan()
-        except StorageError as error:
-            raise ConfigError(
-                f"SPILLGATE_STORAGE_URL: {error.detail} Check bucket, endpoint, region, and credentials in "
-                "the environment."
-            ) from None
-
-    async def _probe(self, path: str) -> None:
-        run, bucket = self.bucket.run, self.bucket
-        try:
-            is_first = await run(bucket.create, path, b"first")
-            is_conditional = is_first and not await run(bucket.create, path, b"second")
-            found = await run(bucket.get, path)
-            if is_conditional and found is not None:
-                updated = await run(bucket.update, path, b"third", found[1])
-                is_conditional = updated and not await run(bucket.update, path, b"fourth", found[1])
-            after = await run(bucket.get, path)
-        finally:
-            await run(bucket.delete, [path])
-        if not is_conditional:
-            raise ConfigError(
-                "SPILLGATE_STORAGE_URL: this store ignores conditional writes (If-None-Match, If-Match). "
-                "Retries of a call could overwrite each other. Use a store that honours them, such as Amazon "
-                "S3, Google Cloud Storage, Azure Blob Storage or a current MinIO."
-            )
-        if found is None or found[0] != b"first" or after is None or after[0] != b"third":
-            raise ConfigError("SPILLGATE_STORAGE_URL: this object store does not return what it was given.")
 
     def draft(self) -> AbstractAsyncContextManager[Draft]:
         return ObjectDraft(self)
@@ -188,7 +153,7 @@ class ObjectStore:
         pause = min(LONGEST_SCAN_MS, self._step_ms)
         if self._scanned_at is not None and 0 <= self._clock() - self._scanned_at < pause:
             return 0
-        return await self._scan()
+        return await self.scan()
 
     async def stored_bytes(self) -> int:
         return self._quota.used
@@ -348,7 +313,7 @@ class ObjectStore:
                 batch.setdefault(path, Listed(path)).add(meta)
         yield list(batch.values())
 
-    async def _scan(self) -> int:
+    async def scan(self) -> int:
         """Lists the bucket: deletes what has expired and what a crash left, and counts the rest."""
         began, before = self._clock(), self._quota.used - self._drafted
         large: dict[str, Listed] = {}
@@ -368,25 +333,6 @@ class ObjectStore:
         self._quota.give(before - held)
         self._scanned_at = began
         return deleted
-
-
-async def open_objects(url: str, *, clock: Clock, retention_seconds: float, max_bytes: int) -> ObjectStore:
-    """Raises ConfigError."""
-    parsed = parse_object_url(url)
-    store = ObjectStore(
-        open_bucket(parsed),
-        clock=clock,
-        retention_seconds=retention_seconds,
-        max_bytes=max_bytes,
-        cache_bytes=parsed.cache_bytes,
-        warnings=(_PLAIN,) if parsed.is_plain else (),
-    )
-    try:
-        await store.open()
-    except BaseException:
-        await store.close()
-        raise
-    return store
 
 
 def _gone() -> ResultExpired:

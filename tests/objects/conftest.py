@@ -13,6 +13,7 @@ from obstore.store import S3Store
 
 from domain.results import Durability
 from storage.objects.bucket import Bucket
+from storage.objects.opening import make_ready
 from storage.objects.store import ObjectStore
 from tests.faults.service import Services
 
@@ -96,7 +97,7 @@ async def open_lasting_store(bucket: S3Store, clock: FakeClock) -> AsyncIterator
                 segment_bytes=1 << 20,
             )
             stack.push_async_callback(store.close)
-            await store.open()
+            await make_ready(store)
             return store
 
         yield open_it

@@ -59,7 +59,7 @@ async def test_a_result_of_20_mb_lives_through_all_of_it(
         assert (await client.get(path)).status_code == 404
     assert await service.stop() == 0
     # A stop does not wait for the minute that readers of a deleted body have.
-    assert [one["path"] for one in obstore.list(bucket).collect()] == ["probe"]
+    assert [one["path"] for one in obstore.list(bucket).collect()] == ["probe", "schema"]
     assert service.failures() == []
 
 

@@ -8,10 +8,11 @@ import obstore
 import pytest
 from obstore.store import MemoryStore
 
-from domain.errors import ResultExpired
+from domain.errors import ConfigError, ResultExpired
 from domain.handles import SessionKey
 from storage.objects.bucket import Bucket
 from storage.objects.cache import SegmentCache
+from storage.objects.opening import make_ready
 from storage.objects.store import GRACE_SECONDS, ORPHAN_MS, ObjectStore
 from tests.conftest import StillClock
 from tests.contract.samples import KEY, TENANT, handle, joined, put
@@ -52,7 +53,7 @@ async def open_store(bucket: MemoryStore, clock: StillClock) -> AsyncIterator[Op
             cache_bytes=4 * SEGMENT,
             segment_bytes=SEGMENT,
         )
-        await store.open()
+        await make_ready(store)
         opened.append(store)
         return store
 
@@ -62,7 +63,9 @@ async def open_store(bucket: MemoryStore, clock: StillClock) -> AsyncIterator[Op
 
 
 def paths(bucket: MemoryStore) -> list[str]:
-    return [path for one in obstore.list(bucket).collect() if "probe" not in (path := one["path"])]
+    return [
+        path for one in obstore.list(bucket).collect() if (path := one["path"]) not in ("probe", "schema")
+    ]
 
 
 async def test_retries_of_one_call_at_several_processes_are_one_result(
@@ -248,3 +251,24 @@ async def test_objects_of_others_below_the_prefix_are_left_alone(
     assert await store.count_results([KEY, SessionKey("acme", "x")]) == [0, 0]
     assert await store.delete_session(SessionKey("acme", "x"), 1) == 0
     assert paths(bucket) == sorted(others)
+
+
+@pytest.mark.parametrize(
+    ("schema", "refused"),
+    [
+        (b'{"number":9,"written_by":"9.0.0"}', r"The bucket was written by Spillgate 9.0.0 \(schema 9\)"),
+        (b"{", "is damaged"),
+        (b'{"number":1,"written_by":"9.0.0"}', None),
+    ],
+)
+async def test_a_bucket_of_another_schema_is_refused_and_left_alone(
+    open_store: OpenObjects, bucket: MemoryStore, schema: bytes, refused: str | None
+) -> None:
+    obstore.put(bucket, "schema", schema)
+    if refused is None:
+        await open_store()
+    else:
+        with pytest.raises(ConfigError, match=refused):
+            await open_store()
+    assert bytes(obstore.get(bucket, "schema").bytes()) == schema
+    assert paths(bucket) == []
