@@ -8,6 +8,7 @@ import msgspec
 from domain import __version__
 from domain.errors import ConfigError, StorageError
 from domain.ports import Clock
+from domain.quotas import QuotaOf, unbounded
 from storage.base.schema import Schema, refusal
 from storage.objects.bucket import Bucket
 from storage.objects.layout import SCHEMA
@@ -19,7 +20,9 @@ _SCHEMA_PATH = "schema"
 _decode_schema: Callable[[bytes], Schema] = msgspec.json.Decoder(Schema).decode
 
 
-async def open_objects(url: str, *, clock: Clock, retention_seconds: float, max_bytes: int) -> ObjectStore:
+async def open_objects(
+    url: str, *, clock: Clock, retention_seconds: float, max_bytes: int, quota_of: QuotaOf = unbounded
+) -> ObjectStore:
     """Raises ConfigError."""
     parsed = parse_object_url(url)
     store = ObjectStore(
@@ -27,6 +30,7 @@ async def open_objects(url: str, *, clock: Clock, retention_seconds: float, max_
         clock=clock,
         retention_seconds=retention_seconds,
         max_bytes=max_bytes,
+        quota_of=quota_of,
         cache_bytes=parsed.cache_bytes,
         warnings=(_PLAIN,) if parsed.is_plain else (),
     )

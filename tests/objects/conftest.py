@@ -11,6 +11,7 @@ import httpx
 import pytest
 from obstore.store import S3Store
 
+from domain.quotas import TenantQuota
 from domain.results import Durability
 from storage.objects.bucket import Bucket
 from storage.objects.opening import make_ready
@@ -93,6 +94,7 @@ async def open_lasting_store(bucket: S3Store, clock: FakeClock) -> AsyncIterator
                 clock=clock,
                 retention_seconds=RETENTION,
                 max_bytes=max_bytes,
+                quota_of=lambda tenant: TenantQuota(storage_max_bytes=1_000_000 * (tenant == "small")),
                 cache_bytes=1 << 20,
                 segment_bytes=1 << 20,
             )

@@ -112,7 +112,7 @@ async def test_what_a_killed_writer_left_is_deleted_after_an_hour_and_nothing_el
     open_store: OpenObjects, bucket: MemoryStore, clock: StillClock
 ) -> None:
     killed, store = await open_store(), await open_store()
-    drafts = [killed.draft() for _ in range(2)]
+    drafts = [killed.draft(TENANT) for _ in range(2)]
     for draft in drafts:
         await (await draft.__aenter__()).write(LARGE)
     # It was killed between the last segment and the info.
@@ -138,7 +138,7 @@ async def test_a_listing_counts_what_other_processes_wrote_and_deleted(
     one, other = await open_store(), await open_store()
     kept = await put(one, LARGE, clock())
     await put(one, b"body", clock())
-    async with other.draft() as draft:
+    async with other.draft(TENANT) as draft:
         await draft.write(b"draft")
         await other.sweep()
         assert await other.stored_bytes() == 5, "it listed the bucket a moment ago"
