@@ -1,6 +1,6 @@
 """Metrics. They never hold a result, an argument or a secret."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from app import __version__
+from app.operations.tenant_uses import TenantUse, tenant_series
 from domain.decisions import Outcome, OutcomeKind, Trigger
 from domain.extraction import Answer
 from domain.llm import LlmCall
@@ -98,11 +99,7 @@ class Metrics:
         self._in_flight = gauge("spillgate_body_bytes_in_flight", "Body bytes held of the common pool.")
         self._degraded = gauge("spillgate_degraded", "1 while Redis is away and the local spool serves.")
         self.stored_bytes = CappedGauge("stored_bytes", "Bytes kept.", "STORAGE_MAX_BYTES", registry)
-        most = "of the tenant that has most."
-        self.sessions = CappedGauge("sessions", f"Open sessions {most}", "MAX_SESSIONS", registry)
-        self.ledger_bytes = CappedGauge(
-            "ledger_bytes", f"Bytes of sessions and accounting {most}", "LEDGER_MAX_BYTES", registry
-        )
+        self._tenants = b""
         Info("spillgate_up", "The version that runs.", registry=registry).info({"version": __version__})
         self._watch_backends()
         self._tallies: dict[tuple[OutcomeKind, Trigger | None], _Tally] = {}
@@ -228,7 +225,12 @@ class Metrics:
     def watch_outage(self, is_on: Callable[[], bool]) -> None:
         self._degraded.set_function(is_on)
 
-    def render(self) -> tuple[bytes, str]:
-        """The scrape and its content type."""
+    def render(
+        self, uses: Sequence[TenantUse] | None = None, requests: Mapping[str, int] | None = None
+    ) -> tuple[bytes, str]:
+        """The scrape and its content type. `uses` None: they are not known now, and the last ones stay.
+        `requests` are those of each tenant with a quota of requests."""
         self._add_tallies()
-        return generate_latest(self._registry), CONTENT_TYPE_LATEST
+        if uses is not None:
+            self._tenants = tenant_series(uses, requests or {})
+        return generate_latest(self._registry) + self._tenants, CONTENT_TYPE_LATEST

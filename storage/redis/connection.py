@@ -173,6 +173,14 @@ class RedisConnection:
             await self.command("SADD", SHARDS_KEY, shard.name)
             self._registered.add(shard.name)
 
+    async def unregister(self, shard: Shard) -> None:
+        """Takes a shard from the list if it is empty. A replica that writes to it later lists it again."""
+        if not await self.command(
+            "EXISTS", *(shard.key(name) for name in ("due", "live", "ended", "entries"))
+        ):
+            await self.command("SREM", SHARDS_KEY, shard.name)
+            self._registered.discard(shard.name)
+
     async def shards(self) -> list[Shard]:
         """Returns every shard that was ever written to."""
         if self._registered:

@@ -13,7 +13,8 @@ from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, 
 from domain.budget import Reported, Session, SessionChange
 from domain.errors import SpillgateError, StorageError
 from domain.handles import Handle, SessionKey
-from domain.ports import Call, Charge, Entered, Ledger, LedgerUsage, Receipt, SessionPage
+from domain.ports import Call, Charge, Entered, Ledger, Receipt, SessionPage
+from domain.quotas import LedgerUsage, Purged
 from domain.results import UsageReport
 from storage.base.summaries import GroupedSums, matches
 from storage.spool.journal import Appended, Charged, Declared, Journal, Line
@@ -176,7 +177,14 @@ class SpoolLedger:
     async def sweep(self) -> list[SessionKey]:
         return await self._outage.first(self._primary.sweep, self._judge.sweep)
 
-    async def usage(self) -> LedgerUsage:
+    async def delete_tenant(self, tenant: str) -> Purged:
+        """Raises StoreUnavailable while Redis is away, with nothing deleted."""
+        purged = await self._outage.first(self._primary.delete_tenant, refuse, tenant)
+        for key in [key for key in self._known if key.tenant == tenant]:
+            del self._known[key]
+        return purged
+
+    async def usage(self) -> dict[str, LedgerUsage]:
         return await self._outage.first(self._primary.usage, self._judge.usage)
 
     async def check(self) -> None:
