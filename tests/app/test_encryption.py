@@ -180,6 +180,7 @@ async def test_of_bodies_arguments_and_texts_for_the_model_nothing_is_readable_i
     text = content(7500)
     async with serve(**given) as client:
         await use(client, text)
+        assert "__sealing__" not in (await client.get("/metrics")).text
         everything = place.everything()
     assert b"execute_shell" in everything
     readable = [mark for mark in (BODY, ARGS, TAIL, text.splitlines()[99]) if mark.encode() in everything]

@@ -82,6 +82,6 @@ async def test_a_store_that_is_away_at_the_start_is_verified_when_it_is_back(clo
 async def test_arguments_that_are_not_unicode_are_refused_as_without_encryption(clock: FakeClock) -> None:
     sealed = await open_sealed_store(memory(clock), Ring())
     stored = replace(stored_result(b"", clock()), tool_arguments="\ud800")
-    async with sealed.draft() as draft:
+    async with sealed.draft(stored.tenant) as draft:
         with pytest.raises(InvalidField):
             await draft.publish(stored)
