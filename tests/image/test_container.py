@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from podman import IMAGE, PLACE, eventually, is_ready, podman, size_of
+from podman import IMAGE, eventually, is_ready, podman, size_of
 
 from tests.redis_server import free_port
 
@@ -19,13 +19,12 @@ GUARDED = ("--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--security-op
 
 
 @pytest.fixture
-def volume() -> Iterator[Path]:
+def volume(tmp_path: Path) -> Iterator[Path]:
     """A directory that users of any number can be given."""
-    path = PLACE / "volume"
+    path = tmp_path / "volume"
     path.mkdir(mode=0o700)
     yield path
     podman("rm", "--force", NAME, check=False)
-    shutil.rmtree(path)
 
 
 @contextmanager
