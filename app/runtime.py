@@ -15,12 +15,13 @@ import anyio
 from app import __version__
 from app.doors.seen_rows import SeenRows
 from app.extracting.known_models import KnownModels, default_models, model_configs
-from app.extracting.spend_caps import SpendCaps
+from app.extracting.spend_caps import DailySpend, SpendCaps
 from app.files import Stamp, stamp_of
 from app.operations.export import Export, exported
 from app.operations.logs import log_outage
 from app.operations.policy_files import load_policies
 from app.operations.readiness import Readiness
+from app.operations.storage_keys import StorageKeys
 from app.operations.supervisor import Background, Supervisor
 from app.operations.telemetry import Metrics
 from app.operations.timing import Timed
@@ -28,13 +29,24 @@ from app.operations.tracing import TraceTarget, trace_target
 from app.settings import Settings
 from content.tokens.encodings import TokenMeter, load_encoding
 from domain.handles import Handle
-from domain.ports import Clock, Ledger, LedgerBounds, ResultStore, Tokenizer
+from domain.ports import Clock, Ledger, ResultStore, Tokenizer
+from domain.quotas import QuotaOf, TenantQuota
 from domain.results import Durability, ToolResult
 from extraction.models import ModelPool
 from extraction.queries import Queries
 from extraction.retrieve.index import IndexCache
 from policies.book import PolicyBook
-from storage import body_path, open_ledger, open_outage, open_spooled_ledger, open_spooled_store, open_store
+from storage import (
+    body_path,
+    open_ledger,
+    open_outage,
+    open_sealed_store,
+    open_spooled_ledger,
+    open_spooled_store,
+    open_store,
+    refuse_sealed,
+    sealed_ledger,
+)
 from storage.spool.outage import Outage
 
 if TYPE_CHECKING:
@@ -65,6 +77,16 @@ class EntryIds:
         return f"{self._prefix}-{next(self._count):08x}"
 
 
+class LiveQuotas:
+    """The quotas of the policies in force, for ports that outlive a change of the policy file."""
+
+    def __init__(self, policies: PolicyBook) -> None:
+        self.policies = policies
+
+    def __call__(self, tenant: str) -> TenantQuota:
+        return self.policies.quota(tenant)
+
+
 @dataclass(frozen=True, slots=True)
 class Runtime:
     """All that the use cases need of the world."""
@@ -74,6 +96,7 @@ class Runtime:
     store: ResultStore
     ledger: Ledger
     policies: PolicyBook
+    quota_of: LiveQuotas
     known_models: KnownModels
     metrics: Metrics
     model_pool: ModelPool
@@ -90,6 +113,7 @@ class Runtime:
     # Large JSON is read on the event loop: one slice of one body, then others have their turn.
     parsing: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
     policy_stamp: Stamp | None = None
+    storage_keys: StorageKeys | None = None
     policy_stale: bool = False
     tracer: "Tracer | None" = None
     tracing: TraceTarget = field(default_factory=TraceTarget)
@@ -153,8 +177,11 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
     outage = None if settings.spool is None else open_outage(log_outage, Supervisor(metrics.task_failed).run)
     async with AsyncExitStack() as stack:
         tracing, tracer = _opened_tracer(metrics, stack)
-        store = await _opened_store(settings, clock, outage, stack)
-        ledger = await _opened_ledger(settings, clock, outage, stack)
+        quota_of = LiveQuotas(policies)
+        store = await _opened_store(settings, clock, quota_of, outage, stack)
+        ledger = await _opened_ledger(settings, clock, quota_of, outage, stack)
+        keys = None if settings.storage_key_file is None else StorageKeys(settings.storage_key_file)
+        store, ledger = await _sealed(store, ledger, keys)
         store = cast(ResultStore, Timed(store, ("find", "touch"), partial(metrics.timer, "store")))
         ledger = cast(
             Ledger, Timed(ledger, ("enter", "reserve", "settle", "append"), partial(metrics.timer, "ledger"))
@@ -164,15 +191,12 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
         background = Background()
         stack.push_async_callback(background.close)
         known = KnownModels(settings, policies)
-        models = ModelPool(
-            model_configs(settings, policies),
-            default_models(settings, policies),
-            tokenizer_of=known.tokenizer,
-            concurrency=settings.extract_concurrency,
-            version=__version__,
-        )
+        models = _opened_models(settings, policies, known)
         stack.push_async_callback(models.close)
-        readiness = Readiness(store, ledger, outage, settings.storage_max_bytes, _bounds(settings))
+        spend_caps = SpendCaps(ledger, DailySpend(ledger, quota_of, clock))
+        readiness = Readiness(
+            store, ledger, outage, settings.storage_max_bytes, quota_of, spend_caps.daily.known
+        )
         metrics.watch_outage(lambda: readiness.is_degraded)
         yield Runtime(
             settings,
@@ -180,20 +204,36 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
             store,
             ledger,
             policies,
+            quota_of,
             known,
             metrics,
             models,
-            SpendCaps(ledger),
+            spend_caps,
             readiness,
             background=background,
             policy_stamp=stamp,
+            storage_keys=keys,
             tracer=tracer,
             tracing=tracing,
         )
 
 
-def _bounds(settings: Settings) -> LedgerBounds:
-    return LedgerBounds(settings.max_sessions, settings.ledger_max_bytes)
+def _opened_models(settings: Settings, policies: PolicyBook, known: KnownModels) -> ModelPool:
+    return ModelPool(
+        model_configs(settings, policies),
+        default_models(settings, policies),
+        tokenizer_of=known.tokenizer,
+        concurrency=settings.extract_concurrency,
+        version=__version__,
+    )
+
+
+async def _sealed(store: ResultStore, ledger: Ledger, keys: StorageKeys | None) -> tuple[ResultStore, Ledger]:
+    """Both with encryption at rest if there are keys. Raises ConfigError if the store needs others."""
+    if keys is None:
+        await refuse_sealed(store)
+        return store, ledger
+    return await open_sealed_store(store, keys), sealed_ledger(ledger, keys)
 
 
 def _exported(
@@ -219,7 +259,7 @@ def _opened_tracer(metrics: Metrics, stack: AsyncExitStack) -> "tuple[TraceTarge
 
 
 async def _opened_store(
-    settings: Settings, clock: Clock, outage: Outage | None, stack: AsyncExitStack
+    settings: Settings, clock: Clock, quota_of: QuotaOf, outage: Outage | None, stack: AsyncExitStack
 ) -> ResultStore:
     """Before the spool, where there is one."""
 
@@ -229,6 +269,7 @@ async def _opened_store(
             clock=clock,
             retention_seconds=settings.retention_seconds,
             max_bytes=settings.storage_max_bytes,
+            quota_of=quota_of,
         )
         stack.push_async_callback(store.close)
         return store
@@ -244,13 +285,14 @@ async def _opened_store(
         clock=clock,
         retention_seconds=settings.retention_seconds,
         max_bytes=settings.storage_max_bytes,
+        quota_of=quota_of,
     )
     stack.push_async_callback(both.close)
     return both
 
 
 async def _opened_ledger(
-    settings: Settings, clock: Clock, outage: Outage | None, stack: AsyncExitStack
+    settings: Settings, clock: Clock, quota_of: QuotaOf, outage: Outage | None, stack: AsyncExitStack
 ) -> Ledger:
     """Before the spool, where there is one and the ledger is in Redis."""
     ledger = await open_ledger(
@@ -258,7 +300,7 @@ async def _opened_ledger(
         clock=clock,
         session_retention_seconds=settings.retention_seconds,
         entry_retention_seconds=settings.ledger_retention_seconds,
-        bounds=_bounds(settings),
+        quota_of=quota_of,
     )
     stack.push_async_callback(ledger.close)
     if outage is None or not settings.ledger.startswith("redis"):

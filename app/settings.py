@@ -9,10 +9,12 @@ from urllib.parse import urlsplit
 
 from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import PydanticBaseSettingsSource as Source
 
 from app.cli.service import DEFAULT_URL
 from app.files import read_text
 from domain.errors import ConfigError
+from domain.quotas import TenantQuota
 
 PREFIX = "SPILLGATE_"
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
@@ -38,6 +40,18 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", populate_by_name=True)
 
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: Source,
+        env_settings: Source,
+        dotenv_settings: Source,
+        file_secret_settings: Source,
+    ) -> tuple[Source, ...]:
+        """Options and the environment. Sources that look for files, which are never read, take 4 ms."""
+        return init_settings, env_settings
+
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8377, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     uds: Path | None = Field(None, description="Unix socket to listen on instead of host and port.")
@@ -50,6 +64,11 @@ class Settings(BaseSettings):
     )
     storage_url_file: Path | None = Field(
         None, description="File that holds the storage URL, where it has a password in it."
+    )
+    storage_key_file: Path | None = Field(
+        None,
+        description="File of keys, lines `id:key`: stored bodies and the texts that models were given are "
+        "encrypted with the first one. Needs the extra `encryption`; reloaded on change.",
     )
     ledger_url: str | None = Field(
         None,
@@ -88,16 +107,38 @@ class Settings(BaseSettings):
         2_592_000, ge=1, description="Accounting entries are kept this long (30 days)."
     )
     storage_max_bytes: int = Field(
-        2_147_483_648, ge=0, description="Past this many stored bytes a write gets 507; 0 = no bound."
+        2_147_483_648,
+        ge=0,
+        description="Past this many stored bytes of all tenants a write gets 507; 0 = no bound.",
+    )
+    tenant_storage_max_bytes: int = Field(
+        0,
+        ge=0,
+        description="Stored bytes of one tenant; past it a write of this tenant gets 507; 0 = no quota.",
     )
     max_sessions: int = Field(
-        10_000, ge=0, description="Open sessions of one tenant; past it a new one gets 429; 0 = no bound."
+        10_000, ge=0, description="Open sessions of one tenant; past it a new one gets 429; 0 = no quota."
     )
     ledger_max_bytes: int = Field(
         1_073_741_824,
         ge=0,
         description="Bytes of one tenant's accounting and sessions, about; past it a new result gets 507; "
-        "0 = no bound.",
+        "0 = no quota.",
+    )
+    tenant_requests_per_second: float = Field(
+        0.0,
+        ge=0,
+        le=1_000_000,
+        allow_inf_nan=False,
+        description="Requests a second of one tenant, at each instance; past it 429; 0 = no quota.",
+    )
+    tenant_llm_usd_per_day: float = Field(
+        0.0,
+        ge=0,
+        le=1_000_000,
+        allow_inf_nan=False,
+        description="US dollars that one tenant may spend on model calls in a day of UTC; past it a question "
+        "to a model gets 429; 0 = no quota.",
     )
     bypass_tools: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
@@ -216,6 +257,17 @@ class Settings(BaseSettings):
         return ledger_url(self.store)
 
     @property
+    def quota(self) -> TenantQuota:
+        """Of a tenant that the policy file does not name."""
+        return TenantQuota(
+            self.tenant_storage_max_bytes,
+            self.ledger_max_bytes,
+            self.max_sessions,
+            self.tenant_requests_per_second,
+            self.tenant_llm_usd_per_day,
+        )
+
+    @property
     def spool(self) -> Path | None:
         """Where results go while Redis is away; None where they go nowhere."""
         return None if self.store_fallback == "none" else _state_directory() / "spool"
@@ -223,8 +275,8 @@ class Settings(BaseSettings):
     @property
     def names_paths(self) -> bool:
         """True where callers may be told the file of a stored result, if it has one. Without API keys only
-        loopback or a Unix socket is bound: callers are on this machine."""
-        return self.local_paths and self.api_keys_file is None
+        loopback or a Unix socket is bound: callers are on this machine. An encrypted file is of no use."""
+        return self.local_paths and self.api_keys_file is None and self.storage_key_file is None
 
     @property
     def llm_key(self) -> str | None:

@@ -19,6 +19,7 @@ from bench import (
     relay,
     replay,
     retrieve,
+    sealing,
     speed,
     start,
 )
@@ -31,6 +32,7 @@ def main() -> None:
         ("Memory", memory.main),
         ("The event loop", loop.main),
         ("Speed", speed.main),
+        ("Encryption", sealing.main),
         ("Clients", clients.main),
         ("MCP", mcp.main),
         ("Hooks", hooks.main),

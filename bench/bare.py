@@ -5,7 +5,7 @@ from typing import Any
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
     if scope["type"] != "http":
-        await _lifespan(receive, send)
+        await lifespan(receive, send)
         return
     while (await receive()).get("more_body"):
         pass
@@ -14,7 +14,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"{}"})
 
 
-async def _lifespan(receive: Any, send: Any) -> None:
+async def lifespan(receive: Any, send: Any) -> None:
     while True:
         kind = (await receive())["type"]
         await send({"type": f"{kind}.complete"})

@@ -60,9 +60,12 @@ def _command(name: str, port: int) -> list[str]:
 
 
 @contextlib.contextmanager
-def running(name: str, *, pinned: bool = True, **settings: str) -> Iterator[Server]:
-    """Starts `spillgate`, `bare` or `twin`; ends it and removes its folder."""
-    folder = Path(tempfile.mkdtemp(prefix=f"bench-{name}-"))
+def running(
+    name: str, *, pinned: bool = True, tree: Path = ROOT, disk: Path | None = None, **settings: str
+) -> Iterator[Server]:
+    """Starts `spillgate`, `bare`, `twin` or `unavoidable` as it is in `tree`; ends it and removes its folder,
+    which is made in `disk`."""
+    folder = Path(tempfile.mkdtemp(prefix=f"bench-{name}-", dir=disk))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -74,7 +77,7 @@ def running(name: str, *, pinned: bool = True, **settings: str) -> Iterator[Serv
         "SPILLGATE_LOG_LEVEL": "error",
         **settings,
     }
-    process = subprocess.Popen(_command(name, port), cwd=ROOT, env=environ)
+    process = subprocess.Popen(_command(name, port), cwd=tree, env=environ)
     try:
         if pinned:
             pin(process.pid, SERVER_CORE)

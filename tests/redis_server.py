@@ -7,12 +7,13 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import pytest
+from redis._parsers import AsyncCommandsParser
 
 from storage.redis import connection
 
@@ -207,8 +208,22 @@ def redis_url(redis_server: RedisServer) -> str:
 
 @pytest.fixture(scope="session")
 def redis_cluster(redis_place: Path) -> Iterator[RedisCluster]:
-    with RedisCluster(redis_place / "cluster") as cluster:
+    with RedisCluster(redis_place / "cluster") as cluster, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(AsyncCommandsParser, "initialize", _initialize_once())
         yield cluster
+
+
+def _initialize_once() -> Callable[[AsyncCommandsParser, Any], Awaitable[None]]:
+    """Each client of a cluster reads the table of all commands, which takes 15 ms: only the first asks."""
+    ask, known = AsyncCommandsParser.initialize, dict[str, Any]()
+
+    async def initialize(parser: AsyncCommandsParser, node: Any = None) -> None:
+        if not known:
+            await ask(parser, node)
+            known.update(parser.commands)
+        parser.node, parser.commands = node, known
+
+    return initialize
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import html
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from http import HTTPStatus
 from typing import Any, get_args
 
@@ -15,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from app.api.routing import RouteTable
+from app.api.routing import RouteTable, parameter_names
 from domain import errors
 from domain.errors import unknown_key
 
@@ -79,7 +78,8 @@ def headers_of(error: errors.SpillgateError) -> dict[str, str]:
         return {"WWW-Authenticate": "Bearer"}
     if isinstance(error, errors.RangeNotSatisfiable):
         return {"Content-Range": f"bytes */{error.size}"}
-    return {"Retry-After": "1"} if error.status == HTTPStatus.SERVICE_UNAVAILABLE else {}
+    after = 1 if error.status == HTTPStatus.SERVICE_UNAVAILABLE else error.retry_after
+    return {} if after is None else {"Retry-After": str(after)}
 
 
 def encoded(problem: Problem) -> bytes:
@@ -112,7 +112,7 @@ def template_of(request: Request) -> str:
 
 def install(app: FastAPI, routes: RouteTable, refused: Refused) -> "Handlers":
     """Registers the handlers; `refused` is called with each error."""
-    handlers = Handlers(app, routes, refused)
+    handlers = Handlers(routes, refused)
     app.add_exception_handler(errors.SpillgateError, handlers.on_error)
     app.add_exception_handler(RequestValidationError, handlers.on_validation)
     app.add_exception_handler(HTTPException, handlers.on_status)
@@ -124,8 +124,7 @@ def install(app: FastAPI, routes: RouteTable, refused: Refused) -> "Handlers":
 class Handlers:
     """A method for each class of exception. Each answers a problem."""
 
-    def __init__(self, app: FastAPI, routes: RouteTable, refused: Refused) -> None:
-        self._app = app
+    def __init__(self, routes: RouteTable, refused: Refused) -> None:
         self._routes = routes
         self._refused = refused
 
@@ -158,7 +157,7 @@ class Handlers:
         assert isinstance(error, RequestValidationError)
         if any(each["type"] == "json_invalid" for each in error.errors()):
             return self._answer(request, errors.BadRequest("The body is not well-formed JSON."))
-        rules = [_broken_rule(each, self._declared, request) for each in error.errors()[:20]]
+        rules = [_broken_rule(each, request.scope.get("route")) for each in error.errors()[:20]]
         detail = "; ".join(f"{rule['field']}: {rule['rule']}" for rule in rules) + "."
         return self._answer(request, errors.InvalidField(detail), rules=rules)
 
@@ -174,10 +173,6 @@ class Handlers:
         stored = stored_of(request.method, instance)
         return problem(error, instance, stored, headers=headers, rules=rules)
 
-    @cached_property
-    def _declared(self) -> frozenset[str]:
-        return frozenset(_declared_names(self._app.openapi()))
-
 
 # Messages of these rules hold nothing but what the schema says; others may quote the value.
 _PLAIN_RULES = frozenset(
@@ -187,14 +182,14 @@ _PLAIN_RULES = frozenset(
 )
 
 
-def _broken_rule(found: dict[str, Any], names: frozenset[str], request: Request) -> dict[str, str]:
+def _broken_rule(found: dict[str, Any], route: object) -> dict[str, str]:
     """The field of the schema, and the rule that it breaks."""
     location = found["loc"]
     if found["type"] == "extra_forbidden":
-        known = _keys_at(request.scope.get("route"), location[1:-1])
-        return {"field": _field(location[:-1], names), "rule": unknown_key(str(location[-1]), known)}
+        known = _keys_at(route, location[1:-1])
+        return {"field": _field(location[:-1], route), "rule": unknown_key(str(location[-1]), known)}
     kind: str = found["type"]
-    return {"field": _field(location, names), "rule": found["msg"] if kind in _PLAIN_RULES else kind}
+    return {"field": _field(location, route), "rule": found["msg"] if kind in _PLAIN_RULES else kind}
 
 
 def _keys_at(route: object, path: tuple[int | str, ...]) -> list[str]:
@@ -213,28 +208,22 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     return next(filter(None, map(_model_in, get_args(annotation))), None)
 
 
-def _field(location: tuple[int | str, ...], names: frozenset[str]) -> str:
-    # An unknown field's name is the caller's, and not repeated; so is a key of a free-form object.
-    place = [str(location[0])] if location else []
-    for part in location[1:]:
-        if part not in names and not isinstance(part, int):
+def _field(location: tuple[int | str, ...], route: object) -> str:
+    """The place as far as the route declares it: the name of an unknown field and a key of a free-form object
+    are the caller's, and not repeated."""
+    place = [str(part) for part in location[:1]]
+    for at, part in enumerate(location[1:], 1):
+        if not isinstance(part, int) and part not in _declared(route, location[0], location[1:at]):
             break
         place.append(str(part))
     return ".".join(place)
 
 
-def _declared_names(schema: Any) -> list[str]:
-    """The names of every parameter and property that the schema declares."""
-    if isinstance(schema, list):
-        return [name for part in schema for name in _declared_names(part)]
-    if not isinstance(schema, dict):
-        return []
-    names = [name for part in schema.values() for name in _declared_names(part)]
-    if isinstance(schema.get("properties"), dict):
-        names += schema["properties"]
-    if "in" in schema and isinstance(schema.get("name"), str):
-        names.append(schema["name"])
-    return names
+def _declared(route: object, where: int | str, path: tuple[int | str, ...]) -> list[str]:
+    """The names that the route declares in its body at `path`, or among its parameters."""
+    if where == "body":
+        return _keys_at(route, path)
+    return parameter_names(route.dependant) if isinstance(route, APIRoute) else []
 
 
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Spillgate: errors</title>

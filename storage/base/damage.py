@@ -22,6 +22,10 @@ class DamagedInfo(ValueError):
     """The bytes are not an info, or are incomplete. The message quotes nothing from them."""
 
 
+class TornInfo(DamagedInfo):
+    """Its checksum does not match: it was not written to its end, or was changed since."""
+
+
 def encode_info(info: object) -> bytes:
     """Raises InvalidField for text that is not valid Unicode."""
     try:
@@ -35,7 +39,7 @@ def decode_info(data: bytes, decode: Callable[[bytes], T]) -> T:
     """`decode` is the method of a msgspec JSON decoder. Raises DamagedInfo."""
     line = b"{" + data[_CHECKSUM_BYTES:]
     if data[:_CHECKSUM_BYTES] != _checksum(line):
-        raise DamagedInfo("its checksum does not match")
+        raise TornInfo("its checksum does not match")
     try:
         return decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

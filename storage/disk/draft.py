@@ -1,4 +1,4 @@
-"""A body that is being written. Up to 1 MiB waits in memory, so that a small body costs one thread hop."""
+"""A body that is being written. Up to 1 MiB waits in memory, and is published together with others."""
 
 import os
 import threading
@@ -8,8 +8,8 @@ from typing import Self, TypeVarTuple
 
 from domain.errors import StoreUnavailable
 from domain.results import Durability, StoredResult
-from storage.base.damage import encode_info
 from storage.base.worker_threads import Threads
+from storage.disk.group_publish import GroupPublish, Publication
 from storage.disk.layout import Info
 from storage.disk.published import PublishedBodies
 from storage.disk.syscalls import translated, unlink, write_all
@@ -22,9 +22,13 @@ READ = 1 << 19
 class DiskDraft:
     """Its jobs run in worker threads, one after another. A cancelled caller does not stop a running job."""
 
-    def __init__(self, published: PublishedBodies, threads: Threads, name: str) -> None:
+    def __init__(
+        self, published: PublishedBodies, threads: Threads, group: GroupPublish, tenant: str, name: str
+    ) -> None:
         self._published = published
+        self._tenant = tenant
         self._threads = threads
+        self._group = group
         self._name = name
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
@@ -46,7 +50,7 @@ class DiskDraft:
             await self._run(self._drop)
 
     async def write(self, chunk: bytes) -> None:
-        self._published.quota.take(len(chunk))
+        self._published.quota.take(self._tenant, len(chunk))
         self._waiting.append(chunk)
         self._waiting_bytes += len(chunk)
         if self._waiting_bytes >= SPILL:
@@ -63,8 +67,23 @@ class DiskDraft:
                 yield waiting[start : start + SPILL]
 
     async def publish(self, stored: StoredResult) -> Durability:
-        await self._run(self._publish, stored)
+        is_in_file = self._fd is not None or self._in_thread or self._is_done
+        if is_in_file or not await self._publish_in_place(stored):
+            await self._run(self._publish, stored)
         return Durability.DISK
+
+    async def _publish_in_place(self, stored: StoredResult) -> bool:
+        """Returns False if a file has the name of the body: then it is to be replaced."""
+        body = Publication(stored, self._waiting, self._waiting_bytes)
+        self._waiting, self._waiting_bytes = [], 0
+        try:
+            self._is_done = await self._group.run(body)
+        except OSError as error:
+            raise translated(error) from error
+        if not self._is_done:
+            for chunk in body.chunks:
+                await self.write(chunk)
+        return self._is_done
 
     async def _run(self, job: Callable[[*Ts], None], *args: *Ts) -> None:
         self._in_thread = True
@@ -119,9 +138,7 @@ class DiskDraft:
         files = self._published.files
         fd = files.create(f"{self._name}.json", self._published.drafts)
         try:
-            write_all(files, fd, encode_info(info))
-            used_ns = info.stored.stored_at * 1_000_000
-            os.utime(fd, ns=(used_ns, used_ns))
+            self._published.write_info(fd, info)
             files.sync(fd)
         finally:
             os.close(fd)
@@ -132,7 +149,7 @@ class DiskDraft:
             unlink(self._name, self._published.drafts)
             unlink(f"{self._name}.json", self._published.drafts)
         self._close()
-        self._published.quota.give(self._spilled + self._waiting_bytes)
+        self._published.quota.give(self._tenant, self._spilled + self._waiting_bytes)
         self._waiting = []
         self._waiting_bytes = self._spilled = 0
 

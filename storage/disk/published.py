@@ -3,16 +3,19 @@
 import os
 import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import TypeVar
 
 from domain.errors import InvalidField
 from domain.handles import Handle, SessionKey
 from domain.results import StoredResult
-from storage.base.damage import DamagedInfo, Notices
+from storage.base.damage import DamagedInfo, Notices, TornInfo, encode_info
 from storage.base.places import InPlace
 from storage.base.quota import Quota
 from storage.disk.layout import (
+    Info,
     body_name,
     check_names,
     handle_of,
@@ -21,10 +24,16 @@ from storage.disk.layout import (
     read_info,
 )
 from storage.disk.session_folders import SessionDirs
-from storage.disk.syscalls import Files, open_file, remove, size_of
+from storage.disk.syscalls import Files, open_file, remove, size_of, write_all
 
 T = TypeVar("T")
 _ATTEMPTS = 5
+_BATCH = 100
+_ALL = 1 << 62
+"""Past every epoch."""
+
+Name = tuple[str, Handle]
+"""A result, by its tenant and handle."""
 
 
 class PublishedBodies:
@@ -39,43 +48,82 @@ class PublishedBodies:
         self.dirs = SessionDirs(files, top, self.notices)
         self._place = place
         # Held while the two names of a result change, so that no reader finds one without the other.
-        self._names = threading.Lock()
+        self._names = threading.Condition()
+        self._in_flight: set[Name] = set()
+
+    @contextmanager
+    def in_flight(self, results: set[Name]) -> Iterator[None]:
+        """Hides results while their files are written in place: they are not found, deleted or replaced. For
+        one caller at a time."""
+        with self._names:
+            self._in_flight = results
+        try:
+            yield
+        finally:
+            with self._names:
+                self._in_flight = set()
+                self._names.notify_all()
 
     def place(self, body: str, info: str, stored: StoredResult) -> int:
         """Renames the draft of the body and of the info to their final names. Returns the open directory;
         sync it to make them durable. Raises StoreUnavailable if `tool_output` was deleted or replaced."""
+        directories: dict[SessionKey, int] = {}
+        try:
+            self.in_directory(stored, directories, partial(self._move, body, info, stored))
+        except OSError:
+            for directory in directories.values():
+                os.close(directory)
+            raise
+        return directories[stored.key]
+
+    def in_directory(
+        self, stored: StoredResult, directories: dict[SessionKey, int], act: Callable[[int], None]
+    ) -> None:
+        """Calls `act` with the directory of the result's session, which is created if it is missing, and
+        opened if `directories` do not hold it. Raises StoreUnavailable if `tool_output` was deleted or
+        replaced."""
         check_names(stored.tenant, stored.handle)
         self._place.check()
+        is_shared = stored.key in directories
         for attempt in range(1, _ATTEMPTS + 1):
-            self.dirs.make(stored.key)
-            directory = None
             try:
-                directory = self.dirs.open(stored.key)
-                self._move(body, info, stored.handle, directory)
-                return directory
-            except OSError as error:
-                if directory is not None:
-                    os.close(directory)
-                # A sweep may delete the directory after it was opened and before the rename.
-                if attempt == _ATTEMPTS or not isinstance(error, FileNotFoundError):
+                if stored.key not in directories:
+                    self.dirs.make(stored.key)
+                    directories[stored.key] = self.dirs.open(stored.key)
+                return act(directories[stored.key])
+            except FileNotFoundError:
+                # A sweep may delete the directory after it was opened and before `act`.
+                if attempt == _ATTEMPTS or is_shared:
                     raise
                 self.dirs.forget(stored.key)
+                if stored.key in directories:
+                    os.close(directories.pop(stored.key))
         raise AssertionError
 
-    def _move(self, body: str, info: str, handle: Handle, directory: int) -> None:
+    def write_info(self, fd: int, info: Info) -> None:
+        """Does not sync it."""
+        write_all(self.files, fd, encode_info(info))
+        used_ns = info.stored.stored_at * 1_000_000
+        os.utime(fd, ns=(used_ns, used_ns))
+
+    def _move(self, body: str, info: str, stored: StoredResult, directory: int) -> None:
+        handle = stored.handle
         with self._names:
+            self._names.wait_for(lambda: (stored.tenant, handle) not in self._in_flight)
             replaced = size_of(body_name(handle), directory) or 0
             if (used_at := _last_use(handle, directory)) > os.stat(info, dir_fd=self.drafts).st_mtime_ns:
                 os.utime(info, ns=(used_at, used_at), dir_fd=self.drafts)
             self.files.rename(body, self.drafts, body_name(handle), directory)
             self.files.rename(info, self.drafts, info_name(handle), directory)
-        self.quota.give(replaced)
+        self.quota.give(stored.tenant, replaced)
 
     def find(self, tenant: str, handle: Handle) -> tuple[StoredResult, int] | None:
         """Returns the result and its last use (Unix ns). None if info or body is missing or incomplete."""
         key = SessionKey(tenant, handle.session_id)
 
         def look(directory: int) -> tuple[StoredResult, int] | None:
+            if (tenant, handle) in self._in_flight:
+                return None
             try:
                 info, used_at = read_info(tenant, handle, directory)
             except DamagedInfo as damage:
@@ -120,6 +168,8 @@ class PublishedBodies:
 
     def _remove(self, tenant: str, handle: Handle, directory: int, expired_ns: int) -> bool:
         """A directory with the name of a file is deleted if it is empty, else a warning names it."""
+        if (tenant, handle) in self._in_flight:
+            return False
         alive = _is_alive(handle, directory, expired_ns)
         size = size_of(body_name(handle), directory)
         # Info first: without it the result is not found, even if deleting the body fails.
@@ -127,7 +177,7 @@ class PublishedBodies:
             if not remove(name, directory):
                 key = SessionKey(tenant, handle.session_id)
                 self._warn(key, name, "is a directory that is not empty: it stays. Delete it by hand.")
-        self.quota.give(size or 0)
+        self.quota.give(tenant, size or 0)
         return alive
 
     def delete_session(self, key: SessionKey, epoch: int, expired_ns: int) -> int:
@@ -143,6 +193,15 @@ class PublishedBodies:
         self.dirs.remove_if_empty(key)
         if failed is not None:
             raise failed
+        return deleted
+
+    def delete_tenant(self, tenant: str) -> int:
+        """Deletes the results of some of the tenant's sessions. Returns how many; 0 if none is left."""
+        deleted = 0
+        for key in self.dirs.of(tenant):
+            deleted += self.delete_session(key, _ALL, expired_ns=-1)
+            if deleted >= _BATCH:
+                break
         return deleted
 
     def _each(self, key: SessionKey, act: Callable[[Handle, int], bool]) -> tuple[int, OSError | None]:
@@ -170,14 +229,17 @@ class PublishedBodies:
         except FileNotFoundError:
             return 0
 
-    def tidy(self, key: SessionKey, expired_ns: int) -> tuple[int, int]:
+    def tidy(self, key: SessionKey, expired_ns: int, *, starts: bool = False) -> tuple[int, int]:
         """Deletes expired results, infos without a body and bodies without an info. Returns how many it
-        deleted and how many bytes are left. A warning names each path that cannot be opened or deleted."""
+        deleted and how many bytes are left. A warning names each path that cannot be opened or deleted.
+        `starts`: reads every info, and deletes what a power cut left incomplete."""
         kept = 0
 
         def delete_expired(handle: Handle, directory: int) -> bool:
             nonlocal kept
-            if _is_alive(handle, directory, expired_ns):
+            if starts and _is_torn(key.tenant, handle, directory):
+                self._warn(key, info_name(handle), "or its body is incomplete: they are deleted.")
+            elif _is_alive(handle, directory, expired_ns):
                 kept += size_of(body_name(handle), directory) or 0
                 return False
             # `expired_ns=-1`: counts every result with info and body, whatever its last use.
@@ -216,6 +278,17 @@ def _is_since(epoch: int, tenant: str, handle: Handle, directory: int) -> bool:
     except (FileNotFoundError, DamagedInfo):
         return False
     return info.stored.epoch >= epoch
+
+
+def _is_torn(tenant: str, handle: Handle, directory: int) -> bool:
+    """True if the info is not as it was written, or the body is not as long as the info says."""
+    try:
+        info, _ = read_info(tenant, handle, directory)
+    except TornInfo:
+        return True
+    except (FileNotFoundError, DamagedInfo):
+        return False
+    return size_of(body_name(handle), directory) not in (info.body_bytes, None)
 
 
 def _last_use(handle: Handle, directory: int) -> int:

@@ -37,6 +37,11 @@ class Files:
     def write(self, fd: int, data: memoryview) -> int:
         return os.write(fd, data)
 
+    def start_write_back(self, fd: int) -> None:
+        """Returns before the contents are on the medium. Does nothing where the system has no such call."""
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
     def sync_data(self, fd: int) -> None:
         """Syncs contents and size, not times."""
         _sync_data(fd)

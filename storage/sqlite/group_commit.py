@@ -2,13 +2,11 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar, cast
 
 from domain.errors import InvalidField, SpillgateError, StorageError, StoreFull, StoreUnavailable
+from storage.base.batches import Batches
 
 T = TypeVar("T")
 Change = Callable[[sqlite3.Connection], object]
@@ -33,12 +31,6 @@ class State(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    change: Change
-    answer: asyncio.Future[object]
-
-
 class GroupCommit:
     """The only writer of a database, with its own thread and connection. `guard` is called before each
     commit; if it raises a StorageError, nothing is written and every caller gets the error."""
@@ -47,61 +39,24 @@ class GroupCommit:
         self._connection = connection
         self._state = state
         self._guard = guard
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="ledger-write")
-        # Starts the thread now: if that fails, the service does not start.
-        self._executor.submit(_do_nothing)
-        self._waiting: list[_Waiting] = []
-        self._batch: list[_Waiting] = []
-        self._is_running = False
+        self._batches = Batches(self._commit, "ledger-write", MOST)
 
     async def run(self, change: Callable[[sqlite3.Connection], T]) -> T:
         """Returns when `change` is committed, even for a cancelled caller. A change that raises a
         SpillgateError must not have written anything: the other changes of its transaction are committed."""
-        answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(change, answer))
-        if not self._is_running:
-            # After all tasks that are ready now: their changes share the transaction.
-            self._is_running = True
-            asyncio.get_running_loop().call_soon(self._start)
-        return cast(T, await answer)
+        return cast(T, await self._batches.run(change))
+
+    @property
+    def pending(self) -> int:
+        """The number of changes that are not committed yet."""
+        return self._batches.pending
 
     async def close(self) -> None:
         """Commits the waiting changes, then closes the connection."""
-        # The callers of changes that failed have got the error.
-        with suppress(StorageError):
-            await self.run(lambda connection: None)
-        await asyncio.get_running_loop().run_in_executor(self._executor, self._connection.close)
-        self._executor.shutdown()
+        await self._batches.close()
+        await asyncio.to_thread(self._connection.close)
 
-    def _start(self) -> None:
-        running = asyncio.get_running_loop().run_in_executor(self._executor, self._commit_waiting)
-        running.add_done_callback(self._finish)
-
-    def _commit_waiting(self) -> list[tuple[_Waiting, object]]:
-        # Taken on the writer's thread, because more changes may have arrived before it runs.
-        batch = self._waiting[:MOST]
-        del self._waiting[: len(batch)]
-        self._batch = batch
-        return list(zip(batch, self._commit([waiting.change for waiting in batch]), strict=True))
-
-    def _finish(self, done: asyncio.Future[list[tuple[_Waiting, object]]]) -> None:
-        batch = self._batch
-        if self._waiting:
-            self._start()
-        else:
-            self._is_running = False
-        fault = done.exception()
-        # An unexpected error: every caller of the batch gets it, so that none waits forever.
-        outcomes = done.result() if fault is None else [(waiting, fault) for waiting in batch]
-        for waiting, outcome in outcomes:
-            if waiting.answer.done():
-                continue
-            if isinstance(outcome, BaseException):
-                waiting.answer.set_exception(outcome)
-            else:
-                waiting.answer.set_result(outcome)
-
-    def _commit(self, changes: list[Change]) -> list[object]:
+    def _commit(self, changes: Sequence[Change]) -> list[object]:
         """Returns the value or the error of each change."""
         try:
             return self._transaction(changes)
@@ -114,7 +69,7 @@ class GroupCommit:
         except StorageError as error:
             return [StoreUnavailable(error.detail) for _ in changes]
 
-    def _transaction(self, changes: list[Change]) -> list[object]:
+    def _transaction(self, changes: Sequence[Change]) -> list[object]:
         connection = self._connection
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -128,10 +83,6 @@ class GroupCommit:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
         return outcomes
-
-
-def _do_nothing() -> None:
-    pass
 
 
 def _outcome(change: Change, connection: sqlite3.Connection) -> object:

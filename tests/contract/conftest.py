@@ -1,21 +1,31 @@
 """Every backend of a port, by name: a new one joins its suite with one line."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 from obstore.store import MemoryStore
-from samples import ENTRY_RETENTION, RETENTION, FakeClock, OpenBounded, OpenLedger, OpenStore
+from samples import ENTRY_RETENTION, RETENTION, FakeClock, OpenBounded, OpenLedger, OpenStore, Ring
 
-from domain.ports import Ledger, LedgerBounds, ResultStore
+from domain.ports import Ledger, ResultStore
+from domain.quotas import QuotaOf, TenantQuota, unbounded
 from domain.results import Durability
-from storage import open_ledger, open_spooled_ledger, open_spooled_store, open_store
-from storage.base.session_rules import UNBOUNDED
+from storage import (
+    open_ledger,
+    open_sealed_store,
+    open_spooled_ledger,
+    open_spooled_store,
+    open_store,
+    sealed_ledger,
+)
 from storage.objects.bucket import Bucket
+from storage.objects.opening import make_ready
 from storage.objects.store import ObjectStore
+from storage.sealed.chunks import sealed_size
 from storage.spool.outage import Outage
 
+SEALED = "sealed+"
 # The URL, after a space the spool's folder; and what the store promises.
 STORES = {
     "memory": ("memory:", Durability.MEMORY),
@@ -25,17 +35,27 @@ STORES = {
     "spool": ("{redis} {path}/spool", Durability.AOF),
     "objects": ("objects:{path}", Durability.OBJECT),
 }
+# Each again, encrypted. The cluster has the store of Redis.
+STORES |= {
+    f"sealed-{name}": (SEALED + url, kept) for name, (url, kept) in STORES.items() if name != "cluster"
+}
 URLS = {name: url for name, (url, _) in STORES.items()}
 # By URL: an object store in the memory of this process, which lasts as long as the tests.
 _buckets: dict[str, MemoryStore] = {}
 LASTING_URLS = [url for url, durability in STORES.values() if durability is not Durability.MEMORY]
+QUOTAS = {"small": TenantQuota(storage_max_bytes=1_000_000)}
+"""Of the stores; other tenants have none."""
+
 LEDGERS = {
     "memory": "memory:",
     "sqlite": "sqlite://{path}/ledger/ledger.db",
+    "sealed-sqlite": SEALED + "sqlite://{path}/ledger/ledger.db",
     "redis": "{redis}",
     "cluster": "{cluster}",
     "spool": "{redis} {path}/spool",
 }
+# A text takes more bytes than it has where it is encrypted.
+BOUNDED = {name: url for name, url in LEDGERS.items() if not url.startswith(SEALED)}
 
 
 @pytest.fixture(autouse=True)
@@ -60,11 +80,19 @@ def _url(request: pytest.FixtureRequest, path: Path) -> str:
 
 @pytest.fixture(params=URLS.values(), ids=URLS)
 async def store(
-    request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock
+    request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock, held: Callable[[int], int]
 ) -> AsyncIterator[ResultStore]:
-    store = await _open_store(_url(request, tmp_path), clock, 3_000_000)
+    store = await _open_store(_url(request, tmp_path), clock, held(2_000_000) + held(1_000_000))
     yield store
     await store.close()
+
+
+@pytest.fixture
+def held(request: pytest.FixtureRequest) -> Callable[[int], int]:
+    """The bytes that a body of so many bytes takes in the store of this test."""
+    params = request.node.callspec.params
+    url = params.get("store") or params["open_lasting_store"]
+    return sealed_size if url.startswith(SEALED) else lambda size: size
 
 
 @pytest.fixture
@@ -89,16 +117,16 @@ async def open_lasting_store(
         yield open_it
 
 
-@pytest.fixture(params=LEDGERS.values(), ids=LEDGERS)
+@pytest.fixture(params=BOUNDED.values(), ids=BOUNDED)
 async def open_bounded_ledger(
     request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock
 ) -> AsyncIterator[OpenBounded]:
-    """Opens the same place under other bounds each time."""
+    """Opens the same place under another quota of every tenant each time."""
     url = _url(request, tmp_path)
     async with AsyncExitStack() as stack:
 
-        async def open_it(**bounds: int) -> Ledger:
-            ledger = await _open_ledger(url, clock, LedgerBounds(**bounds))
+        async def open_it(**quota: int) -> Ledger:
+            ledger = await _open_ledger(url, clock, lambda tenant: TenantQuota(**quota))
             stack.push_async_callback(ledger.close)
             return ledger
 
@@ -128,26 +156,35 @@ async def open_lasting_ledger(
 
 
 async def _open_store(url: str, clock: FakeClock, max_bytes: int) -> ResultStore:
-    url, _, spool = url.partition(" ")
-    options = {"clock": clock, "retention_seconds": RETENTION, "max_bytes": max_bytes}
+    is_sealed = url.startswith(SEALED)
+    url, _, spool = url.removeprefix(SEALED).partition(" ")
+    options = {
+        "clock": clock,
+        "retention_seconds": RETENTION,
+        "max_bytes": max_bytes,
+        "quota_of": lambda tenant: QUOTAS.get(tenant, TenantQuota()),
+    }
     if url.startswith("objects:"):
         bucket = Bucket(_buckets.setdefault(url, MemoryStore()), timeout=60)
         objects = ObjectStore(bucket, cache_bytes=1 << 20, segment_bytes=1 << 20, **options)
-        await objects.open()
-        return objects
-    store = await open_store(url, **options)
-    return await open_spooled_store(store, Path(spool), Outage(), **options) if spool else store
+        await make_ready(objects)
+        store: ResultStore = objects
+    else:
+        store = await open_store(url, **options)
+    store = await open_spooled_store(store, Path(spool), Outage(), **options) if spool else store
+    return await open_sealed_store(store, Ring()) if is_sealed else store
 
 
-async def _open_ledger(url: str, clock: FakeClock, bounds: LedgerBounds = UNBOUNDED) -> Ledger:
-    url, _, spool = url.partition(" ")
+async def _open_ledger(url: str, clock: FakeClock, quota_of: QuotaOf = unbounded) -> Ledger:
+    is_sealed = url.startswith(SEALED)
+    url, _, spool = url.removeprefix(SEALED).partition(" ")
     options = {
         "clock": clock,
         "session_retention_seconds": RETENTION,
         "entry_retention_seconds": ENTRY_RETENTION,
     }
-    ledger = await open_ledger(url, bounds=bounds, **options)
-    if not spool:
-        return ledger
-    Path(spool).mkdir(exist_ok=True)
-    return await open_spooled_ledger(ledger, Path(spool), Outage(), **options)
+    ledger = await open_ledger(url, quota_of=quota_of, **options)
+    if spool:
+        Path(spool).mkdir(exist_ok=True)
+        ledger = await open_spooled_ledger(ledger, Path(spool), Outage(), **options)
+    return sealed_ledger(ledger, Ring()) if is_sealed else ledger

@@ -13,6 +13,7 @@ from domain.budget import Window
 from domain.handles import Handle, SessionKey
 from domain.ports import Charge, Ledger, Receipt, ResultStore
 from domain.results import Measure, StoredResult
+from storage.sealed.keys import Key
 
 START = 1_750_000_000_000
 TENANT = "acme"
@@ -36,6 +37,15 @@ class FakeClock:
 
     def advance(self, seconds: float) -> None:
         self.now += int(seconds * 1000)
+
+
+class Ring:
+    """A KeyRing over these keys; by default over one."""
+
+    warnings = ()
+
+    def __init__(self, *keys: Key) -> None:
+        self.in_force = {key.id: key for key in keys or (Key("first", bytes(range(32))),)}
 
 
 def handle(session_id: str = KEY.session_id) -> Handle:
@@ -63,7 +73,7 @@ def stored_result(
 
 async def put(store: ResultStore, body: bytes, at: int, **which: Any) -> StoredResult:
     stored = stored_result(body, at, **which)
-    async with store.draft() as draft:
+    async with store.draft(stored.tenant) as draft:
         for start in range(0, len(body), 65_536):
             await draft.write(body[start : start + 65_536])
         await draft.publish(stored)

@@ -36,7 +36,11 @@ class EarlyDraft(DiskDraft):
 
 
 class InPlaceDraft(DiskDraft):
-    """Writes the body where readers look, instead of moving it there when it is whole."""
+    """Writes the body where readers look after its info says that it is whole."""
+
+    async def publish(self, stored: StoredResult) -> Durability:
+        await self._run(self._publish, stored)
+        return Durability.DISK
 
     def _publish(self, stored: StoredResult) -> None:
         draft = self._open()

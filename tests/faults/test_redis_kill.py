@@ -13,6 +13,7 @@ from tests.counts import count
 from tests.faults import audit
 from tests.faults.calls import Call, Kept, insist, read_back, text_of
 from tests.faults.service import SERVE, Service, Services
+from tests.faults.test_kill import storage_keys
 from tests.redis_server import RedisServer
 from tests.stopwatch import Stopwatch
 
@@ -41,7 +42,9 @@ class Campaign:
         server: RedisServer,
         seed: int,
         command: tuple[str, ...] = SERVE,
+        **settings: str,
     ) -> None:
+        self._settings = settings
         self._services = services
         self._place = place
         self._server = server
@@ -65,7 +68,9 @@ class Campaign:
         self._clients = [service.client() for service in self._replicas]
 
     def _spawn(self) -> Service:
-        return self._services.spawn(self._place, self._command, storage_url=self._server.url)
+        return self._services.spawn(
+            self._place, self._command, storage_url=self._server.url, **self._settings
+        )
 
     async def stop(self) -> None:
         for service, client in zip(self._replicas, self._clients, strict=True):
@@ -169,7 +174,9 @@ async def test_through_thirty_kills_under_load_all_that_was_acknowledged_is_ther
 ) -> None:
     async def run(seed: int) -> Campaign:
         with RedisServer(tmp_path / f"redis-{seed}", aof="always") as server:
-            campaign = Campaign(services, tmp_path, server, seed)
+            # One campaign of two is encrypted.
+            settings = {"storage_key_file": storage_keys(tmp_path)} if seed % 2 == 0 else {}
+            campaign = Campaign(services, tmp_path, server, seed, **settings)
             await campaign.start()
             source = random.Random(seed)
             for cycle in range(CYCLES):

@@ -47,6 +47,10 @@ class RecordingFiles(Files):
         self.done.append(("write", _inode(fd), bytes(data[:size])))
         return size
 
+    def start_write_back(self, fd: int) -> None:
+        super().start_write_back(fd)
+        self.done.append(("write_back", _inode(fd)))
+
     def sync_data(self, fd: int) -> None:
         super().sync_data(fd)
         self.done.append(("sync", _inode(fd), False))
@@ -93,11 +97,12 @@ def disks(done: list[tuple[Any, ...]], root: int) -> Iterator[tuple[Disk, list[s
 
 
 def survive(disk: Disk, inode: int, path: Path, luck: str, used_at: int, dice: random.Random) -> None:
-    """Writes to `path` what is left. `luck`: "none" of what was not synced, all its "names", or "mixed"."""
+    """Writes to `path` what is left. `luck`: "none" of what was not synced, all its
+    names but its contents "blank", or "mixed"."""
     names, synced = disk.names[inode], disk.synced_names[inode]
     for name in {**names, **synced}:
         there, was_there = names.get(name), synced.get(name)
-        take_new = luck == "names" or (luck == "mixed" and dice.random() < 0.5)
+        take_new = luck == "blank" or (luck == "mixed" and dice.random() < 0.5)
         child = there if take_new else was_there
         if child is None:
             continue
@@ -106,7 +111,10 @@ def survive(disk: Disk, inode: int, path: Path, luck: str, used_at: int, dice: r
             survive(disk, child, path / name, luck, used_at, dice)
         else:
             content, has_times = disk.synced[child]
-            if luck != "none" and content != disk.contents[child] and dice.random() < 0.5:
-                content = bytes(len(disk.contents[child]))  # the size survived, the blocks did not
+            whole = disk.contents[child]
+            if luck != "none" and content != whole:
+                # The size survived, the blocks did not; or a part, or all of it.
+                blank, part = bytes(len(whole)), whole[: len(whole) // 2]
+                content = blank if luck == "blank" else dice.choice((content, blank, part, whole))
             (path / name).write_bytes(content)
             os.utime(path / name, ns=(used_at, used_at) if has_times else (0, 0))

@@ -39,6 +39,10 @@ class FailingFiles(Files):
         self.room -= size
         return size
 
+    def start_write_back(self, fd: int) -> None:
+        self._maybe("start_write_back")
+        super().start_write_back(fd)
+
     def sync_data(self, fd: int) -> None:
         self._maybe("sync_data")
         super().sync_data(fd)
@@ -87,12 +91,18 @@ async def test_a_short_write_and_then_no_space_is_full(
     await store.close()
 
 
-@pytest.mark.parametrize("call", ["create", "sync_data", "sync", "make_dir", "rename"])
+@pytest.mark.parametrize(
+    ("call", "size"),
+    [
+        *((call, size) for call in ("create", "sync_data", "sync", "make_dir") for size in (100, 2_000_000)),
+        ("start_write_back", 100),
+        ("rename", 2_000_000),
+    ],
+)
 @pytest.mark.parametrize(
     ("code", "error"),
     [(errno.EIO, StoreUnavailable), (errno.EDQUOT, StoreFull), (errno.EROFS, StoreUnavailable)],
 )
-@pytest.mark.parametrize("size", [100, 2_000_000])
 async def test_whatever_call_fails_the_draft_is_gone_and_the_next_one_works(
     tmp_path: Path,
     clock: FakeClock,

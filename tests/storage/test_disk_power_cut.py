@@ -1,5 +1,6 @@
 """What was answered as kept is there, whole, whenever the power goes; and the check would see it if not."""
 
+import asyncio
 import os
 import random
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from power_cut import RecordingFiles, disks, survive
 from samples import KEY, RETENTION, TENANT, FakeClock, handle, put
 
 from domain.handles import Handle
+from storage.disk.layout import body_name, info_name
 from storage.disk.root import Root
 from storage.disk.store import DiskStore
 
@@ -48,28 +50,40 @@ def without_directory(start: str) -> type[RecordingFiles]:
 class SyncTooLate(RecordingFiles):
     """The body is synced, but after the names say that it is there."""
 
-    late: int | None = None
+    late: tuple[int, ...] = ()
 
     def sync_data(self, fd: int) -> None:
-        self.late = os.dup(fd)
+        self.late = (*self.late, os.dup(fd))
 
     def sync(self, fd: int) -> None:
         super().sync(fd)
-        if self.late is not None and "/session-" in os.readlink(f"/proc/self/fd/{fd}"):
-            super().sync_data(self.late)
-            os.close(self.late)
-            self.late = None
+        if "/session-" in os.readlink(f"/proc/self/fd/{fd}"):
+            late, self.late = self.late, ()
+            for one in late:
+                super().sync_data(one)
+                os.close(one)
 
 
 async def record(files: RecordingFiles, root: Path, clock: FakeClock) -> dict[str, bytes]:
-    """Publishes some results, one of them twice; answers the body of each."""
+    """Publishes some results alone, one of them twice, and some together; answers the body of each."""
     store = DiskStore(Root(root, 0, files), clock=clock, retention_seconds=RETENTION)
-    wanted = [(handle(), SMALL), (handle(), LARGE), (handle("run-2"), SMALL)]
-    for where, body in [*wanted, wanted[0]]:
+
+    async def keep(where: Handle, body: bytes) -> None:
         await put(store, body, clock(), where=where)
         files.answered(str(where))
+
+    alone = [(handle(), SMALL), (handle(), LARGE), (handle("run-2"), SMALL)]
+    for where, body in [*alone, alone[0]]:
+        await keep(where, body)
+    together = [
+        (handle(), b"one"),
+        (handle("run-2"), b"two"),
+        (handle("run-3"), b"three"),
+        (handle(), b"four"),
+    ]
+    await asyncio.gather(*(keep(*one) for one in [*together, together[0], alone[0]]))
     await store.close()
-    return {str(where): body for where, body in wanted}
+    return {str(where): body for where, body in [*alone, *together]}
 
 
 def losses(
@@ -79,7 +93,7 @@ def losses(
     inode = root.stat().st_ino
     used_at = FakeClock()() * 1_000_000
     for point, (disk, answered) in enumerate(disks(files.done, inode)):
-        for attempt, luck in enumerate(("none", "names", "mixed", "mixed")):
+        for attempt, luck in enumerate(("none", "blank", "mixed", "mixed")):
             path = scratch / f"{point}-{attempt}"
             path.mkdir(parents=True)
             survive(disk, inode, path, luck, used_at, random.Random(path.name))
@@ -90,18 +104,30 @@ def losses(
 def missing_or_torn(path: Path, answered: list[str], bodies: dict[str, bytes]) -> list[str]:
     root = Root(path, 0)
     try:
-        lost = []
+        lost = list[str]()
+        found, size = set[str](), 0
         for name, body in bodies.items():
             session, _, file = name.partition("/")
             where = Handle(session.removeprefix("session-"), file.removeprefix("file-"))
             seen = root.published.find(TENANT, where)
-            if seen is None or seen[1] == 0:
-                lost += [f"{name} is missing"] if name in answered else []
-            elif (path / "tool_output" / TENANT / name).read_bytes() != body:
-                lost.append(f"{name} is torn")
-        return lost
+            if (seen is None or seen[1] == 0) and name in answered:
+                lost.append(f"{name} is missing")
+            if seen is not None:
+                found.update(
+                    (f"{where.session_id}/{body_name(where)}", f"{where.session_id}/{info_name(where)}")
+                )
+                size += len(body)
+                if seen[1] and (path / "tool_output" / TENANT / name).read_bytes() != body:
+                    lost.append(f"{name} is torn")
+        lost += [f"{name} is left over" for name in files_in(path) - found]
+        return lost if root.published.quota.used == size else [*lost, "the bytes are miscounted"]
     finally:
         root.close()
+
+
+def files_in(path: Path) -> set[str]:
+    found = (path / "tool_output").rglob("*file-*")
+    return {f"{one.parent.name.removeprefix('session-')}/{one.name}" for one in found}
 
 
 async def test_no_power_cut_loses_or_tears_what_was_answered(tmp_path: Path, clock: FakeClock) -> None:

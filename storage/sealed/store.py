@@ -1,0 +1,277 @@
+"""Seals the bodies of any store, with the tool's arguments and the SHA-256 in their infos."""
+
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from domain.errors import ConfigError, ResultExpired, StorageError, StoreUnavailable
+from domain.handles import Handle, new_handle
+from domain.ports import Draft, ResultStore
+from domain.results import Durability, Measure, StoredResult
+from storage.base.damage import Notices
+from storage.sealed.chunks import CHUNK, FOOTER, UNIT, BodyKey, chunks_size, open_footer, sealed_size
+from storage.sealed.keys import CHECKS, KEY_SETTING, Key, KeyRing
+from storage.sealed.seals import DamagedSeal, Seals, UnknownKey, is_sealed, key_id_of
+
+_WHOLE = 1 << 20
+"""A body up to this size is read whole, footer and all, by one command."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Hidden:
+    """What the info of a sealed result hides: `size` is that of the body before sealing."""
+
+    size: int
+    sha256: str
+    tool_arguments: str | None
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Hidden).decode
+
+
+class SealedStore:
+    """Owns `inner`, and has all else as `inner` has it. Results that were stored before encryption are found
+    and read as they are."""
+
+    def __init__(self, inner: ResultStore, ring: KeyRing) -> None:
+        self._inner = inner
+        self._seals = Seals(ring)
+        self._notices = Notices()
+        self._used: set[Key] = set()
+        self._verified: dict[str, Key] | None = None
+        self._fault: tuple[str, ...] = ()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return (*self._inner.warnings, *self._seals.ring.warnings, *self._fault)
+
+    @asynccontextmanager
+    async def draft(self, tenant: str) -> AsyncIterator[Draft]:
+        async with self._inner.draft(tenant) as inner:
+            yield _SealedDraft(self, inner, self._seals)
+
+    async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
+        """Raises UnknownKey."""
+        found = await self._inner.find(tenant, handle)
+        if found is None or not is_sealed(found.tool_arguments):
+            return found
+        try:
+            hidden = self._hidden(found)
+        except DamagedSeal as damage:
+            self._notices.warn(f"{tenant}/{handle}", f"is damaged ({damage}): it is not found. Delete it.")
+            return None
+        # Another key of its id is reported by `check`, and by the next `publish`.
+        with suppress(ConfigError):
+            await self.note_use(self._seals.key(key_id_of(found.tool_arguments or "")))
+        return replace(found, sha256=hidden.sha256, tool_arguments=hidden.tool_arguments)
+
+    async def read(
+        self, stored: StoredResult, start: int = 0, end: int | None = None
+    ) -> AsyncIterator[bytes]:
+        """Raises UnknownKey."""
+        # `stored` may be what was published, which does not tell whether its body is sealed.
+        found = await self._inner.find(stored.tenant, stored.handle)
+        if found is None:
+            raise _gone()
+        is_plain = not is_sealed(found.tool_arguments)
+        pieces = self._inner.read(found, start, end) if is_plain else self._opened(found, max(0, start), end)
+        try:
+            async for piece in pieces:
+                yield piece
+        except DamagedSeal as damage:
+            name = f"{stored.tenant}/{stored.handle}"
+            self._notices.warn(name, f"is damaged ({damage}): it is not read. Delete it.")
+            raise _gone() from None
+
+    async def _opened(self, found: StoredResult, start: int, end: int | None) -> AsyncIterator[bytes]:
+        """Raises DamagedSeal, UnknownKey."""
+        size = self._hidden(found).size
+        total, end = sealed_size(size), size if end is None else min(end, size)
+        if start >= end:
+            return
+        first, last = start // CHUNK, -(-end // CHUNK)
+        span = first * UNIT, min(last * UNIT, chunks_size(size))
+        if total <= _WHOLE:
+            whole = b"".join([piece async for piece in self._inner.read(found, 0, total)])
+            footer, pieces = whole[-FOOTER:], _one(whole[slice(*span)])
+        else:
+            read = self._inner.read
+            footer = b"".join([piece async for piece in read(found, total - FOOTER, total)])
+            pieces = read(found, *span)
+        key = open_footer(footer, self._seals, found, size)
+        position = first * CHUNK
+        async for piece in key.open(pieces, first):
+            if shown := piece[max(0, start - position) : end - position]:
+                yield shown
+            position += len(piece)
+        if position < end:
+            raise DamagedSeal("it is shorter than it was stored")
+
+    def _hidden(self, found: StoredResult) -> _Hidden:
+        """Raises DamagedSeal, UnknownKey."""
+        try:
+            return _decode(self._seals.open(found.tool_arguments or "", *_about(found)))
+        except msgspec.DecodeError:
+            raise DamagedSeal("its fields are not those of an info") from None
+
+    def hide(self, key: Key, stored: StoredResult, size: int) -> StoredResult:
+        """Returns what `inner` gets to see. Its SHA-256 differs each time, so that no store takes an earlier
+        body, sealed or not, for the same one."""
+        hidden = _Hidden(size, stored.sha256, stored.tool_arguments)
+        sealed = self._seals.seal(_encode(hidden), *_about(stored), key=key)
+        return replace(stored, tool_arguments=sealed, sha256=hashlib.sha256(sealed.encode()).hexdigest())
+
+    async def sweep(self) -> int:
+        used, self._used = self._used, set()
+        for key in used:
+            with suppress(StorageError):
+                await self._inner.touch(self._new_check(key, 0))
+        return await self._inner.sweep()
+
+    async def check(self) -> None:
+        await self._inner.check()
+        if self._verified == self._seals.ring.in_force:
+            return
+        try:
+            # A store that is away is verified later, before anything is sealed under a new key.
+            with suppress(StorageError):
+                await self.verify()
+            self._fault = ()
+        except ConfigError as error:
+            if self._verified is None:
+                raise StoreUnavailable(str(error)) from None
+            self._fault = (str(error),)
+
+    async def verify(self) -> None:
+        """Raises ConfigError if the store knows a key id by another key, or holds results of a key id that
+        is not in the file."""
+        keys = self._seals.ring.in_force
+        known = [key for key in keys.values() if await self._check_of(key) is not None]
+        (checks,) = await self._inner.count_results([CHECKS])
+        if checks > len(known):
+            raise ConfigError(
+                f"{KEY_SETTING}: results are stored under key ids that the file does not have "
+                f"({checks - len(known)}). Put the lines back that were taken out: a key is needed until its "
+                "last result has expired."
+            )
+        self._verified = keys
+
+    async def note_use(self, key: Key, at: int | None = None) -> None:
+        """Restarts the retention of the key's check, once between two sweeps. Makes it `at` that time (Unix
+        ms) if there is none. Raises ConfigError if the store knows the id by another key."""
+        if key in self._used:
+            return
+        with suppress(StorageError):
+            check = await self._check_of(key)
+            if check is not None:
+                await self._inner.touch(check)
+            elif at is not None:
+                async with self._inner.draft(CHECKS.tenant) as draft:
+                    await draft.publish(self._new_check(key, at))
+            self._used.add(key)
+
+    async def _check_of(self, key: Key) -> StoredResult | None:
+        """Raises ConfigError if it was made with another key."""
+        check = await self._inner.find(CHECKS.tenant, _check_handle(key))
+        if check is None:
+            return None
+        try:
+            self._seals.open(check.tool_arguments or "", *_about(check))
+        except (DamagedSeal, UnknownKey):
+            raise ConfigError(
+                f"{KEY_SETTING}: what is stored was encrypted with another key of the id {key.id}. Put that "
+                "key back, and give the new one an id of its own."
+            ) from None
+        return check
+
+    def _new_check(self, key: Key, at: int) -> StoredResult:
+        made = StoredResult(
+            tenant=CHECKS.tenant,
+            handle=_check_handle(key),
+            tool_name="key",
+            tool_arguments=None,
+            tool_kind=None,
+            provider=None,
+            is_error=False,
+            measure=Measure(0, 0, 0, 0, True),
+            sha256="",
+            stored_at=at,
+            expires_at=0,
+            epoch=0,
+        )
+        return replace(made, tool_arguments=self._seals.seal(b"", *_about(made), key=key))
+
+
+class _SealedDraft:
+    """What does not fill a chunk waits in memory."""
+
+    def __init__(self, store: SealedStore, inner: Draft, seals: Seals) -> None:
+        self._store = store
+        self._inner = inner
+        self._seals = seals
+        self._key = BodyKey()
+        self._waiting = bytearray()
+        self._size = 0
+        self._sealed = 0
+        self._is_complete = False
+
+    async def write(self, chunk: bytes) -> None:
+        before = len(self._waiting)
+        self._waiting += chunk
+        whole = len(self._waiting) // CHUNK * CHUNK
+        try:
+            if whole:
+                sealed = await self._key.seal(bytes(self._waiting[:whole]), self._sealed)
+                await self._inner.write(sealed)
+        except StorageError:
+            del self._waiting[before:]
+            raise
+        del self._waiting[:whole]
+        self._sealed += whole // CHUNK
+        self._size += len(chunk)
+
+    async def read(self) -> AsyncIterator[bytes]:
+        try:
+            async for piece in self._key.open(self._inner.read(), 0):
+                yield piece
+        except DamagedSeal:
+            raise StoreUnavailable("The draft was damaged in the store. Send the result again.") from None
+        if self._waiting:
+            yield bytes(self._waiting)
+
+    async def publish(self, stored: StoredResult) -> Durability:
+        """Raises StoreUnavailable if the store knows the id of the key by another key."""
+        key = self._seals.writing
+        try:
+            await self._store.note_use(key, stored.stored_at)
+        except ConfigError as error:
+            raise StoreUnavailable(str(error)) from None
+        if not self._is_complete:
+            tail = await self._key.seal(bytes(self._waiting), self._sealed)
+            await self._inner.write(tail + self._key.footer(key, stored, self._size))
+            self._is_complete = True
+        return await self._inner.publish(self._store.hide(key, stored, self._size))
+
+
+async def _one(piece: bytes) -> AsyncIterator[bytes]:
+    yield piece
+
+
+def _about(stored: StoredResult) -> tuple[str, ...]:
+    return "info", stored.tenant, str(stored.handle)
+
+
+def _check_handle(key: Key) -> Handle:
+    return new_handle(CHECKS, 0, key.id, "")
+
+
+def _gone() -> ResultExpired:
+    return ResultExpired("The stored result was deleted or has expired. Call the tool again.")
