@@ -185,7 +185,7 @@ async def _open_redis(url: str, **options: Unpack[StoreOptions]) -> ResultStore:
 
 async def _open_objects(url: str, **options: Unpack[StoreOptions]) -> ResultStore:
     try:
-        from storage.objects.store import open_objects
+        from storage.objects.opening import open_objects
     except ModuleNotFoundError as error:
         if error.name != "obstore":
             raise

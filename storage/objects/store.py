@@ -1,7 +1,6 @@
 """Bodies in a bucket, in segments. An info that is created conditionally makes a body a result."""
 
 import asyncio
-import secrets
 import threading
 import time
 from collections import Counter, deque
@@ -11,9 +10,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from domain.errors import ConfigError, ResultExpired, StorageError, StoreUnavailable
+from domain.errors import ResultExpired, StoreUnavailable
 from domain.handles import Handle, SessionKey, is_name
-from domain.ports import Clock, Draft
+from domain.ports import Clock, Draft, Load
 from domain.quotas import QuotaOf, unbounded
 from domain.results import Durability, StoredResult
 from storage.base.damage import DamagedInfo, Notices
@@ -33,8 +32,6 @@ from storage.objects.layout import (
     result_of,
     session_path,
 )
-from storage.objects.promises import check_promises
-from storage.objects.url import open_bucket, parse_object_url
 
 if TYPE_CHECKING:
     from obstore import UpdateVersion
@@ -48,7 +45,6 @@ ORPHAN_MS = 3_600_000
 LONGEST_SCAN_MS = 600_000
 """Between two listings of the bucket; a sixteenth of the retention where that is shorter."""
 
-_PLAIN = "Results travel to the object store unencrypted. Give its endpoint as https://."
 _STEPS = 16
 _AT_ONCE = 16
 _ATTEMPTS = 5
@@ -62,7 +58,7 @@ class ObjectStore:
     A use is written down once in a sixteenth of the retention: a result lives at least 15/16 of the
     retention after its last use."""
 
-    constant_durability = Durability.OBJECT
+    constant_durability, load = Durability.OBJECT, Load()
 
     def __init__(
         self,
@@ -89,17 +85,6 @@ class ObjectStore:
         self._notices = Notices()
         self._scanned_at: int | None = None
         self._leaving: deque[tuple[float, list[str]]] = deque()
-
-    async def open(self) -> None:
-        """Checks that the store keeps its promises, and counts what it holds. Raises ConfigError."""
-        try:
-            await check_promises(self.bucket, f"probe-{secrets.token_hex(8)}")
-            await self._scan()
-        except StorageError as error:
-            raise ConfigError(
-                f"SPILLGATE_STORAGE_URL: {error.detail} Check bucket, endpoint, region, and credentials in "
-                "the environment."
-            ) from None
 
     def draft(self, tenant: str) -> AbstractAsyncContextManager[Draft]:
         return ObjectDraft(self, tenant)
@@ -179,7 +164,7 @@ class ObjectStore:
         pause = min(LONGEST_SCAN_MS, self._step_ms)
         if self._scanned_at is not None and 0 <= self._clock() - self._scanned_at < pause:
             return 0
-        return await self._scan()
+        return await self.scan()
 
     async def stored_bytes(self) -> int:
         return self._quota.used
@@ -349,7 +334,7 @@ class ObjectStore:
                 batch.setdefault(path, Listed(path)).add(meta)
         yield list(batch.values())
 
-    async def _scan(self) -> int:
+    async def scan(self) -> int:
         """Lists the bucket: deletes what has expired and what a crash left, and counts the rest."""
         began, before = self._clock(), Counter(self._quota.usage())
         before.subtract(self._drafted)
@@ -372,28 +357,6 @@ class ObjectStore:
             self._quota.give(tenant, before[tenant] - held[tenant])
         self._scanned_at = began
         return deleted
-
-
-async def open_objects(
-    url: str, *, clock: Clock, retention_seconds: float, max_bytes: int, quota_of: QuotaOf = unbounded
-) -> ObjectStore:
-    """Raises ConfigError."""
-    parsed = parse_object_url(url)
-    store = ObjectStore(
-        open_bucket(parsed),
-        clock=clock,
-        retention_seconds=retention_seconds,
-        max_bytes=max_bytes,
-        quota_of=quota_of,
-        cache_bytes=parsed.cache_bytes,
-        warnings=(_PLAIN,) if parsed.is_plain else (),
-    )
-    try:
-        await store.open()
-    except BaseException:
-        await store.close()
-        raise
-    return store
 
 
 def _gone() -> ResultExpired:

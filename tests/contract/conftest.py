@@ -20,6 +20,7 @@ from storage import (
     sealed_ledger,
 )
 from storage.objects.bucket import Bucket
+from storage.objects.opening import make_ready
 from storage.objects.store import ObjectStore
 from storage.sealed.chunks import sealed_size
 from storage.spool.outage import Outage
@@ -166,7 +167,7 @@ async def _open_store(url: str, clock: FakeClock, max_bytes: int) -> ResultStore
     if url.startswith("objects:"):
         bucket = Bucket(_buckets.setdefault(url, MemoryStore()), timeout=60)
         objects = ObjectStore(bucket, cache_bytes=1 << 20, segment_bytes=1 << 20, **options)
-        await objects.open()
+        await make_ready(objects)
         store: ResultStore = objects
     else:
         store = await open_store(url, **options)
