@@ -15,6 +15,7 @@ from app.api.routing import RouteTable
 from app.edge.access import Access
 from app.edge.api_keys import ApiKeys
 from app.edge.request_body import BodyGate, ReadAhead
+from app.edge.request_rates import RequestRates
 from app.operations.logs import log_refused, log_stopped
 from app.operations.policy_reload import follow_policies
 from app.operations.supervisor import Supervisor
@@ -33,6 +34,7 @@ from app.routes import (
     results,
     sessions,
     stored,
+    tenants,
     tools,
     ui,
 )
@@ -54,6 +56,7 @@ ROUTERS = (
     accounting.router,
     config.router,
     given.router,
+    tenants.router,
 )
 
 
@@ -87,6 +90,7 @@ class Spillgate(FastAPI):
         self.state.gate = BodyGate(settings.max_body_bytes)
         self.state.read_ahead = ReadAhead()
         self.state.keys = keys = None if settings.api_keys_file is None else ApiKeys(settings.api_keys_file)
+        self.state.rates = RequestRates(lambda tenant: self.state.runtime.quota_of(tenant))
         self._routes = routes = RouteTable(self)
         self._access = Access(
             self._inside,
@@ -97,6 +101,7 @@ class Spillgate(FastAPI):
             metrics_port=lambda: self.state.metrics_port,
             gate=self.state.gate,
             refused=self.refused,
+            count_request=self.state.rates.take,
         )
         problems.install(self, routes, self.refused)
         openapi.install(self, routes, needs_key=keys is not None)

@@ -15,7 +15,7 @@ import anyio
 from app import __version__
 from app.doors.seen_rows import SeenRows
 from app.extracting.known_models import KnownModels, default_models, model_configs
-from app.extracting.spend_caps import SpendCaps
+from app.extracting.spend_caps import DailySpend, SpendCaps
 from app.files import Stamp, stamp_of
 from app.operations.export import Export, exported
 from app.operations.logs import log_outage
@@ -29,7 +29,8 @@ from app.operations.tracing import TraceTarget, trace_target
 from app.settings import Settings
 from content.tokens.encodings import TokenMeter, load_encoding
 from domain.handles import Handle
-from domain.ports import Clock, Ledger, LedgerBounds, ResultStore, Tokenizer
+from domain.ports import Clock, Ledger, ResultStore, Tokenizer
+from domain.quotas import QuotaOf, TenantQuota
 from domain.results import Durability, ToolResult
 from extraction.models import ModelPool
 from extraction.queries import Queries
@@ -76,6 +77,16 @@ class EntryIds:
         return f"{self._prefix}-{next(self._count):08x}"
 
 
+class LiveQuotas:
+    """The quotas of the policies in force, for ports that outlive a change of the policy file."""
+
+    def __init__(self, policies: PolicyBook) -> None:
+        self.policies = policies
+
+    def __call__(self, tenant: str) -> TenantQuota:
+        return self.policies.quota(tenant)
+
+
 @dataclass(frozen=True, slots=True)
 class Runtime:
     """All that the use cases need of the world."""
@@ -85,6 +96,7 @@ class Runtime:
     store: ResultStore
     ledger: Ledger
     policies: PolicyBook
+    quota_of: LiveQuotas
     known_models: KnownModels
     metrics: Metrics
     model_pool: ModelPool
@@ -165,8 +177,9 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
     outage = None if settings.spool is None else open_outage(log_outage, Supervisor(metrics.task_failed).run)
     async with AsyncExitStack() as stack:
         tracing, tracer = _opened_tracer(metrics, stack)
-        store = await _opened_store(settings, clock, outage, stack)
-        ledger = await _opened_ledger(settings, clock, outage, stack)
+        quota_of = LiveQuotas(policies)
+        store = await _opened_store(settings, clock, quota_of, outage, stack)
+        ledger = await _opened_ledger(settings, clock, quota_of, outage, stack)
         keys = None if settings.storage_key_file is None else StorageKeys(settings.storage_key_file)
         store, ledger = await _sealed(store, ledger, keys)
         store = cast(ResultStore, Timed(store, ("find", "touch"), partial(metrics.timer, "store")))
@@ -178,15 +191,12 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
         background = Background()
         stack.push_async_callback(background.close)
         known = KnownModels(settings, policies)
-        models = ModelPool(
-            model_configs(settings, policies),
-            default_models(settings, policies),
-            tokenizer_of=known.tokenizer,
-            concurrency=settings.extract_concurrency,
-            version=__version__,
-        )
+        models = _opened_models(settings, policies, known)
         stack.push_async_callback(models.close)
-        readiness = Readiness(store, ledger, outage, settings.storage_max_bytes, _bounds(settings))
+        spend_caps = SpendCaps(ledger, DailySpend(ledger, quota_of, clock))
+        readiness = Readiness(
+            store, ledger, outage, settings.storage_max_bytes, quota_of, spend_caps.daily.known
+        )
         metrics.watch_outage(lambda: readiness.is_degraded)
         yield Runtime(
             settings,
@@ -194,10 +204,11 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
             store,
             ledger,
             policies,
+            quota_of,
             known,
             metrics,
             models,
-            SpendCaps(ledger),
+            spend_caps,
             readiness,
             background=background,
             policy_stamp=stamp,
@@ -207,16 +218,22 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
         )
 
 
+def _opened_models(settings: Settings, policies: PolicyBook, known: KnownModels) -> ModelPool:
+    return ModelPool(
+        model_configs(settings, policies),
+        default_models(settings, policies),
+        tokenizer_of=known.tokenizer,
+        concurrency=settings.extract_concurrency,
+        version=__version__,
+    )
+
+
 async def _sealed(store: ResultStore, ledger: Ledger, keys: StorageKeys | None) -> tuple[ResultStore, Ledger]:
     """Both with encryption at rest if there are keys. Raises ConfigError if the store needs others."""
     if keys is None:
         await refuse_sealed(store)
         return store, ledger
     return await open_sealed_store(store, keys), sealed_ledger(ledger, keys)
-
-
-def _bounds(settings: Settings) -> LedgerBounds:
-    return LedgerBounds(settings.max_sessions, settings.ledger_max_bytes)
 
 
 def _exported(
@@ -242,7 +259,7 @@ def _opened_tracer(metrics: Metrics, stack: AsyncExitStack) -> "tuple[TraceTarge
 
 
 async def _opened_store(
-    settings: Settings, clock: Clock, outage: Outage | None, stack: AsyncExitStack
+    settings: Settings, clock: Clock, quota_of: QuotaOf, outage: Outage | None, stack: AsyncExitStack
 ) -> ResultStore:
     """Before the spool, where there is one."""
 
@@ -252,6 +269,7 @@ async def _opened_store(
             clock=clock,
             retention_seconds=settings.retention_seconds,
             max_bytes=settings.storage_max_bytes,
+            quota_of=quota_of,
         )
         stack.push_async_callback(store.close)
         return store
@@ -267,13 +285,14 @@ async def _opened_store(
         clock=clock,
         retention_seconds=settings.retention_seconds,
         max_bytes=settings.storage_max_bytes,
+        quota_of=quota_of,
     )
     stack.push_async_callback(both.close)
     return both
 
 
 async def _opened_ledger(
-    settings: Settings, clock: Clock, outage: Outage | None, stack: AsyncExitStack
+    settings: Settings, clock: Clock, quota_of: QuotaOf, outage: Outage | None, stack: AsyncExitStack
 ) -> Ledger:
     """Before the spool, where there is one and the ledger is in Redis."""
     ledger = await open_ledger(
@@ -281,7 +300,7 @@ async def _opened_ledger(
         clock=clock,
         session_retention_seconds=settings.retention_seconds,
         entry_retention_seconds=settings.ledger_retention_seconds,
-        bounds=_bounds(settings),
+        quota_of=quota_of,
     )
     stack.push_async_callback(ledger.close)
     if outage is None or not settings.ledger.startswith("redis"):

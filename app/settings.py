@@ -14,6 +14,7 @@ from pydantic_settings import PydanticBaseSettingsSource as Source
 from app.cli.service import DEFAULT_URL
 from app.files import read_text
 from domain.errors import ConfigError
+from domain.quotas import TenantQuota
 
 PREFIX = "SPILLGATE_"
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
@@ -106,16 +107,38 @@ class Settings(BaseSettings):
         2_592_000, ge=1, description="Accounting entries are kept this long (30 days)."
     )
     storage_max_bytes: int = Field(
-        2_147_483_648, ge=0, description="Past this many stored bytes a write gets 507; 0 = no bound."
+        2_147_483_648,
+        ge=0,
+        description="Past this many stored bytes of all tenants a write gets 507; 0 = no bound.",
+    )
+    tenant_storage_max_bytes: int = Field(
+        0,
+        ge=0,
+        description="Stored bytes of one tenant; past it a write of this tenant gets 507; 0 = no quota.",
     )
     max_sessions: int = Field(
-        10_000, ge=0, description="Open sessions of one tenant; past it a new one gets 429; 0 = no bound."
+        10_000, ge=0, description="Open sessions of one tenant; past it a new one gets 429; 0 = no quota."
     )
     ledger_max_bytes: int = Field(
         1_073_741_824,
         ge=0,
         description="Bytes of one tenant's accounting and sessions, about; past it a new result gets 507; "
-        "0 = no bound.",
+        "0 = no quota.",
+    )
+    tenant_requests_per_second: float = Field(
+        0.0,
+        ge=0,
+        le=1_000_000,
+        allow_inf_nan=False,
+        description="Requests a second of one tenant, at each instance; past it 429; 0 = no quota.",
+    )
+    tenant_llm_usd_per_day: float = Field(
+        0.0,
+        ge=0,
+        le=1_000_000,
+        allow_inf_nan=False,
+        description="US dollars that one tenant may spend on model calls in a day of UTC; past it a question "
+        "to a model gets 429; 0 = no quota.",
     )
     bypass_tools: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
@@ -232,6 +255,17 @@ class Settings(BaseSettings):
         from storage import ledger_url
 
         return ledger_url(self.store)
+
+    @property
+    def quota(self) -> TenantQuota:
+        """Of a tenant that the policy file does not name."""
+        return TenantQuota(
+            self.tenant_storage_max_bytes,
+            self.ledger_max_bytes,
+            self.max_sessions,
+            self.tenant_requests_per_second,
+            self.tenant_llm_usd_per_day,
+        )
 
     @property
     def spool(self) -> Path | None:

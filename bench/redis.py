@@ -109,7 +109,7 @@ def known_of(body: bytes, tool_name: str = "execute_shell") -> StoredResult:
 
 
 async def put(store: RedisStore, stored: StoredResult, body: bytes) -> None:
-    async with store.draft() as draft:
+    async with store.draft(stored.tenant) as draft:
         await draft.write(body)
         await draft.publish(stored)
 

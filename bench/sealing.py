@@ -35,7 +35,7 @@ def _stored(number: int, body: bytes) -> StoredResult:
 
 
 async def _write(store: ResultStore, number: int, body: bytes) -> None:
-    async with store.draft() as draft:
+    async with store.draft("default") as draft:
         for start in range(0, len(body), PIECE):
             await draft.write(body[start : start + PIECE])
         await draft.publish(_stored(number, body))

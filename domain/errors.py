@@ -22,7 +22,10 @@ SpillgateError
 ├── Gone
 │   ├── ResultExpired
 │   └── SessionEnded
-├── TooManySessions       the tenant has the most sessions allowed
+├── QuotaReached          the tenant may do this again later
+│   ├── TooManySessions
+│   ├── TooManyRequests
+│   └── SpendReached      of model calls in a day
 ├── BodyTooLarge · UnsupportedMedia · RangeNotSatisfiable · HeadersTooLarge
 ├── InternalError
 ├── Incomplete            the caller required a complete answer
@@ -30,6 +33,7 @@ SpillgateError
 └── StorageError
     ├── StoreUnavailable
     └── StoreFull
+        └── TenantFull    the quota of one tenant; there is room for others
 ModelError                a call to a model failed; extraction falls back
 ├── ModelUnavailable      the same call may succeed in a moment
 ├── ModelRefused          the model refuses every call: key, quota, unknown model
@@ -59,6 +63,8 @@ class SpillgateError(Exception):
     title: ClassVar[str] = "Internal error"
     advice: ClassVar[str] = ""
     retryable: ClassVar[bool] = False
+    retry_after: int | None = None
+    """Seconds after which a retry may succeed; None if that is not known."""
 
     def __init__(self, detail: str = "") -> None:
         """Without `detail`, `advice` is used."""
@@ -205,15 +211,31 @@ class SessionEnded(Gone):
     advice = "Open the session again with PUT /sessions/{id}, or use another id."
 
 
-class TooManySessions(SpillgateError):
-    code = "too_many_sessions"
+class QuotaReached(SpillgateError):
+    """A tenant has reached a quota. The quotas and their texts: domain/quotas.py."""
+
     status = 429
-    title = "Too many sessions"
-    advice = (
-        "End sessions that are done with DELETE /sessions/{id}, wait until idle ones expire, or raise "
-        "SPILLGATE_MAX_SESSIONS."
-    )
     retryable = True
+
+
+class TooManySessions(QuotaReached):
+    code = "too_many_sessions"
+    title = "Too many sessions"
+    advice = "End sessions that are done with, wait until idle ones expire, or raise SPILLGATE_MAX_SESSIONS."
+    retry_after = 30
+
+
+class TooManyRequests(QuotaReached):
+    code = "too_many_requests"
+    title = "Too many requests"
+    advice = "Send fewer requests a second, and try again after the time in Retry-After."
+    retry_after = 1
+
+
+class SpendReached(QuotaReached):
+    code = "spend_reached"
+    title = "Model spend of the day reached"
+    advice = "Ask with mode `retrieve` or `truncate`, which call no model, or wait until 00:00 UTC."
 
 
 class BodyTooLarge(SpillgateError):
@@ -304,6 +326,12 @@ class StoreFull(StorageError):
         "Delete results, or let the operator free disk space or raise SPILLGATE_STORAGE_MAX_BYTES or "
         "SPILLGATE_LEDGER_MAX_BYTES."
     )
+
+
+class TenantFull(StoreFull):
+    code = "tenant_full"
+    title = "Tenant full"
+    advice = "Delete results or end sessions of this tenant, or let the operator raise its quota."
 
 
 def every_error(kind: type[SpillgateError] = SpillgateError) -> Iterator[type[SpillgateError]]:

@@ -3,12 +3,13 @@
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, Summary
 from domain.budget import Budget, Reported, ReportWarning, Session, SessionChange, Window
 from domain.handles import Handle, SessionKey
 from domain.llm import ModelTerms, Prompt, Reply
+from domain.quotas import LedgerUsage, Purged
 from domain.results import Durability, StoredResult, UsageReport
 
 
@@ -45,7 +46,7 @@ class Draft(Protocol):
     """A body that is being written. Readers see it only after `publish`."""
 
     async def write(self, chunk: bytes) -> None:
-        """Raises StoreFull if the quota or the medium is full."""
+        """Raises TenantFull past the tenant's quota; StoreFull if the store or its medium is full."""
         ...
 
     def read(self) -> AsyncIterator[bytes]:
@@ -58,6 +59,15 @@ class Draft(Protocol):
         ...
 
 
+class Load(NamedTuple):
+    """How busy a backend is. `connections` to a server are in use, of at most `connections_cap`; 0: it has no
+    such connections. `waiting` operations wait for a connection, or for the only writer."""
+
+    connections: int = 0
+    connections_cap: int = 0
+    waiting: int = 0
+
+
 class ResultStore(Protocol):
     """Keeps the bodies of results and their StoredResult. Driver errors are raised as StorageError."""
 
@@ -67,12 +77,17 @@ class ResultStore(Protocol):
         ...
 
     @property
+    def load(self) -> Load:
+        """How busy it is now."""
+        ...
+
+    @property
     def constant_durability(self) -> Durability | None:
         """The durability of every result in this store; None if it differs between results."""
         ...
 
-    def draft(self) -> AbstractAsyncContextManager[Draft]:
-        """Opens a draft. Leaving the context without `publish` deletes it."""
+    def draft(self, tenant: str) -> AbstractAsyncContextManager[Draft]:
+        """Opens a draft of this tenant. Leaving the context without `publish` deletes it."""
         ...
 
     async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
@@ -98,6 +113,10 @@ class ResultStore(Protocol):
         at the same time. Returns how many it deleted."""
         ...
 
+    async def delete_tenant(self, tenant: str) -> int:
+        """Deletes results of the tenant, in one step of bounded time. Returns how many; 0: none is left."""
+        ...
+
     async def count_results(self, keys: Sequence[SessionKey]) -> list[int]:
         """For each session, the number of its results that are stored and not expired."""
         ...
@@ -108,6 +127,10 @@ class ResultStore(Protocol):
 
     async def stored_bytes(self) -> int:
         """Bytes of published bodies and drafts, as the quota counts them."""
+        ...
+
+    async def usage(self) -> dict[str, int]:
+        """As `stored_bytes`, for each tenant that has any."""
         ...
 
     async def check(self) -> None:
@@ -170,26 +193,6 @@ class Entered:
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerBounds:
-    """The most that one tenant may keep in a ledger; 0 means no bound.
-
-    `sessions` counts sessions that are not ended. `bytes` counts approximately what the backend keeps:
-    entries, receipts, findings and all remembered sessions, ended ones too.
-    """
-
-    sessions: int = 0
-    bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerUsage:
-    """The largest usage of any tenant, counted as in LedgerBounds."""
-
-    sessions: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class SessionPage:
     sessions: list[Session]
     next_cursor: str | None
@@ -199,16 +202,21 @@ class Ledger(Protocol):
     """Keeps sessions, budgets and the accounting. Every method is one atomic step, and each that changes
     something is durable against a killed process when it returns. Driver errors are raised as StorageError.
 
-    LedgerBounds hold per tenant. Past the bound of bytes, a new call (`enter`, `reserve`, `settle`),
-    `append` and opening a session raise StoreFull. Past the bound of sessions, opening one more raises
-    TooManySessions. Both change nothing. All else still works: retries are answered, open sessions take
-    reports and changes, and can be ended. An extraction's entries (`llm`, `extract`)
+    Past `ledger_max_bytes` of a tenant's quota, a new call (`enter`, `reserve`, `settle`), `append` and
+    opening a session raise TenantFull. Past `max_sessions`, opening one more raises TooManySessions. Both
+    change nothing. All else still works: retries are answered, open sessions take reports and changes, and
+    can be ended. An extraction's entries (`llm`, `extract`)
     are accepted past the bound: `enter` admitted its question.
     """
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Messages for the operator, as of the last `check`."""
+        ...
+
+    @property
+    def load(self) -> Load:
+        """How busy it is now."""
         ...
 
     async def enter(self, call: Call) -> Entered:
@@ -286,8 +294,16 @@ class Ledger(Protocol):
         remembered: their bodies are deleted again, in case of a crash before."""
         ...
 
-    async def usage(self) -> LedgerUsage:
-        """The usage for the metrics, read from counters."""
+    async def delete_tenant(self, tenant: str) -> Purged:
+        """Deletes sessions and entries of the tenant, in one step of bounded time."""
+        ...
+
+    async def usage(self) -> dict[str, LedgerUsage]:
+        """The usage of each tenant that has any, read from counters."""
+        ...
+
+    async def entry_count(self) -> int:
+        """The number of entries of all tenants, for the metrics, found without a scan: never too small."""
         ...
 
     async def check(self) -> None:

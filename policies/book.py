@@ -3,9 +3,11 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 from domain.budget import Window, window_of
 from domain.errors import ConfigError, InvalidPolicy
+from domain.quotas import TenantQuota
 from policies.documents import CEILINGS, Keys, Path, PolicyDocument, Profile, Value, from_json
 from policies.facts import Policy
 
@@ -52,10 +54,11 @@ class PolicyBook:
         models: Iterable[str] = (),
         profiles: Profiles | None = None,
         known_window: Callable[[str], int] = lambda model: 0,
+        quota: TenantQuota = TenantQuota(),  # noqa: B008
     ) -> None:
         """`models` are those of the settings. `extract_models` may name them, `session`, and models that a
         layer gives a backend; any name if there are neither. `known_window` returns a model's context window
-        in tokens, 0 if it is unknown. Raises ConfigError."""
+        in tokens, 0 if it is unknown. `quota` is that of a tenant that no layer names. Raises ConfigError."""
         self._profiles = profiles or {}
         self._layers = tuple(part for layer in layers for part in self._based(layer))
         self._window = window
@@ -69,6 +72,8 @@ class PolicyBook:
         named = frozenset((*models, *self.own_backends))
         self._models = named | {_SESSION_MODEL} if named else named
         self._known_window = known_window
+        self.default_quota = quota
+        self._quotas = self._merged_quotas()
         self._look_up = lru_cache(maxsize=_CACHED)(self._resolve)
         self._parsed = lru_cache(maxsize=_CACHED)(from_json)
         self.terms = lru_cache(maxsize=_CACHED)(self._terms)
@@ -88,6 +93,8 @@ class PolicyBook:
         document = self._parsed(text)
         if document.models:
             raise InvalidPolicy("`policy.models` is the operator's: it goes into the policy file.")
+        if document.tenants:
+            raise InvalidPolicy("`policy.tenants` is the operator's: it goes into the policy file.")
         if any(self._unknown_models(document)):
             raise InvalidPolicy(_UNKNOWN_MODEL)
 
@@ -119,6 +126,32 @@ class PolicyBook:
             for name, value in layer.models.get(model, {}).items()
         }
         return list(found.values())
+
+    def quota(self, tenant: str) -> TenantQuota:
+        """The quota of the policy file over that of the settings, key by key."""
+        return self._quotas.get(tenant, self.default_quota)
+
+    @property
+    def named_tenants(self) -> list[str]:
+        """The tenants with a quota of their own in the policy file."""
+        return sorted(self._quotas)
+
+    def tenant_reasons(self, tenant: str) -> list[Reason]:
+        """The keys that the policy file sets for a tenant, each with its place."""
+        found = {
+            name: Reason(name, value, layer.place(("tenants", tenant, name)))
+            for layer in self._layers
+            for name, value in layer.tenants.get(tenant, {}).items()
+        }
+        return list(found.values())
+
+    def _merged_quotas(self) -> dict[str, TenantQuota]:
+        quotas: dict[str, TenantQuota] = {}
+        for layer in self._layers:
+            for tenant, keys in layer.tenants.items():
+                set_keys: dict[str, Any] = {**keys}
+                quotas[tenant] = replace(quotas.get(tenant, self.default_quota), **set_keys)
+        return quotas
 
     def model_keys(self, model: str | None) -> dict[str, Value]:
         """The keys that the policy file sets for a model."""

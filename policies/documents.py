@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from content.tokens.encodings import ENCODINGS
 from domain.errors import ConfigError, InvalidPolicy, unknown_key
+from domain.handles import is_name
 from policies.facts import Dollars, Policy, PolicyTable, ToolKeys, one_of, whole
 
 Path = tuple[str, ...]
@@ -66,6 +67,25 @@ class ModelKeys(PolicyTable):
     api_key_file: Annotated[str, Field(strict=True, max_length=4096)] | None = None
 
 
+Bytes = Annotated[int, whole(0, 1 << 62)]
+
+
+def _check_tenant(name: str) -> str:
+    if not is_name(name):
+        raise PydanticCustomError("tenant", "must be the name of a tenant, as in the file of API keys")
+    return name
+
+
+class TenantKeys(PolicyTable):
+    """What a policy file may set for a tenant: its quotas, as in domain.quotas.TenantQuota. None: not set."""
+
+    storage_max_bytes: Bytes | None = None
+    ledger_max_bytes: Bytes | None = None
+    max_sessions: Bytes | None = None
+    requests_per_second: Dollars | None = None
+    llm_usd_per_day: Dollars | None = None
+
+
 class _Document(Policy):
     """A document as written. Keys outside a section are defaults: the short form of an override."""
 
@@ -73,6 +93,7 @@ class _Document(Policy):
     defaults: ToolKeys = ToolKeys()
     tools: dict[str, ToolKeys] = Field(default_factory=dict)
     models: dict[str, ModelKeys] = Field(default_factory=dict)
+    tenants: dict[Annotated[str, AfterValidator(_check_tenant)], TenantKeys] = Field(default_factory=dict)
 
 
 # Finding the nearest key is slow: only the first errors of a document are reported.
@@ -80,6 +101,9 @@ _MOST_FAULTS = 20
 
 _TOP = _Document.model_fields.keys() - ToolKeys.model_fields.keys()
 """Keys that are valid at the top of a document only."""
+
+_SECTIONS: dict[str, type[PolicyTable]] = {"models": ModelKeys, "tenants": TenantKeys}
+"""The keys of the tables in a section; those of all others are ToolKeys."""
 
 _RULES = {
     "model_type": "must be a table of keys",
@@ -102,12 +126,13 @@ _TOML_TOKEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class PolicyDocument:
-    """One layer: keys for every tool, for tools by glob, and for models, and perhaps a profile. `source`
-    names the layer, `lines` holds the line of each table and key in its text."""
+    """One layer: keys for every tool, for tools by glob, for models and for tenants, and perhaps a profile.
+    `source` names the layer, `lines` holds the line of each table and key in its text."""
 
     defaults: Keys = field(default_factory=dict)
     tools: Mapping[str, Keys] = field(default_factory=dict)
     models: Mapping[str, Keys] = field(default_factory=dict)
+    tenants: Mapping[str, Keys] = field(default_factory=dict)
     profile: Profile | None = None
     source: str = ""
     lines: Mapping[Path, int] = field(default_factory=dict)
@@ -165,6 +190,7 @@ def _read(data: object) -> tuple[PolicyDocument, list[_Fault]]:
         {**short, **section},
         {glob: _set_keys(table) for glob, table in read.tools.items()},
         {name: _set_keys(table) for name, table in read.models.items()},
+        {name: _set_keys(table) for name, table in read.tenants.items()},
         read.profile,
     )
     twice = [
@@ -191,7 +217,7 @@ def _unknown(path: Path) -> _Fault:
     *section, name = path
     if section and name in _TOP:
         return _Fault(path, "belongs at the top, before every section")
-    table = ModelKeys if section[:1] == ["models"] else ToolKeys if section else _Document
+    table = _SECTIONS.get(section[0], ToolKeys) if section else _Document
     known = tuple(table.model_fields)
     near = difflib.get_close_matches(name, known, n=1)
     rule = f"is not a key; {near[0]} is" if near else f"is not a key; keys are {', '.join(known)}"
@@ -251,7 +277,7 @@ def _number(text: str) -> int | float:
 
 def _unechoed(fault: _Fault) -> str:
     """The error text without names that the caller chose, such as a glob."""
-    names = {*_Document.model_fields, *ModelKeys.model_fields}
+    names = {*_Document.model_fields, *ModelKeys.model_fields, *TenantKeys.model_fields}
     where = ".".join(("policy", *(part for part in fault.path if part in names)))
     rule = unknown_key(fault.path[-1], fault.known) if fault.known else fault.rule
     return f"`{where}`: {rule}."

@@ -3,14 +3,16 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, NamedTuple, NotRequired, Protocol, TypedDict, TypeVar, Unpack, cast
 from urllib.parse import unquote, urlsplit
 
 from domain.errors import ConfigError, StorageError
 from domain.handles import Handle
-from domain.ports import Clock, Ledger, LedgerBounds, ResultStore
-from storage.base.session_rules import UNBOUNDED, LedgerOptions, LedgerTimes
+from domain.ports import Clock, Ledger, ResultStore
+from domain.quotas import QuotaOf, TenantQuota, unbounded
+from storage.base.session_rules import LedgerOptions, LedgerTimes
 from storage.disk.root import Root
 from storage.disk.store import DiskStore
 from storage.memory.ledger import MemoryLedger
@@ -26,16 +28,17 @@ if TYPE_CHECKING:
     from storage.redis.connection import RedisConnection
 
 Opener = TypeVar("Opener")
-SPOOL_BOUNDS = LedgerBounds(bytes=1 << 28)
-"""The bounds of a tenant in the memory and the journal of a spool while Redis is away."""
+SPOOL_QUOTA = TenantQuota(ledger_max_bytes=1 << 28)
+"""The quota of a tenant in the memory and the journal of a spool while Redis is away."""
 
 
 class StoreOptions(TypedDict):
-    """`max_bytes` 0 means no bound."""
+    """`max_bytes` is for all tenants together; 0 means no bound."""
 
     clock: Clock
     retention_seconds: float
     max_bytes: int
+    quota_of: NotRequired[QuotaOf]
 
 
 class StoreOpener(Protocol):
@@ -65,9 +68,9 @@ def ledger_url(store_url: str) -> str:
     return _chosen(STORES, store_url, "SPILLGATE_STORAGE_URL").ledger_url(store_url)
 
 
-async def open_ledger(url: str, *, bounds: LedgerBounds = UNBOUNDED, **times: Unpack[LedgerTimes]) -> Ledger:
+async def open_ledger(url: str, *, quota_of: QuotaOf = unbounded, **times: Unpack[LedgerTimes]) -> Ledger:
     """Raises ConfigError for a URL or a place that cannot be used."""
-    return await _chosen(LEDGERS, url, "SPILLGATE_LEDGER_URL")(url, bounds=bounds, **times)
+    return await _chosen(LEDGERS, url, "SPILLGATE_LEDGER_URL")(url, quota_of=quota_of, **times)
 
 
 def open_outage(changed: Callable[[str | None], None], supervise: Supervise) -> Outage:
@@ -82,9 +85,7 @@ async def open_spooled_store(
     primary: ResultStore, folder: Path, outage: Outage, **options: Unpack[StoreOptions]
 ) -> ResultStore:
     """Adds a disk store in `folder` to a `primary` in Redis. Raises ConfigError."""
-    root = await asyncio.to_thread(Root, folder, options["max_bytes"])
-    local = DiskStore(root, clock=options["clock"], retention_seconds=options["retention_seconds"])
-    return SpoolStore(primary, local, outage)
+    return SpoolStore(primary, await _opened_disk(folder, **options), outage)
 
 
 async def open_spooled_ledger(
@@ -95,7 +96,9 @@ async def open_spooled_ledger(
 
     assert isinstance(primary, RedisLedger)
     journal = await asyncio.to_thread(Journal, folder / "journal.jsonl")
-    ledger = SpoolLedger(primary, lambda: MemoryLedger(bounds=SPOOL_BOUNDS, **times), journal, outage)
+    ledger = SpoolLedger(
+        primary, lambda: MemoryLedger(quota_of=lambda tenant: SPOOL_QUOTA, **times), journal, outage
+    )
     await ledger.restore()
     return ledger
 
@@ -141,7 +144,12 @@ async def _open_memory(url: str, **options: Unpack[StoreOptions]) -> ResultStore
 
 
 async def _open_disk(url: str, **options: Unpack[StoreOptions]) -> ResultStore:
-    root = await asyncio.to_thread(Root, _path(url), options["max_bytes"])
+    return await _opened_disk(_path(url), **options)
+
+
+async def _opened_disk(folder: Path, **options: Unpack[StoreOptions]) -> ResultStore:
+    open_root = partial(Root, folder, options["max_bytes"], quota_of=options.get("quota_of", unbounded))
+    root = await asyncio.to_thread(open_root)
     return DiskStore(root, clock=options["clock"], retention_seconds=options["retention_seconds"])
 
 
@@ -177,7 +185,7 @@ async def _open_redis(url: str, **options: Unpack[StoreOptions]) -> ResultStore:
 
 async def _open_objects(url: str, **options: Unpack[StoreOptions]) -> ResultStore:
     try:
-        from storage.objects.store import open_objects
+        from storage.objects.opening import open_objects
     except ModuleNotFoundError as error:
         if error.name != "obstore":
             raise

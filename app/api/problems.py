@@ -78,7 +78,8 @@ def headers_of(error: errors.SpillgateError) -> dict[str, str]:
         return {"WWW-Authenticate": "Bearer"}
     if isinstance(error, errors.RangeNotSatisfiable):
         return {"Content-Range": f"bytes */{error.size}"}
-    return {"Retry-After": "1"} if error.status == HTTPStatus.SERVICE_UNAVAILABLE else {}
+    after = 1 if error.status == HTTPStatus.SERVICE_UNAVAILABLE else error.retry_after
+    return {} if after is None else {"Retry-After": str(after)}
 
 
 def encoded(problem: Problem) -> bytes:

@@ -44,13 +44,15 @@ _ATTRIBUTE = "spillgate_traits"
 @dataclass(frozen=True, slots=True)
 class Traits:
     """`is_open`: callable without an API key. `writes`: refused while the service stops. `carries_results`:
-    takes bodies up to SPILLGATE_MAX_BODY_BYTES; other routes take at most 1 MiB. `roles`: who may call it
+    takes bodies up to SPILLGATE_MAX_BODY_BYTES; other routes take at most 1 MiB. `fails_open`: a tenant past
+    its quota of requests is answered as if nothing was to be done, by `check_rate`. `roles`: who may call it
     beside agents. `span` names the span of its requests. `raises`: the errors that `errors_of` cannot
     derive."""
 
     is_open: bool = False
     writes: bool = False
     carries_results: bool = False
+    fails_open: bool = False
     roles: tuple[Role, ...] = ()
     span: str = ""
     raises: tuple[ErrorClass, ...] = ()
@@ -61,6 +63,7 @@ def traits(
     is_open: bool = False,
     writes: bool = False,
     carries_results: bool = False,
+    fails_open: bool = False,
     roles: tuple[Role, ...] = (),
     span: str = "",
     raises: tuple[ErrorClass, ...] = (),
@@ -68,7 +71,8 @@ def traits(
     """Declares the traits of a route. Stands below the router's decorator."""
 
     def declare(endpoint: Endpoint) -> Endpoint:
-        setattr(endpoint, _ATTRIBUTE, Traits(is_open, writes, carries_results, roles, span, raises))
+        found = Traits(is_open, writes, carries_results, fails_open, roles, span, raises)
+        setattr(endpoint, _ATTRIBUTE, found)
         return endpoint
 
     return declare
@@ -95,8 +99,8 @@ _EVERY_ROUTE: tuple[ErrorClass, ...] = (
     errors.InternalError,
     errors.Overloaded,
 )
-_NEEDS_KEY: tuple[ErrorClass, ...] = (errors.Unauthorized, errors.StoreUnavailable)
-_WRITES: tuple[ErrorClass, ...] = (errors.Draining, errors.StoreFull)
+_NEEDS_KEY: tuple[ErrorClass, ...] = (errors.Unauthorized, errors.StoreUnavailable, errors.TooManyRequests)
+_WRITES: tuple[ErrorClass, ...] = (errors.Draining, errors.StoreFull, errors.TenantFull)
 _HANDLE: tuple[ErrorClass, ...] = (errors.ResultNotFound, errors.ResultExpired, errors.SessionEnded)
 
 
@@ -151,6 +155,12 @@ class RouteTable:
     def writes(self, method: str, path: str) -> bool:
         return any(
             traits_of(one).writes and method in (one.methods or ()) and one.path_regex.match(path)
+            for one in self._all
+        )
+
+    def fails_open(self, method: str, path: str) -> bool:
+        return any(
+            traits_of(one).fails_open and method in (one.methods or ()) and one.path_regex.match(path)
             for one in self._all
         )
 
@@ -225,6 +235,20 @@ async def _every_tenant(request: Request) -> bool:
     return found
 
 
+async def _operator(request: Request) -> None:
+    """Raises Forbidden. Without a file of keys, every caller is on this machine and may do all."""
+    if request.scope.get("role") is Role.AGENT:
+        raise errors.Forbidden("A key with the role `agent` may not call this route.")
+
+
+def check_rate(request: Request) -> None:
+    """For routes with the trait `fails_open`. Raises TooManyRequests."""
+    error: errors.TooManyRequests | None = request.scope.get("over_rate")
+    if error is not None:
+        raise error
+
+
+ForOperators = Depends(_operator)
 InRuntime = Annotated[Runtime, Depends(_runtime)]
 Tenant = Annotated[str, Depends(_tenant)]
 """The caller's tenant, as `Access` found it."""

@@ -3,8 +3,8 @@
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from app.edge.api_keys import load_keys
@@ -14,6 +14,7 @@ from app.operations.storage_keys import load_storage_keys
 from app.settings import PREFIX, Settings
 from content.tokens.encodings import encoding_for_model, load_encoding
 from domain.errors import ConfigError
+from domain.quotas import SETTINGS
 from policies.book import PolicyBook, Reason
 
 _LOCAL = re.compile(r"(disk|sqlite):(//)?(/[^/].*)?", re.DOTALL)
@@ -24,18 +25,21 @@ _SHOWN_OPTIONS = frozenset(
     """max_connections allow_eviction wait_aof tls ssl_ca_certs ssl_certfile ssl_keyfile ssl_cert_reqs
     ssl_check_hostname timeout cache_bytes region endpoint account_name""".split()  # noqa: SIM905
 )
+ANY = "*"
 _HEADS = ("key", "value", "set by")
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigReport:
-    """`tool` is "*" for a tool that no glob names."""
+    """`tool` is "*" for a tool that no glob names. `quotas` are by tenant; "*" is a tenant that the
+    policy file does not name."""
 
     settings: Sequence[Reason]
     tool: str
     policy: Sequence[Reason]
     model: str | None
     terms: Sequence[Reason]
+    quotas: Mapping[str, Sequence[Reason]]
 
     def as_dict(self) -> dict[str, Any]:
         def places(reasons: Sequence[Reason]) -> dict[str, str]:
@@ -47,10 +51,12 @@ class ConfigReport:
             "policy": _values(self.policy),
             "model": self.model,
             "terms": _values(self.terms),
+            "quotas": {tenant: _values(reasons) for tenant, reasons in self.quotas.items()},
             "set_by": {
                 "settings": places(self.settings),
                 "policy": places(self.policy),
                 "terms": places(self.terms),
+                "quotas": {tenant: places(reasons) for tenant, reasons in self.quotas.items()},
             },
         }
 
@@ -64,6 +70,9 @@ class ConfigReport:
         parts.append((f"Policy for {named}", self.policy))
         if self.model is not None:
             parts.append((f"Model {self.model}", self.terms))
+        for tenant, reasons in self.quotas.items():
+            whose = "any tenant that the policy file does not name" if tenant == ANY else f"tenant {tenant}"
+            parts.append((f"Quotas of {whose}; 0 = none", reasons))
         return "\n\n".join(f"{title}\n{table(_rows(reasons))}" for title, reasons in parts)
 
 
@@ -78,11 +87,14 @@ def report(settings: Settings, tool: str = "*", model: str | None = None) -> Con
             raise ConfigError(f"{PREFIX}STORAGE_KEY_FILE, {fault}")
     policies = load_policies(settings)
     model_configs(settings, policies)
-    return report_on(settings, policies, tool, model)
+    return report_on(settings, policies, tool, model, (*policies.named_tenants, ANY))
 
 
-def report_on(settings: Settings, policies: PolicyBook, tool: str, model: str | None) -> ConfigReport:
-    """The same of policies that are in force. No value is a secret: passwords in URLs are masked."""
+def report_on(
+    settings: Settings, policies: PolicyBook, tool: str, model: str | None, tenants: Iterable[str]
+) -> ConfigReport:
+    """The same of policies that are in force, with the quotas of these tenants. No value is a secret:
+    passwords in URLs are masked."""
     return ConfigReport(
         settings=[
             _setting(name, value, settings) for name, value in settings.model_dump(mode="json").items()
@@ -91,6 +103,7 @@ def report_on(settings: Settings, policies: PolicyBook, tool: str, model: str | 
         policy=policies.reasons(tool),
         model=model,
         terms=_terms(model, settings, policies) if model is not None else (),
+        quotas={tenant: _quota(tenant, policies) for tenant in tenants},
     )
 
 
@@ -160,6 +173,12 @@ def _terms(model: str, settings: Settings, policies: PolicyBook) -> list[Reason]
     ]
     told = {one.key: one for one in policies.model_reasons(model)}
     return [told.get(one.key, one) for one in terms]
+
+
+def _quota(tenant: str, policies: PolicyBook) -> list[Reason]:
+    found = asdict(policies.quota(tenant))
+    named = {one.key: one for one in policies.tenant_reasons(tenant)}
+    return [named.get(key) or Reason(key, value, SETTINGS[key]) for key, value in found.items()]
 
 
 def _values(reasons: Iterable[Reason]) -> dict[str, object]:

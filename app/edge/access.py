@@ -24,6 +24,7 @@ from domain.errors import (
     InternalError,
     NotFound,
     SpillgateError,
+    TooManyRequests,
     Unauthorized,
     UnsupportedMedia,
 )
@@ -57,6 +58,7 @@ class Access:
         metrics_port: Callable[[], int | None] = lambda: None,
         gate: BodyGate,
         refused: Refused = lambda error, method, path: None,
+        count_request: Callable[[str], None] = lambda tenant: None,
     ) -> None:
         self._app = app
         self._hosts = settings.hosts
@@ -64,6 +66,7 @@ class Access:
         self._cap = settings.max_body_bytes
         self._routes = routes
         self._keys = keys
+        self._count_request = count_request
         self._draining = draining
         self._metrics_port = metrics_port
         self._gate = gate
@@ -169,10 +172,13 @@ class Access:
             self._met.add(host)
 
     def _tenant(self, found: Headers, scope: Scope) -> str:
-        """Raises Unauthorized without a valid key, and Forbidden if its role may not call this route."""
+        """Raises Unauthorized without a valid key, Forbidden if its role may not call this route, and
+        TooManyRequests. Keys of operators have no quota."""
         path: str = scope["path"]
-        if self._keys is None or self._routes.is_open(path):
+        if self._routes.is_open(path):
             return DEFAULT_TENANT
+        if self._keys is None:
+            return self._within_rate(DEFAULT_TENANT, scope)
         scheme, _, token = found.get(b"authorization", b"").partition(b" ")
         if b"x-api-key" in found and not scheme:
             # As LiteLLM sends it.
@@ -182,8 +188,9 @@ class Access:
         key = self._keys.key_of(token.strip().decode("utf-8", "replace"))
         if key.name:
             describe_request(key=key.name)
+        scope["role"] = key.role
         if key.role is Role.AGENT:
-            return key.tenant
+            return self._within_rate(key.tenant, scope)
         if key.role not in self._routes.roles(scope["method"], path):
             raise Forbidden(f"A key with the role `{key.role}` may not call this route.")
         scope["every_tenant"] = key.role is Role.ADMIN and b"spillgate-tenant" not in found
@@ -191,6 +198,16 @@ class Access:
         if not is_name(named):
             raise BadRequest("Spillgate-Tenant must be the name of a tenant.")
         return named
+
+    def _within_rate(self, tenant: str, scope: Scope) -> str:
+        """The tenant. Raises TooManyRequests; a route that must not fail gets it in `scope["over_rate"]`."""
+        try:
+            self._count_request(tenant)
+        except TooManyRequests as error:
+            if not self._routes.fails_open(scope["method"], scope["path"]):
+                raise
+            scope["over_rate"] = error
+        return tenant
 
     async def _refuse(self, error: SpillgateError, scope: Scope, body: RequestBody) -> None:
         method, path = scope["method"], scope["path"]

@@ -14,7 +14,7 @@ from app.runtime import Runtime
 from content.text import cut_head
 from domain.accounting import AccountingEntry, EntryStatus, EntryType
 from domain.budget import Session
-from domain.errors import Conflict, Incomplete, SessionEnded
+from domain.errors import Conflict, Incomplete, SessionEnded, SpendReached
 from domain.extraction import Answer, Coverage, ExtractStatus, Mode, Question
 from domain.handles import SessionKey
 from domain.llm import LlmCall
@@ -37,6 +37,7 @@ SESSION_MODEL = "session"
 """In `extract_models`: the model that the session declares."""
 
 _TRIES = 3
+_WITHOUT_MODEL = (Mode.RETRIEVE, Mode.TRUNCATE)
 
 _EXHAUSTED = (
     "The answer does not fit what is left of the context budget. Take the final turn, "
@@ -62,16 +63,18 @@ class Extracted:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the caller requires of the answer. `ends` is the deadline, on the event loop's clock."""
+    """What the caller requires of the answer. `ends` is the deadline, on the event loop's clock.
+    `needs_model`: past the tenant's quota of model spend the question is refused."""
 
     ends: float
     require_complete: bool = False
+    needs_model: bool = False
     watch: Watch = lambda step: None
 
 
 async def extract(tenant: str, question: Question, wish: Wish, rt: Runtime) -> Extracted:
     """Answers within the deadline + 0.5 s, with what was found by then. Raises ResultNotFound, ResultExpired,
-    SessionEnded, StorageError; Incomplete if the caller required all of it."""
+    SessionEnded, StorageError; Incomplete if the caller required all of it, SpendReached if a model."""
     note_question(question.handle)
     return await _Extraction(tenant, question, wish, rt).run()
 
@@ -106,7 +109,7 @@ class _Extraction:
                 self._subject = subject = await self._opened()
                 return self._done(await self._answered(subject))
             return self._done(await self._late())
-        except (Incomplete, SessionEnded, Conflict) as error:
+        except (Incomplete, SessionEnded, Conflict, SpendReached) as error:
             if self._subject is not None or isinstance(error, Incomplete):
                 await asyncio.shield(self._rt.background.start(self._append_failure(error.code)))
             raise
@@ -156,6 +159,8 @@ class _Extraction:
             return await ladder.answer(task, mode, fallback), task
         names, warnings = self._model_names(subject)
         async with rt.spend_caps.open(subject.stored.key, subject.policy) as cap:
+            if self._wish.needs_model and rt.models is not None and mode not in _WITHOUT_MODEL:
+                rt.spend_caps.daily.check(self._tenant)
 
             async def account(call: LlmCall) -> None:
                 cap.add(call)

@@ -1,17 +1,22 @@
-"""Caps on what a session spends on models, shared by its concurrent extractions."""
+"""Caps on what a session, and a tenant in a day, spends on models, shared by concurrent extractions."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
-from domain.accounting import EntryFilter, EntryType, GroupBy, Missing
-from domain.errors import StoreUnavailable
+from domain.accounting import PERIOD_MS, EntryFilter, EntryType, GroupBy, Missing
+from domain.errors import SpendReached, StorageError, StoreUnavailable
 from domain.handles import SessionKey
 from domain.llm import LlmCall
-from domain.ports import Ledger
+from domain.ports import Clock, Ledger
+from domain.quotas import QuotaOf, reached
 from policies.facts import Policy
 
 _REACHED = "the session's cap of model {} is reached"
+_DAY_REACHED = "the tenant's quota of model spend a day is reached"
+_DAY_MS = PERIOD_MS[GroupBy.DAY]
+_FRESH_SECONDS = 1.0
 
 
 @dataclass(slots=True)
@@ -24,12 +29,85 @@ class _Spent:
     users: int = 0
 
 
-class SpendCap:
-    """The caps of one extraction's policy over what its session has spent."""
+@dataclass(slots=True)
+class _Today:
+    """What a tenant has spent in a day of UTC, which is counted since 1970."""
 
-    def __init__(self, spent: _Spent, policy: Policy) -> None:
+    day: int
+    cost_usd: float = 0.0
+    read_at: float = float("-inf")
+
+
+class DailySpend:
+    """US dollars that tenants with a quota have spent on models since 00:00 UTC: what the ledger held when
+    the last extraction began, and the calls of this instance since. While the ledger is away, they are added
+    to what was known. A model without a known price costs 0."""
+
+    def __init__(
+        self, ledger: Ledger, quota_of: QuotaOf, clock: Clock, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._ledger = ledger
+        self._quota_of = quota_of
+        self._clock = clock
+        self._monotonic = monotonic
+        self._tenants: dict[str, _Today] = {}
+
+    async def learn(self, tenant: str) -> None:
+        """Reads from the ledger what all instances have spent, at most once a second."""
+        if not self._quota_of(tenant).llm_usd_per_day:
+            return
+        today, now = self._today(tenant), self._monotonic()
+        if now < today.read_at + _FRESH_SECONDS:
+            return
+        wanted = EntryFilter(tenant, type=EntryType.LLM, since=today.day * _DAY_MS)
+        with suppress(StorageError):
+            found = await self._ledger.summary(wanted, GroupBy.TYPE)
+            if Missing.OUTAGE not in found.missing:
+                today.cost_usd, today.read_at = sum(row.cost_usd for row in found.rows), now
+
+    async def learn_of(self, tenants: Iterable[str]) -> None:
+        """The same of tenants whose spend is not known yet."""
+        for tenant in tenants:
+            if tenant not in self._tenants:
+                await self.learn(tenant)
+
+    def add(self, tenant: str, cost_usd: float) -> None:
+        if self._quota_of(tenant).llm_usd_per_day:
+            self._today(tenant).cost_usd += cost_usd
+
+    def is_reached(self, tenant: str) -> bool:
+        return 0 < self._quota_of(tenant).llm_usd_per_day <= self._today(tenant).cost_usd
+
+    def check(self, tenant: str) -> None:
+        """Raises SpendReached."""
+        if self.is_reached(tenant):
+            until = (self._today(tenant).day + 1) * _DAY_MS
+            wait = -(-(until - self._clock()) // 1000)
+            raise reached(SpendReached, "llm_usd_per_day", self._quota_of(tenant).llm_usd_per_day, wait)
+
+    def known(self) -> dict[str, float]:
+        """By tenant."""
+        return {tenant: self._today(tenant).cost_usd for tenant in list(self._tenants)}
+
+    def forget(self, tenant: str) -> None:
+        self._tenants.pop(tenant, None)
+
+    def _today(self, tenant: str) -> _Today:
+        day = self._clock() // _DAY_MS
+        today = self._tenants.get(tenant)
+        if today is None or today.day != day:
+            today = self._tenants[tenant] = _Today(day)
+        return today
+
+
+class SpendCap:
+    """The caps of one extraction's policy over what its session has spent, and the quota of its tenant."""
+
+    def __init__(self, spent: _Spent, policy: Policy, daily: DailySpend, tenant: str) -> None:
         self._spent = spent
         self._policy = policy
+        self._daily = daily
+        self._tenant = tenant
 
     def calls_left(self) -> int | None:
         """How many calls may still start; None if there is no cap."""
@@ -49,6 +127,7 @@ class SpendCap:
         """Adds what a call cost once it has ended."""
         self._spent.tokens += call.tokens.input + call.tokens.output
         self._spent.cost_usd += call.cost_usd
+        self._daily.add(self._tenant, call.cost_usd)
 
     def _reason(self) -> str | None:
         spent, policy = self._spent, self._policy
@@ -58,23 +137,25 @@ class SpendCap:
             return _REACHED.format("tokens")
         if 0 < policy.max_llm_cost_usd <= spent.cost_usd:
             return _REACHED.format("cost")
-        return None
+        return _DAY_REACHED if self._daily.is_reached(self._tenant) else None
 
 
 class SpendCaps:
     """The caps of one process. A replica counts what the ledger held when its extraction began, and its own
     calls since."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, daily: DailySpend) -> None:
         self._ledger = ledger
         self._open: dict[SessionKey, _Spent] = {}
+        self.daily = daily
 
     @asynccontextmanager
     async def open(self, key: SessionKey, policy: Policy) -> AsyncIterator[SpendCap]:
+        await self.daily.learn(key.tenant)
         spent = await self._spent(key)
         spent.users += 1
         try:
-            yield SpendCap(spent, policy)
+            yield SpendCap(spent, policy, self.daily, key.tenant)
         finally:
             spent.users -= 1
             if not spent.users:

@@ -253,7 +253,7 @@ class Body:
 
     async def _spill(self) -> None:
         if self._draft is None:
-            self._opened = self._store.draft()
+            self._opened = self._store.draft(self._result.key.tenant)
             self._draft = await self._opened.__aenter__()
         for chunk in self._held:
             await self._draft.write(chunk)

@@ -27,6 +27,7 @@ def load_policies(settings: Settings) -> PolicyBook:
         models=settings.llm_models,
         profiles=_profiles(settings),
         known_window=known_window,
+        quota=settings.quota,
     )
 
 

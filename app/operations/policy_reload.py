@@ -43,5 +43,6 @@ async def reload_policies(state: State) -> None:
     else:
         log.info("policy file reloaded")
         fresh = replace(fresh, policy_stale=False)
+        rt.quota_of.policies = fresh.policies
     rt.metrics.reloaded(not fresh.policy_stale)
     state.runtime = replace(fresh, policy_stamp=stamp)

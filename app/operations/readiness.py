@@ -2,10 +2,13 @@
 
 import logging
 import math
+from collections.abc import Callable, Iterator, Mapping
 from time import monotonic
 
+from app.operations.tenant_uses import TenantUse, tenant_uses
 from domain.errors import StorageError, StoreFull
-from domain.ports import Ledger, LedgerBounds, ResultStore
+from domain.ports import Ledger, ResultStore
+from domain.quotas import SETTINGS, QuotaOf, unbounded
 from storage.spool.outage import Outage
 
 FRESH_SECONDS = 1.0
@@ -13,8 +16,10 @@ WARNED_FROM, WARNED_UNTIL = 0.9, 0.85
 """The share of a bound at which a warning begins, and below which it ends."""
 
 DEGRADED = "degraded: the local spool keeps what comes, and knows what it was told since."
-_NEARLY_FULL = "{} over 90 % of {}. {}"
 _RAISE = "Delete results, end sessions, or raise it."
+_NEARLY_FULL = f"What is stored takes over 90 % of SPILLGATE_STORAGE_MAX_BYTES. {_RAISE}"
+_TENANT_NEARLY_FULL = f"Tenant {{}} uses over 90 % of its quota `{{}}` of {{:,}} ({{}}). {_RAISE}"
+_OTHERS = "Tenants over 90 % of a quota: {}. The log and /metrics name them."
 
 log = logging.getLogger("spillgate.readiness")
 
@@ -28,19 +33,22 @@ class Readiness:
         ledger: Ledger,
         outage: Outage | None = None,
         storage_max_bytes: int = 0,
-        bounds: LedgerBounds = LedgerBounds(),  # noqa: B008
+        quota_of: QuotaOf = unbounded,
+        spent: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         self._store = store
         self._ledger = ledger
         self._outage = outage
         self._storage_max_bytes = storage_max_bytes
-        self._bounds = bounds
+        self._quota_of = quota_of
+        self._spent = spent
         self._checked_at = self._invalidated_at = -math.inf
         self._down_since: float | None = None
         self._down_seconds = 0.0
         self.is_up = {"store": True, "ledger": True}
         """As of the last check."""
         self._fullness: list[str] = []
+        self._full_tenants: dict[str, str] = {}
         self._logged: list[str] = []
 
     @property
@@ -50,11 +58,26 @@ class Readiness:
 
     @property
     def warnings(self) -> list[str]:
-        """The warnings of store and ledger, and what is full or nearly so, as of the last check."""
-        standing = list(dict.fromkeys((*self._store.warnings, *self._ledger.warnings, *self._fullness)))
+        """The warnings of store and ledger, and whether they are full or nearly so, as of the last check."""
+        standing = self._standing
         if self._outage is None or not self._outage.is_on:
             return standing
         return [f"{DEGRADED} {self._outage.why}", *standing]
+
+    @property
+    def _standing(self) -> list[str]:
+        return list(dict.fromkeys((*self._store.warnings, *self._ledger.warnings, *self._fullness)))
+
+    def tenant_warnings(self, may_know: Callable[[str], bool]) -> list[str]:
+        """The tenants near or past a quota, as of the last check. `may_know` says of which tenants the caller
+        may learn the names; the others are counted."""
+        known = [text for text, tenant in self._full_tenants.items() if may_know(tenant)]
+        others = len({tenant for tenant in self._full_tenants.values() if not may_know(tenant)})
+        return [*known, _OTHERS.format(others)] if others else known
+
+    async def tenant_uses(self) -> list[TenantUse]:
+        """Raises StorageError."""
+        return await tenant_uses(self._store, self._ledger, self._quota_of, self._spent())
 
     @property
     def down_seconds(self) -> float:
@@ -74,11 +97,13 @@ class Readiness:
         if self._checked_at > self._invalidated_at and began - self._checked_at < FRESH_SECONDS:
             return
         full = await self._why_full(began)
-        self._fullness = [*full, *await self._nearly_full()]
+        uses = await self.tenant_uses()
+        self._fullness = [*full, *self._nearly_full(sum(use.stored_bytes for use in uses))]
+        self._full_tenants = {text: use.tenant for use in uses for text in self._near_quotas(use)}
         # The time of its beginning: a failure during the check is newer than its result. What is full may
         # have room in a moment.
         self._checked_at = -math.inf if full else began
-        standing = list(dict.fromkeys((*self._store.warnings, *self._ledger.warnings, *self._fullness)))
+        standing = [*self._standing, *self._full_tenants]
         for warning in standing:
             if warning not in self._logged:
                 log.warning(warning)
@@ -106,18 +131,16 @@ class Readiness:
         self._down_seconds, self._down_since = self.down_seconds, None
         return found
 
-    async def _nearly_full(self) -> list[str]:
-        usage, bounds = await self._ledger.usage(), self._bounds
-        stored = await self._store.stored_bytes()
-        tenant = "of one tenant take"
-        found = [
-            ("What is stored takes", "SPILLGATE_STORAGE_MAX_BYTES", stored, self._storage_max_bytes),
-            (f"Sessions and accounting {tenant}", "SPILLGATE_LEDGER_MAX_BYTES", usage.bytes, bounds.bytes),
-            (f"Open sessions {tenant}", "SPILLGATE_MAX_SESSIONS", usage.sessions, bounds.sessions),
-        ]
-        texts = [
-            (_NEARLY_FULL.format(what, name, _RAISE), used / cap) for what, name, used, cap in found if cap
-        ]
-        return [
-            text for text, share in texts if share >= (WARNED_UNTIL if text in self._logged else WARNED_FROM)
-        ]
+    def _nearly_full(self, stored: int) -> list[str]:
+        return [_NEARLY_FULL] if self._is_near(_NEARLY_FULL, stored, self._storage_max_bytes) else []
+
+    def _near_quotas(self, use: TenantUse) -> Iterator[str]:
+        for quota, used, cap in use.shares():
+            if not 0 < cap * WARNED_UNTIL <= used:
+                continue
+            text = _TENANT_NEARLY_FULL.format(use.tenant, quota, cap, SETTINGS[quota])
+            if self._is_near(text, used, cap):
+                yield text
+
+    def _is_near(self, text: str, used: float, cap: float) -> bool:
+        return cap > 0 and used / cap >= (WARNED_UNTIL if text in self._logged else WARNED_FROM)

@@ -36,4 +36,5 @@ async def sweep(rt: Runtime, left_behind: bool) -> int:
         if session is not None:
             deleted += await rt.store.delete_session(key, session.first_live_epoch)
     await rt.indexes.sweep(rt.store)
+    await rt.spend_caps.daily.learn_of(await rt.ledger.usage())
     return deleted

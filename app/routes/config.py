@@ -32,6 +32,7 @@ class SetBy(BaseModel):
     settings: dict[str, str]
     policy: dict[str, str]
     terms: dict[str, str]
+    quotas: dict[str, str]
 
 
 class ModelOut(BaseModel):
@@ -46,13 +47,15 @@ class ModelOut(BaseModel):
 
 
 class ConfigOut(BaseModel):
-    """`set_by` names the place that set each key. Secrets are masked."""
+    """`set_by` names the place that set each key. `quotas` are those of `tenant`; 0 = none. Secrets are
+    masked."""
 
     tenant: str
     tool: str
     policy: dict[str, Any]
     model: str | None
     terms: dict[str, Any]
+    quotas: dict[str, Any]
     settings: dict[str, Any]
     set_by: SetBy
     models: list[ModelOut]
@@ -64,11 +67,13 @@ _CONFIG = ConfigOut(
     policy={"on_oversize": "store", "max_bytes": 12288},
     model=None,
     terms={},
+    quotas={"max_sessions": 10000},
     settings={"SPILLGATE_PORT": 8377},
     set_by=SetBy(
         settings={"SPILLGATE_PORT": "default"},
         policy={"on_oversize": "default", "max_bytes": "SPILLGATE_MAX_BYTES"},
         terms={},
+        quotas={"max_sessions": "SPILLGATE_MAX_SESSIONS"},
     ),
     models=[],
 )
@@ -86,9 +91,10 @@ async def get_config(
     tool_name: ToolName = ANY_TOOL,
     model: Annotated[str | None, Query(min_length=1, max_length=256)] = None,
 ) -> ConfigOut:
-    told = report_on(rt.settings, rt.policies, tool_name, model).as_dict()
+    told = report_on(rt.settings, rt.policies, tool_name, model, (tenant,)).as_dict()
     every = rt.policies.policy(tool_name).model_dump(mode="json")
     set_by = told["set_by"]
+    set_by["quotas"] = set_by["quotas"][tenant]
     set_by["policy"] = dict.fromkeys(every, "default") | set_by["policy"]
     states = rt.model_pool.states(asyncio.get_running_loop().time())
     return ConfigOut(
@@ -97,6 +103,7 @@ async def get_config(
         policy=every | told["policy"],
         model=told["model"],
         terms=told["terms"],
+        quotas=told["quotas"][tenant],
         settings=told["settings"],
         set_by=SetBy(**set_by),
         models=[

@@ -33,6 +33,7 @@ from domain.errors import (
     ResultExpired,
     ResultNotFound,
     SessionEnded,
+    SpendReached,
     SpillgateError,
     TooManySessions,
 )
@@ -116,13 +117,17 @@ _FOUND = ExtractOut(
 @traits(
     writes=True,
     span=EXTRACT,
-    raises=(ResultNotFound, ResultExpired, SessionEnded, TooManySessions, Conflict, Incomplete),
+    raises=(
+        *(ResultNotFound, ResultExpired, SessionEnded, TooManySessions, SpendReached),
+        *(Conflict, Incomplete),
+    ),
 )
 async def post_extract(request: Request, rt: InRuntime, tenant: Tenant, body: ExtractIn) -> Response:
     accept = request.headers.get("accept", "")
     stopping: asyncio.Event = request.app.state.stopping
     deadline = body.deadline_ms or rt.settings.extract_deadline_ms
-    wish = Wish(asyncio.get_running_loop().time() + deadline / 1000, body.require_complete)
+    ends = asyncio.get_running_loop().time() + deadline / 1000
+    wish = Wish(ends, body.require_complete, needs_model=True)
     try:
         question = _question(body)
 

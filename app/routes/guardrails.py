@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from app.api.answers import in_pieces
 from app.api.openapi import example_of
-from app.api.routing import InRuntime, Router, Tenant, traits
+from app.api.routing import InRuntime, Router, Tenant, check_rate, traits
 from app.doors import headroom, litellm
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop, read_body
 from app.operations.tracing import EXTRACT, GOVERN
@@ -67,13 +67,14 @@ def _body(description: str, schema: dict[str, Any], example: Any) -> dict[str, A
     responses={200: _json("`NONE`, or the rows with the large results replaced.", {"action": "NONE"})},
     openapi_extra=_body("The JSON of LiteLLM's generic guardrail, as it comes.", {}, _GUARDED),
 )
-@traits(carries_results=True, span=GOVERN)
+@traits(carries_results=True, fails_open=True, span=GOVERN)
 async def post_litellm(request: Request, rt: InRuntime, tenant: Tenant) -> Response:
     """Whatever goes wrong, the request goes on: the answer is then `NONE`, and the log says why. Only a
     request that is not admitted (401, 413) is answered with a problem."""
     answer = litellm.NONE
     if not request.app.state.draining:
         try:
+            check_rate(request)
             body = await read_body(request)
             answer, error = await litellm.guardrail_answer(body, tenant, rt)
             _log(error, request)

@@ -1,5 +1,6 @@
 """Liveness, readiness, figures and metrics."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Annotated
 
@@ -8,9 +9,10 @@ from pydantic import BaseModel
 
 from app.api.openapi import example_of
 from app.api.routing import InRuntime, Router, traits
-from app.edge.api_keys import Role
+from app.edge.api_keys import ApiKeys, Role
+from app.operations.tenant_uses import TenantUse
 from app.runtime import Runtime
-from domain.errors import Draining, StorageError, StoreUnavailable
+from domain.errors import Draining, StorageError, StoreUnavailable, Unauthorized
 
 router = Router(tags=["health"])
 
@@ -31,7 +33,7 @@ class Ready(BaseModel):
 
 class Health(Ready):
     """A cap of 0: the service sets none. `sessions` and `ledger_bytes` are those of the tenant that has
-    most."""
+    most, beside the quota of that tenant."""
 
     version: str
     stored_bytes: int
@@ -52,7 +54,21 @@ async def _ready(request: Request, rt: InRuntime) -> Runtime:
 
 def _warnings(request: Request, rt: Runtime) -> list[str]:
     keys = request.app.state.keys
-    return [*rt.warnings, *(keys.warnings if keys else ())]
+    tenants = rt.readiness.tenant_warnings(_may_know(request, keys))
+    return [*rt.warnings, *tenants, *(keys.warnings if keys else ())]
+
+
+def _may_know(request: Request, keys: ApiKeys | None) -> Callable[[str], bool]:
+    """Says of which tenants the caller may learn the names: operators of all, an agent of its own. Without a
+    file of keys there is one tenant."""
+    if keys is None:
+        return lambda tenant: True
+    _, _, token = request.headers.get("authorization", "").partition(" ")
+    try:
+        key = keys.key_of(token.strip())
+    except Unauthorized:
+        return lambda tenant: False
+    return lambda tenant: key.role is not Role.AGENT or tenant == key.tenant
 
 
 InReady = Annotated[Runtime, Depends(_ready)]
@@ -95,7 +111,13 @@ async def readyz(request: Request, rt: InReady) -> Ready:
 )
 @traits(is_open=True, raises=_NOT_READY)
 async def healthz(request: Request, rt: InReady) -> Health:
-    usage = await rt.ledger.usage()
+    uses, quota = await rt.readiness.tenant_uses(), rt.settings.quota
+    sessions = max(
+        ((use.ledger.sessions, use.quota.max_sessions) for use in uses), default=(0, quota.max_sessions)
+    )
+    ledger_bytes = max(
+        ((use.ledger.bytes, use.quota.ledger_max_bytes) for use in uses), default=(0, quota.ledger_max_bytes)
+    )
     return Health(
         status="ok",
         degraded=rt.readiness.is_degraded,
@@ -103,10 +125,10 @@ async def healthz(request: Request, rt: InReady) -> Health:
         version=request.app.version,
         stored_bytes=await rt.store.stored_bytes(),
         stored_bytes_cap=rt.settings.storage_max_bytes,
-        sessions=usage.sessions,
-        sessions_cap=rt.settings.max_sessions,
-        ledger_bytes=usage.bytes,
-        ledger_bytes_cap=rt.settings.ledger_max_bytes,
+        sessions=sessions[0],
+        sessions_cap=sessions[1],
+        ledger_bytes=ledger_bytes[0],
+        ledger_bytes_cap=ledger_bytes[1],
     )
 
 
@@ -118,6 +140,9 @@ async def healthz(request: Request, rt: InReady) -> Health:
 )
 @traits(roles=(Role.METRICS, Role.ADMIN))
 async def metrics(request: Request, rt: InRuntime) -> Response:
+    # First: what follows asks the backends, too.
+    rt.metrics.loaded("store", rt.store.load)
+    rt.metrics.loaded("ledger", rt.ledger.load)
     ready = False
     with suppress(Draining, StorageError):
         await _ready(request, rt)
@@ -127,12 +152,13 @@ async def metrics(request: Request, rt: InRuntime) -> Response:
     rt.metrics.key_faults.set(len(keys.warnings) if keys else 0)
     rt.metrics.storage_key_faults.set(len(rt.storage_keys.warnings) if rt.storage_keys else 0)
     rt.metrics.models_up(rt.model_pool.availability())
+    uses: list[TenantUse] | None = None
     # If the store fails, the last value stays: the other figures matter most during an outage.
     with suppress(StorageError):
         rt.metrics.stored_bytes.set(await rt.store.stored_bytes(), rt.settings.storage_max_bytes)
     with suppress(StorageError):
-        usage = await rt.ledger.usage()
-        rt.metrics.sessions.set(usage.sessions, rt.settings.max_sessions)
-        rt.metrics.ledger_bytes.set(usage.bytes, rt.settings.ledger_max_bytes)
-    body, media_type = rt.metrics.render()
+        uses = await rt.readiness.tenant_uses()
+    with suppress(StorageError):
+        rt.metrics.ledger_entries.set(await rt.ledger.entry_count())
+    body, media_type = rt.metrics.render(uses, request.app.state.rates.counts())
     return Response(body, media_type=media_type)

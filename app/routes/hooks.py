@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import Path, Request, Response
 
 from app.api.answers import in_pieces
-from app.api.routing import InRuntime, Router, Tenant, traits
+from app.api.routing import InRuntime, Router, Tenant, check_rate, traits
 from app.doors.hooks.agents import DIALECTS
 from app.doors.hooks.hook import PASS, hook_answer
 from app.edge.request_body import read_body
@@ -47,7 +47,7 @@ _ANSWER = "`{}` if the result passes, or what the agent reads as a replacement, 
         }
     },
 )
-@traits(carries_results=True, span=GOVERN)
+@traits(carries_results=True, fails_open=True, span=GOVERN)
 async def post_hook(client: Client, request: Request, rt: InRuntime, tenant: Tenant) -> Response:
     """Whatever goes wrong with the result, the agent keeps it: the answer is then `{}` and the log says why.
     Only a request that is not admitted (401, 413) is answered with a problem."""
@@ -56,6 +56,7 @@ async def post_hook(client: Client, request: Request, rt: InRuntime, tenant: Ten
     answer = PASS
     if not request.app.state.draining:
         try:
+            check_rate(request)
             body = await read_body(request)
             answer = await hook_answer(client, body, tenant, rt, request.scope["request_body"].hold)
         except SpillgateError as error:

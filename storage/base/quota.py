@@ -1,30 +1,63 @@
-"""The bytes that a store holds, drafts included, and their upper bound. Raises StoreFull (507)."""
+"""The bytes that a store holds, drafts included, with the bound of all tenants and the quota of each."""
 
 import threading
 
-from domain.errors import StoreFull
+from domain.errors import StoreFull, TenantFull
+from domain.quotas import QuotaOf, reached, unbounded
 
 
 class Quota:
-    """Counts in this process. Thread-safe. `max_bytes` 0 means no bound."""
+    """Counts in this process. Thread-safe. `max_bytes` bounds all tenants together; 0 means no bound."""
 
-    def __init__(self, max_bytes: int, used: int = 0) -> None:
+    def __init__(self, max_bytes: int, quota_of: QuotaOf = unbounded) -> None:
         self.max_bytes = max_bytes
-        self.used = used
+        self._quota_of = quota_of
+        self._used: dict[str, int] = {}
+        self.used = 0
+        """Of all tenants."""
         self._lock = threading.Lock()
 
-    def take(self, size: int) -> None:
-        """Adds `size`. Raises StoreFull if it does not fit; then nothing is added."""
+    def take(self, tenant: str, size: int) -> None:
+        """Adds `size`. Raises StoreFull, or TenantFull if only this tenant has no room for it: then nothing
+        is added."""
+        most = self.most(tenant)
         with self._lock:
+            held = self._used.get(tenant, 0)
             if self.max_bytes and self.used + size > self.max_bytes:
                 raise _full()
+            if most and held + size > most:
+                raise reached(TenantFull, "storage_max_bytes", most)
+            self._used[tenant] = held + size
             self.used += size
 
-    def give(self, size: int) -> None:
+    def give(self, tenant: str, size: int) -> None:
         with self._lock:
-            self.used = max(0, self.used - size)
+            self._set(tenant, self._used.get(tenant, 0) - size)
+
+    def set(self, tenant: str, size: int) -> None:
+        """The tenant uses `size` bytes, as it was counted elsewhere."""
+        with self._lock:
+            self._set(tenant, size)
+
+    def _set(self, tenant: str, size: int) -> None:
+        before = self._used.pop(tenant, 0)
+        if size > 0:
+            self._used[tenant] = size
+        self.used += max(0, size) - before
+
+    def most(self, tenant: str) -> int:
+        """The quota of the tenant in bytes; 0 means no bound."""
+        return self._quota_of(tenant).storage_max_bytes
+
+    def used_by(self, tenant: str) -> int:
+        return self._used.get(tenant, 0)
+
+    def usage(self) -> dict[str, int]:
+        with self._lock:
+            return dict(self._used)
 
     def check(self) -> None:
+        """Raises StoreFull if no tenant can write."""
         if self.max_bytes and self.used >= self.max_bytes:
             raise _full()
 

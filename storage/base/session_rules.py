@@ -1,18 +1,17 @@
-"""Pure rules of all ledgers: opening, charging and ending a session, and a tenant's bounds (429, 507)."""
+"""Pure rules of all ledgers: opening, charging and ending a session, and a tenant's quotas (429, 507)."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import NotRequired, TypedDict, Unpack
 
 from domain.accounting import AccountingEntry, EntryType
 from domain.budget import Budget, Reported, ReportWarning, Session, SessionChange, next_epoch
-from domain.errors import Conflict, IdempotencyKeyReused, SessionEnded, StoreFull, TooManySessions
+from domain.errors import Conflict, IdempotencyKeyReused, SessionEnded, TenantFull, TooManySessions
 from domain.handles import DEFAULT_SESSION, SessionKey
-from domain.ports import Call, Charge, Clock, Entered, LedgerBounds, LedgerUsage, Receipt
+from domain.ports import Call, Charge, Clock, Entered, Load, Receipt
+from domain.quotas import LedgerUsage, QuotaOf, TenantQuota, reached, unbounded
 from domain.results import UsageReport
 
-UNBOUNDED = LedgerBounds()
 NOTHING = LedgerUsage(0, 0)
 SESSION_BYTES = 1024
 """Bytes that a session counts for, without its policy and model name."""
@@ -25,17 +24,21 @@ class LedgerTimes(TypedDict):
 
 
 class LedgerOptions(LedgerTimes):
-    bounds: NotRequired[LedgerBounds]
+    quota_of: NotRequired[QuotaOf]
 
 
 class LedgerBase(ABC):
-    """What all ledgers have: a clock, retentions and bounds; reserving and settling as one method."""
+    """What all ledgers have: a clock, retentions and quotas; reserving and settling as one method."""
 
     def __init__(self, **options: Unpack[LedgerOptions]) -> None:
         self._clock = options["clock"]
         self._session_ms = int(options["session_retention_seconds"] * 1000)
         self._entry_ms = int(options["entry_retention_seconds"] * 1000)
-        self._bounds = options.get("bounds", UNBOUNDED)
+        self._quota_of = options.get("quota_of", unbounded)
+
+    @property
+    def load(self) -> Load:
+        return Load()
 
     @abstractmethod
     async def _charge(self, charge: Charge, *, forced: bool) -> Receipt | None:
@@ -89,7 +92,7 @@ def reentered(
 
 
 def session_usage(session: Session) -> LedgerUsage:
-    """Returns what the session counts for in the bounds of its tenant, without entries and findings."""
+    """Returns what the session counts for in the quota of its tenant, without entries and findings."""
     texts = len((session.policy or "").encode()) + len(session.model or "")
     return LedgerUsage(int(session.ended_at is None), SESSION_BYTES + texts)
 
@@ -110,29 +113,18 @@ def text_bytes(text: str | None) -> int:
 
 
 def is_admitted(entry: AccountingEntry) -> bool:
-    """The entry belongs to an extraction, which `enter` admitted: it is kept past the bound of bytes, so that
+    """The entry belongs to an extraction, which `enter` admitted: it is kept past the quota of bytes, so that
     an answer that models were paid for is not lost."""
     return entry.type in (EntryType.LLM, EntryType.EXTRACT)
 
 
-def check_room(usage: LedgerUsage, bounds: LedgerBounds, *, opens: bool, admitted: bool = False) -> None:
-    """`opens`: a session is about to be opened. `admitted`: see `is_admitted`. Raises StoreFull,
+def check_room(usage: LedgerUsage, quota: TenantQuota, *, opens: bool, admitted: bool = False) -> None:
+    """`opens`: a session is about to be opened. `admitted`: see `is_admitted`. Raises TenantFull,
     TooManySessions."""
-    if bounds.bytes and usage.bytes >= bounds.bytes and not admitted:
-        raise StoreFull(
-            "The ledger holds all that SPILLGATE_LEDGER_MAX_BYTES allows a tenant. Raise it, or keep entries "
-            "for less time with SPILLGATE_LEDGER_RETENTION_SECONDS."
-        )
-    if opens and bounds.sessions and usage.sessions >= bounds.sessions:
-        raise TooManySessions
-
-
-def most(usages: Iterable[LedgerUsage]) -> LedgerUsage:
-    """Returns the largest number of sessions and of bytes of any tenant."""
-    sessions, size = 0, 0
-    for usage in usages:
-        sessions, size = max(sessions, usage.sessions), max(size, usage.bytes)
-    return LedgerUsage(sessions, size)
+    if 0 < quota.ledger_max_bytes <= usage.bytes and not admitted:
+        raise reached(TenantFull, "ledger_max_bytes", quota.ledger_max_bytes)
+    if opens and 0 < quota.max_sessions <= usage.sessions:
+        raise reached(TooManySessions, "max_sessions", quota.max_sessions)
 
 
 def opened(session: Session | None, key: SessionKey, change: SessionChange, now: int) -> Session:

@@ -22,8 +22,11 @@ READ = 1 << 19
 class DiskDraft:
     """Its jobs run in worker threads, one after another. A cancelled caller does not stop a running job."""
 
-    def __init__(self, published: PublishedBodies, threads: Threads, group: GroupPublish, name: str) -> None:
+    def __init__(
+        self, published: PublishedBodies, threads: Threads, group: GroupPublish, tenant: str, name: str
+    ) -> None:
         self._published = published
+        self._tenant = tenant
         self._threads = threads
         self._group = group
         self._name = name
@@ -47,7 +50,7 @@ class DiskDraft:
             await self._run(self._drop)
 
     async def write(self, chunk: bytes) -> None:
-        self._published.quota.take(len(chunk))
+        self._published.quota.take(self._tenant, len(chunk))
         self._waiting.append(chunk)
         self._waiting_bytes += len(chunk)
         if self._waiting_bytes >= SPILL:
@@ -146,7 +149,7 @@ class DiskDraft:
             unlink(self._name, self._published.drafts)
             unlink(f"{self._name}.json", self._published.drafts)
         self._close()
-        self._published.quota.give(self._spilled + self._waiting_bytes)
+        self._published.quota.give(self._tenant, self._spilled + self._waiting_bytes)
         self._waiting = []
         self._waiting_bytes = self._spilled = 0
 

@@ -91,7 +91,7 @@ class GroupPublish:
         for name in one.made:
             with suppress(OSError):
                 unlink(name, one.directory)
-        self._published.quota.give(one.size)
+        self._published.quota.give(one.stored.tenant, one.size)
 
     def _write_body(self, one: Publication, directories: dict[SessionKey, int]) -> None:
         def create(directory: int) -> None:

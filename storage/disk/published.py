@@ -28,6 +28,9 @@ from storage.disk.syscalls import Files, open_file, remove, size_of, write_all
 
 T = TypeVar("T")
 _ATTEMPTS = 5
+_BATCH = 100
+_ALL = 1 << 62
+"""Past every epoch."""
 
 Name = tuple[str, Handle]
 """A result, by its tenant and handle."""
@@ -112,7 +115,7 @@ class PublishedBodies:
                 os.utime(info, ns=(used_at, used_at), dir_fd=self.drafts)
             self.files.rename(body, self.drafts, body_name(handle), directory)
             self.files.rename(info, self.drafts, info_name(handle), directory)
-        self.quota.give(replaced)
+        self.quota.give(stored.tenant, replaced)
 
     def find(self, tenant: str, handle: Handle) -> tuple[StoredResult, int] | None:
         """Returns the result and its last use (Unix ns). None if info or body is missing or incomplete."""
@@ -174,7 +177,7 @@ class PublishedBodies:
             if not remove(name, directory):
                 key = SessionKey(tenant, handle.session_id)
                 self._warn(key, name, "is a directory that is not empty: it stays. Delete it by hand.")
-        self.quota.give(size or 0)
+        self.quota.give(tenant, size or 0)
         return alive
 
     def delete_session(self, key: SessionKey, epoch: int, expired_ns: int) -> int:
@@ -190,6 +193,15 @@ class PublishedBodies:
         self.dirs.remove_if_empty(key)
         if failed is not None:
             raise failed
+        return deleted
+
+    def delete_tenant(self, tenant: str) -> int:
+        """Deletes the results of some of the tenant's sessions. Returns how many; 0 if none is left."""
+        deleted = 0
+        for key in self.dirs.of(tenant):
+            deleted += self.delete_session(key, _ALL, expired_ns=-1)
+            if deleted >= _BATCH:
+                break
         return deleted
 
     def _each(self, key: SessionKey, act: Callable[[Handle, int], bool]) -> tuple[int, OSError | None]:

@@ -8,6 +8,7 @@ import msgspec
 
 from domain import __version__
 from domain.errors import ConfigError
+from domain.quotas import QuotaOf, unbounded
 from storage.base.places import InPlace, make_directories, take_lock
 from storage.base.quota import Quota
 from storage.base.schema import Schema, refusal
@@ -25,7 +26,9 @@ _decode_schema = msgspec.json.Decoder(Schema).decode
 class Root:
     """Opening walks the whole tree: call it from a worker thread. Raises ConfigError."""
 
-    def __init__(self, path: Path, max_bytes: int, files: Files | None = None) -> None:
+    def __init__(
+        self, path: Path, max_bytes: int, files: Files | None = None, quota_of: QuotaOf = unbounded
+    ) -> None:
         files = files or Files()
         self._fds: list[int] = []
         try:
@@ -41,7 +44,8 @@ class Root:
             outer = InPlace(path, "The storage directory")
             inner = {name: InPlace(path / name, f"{name} in the storage directory") for name in _NAMES}
             self._places = [outer, *inner.values()]
-            self.published = PublishedBodies(files, top, inner["tool_output"], drafts, Quota(max_bytes))
+            quota = Quota(max_bytes, quota_of)
+            self.published = PublishedBodies(files, top, inner["tool_output"], drafts, quota)
             self._tidy()
         except OSError as error:
             self.close()
@@ -59,8 +63,10 @@ class Root:
         """Deletes drafts and incomplete results of a crash. The first sweep deletes expired ones."""
         for name in os.listdir(self.published.drafts):
             self._remove_draft(name)
+        quota = self.published.quota
         for key in self.published.dirs.all():
-            self.published.quota.used += self.published.tidy(key, expired_ns=-1, starts=True)[1]
+            kept = self.published.tidy(key, expired_ns=-1, starts=True)[1]
+            quota.set(key.tenant, quota.used_by(key.tenant) + kept)
 
     def _remove_draft(self, name: str) -> None:
         """A warning names a path that cannot be deleted. New drafts have other names."""

@@ -105,9 +105,10 @@ class SessionDirs:
 
     def all(self) -> list[SessionKey]:
         """Returns the session of every directory. A warning names each tenant that cannot be listed."""
-        return [key for name in os.listdir(self._top) if is_name(name) for key in self._of(name)]
+        return [key for name in os.listdir(self._top) if is_name(name) for key in self.of(name)]
 
-    def _of(self, tenant: str) -> list[SessionKey]:
+    def of(self, tenant: str) -> list[SessionKey]:
+        """The session of every directory of a tenant."""
         path = f"tool_output/{tenant}"
         try:
             directory = self._open(tenant, self._top, path)

@@ -12,7 +12,7 @@ from typing import TypeVar, TypeVarTuple
 
 from domain.errors import ResultExpired
 from domain.handles import Handle, SessionKey
-from domain.ports import Clock, Draft
+from domain.ports import Clock, Draft, Load
 from domain.results import Durability, StoredResult
 from storage.base.worker_threads import Threads
 from storage.disk.draft import DiskDraft
@@ -32,6 +32,7 @@ class DiskStore:
 
     constant_durability = Durability.DISK
     warnings: tuple[str, ...] = ()
+    load = Load()
 
     def __init__(self, root: Root, *, clock: Clock, retention_seconds: float) -> None:
         self._root = root
@@ -43,8 +44,9 @@ class DiskStore:
         # Names that no earlier process used: files left in `drafts` do not collide with new drafts.
         self._names = (f"{secrets.token_hex(4)}-{number}" for number in itertools.count())
 
-    def draft(self) -> AbstractAsyncContextManager[Draft]:
-        return DiskDraft(self._published, self._threads, self._group, f"draft-{next(self._names)}")
+    def draft(self, tenant: str) -> AbstractAsyncContextManager[Draft]:
+        name = f"draft-{next(self._names)}"
+        return DiskDraft(self._published, self._threads, self._group, tenant, name)
 
     async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
         found = await self._run(self._published.find, tenant, handle)
@@ -84,6 +86,9 @@ class DiskStore:
     async def delete_session(self, key: SessionKey, epoch: int) -> int:
         return await self._run(self._published.delete_session, key, epoch, self._expired_ns())
 
+    async def delete_tenant(self, tenant: str) -> int:
+        return await self._run(self._published.delete_tenant, tenant)
+
     async def count_results(self, keys: Sequence[SessionKey]) -> list[int]:
         return [await self._run(self._published.count, key, self._expired_ns()) for key in keys]
 
@@ -96,6 +101,9 @@ class DiskStore:
 
     async def stored_bytes(self) -> int:
         return self._published.quota.used
+
+    async def usage(self) -> dict[str, int]:
+        return self._published.quota.usage()
 
     async def check(self) -> None:
         self._published.quota.check()

@@ -11,11 +11,14 @@ from domain.accounting import AccountingEntry, EntryFilter, EntryPage, EntryType
 from domain.budget import Reported, Session, SessionChange
 from domain.errors import StoreFull
 from domain.handles import Handle, SessionKey
-from domain.ports import Call, Charge, Entered, LedgerUsage, Receipt, SessionPage
+from domain.ports import Call, Charge, Entered, Receipt, SessionPage
+from domain.quotas import LedgerUsage, Purged
 from domain.results import UsageReport
 from storage.base import cursors, session_rules
 from storage.base.session_rules import LedgerBase, LedgerOptions
 from storage.base.summaries import GroupedSums, matches
+
+_BATCH = 500
 
 
 @dataclass(slots=True)
@@ -50,7 +53,7 @@ class MemoryLedger(LedgerBase):
         before = session_rules.NOTHING if kept is None else session_rules.session_usage(kept.session)
         after = session_rules.session_usage(session)
         if after.sessions > before.sessions:
-            session_rules.check_room(self._used(tenant), self._bounds, opens=True)
+            self._check_room(tenant, opens=True)
         if kept is None:
             self._sessions[session.key] = _Kept(session)
         else:
@@ -63,7 +66,12 @@ class MemoryLedger(LedgerBase):
 
     def _count(self, tenant: str, sessions: int, size: int) -> None:
         before = self._used(tenant)
-        self._usage[tenant] = LedgerUsage(before.sessions + sessions, before.bytes + size)
+        after = self._usage[tenant] = LedgerUsage(before.sessions + sessions, before.bytes + size)
+        if after == session_rules.NOTHING:
+            del self._usage[tenant]
+
+    def _check_room(self, tenant: str, *, opens: bool, admitted: bool = False) -> None:
+        session_rules.check_room(self._used(tenant), self._quota_of(tenant), opens=opens, admitted=admitted)
 
     async def enter(self, call: Call) -> Entered:
         known = self._sessions.get(call.key)
@@ -72,7 +80,7 @@ class MemoryLedger(LedgerBase):
         first = None if call.call_id is None else kept.calls.get((session.epoch, call.call_id))
         if first is not None:
             return session_rules.reentered(session, call, first.entry, first.fingerprint, first.text)
-        session_rules.check_room(self._used(call.key.tenant), self._bounds, opens=known is None)
+        self._check_room(call.key.tenant, opens=known is None)
         if call.report is None:
             return Entered(session)
         after = session_rules.reported(session, call.report, self._clock())
@@ -86,9 +94,7 @@ class MemoryLedger(LedgerBase):
             return session_rules.replayed(kept.session, charge, first.entry, first.fingerprint, first.text)
         session = session_rules.admitted(None if kept is None else kept.session, charge)
         admitted = session_rules.is_admitted(charge.entry)
-        session_rules.check_room(
-            self._used(charge.key.tenant), self._bounds, opens=kept is None, admitted=admitted
-        )
+        self._check_room(charge.key.tenant, opens=kept is None, admitted=admitted)
         budget = session.budget(charge.default_window, charge.enforce)
         if not forced and not budget.fits(charge.tokens):
             return None
@@ -101,7 +107,7 @@ class MemoryLedger(LedgerBase):
 
     async def append(self, entry: AccountingEntry) -> None:
         admitted = session_rules.is_admitted(entry)
-        session_rules.check_room(self._used(entry.tenant), self._bounds, opens=False, admitted=admitted)
+        self._check_room(entry.tenant, opens=False, admitted=admitted)
         kept = self._sessions.get(SessionKey(entry.tenant, entry.session_id))
         if kept is not None:
             kept.session = session_rules.used(kept.session, entry.timestamp)
@@ -178,7 +184,7 @@ class MemoryLedger(LedgerBase):
         if kept is None or not session_rules.keeps(kept.session, epoch):
             return
         with suppress(StoreFull):
-            session_rules.check_room(self._used(key.tenant), self._bounds, opens=False)
+            self._check_room(key.tenant, opens=False)
             before = kept.findings.get(name)
             kept.findings[name] = text
             self._count(key.tenant, 0, session_rules.text_bytes(text) - session_rules.text_bytes(before))
@@ -208,8 +214,23 @@ class MemoryLedger(LedgerBase):
         texts = sum(session_rules.text_bytes(charge.text) for charge in kept.calls.values())
         self._count(key.tenant, -usage.sessions, -usage.bytes - texts)
 
-    async def usage(self) -> LedgerUsage:
-        return session_rules.most(self._usage.values())
+    async def delete_tenant(self, tenant: str) -> Purged:
+        sessions = list(islice((key for key in self._sessions if key.tenant == tenant), _BATCH))
+        for key in sessions:
+            self._forget(key)
+        mine = ((seq, entry) for seq, entry in self._entries.items() if entry.tenant == tenant)
+        entries = list(islice(mine, _BATCH))
+        for seq, entry in entries:
+            del self._entries[seq]
+            self._count(tenant, 0, -_size(entry))
+        self._stored_at = {place: at for place, at in self._stored_at.items() if place[0] != tenant}
+        return Purged(len(sessions), len(entries), max(len(sessions), len(entries)) < _BATCH)
+
+    async def usage(self) -> dict[str, LedgerUsage]:
+        return dict(self._usage)
+
+    async def entry_count(self) -> int:
+        return len(self._entries)
 
     async def check(self) -> None:
         return None

@@ -3,14 +3,17 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from domain.errors import ResultExpired
 from domain.handles import Handle, SessionKey
-from domain.ports import Clock, Draft
+from domain.ports import Clock, Draft, Load
+from domain.quotas import QuotaOf, unbounded
 from domain.results import Durability, StoredResult
 from storage.base.quota import Quota
 
 CHUNK = 1 << 20
+_BATCH = 1000
 
 
 @dataclass(slots=True)
@@ -23,16 +26,19 @@ class _Kept:
 class MemoryStore:
     constant_durability = Durability.MEMORY
     warnings = ("Results are kept in the memory of this process: they end with it.",)
+    load = Load()
 
-    def __init__(self, *, clock: Clock, retention_seconds: float, max_bytes: int) -> None:
+    def __init__(
+        self, *, clock: Clock, retention_seconds: float, max_bytes: int, quota_of: QuotaOf = unbounded
+    ) -> None:
         self._clock = clock
         self._retention_ms = int(retention_seconds * 1000)
-        self._quota = Quota(max_bytes)
+        self._quota = Quota(max_bytes, quota_of)
         self._sessions: dict[SessionKey, dict[Handle, _Kept]] = {}
 
     @asynccontextmanager
-    async def draft(self) -> AsyncIterator[Draft]:
-        draft = _MemoryDraft(self, self._quota)
+    async def draft(self, tenant: str) -> AsyncIterator[Draft]:
+        draft = _MemoryDraft(self, self._quota, tenant)
         try:
             yield draft
         finally:
@@ -42,7 +48,7 @@ class MemoryStore:
         session = self._sessions.setdefault(stored.key, {})
         before = session.get(stored.handle)
         if before is not None:
-            self._quota.give(len(before.body))
+            self._quota.give(stored.tenant, len(before.body))
         used_at = stored.stored_at if before is None else max(stored.stored_at, before.used_at)
         session[stored.handle] = _Kept(stored, body, used_at)
 
@@ -56,7 +62,7 @@ class MemoryStore:
     def _remove(self, tenant: str, handle: Handle) -> None:
         key = SessionKey(tenant, handle.session_id)
         session = self._sessions[key]
-        self._quota.give(len(session.pop(handle).body))
+        self._quota.give(tenant, len(session.pop(handle).body))
         if not session:
             del self._sessions[key]
 
@@ -95,6 +101,13 @@ class MemoryStore:
         handles = [handle for handle, kept in session.items() if kept.stored.epoch < epoch]
         return sum([await self.delete(key.tenant, handle) for handle in handles])
 
+    async def delete_tenant(self, tenant: str) -> int:
+        results = (one for key, session in self._sessions.items() if key.tenant == tenant for one in session)
+        batch = list(islice(results, _BATCH))
+        for handle in batch:
+            self._remove(tenant, handle)
+        return len(batch)
+
     async def count_results(self, keys: Sequence[SessionKey]) -> list[int]:
         sessions = [self._sessions.get(key, {}).values() for key in keys]
         return [sum(not self._has_expired(kept) for kept in session) for session in sessions]
@@ -109,6 +122,9 @@ class MemoryStore:
     async def stored_bytes(self) -> int:
         return self._quota.used
 
+    async def usage(self) -> dict[str, int]:
+        return self._quota.usage()
+
     async def check(self) -> None:
         self._quota.check()
 
@@ -117,13 +133,14 @@ class MemoryStore:
 
 
 class _MemoryDraft:
-    def __init__(self, store: MemoryStore, quota: Quota) -> None:
+    def __init__(self, store: MemoryStore, quota: Quota, tenant: str) -> None:
         self._store = store
         self._quota = quota
+        self._tenant = tenant
         self._chunks: list[bytes] = []
 
     async def write(self, chunk: bytes) -> None:
-        self._quota.take(len(chunk))
+        self._quota.take(self._tenant, len(chunk))
         self._chunks.append(chunk)
 
     async def read(self) -> AsyncIterator[bytes]:
@@ -137,5 +154,5 @@ class _MemoryDraft:
         return Durability.MEMORY
 
     def drop(self) -> None:
-        self._quota.give(sum(map(len, self._chunks)))
+        self._quota.give(self._tenant, sum(map(len, self._chunks)))
         self._chunks = []

@@ -22,8 +22,9 @@ CHUNK = 1 << 20
 class ObjectDraft:
     """Its jobs run in worker threads, one after another. A cancelled caller does not stop a running job."""
 
-    def __init__(self, store: "ObjectStore") -> None:
+    def __init__(self, store: "ObjectStore", tenant: str) -> None:
         self._store = store
+        self._tenant = tenant
         self._body = secrets.token_hex(16)
         self._waiting = bytearray()
         self._checksums: list[int] = []
@@ -47,7 +48,7 @@ class ObjectDraft:
                 await self._store.bucket.run(self._drop_in_turn)
 
     async def write(self, chunk: bytes) -> None:
-        self._store.take(len(chunk))
+        self._store.take(self._tenant, len(chunk))
         self._size += len(chunk)
         self._waiting += chunk
         while len(self._waiting) > self._store.segment_bytes:
@@ -106,7 +107,7 @@ class ObjectDraft:
         try:
             is_ours = self._store.place(info, data)
         finally:
-            self._store.give(self._size, published=self._size if is_ours else 0)
+            self._store.give(self._tenant, self._size, published=self._size if is_ours else 0)
         self._waiting.clear()
         if not is_ours:
             with suppress(StorageError):
@@ -122,7 +123,7 @@ class ObjectDraft:
 
     def _drop(self) -> None:
         self._is_done = True
-        self._store.give(self._size)
+        self._store.give(self._tenant, self._size)
         self._waiting.clear()
 
 

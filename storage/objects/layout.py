@@ -3,6 +3,7 @@
 tool_output/<tenant>/session-<id>/file-<uuid>.json              the info: if it exists, the result does
 tool_output/<tenant>/session-<id>/file-<uuid>.<body>.<number>   the last segment of its body
 segments/<body>.<number>                                        those before it, of a body over 4 MiB
+schema                                                          the number of this schema
 probe, probe-<id>                                               shows whether the store takes writes
 
 Each segment is an object of its own. So a process that is killed leaves no multipart upload behind: obstore
@@ -22,6 +23,9 @@ from storage.base.damage import DamagedInfo, decode_info, encode_info
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
+
+SCHEMA = 1
+"""The schema of these objects."""
 
 SEGMENT = 4 << 20
 TOP = "tool_output"

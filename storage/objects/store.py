@@ -1,19 +1,19 @@
 """Bodies in a bucket, in segments. An info that is created conditionally makes a body a result."""
 
 import asyncio
-import secrets
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from domain.errors import ConfigError, ResultExpired, StorageError, StoreUnavailable
+from domain.errors import ResultExpired, StoreUnavailable
 from domain.handles import Handle, SessionKey, is_name
-from domain.ports import Clock, Draft
+from domain.ports import Clock, Draft, Load
+from domain.quotas import QuotaOf, unbounded
 from domain.results import Durability, StoredResult
 from storage.base.damage import DamagedInfo, Notices
 from storage.base.quota import Quota
@@ -32,7 +32,6 @@ from storage.objects.layout import (
     result_of,
     session_path,
 )
-from storage.objects.url import open_bucket, parse_object_url
 
 if TYPE_CHECKING:
     from obstore import UpdateVersion
@@ -46,20 +45,20 @@ ORPHAN_MS = 3_600_000
 LONGEST_SCAN_MS = 600_000
 """Between two listings of the bucket; a sixteenth of the retention where that is shorter."""
 
-_PLAIN = "Results travel to the object store unencrypted. Give its endpoint as https://."
 _STEPS = 16
 _AT_ONCE = 16
 _ATTEMPTS = 5
+_BATCH = 200
 
 
 class ObjectStore:
-    """Any number of processes may use one bucket and prefix. `max_bytes` (0: no bound) is for all of them
-    together; each knows the bytes of the others as of its last listing.
+    """Any number of processes may use one bucket and prefix. `max_bytes` (0: no bound) and the quotas are for
+    all of them together; each knows the bytes of the others as of its last listing.
 
     A use is written down once in a sixteenth of the retention: a result lives at least 15/16 of the
     retention after its last use."""
 
-    constant_durability = Durability.OBJECT
+    constant_durability, load = Durability.OBJECT, Load()
 
     def __init__(
         self,
@@ -69,6 +68,7 @@ class ObjectStore:
         retention_seconds: float,
         max_bytes: int,
         cache_bytes: int,
+        quota_of: QuotaOf = unbounded,
         segment_bytes: int = SEGMENT,
         warnings: tuple[str, ...] = (),
     ) -> None:
@@ -79,47 +79,15 @@ class ObjectStore:
         self._clock = clock
         self._retention_ms = int(retention_seconds * 1000)
         self._step_ms = self._retention_ms // _STEPS
-        self._quota = Quota(max_bytes)
-        self._drafted = 0
+        self._quota = Quota(max_bytes, quota_of)
+        self._drafted: Counter[str] = Counter()
         self._counting = threading.Lock()
         self._notices = Notices()
         self._scanned_at: int | None = None
         self._leaving: deque[tuple[float, list[str]]] = deque()
 
-    async def open(self) -> None:
-        """Checks that the store keeps its promises, and counts what it holds. Raises ConfigError."""
-        try:
-            await self._probe(f"probe-{secrets.token_hex(8)}")
-            await self._scan()
-        except StorageError as error:
-            raise ConfigError(
-                f"SPILLGATE_STORAGE_URL: {error.detail} Check bucket, endpoint, region, and credentials in "
-                "the environment."
-            ) from None
-
-    async def _probe(self, path: str) -> None:
-        run, bucket = self.bucket.run, self.bucket
-        try:
-            is_first = await run(bucket.create, path, b"first")
-            is_conditional = is_first and not await run(bucket.create, path, b"second")
-            found = await run(bucket.get, path)
-            if is_conditional and found is not None:
-                updated = await run(bucket.update, path, b"third", found[1])
-                is_conditional = updated and not await run(bucket.update, path, b"fourth", found[1])
-            after = await run(bucket.get, path)
-        finally:
-            await run(bucket.delete, [path])
-        if not is_conditional:
-            raise ConfigError(
-                "SPILLGATE_STORAGE_URL: this store ignores conditional writes (If-None-Match, If-Match). "
-                "Retries of a call could overwrite each other. Use a store that honours them, such as Amazon "
-                "S3, Google Cloud Storage, Azure Blob Storage or a current MinIO."
-            )
-        if found is None or found[0] != b"first" or after is None or after[0] != b"third":
-            raise ConfigError("SPILLGATE_STORAGE_URL: this object store does not return what it was given.")
-
-    def draft(self) -> AbstractAsyncContextManager[Draft]:
-        return ObjectDraft(self)
+    def draft(self, tenant: str) -> AbstractAsyncContextManager[Draft]:
+        return ObjectDraft(self, tenant)
 
     async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
         if not is_safe(tenant, handle):
@@ -166,9 +134,18 @@ class ObjectStore:
             return info.stored.epoch >= epoch
 
         deleted = 0
-        async for batch in self._listed(key):
+        async for batch in self._listed_session(key):
             jobs = [self.bucket.run(self._delete, one.path, is_later) for one in batch]
             deleted += sum(await asyncio.gather(*jobs))
+        return deleted
+
+    async def delete_tenant(self, tenant: str) -> int:
+        deleted = 0
+        if is_name(tenant):
+            async for batch in self._listed(f"{TOP}/{tenant}"):
+                await asyncio.gather(*[self.bucket.run(self._delete_all, one) for one in batch])
+                if (deleted := deleted + len(batch)) >= _BATCH:
+                    break
         return deleted
 
     async def count_results(self, keys: Sequence[SessionKey]) -> list[int]:
@@ -176,9 +153,8 @@ class ObjectStore:
 
     async def _count(self, key: SessionKey) -> int:
         alive = 0
-        async for batch in self._listed(key):
-            jobs = [self.bucket.run(self._is_alive, one) for one in batch]
-            alive += sum(await asyncio.gather(*jobs))
+        async for batch in self._listed_session(key):
+            alive += sum(await asyncio.gather(*[self.bucket.run(self._is_alive, one) for one in batch]))
         return alive
 
     async def sweep(self) -> int:
@@ -188,10 +164,13 @@ class ObjectStore:
         pause = min(LONGEST_SCAN_MS, self._step_ms)
         if self._scanned_at is not None and 0 <= self._clock() - self._scanned_at < pause:
             return 0
-        return await self._scan()
+        return await self.scan()
 
     async def stored_bytes(self) -> int:
         return self._quota.used
+
+    async def usage(self) -> dict[str, int]:
+        return self._quota.usage()
 
     async def check(self) -> None:
         self._quota.check()
@@ -202,17 +181,17 @@ class ObjectStore:
             self.bucket.detach(partial(self.remove_segments, left))
         await self.bucket.close()
 
-    def take(self, size: int) -> None:
-        """Counts bytes of a draft. Raises StoreFull if they do not fit; then nothing is counted."""
-        self._quota.take(size)
+    def take(self, tenant: str, size: int) -> None:
+        """Counts bytes of a draft. Raises StoreFull, TenantFull; nothing is counted then."""
+        self._quota.take(tenant, size)
         with self._counting:
-            self._drafted += size
+            self._drafted[tenant] += size
 
-    def give(self, size: int, published: int = 0) -> None:
+    def give(self, tenant: str, size: int, published: int = 0) -> None:
         """A draft of `size` bytes has ended; `published` of them are stored now."""
         with self._counting:
-            self._drafted -= size
-        self._quota.give(size - published)
+            self._drafted[tenant] -= size
+        self._quota.give(tenant, size - published)
 
     # The methods from here on block, unless they are `async`.
 
@@ -231,7 +210,7 @@ class ObjectStore:
                 return False
             if version is not None and self.bucket.update(info.path, data, version):
                 if before is not None:
-                    self._quota.give(before.size)
+                    self._quota.give(before.stored.tenant, before.size)
                     self._remove_body(before)
                 return True
         raise StoreUnavailable("This result was changed by others at the same time. Send it again.")
@@ -279,9 +258,13 @@ class ObjectStore:
         self.bucket.delete([path])
         if info is None:
             return False
-        self._quota.give(info.size)
+        self._quota.give(info.stored.tenant, info.size)
         self._remove_body(info)
         return not self._has_expired(info)
+
+    def _delete_all(self, listed: Listed) -> None:
+        self._delete(listed.path)
+        self.remove_segments(listed.segments)
 
     def _remove_body(self, info: Info) -> None:
         """Its info is gone. Deletes a body of several segments a minute later."""
@@ -331,16 +314,19 @@ class ObjectStore:
     def _is_orphan(self, listed: Listed) -> bool:
         return self._clock() - listed.newest_at > ORPHAN_MS
 
-    async def _listed(self, key: SessionKey | None = None) -> AsyncIterator[list[Listed]]:
-        """What the bucket holds of each result that has an info, in batches; without `key` of all results,
-        also of those without an info."""
-        if key is not None and not (is_name(key.tenant) and is_name(key.session_id)):
-            return
+    async def _listed_session(self, key: SessionKey) -> AsyncIterator[list[Listed]]:
+        """What the bucket holds of each result of a session that has an info, in batches."""
+        if is_name(key.tenant) and is_name(key.session_id):
+            async for batch in self._listed(session_path(key), infos_only=True):
+                yield batch
+
+    async def _listed(self, top: str = TOP, *, infos_only: bool = False) -> AsyncIterator[list[Listed]]:
+        """What the bucket holds of each result below `top`, in batches; also of those without an info."""
         batch: dict[str, Listed] = {}
-        async for page in self.bucket.pages(TOP if key is None else session_path(key)):
+        async for page in self.bucket.pages(top):
             for meta in page:
                 path = result_of(meta["path"])
-                if path is None or (key is not None and path != meta["path"]):
+                if path is None or (infos_only and path != meta["path"]):
                     continue
                 if path not in batch and len(batch) == _AT_ONCE:
                     yield list(batch.values())
@@ -348,45 +334,29 @@ class ObjectStore:
                 batch.setdefault(path, Listed(path)).add(meta)
         yield list(batch.values())
 
-    async def _scan(self) -> int:
+    async def scan(self) -> int:
         """Lists the bucket: deletes what has expired and what a crash left, and counts the rest."""
-        began, before = self._clock(), self._quota.used - self._drafted
+        began, before = self._clock(), Counter(self._quota.usage())
+        before.subtract(self._drafted)
         large: dict[str, Listed] = {}
         async for page in self.bucket.pages(SEGMENTS):
             for meta in page:
                 name = meta["path"].split("/")[-1].split(".")[0]
                 large.setdefault(name, Listed(name)).add(meta)
-        deleted = held = 0
+        deleted, held = 0, Counter[str]()
         async for batch in self._listed():
             for listed in batch:
                 listed.size += sum(large.pop(name).size for name in listed.large_bodies if name in large)
             settled = await asyncio.gather(*[self.bucket.run(self._settle, listed) for listed in batch])
-            held += sum(size for size, _ in settled)
+            for listed, (size, _) in zip(batch, settled, strict=True):
+                held[listed.tenant] += size
             deleted += sum(was_deleted for _, was_deleted in settled)
         for orphan in filter(self._is_orphan, large.values()):
             await self.bucket.run(self.remove_segments, orphan.segments)
-        self._quota.give(before - held)
+        for tenant in {*before, *held}:
+            self._quota.give(tenant, before[tenant] - held[tenant])
         self._scanned_at = began
         return deleted
-
-
-async def open_objects(url: str, *, clock: Clock, retention_seconds: float, max_bytes: int) -> ObjectStore:
-    """Raises ConfigError."""
-    parsed = parse_object_url(url)
-    store = ObjectStore(
-        open_bucket(parsed),
-        clock=clock,
-        retention_seconds=retention_seconds,
-        max_bytes=max_bytes,
-        cache_bytes=parsed.cache_bytes,
-        warnings=(_PLAIN,) if parsed.is_plain else (),
-    )
-    try:
-        await store.open()
-    except BaseException:
-        await store.close()
-        raise
-    return store
 
 
 def _gone() -> ResultExpired:

@@ -37,8 +37,9 @@ class RedisDraft:
     """The last segment waits in memory until `publish`; earlier ones are in Redis under a key of the draft.
     Jobs run one after another. A cancelled caller does not stop a running job."""
 
-    def __init__(self, store: "RedisStore") -> None:
+    def __init__(self, store: "RedisStore", tenant: str) -> None:
         self._store = store
+        self._tenant = tenant
         self._body = ""
         self._waiting: deque[memoryview] = deque()
         self._waiting_bytes = 0
@@ -65,7 +66,7 @@ class RedisDraft:
     async def write(self, chunk: bytes) -> None:
         if self._is_done:
             raise _lost()
-        await self._store.take(len(chunk))
+        await self._store.take(self._tenant, len(chunk))
         self._size += len(chunk)
         self._waiting.append(memoryview(chunk))
         self._waiting_bytes += len(chunk)
@@ -172,7 +173,7 @@ class RedisDraft:
     def _end(self) -> None:
         if not self._is_done:
             self._is_done = True
-            self._store.give(self._size, self._published)
+            self._store.give(self._tenant, self._size, self._published)
             self._waiting.clear()
 
 

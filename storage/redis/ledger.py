@@ -13,7 +13,8 @@ from domain.accounting import AccountingEntry, EntryFilter, EntryPage, EntryType
 from domain.budget import REMEMBERED_REPORTS, Reported, ReportWarning, Session, SessionChange
 from domain.errors import Conflict, IdempotencyKeyReused, InvalidField, SessionEnded
 from domain.handles import DEFAULT_SESSION, Handle, SessionKey
-from domain.ports import Call, Charge, Entered, LedgerUsage, Receipt, SessionPage
+from domain.ports import Call, Charge, Entered, Load, Receipt, SessionPage
+from domain.quotas import LedgerUsage, Purged
 from domain.results import UsageReport
 from storage.base import cursors, session_rules
 from storage.base.session_rules import LedgerBase, LedgerOptions
@@ -45,7 +46,7 @@ _CHANGED = ("context_window", "buffer_tokens", "max_output_tokens", "model", "po
 
 
 class RedisLedger(LedgerBase):
-    """Replicas together may exceed the bounds of a tenant by what they write in a second."""
+    """Replicas together may exceed the quota of a tenant by what they write in a second."""
 
     def __init__(self, connection: RedisConnection, **options: Unpack[LedgerOptions]) -> None:
         super().__init__(**options)
@@ -58,6 +59,10 @@ class RedisLedger(LedgerBase):
     @property
     def warnings(self) -> tuple[str, ...]:
         return self._redis.warnings
+
+    @property
+    def load(self) -> Load:
+        return self._redis.load
 
     async def enter(self, call: Call) -> Entered:
         asked = {"call": call.call_id, **_reported(call.report)}
@@ -204,13 +209,28 @@ class RedisLedger(LedgerBase):
             ended += [SessionKey(shard.tenant, name.decode()) for name in names or ()]
         return ended
 
-    async def usage(self) -> LedgerUsage:
+    async def delete_tenant(self, tenant: str) -> Purged:
+        sessions, entries, is_done = 0, 0, True
+        for shard in shards_of(tenant):
+            names = ("state", "entries", "handles", "days", "live", "ended", "sizes")
+            prefixes = [shard.key(name, "") for name in ("session", "findings", "day")]
+            reply = await self._redis.script(
+                "clear", [shard.key(name) for name in names], (*prefixes, _BATCH)
+            )
+            sessions, entries, is_done = sessions + reply[0], entries + reply[1], is_done and reply[2] == 1
+            if reply[2] == 1:
+                await self._redis.unregister(shard)
+        self._rooms.pop(tenant, None)
+        return Purged(sessions, entries, is_done)
+
+    async def usage(self) -> dict[str, LedgerUsage]:
         shards = await self._redis.shards()
         usages: dict[str, LedgerUsage] = {}
         for shard, used in zip(shards, await self._used(shards), strict=True):
-            before = usages.get(shard.tenant, session_rules.NOTHING)
-            usages[shard.tenant] = LedgerUsage(before.sessions + used.sessions, before.bytes + used.bytes)
-        return session_rules.most(usages.values())
+            if used != session_rules.NOTHING:
+                before = usages.get(shard.tenant, session_rules.NOTHING)
+                usages[shard.tenant] = LedgerUsage(before.sessions + used.sessions, before.bytes + used.bytes)
+        return usages
 
     async def _used(self, shards: Sequence[Shard]) -> list[LedgerUsage]:
         counts = [("ZCARD", shard.key("live")) for shard in shards]
@@ -222,6 +242,11 @@ class RedisLedger(LedgerBase):
             LedgerUsage(count or 0, sum(self._redis.counters(state, _SIZES, size)))
             for state, count, size in parts
         ]
+
+    async def entry_count(self) -> int:
+        shards = await self._redis.shards()
+        counts = await self._redis.commands([("XLEN", shard.key("entries")) for shard in shards])
+        return sum(filter(None, counts))
 
     async def check(self) -> None:
         await self._redis.check()
@@ -267,7 +292,7 @@ class RedisLedger(LedgerBase):
                     raise session_rules.conflict()
                 case b"full" | b"crowded":
                     used = self._rooms[key.tenant].usage
-                    session_rules.check_room(used, self._bounds, opens=True, admitted=admitted)
+                    session_rules.check_room(used, self._quota_of(key.tenant), opens=True, admitted=admitted)
                 case b"damaged":
                     self._warn_of(key)
                     asked["replace"] = True
@@ -278,25 +303,25 @@ class RedisLedger(LedgerBase):
                     return reply
 
     async def _room(self, tenant: str, size: int) -> dict[str, bool]:
-        """Returns which bounds the tenant has reached. Asks Redis once a second, and whenever the writes of
+        """Returns which quotas the tenant has reached. Asks Redis once a second, and whenever the writes of
         this replica may have reached a bound since."""
-        most = self._bounds
-        if not (most.sessions or most.bytes):
+        most = self._quota_of(tenant)
+        if not (most.max_sessions or most.ledger_max_bytes):
             return {}
         room, now = self._rooms.setdefault(tenant, _Room()), time.monotonic()
         used = room.usage
         if (
             now > room.counted_at + _FRESH_SECONDS
-            or (most.sessions and used.sessions + room.steps >= most.sessions)
-            or (most.bytes and used.bytes + room.size >= most.bytes)
+            or (most.max_sessions and used.sessions + room.steps >= most.max_sessions)
+            or (most.ledger_max_bytes and used.bytes + room.size >= most.ledger_max_bytes)
         ):
             counts = await self._used(shards_of(tenant))
             used = LedgerUsage(sum(one.sessions for one in counts), sum(one.bytes for one in counts))
             room.usage, room.counted_at, room.steps, room.size = used, now, 0, 0
         room.steps, room.size = room.steps + 1, room.size + 2 * size + 2 * session_rules.SESSION_BYTES
         return {
-            "full": bool(most.bytes) and used.bytes >= most.bytes,
-            "crowded": bool(most.sessions) and used.sessions >= most.sessions,
+            "full": 0 < most.ledger_max_bytes <= used.bytes,
+            "crowded": 0 < most.max_sessions <= used.sessions,
         }
 
 

@@ -3,7 +3,8 @@
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
 
@@ -11,13 +12,14 @@ import msgspec
 
 from domain.errors import InvalidField, ResultExpired
 from domain.handles import Handle, SessionKey
-from domain.ports import Clock, Draft
+from domain.ports import Clock, Draft, Load
+from domain.quotas import QuotaOf, unbounded
 from domain.results import Durability, StoredResult
 from storage.base.damage import DamagedInfo, decode_info, encode_info
 from storage.base.quota import Quota
 from storage.redis.connection import RedisConnection
 from storage.redis.draft import SEGMENT, RedisDraft, unpack
-from storage.redis.keys import Shard, body_key, file_name, shard_of
+from storage.redis.keys import Shard, body_key, file_name, shard_of, shards_of
 
 DRAFT_SECONDS = 300.0
 """A draft expires after this time without a write."""
@@ -33,8 +35,8 @@ _decode = msgspec.json.Decoder(StoredResult).decode
 class RedisStore:
     """Results expire by `clock`; Redis deletes them by its own clock, `retention_seconds` after the last use.
 
-    `max_bytes` (0: no bound) is for all replicas together. A replica knows the bytes of the others as of one
-    second ago, and counts its own drafts."""
+    `max_bytes` (0: no bound) and the quotas are for all replicas together. A replica knows the bytes of the
+    others as of one second ago, and counts its own drafts."""
 
     constant_durability = None
 
@@ -45,6 +47,7 @@ class RedisStore:
         clock: Clock,
         retention_seconds: float,
         max_bytes: int,
+        quota_of: QuotaOf = unbounded,
         draft_seconds: float = DRAFT_SECONDS,
     ) -> None:
         self.connection = connection
@@ -52,21 +55,26 @@ class RedisStore:
         self.retention_ms = int(retention_seconds * 1000)
         self.draft_ms = int(draft_seconds * 1000)
         self.jobs: set[asyncio.Task[None]] = set()
-        self._quota = Quota(max_bytes)
-        self._drafted = 0
-        self._counted_at = float("-inf")
+        self._quota = Quota(max_bytes, quota_of)
+        self._drafted: Counter[str] = Counter()
+        self._all_counted_at = float("-inf")
+        self._counted_at: dict[str, float] = {}
 
     @property
     def warnings(self) -> tuple[str, ...]:
         return self.connection.warnings
 
     @property
+    def load(self) -> Load:
+        return self.connection.load
+
+    @property
     def body_ms(self) -> int:
         """A body is deleted with its result; if that fails, it expires after this time (ms)."""
         return 2 * self.retention_ms
 
-    def draft(self) -> AbstractAsyncContextManager[Draft]:
-        return RedisDraft(self)
+    def draft(self, tenant: str) -> AbstractAsyncContextManager[Draft]:
+        return RedisDraft(self, tenant)
 
     async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
         try:
@@ -139,6 +147,15 @@ class RedisStore:
     async def delete_session(self, key: SessionKey, epoch: int) -> int:
         return await self._remove(key, "session", key.session_id, epoch)
 
+    async def delete_tenant(self, tenant: str) -> int:
+        deleted = sum([await self._remove_due(shard, "+inf") for shard in shards_of(tenant)])
+        if not deleted:
+            for shard in shards_of(tenant):
+                # A missing counter is counted again from `due`.
+                await self.connection.command("UNLINK", shard.key("held"))
+                await self.connection.unregister(shard)
+        return deleted
+
     async def count_results(self, keys: Sequence[SessionKey]) -> list[int]:
         since = f"({self._expired_by()}"
         asked: list[tuple[str, ...] | None] = []
@@ -154,22 +171,36 @@ class RedisStore:
         """Deletes expired results, shard by shard."""
         swept = 0
         for shard in await self.connection.shards():
-            removed: list[bytes] = []
-            while len(removed) in (0, 2 * _BATCH):
-                removed = await self._removed(shard, "due", self.clock(), _BATCH)
-                await self._let_go("UNLINK", [body for body in removed[1::2] if body])
-                swept += len(removed) // 2
-                if not removed:
+            while removed := await self._remove_due(shard, self.clock()):
+                swept += removed
+                if removed < _BATCH:
                     break
         return swept
 
+    async def _remove_due(self, shard: Shard, until: int | str) -> int:
+        """Deletes a batch of results that expire up to `until`. Returns how many."""
+        removed = await self._removed(shard, "due", until, _BATCH)
+        await self._let_go("UNLINK", [body for body in removed[1::2] if body])
+        return len(removed) // 2
+
     async def stored_bytes(self) -> int:
-        shards = await self.connection.shards()
+        await self._count(await self.connection.shards(), self._quota.usage())
+        self._all_counted_at = time.monotonic()
+        return self._quota.used
+
+    async def usage(self) -> dict[str, int]:
+        await self.stored_bytes()
+        return self._quota.usage()
+
+    async def _count(self, shards: Sequence[Shard], tenants: Iterable[str]) -> None:
+        """Counts the bytes of these tenants, and of those that have these shards."""
         keys = [shard.key("held") for shard in shards]
         held = await self.connection.commands([("GET", key) for key in keys])
-        self._quota.used = sum(map(self.connection.counter, keys, held)) + self._drafted
-        self._counted_at = time.monotonic()
-        return self._quota.used
+        counts = Counter(self._drafted)
+        for shard, key, one in zip(shards, keys, held, strict=True):
+            counts[shard.tenant] += self.connection.counter(key, one)
+        for tenant in {*tenants, *(shard.tenant for shard in shards)}:
+            self._quota.set(tenant, counts[tenant])
 
     async def check(self) -> None:
         await self.connection.check()
@@ -180,19 +211,25 @@ class RedisStore:
         await asyncio.gather(*self.jobs, return_exceptions=True)
         await self.connection.close()
 
-    async def take(self, size: int) -> None:
-        """Counts bytes of a draft. Raises StoreFull if they do not fit; then nothing is counted."""
-        if self._quota.max_bytes:
-            is_old = time.monotonic() > self._counted_at + _FRESH_SECONDS
-            if is_old or self._quota.used + size > self._quota.max_bytes:
-                await self.stored_bytes()
-        self._quota.take(size)
-        self._drafted += size
+    async def take(self, tenant: str, size: int) -> None:
+        """Counts bytes of a draft. Raises StoreFull, TenantFull; nothing is counted then."""
+        quota, old = self._quota, time.monotonic() - _FRESH_SECONDS
+        if quota.max_bytes and (self._all_counted_at < old or quota.used + size > quota.max_bytes):
+            await self.stored_bytes()
+        if most := quota.most(tenant):
+            counted_at = max(self._all_counted_at, self._counted_at.get(tenant, float("-inf")))
+            if counted_at < old or quota.used_by(tenant) + size > most:
+                await self._count(shards_of(tenant), [tenant])
+                self._counted_at[tenant] = time.monotonic()
+        quota.take(tenant, size)
+        self._drafted[tenant] += size
 
-    def give(self, size: int, published: int = 0) -> None:
+    def give(self, tenant: str, size: int, published: int = 0) -> None:
         """A draft of `size` bytes has ended; `published` of them are stored now."""
-        self._drafted -= size
-        self._quota.give(size - published)
+        self._drafted[tenant] -= size
+        if not self._drafted[tenant]:
+            del self._drafted[tenant]
+        self._quota.give(tenant, size - published)
 
     async def place(
         self, stored: StoredResult, size: int, body: str, segment: bytes, gone: str = "?"

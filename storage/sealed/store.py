@@ -54,8 +54,8 @@ class SealedStore:
         return (*self._inner.warnings, *self._seals.ring.warnings, *self._fault)
 
     @asynccontextmanager
-    async def draft(self, *args: Any, **options: Any) -> AsyncIterator[Draft]:
-        async with self._inner.draft(*args, **options) as inner:
+    async def draft(self, tenant: str) -> AsyncIterator[Draft]:
+        async with self._inner.draft(tenant) as inner:
             yield _SealedDraft(self, inner, self._seals)
 
     async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
@@ -174,7 +174,7 @@ class SealedStore:
             if check is not None:
                 await self._inner.touch(check)
             elif at is not None:
-                async with self._inner.draft() as draft:
+                async with self._inner.draft(CHECKS.tenant) as draft:
                     await draft.publish(self._new_check(key, at))
             self._used.add(key)
 

@@ -13,7 +13,8 @@ from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, 
 from domain.budget import Reported, Session, SessionChange
 from domain.errors import SpillgateError, StorageError
 from domain.handles import Handle, SessionKey
-from domain.ports import Call, Charge, Entered, Ledger, LedgerUsage, Receipt, SessionPage
+from domain.ports import Call, Charge, Entered, Ledger, Load, Receipt, SessionPage
+from domain.quotas import LedgerUsage, Purged
 from domain.results import UsageReport
 from storage.base.summaries import GroupedSums, matches
 from storage.spool.journal import Appended, Charged, Declared, Journal, Line
@@ -69,6 +70,10 @@ class SpoolLedger:
     @property
     def warnings(self) -> tuple[str, ...]:
         return self._primary.warnings
+
+    @property
+    def load(self) -> Load:
+        return self._primary.load
 
     async def enter(self, call: Call) -> Entered:
         async def spooled(call: Call) -> Entered:
@@ -176,8 +181,18 @@ class SpoolLedger:
     async def sweep(self) -> list[SessionKey]:
         return await self._outage.first(self._primary.sweep, self._judge.sweep)
 
-    async def usage(self) -> LedgerUsage:
+    async def delete_tenant(self, tenant: str) -> Purged:
+        """Raises StoreUnavailable while Redis is away, with nothing deleted."""
+        purged = await self._outage.first(self._primary.delete_tenant, refuse, tenant)
+        for key in [key for key in self._known if key.tenant == tenant]:
+            del self._known[key]
+        return purged
+
+    async def usage(self) -> dict[str, LedgerUsage]:
         return await self._outage.first(self._primary.usage, self._judge.usage)
+
+    async def entry_count(self) -> int:
+        return await self._outage.first(self._primary.entry_count, refuse)
 
     async def check(self) -> None:
         async def spooled() -> None:

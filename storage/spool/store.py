@@ -1,5 +1,6 @@
 """Bodies in Redis, or on the local disk while Redis is away; they stay there until they expire."""
 
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from types import TracebackType
@@ -7,7 +8,7 @@ from typing import Self
 
 from domain.errors import ResultExpired, StoreUnavailable
 from domain.handles import Handle, SessionKey
-from domain.ports import Draft, ResultStore
+from domain.ports import Draft, Load, ResultStore
 from domain.results import Durability, StoredResult
 from storage.spool.outage import Outage, away, refuse
 
@@ -31,8 +32,12 @@ class SpoolStore:
     def warnings(self) -> tuple[str, ...]:
         return self._primary.warnings
 
-    def draft(self) -> AbstractAsyncContextManager[Draft]:
-        return SpoolDraft(self._primary, self._local, self._outage)
+    @property
+    def load(self) -> Load:
+        return self._primary.load
+
+    def draft(self, tenant: str) -> AbstractAsyncContextManager[Draft]:
+        return SpoolDraft(self._primary, self._local, self._outage, tenant)
 
     async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
         """Raises StoreUnavailable if Redis is away and the result is not on the local disk."""
@@ -68,6 +73,11 @@ class SpoolStore:
         deleted = await self._outage.first(self._primary.delete_session, refuse, key, epoch)
         return deleted + await self._local.delete_session(key, epoch)
 
+    async def delete_tenant(self, tenant: str) -> int:
+        """Raises StoreUnavailable while Redis is away, with nothing deleted."""
+        deleted = await self._outage.first(self._primary.delete_tenant, refuse, tenant)
+        return deleted + await self._local.delete_tenant(tenant)
+
     async def count_results(self, keys: Sequence[SessionKey]) -> list[int]:
         """Counts only those on the local disk while Redis is away."""
         local = await self._local.count_results(keys)
@@ -86,6 +96,14 @@ class SpoolStore:
         held = await self._outage.first(self._primary.stored_bytes, _none)
         return held + await self._local.stored_bytes()
 
+    async def usage(self) -> dict[str, int]:
+        async def nothing() -> dict[str, int]:
+            return {}
+
+        held = Counter(await self._outage.first(self._primary.usage, nothing))
+        held.update(await self._local.usage())
+        return dict(held)
+
     async def check(self) -> None:
         await self._outage.first(self._primary.check, self._local.check)
 
@@ -102,10 +120,11 @@ class SpoolDraft:
     """Written to Redis, or to the local disk if Redis is away. If Redis goes away during the draft, a body of
     up to _HELD bytes moves to the local disk."""
 
-    def __init__(self, primary: ResultStore, local: ResultStore, outage: Outage) -> None:
+    def __init__(self, primary: ResultStore, local: ResultStore, outage: Outage, tenant: str) -> None:
         self._primary = primary
         self._local = local
         self._outage = outage
+        self._tenant = tenant
         self._held: list[bytes] = []
         self._size = 0
         self._opened = AsyncExitStack()
@@ -113,7 +132,7 @@ class SpoolDraft:
     async def __aenter__(self) -> Self:
         store = self._local if self._outage.is_on else self._primary
         self._is_local = store is self._local
-        self._draft = await self._opened.enter_async_context(store.draft())
+        self._draft = await self._opened.enter_async_context(store.draft(self._tenant))
         return self
 
     async def __aexit__(
@@ -152,7 +171,7 @@ class SpoolDraft:
         if self._size > _HELD:
             raise error
         self._is_local = True
-        self._draft = await self._opened.enter_async_context(self._local.draft())
+        self._draft = await self._opened.enter_async_context(self._local.draft(self._tenant))
         for chunk in self._held:
             await self._draft.write(chunk)
         self._held.clear()

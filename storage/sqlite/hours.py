@@ -32,6 +32,8 @@ _SUM_UP = (
     " FROM entries WHERE tenant = ? AND timestamp >= ? AND timestamp < ?"
     " GROUP BY type, tool_name, trigger, outcome, status, model, strategy, tool_kind"
 )
+_FORGET_SUMS = "DELETE FROM hour_sums WHERE rowid IN (SELECT rowid FROM hour_sums WHERE tenant = ? LIMIT ?)"
+_FORGET_HOURS = "DELETE FROM unsummed_hours WHERE tenant = ?"
 _LISTED = "DELETE FROM unsummed_hours WHERE tenant = ? AND hour = ?"
 
 
@@ -50,6 +52,14 @@ def sum_up(connection: sqlite3.Connection, tenant: str, hour: int) -> None:
     connection.execute(_FORGET, (tenant, hour))
     connection.execute(_SUM_UP, (hour, *span))
     connection.execute(_LISTED, (tenant, hour))
+
+
+def forget_tenant(connection: sqlite3.Connection, tenant: str, most: int) -> bool:
+    """Deletes up to `most` sums of a tenant without entries. Returns whether none is left."""
+    if connection.execute(_FORGET_SUMS, (tenant, most)).rowcount == most:
+        return False
+    connection.execute(_FORGET_HOURS, (tenant,))
+    return True
 
 
 def summed_hours(connection: sqlite3.Connection, wanted: EntryFilter, now: int) -> list[Hours]:

@@ -16,7 +16,8 @@ from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, 
 from domain.budget import Reported, Session, SessionChange
 from domain.errors import StoreFull
 from domain.handles import Handle, SessionKey
-from domain.ports import Call, Charge, Entered, LedgerUsage, Receipt, SessionPage
+from domain.ports import Call, Charge, Entered, Load, Receipt, SessionPage
+from domain.quotas import LedgerUsage, Purged
 from domain.results import UsageReport
 from storage.base import cursors, session_rules
 from storage.base.places import InPlace
@@ -41,7 +42,7 @@ class SqliteLedger(LedgerBase):
         database = open_database(path)
         self._lock = database.lock
         usages = {tenant: LedgerUsage(*found) for tenant, *found in database.writer.execute(rows.USAGES)}
-        self._state = SqliteState(self._bounds, usages)
+        self._state = SqliteState(self._quota_of, usages)
         # Without its -wal file the database lacks all commits since the last checkpoint.
         files = [path, path.with_name(f"{path.name}-wal")]
         self._places = [InPlace(one, f"The ledger's file {one.name}") for one in files]
@@ -50,6 +51,10 @@ class SqliteLedger(LedgerBase):
         self._long = database.long
         self._threads = Threads(1, "ledger-read")
         self._is_closed = False
+
+    @property
+    def load(self) -> Load:
+        return Load(waiting=self._writer.pending)
 
     async def enter(self, call: Call) -> Entered:
         key, now = call.key, self._clock()
@@ -206,8 +211,16 @@ class SqliteLedger(LedgerBase):
             await self._writer.run(partial(hours.sum_up, tenant=tenant, hour=hour))
         return [SessionKey(*key) for key in await self._later(ENDED, [])]
 
-    async def usage(self) -> LedgerUsage:
-        return self._state.most()
+    async def delete_tenant(self, tenant: str) -> Purged:
+        return await self._writer.run(partial(self._state.forget_tenant, tenant=tenant))
+
+    async def usage(self) -> dict[str, LedgerUsage]:
+        return self._state.usage()
+
+    async def entry_count(self) -> int:
+        """The oldest entries are deleted first. Those of a deleted tenant count until they would expire."""
+        found: tuple[int] = self._now(lambda connection: connection.execute(rows.COUNT).fetchone())
+        return found[0]
 
     async def check(self) -> None:
         def beat(connection: sqlite3.Connection) -> None:

@@ -12,7 +12,8 @@ from domain import accounting
 from domain.accounting import PERIOD_MS, AccountingEntry, EntryFilter, GroupBy, Summary, SummaryRow
 from domain.budget import Session
 from domain.handles import SessionKey
-from domain.ports import Charge, LedgerUsage
+from domain.ports import Charge
+from domain.quotas import LedgerUsage
 from domain.results import UsageReport
 from storage.base import session_rules
 from storage.base.damage import Notices
@@ -50,11 +51,13 @@ FORGET_FINDINGS = (
     "DELETE FROM findings WHERE tenant = ? AND session_id = ? RETURNING length(CAST(text AS BLOB))"
 )
 SAVE_USAGE = "INSERT OR REPLACE INTO tenants VALUES (?,?,?)"
+FORGET_USAGE = "DELETE FROM tenants WHERE tenant = ?"
 USAGES = "SELECT tenant, sessions, bytes FROM tenants"
 STORED_AT = (
     "SELECT max(timestamp) FROM entries WHERE tenant = ? AND handle = ? AND handle IS NOT NULL"
     " AND type = 'tool'"
 )
+COUNT = "SELECT ifnull((SELECT max(seq) FROM entries) - (SELECT min(seq) FROM entries) + 1, 0)"
 # With the index of another column, each page would sort every entry that matches.
 _ENTRIES = "SELECT seq, entry FROM entries NOT INDEXED WHERE "
 _ENTRIES_OF_SESSION = "SELECT seq, entry FROM entries INDEXED BY entries_of_session WHERE "

@@ -1,13 +1,14 @@
 """A cache of sessions and usages, what the open transaction has to write, and what it deletes."""
 
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from domain.budget import Session
 from domain.handles import SessionKey
-from domain.ports import LedgerBounds, LedgerUsage
+from domain.quotas import LedgerUsage, Purged, QuotaOf
 from storage.base import session_rules
-from storage.sqlite import rows
+from storage.sqlite import hours, rows
 
 KEPT = 1_000
 """Number of cached sessions. A read of another one from the database takes 20 microseconds."""
@@ -22,6 +23,8 @@ _FORGET_SESSION = "DELETE FROM sessions WHERE tenant = ? AND session_id = ?"
 _CALLS = "SELECT seq, text FROM entries WHERE tenant = ? AND session_id = ? AND call_id IS NOT NULL LIMIT ?"
 _FORGET_CALL = "UPDATE entries SET call_id = NULL, fingerprint = NULL, text = NULL WHERE seq = ?"
 _OLDEST = "SELECT seq, timestamp, tenant, entry, text FROM entries ORDER BY seq LIMIT ?"
+_OF_TENANT = "SELECT seq, tenant, entry, text FROM entries WHERE tenant = ? LIMIT ?"
+_SESSIONS_OF_TENANT = "SELECT session_id FROM sessions WHERE tenant = ? LIMIT ?"
 _FORGET_ENTRY = "DELETE FROM entries WHERE seq = ?"
 
 
@@ -43,8 +46,8 @@ class SqliteState:
     """Committed sessions and usages are read on the event loop's thread; all else on the writer's thread.
     Readers see the changes of a transaction after its commit."""
 
-    def __init__(self, bounds: LedgerBounds, usages: dict[str, LedgerUsage]) -> None:
-        self._bounds = bounds
+    def __init__(self, quota_of: QuotaOf, usages: dict[str, LedgerUsage]) -> None:
+        self._quota_of = quota_of
         self._usages = usages
         self._committed: dict[SessionKey, Session] = {}
         self._changed: dict[SessionKey, Session] = {}
@@ -99,6 +102,11 @@ class SqliteState:
         session = self.read(connection, key)
         if session is not None and not times.forget(session):
             return True
+        return self._forget_session(connection, key, session)
+
+    def _forget_session(
+        self, connection: sqlite3.Connection, key: SessionKey, session: Session | None
+    ) -> bool:
         # Calls first: a new session of the same id must not find them.
         calls = connection.execute(_CALLS, (*key, MOST)).fetchall()
         connection.executemany(_FORGET_CALL, [(seq,) for seq, _ in calls])
@@ -109,6 +117,7 @@ class SqliteState:
         usage = session_rules.session_usage(session) if session else rows.counted_usage(connection, key)
         connection.execute(_FORGET_SESSION, key)
         self.count(key.tenant, -usage.sessions, -usage.bytes)
+        self._changed.pop(key, None)
         self._forgotten.add(key)
         return True
 
@@ -120,26 +129,51 @@ class SqliteState:
         """Returns whether there may be more to delete. Entries are nearly in order of time."""
         oldest = connection.execute(_OLDEST, (MOST,)).fetchall()
         gone = [(seq, *rest) for seq, timestamp, *rest in oldest if timestamp <= times.oldest]
+        self._delete_entries(connection, gone)
+        return bool(gone)
+
+    def _delete_entries(
+        self, connection: sqlite3.Connection, gone: Sequence[tuple[int, str, bytes, str | None]]
+    ) -> None:
+        """Each as `seq`, tenant, entry and text."""
         connection.executemany(_FORGET_ENTRY, [(seq,) for seq, *_ in gone])
         for _, tenant, entry, text in gone:
             self.count(tenant, 0, -session_rules.entry_bytes(entry, text))
-        return bool(gone)
+
+    def forget_tenant(self, connection: sqlite3.Connection, tenant: str) -> Purged:
+        """Deletes up to MOST entries and sessions, then what else there is of the tenant."""
+        entries = connection.execute(_OF_TENANT, (tenant, MOST)).fetchall()
+        self._delete_entries(connection, entries)
+        if entries:
+            # Receipts are columns of entries: sessions are deleted after them.
+            return Purged(0, len(entries), False)
+        names = connection.execute(_SESSIONS_OF_TENANT, (tenant, MOST)).fetchall()
+        for (name,) in names:
+            key = SessionKey(tenant, name)
+            self._forget_session(connection, key, self.read(connection, key))
+        if names:
+            return Purged(len(names), 0, False)
+        if tenant in self._usages:
+            # What damaged rows left of it.
+            self._changed_usages.setdefault(tenant, session_rules.NOTHING)
+        return Purged(0, 0, hours.forget_tenant(connection, tenant, MOST))
 
     def check_room(self, tenant: str, *, opens: bool, admitted: bool = False) -> None:
         """Within a transaction. Raises StoreFull, TooManySessions."""
-        session_rules.check_room(self._usage(tenant), self._bounds, opens=opens, admitted=admitted)
+        session_rules.check_room(self._usage(tenant), self._quota_of(tenant), opens=opens, admitted=admitted)
 
     def check_room_now(self, tenant: str, *, opens: bool) -> None:
         """By what is committed. Raises StoreFull, TooManySessions."""
-        session_rules.check_room(self._usages.get(tenant, session_rules.NOTHING), self._bounds, opens=opens)
+        used = self._usages.get(tenant, session_rules.NOTHING)
+        session_rules.check_room(used, self._quota_of(tenant), opens=opens)
 
     def count(self, tenant: str, sessions: int, size: int) -> None:
         usage = self._usage(tenant)
         self._changed_usages[tenant] = LedgerUsage(usage.sessions + sessions, usage.bytes + size)
 
-    def most(self) -> LedgerUsage:
+    def usage(self) -> dict[str, LedgerUsage]:
         """By what is committed."""
-        return session_rules.most(list(self._usages.values()))
+        return dict(self._usages)
 
     def _usage(self, tenant: str) -> LedgerUsage:
         return self._changed_usages.get(tenant) or self._usages.get(tenant, session_rules.NOTHING)
@@ -151,10 +185,16 @@ class SqliteState:
         for session in self._changed.values():
             connection.execute(rows.SAVE_SESSION, rows.session_row(session))
         for tenant, usage in self._changed_usages.items():
-            connection.execute(rows.SAVE_USAGE, (tenant, usage.sessions, usage.bytes))
+            if usage == session_rules.NOTHING:
+                connection.execute(rows.FORGET_USAGE, (tenant,))
+            else:
+                connection.execute(rows.SAVE_USAGE, (tenant, usage.sessions, usage.bytes))
 
     def commit(self) -> None:
         self._usages.update(self._changed_usages)
+        for tenant, usage in self._changed_usages.items():
+            if usage == session_rules.NOTHING:
+                del self._usages[tenant]
         self._committed.update(self._changed)
         for key in self._forgotten:
             self._committed.pop(key, None)

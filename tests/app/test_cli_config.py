@@ -95,7 +95,7 @@ def test_as_json_it_says_the_same(policy: Path, capsys: pytest.CaptureFixture[st
 def test_a_bad_file_is_told_whole_and_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "policy.toml"
     path.write_text('profile = "uoro"\n[defaults]\nkeep = 1\n')
-    assert main(["check-config", "--policy", str(path)]) == 1
+    assert main(["check-config", "--policy", str(path)]) == 2
     said = capsys.readouterr().err
     assert "policy.toml, line 1: profile must be one of" in said
     assert "the nearest is ouro" in said
@@ -106,13 +106,13 @@ def test_a_file_that_cannot_be_read_is_named_with_what_named_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "none.toml"
-    assert main(["check-config", "--policy", str(path)]) == 1
+    assert main(["check-config", "--policy", str(path)]) == 2
     assert capsys.readouterr().err == f"spillgate: --policy: there is no file {path}.\n"
-    assert main(["check-config", "--policy", str(tmp_path)]) == 1
+    assert main(["check-config", "--policy", str(tmp_path)]) == 2
     assert capsys.readouterr().err == f"spillgate: --policy: {tmp_path} is a directory, not a file.\n"
     path.write_bytes(b"[defaults]\n\xff")
     monkeypatch.setenv("SPILLGATE_POLICY_FILE", str(path))
-    assert main(["check-config"]) == 1
+    assert main(["check-config"]) == 2
     said = capsys.readouterr().err
     assert said == f"spillgate: SPILLGATE_POLICY_FILE: {path} is not UTF-8 text (byte 11).\n"
     assert main(["serve", "--port", "70000"]) == 2
@@ -125,7 +125,7 @@ def test_a_secret_given_where_its_files_path_belongs_is_not_shown(
     monkeypatch.setenv("SPILLGATE_LLM_BASE_URL", "http://127.0.0.1:1/v1")
     monkeypatch.setenv("SPILLGATE_LLM_MODELS", "small")
     monkeypatch.setenv("SPILLGATE_LLM_API_KEY_FILE", "sk-secret")
-    assert main(["check-config"]) == 1
+    assert main(["check-config"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("spillgate: SPILLGATE_LLM_API_KEY_FILE: there is no file of that name")
     assert "sk-secret" not in said

@@ -29,12 +29,12 @@ STATUSES = {
     415: "unsupported_media_type",
     416: "range_not_satisfiable",
     422: "idempotency_key_reused invalid_field invalid_policy not_queryable query_too_costly",
-    429: "too_many_sessions",
+    429: "spend_reached too_many_requests too_many_sessions",
     431: "headers_too_large",
     500: "internal_error",
     502: "incomplete",
     503: "draining overloaded store_unavailable",
-    507: "store_full",
+    507: "store_full tenant_full",
 }
 
 

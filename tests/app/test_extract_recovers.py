@@ -312,5 +312,5 @@ async def test_an_extraction_that_fills_the_ledger_is_answered_all_the_same(
         assert len(await entries(client, "extract")) == 1
         # The next question is refused before a model is paid for it.
         refused = await ask(client, handle, extract="And now?", mode="full-chunked")
-        assert (refused.status_code, refused.json()["code"]) == (507, "store_full")
+        assert (refused.status_code, refused.json()["code"]) == (507, "tenant_full")
         assert backend.requests == 19

@@ -203,14 +203,15 @@ async def test_a_tenant_has_only_so_many_open_sessions(serve, clock: StillClock)
             await store(client, "c", tool_call_id="named"),
         ):
             assert (refused.status_code, refused.json()["code"]) == (429, "too_many_sessions")
-            assert "DELETE /sessions/{id}" in refused.json()["detail"]
+            assert "`max_sessions` of 2" in refused.json()["detail"]
+            assert refused.headers["retry-after"] == "30"
         assert refused.json()["stored"] is False
         assert (await client.get("/healthz")).json()["stored_bytes"] == len(BIG)
         assert (await client.get("/sessions/c")).status_code == 404
         assert len((await client.get("/accounting/entries")).json()["entries"]) == 1
         metrics = (await client.get("/metrics")).text
-        assert "spillgate_sessions 2.0" in metrics
-        assert "spillgate_sessions_cap 2.0" in metrics
+        assert 'spillgate_tenant_sessions{tenant="default"} 2\n' in metrics
+        assert 'spillgate_tenant_sessions_cap{tenant="default"} 2\n' in metrics
         # The open ones go on, and ending one makes room.
         assert (await store(client, "b")).status_code == 201
         assert (await client.get(f"/results/{kept}/content")).text == BIG
@@ -227,7 +228,7 @@ async def test_a_full_ledger_refuses_results_whole_and_lets_everything_else_go_o
         before = (await client.get("/sessions/s")).json()
         stored = (await client.get("/healthz")).json()["stored_bytes"]
         for refused in (answer, await store(client), await store(client, "new", tool_call_id="x")):
-            assert (refused.status_code, refused.json()["code"]) == (507, "store_full")
+            assert (refused.status_code, refused.json()["code"]) == (507, "tenant_full")
             assert refused.json()["stored"] is False
             assert "SPILLGATE_LEDGER_MAX_BYTES" in refused.json()["detail"]
         assert stored == len(kept) * len(BIG)
@@ -241,8 +242,9 @@ async def test_a_full_ledger_refuses_results_whole_and_lets_everything_else_go_o
         assert (await client.delete(f"/results/{kept[0]}")).status_code == 204
         assert (await client.put("/sessions/s", json={"model": "m"})).status_code == 200
         answer = await client.post("/extract", json={"handle": kept[1], "extract": "x"})
-        assert (answer.status_code, answer.json()["code"]) == (507, "store_full")
-        size = (await client.get("/metrics")).text.partition("\nspillgate_ledger_bytes ")[2].split()[0]
+        assert (answer.status_code, answer.json()["code"]) == (507, "tenant_full")
+        series = 'spillgate_tenant_ledger_bytes{tenant="default"} '
+        size = (await client.get("/metrics")).text.partition(series)[2].split()[0]
         assert 20_000 <= float(size) < 30_000
         assert (await client.delete("/sessions/s")).status_code == 204
 

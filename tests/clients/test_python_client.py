@@ -5,7 +5,9 @@ import asyncio
 import inspect
 import json
 import shutil
+import socket
 import tempfile
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from spillgate import AsyncSpillgate, Spillgate, governed, governed_tools
 from spillgate.exchange import safe_session_id
 from tests.faults.forking import start_process
 from tests.faults.service import SERVE, Service
+from tests.misbehaving_server import answering
 
 pytestmark = pytest.mark.anyio
 
@@ -239,6 +242,129 @@ async def test_plain_functions_are_governed(services: dict[str, str]) -> None:
         governed_tools({"rows": rows}, client=client)
     await waiting.aclose()
     client.close()
+
+
+class Peer:
+    """Answers over bare sockets: to each connection the answers of one script, each in pieces, and then the
+    end. An empty piece waits for `answered`. `connections` counts those that brought a request."""
+
+    def __init__(self, *scripts: list[list[bytes]]) -> None:
+        self._scripts = list(scripts)
+        self.connections = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.answered, self.closed = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        for script in self._scripts:
+            connection, _ = self._listener.accept()
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with connection, connection.makefile("rb") as received:
+                for number, pieces in enumerate(script):
+                    head = b"".join(iter(received.readline, b"\r\n"))
+                    received.read(int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]))
+                    self.connections += not number
+                    for piece in pieces:
+                        connection.sendall(piece)
+                        assert piece or self.answered.wait(60)
+            self.closed.set()
+
+    def stop(self) -> None:
+        self._thread.join()
+        self._listener.close()
+
+
+PASSED = b'{"outcome":"pass","complete":true,"handle":null,"budget":{"exhausted":false}}'
+WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(PASSED) + PASSED
+CHUNKED = (
+    b"HTTP/1.1 200 OK\r\nTRANSFER-ENCODING: chunked\r\n\r\n"
+    + b"".join(b"%x;a=b\r\n%b\r\n" % (1, bytes([byte])) for byte in PASSED)
+    + b"0\r\nTrailer: x\r\n\r\n"
+)
+
+
+def singly(data: bytes) -> list[bytes]:
+    return [bytes([byte]) for byte in data]
+
+
+SPOKEN: dict[str, tuple[str, list[list[list[bytes]]]]] = {
+    "in pieces": ("pass", [[singly(WHOLE)]]),
+    "in chunks": ("pass", [[singly(CHUNKED)]]),
+    "an interim response": ("pass", [[[b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n", WHOLE]]]),
+    "until the end": ("pass", [[[b"HTTP/1.0 200 OK\r\n\r\n", PASSED]]]),
+    "no HTTP": ("unreached", [[[b"hello\r\n\r\n"]]]),
+    "no end of the head": ("unreached", [[[b"HTTP/1.1 200 OK\r\n", b"a" * 70_000]]]),
+    "no length": ("unreached", [[[WHOLE.replace(b"Length: ", b"Length: -")]]]),
+    "a bad chunk": ("unreached", [[[CHUNKED.replace(b"1;a=b", b"x")]]]),
+    "cut": ("unreached", [[[WHOLE[:-1]]]]),
+    "cut in a chunk": ("unreached", [[[CHUNKED[:-9]]]]),
+    "too few fields": ("unreached", [[[WHOLE.replace(b"handle", b"candle")]]]),
+    "nothing": ("unreached", [[[]]]),
+}
+
+
+@BOTH
+@pytest.mark.parametrize("name", SPOKEN)
+async def test_whatever_a_service_answers_a_call_returns(
+    make: Make, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spillgate.exchange.WAITS_SECONDS", ())
+    outcome, scripts = SPOKEN[name]
+    peer = Peer(*scripts)
+    client = make(base_url=f"{peer.url}/prefix")
+    assert (await ask(client.govern("t", "c", "small"))).outcome == outcome
+    await asyncio.to_thread(peer.stop)
+    await ask(client.close() if isinstance(client, Spillgate) else client.aclose())
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("scripts", "outcomes", "connections"),
+    [
+        ([[[WHOLE]] * 3], ["pass"] * 3, 1),
+        # Closed while it was idle: the next request is sent again on another.
+        ([[[WHOLE]], [[WHOLE]]], ["pass"] * 2, 2),
+        # Ended after the request came, before any answer; and on a new connection, too.
+        ([[[WHOLE], []], [[WHOLE]]], ["pass"] * 2, 2),
+        ([[[WHOLE], []], [[]]], ["pass", "unreached"], 2),
+        # After the first byte of the answer, it is not sent again.
+        ([[[WHOLE], [WHOLE[:1]]]], ["pass", "unreached"], 1),
+        # An answer that was not asked for is the answer to no request.
+        ([[[WHOLE, b"", WHOLE.replace(b"pass", b"fail")]], [[WHOLE]]], ["pass"] * 2, 2),
+        ([[[WHOLE.replace(b"\r\n", b"\r\nConnection: close\r\n", 1)]], [[WHOLE]]], ["pass"] * 2, 2),
+    ],
+)
+async def test_connections_are_kept_and_a_lost_request_is_sent_again(
+    make: Make,
+    scripts: list[list[list[bytes]]],
+    outcomes: list[str],
+    connections: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("spillgate.exchange.WAITS_SECONDS", ())
+    peer = Peer(*scripts)
+    client = make(base_url=peer.url)
+    found = []
+    for _ in outcomes:
+        found.append((await ask(client.govern("t", "c", "small"))).outcome)
+        peer.answered.set()
+        if len(scripts[0]) == 1:
+            await asyncio.to_thread(peer.closed.wait)
+    assert (found, peer.connections) == (outcomes, connections)
+    await asyncio.to_thread(peer.stop)
+    await ask(client.close() if isinstance(client, Spillgate) else client.aclose())
+
+
+@BOTH
+async def test_what_never_answers_is_waited_for_as_long_as_told(make: Make) -> None:
+    with answering(None) as url:
+        client = make(base_url=url, timeout=0.05, patience=0.0)
+        assert (await ask(client.govern("t", "c", "small"))).outcome == "unreached"
+    assert (await ask(client.govern("t", "c", "small"))).outcome == "unreached"
+    client = make(base_url=url, headers={"X": "a\r\n\r\nPOST /"}, patience=0.0)
+    assert (await ask(client.govern("t", "c", "small"))).outcome == "unreached"
 
 
 def test_event_loops_share_a_client(services: dict[str, str]) -> None:

@@ -8,7 +8,8 @@ import pytest
 from obstore.store import MemoryStore
 from samples import ENTRY_RETENTION, RETENTION, FakeClock, OpenBounded, OpenLedger, OpenStore, Ring
 
-from domain.ports import Ledger, LedgerBounds, ResultStore
+from domain.ports import Ledger, ResultStore
+from domain.quotas import QuotaOf, TenantQuota, unbounded
 from domain.results import Durability
 from storage import (
     open_ledger,
@@ -18,8 +19,8 @@ from storage import (
     open_store,
     sealed_ledger,
 )
-from storage.base.session_rules import UNBOUNDED
 from storage.objects.bucket import Bucket
+from storage.objects.opening import make_ready
 from storage.objects.store import ObjectStore
 from storage.sealed.chunks import sealed_size
 from storage.spool.outage import Outage
@@ -42,6 +43,9 @@ URLS = {name: url for name, (url, _) in STORES.items()}
 # By URL: an object store in the memory of this process, which lasts as long as the tests.
 _buckets: dict[str, MemoryStore] = {}
 LASTING_URLS = [url for url, durability in STORES.values() if durability is not Durability.MEMORY]
+QUOTAS = {"small": TenantQuota(storage_max_bytes=1_000_000)}
+"""Of the stores; other tenants have none."""
+
 LEDGERS = {
     "memory": "memory:",
     "sqlite": "sqlite://{path}/ledger/ledger.db",
@@ -117,12 +121,12 @@ async def open_lasting_store(
 async def open_bounded_ledger(
     request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock
 ) -> AsyncIterator[OpenBounded]:
-    """Opens the same place under other bounds each time."""
+    """Opens the same place under another quota of every tenant each time."""
     url = _url(request, tmp_path)
     async with AsyncExitStack() as stack:
 
-        async def open_it(**bounds: int) -> Ledger:
-            ledger = await _open_ledger(url, clock, LedgerBounds(**bounds))
+        async def open_it(**quota: int) -> Ledger:
+            ledger = await _open_ledger(url, clock, lambda tenant: TenantQuota(**quota))
             stack.push_async_callback(ledger.close)
             return ledger
 
@@ -154,11 +158,16 @@ async def open_lasting_ledger(
 async def _open_store(url: str, clock: FakeClock, max_bytes: int) -> ResultStore:
     is_sealed = url.startswith(SEALED)
     url, _, spool = url.removeprefix(SEALED).partition(" ")
-    options = {"clock": clock, "retention_seconds": RETENTION, "max_bytes": max_bytes}
+    options = {
+        "clock": clock,
+        "retention_seconds": RETENTION,
+        "max_bytes": max_bytes,
+        "quota_of": lambda tenant: QUOTAS.get(tenant, TenantQuota()),
+    }
     if url.startswith("objects:"):
         bucket = Bucket(_buckets.setdefault(url, MemoryStore()), timeout=60)
         objects = ObjectStore(bucket, cache_bytes=1 << 20, segment_bytes=1 << 20, **options)
-        await objects.open()
+        await make_ready(objects)
         store: ResultStore = objects
     else:
         store = await open_store(url, **options)
@@ -166,7 +175,7 @@ async def _open_store(url: str, clock: FakeClock, max_bytes: int) -> ResultStore
     return await open_sealed_store(store, Ring()) if is_sealed else store
 
 
-async def _open_ledger(url: str, clock: FakeClock, bounds: LedgerBounds = UNBOUNDED) -> Ledger:
+async def _open_ledger(url: str, clock: FakeClock, quota_of: QuotaOf = unbounded) -> Ledger:
     is_sealed = url.startswith(SEALED)
     url, _, spool = url.removeprefix(SEALED).partition(" ")
     options = {
@@ -174,7 +183,7 @@ async def _open_ledger(url: str, clock: FakeClock, bounds: LedgerBounds = UNBOUN
         "session_retention_seconds": RETENTION,
         "entry_retention_seconds": ENTRY_RETENTION,
     }
-    ledger = await open_ledger(url, bounds=bounds, **options)
+    ledger = await open_ledger(url, quota_of=quota_of, **options)
     if spool:
         Path(spool).mkdir(exist_ok=True)
         ledger = await open_spooled_ledger(ledger, Path(spool), Outage(), **options)

@@ -73,7 +73,7 @@ def stored_result(
 
 async def put(store: ResultStore, body: bytes, at: int, **which: Any) -> StoredResult:
     stored = stored_result(body, at, **which)
-    async with store.draft() as draft:
+    async with store.draft(stored.tenant) as draft:
         for start in range(0, len(body), 65_536):
             await draft.write(body[start : start + 65_536])
         await draft.publish(stored)

@@ -1,4 +1,4 @@
-"""What every Ledger keeps to: the bounds of a tenant."""
+"""What every Ledger keeps to: the quotas of a tenant, and deleting one."""
 
 from typing import Any
 
@@ -8,6 +8,7 @@ from samples import (
     KEY,
     LIMIT,
     RETENTION,
+    START,
     TENANT,
     WINDOW,
     FakeClock,
@@ -16,16 +17,21 @@ from samples import (
     entry,
 )
 
-from domain.accounting import EntryFilter, EntryType
+from domain.accounting import EntryDetails, EntryFilter, EntryType, GroupBy
 from domain.budget import SessionChange
-from domain.errors import StoreFull, TooManySessions
-from domain.handles import SessionKey
+from domain.errors import StoreFull, TenantFull, TooManySessions
+from domain.handles import Handle, SessionKey
 from domain.ports import Call, Ledger
+from domain.quotas import LedgerUsage
 from domain.results import UsageReport
 
 pytestmark = pytest.mark.anyio
 OPEN = SessionChange(frozenset())
 ONE, TWO, THREE = (SessionKey(TENANT, name) for name in ("one", "two", "three"))
+
+
+async def used(ledger: Ledger) -> LedgerUsage:
+    return (await ledger.usage()).get(TENANT, LedgerUsage(0, 0))
 
 
 async def count(ledger: Ledger) -> int:
@@ -45,7 +51,7 @@ async def fill(ledger: Ledger, **fields: Any) -> int:
 async def test_no_more_sessions_are_opened_than_a_tenant_may_have(
     open_bounded_ledger: OpenBounded, clock: FakeClock
 ) -> None:
-    ledger = await open_bounded_ledger(sessions=2)
+    ledger = await open_bounded_ledger(max_sessions=2)
     await ledger.put_session(ONE, OPEN)
     await ledger.settle(charge(5, "call", TWO))
     for refused in (
@@ -56,11 +62,11 @@ async def test_no_more_sessions_are_opened_than_a_tenant_may_have(
         ledger.reserve(charge(1, key=THREE)),
         ledger.settle(charge(1, "call", THREE)),
     ):
-        with pytest.raises(TooManySessions, match="SPILLGATE_MAX_SESSIONS"):
+        with pytest.raises(TooManySessions, match=r"`max_sessions` of 2.*SPILLGATE_MAX_SESSIONS"):
             await refused
     assert await ledger.session(THREE) is None
     assert await count(ledger) == 1
-    assert (await ledger.usage()).sessions == 2
+    assert (await used(ledger)).sessions == 2
     # Those that are open go on, and another tenant has sessions of its own.
     await ledger.put_session(ONE, OPEN)
     await ledger.report(TWO, UsageReport(5))
@@ -75,13 +81,13 @@ async def test_no_more_sessions_are_opened_than_a_tenant_may_have(
     clock.advance(RETENTION)
     await ledger.sweep()
     await ledger.put_session(ONE, OPEN)
-    assert (await ledger.usage()).sessions == 1
+    assert (await used(ledger)).sessions == 1
 
 
 async def test_a_full_ledger_takes_no_new_call_and_lets_everything_else_go_on(
     open_bounded_ledger: OpenBounded,
 ) -> None:
-    ledger = await open_bounded_ledger(bytes=20_000)
+    ledger = await open_bounded_ledger(ledger_max_bytes=20_000)
     await ledger.put_session(KEY, OPEN)
     await ledger.put_session(ONE, OPEN)
     taken = await fill(ledger, text="x" * 1000)
@@ -95,7 +101,7 @@ async def test_a_full_ledger_takes_no_new_call_and_lets_everything_else_go_on(
         ledger.put_session(TWO, OPEN),
         ledger.report(TWO, UsageReport(5)),
     ):
-        with pytest.raises(StoreFull, match="SPILLGATE_LEDGER_MAX_BYTES"):
+        with pytest.raises(TenantFull, match=r"`ledger_max_bytes` of 20,000.*SPILLGATE_LEDGER_MAX_BYTES"):
             await refused
     await ledger.keep_finding(KEY, 0, "name", "text")
     assert await ledger.finding(KEY, 0, "name") is None
@@ -115,28 +121,28 @@ async def test_a_full_ledger_takes_no_new_call_and_lets_everything_else_go_on(
 
 
 async def test_what_is_forgotten_makes_room(open_bounded_ledger: OpenBounded, clock: FakeClock) -> None:
-    ledger = await open_bounded_ledger(bytes=20_000)
+    ledger = await open_bounded_ledger(ledger_max_bytes=20_000)
     await ledger.put_session(KEY, OPEN)
-    empty = (await ledger.usage()).bytes
+    empty = (await used(ledger)).bytes
     for number in range(2):
         await ledger.keep_finding(KEY, 0, "name", "ü" * 1000 * number)
-    assert (await ledger.usage()).bytes == empty + 2000
+    assert (await used(ledger)).bytes == empty + 2000
     taken = await fill(ledger, text="ü" * 1000)
-    full = (await ledger.usage()).bytes
+    full = (await used(ledger)).bytes
     clock.advance(RETENTION)
     # The receipts and the finding go with their session, the entries later.
     await ledger.sweep()
-    assert (await ledger.usage()).bytes == full - empty - 2000 - 2000 * taken
+    assert (await used(ledger)).bytes == full - empty - 2000 - 2000 * taken
     clock.advance(ENTRY_RETENTION)
     await ledger.sweep()
-    assert (await ledger.usage()).bytes == 0
+    assert (await used(ledger)).bytes == 0
     assert await fill(ledger) > taken
 
 
 async def test_a_session_that_ended_counts_until_it_is_forgotten(
     open_bounded_ledger: OpenBounded, clock: FakeClock
 ) -> None:
-    ledger = await open_bounded_ledger(sessions=1, bytes=20_000)
+    ledger = await open_bounded_ledger(max_sessions=1, ledger_max_bytes=20_000)
     for number in range(20):
         key = SessionKey(TENANT, f"run-{number}")
         await ledger.put_session(key, OPEN)
@@ -146,23 +152,72 @@ async def test_a_session_that_ended_counts_until_it_is_forgotten(
         await ledger.put_session(KEY, OPEN)
     clock.advance(ENTRY_RETENTION)
     await ledger.sweep()
-    assert (await ledger.usage()).bytes == 0
+    assert (await used(ledger)).bytes == 0
     await ledger.put_session(KEY, OPEN)
 
 
 @pytest.mark.parametrize("open_bounded_ledger", ["sqlite://{path}/ledger/ledger.db"], indirect=True)
 async def test_the_counts_survive_a_restart(open_bounded_ledger: OpenBounded) -> None:
-    ledger = await open_bounded_ledger(sessions=2, bytes=20_000)
+    ledger = await open_bounded_ledger(max_sessions=2, ledger_max_bytes=20_000)
     await ledger.put_session(ONE, OPEN)
     await fill(ledger, key=TWO)
-    before = await ledger.usage()
+    before = await used(ledger)
     await ledger.close()
-    ledger = await open_bounded_ledger(sessions=2, bytes=before.bytes)
-    assert await ledger.usage() == before
+    ledger = await open_bounded_ledger(max_sessions=2, ledger_max_bytes=before.bytes)
+    assert await used(ledger) == before
     with pytest.raises(StoreFull):
         await ledger.append(entry())
     await ledger.close()
-    ledger = await open_bounded_ledger(sessions=2)
+    ledger = await open_bounded_ledger(max_sessions=2)
     with pytest.raises(TooManySessions):
         await ledger.put_session(THREE, OPEN)
     await ledger.append(entry())
+
+
+async def test_a_deleted_tenant_leaves_nothing_and_others_stay(
+    open_bounded_ledger: OpenBounded,
+) -> None:
+    ledger = await open_bounded_ledger(ledger_max_bytes=10_000_000, max_sessions=700)
+    other = SessionKey("other", "one")
+    handle = Handle("run-0", "0b9e4c1e-2f34-8d5a-9c1b-6f0d3f7a2e11")
+    for number in range(700):
+        # Spread over the shards, more than one step deletes.
+        key = SessionKey(TENANT, f"run-{number}")
+        details = EntryDetails(tool_output_handle=str(handle)) if number == 0 else EntryDetails()
+        await ledger.settle(charge(1, "call", key, text="x", entry=entry(key, details=details)))
+    await ledger.keep_finding(SessionKey(TENANT, "run-1"), 0, "name", "text")
+    await ledger.end(SessionKey(TENANT, "run-2"))
+    await ledger.put_session(SessionKey(TENANT, "run-3"), SessionChange(frozenset({"model"}), model="m"))
+    await ledger.settle(charge(3, "call", other))
+    # Of the hour before: a sweep may sum it up.
+    await ledger.append(entry(SessionKey(TENANT, "run-0"), START - 450_000))
+    await ledger.sweep()
+    kept = (await ledger.usage())["other"], await ledger.session(other)
+    assert (await used(ledger)).sessions == 699
+
+    steps = [await ledger.delete_tenant(TENANT)]
+    while not steps[-1].is_done:
+        steps.append(await ledger.delete_tenant(TENANT))
+    assert len(steps) > 1
+    assert (sum(step.sessions for step in steps), sum(step.entries for step in steps)) == (700, 701)
+    assert await ledger.delete_tenant(TENANT) == (0, 0, True)
+
+    assert await used(ledger) == LedgerUsage(0, 0)
+    assert TENANT not in await ledger.usage()
+    assert await count(ledger) == 0
+    assert (await ledger.summary(EntryFilter(TENANT), GroupBy.TOOL_NAME)).rows == []
+    assert await ledger.stored_at(TENANT, handle) is None
+    assert (await ledger.sessions(TENANT, 10, None)).sessions == []
+    for name in ("run-0", "run-2", "run-3"):
+        assert await ledger.session(SessionKey(TENANT, name)) is None
+    assert await ledger.finding(SessionKey(TENANT, "run-1"), 0, "name") is None
+    assert ((await ledger.usage())["other"], await ledger.session(other)) == kept
+    assert len((await ledger.entries(EntryFilter("other"), 10, None)).entries) == 1
+
+    # The tenant may come back: its calls are new ones.
+    again = await ledger.settle(charge(5, "call", SessionKey(TENANT, "run-0")))
+    assert not again.replayed
+    assert again.budget.reserved_tokens == 5
+    assert (await used(ledger)).sessions == 1
+    (row,) = (await ledger.summary(EntryFilter(TENANT), GroupBy.TYPE)).rows
+    assert row.entries == 1

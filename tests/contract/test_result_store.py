@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import KEY, RETENTION, TENANT, FakeClock, OpenStore, handle, joined, put, stored_result
 
-from domain.errors import ResultExpired, StoreFull
+from domain.errors import ResultExpired, StoreFull, TenantFull
 from domain.handles import SessionKey
 from domain.ports import ResultStore
 from domain.results import Durability, StoredResult
@@ -36,7 +36,7 @@ async def test_publishing_says_how_durable_it_is(
 ) -> None:
     body = b"x" * 1_500_000
     for size in (0, 10, len(body)):
-        async with store.draft() as draft:
+        async with store.draft(TENANT) as draft:
             await draft.write(body[:size])
             assert await draft.publish(stored_result(body[:size], clock())) is durability
 
@@ -58,7 +58,7 @@ async def test_unknown_is_not_found(store: ResultStore, clock: FakeClock) -> Non
 
 async def test_half_written_is_absent(store: ResultStore, clock: FakeClock) -> None:
     stored = stored_result(b"whole", clock())
-    async with store.draft() as draft:
+    async with store.draft(TENANT) as draft:
         await draft.write(b"who" * 100_000)
         assert await store.find(TENANT, stored.handle) is None
         assert await store.count_results([KEY]) == [0]
@@ -71,7 +71,7 @@ async def test_half_written_is_absent(store: ResultStore, clock: FakeClock) -> N
 @pytest.mark.parametrize("size", [10, 2_500_000])
 async def test_a_draft_that_fails_leaves_nothing_behind(store: ResultStore, size: int) -> None:
     async def fail() -> None:
-        async with store.draft() as draft:
+        async with store.draft(TENANT) as draft:
             await draft.write(b"x" * size)
             raise RuntimeError
 
@@ -85,7 +85,7 @@ async def test_a_draft_whose_writer_is_cancelled_leaves_nothing_behind(store: Re
     has_begun = asyncio.Event()
 
     async def write() -> None:
-        async with store.draft() as draft:
+        async with store.draft(TENANT) as draft:
             await draft.write(b"x" * size)
             has_begun.set()
             for _ in range(1000):
@@ -108,7 +108,7 @@ async def test_cancelled_while_publishing_it_is_there_whole_or_not_at_all(
     stored = stored_result(body, clock())
 
     async def publish() -> None:
-        async with store.draft() as draft:
+        async with store.draft(TENANT) as draft:
             await draft.write(body[:700_000])
             await draft.write(body[700_000:])
             await draft.publish(stored)
@@ -128,7 +128,7 @@ async def test_a_draft_can_be_read_before_it_is_published(
     store: ResultStore, clock: FakeClock, size: int
 ) -> None:
     body = bytes(range(256)) * (size // 256 + 1)
-    async with store.draft() as draft:
+    async with store.draft(TENANT) as draft:
         for start in range(0, len(body), 300_000):
             await draft.write(body[start : start + 300_000])
         assert await joined(draft.read()) == body
@@ -336,8 +336,49 @@ async def test_past_the_quota_a_write_is_refused_and_reads_go_on(
     await put(store, b"y" * 1_000_001, clock())
 
 
+async def test_a_full_tenant_is_refused_and_others_are_not(
+    store: ResultStore, clock: FakeClock, held: Callable[[int], int]
+) -> None:
+    kept = await put(store, b"x" * 900_000, clock(), tenant="small")
+    with pytest.raises(TenantFull, match="`storage_max_bytes` of 1,000,000"):
+        await put(store, b"y" * 110_000, clock(), tenant="small")
+    async with store.draft("small") as draft:
+        await draft.write(b"x" * 80_000)
+        with pytest.raises(TenantFull):
+            await draft.write(b"x" * 150_000)
+        await put(store, b"z" * 1_100_000, clock())
+    assert await store.usage() == {"small": held(900_000), TENANT: held(1_100_000)}
+    await store.check()
+    assert len(await joined(store.read(kept))) == 900_000
+    assert await store.delete("small", kept.handle)
+    assert await store.usage() == {TENANT: held(1_100_000)}
+    await put(store, b"y" * 990_000, clock(), tenant="small")
+
+
+async def test_a_deleted_tenant_leaves_nothing_and_others_stay(
+    store: ResultStore, clock: FakeClock, held: Callable[[int], int]
+) -> None:
+    # One has a body of several segments; sessions and results are more than one step deletes.
+    large = await put(store, b"x" * 1_200_000, clock())
+    many = [await put(store, b"many", clock(), where=handle(f"run-{n % 40}")) for n in range(400)]
+    other = await put(store, b"stays", clock(), tenant="other", where=handle("run-1"))
+    deleted = 0
+    while step := await store.delete_tenant(TENANT):
+        deleted += step
+    assert deleted == 401
+    assert await store.delete_tenant(TENANT) == 0
+    for gone in (large, many[0], many[-1]):
+        assert await store.find(TENANT, gone.handle) is None
+    assert await store.count_results([SessionKey(TENANT, f"run-{n}") for n in range(40)]) == [0] * 40
+    assert await store.usage() == {"other": held(5)}
+    assert await joined(store.read(other)) == b"stays"
+    again = await put(store, b"again", clock(), where=many[0].handle)
+    assert await store.find(TENANT, again.handle) is not None
+    assert await store.usage() == {"other": held(5), TENANT: held(5)}
+
+
 async def test_drafts_count_into_the_quota_together(store: ResultStore) -> None:
-    async with store.draft() as one, store.draft() as two:
+    async with store.draft(TENANT) as one, store.draft(TENANT) as two:
         await one.write(b"x" * 2_000_000)
         with pytest.raises(StoreFull):
             await two.write(b"x" * 1_200_000)

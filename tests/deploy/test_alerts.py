@@ -28,8 +28,25 @@ FIRING = {
     "SpillgateNotKept": ['spillgate_errors_total{code="store_full"} 0+1x60'],
     "SpillgateOverloaded": ['spillgate_errors_total{code="overloaded"} 0+1x60'],
     "SpillgateStoreNearlyFull": ["spillgate_stored_bytes 91x60", "spillgate_stored_bytes_cap 100x60"],
-    "SpillgateLedgerNearlyFull": ["spillgate_ledger_bytes 91x60", "spillgate_ledger_bytes_cap 100x60"],
-    "SpillgateSessionsNearlyFull": ["spillgate_sessions 91x60", "spillgate_sessions_cap 100x60"],
+    "SpillgateTenantNearlyFull": [
+        'spillgate_tenant_stored_bytes{tenant="a"} 91x60',
+        'spillgate_tenant_stored_bytes_cap{tenant="a"} 100x60',
+        'spillgate_tenant_stored_bytes{tenant="b"} 91x60',
+        'spillgate_tenant_stored_bytes_cap{tenant="b"} 0x60',
+    ],
+    "SpillgateLedgerNearlyFull": [
+        'spillgate_tenant_ledger_bytes{tenant="a"} 91x60',
+        'spillgate_tenant_ledger_bytes_cap{tenant="a"} 100x60',
+    ],
+    "SpillgateSessionsNearlyFull": [
+        'spillgate_tenant_sessions{tenant="a"} 91x60',
+        'spillgate_tenant_sessions_cap{tenant="a"} 100x60',
+    ],
+    "SpillgateSpendNearlyReached": [
+        'spillgate_tenant_llm_usd_today{tenant="a"} 91x60',
+        'spillgate_tenant_llm_usd_today_cap{tenant="a"} 100x60',
+    ],
+    "SpillgateTenantRefused": ['spillgate_errors_total{code="tenant_full"} 0+1x60'],
     "SpillgateDegraded": ["spillgate_degraded 1x60"],
     "SpillgateModelDown": ['spillgate_model_up{model="m"} 0x60'],
     "SpillgateExtractionFallsBack": [
@@ -39,6 +56,11 @@ FIRING = {
     "SpillgatePolicyStale": ["spillgate_policy_stale 1x60"],
     "SpillgateTaskFails": ['spillgate_task_faults_total{task="sweep"} 0+1x60'],
     "SpillgateExportLost": ["spillgate_export_lost_total 0+1x60"],
+    "SpillgateConnectionsNearlyUsedUp": [
+        'spillgate_connections{backend="ledger"} 60x60',
+        'spillgate_connections_cap{backend="ledger"} 64x60',
+    ],
+    "SpillgateWaiting": ['spillgate_waiting{backend="ledger"} 3x60'],
     "SpillgateMemoryNearLimit": [
         "process_resident_memory_bytes 91x60",
         "spillgate_memory_limit_bytes 100x60",

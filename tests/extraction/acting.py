@@ -157,7 +157,7 @@ async def stored_text(text: str, tokens: int | None = None) -> tuple[MemoryStore
         expires_at=0,
         epoch=0,
     )
-    async with store.draft() as draft:
+    async with store.draft(stored.tenant) as draft:
         await draft.write(data)
         await draft.publish(stored)
     return store, stored

@@ -1,4 +1,4 @@
-"""The network between the service and Redis, as bad as it is told to be."""
+"""The network between the service and its store, as bad as it is told to be."""
 
 import asyncio
 import random
@@ -23,18 +23,25 @@ class Network:
     """A TCP proxy. A fault spoils every conversation (some commands and their replies) of those who have had
     `spared` of them since; whose it is, a session's that is called run-…, its keys say."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, begins: tuple[bytes, ...] = (b"*",)) -> None:
+        """`begins`: with what a request begins; by default one to Redis."""
         self._target = port
+        self._begins = begins
         self._port = 0
         self._server: asyncio.Server | None = None
         self._streams: set[asyncio.StreamWriter] = set()
         self._conversing: set[asyncio.Task[None]] = set()
         self._fault: Fault | None = None
         self._spared = 0
+        self._only = re.compile(b"")
         self._had = Counter[bytes]()
         self._healed = asyncio.Event()
         self.spoilt = 0
         """Conversations, since the fault began."""
+
+    @property
+    def port(self) -> int:
+        return self._port
 
     @property
     def url(self) -> str:
@@ -49,8 +56,9 @@ class Network:
     ) -> None:
         await self.refuse()
 
-    def spoil(self, fault: "Fault", spared: int) -> None:
-        self._fault, self._spared, self.spoilt = fault, spared, 0
+    def spoil(self, fault: "Fault", spared: int, only: bytes = b"") -> None:
+        """`only`: a regular expression of the requests that count."""
+        self._fault, self._spared, self._only, self.spoilt = fault, spared, re.compile(only), 0
         self._had.clear()
         self._healed.clear()
 
@@ -90,7 +98,7 @@ class Network:
             nonlocal fault
             while data := await reader.read(1 << 16):
                 # A large request comes in pieces, and only the first begins like one.
-                if data.startswith(b"*"):
+                if data.startswith(self._begins):
                     fault = self._fault_of(data)
                 redis_writer.write(data)
 
@@ -112,7 +120,7 @@ class Network:
         self._streams -= both
 
     def _fault_of(self, request: bytes) -> "Fault | None":
-        if self._fault is None:
+        if self._fault is None or not self._only.search(request):
             return None
         found = _RUN.search(request)
         whose = found[1] if found else ELSEWHERE

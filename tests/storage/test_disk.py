@@ -187,7 +187,7 @@ async def test_names_that_are_not_safe_reach_no_path(
 
 async def test_text_that_is_not_unicode_is_refused(store: ResultStore, root: Path, clock: FakeClock) -> None:
     async def publish() -> None:
-        async with store.draft() as draft:
+        async with store.draft(TENANT) as draft:
             await draft.write(b"body")
             await draft.publish(replace(stored_result(b"body", clock()), tool_arguments="\ud800"))
 

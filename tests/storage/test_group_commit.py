@@ -5,7 +5,7 @@ import sqlite3
 
 import pytest
 
-from domain.ports import LedgerBounds
+from domain.quotas import unbounded
 from storage.sqlite.group_commit import GroupCommit
 from storage.sqlite.state import SqliteState
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 async def test_a_fault_of_ours_reaches_every_caller_and_the_writer_goes_on() -> None:
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     connection.execute("CREATE TABLE t (x)")
-    writer = GroupCommit(connection, SqliteState(LedgerBounds(), {}), lambda: None)
+    writer = GroupCommit(connection, SqliteState(unbounded, {}), lambda: None)
 
     def good(writing: sqlite3.Connection) -> int:
         return writing.execute("INSERT INTO t VALUES (1)").rowcount

@@ -144,7 +144,7 @@ async def test_full_memory_leaves_nothing_half_visible_and_reading_goes_on(
 
 async def abandoned(store: RedisStore, body: bytes) -> RedisDraft:
     """A draft whose replica died: its context is never left."""
-    draft = store.draft()
+    draft = store.draft(TENANT)
     assert isinstance(draft, RedisDraft)
     await draft.write(body)
     return draft
@@ -165,7 +165,7 @@ async def test_a_draft_lives_for_as_long_as_it_is_written_to(
 ) -> None:
     store = replica(redis_url, draft_seconds=3)
     begun, written = time.monotonic(), LARGE
-    async with store.draft() as draft:
+    async with store.draft(TENANT) as draft:
         await draft.write(LARGE)
         while time.monotonic() - begun < 3.5:
             await asyncio.sleep(0.3)
@@ -181,7 +181,7 @@ async def test_a_draft_that_has_expired_is_not_published(
 ) -> None:
     store = replica(redis_url, draft_seconds=0.2)
     stored = stored_result(LARGE, clock())
-    async with store.draft() as draft:
+    async with store.draft(TENANT) as draft:
         await draft.write(LARGE)
         await eventually(lambda: not [key for key in keys(redis_server) if ":body:" in key])
         with pytest.raises(StoreUnavailable):
@@ -269,7 +269,7 @@ async def test_large_bodies_pass_in_constant_memory(replica: Open, clock: FakeCl
     size = 0
     await put(store, LARGE, clock())
     tracemalloc.start()
-    async with store.draft() as draft:
+    async with store.draft(TENANT) as draft:
         for _ in range(600):
             await draft.write(TEXT[:65_536])
         await draft.publish(stored)
@@ -403,7 +403,7 @@ async def test_nothing_is_asked_for_under_names_that_are_not_safe(
 
 async def test_a_draft_says_how_durable_it_became(replica: Open, clock: FakeClock, redis_url: str) -> None:
     store = replica(redis_url)
-    async with store.draft() as draft:
+    async with store.draft(TENANT) as draft:
         await draft.write(b"body")
         assert await draft.publish(stored_result(b"body", clock())) == "aof"
     await store.check()

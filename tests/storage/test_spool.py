@@ -94,7 +94,7 @@ async def test_wherever_redis_dies_under_a_body_the_local_disk_has_all_of_it(
     pair = await opened(redis.url)
     body = LARGE[:700_000]
     stored = stored_result(body, clock())
-    async with pair.store.draft() as draft:
+    async with pair.store.draft(TENANT) as draft:
         for start in range(0, len(body), 50_000):
             if start == written:
                 redis.kill()
@@ -120,7 +120,7 @@ async def test_a_large_body_that_redis_loses_half_way_is_spooled_when_it_is_sent
     stored = stored_result(LARGE, clock())
 
     async def send() -> None:
-        async with pair.store.draft() as draft:
+        async with pair.store.draft(TENANT) as draft:
             await draft.write(LARGE[:2_000_000])
             redis.kill()
             await draft.write(LARGE[2_000_000:])

@@ -2,7 +2,6 @@
 
 import asyncio
 import copy
-import functools
 import sys
 import time
 import uuid
@@ -29,11 +28,10 @@ from spillgate.exchange import (
     current_session,
     safe_session_id,
 )
+from spillgate.http1 import CONNECT_SECONDS, BlockingConnections, Place, WaitingConnections, written
 
 T = TypeVar("T")
 Transport = TypeVar("Transport", httpx.BaseTransport, httpx.AsyncBaseTransport)
-
-CONNECT_SECONDS = 2.0
 
 
 class _Client(Generic[Transport]):
@@ -44,10 +42,13 @@ class _Client(Generic[Transport]):
         self._exchange: Exchange = Exchange(options, time.monotonic)
         self._session: str | None = None
         self._given: Transport | None = transport
-        self._base: str
-        self._socket: str | None
-        self._base, self._socket = address(options)
-        _url(self._base, "/")  # Raises InvalidURL now rather than with the first result.
+        self._base, path = address(options)
+        url = _url(self._base, "/")  # Raises InvalidURL now rather than with the first result.
+        self._host = url.netloc.decode()
+        self._prefix = url.raw_path.decode().rstrip("/")
+        # httpx is for TLS, and for a transport that the caller chose.
+        is_plain = transport is None and url.scheme == "http"
+        self._place = Place(url.host, url.port or 80, path) if is_plain else None
 
     @property
     def session_id(self) -> str:
@@ -68,22 +69,22 @@ class _Client(Generic[Transport]):
     def _in_session(self, fields: Any) -> Any:
         return fields if fields.get("session_id") else {**fields, "session_id": self._session}
 
+    def _written(self, request: Request) -> bytes:
+        return written(request, self._prefix + request.path, self._host, _traced(request.headers))
+
     def _built(self, request: Request) -> httpx.Request:
-        """With its headers and stream made here, httpx has nothing to work out: a tenth of a millisecond
-        less."""
         patience = request.timeout
         times = {"connect": CONNECT_SECONDS, "read": patience, "write": patience, "pool": patience}
-        url, body = _url(self._base, request.path), request.body or b""
-        headers = {"Host": url.netloc.decode(), "Content-Length": str(len(body)), **_traced(request.headers)}
-        stream = httpx.ByteStream(body)
         return httpx.Request(
-            request.method, url, headers=headers, stream=stream, extensions={"timeout": times}
+            request.method,
+            _url(self._base, request.path),
+            headers=_traced(request.headers),
+            content=request.body or b"",
+            extensions={"timeout": times},
         )
 
 
-@functools.lru_cache(maxsize=64)
 def _url(base: str, path: str) -> httpx.URL:
-    """Parsing it takes longer than building the rest of the request."""
     return httpx.URL(base + path)
 
 
@@ -107,6 +108,12 @@ class Spillgate(_Client[httpx.BaseTransport]):
     """Speaks to a running service. Threads may share it. No method raises because of the service: what it
     does not take fails open, with a warning in the log `spillgate`."""
 
+    def __init__(
+        self, *, transport: httpx.BaseTransport | None = None, **options: Unpack[ClientOptions]
+    ) -> None:
+        super().__init__(transport=transport, **options)
+        self._connections = None if self._place is None else BlockingConnections(self._place)
+
     def __enter__(self) -> Self:
         return self
 
@@ -115,6 +122,8 @@ class Spillgate(_Client[httpx.BaseTransport]):
 
     def close(self) -> None:
         """Closes the connections. The next call opens new ones."""
+        if self._connections is not None:
+            self._connections.close()
         if self._given is not None:
             self._given.close()
 
@@ -173,16 +182,18 @@ class Spillgate(_Client[httpx.BaseTransport]):
                 response = None
 
     def _send(self, request: Request) -> Response | None:
-        if self._given is None:
-            self._given = httpx.HTTPTransport(uds=self._socket)
         try:
+            if self._connections is not None:
+                return self._connections.send(self._written(request), request.timeout)
+            if self._given is None:
+                self._given = httpx.HTTPTransport()
             answer = self._given.handle_request(self._built(request))
             try:
                 assert isinstance(answer.stream, httpx.SyncByteStream)
                 return _response(answer, b"".join(answer.stream))
             finally:
                 answer.close()
-        except httpx.TransportError:
+        except (httpx.TransportError, OSError):
             return None
 
 
@@ -193,7 +204,7 @@ class AsyncSpillgate(_Client[httpx.AsyncBaseTransport]):
         self, *, transport: httpx.AsyncBaseTransport | None = None, **options: Unpack[ClientOptions]
     ) -> None:
         super().__init__(transport=transport, **options)
-        self._by_loop: weakref.WeakKeyDictionary[object, httpx.AsyncBaseTransport] = (
+        self._by_loop: weakref.WeakKeyDictionary[object, WaitingConnections | httpx.AsyncBaseTransport] = (
             weakref.WeakKeyDictionary()
         )
 
@@ -205,9 +216,11 @@ class AsyncSpillgate(_Client[httpx.AsyncBaseTransport]):
 
     async def aclose(self) -> None:
         """Closes the connections of this event loop."""
-        transport = self._given or self._by_loop.pop(asyncio.get_running_loop(), None)
-        if transport is not None:
-            await transport.aclose()
+        connections = self._given or self._by_loop.pop(asyncio.get_running_loop(), None)
+        if isinstance(connections, WaitingConnections):
+            connections.close()
+        elif connections is not None:
+            await connections.aclose()
 
     async def govern(
         self, tool_name: str, call_id: str | None, content: object, **fields: Unpack[ResultFields]
@@ -263,17 +276,23 @@ class AsyncSpillgate(_Client[httpx.AsyncBaseTransport]):
                 response = None
 
     async def _send(self, request: Request) -> Response | None:
-        transport = self._given
-        if transport is None:
-            loop = asyncio.get_running_loop()
-            if (transport := self._by_loop.get(loop)) is None:
-                transport = self._by_loop[loop] = httpx.AsyncHTTPTransport(uds=self._socket)
+        connections = self._given or self._of_loop()
         try:
-            answer = await transport.handle_async_request(self._built(request))
+            if isinstance(connections, WaitingConnections):
+                return await connections.send(self._written(request), request.timeout)
+            answer = await connections.handle_async_request(self._built(request))
             try:
                 assert isinstance(answer.stream, httpx.AsyncByteStream)
                 return _response(answer, b"".join([chunk async for chunk in answer.stream]))
             finally:
                 await answer.aclose()
-        except httpx.TransportError:
+        except (httpx.TransportError, OSError):
             return None
+
+    def _of_loop(self) -> WaitingConnections | httpx.AsyncBaseTransport:
+        loop = asyncio.get_running_loop()
+        if (found := self._by_loop.get(loop)) is None:
+            place = self._place
+            found = httpx.AsyncHTTPTransport() if place is None else WaitingConnections(place)
+            self._by_loop[loop] = found
+        return found

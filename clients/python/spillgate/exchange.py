@@ -223,7 +223,7 @@ class Exchange:
             "content": sent,
         }
         answer = yield from self._ask("POST", "/results", body, {"Prefer": "return=minimal"})
-        if answer is None or "outcome" not in answer:
+        if answer is None or not {"outcome", "complete", "handle", "budget"} <= answer.keys():
             return self._cut(sent)
         shown, exhausted = answer.get("content", sent), answer["budget"]["exhausted"]
         return Governed(shown, answer["outcome"], answer["complete"], answer["handle"], exhausted, answer)

@@ -1,0 +1,114 @@
+"""Tenants, for operators: what each uses of its quotas, and deleting one."""
+
+import asyncio
+from typing import Annotated
+
+from fastapi import Path, Response
+from pydantic import BaseModel
+
+from app.api.openapi import example_of
+from app.api.routing import ForOperators, InRuntime, Router, traits
+from app.edge.api_keys import Role
+from domain.errors import InvalidField, StoreUnavailable
+from domain.handles import is_name
+
+router = Router(tags=["tenants"])
+
+DELETE_SECONDS = 5.0
+"""After this time a deletion answers 202, with more to delete."""
+
+
+class QuotaOut(BaseModel):
+    """A `cap` of 0: none."""
+
+    used: float
+    cap: float
+
+
+class TenantOut(BaseModel):
+    """`requests_per_second` is used at each instance by itself: /metrics counts the requests."""
+
+    tenant: str
+    storage_max_bytes: QuotaOut
+    ledger_max_bytes: QuotaOut
+    max_sessions: QuotaOut
+    llm_usd_per_day: QuotaOut
+    requests_per_second: float
+
+
+class TenantsOut(BaseModel):
+    tenants: list[TenantOut]
+
+
+class DeletedOut(BaseModel):
+    """What this request deleted. Not `complete`: send it again."""
+
+    tenant: str
+    results: int
+    sessions: int
+    entries: int
+    complete: bool
+
+
+_TENANT = TenantOut(
+    tenant="team-a",
+    storage_max_bytes=QuotaOut(used=481213, cap=1 << 30),
+    ledger_max_bytes=QuotaOut(used=38220, cap=1 << 30),
+    max_sessions=QuotaOut(used=12, cap=10_000),
+    llm_usd_per_day=QuotaOut(used=1.25, cap=20),
+    requests_per_second=200,
+)
+_DELETED = DeletedOut(tenant="team-a", results=41, sessions=12, entries=310, complete=True)
+
+
+@router.get(
+    "/tenants",
+    dependencies=[ForOperators],
+    summary="What each tenant uses of its quotas",
+    responses={200: example_of(TenantsOut(tenants=[_TENANT]))},
+)
+@traits(roles=(Role.ADMIN,))
+async def get_tenants(rt: InRuntime) -> TenantsOut:
+    uses = await rt.readiness.tenant_uses()
+    shown = []
+    for use in uses:
+        quotas = {quota: QuotaOut(used=used, cap=cap) for quota, used, cap in use.shares()}
+        rate = use.quota.requests_per_second
+        shown.append(TenantOut(tenant=use.tenant, requests_per_second=rate, **quotas))
+    return TenantsOut(tenants=shown)
+
+
+@router.delete(
+    "/tenants/{tenant_id}",
+    dependencies=[ForOperators],
+    summary="Delete the results, sessions and accounting of a tenant",
+    responses={
+        200: example_of(_DELETED),
+        202: example_of(_DELETED.model_copy(update={"complete": False})),
+    },
+)
+@traits(writes=True, roles=(Role.ADMIN,))
+async def delete_tenant(
+    rt: InRuntime,
+    response: Response,
+    tenant_id: Annotated[str, Path(description="As in the file of API keys.", examples=["team-a"])],
+) -> DeletedOut:
+    """Deletes in steps, between which other requests run. What the tenant sends meanwhile may stay: revoke
+    its keys first. Safe to repeat."""
+    if not is_name(tenant_id):
+        raise InvalidField("That is not the name of a tenant. The file of API keys holds the names.")
+    if rt.readiness.is_degraded:
+        raise StoreUnavailable("Redis is away: nothing was deleted. Try again in a moment.")
+    now = asyncio.get_running_loop().time
+    ends = now() + DELETE_SECONDS
+    found = DeletedOut(tenant=tenant_id, results=0, sessions=0, entries=0, complete=False)
+    while not found.complete and now() < ends:
+        results = await rt.store.delete_tenant(tenant_id)
+        purged = await rt.ledger.delete_tenant(tenant_id)
+        found.results += results
+        found.sessions += purged.sessions
+        found.entries += purged.entries
+        found.complete = not results and purged.is_done
+    rt.spend_caps.daily.forget(tenant_id)
+    response.status_code = 200 if found.complete else 202
+    return found

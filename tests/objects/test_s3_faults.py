@@ -1,0 +1,138 @@
+"""With any fault of the network to S3 each route answers in time, and what was acknowledged is there."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.conftest import Serve
+from tests.faults.calls import Call, Kept, read_back, text_of
+from tests.faults.network import Fault, Network, lose, reset, silence
+from tests.stopwatch import Stopwatch
+
+pytestmark = pytest.mark.anyio
+
+ANSWER_SECONDS = 2.5
+SMALL, LARGE = 20_000, 9_000_000
+METHODS = (b"GET ", b"PUT ", b"POST ", b"DELETE ", b"HEAD ")
+
+
+async def fail(reply: bytes, writer: asyncio.StreamWriter, healed: asyncio.Event) -> bool:
+    """A status of 500."""
+    writer.write(b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+    return False
+
+
+async def cut(reply: bytes, writer: asyncio.StreamWriter, healed: asyncio.Event) -> bool:
+    """All but the end of the first piece: a body lacks its last bytes."""
+    writer.write(reply[:-10])
+    return False
+
+
+FAULTS: dict[str, Fault | None] = {
+    "away": None,
+    "silent": silence,
+    "status 500": fail,
+    "reset": reset,
+    "cut": cut,
+    "reply lost": lose,
+}
+
+
+@pytest.fixture
+async def network(s3_port: int) -> AsyncIterator[Network]:
+    async with Network(s3_port, begins=METHODS) as network:
+        yield network
+
+
+@pytest.fixture
+async def client(
+    serve: Serve, network: Network, url: Callable[[int], str], tmp_path: Path
+) -> AsyncIterator[httpx.AsyncClient]:
+    # Without a cache every read asks the bucket.
+    place = url(network.port) + "&cache_bytes=0"
+    async with serve(storage_url=place, ledger_url=f"sqlite://{tmp_path}/ledger.db") as client:
+        yield client
+        await network.heal()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_each_route_answers_503_in_time_and_all_is_well_afterwards(
+    client: httpx.AsyncClient, network: Network, fault: str
+) -> None:
+    kept = [
+        Kept.of(call, await call.send(client))
+        for call in (Call("run-1", text_of("one", SMALL)), Call("run-1", text_of("two", LARGE)))
+    ]
+    handle = f"/results/{kept[1].handle}"
+    named = [Call("run-1", text_of(name, size), name) for name, size in (("a", SMALL), ("b", LARGE))]
+    asked = {"handle": kept[1].handle, "extract": "naïve", "mode": "retrieve"}
+    routes = [
+        lambda: named[0].send(client),
+        lambda: named[1].send(client),
+        lambda: client.get(handle),
+        lambda: client.get(f"{handle}/content"),
+        lambda: client.get(f"{handle}/lines?offset=100"),
+        lambda: client.get(f"{handle}/grep?pattern=naïve"),
+        lambda: client.post("/extract", json=asked),
+        lambda: client.get("/sessions"),
+        lambda: client.get("/readyz"),
+    ]
+    found = FAULTS[fault]
+    if found is None:
+        await network.refuse()
+    else:
+        network.spoil(found, spared=0)
+    for number, route in enumerate(routes):
+        watch = Stopwatch()
+        answer = await route()
+        assert watch.seconds < ANSWER_SECONDS, (number, watch.seconds)
+        assert answer.status_code == 503, (number, answer.text)
+        assert "object store" in answer.text
+        assert "127.0.0.1" not in answer.text
+    await network.heal()
+    assert (await client.get("/readyz")).status_code == 200
+    kept += [Kept.of(call, await call.send(client)) for call in named]
+    assert [await read_back(client, one) for one in kept] == [[]] * 4
+    assert (await client.delete("/sessions/run-1")).status_code == 204
+    assert [(await client.get(f"/results/{one.handle}")).status_code for one in kept] == [410] * 4
+
+
+@pytest.mark.parametrize("fault", ["silent", "status 500", "reply lost"])
+async def test_a_store_that_fails_within_a_publication_keeps_all_or_nothing(
+    client: httpx.AsyncClient, network: Network, fault: str
+) -> None:
+    requests = [
+        rb"^PUT .*/segments/\S+\.0 ",
+        rb"^PUT .*/segments/\S+\.1 ",
+        rb"^PUT .*\.2 ",
+        rb"^PUT .*\.json ",
+    ]
+    calls = [Call("run-1", text_of(str(number), LARGE), str(number)) for number in range(len(requests))]
+    found = FAULTS[fault]
+    assert found is not None
+    for call, request in zip(calls, requests, strict=True):
+        network.spoil(found, 0, request)
+        watch = Stopwatch()
+        answer = await call.send(client)
+        assert network.spoilt
+        assert watch.seconds < ANSWER_SECONDS + 1, "the time of what was sent before counts, too"
+        assert answer.status_code == 503
+        await network.heal()
+    kept = [Kept.of(call, await call.send(client)) for call in calls]
+    assert [await read_back(client, one) for one in kept] == [[]] * len(calls)
+
+
+async def test_a_reply_that_is_lost_once_is_no_conflict(client: httpx.AsyncClient, network: Network) -> None:
+    async def once(reply: bytes, writer: asyncio.StreamWriter, healed: asyncio.Event) -> bool:
+        await network.heal()
+        return False
+
+    for number, request in enumerate((rb"^PUT .*\.0 ", rb"^PUT .*\.json ")):
+        network.spoil(once, 0, request)
+        call = Call("run-1", text_of(f"once-{number}", SMALL))
+        assert await read_back(client, Kept.of(call, await call.send(client))) == []
+        assert network.spoilt == 1
+    assert (await client.get("/sessions")).json()["sessions"][0]["stored_results"] == 2

@@ -1,0 +1,102 @@
+"""The service as a process over S3: the whole life of a result, and kills during uploads."""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import obstore
+import pytest
+from obstore.store import S3Store
+
+from tests.faults.calls import Call, Kept, read_back, text_of
+from tests.faults.network import Network, silence
+from tests.faults.service import Service, Services
+
+pytestmark = pytest.mark.anyio
+Url = Callable[[int], str]
+METHODS = (b"GET ", b"PUT ", b"POST ", b"DELETE ", b"HEAD ")
+
+
+async def _start(services: Services, url: str, place: Path) -> Service:
+    return await services.start(place, storage_url=url, ledger_url=f"sqlite://{place}/ledger.db")
+
+
+def _infos(bucket: S3Store) -> list[str]:
+    found = [one["path"] for one in obstore.list(bucket, "tool_output").collect()]
+    return [path for path in found if path.endswith(".json")]
+
+
+async def test_a_result_of_20_mb_lives_through_all_of_it(
+    services: Services, url: Url, s3_port: int, bucket: S3Store, tmp_path: Path
+) -> None:
+    lines = [f"{number}: step {number % 977} of the build" for number in range(700_000)]
+    lines[654_321] = "654321: error E4711 in module parser"
+    body = "\n".join(lines).encode()
+    assert len(body) > 20_000_000
+    service = await _start(services, url(s3_port), tmp_path)
+    for _ in range(2):
+        async with service.client() as client:
+            answer = await Call("run-1", body, "call-1", is_streamed=True).send(client)
+            handle, told = answer.json()["handle"], answer.json()
+            assert (answer.status_code, told["measure"]["lines"]) == (201, 700_000)
+            path = f"/results/{handle}"
+            found = (await client.get(f"{path}/grep", params={"pattern": "E[0-9]{4} in"})).json()
+            assert [match["line"] for match in found["matches"]] == [654_322]
+            page = await client.get(f"{path}/lines", params={"offset": 654_321, "limit": 2})
+            assert "error E4711" in page.text
+            asked = {"handle": handle, "extract": "error E4711", "mode": "retrieve"}
+            assert "module parser" in (await client.post("/extract", json=asked)).text
+            part = await client.get(f"{path}/content", headers={"Range": "bytes=4194300-4194310"})
+            assert part.content == body[4_194_300:4_194_311]
+            whole = await client.get(f"{path}/content")
+            assert hashlib.sha256(whole.content).digest() == hashlib.sha256(body).digest()
+        assert await service.stop() == 0
+        service = await _start(services, url(s3_port), tmp_path)
+    async with service.client() as client:
+        assert (await client.delete(path)).status_code == 204
+        assert (await client.get(path)).status_code == 404
+    assert await service.stop() == 0
+    # A stop does not wait for the minute that readers of a deleted body have.
+    assert [one["path"] for one in obstore.list(bucket).collect()] == ["probe", "schema"]
+    assert service.failures() == []
+
+
+async def test_killed_at_any_request_of_an_upload_it_shows_nothing_that_is_half_written(
+    services: Services, url: Url, s3_port: int, bucket: S3Store, tmp_path: Path
+) -> None:
+    kept: list[Kept] = []
+    requests = [
+        rb"^PUT .*/segments/\S+\.0 ",
+        rb"^PUT .*/segments/\S+\.1 ",
+        rb"^PUT .*\.2 ",
+        rb"^PUT .*\.json ",
+        b" never ",
+    ]
+    calls = [Call("run-1", text_of(str(number), 9_000_000), str(number)) for number in range(len(requests))]
+    async with Network(s3_port, begins=METHODS) as network:
+        place = url(network.port) + "&timeout=60"
+        for call, request in zip(calls, requests, strict=True):
+            service = await _start(services, place, tmp_path)
+            async with service.client() as client:
+                # The reply to this request never comes; the store may have done what was asked.
+                network.spoil(silence, 0, request)
+                sent = asyncio.create_task(call.send(client))
+                while not network.spoilt and not sent.done():
+                    await asyncio.sleep(0.01)
+                if sent.done():
+                    kept.append(Kept.of(call, sent.result()))
+                service.kill()
+                await asyncio.gather(sent, return_exceptions=True)
+            await network.heal()
+            for path in _infos(bucket):
+                stored = json.loads(bytes(obstore.get(bucket, path).bytes()))["stored"]
+                found = Kept("/".join(stored["handle"]), stored["sha256"], stored["measure"]["bytes"], "")
+                assert found.size == len(call.content)
+        service = await _start(services, place, tmp_path)
+        async with service.client() as client:
+            assert [await read_back(client, one) for one in kept] == [[]] * len(kept)
+            kept = [Kept.of(call, await call.send(client)) for call in calls]
+            assert [await read_back(client, one) for one in kept] == [[]] * len(calls)
+        assert service.failures() == []

@@ -1,0 +1,274 @@
+"""The object store beyond its contract: several processes on one bucket, listings, damage, the cache."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import obstore
+import pytest
+from obstore.store import MemoryStore
+
+from domain.errors import ConfigError, ResultExpired
+from domain.handles import SessionKey
+from storage.objects.bucket import Bucket
+from storage.objects.cache import SegmentCache
+from storage.objects.opening import make_ready
+from storage.objects.store import GRACE_SECONDS, ORPHAN_MS, ObjectStore
+from tests.conftest import StillClock
+from tests.contract.samples import KEY, TENANT, handle, joined, put
+
+pytestmark = pytest.mark.anyio
+
+RETENTION = 1600
+STEP = RETENTION / 16
+SEGMENT = 1 << 20
+LARGE = bytes(range(251)) * 12_000
+"""Three segments."""
+
+OpenObjects = Callable[[], Awaitable[ObjectStore]]
+
+
+@pytest.fixture
+def clock() -> StillClock:
+    """That of the bucket is the machine's."""
+    return StillClock(time.time_ns() // 1_000_000)
+
+
+@pytest.fixture
+def bucket() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+async def open_store(bucket: MemoryStore, clock: StillClock) -> AsyncIterator[OpenObjects]:
+    """One more process on the same bucket, at each call."""
+    opened = []
+
+    async def open_it() -> ObjectStore:
+        store = ObjectStore(
+            Bucket(bucket, timeout=60),
+            clock=clock,
+            retention_seconds=RETENTION,
+            max_bytes=0,
+            cache_bytes=4 * SEGMENT,
+            segment_bytes=SEGMENT,
+        )
+        await make_ready(store)
+        opened.append(store)
+        return store
+
+    yield open_it
+    for store in opened:
+        await store.close()
+
+
+def paths(bucket: MemoryStore) -> list[str]:
+    return [
+        path for one in obstore.list(bucket).collect() if (path := one["path"]) not in ("probe", "schema")
+    ]
+
+
+async def test_retries_of_one_call_at_several_processes_are_one_result(
+    open_store: OpenObjects, bucket: MemoryStore, clock: StillClock
+) -> None:
+    stores, where = [await open_store() for _ in range(3)], handle()
+    await asyncio.gather(*[put(store, LARGE, clock(), where=where) for store in stores * 5])
+    found = await stores[0].find(TENANT, where)
+    assert found is not None
+    assert await joined(stores[1].read(found)) == LARGE
+    assert len([path for path in paths(bucket) if path.endswith(".json")]) == 1
+    assert len(paths(bucket)) == 1 + 3, "the bodies of those that lost the race are deleted"
+    assert sum([await store.stored_bytes() for store in stores]) == len(LARGE)
+
+
+async def test_what_one_process_deletes_no_other_finds_or_restores(
+    open_store: OpenObjects, bucket: MemoryStore, clock: StillClock
+) -> None:
+    one, other = await open_store(), await open_store()
+    kept = await put(one, b"body", clock())
+    found = await other.find(TENANT, kept.handle)
+    assert found is not None
+    assert await one.delete(TENANT, kept.handle)
+    clock.pass_seconds(STEP)
+    assert await other.touch(found) == found
+    assert await other.find(TENANT, kept.handle) is None
+    assert paths(bucket) == []
+
+
+async def test_an_expired_result_is_published_again_by_a_retry(
+    open_store: OpenObjects, bucket: MemoryStore, clock: StillClock
+) -> None:
+    store, where = await open_store(), handle()
+    await put(store, b"body", clock(), where=where)
+    clock.pass_seconds(RETENTION)
+    await put(store, b"body", clock(), where=where)
+    found = await store.find(TENANT, where)
+    assert found is not None
+    assert await joined(store.read(found)) == b"body"
+    assert (await store.stored_bytes(), len(paths(bucket))) == (4, 2)
+
+
+async def test_what_a_killed_writer_left_is_deleted_after_an_hour_and_nothing_else(
+    open_store: OpenObjects, bucket: MemoryStore, clock: StillClock
+) -> None:
+    killed, store = await open_store(), await open_store()
+    drafts = [killed.draft(TENANT) for _ in range(2)]
+    for draft in drafts:
+        await (await draft.__aenter__()).write(LARGE)
+    # It was killed between the last segment and the info.
+    stray = f"tool_output/{TENANT}/{handle()}.{'0' * 32}.2"
+    obstore.put(bucket, stray, b"end")
+    left = paths(bucket)
+    assert len(left) == 2 * 2 + 1
+    clock.pass_seconds(ORPHAN_MS / 1000 - 60)
+    young = [await put(store, LARGE, clock()), await put(store, b"", clock())]
+    assert await store.sweep() == 0
+    assert set(left) < set(paths(bucket))
+    clock.pass_seconds(120)
+    assert await store.sweep() == 0
+    assert set(left).isdisjoint(paths(bucket))
+    for kept, body in zip(young, (LARGE, b""), strict=True):
+        assert await joined((await open_store()).read(kept)) == body
+    assert await store.stored_bytes() == len(LARGE)
+
+
+async def test_a_listing_counts_what_other_processes_wrote_and_deleted(
+    open_store: OpenObjects, clock: StillClock
+) -> None:
+    one, other = await open_store(), await open_store()
+    kept = await put(one, LARGE, clock())
+    await put(one, b"body", clock())
+    async with other.draft(TENANT) as draft:
+        await draft.write(b"draft")
+        await other.sweep()
+        assert await other.stored_bytes() == 5, "it listed the bucket a moment ago"
+        clock.pass_seconds(STEP)
+        await other.sweep()
+        assert await other.stored_bytes() == len(LARGE) + 4 + 5
+    await one.delete(TENANT, kept.handle)
+    clock.pass_seconds(STEP)
+    await other.sweep()
+    assert await other.stored_bytes() == 4
+    assert await (await open_store()).stored_bytes() == 4
+
+
+async def test_a_use_is_written_down_once_in_a_sixteenth_of_the_retention(
+    open_store: OpenObjects, bucket: MemoryStore, clock: StillClock
+) -> None:
+    store = await open_store()
+    kept = await put(store, b"body", clock())
+    info = next(path for path in paths(bucket) if path.endswith(".json"))
+    expires, written = [], set()
+    for _ in range(9):
+        found = await store.find(TENANT, kept.handle)
+        assert found is not None
+        expires.append((await store.touch(found)).expires_at - kept.stored_at)
+        written.add(obstore.head(bucket, info)["e_tag"])
+        clock.pass_seconds(STEP / 4)
+    assert [one / 1000 for one in expires] == [RETENTION + STEP * n for n in (0, 0, 0, 0, 1, 1, 1, 1, 2)]
+    assert len(written) == 3
+
+
+async def test_a_deleted_large_body_stays_a_minute_for_its_readers(
+    open_store: OpenObjects, bucket: MemoryStore, clock: StillClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = await open_store(), await open_store()
+    kept = await put(one, LARGE, clock())
+    chunks = other.read(kept)
+    begun = await anext(chunks)
+    assert await one.delete_session(KEY, 1) == 1
+    assert begun + await joined(chunks) == LARGE
+    with pytest.raises(ResultExpired):
+        await joined(other.read(kept))
+    assert len(paths(bucket)) == 3
+    later = time.monotonic() + GRACE_SECONDS
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    await one.sweep()
+    assert paths(bucket) == []
+
+
+async def test_damage_is_named_once_and_hides_its_result_alone(
+    open_store: OpenObjects, bucket: MemoryStore, clock: StillClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = await open_store()
+    changed, cut, lost, whole = [await put(store, LARGE, clock()) for _ in range(4)]
+    of = {one: [path for path in paths(bucket) if one.handle.file_id in path] for one in (changed, cut, lost)}
+    segment, info = sorted(of[changed])
+    assert info.endswith(".json")
+    data = bytes(obstore.get(bucket, segment).bytes())
+    obstore.put(bucket, segment, data[:-1] + bytes([data[-1] ^ 1]))
+    obstore.put(bucket, next(path for path in of[cut] if path.endswith(".json")), b'{"crc32":"00')
+    obstore.delete(bucket, [path for path in of[lost] if not path.endswith(".json")])
+    fresh = await open_store()
+    assert [await fresh.find(TENANT, one.handle) is None for one in (changed, cut, lost, whole)] == [
+        False,
+        True,
+        False,
+        False,
+    ]
+    for one in (changed, changed, lost):
+        with pytest.raises(ResultExpired):
+            await joined(fresh.read(one))
+    assert await joined(fresh.read(whole)) == LARGE
+    named = [record.getMessage() for record in caplog.records if "is damaged" in record.getMessage()]
+    assert len(named) == 2
+    assert await fresh.delete_session(KEY, 1) == 3
+    assert not [path for path in paths(bucket) if path.startswith("tool_output/") and path.endswith(".json")]
+
+
+async def test_a_body_that_was_read_is_read_again_from_the_cache(
+    open_store: OpenObjects, bucket: MemoryStore, clock: StillClock
+) -> None:
+    writer, reader = await open_store(), await open_store()
+    kept = await put(writer, LARGE, clock())
+    assert await joined(reader.read(kept)) == LARGE
+    obstore.delete(bucket, [path for path in paths(bucket) if not path.endswith(".json")])
+    for store in (writer, reader):
+        assert await joined(store.read(kept, 1_000_000, 1_100_000)) == LARGE[1_000_000:1_100_000]
+
+
+def test_the_cache_holds_what_was_read_last_within_its_bytes() -> None:
+    cache = SegmentCache(100)
+    for name in "abc":
+        cache.put(name, b"x" * 40)
+    assert [cache.get(name) is None for name in "abc"] == [True, False, False]
+    cache.get("b")
+    cache.put("d", b"x" * 60)
+    assert [cache.get(name) is None for name in "bcd"] == [False, True, False]
+    cache.put("e", b"x" * 101)
+    assert [cache.get(name) for name in "bde"] == [None] * 3
+
+
+async def test_objects_of_others_below_the_prefix_are_left_alone(
+    open_store: OpenObjects, bucket: MemoryStore, clock: StillClock
+) -> None:
+    others = ["tool_output/readme", "tool_output/acme/session-x/notes.json", f"tool_output/{handle()}.json"]
+    for path in others:
+        obstore.put(bucket, path, b"theirs")
+    store = await open_store()
+    clock.pass_seconds(2 * ORPHAN_MS / 1000)
+    assert await store.sweep() == 0
+    assert await store.count_results([KEY, SessionKey("acme", "x")]) == [0, 0]
+    assert await store.delete_session(SessionKey("acme", "x"), 1) == 0
+    assert paths(bucket) == sorted(others)
+
+
+@pytest.mark.parametrize(
+    ("schema", "refused"),
+    [
+        (b'{"number":9,"written_by":"9.0.0"}', r"The bucket was written by Spillgate 9.0.0 \(schema 9\)"),
+        (b"{", "is damaged"),
+        (b'{"number":1,"written_by":"9.0.0"}', None),
+    ],
+)
+async def test_a_bucket_of_another_schema_is_refused_and_left_alone(
+    open_store: OpenObjects, bucket: MemoryStore, schema: bytes, refused: str | None
+) -> None:
+    obstore.put(bucket, "schema", schema)
+    if refused is None:
+        await open_store()
+    else:
+        with pytest.raises(ConfigError, match=refused):
+            await open_store()
+    assert bytes(obstore.get(bucket, "schema").bytes()) == schema
+    assert paths(bucket) == []
