@@ -136,6 +136,7 @@ ABOUT_HEAD_BYTES = 256 << 10
 """For a preview `about`. A result of this size is looked at whole; of a larger one the first 16 KiB and
 the end."""
 
+ABOUT_SAMPLE_BYTES = 16 << 10
 ABOUT_TAIL_BYTES = 4096
 
 # Room for the marker with the longest number.

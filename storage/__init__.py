@@ -125,13 +125,16 @@ def sealed_ledger(ledger: Ledger, ring: KeyRing) -> Ledger:
     return cast(Ledger, SealedLedger(ledger, ring))
 
 
-async def refuse_sealed(store: ResultStore) -> None:
-    """Raises ConfigError if the store holds results that were stored encrypted."""
+async def open_keyless_store(store: ResultStore) -> ResultStore:
+    """Refuses what other processes stored encrypted. Raises ConfigError if there is any at the start."""
     checks = 0
     with suppress(StorageError):
         (checks,) = await store.count_results([CHECKS])
     if checks:
         raise ConfigError(f"{KEY_SETTING} is not set, and what is stored is encrypted. Name the key file.")
+    from storage.sealed.keyless import KeylessStore
+
+    return cast(ResultStore, KeylessStore(store))
 
 
 def body_path(url: str, tenant: str, handle: Handle) -> str | None:

@@ -1,7 +1,6 @@
 """Asks the outcomes in turn for the text that a model reads instead of a result, until one fits."""
 
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import anyio
 
@@ -87,39 +86,48 @@ class Replacing(NamedTuple):
         facts = Facts(shown, await self._budget(made, trigger), self.measured.body.rows)
         ends = made.ends(shown, policy)
         head, tail = await self.measured.body.ends(ends, viewed=shown is not measure)
-        lines, overview = await self._overview(ends, head, tail, shown)
-        oversized = Oversized(
-            result=result,
-            measure=measure,
-            shown=shown,
-            head=head,
-            tail=tail,
-            policy=policy,
-            breach=breach_of(trigger or Trigger.SIZE_CAP, facts, policy),
-            handle=handle,
-            structure=lines,
-            overview=overview,
-            path=self.rt.body_path(result, handle),
-            squeeze=squeeze,
-        )
-        if len(head) + len(tail) <= INLINE_BYTES:
-            return made.text(oversized)
-        return await anyio.to_thread.run_sync(partial(made.text, oversized), limiter=self.rt.scanning)
 
-    async def _overview(self, ends: Ends, head: bytes, tail: bytes, shown: Measure) -> tuple[list[str], str]:
-        """The structure and the overview of a text, if the outcome shows them."""
+        def write() -> str | None:
+            lines, overview = self._overview(ends, head, tail, shown)
+            return made.text(
+                Oversized(
+                    result=result,
+                    measure=measure,
+                    shown=shown,
+                    head=head,
+                    tail=tail,
+                    policy=policy,
+                    breach=breach_of(trigger or Trigger.SIZE_CAP, facts, policy),
+                    handle=handle,
+                    structure=lines,
+                    overview=overview,
+                    path=self.rt.body_path(result, handle),
+                    squeeze=squeeze,
+                )
+            )
+
+        if len(head) + len(tail) <= INLINE_BYTES and not ends.structure and ends.overview is None:
+            return write()
+        return await anyio.to_thread.run_sync(write, limiter=self.rt.scanning)
+
+    def _overview(self, ends: Ends, head: bytes, tail: bytes, shown: Measure) -> tuple[list[str], str]:
+        """Structure and overview of a text, if the outcome shows them. Runs in a thread: the functions
+        that make them take 40 ms to import."""
         result, policy = self.measured.result, self.measured.policy
         name, first = name_of(result), first_row(result, policy.offset_base)
         if ends.structure and not searches(result):
-            finding = partial(_structure, name, head, first_line=first)
-            return await anyio.to_thread.run_sync(finding, limiter=self.rt.scanning), ""
+            from content.outline import structure
+
+            return structure(name, head, first_line=first), ""
         if ends.structure or ends.overview is None:
             return [], ""
         if ends.overview is Preview.ABOUT:
-            making = partial(_about, head, tail, shown.bytes, shown.lines, result.tool_name, name)
-        else:
-            making = partial(_outline, head, policy.preview_bytes, shown.bytes, name, first_line=first)
-        return [], await anyio.to_thread.run_sync(making, limiter=self.rt.scanning)
+            from content.outline.about import about
+
+            return [], about(head, tail, shown.bytes, shown.lines, result.tool_name, name)
+        from content.outline import outline
+
+        return [], outline(head, policy.preview_bytes, shown.bytes, name, first_line=first)
 
     async def _budget(self, made: Replacement, trigger: Trigger | None) -> Budget:
         """The budget as the call found it. For an error that names what other results reserved since, the
@@ -135,24 +143,3 @@ class Replacing(NamedTuple):
         """True if the text exceeds a size cap: a cap in tokens is converted to bytes by an average."""
         size = Measure(len(text.encode()), text.count("\n") + 1, len(text), tokens, True)
         return exceeds(size, self.measured.policy)
-
-
-# Outlines take 40 ms to import. These functions run in a thread, so that the first of them is not in the way.
-
-
-def _structure(*given: Any, **options: Any) -> list[str]:
-    from content.outline import structure
-
-    return structure(*given, **options)
-
-
-def _outline(*given: Any, **options: Any) -> str:
-    from content.outline import outline
-
-    return outline(*given, **options)
-
-
-def _about(*given: Any) -> str:
-    from content.outline.about import about
-
-    return about(*given)
