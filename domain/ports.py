@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, Summary
 from domain.budget import Budget, Reported, ReportWarning, Session, SessionChange, Window
@@ -59,12 +59,26 @@ class Draft(Protocol):
         ...
 
 
+class Load(NamedTuple):
+    """How busy a backend is. `connections` to a server are in use, of at most `connections_cap`; 0: it has no
+    such connections. `waiting` operations wait for a connection, or for the only writer."""
+
+    connections: int = 0
+    connections_cap: int = 0
+    waiting: int = 0
+
+
 class ResultStore(Protocol):
     """Keeps the bodies of results and their StoredResult. Driver errors are raised as StorageError."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Messages for the operator, as of the last `check`."""
+        ...
+
+    @property
+    def load(self) -> Load:
+        """How busy it is now."""
         ...
 
     @property
@@ -200,6 +214,11 @@ class Ledger(Protocol):
         """Messages for the operator, as of the last `check`."""
         ...
 
+    @property
+    def load(self) -> Load:
+        """How busy it is now."""
+        ...
+
     async def enter(self, call: Call) -> Entered:
         """Starts a call that will be charged, and applies its report. For a call that was settled before,
         returns the receipt; a report that would change the session is then not applied, with NOT_APPLIED. An
@@ -281,6 +300,10 @@ class Ledger(Protocol):
 
     async def usage(self) -> dict[str, LedgerUsage]:
         """The usage of each tenant that has any, read from counters."""
+        ...
+
+    async def entry_count(self) -> int:
+        """The number of entries of all tenants, for the metrics, found without a scan: never too small."""
         ...
 
     async def check(self) -> None:

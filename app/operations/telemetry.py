@@ -1,33 +1,22 @@
 """Metrics. They never hold a result, an argument or a secret."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from app import __version__
+from app.operations.memory_limit import memory_limit
 from app.operations.tenant_uses import TenantUse, tenant_series
 from domain.decisions import Outcome, OutcomeKind, Trigger
 from domain.extraction import Answer
 from domain.llm import LlmCall
+from domain.ports import Load
 
 _GOVERN_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _OPERATION_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 2.5)
-_CGROUP_LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
-_NO_LIMIT = 1 << 60
-
-
-def _memory_limit() -> int:
-    """The limit of this process's container in bytes, 0 if there is none."""
-    for name in _CGROUP_LIMITS:
-        with suppress(OSError, ValueError):
-            limit = int(Path("/sys/fs/cgroup", name).read_text())
-            return limit if limit < _NO_LIMIT else 0
-    return 0
 
 
 @dataclass(slots=True)
@@ -115,6 +104,14 @@ class Metrics:
         )
         self._ready = gauge("spillgate_ready", "1 if /readyz would answer 200.")
         self._up = gauge("spillgate_backend_up", "1 if its last check passed.", ["backend"])
+        self._connections = gauge("spillgate_connections", "Connections to Redis in use.", ["backend"])
+        self._connections_cap = gauge(
+            "spillgate_connections_cap", "The most that there may be; 0 = it has none.", ["backend"]
+        )
+        self._waiting = gauge(
+            "spillgate_waiting", "Operations that wait for a connection or for the writer.", ["backend"]
+        )
+        self.ledger_entries = gauge("spillgate_ledger_entries", "Accounting entries of all tenants.")
         self._down = gauge("spillgate_down_seconds", "Seconds since the start in which a check failed.")
         self._model_up = gauge("spillgate_model_up", "0 while it is left alone after failures.", ["model"])
         self._operations = Histogram(
@@ -125,7 +122,9 @@ class Metrics:
             registry=self._registry,
         )
         self._publishing = self.timer("store", "publish")
-        gauge("spillgate_memory_limit_bytes", "Of the container; 0 = none.").set(_memory_limit())
+        gauge("spillgate_memory_limit_bytes", "The least of its control groups; 0 = none.").set(
+            memory_limit()
+        )
 
     def governed(self, outcome: Outcome, tokens_out: int, seconds: float | None = None) -> None:
         """A replayed outcome was counted at its first try."""
@@ -213,6 +212,12 @@ class Metrics:
         self._down.set(down_seconds)
         for name, is_up in up.items():
             self._up.labels(name).set(is_up)
+
+    def loaded(self, backend: str, load: Load) -> None:
+        """`backend`: store or ledger."""
+        self._connections.labels(backend).set(load.connections)
+        self._connections_cap.labels(backend).set(load.connections_cap)
+        self._waiting.labels(backend).set(load.waiting)
 
     def models_up(self, available: Mapping[str, bool]) -> None:
         """By the names of the operator's own models."""

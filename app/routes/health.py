@@ -140,6 +140,9 @@ async def healthz(request: Request, rt: InReady) -> Health:
 )
 @traits(roles=(Role.METRICS, Role.ADMIN))
 async def metrics(request: Request, rt: InRuntime) -> Response:
+    # First: what follows asks the backends, too.
+    rt.metrics.loaded("store", rt.store.load)
+    rt.metrics.loaded("ledger", rt.ledger.load)
     ready = False
     with suppress(Draining, StorageError):
         await _ready(request, rt)
@@ -155,5 +158,7 @@ async def metrics(request: Request, rt: InRuntime) -> Response:
         rt.metrics.stored_bytes.set(await rt.store.stored_bytes(), rt.settings.storage_max_bytes)
     with suppress(StorageError):
         uses = await rt.readiness.tenant_uses()
+    with suppress(StorageError):
+        rt.metrics.ledger_entries.set(await rt.ledger.entry_count())
     body, media_type = rt.metrics.render(uses, request.app.state.rates.counts())
     return Response(body, media_type=media_type)

@@ -23,12 +23,15 @@ class Batches(Generic[J]):
         self._waiting: list[tuple[J, asyncio.Future[object]]] = []
         self._idle = asyncio.Event()
         self._idle.set()
+        self.pending = 0
+        """The number of jobs that have not ended."""
 
     async def run(self, job: J) -> object:
         """Returns the outcome of the job. If the caller is cancelled, the job still runs to its end."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[object] = loop.create_future()
         self._waiting.append((job, answer))
+        self.pending += 1
         if self._idle.is_set():
             # After all tasks that are ready now: their jobs share the batch.
             self._idle.clear()
@@ -54,6 +57,7 @@ class Batches(Generic[J]):
         return self._work([job for job, _ in batch])
 
     def _finish(self, answers: list[asyncio.Future[object]], done: asyncio.Future[list[object]]) -> None:
+        self.pending -= len(answers)
         if self._waiting:
             self._start()
         else:

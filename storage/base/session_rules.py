@@ -8,7 +8,7 @@ from domain.accounting import AccountingEntry, EntryType
 from domain.budget import Budget, Reported, ReportWarning, Session, SessionChange, next_epoch
 from domain.errors import Conflict, IdempotencyKeyReused, SessionEnded, TenantFull, TooManySessions
 from domain.handles import DEFAULT_SESSION, SessionKey
-from domain.ports import Call, Charge, Clock, Entered, Receipt
+from domain.ports import Call, Charge, Clock, Entered, Load, Receipt
 from domain.quotas import LedgerUsage, QuotaOf, TenantQuota, reached, unbounded
 from domain.results import UsageReport
 
@@ -35,6 +35,10 @@ class LedgerBase(ABC):
         self._session_ms = int(options["session_retention_seconds"] * 1000)
         self._entry_ms = int(options["entry_retention_seconds"] * 1000)
         self._quota_of = options.get("quota_of", unbounded)
+
+    @property
+    def load(self) -> Load:
+        return Load()
 
     @abstractmethod
     async def _charge(self, charge: Charge, *, forced: bool) -> Receipt | None:

@@ -12,7 +12,7 @@ from typing import TypeVar, TypeVarTuple
 
 from domain.errors import ResultExpired
 from domain.handles import Handle, SessionKey
-from domain.ports import Clock, Draft
+from domain.ports import Clock, Draft, Load
 from domain.results import Durability, StoredResult
 from storage.base.worker_threads import Threads
 from storage.disk.draft import DiskDraft
@@ -32,6 +32,7 @@ class DiskStore:
 
     constant_durability = Durability.DISK
     warnings: tuple[str, ...] = ()
+    load = Load()
 
     def __init__(self, root: Root, *, clock: Clock, retention_seconds: float) -> None:
         self._root = root

@@ -229,6 +229,9 @@ class MemoryLedger(LedgerBase):
     async def usage(self) -> dict[str, LedgerUsage]:
         return dict(self._usage)
 
+    async def entry_count(self) -> int:
+        return len(self._entries)
+
     async def check(self) -> None:
         return None
 

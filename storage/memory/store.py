@@ -7,7 +7,7 @@ from itertools import islice
 
 from domain.errors import ResultExpired
 from domain.handles import Handle, SessionKey
-from domain.ports import Clock, Draft
+from domain.ports import Clock, Draft, Load
 from domain.quotas import QuotaOf, unbounded
 from domain.results import Durability, StoredResult
 from storage.base.quota import Quota
@@ -26,6 +26,7 @@ class _Kept:
 class MemoryStore:
     constant_durability = Durability.MEMORY
     warnings = ("Results are kept in the memory of this process: they end with it.",)
+    load = Load()
 
     def __init__(
         self, *, clock: Clock, retention_seconds: float, max_bytes: int, quota_of: QuotaOf = unbounded

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from domain.errors import ResultExpired, StoreUnavailable
 from domain.handles import Handle, SessionKey, is_name
-from domain.ports import Clock, Draft
+from domain.ports import Clock, Draft, Load
 from domain.quotas import QuotaOf, unbounded
 from domain.results import Durability, StoredResult
 from storage.base.damage import DamagedInfo, Notices
@@ -58,7 +58,7 @@ class ObjectStore:
     A use is written down once in a sixteenth of the retention: a result lives at least 15/16 of the
     retention after its last use."""
 
-    constant_durability = Durability.OBJECT
+    constant_durability, load = Durability.OBJECT, Load()
 
     def __init__(
         self,

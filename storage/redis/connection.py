@@ -4,8 +4,8 @@ import asyncio
 import hashlib
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache
 from importlib.resources import files
@@ -20,7 +20,8 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, ResponseError
 
-from domain.errors import StorageError, StoreBusy, StoreFull, StoreUnavailable
+from domain.errors import StorageError, StoreFull, StoreUnavailable
+from domain.ports import Load
 from domain.results import Durability
 from storage.base.damage import Notices
 from storage.base.schema import Schema
@@ -28,6 +29,7 @@ from storage.redis.errors import DRIVER_ERRORS, is_unreachable, is_wrong_type, t
 from storage.redis.facts import Facts, facts_of, worst_of
 from storage.redis.keys import SHARDS_KEY, Shard, shard_named
 from storage.redis.schema import OURS, check_schema, learn_schema
+from storage.redis.slots import Slots
 from storage.redis.url import RedisUrl, parse_redis_url
 
 T = TypeVar("T")
@@ -102,7 +104,7 @@ class RedisConnection:
 
     def __init__(self, url: RedisUrl) -> None:
         self._client: Redis | RedisCluster = _client(url)
-        self._connections = asyncio.Semaphore(url.max_connections)
+        self._slots = Slots(url.max_connections)
         self._allows_eviction = url.allow_eviction
         self._waits_aof = url.wait_aof
         self._facts: Facts | None = None
@@ -123,6 +125,10 @@ class RedisConnection:
     @property
     def is_cluster(self) -> bool:
         return isinstance(self._client, RedisCluster)
+
+    @property
+    def load(self) -> Load:
+        return self._slots.load
 
     async def command(self, *command: Arg) -> Any:
         """Runs a command that reads, or that may run twice. None if its key has another type than the
@@ -266,7 +272,7 @@ class RedisConnection:
         try:
             async with (
                 asyncio.timeout(min(seconds + more, MOST_SECONDS)),
-                self._connection(min(BUSY_SECONDS, seconds / 2)),
+                self._slots.one(min(BUSY_SECONDS, seconds / 2)),
             ):
                 # redis-py closes connections that are in use when it learns the slots of a cluster.
                 if isinstance(self._client, RedisCluster):
@@ -284,22 +290,6 @@ class RedisConnection:
             patience.waited(begun, time.monotonic())
         self._is_away = False
         return done
-
-    @asynccontextmanager
-    async def _connection(self, seconds: float) -> AsyncIterator[None]:
-        """Holds one of `max_connections`. Raises StoreBusy if none is free within `seconds`."""
-        if self._connections.locked():
-            try:
-                async with asyncio.timeout(seconds):
-                    await self._connections.acquire()
-            except TimeoutError:
-                raise StoreBusy("Every connection to Redis is busy. Try again.") from None
-        else:
-            await self._connections.acquire()
-        try:
-            yield
-        finally:
-            self._connections.release()
 
     async def _piped(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
         """Runs commands in one round trip."""

@@ -13,7 +13,7 @@ from domain.accounting import AccountingEntry, EntryFilter, EntryPage, EntryType
 from domain.budget import REMEMBERED_REPORTS, Reported, ReportWarning, Session, SessionChange
 from domain.errors import Conflict, IdempotencyKeyReused, InvalidField, SessionEnded
 from domain.handles import DEFAULT_SESSION, Handle, SessionKey
-from domain.ports import Call, Charge, Entered, Receipt, SessionPage
+from domain.ports import Call, Charge, Entered, Load, Receipt, SessionPage
 from domain.quotas import LedgerUsage, Purged
 from domain.results import UsageReport
 from storage.base import cursors, session_rules
@@ -59,6 +59,10 @@ class RedisLedger(LedgerBase):
     @property
     def warnings(self) -> tuple[str, ...]:
         return self._redis.warnings
+
+    @property
+    def load(self) -> Load:
+        return self._redis.load
 
     async def enter(self, call: Call) -> Entered:
         asked = {"call": call.call_id, **_reported(call.report)}
@@ -238,6 +242,11 @@ class RedisLedger(LedgerBase):
             LedgerUsage(count or 0, sum(self._redis.counters(state, _SIZES, size)))
             for state, count, size in parts
         ]
+
+    async def entry_count(self) -> int:
+        shards = await self._redis.shards()
+        counts = await self._redis.commands([("XLEN", shard.key("entries")) for shard in shards])
+        return sum(filter(None, counts))
 
     async def check(self) -> None:
         await self._redis.check()

@@ -12,7 +12,7 @@ import msgspec
 
 from domain.errors import InvalidField, ResultExpired
 from domain.handles import Handle, SessionKey
-from domain.ports import Clock, Draft
+from domain.ports import Clock, Draft, Load
 from domain.quotas import QuotaOf, unbounded
 from domain.results import Durability, StoredResult
 from storage.base.damage import DamagedInfo, decode_info, encode_info
@@ -63,6 +63,10 @@ class RedisStore:
     @property
     def warnings(self) -> tuple[str, ...]:
         return self.connection.warnings
+
+    @property
+    def load(self) -> Load:
+        return self.connection.load
 
     @property
     def body_ms(self) -> int:

@@ -13,7 +13,7 @@ from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, 
 from domain.budget import Reported, Session, SessionChange
 from domain.errors import SpillgateError, StorageError
 from domain.handles import Handle, SessionKey
-from domain.ports import Call, Charge, Entered, Ledger, Receipt, SessionPage
+from domain.ports import Call, Charge, Entered, Ledger, Load, Receipt, SessionPage
 from domain.quotas import LedgerUsage, Purged
 from domain.results import UsageReport
 from storage.base.summaries import GroupedSums, matches
@@ -70,6 +70,10 @@ class SpoolLedger:
     @property
     def warnings(self) -> tuple[str, ...]:
         return self._primary.warnings
+
+    @property
+    def load(self) -> Load:
+        return self._primary.load
 
     async def enter(self, call: Call) -> Entered:
         async def spooled(call: Call) -> Entered:
@@ -186,6 +190,9 @@ class SpoolLedger:
 
     async def usage(self) -> dict[str, LedgerUsage]:
         return await self._outage.first(self._primary.usage, self._judge.usage)
+
+    async def entry_count(self) -> int:
+        return await self._outage.first(self._primary.entry_count, refuse)
 
     async def check(self) -> None:
         async def spooled() -> None:

@@ -8,7 +8,7 @@ from typing import Self
 
 from domain.errors import ResultExpired, StoreUnavailable
 from domain.handles import Handle, SessionKey
-from domain.ports import Draft, ResultStore
+from domain.ports import Draft, Load, ResultStore
 from domain.results import Durability, StoredResult
 from storage.spool.outage import Outage, away, refuse
 
@@ -31,6 +31,10 @@ class SpoolStore:
     @property
     def warnings(self) -> tuple[str, ...]:
         return self._primary.warnings
+
+    @property
+    def load(self) -> Load:
+        return self._primary.load
 
     def draft(self, tenant: str) -> AbstractAsyncContextManager[Draft]:
         return SpoolDraft(self._primary, self._local, self._outage, tenant)

@@ -46,6 +46,11 @@ class GroupCommit:
         SpillgateError must not have written anything: the other changes of its transaction are committed."""
         return cast(T, await self._batches.run(change))
 
+    @property
+    def pending(self) -> int:
+        """The number of changes that are not committed yet."""
+        return self._batches.pending
+
     async def close(self) -> None:
         """Commits the waiting changes, then closes the connection."""
         await self._batches.close()

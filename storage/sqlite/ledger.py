@@ -16,7 +16,7 @@ from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, 
 from domain.budget import Reported, Session, SessionChange
 from domain.errors import StoreFull
 from domain.handles import Handle, SessionKey
-from domain.ports import Call, Charge, Entered, Receipt, SessionPage
+from domain.ports import Call, Charge, Entered, Load, Receipt, SessionPage
 from domain.quotas import LedgerUsage, Purged
 from domain.results import UsageReport
 from storage.base import cursors, session_rules
@@ -51,6 +51,10 @@ class SqliteLedger(LedgerBase):
         self._long = database.long
         self._threads = Threads(1, "ledger-read")
         self._is_closed = False
+
+    @property
+    def load(self) -> Load:
+        return Load(waiting=self._writer.pending)
 
     async def enter(self, call: Call) -> Entered:
         key, now = call.key, self._clock()
@@ -212,6 +216,11 @@ class SqliteLedger(LedgerBase):
 
     async def usage(self) -> dict[str, LedgerUsage]:
         return self._state.usage()
+
+    async def entry_count(self) -> int:
+        """The oldest entries are deleted first. Those of a deleted tenant count until they would expire."""
+        found: tuple[int] = self._now(lambda connection: connection.execute(rows.COUNT).fetchone())
+        return found[0]
 
     async def check(self) -> None:
         def beat(connection: sqlite3.Connection) -> None:

@@ -57,6 +57,7 @@ STORED_AT = (
     "SELECT max(timestamp) FROM entries WHERE tenant = ? AND handle = ? AND handle IS NOT NULL"
     " AND type = 'tool'"
 )
+COUNT = "SELECT ifnull((SELECT max(seq) FROM entries) - (SELECT min(seq) FROM entries) + 1, 0)"
 # With the index of another column, each page would sort every entry that matches.
 _ENTRIES = "SELECT seq, entry FROM entries NOT INDEXED WHERE "
 _ENTRIES_OF_SESSION = "SELECT seq, entry FROM entries INDEXED BY entries_of_session WHERE "

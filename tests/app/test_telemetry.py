@@ -1,18 +1,23 @@
 """Log lines and metrics: whole, cheap, and without content."""
 
+import asyncio
 import hashlib
 import io
 import json
 import logging
-from collections.abc import Iterator
+import re
+import sqlite3
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.operations.logs import JsonFormatter, LogFormat, TextFormatter, configure_logging, log_stored
+from app.operations.memory_limit import memory_limit
 from app.operations.telemetry import Metrics
 from domain.budget import Budget
 from domain.decisions import Outcome, OutcomeKind, Trigger
@@ -20,6 +25,7 @@ from domain.extraction import Answer, Coverage, ExtractStatus, Mode
 from domain.handles import Handle, SessionKey
 from domain.results import Measure, ToolResult
 from tests.conftest import Serve
+from tests.redis_server import RedisServer
 
 MARKER = "S3cretMarker"
 HANDLE = Handle("default", "00000000-0000-4000-8000-000000000000")
@@ -230,6 +236,99 @@ def test_two_metrics_do_not_share_a_registry() -> None:
     first, second = Metrics(), Metrics()
     first.refused("draining")
     assert ("spillgate_errors_total", ("draining",)) not in samples_of(second)
+
+
+@pytest.mark.parametrize(
+    ("own", "limits", "expected"),
+    [
+        ("0::/", {"memory.max": "1000\n"}, 1000),
+        ("0::/", {"memory.max": "max\n"}, 0),
+        ("0::/", {}, 0),
+        ("", {"memory.max": "1000"}, 0),
+        ("0::/pod/main", {"pod/main/memory.max": "max", "pod/memory.max": "800", "memory.max": "900"}, 800),
+        ("0::/pod/main", {"pod/main/memory.max": "700", "pod/memory.max": "800"}, 700),
+        # As a container without a namespace of its own shows the path of the host.
+        ("0::/host/1f", {"memory.max": "600"}, 600),
+        ("4:memory:/a\n0::/", {"memory/a/memory.limit_in_bytes": "500"}, 500),
+        ("4:cpu,memory:/", {"memory/memory.limit_in_bytes": "9223372036854771712"}, 0),
+        ("4:cpu:/a", {"memory/a/memory.limit_in_bytes": "500"}, 0),
+    ],
+)
+def test_the_memory_limit_is_the_least_of_the_control_groups(
+    tmp_path: Path, own: str, limits: dict[str, str], expected: int
+) -> None:
+    for name, text in limits.items():
+        path = tmp_path / "cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (tmp_path / "own").write_text(own)
+    assert memory_limit(tmp_path / "cgroup", tmp_path / "own") == expected
+    assert memory_limit(tmp_path / "cgroup", tmp_path / "none") == 0
+
+
+def value_of(scrape: str, name: str) -> float:
+    (line,) = [line for line in scrape.splitlines() if line.startswith(f"{name} ")]
+    return float(line.rpartition(" ")[2])
+
+
+async def scraped_while_stuck(client: httpx.AsyncClient, waiting: int, free: Callable[[], object]) -> str:
+    """The metrics while five results wait for a ledger that does not answer until `free` is called, `waiting`
+    of them for their turn."""
+    runtime = client._transport.app.state.runtime  # type: ignore[attr-defined]
+    sent = {"tool_name": "t", "content": "x"}
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        posts = [tasks.create_task(client.post("/results", json=sent)) for _ in range(5)]
+        while runtime.ledger.load.waiting < waiting:
+            await asyncio.sleep(0.001)
+        scrape = tasks.create_task(client.get("/metrics"))
+        # The scrape asks the ledger, too, once it has read what waits.
+        shown = re.compile(rb'spillgate_waiting\{backend="ledger"\} [1-9]')
+        while not shown.search(runtime.metrics.render(None, {})[0]):
+            await asyncio.sleep(0.01)
+        free()
+    assert {task.result().status_code for task in posts} == {200}
+    return scrape.result().text
+
+
+@pytest.mark.anyio
+@pytest.mark.usefixtures("patient_redis")
+async def test_connections_in_use_and_operations_that_wait_for_one_are_shown(
+    serve: Serve, redis_url: str, redis_server: RedisServer
+) -> None:
+    async with serve(storage_url=f"{redis_url}?max_connections=2") as client:
+        await client.post("/results", json={"tool_name": "t", "content": "x"})
+        scrapes = [(await client.get("/metrics")).text]
+        redis_server.pause()
+        try:
+            scrapes.append(await scraped_while_stuck(client, 3, redis_server.resume))
+        finally:
+            redis_server.resume()
+    names = [
+        f'spillgate_{name}{{backend="ledger"}}' for name in ("connections", "connections_cap", "waiting")
+    ]
+    (_, most, _), (in_use, _, waiting) = [[value_of(scrape, name) for name in names] for scrape in scrapes]
+    # The sweeper may wait, too.
+    assert (in_use, most) == (2, 2)
+    assert waiting >= 3
+    assert value_of(scrapes[0], 'spillgate_waiting{backend="store"}') == 0
+    assert value_of(scrapes[0], "spillgate_ledger_entries") == 1
+
+
+@pytest.mark.anyio
+async def test_changes_that_wait_for_the_writer_are_shown(serve: Serve, tmp_path: Path) -> None:
+    async with serve() as client:
+        await client.post("/results", json={"tool_name": "t", "content": "x"})
+        other = sqlite3.connect(tmp_path / "state" / "ledger.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        scrape = await scraped_while_stuck(client, 5, lambda: other.execute("ROLLBACK"))
+        other.close()
+        after = (await client.get("/metrics")).text
+    name = 'spillgate_waiting{backend="ledger"}'
+    # The sweeper may wait, too.
+    assert value_of(scrape, name) >= 5
+    assert value_of(after, name) < 5
+    assert value_of(after, "spillgate_ledger_entries") == 6
+    assert value_of(after, 'spillgate_connections_cap{backend="ledger"}') == 0
 
 
 @pytest.mark.anyio

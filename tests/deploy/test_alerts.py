@@ -56,6 +56,11 @@ FIRING = {
     "SpillgatePolicyStale": ["spillgate_policy_stale 1x60"],
     "SpillgateTaskFails": ['spillgate_task_faults_total{task="sweep"} 0+1x60'],
     "SpillgateExportLost": ["spillgate_export_lost_total 0+1x60"],
+    "SpillgateConnectionsNearlyUsedUp": [
+        'spillgate_connections{backend="ledger"} 60x60',
+        'spillgate_connections_cap{backend="ledger"} 64x60',
+    ],
+    "SpillgateWaiting": ['spillgate_waiting{backend="ledger"} 3x60'],
     "SpillgateMemoryNearLimit": [
         "process_resident_memory_bytes 91x60",
         "spillgate_memory_limit_bytes 100x60",
