@@ -31,7 +31,7 @@ run-demo: $(VENV)/.run ## Serve with the built-in demo model: extraction without
 
 # Much of the suite waits (for disks, servers, processes): one worker more than two cores.
 # The workers share the compiled tests: compiling them takes each worker five seconds.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(or $(WORKERS),3) --dist worksteal --ignore tests/interop --ignore tests/browser --ignore tests/objects
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(or $(WORKERS),3) --dist worksteal --ignore tests/interop --ignore tests/browser --ignore tests/image --ignore tests/objects
 
 test: $(VENV)/.dev ## Run the test suite, a real redis-server included (4 minutes on 2 cores)
 	@sh tests/install_tools.sh
@@ -121,6 +121,16 @@ objects-test: $(VENV)/.dev .objects/.ready ## Test the object store against serv
 fuzz: $(VENV)/.dev .fuzz/.ready ## Test every route by the OpenAPI document; SECONDS=90 bounds it
 	$(BIN)/python -m tests.fuzz $(SECONDS)
 
+.podman/.ready: tests/image/requirements.lock
+	$(PYTHON) -m venv --clear .podman
+	.podman/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
+
+.PHONY: image-test
+image-test: $(VENV)/.dev .podman/.ready ## Build and run the image and Compose with podman (as root; 3 minutes); BASE=<image> instead of a Debian
+	@sh tests/image/install_podman.sh
+	$(BIN)/python -m pytest -q -s --timeout 900 tests/image
+
 check: $(VENV)/.dev ## Formatting, lint, types, import directions
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -150,6 +160,7 @@ lock: $(VENV)/.dev ## Resolve the locked dependencies again (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/fuzz/requirements.lock tests/fuzz/requirements.in
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/objects/requirements.lock tests/objects/requirements.in
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/browser/requirements.lock tests/browser/requirements.in
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/image/requirements.lock tests/image/requirements.in
 	for group in ci adapters crewai; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group clients/python/pyproject.toml:$$group -o clients/python/locks/$$group.lock clients/python/pyproject.toml; done
 	echo cyclonedx-bom | uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -o deploy/sbom.lock -
 	printf 'editables\nhatchling\n' | uv pip compile --quiet --universal --python-version 3.13 --generate-hashes --no-emit-index-url --no-header --no-annotate -o deploy/build.lock -
@@ -172,4 +183,4 @@ down: ## Stop the containers, keep their volumes
 	docker compose down
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) .sbom .browser .interop .mcp .agents .fuzz .objects .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .sbom .browser .interop .mcp .agents .fuzz .image .podman .objects .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -46,8 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except ConfigError as error:
         print(f"spillgate: {_naming_options(str(error), options)}", file=sys.stderr)
-        # check-config reports on the configuration: a fault in it is what it was asked for.
-        return 1 if options.command == "check-config" else 2
+        return 2
     except BrokenPipeError:
         # Whoever reads it, `head` say, has seen enough; nor may the interpreter flush the rest at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -54,6 +54,23 @@ def test_each_key_of_a_tool_has_its_value_and_who_set_it(
     assert "SPILLGATE_HOST" not in shown
 
 
+def test_the_quotas_of_each_tenant_are_shown_with_who_set_them(
+    policy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy.write_text("[tenants.team-a]\nmax_sessions = 5\nllm_usd_per_day = 2\n")
+    monkeypatch.setenv("SPILLGATE_POLICY_FILE", str(policy))
+    monkeypatch.setenv("SPILLGATE_TENANT_REQUESTS_PER_SECOND", "7.5")
+    assert main(["check-config"]) == 0
+    _, _, printed = capsys.readouterr().out.partition("Quotas of tenant team-a; 0 = none\n")
+    own, _, others = printed.partition("Quotas of any tenant that the policy file does not name; 0 = none\n")
+    assert rows(own)["max_sessions"] == ("5", "policy.toml, [tenants.team-a], line 2")
+    assert rows(own)["llm_usd_per_day"] == ("2.0", "policy.toml, [tenants.team-a], line 3")
+    assert rows(own)["requests_per_second"] == ("7.5", "SPILLGATE_TENANT_REQUESTS_PER_SECOND")
+    assert rows(others)["max_sessions"] == ("10000", "SPILLGATE_MAX_SESSIONS")
+    assert main(["check-config", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["quotas"]["team-a"]["max_sessions"] == 5
+
+
 def test_without_a_tool_the_settings_are_shown_too(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -95,7 +112,7 @@ def test_as_json_it_says_the_same(policy: Path, capsys: pytest.CaptureFixture[st
 def test_a_bad_file_is_told_whole_and_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "policy.toml"
     path.write_text('profile = "uoro"\n[defaults]\nkeep = 1\n')
-    assert main(["check-config", "--policy", str(path)]) == 1
+    assert main(["check-config", "--policy", str(path)]) == 2
     said = capsys.readouterr().err
     assert "policy.toml, line 1: profile must be one of" in said
     assert "the nearest is ouro" in said
@@ -106,13 +123,13 @@ def test_a_file_that_cannot_be_read_is_named_with_what_named_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "none.toml"
-    assert main(["check-config", "--policy", str(path)]) == 1
+    assert main(["check-config", "--policy", str(path)]) == 2
     assert capsys.readouterr().err == f"spillgate: --policy: there is no file {path}.\n"
-    assert main(["check-config", "--policy", str(tmp_path)]) == 1
+    assert main(["check-config", "--policy", str(tmp_path)]) == 2
     assert capsys.readouterr().err == f"spillgate: --policy: {tmp_path} is a directory, not a file.\n"
     path.write_bytes(b"[defaults]\n\xff")
     monkeypatch.setenv("SPILLGATE_POLICY_FILE", str(path))
-    assert main(["check-config"]) == 1
+    assert main(["check-config"]) == 2
     said = capsys.readouterr().err
     assert said == f"spillgate: SPILLGATE_POLICY_FILE: {path} is not UTF-8 text (byte 11).\n"
     assert main(["serve", "--port", "70000"]) == 2
@@ -125,7 +142,7 @@ def test_a_secret_given_where_its_files_path_belongs_is_not_shown(
     monkeypatch.setenv("SPILLGATE_LLM_BASE_URL", "http://127.0.0.1:1/v1")
     monkeypatch.setenv("SPILLGATE_LLM_MODELS", "small")
     monkeypatch.setenv("SPILLGATE_LLM_API_KEY_FILE", "sk-secret")
-    assert main(["check-config"]) == 1
+    assert main(["check-config"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("spillgate: SPILLGATE_LLM_API_KEY_FILE: there is no file of that name")
     assert "sk-secret" not in said

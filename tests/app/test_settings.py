@@ -157,7 +157,7 @@ def test_a_url_file_that_cannot_be_read_refuses_to_start(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     monkeypatch.setenv(f"SPILLGATE_{name}_FILE", str(tmp_path / "missing"))
-    assert main(["check-config"]) == 1
+    assert main(["check-config"]) == 2
     assert f"SPILLGATE_{name}_FILE" in capsys.readouterr().err
 
 
@@ -167,7 +167,7 @@ def test_a_fallback_is_for_redis_alone(
 ) -> None:
     monkeypatch.setenv("SPILLGATE_STORE_FALLBACK", "disk")
     monkeypatch.setenv("SPILLGATE_STORAGE_URL", url)
-    assert main(["check-config"]) == 1
+    assert main(["check-config"]) == 2
     assert "Set that to a redis:// URL" in capsys.readouterr().err
     monkeypatch.setenv("SPILLGATE_STORAGE_URL", "redis://host")
     assert main(["check-config"]) == 0
@@ -193,7 +193,7 @@ def test_a_bad_policy_file_refuses_to_start_and_names_the_line(
     policy = tmp_path / "policy.toml"
     policy.write_text(text)
     monkeypatch.setenv("SPILLGATE_POLICY_FILE", str(policy))
-    assert main(["check-config"]) == 1
+    assert main(["check-config"]) == 2
     assert said in capsys.readouterr().err
 
 

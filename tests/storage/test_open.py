@@ -27,5 +27,5 @@ async def test_a_path_must_be_absolute(url: str) -> None:
 
 
 def test_a_service_on_disk_and_sqlite_imports_neither_redis_py_nor_obstore() -> None:
-    code = "import sys, app.main; sys.exit(not {'redis', 'obstore'}.isdisjoint(sys.modules))"
+    code = "import sys, app.main; sys.exit(not {'redis', 'obstore', 'cryptography'}.isdisjoint(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
