@@ -5,10 +5,9 @@
 import gzip
 import statistics
 import tempfile
-import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import psutil
@@ -19,7 +18,8 @@ from tests.browser.conftest import ENTRIES, chromium
 from tests.browser.serving import Service, log_of, serving, write_ledger
 
 LOADS = 7
-SECONDS = 20.0
+ROUNDS, SECONDS = 6, 6.0
+"""Rounds with the dashboard closed and open in turn. A page reads again every three seconds."""
 FRAMES = """async () => {
     const box = document.querySelector(".lines"), frames = [];
     let before = performance.now();
@@ -82,12 +82,18 @@ def scrolling(browser: Browser, service: Service) -> None:
     content = log_of(920_000)
     handle = service.handle(content, session_id="large")
     page = browser.new_page()
+    empty = _tab_bytes(browser)
     page.goto(f"{service.url}/ui#/results/{handle}")
     page.get_by_text("item 1", exact=False).first.wait_for()
     frames: list[float] = page.evaluate(FRAMES)
     page.locator(".line.waits").first.wait_for(state="detached")
     told = f"median {frames[300]:.0f} ms, 95 % {frames[570]:.0f} ms, longest {frames[-1]:.0f} ms"
-    print(f"Scrolling {len(content) / 1e6:.0f} MB: frames {told}; JavaScript heap {_heap(page) / 1e6:.0f} MB")
+    print(f"Scrolling {len(content) / 1e6:.0f} MB: frames {told}")
+    heap, tab = _heap(page), _tab_bytes(browser)
+    print(
+        f"Memory after it: JavaScript heap {heap / 1e6:.0f} MB, all of the tab's process {tab / 1e6:.0f} MB, "
+        f"{(tab - empty) / 1e6:.0f} MB of it more than an empty tab"
+    )
     began = time.perf_counter()
     for _ in range(5):
         params = {"offset": 800_000, "limit": 200, "accounted": "false"}
@@ -104,53 +110,59 @@ def _heap(page: Page) -> float:
     return float(next(one["value"] for one in metrics if one["name"] == "JSHeapUsedSize"))
 
 
+def _tab_bytes(browser: Browser) -> int:
+    """Memory of the process of the only open tab: all of its pages, those shared with others in proportion
+    (PSS, as the kernel counts). It holds the JavaScript heap, layout, decoded text and code."""
+    debugger = browser.new_browser_cdp_session()
+    found = debugger.send("SystemInfo.getProcessInfo")["processInfo"]
+    debugger.detach()
+    return max(_pss(one["id"]) for one in found if one["type"] == "renderer")
+
+
+def _pss(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+
+
 def cost(browser: Browser, service: Service) -> None:
-    """Processor time of the service, which other processes do not disturb as they do its rate."""
-    for name, where in (
-        ("closed", None),
-        ("open", "#/"),
-        ("open at 7 days", "#/?range=7%20days"),
-        ("closed", None),
-    ):
-        page = None
-        if where is not None:
-            page = browser.new_page()
+    """Of a neighbour in the ratio of rates, half disturbs the closed rounds, half the open ones."""
+    for name, where in (("", "#/"), (" at 7 days", "#/?range=7%20days")):
+        page = browser.new_page()
+        rounds = []
+        for _ in range(ROUNDS):
+            page.goto("about:blank")
+            closed = _loaded(service, SECONDS)
             page.goto(f"{service.url}/ui{where}")
-            page.wait_for_timeout(3000)
-        idle = _cpu_share(service, SECONDS)
-        sent, share = _loaded(service, SECONDS)
-        if page is not None:
-            page.close()
-        per_result = 1000 * share * SECONDS / sent
-        told = f"{100 * idle:.2f} % of a core when idle, {per_result:.3f} ms a result of 4 KiB"
-        print(f"Dashboard {name}: the service takes {told}")
+            page.locator("main td time").first.wait_for()
+            page.wait_for_timeout(1000)
+            rounds.append((closed, _loaded(service, SECONDS)))
+        page.close()
+        rate = statistics.median(open.rate / closed.rate for closed, open in rounds) - 1
+        spent = statistics.median(open.milliseconds / closed.milliseconds for closed, open in rounds) - 1
+        first = statistics.median(closed.milliseconds for closed, _ in rounds)
+        print(
+            f"Dashboard open{name}, {ROUNDS} rounds: {100 * rate:+.1f} % results of 4 KiB a second, "
+            f"{100 * spent:+.1f} % processor time of the service for each ({first:.3f} ms when closed)"
+        )
 
 
-def _cpu_share(service: Service, seconds: float) -> float:
+class Load(NamedTuple):
+    """Results in a second, one after the other; the service's processor time for each."""
+
+    rate: float
+    milliseconds: float
+
+
+def _loaded(service: Service, seconds: float) -> Load:
+    body = {"tool_name": "read_file", "session_id": "load", "content": "word " * 800}
     process = psutil.Process(service.pid)
-    before = sum(process.cpu_times()[:2])
-    time.sleep(seconds)
-    return (sum(process.cpu_times()[:2]) - before) / seconds
-
-
-def _loaded(service: Service, seconds: float) -> tuple[int, float]:
-    """Results sent one after the other, and the share of a core that the service took."""
-    ends, sent = threading.Event(), 0
-
-    def load() -> None:
-        nonlocal sent
-        body = {"tool_name": "read_file", "session_id": "load", "content": "word " * 800}
-        with httpx.Client(base_url=service.url, trust_env=False) as client:
-            while not ends.is_set():
-                client.post("/results", json=body).raise_for_status()
-                sent += 1
-
-    thread = threading.Thread(target=load)
-    thread.start()
-    share = _cpu_share(service, seconds)
-    ends.set()
-    thread.join()
-    return sent, share
+    busy, began, sent = sum(process.cpu_times()[:2]), time.perf_counter(), 0
+    with httpx.Client(base_url=service.url, trust_env=False) as client:
+        while time.perf_counter() - began < seconds:
+            client.post("/results", json=body).raise_for_status()
+            sent += 1
+    spent = sum(process.cpu_times()[:2]) - busy
+    return Load(sent / (time.perf_counter() - began), 1000 * spent / sent)
 
 
 if __name__ == "__main__":

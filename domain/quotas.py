@@ -60,7 +60,7 @@ SETTINGS = {
 }
 """The setting that holds each quota for tenants which the policy file does not name."""
 
-_WHAT_TO_DO = {
+WHAT_TO_DO = {
     "storage_max_bytes": "Delete results, or end sessions that are done with",
     "ledger_max_bytes": "Let the operator keep entries for less time with SPILLGATE_LEDGER_RETENTION_SECONDS",
     "max_sessions": "End sessions that are done with, or wait until idle ones expire",
@@ -72,7 +72,7 @@ _WHAT_TO_DO = {
 def reached(kind: type[E], quota: str, figure: float, retry_after: int | None = None) -> E:
     """The error of a tenant past a quota. `retry_after` in seconds."""
     error = kind(
-        f"This tenant has reached its quota `{quota}` of {figure:,}. {_WHAT_TO_DO[quota]}; or let the "
+        f"This tenant has reached its quota `{quota}` of {figure:,}. {WHAT_TO_DO[quota]}; or let the "
         f"operator raise it: {SETTINGS[quota]}, or the key of the tenant in the policy file."
     )
     error.retry_after = retry_after or error.retry_after

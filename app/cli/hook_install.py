@@ -177,6 +177,11 @@ def _read(path: Path) -> str | None:
         return None
 
 
+def _is_blank(text: str) -> bool:
+    """An empty file holds no settings, as one that is not there."""
+    return not text.removeprefix("\ufeff").strip()
+
+
 def _installed(client: str, file: SettingsFile, text: str | None) -> str | None:
     """Raises Malformed, Misfit, TOMLDecodeError, ConfigError."""
     if file.whole:
@@ -186,6 +191,8 @@ def _installed(client: str, file: SettingsFile, text: str | None) -> str | None:
         return text
     if file.kind == "toml":
         return _with_table(text, *file.entries[0])
+    if text is not None and _is_blank(text):
+        text = None
     if text is not None and _holds(file, text):
         return text
     text = _uninstalled(client, file, text)
@@ -210,6 +217,8 @@ def _uninstalled(client: str, file: SettingsFile, text: str | None) -> str | Non
         return text
     if file.kind == "toml":
         return _without_table(text, file.entries[0][0])
+    if _is_blank(text):
+        return text
     has_comments = file.kind == "jsonc"
     was = parse(text, has_comments=has_comments).value
     rest = text

@@ -8,7 +8,7 @@ from time import monotonic
 from app.operations.tenant_uses import TenantUse, tenant_uses
 from domain.errors import StorageError, StoreFull
 from domain.ports import Ledger, ResultStore
-from domain.quotas import SETTINGS, QuotaOf, unbounded
+from domain.quotas import SETTINGS, WHAT_TO_DO, QuotaOf, unbounded
 from storage.spool.outage import Outage
 
 FRESH_SECONDS = 1.0
@@ -18,7 +18,7 @@ WARNED_FROM, WARNED_UNTIL = 0.9, 0.85
 DEGRADED = "degraded: the local spool keeps what comes, and knows what it was told since."
 _RAISE = "Delete results, end sessions, or raise it."
 _NEARLY_FULL = f"What is stored takes over 90 % of SPILLGATE_STORAGE_MAX_BYTES. {_RAISE}"
-_TENANT_NEARLY_FULL = f"Tenant {{}} uses over 90 % of its quota `{{}}` of {{:,}} ({{}}). {_RAISE}"
+_TENANT_NEARLY_FULL = "Tenant {} uses over 90 % of its quota `{}` of {:,} ({}). {}; or raise it."
 _OTHERS = "Tenants over 90 % of a quota: {}. The log and /metrics name them."
 
 log = logging.getLogger("spillgate.readiness")
@@ -138,7 +138,7 @@ class Readiness:
         for quota, used, cap in use.shares():
             if not 0 < cap * WARNED_UNTIL <= used:
                 continue
-            text = _TENANT_NEARLY_FULL.format(use.tenant, quota, cap, SETTINGS[quota])
+            text = _TENANT_NEARLY_FULL.format(use.tenant, quota, cap, SETTINGS[quota], WHAT_TO_DO[quota])
             if self._is_near(text, used, cap):
                 yield text
 

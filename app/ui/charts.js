@@ -6,6 +6,10 @@ const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-d
 const DAY = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" });
 const MOMENT = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
 
+/** Until uPlot has run. */
+export const loaded = document.readyState === "loading" || document.readyState === "interactive" && !window.uPlot
+  ? new Promise((done) => { document.addEventListener("DOMContentLoaded", done, { once: true }); }) : Promise.resolve();
+
 const color = (name) => {
   const probe = h("span", { class: `ink-${name}` });
   document.body.append(probe);

@@ -1,18 +1,11 @@
 // What was kept out of context, and what reading it back cost: sums, charts and the newest entries.
 
 import { get, keys, query } from "./api.js";
-import { periods, timeChart } from "./charts.js";
+import { loaded, periods, timeChart } from "./charts.js";
 import { bar, bytes, card, command, dollars, duration, h, named, percent, plural, short, table, toResult, toSession, tokens, when, whole } from "./dom.js";
 import { entriesTable, outcomeMark } from "./entries.js";
+import { RANGES, ask, chosen, taken } from "./first.js";
 
-const HOUR = 3_600_000;
-const RANGES = [
-  ["1 h", HOUR, "minute", 60_000],
-  ["6 h", 6 * HOUR, "minute", 60_000],
-  ["24 h", 24 * HOUR, "hour", HOUR],
-  ["7 days", 168 * HOUR, "hour", HOUR],
-  ["30 days", 720 * HOUR, "day", 24 * HOUR],
-];
 const GROUPS = [
   ["tool_name", "By tool"],
   ["outcome", "By outcome"],
@@ -20,9 +13,7 @@ const GROUPS = [
 ];
 
 export async function show(root, { signal }) {
-  const chosen = new URLSearchParams(location.hash.split("?")[1] ?? "");
-  const range = RANGES.find(([name]) => name === chosen.get("range")) ?? RANGES[2];
-  const filter = Object.fromEntries(GROUPS.map(([name]) => [name, chosen.get(name)]).filter(([, value]) => value));
+  const [range, filter] = chosen();
   const parts = {
     figures: h("div", { class: "figures" }), chart: h("div"), groups: h("div", { class: "columns" }),
     extraction: h("div"), recent: h("div"), largest: h("div"), tenants: h("div"),
@@ -44,13 +35,12 @@ export async function show(root, { signal }) {
   }
 
   async function refresh() {
-    const [, span, period, step] = range;
-    const until = Date.now();
-    const since = until - span;
+    const [, , period, step] = range;
+    const { since, until, answers } = taken() ?? ask(range, filter, { signal });
     const asked = { ...filter, since };
     const sum = (group, more = {}) => get("/accounting/summary", { ...asked, group_by: group, ...more }, { signal });
-    const first = [sum(period), sum("type"), get("/accounting/entries", { ...filter, order: "newest", limit: 25 }, { signal })];
-    const [series, types, recent] = await Promise.all(first);
+    const [series, types, recent] = await answers;
+    await loaded;
     if (types.total.entries === 0 && recent.entries.length === 0 && !Object.keys(filter).length) {
       empty(root);
       isDrawn = false;

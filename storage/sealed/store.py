@@ -8,14 +8,14 @@ from typing import Any
 
 import msgspec
 
-from domain.errors import ConfigError, ResultExpired, StorageError, StoreUnavailable
+from domain.errors import ConfigError, InvalidField, ResultExpired, StorageError, StoreUnavailable
 from domain.handles import Handle, new_handle
 from domain.ports import Draft, ResultStore
 from domain.results import Durability, Measure, StoredResult
 from storage.base.damage import Notices
 from storage.sealed.chunks import CHUNK, FOOTER, UNIT, BodyKey, chunks_size, open_footer, sealed_size
-from storage.sealed.keys import CHECKS, KEY_SETTING, Key, KeyRing
-from storage.sealed.seals import DamagedSeal, Seals, UnknownKey, is_sealed, key_id_of
+from storage.sealed.keys import CHECKS, KEY_SETTING, Key, KeyRing, UnknownKey, is_sealed
+from storage.sealed.seals import DamagedSeal, Seals, key_id_of
 
 _WHOLE = 1 << 20
 """A body up to this size is read whole, footer and all, by one command."""
@@ -125,8 +125,11 @@ class SealedStore:
     def hide(self, key: Key, stored: StoredResult, size: int) -> StoredResult:
         """Returns what `inner` gets to see. Its SHA-256 differs each time, so that no store takes an earlier
         body, sealed or not, for the same one."""
-        hidden = _Hidden(size, stored.sha256, stored.tool_arguments)
-        sealed = self._seals.seal(_encode(hidden), *_about(stored), key=key)
+        try:
+            hidden = _encode(_Hidden(size, stored.sha256, stored.tool_arguments))
+        except UnicodeEncodeError:
+            raise InvalidField("tool_arguments is not valid Unicode. Send valid Unicode.") from None
+        sealed = self._seals.seal(hidden, *_about(stored), key=key)
         return replace(stored, tool_arguments=sealed, sha256=hashlib.sha256(sealed.encode()).hexdigest())
 
     async def sweep(self) -> int:
@@ -186,6 +189,7 @@ class SealedStore:
         try:
             self._seals.open(check.tool_arguments or "", *_about(check))
         except (DamagedSeal, UnknownKey):
+            self._verified = None
             raise ConfigError(
                 f"{KEY_SETTING}: what is stored was encrypted with another key of the id {key.id}. Put that "
                 "key back, and give the new one an id of its own."

@@ -54,6 +54,23 @@ def test_each_key_of_a_tool_has_its_value_and_who_set_it(
     assert "SPILLGATE_HOST" not in shown
 
 
+def test_the_quotas_of_each_tenant_are_shown_with_who_set_them(
+    policy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy.write_text("[tenants.team-a]\nmax_sessions = 5\nllm_usd_per_day = 2\n")
+    monkeypatch.setenv("SPILLGATE_POLICY_FILE", str(policy))
+    monkeypatch.setenv("SPILLGATE_TENANT_REQUESTS_PER_SECOND", "7.5")
+    assert main(["check-config"]) == 0
+    _, _, printed = capsys.readouterr().out.partition("Quotas of tenant team-a; 0 = none\n")
+    own, _, others = printed.partition("Quotas of any tenant that the policy file does not name; 0 = none\n")
+    assert rows(own)["max_sessions"] == ("5", "policy.toml, [tenants.team-a], line 2")
+    assert rows(own)["llm_usd_per_day"] == ("2.0", "policy.toml, [tenants.team-a], line 3")
+    assert rows(own)["requests_per_second"] == ("7.5", "SPILLGATE_TENANT_REQUESTS_PER_SECOND")
+    assert rows(others)["max_sessions"] == ("10000", "SPILLGATE_MAX_SESSIONS")
+    assert main(["check-config", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["quotas"]["team-a"]["max_sessions"] == 5
+
+
 def test_without_a_tool_the_settings_are_shown_too(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -180,6 +180,7 @@ async def test_of_bodies_arguments_and_texts_for_the_model_nothing_is_readable_i
     text = content(7500)
     async with serve(**given) as client:
         await use(client, text)
+        assert "__sealing__" not in (await client.get("/metrics")).text
         everything = place.everything()
     assert b"execute_shell" in everything
     readable = [mark for mark in (BODY, ARGS, TAIL, text.splitlines()[99]) if mark.encode() in everything]
@@ -337,10 +338,20 @@ async def test_keys_rotate_without_a_restart_and_an_old_one_is_needed_until_its_
         async with serve(**given):
             pass
     keys.write_text(both)
+    clock.pass_seconds(400)
     async with serve(**given) as client:
-        clock.pass_seconds(400)
+        for handle in (old, new):
+            assert (await client.get(f"/results/{handle}/content")).text == text
+    clock.pass_seconds(400)
+    keys.write_text(key_lines(two=KEYS["two"]))
+    with pytest.raises(ConfigError, match="key ids that the file does not have"):
+        async with serve(**given):
+            pass
+    keys.write_text(both)
+    async with serve(**given) as client:
         assert (await client.get(f"/results/{new}/content")).text == text
-        clock.pass_seconds(400)
+    # The old result was last used 700 seconds ago.
+    clock.pass_seconds(300)
     keys.write_text(key_lines(two=KEYS["two"]))
     async with serve(**given) as client:
         assert (await client.get(f"/results/{new}/content")).text == text
@@ -371,6 +382,21 @@ async def test_wrong_keys_are_refused_at_the_start(
     with pytest.raises(ConfigError, match="is not set, and what is stored is encrypted"):
         async with serve(**settings):
             pass
+
+
+async def test_an_instance_without_keys_shows_nothing_that_another_one_encrypts(
+    serve: Serve, redis_url: str, keys: Path
+) -> None:
+    async with (
+        serve(storage_url=redis_url) as keyless,
+        serve(storage_url=redis_url, storage_key_file=keys) as client,
+    ):
+        handle = (await send(client, content(7500)))["handle"]
+        for path in ("", "/content", "/lines", "/grep?pattern=x"):
+            answer = await keyless.get(f"/results/{handle}{path}")
+            assert (answer.status_code, answer.json()["code"]) == (503, "store_unavailable")
+        plain = (await send(keyless, content(7500)))["handle"]
+        assert (await client.get(f"/results/{plain}/content")).status_code == 200
 
 
 async def test_bad_lines_are_named_and_the_others_stay_in_force(

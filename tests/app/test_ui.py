@@ -31,6 +31,7 @@ async def test_every_file_comes_with_its_type_and_the_policy(client: httpx.Async
     assert again.status_code == 200
     tag = again.headers["etag"]
     assert (await client.get("/ui/main.js", headers={"If-None-Match": tag})).status_code == 304
+    assert (await client.post("/ui/main.js")).status_code == 405
 
 
 @pytest.mark.parametrize(

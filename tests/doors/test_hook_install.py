@@ -192,6 +192,24 @@ def test_files_that_were_not_there_are_made_and_removed_again(
     assert main(["hook", "uninstall", client, *option]) == 0
 
 
+@pytest.mark.parametrize("text", ["", " \n\t\n", "\ufeff"])
+@pytest.mark.parametrize("client", sorted(set(PLANS) - {"pi", "codex"}))
+def test_a_blank_file_holds_no_settings(client: str, text: str, home: Path) -> None:
+    """As one that is not there."""
+    assert main(["hook", "install", client]) == 0
+    expected = files_below(home)
+    names = [name for name in FILES[client] if not name.endswith(".js")]
+    for name in names:
+        put(home / name, text)
+    assert main(["hook", "uninstall", client]) == 0
+    assert all((home / name).read_text() == text for name in names)
+    assert main(["hook", "status", client]) == 1
+    assert main(["hook", "install", client]) == 0
+    assert files_below(home) == expected
+    assert main(["hook", "uninstall", client]) == 0
+    assert files_below(home) == {}
+
+
 def test_what_others_wrote_keeps_its_place_its_comments_and_its_mode(home: Path) -> None:
     settings = home / "dotfiles" / "gemini.json"
     text = """{
@@ -229,7 +247,6 @@ def test_what_others_wrote_keeps_its_place_its_comments_and_its_mode(home: Path)
     [
         ("claude-code", ".claude/settings.json", '{\n"a": 1,\n}', "does not parse at line 3"),
         ("claude-code", ".claude.json", '{"mcpServers": []}', "`mcpServers` in it has another type"),
-        ("claude-code", ".claude/settings.json", "", "does not parse at line 1"),
         ("claude-code", ".claude/settings.json", "[]", "`the whole` in it has another type"),
         ("claude-code", ".claude/settings.json", '{"hooks": {"PostToolUse": {}}}', "`hooks.PostToolUse`"),
         ("claude-code", ".claude/settings.json", "[" * 5000, "does not parse"),

@@ -28,7 +28,7 @@ from spillgate.exchange import (
     current_session,
     safe_session_id,
 )
-from spillgate.http1 import CONNECT_SECONDS, BlockingConnections, Place, WaitingConnections, written
+from spillgate.http1 import CONNECT_SECONDS, BlockingConnections, Message, Place, WaitingConnections, message
 
 T = TypeVar("T")
 Transport = TypeVar("Transport", httpx.BaseTransport, httpx.AsyncBaseTransport)
@@ -69,8 +69,8 @@ class _Client(Generic[Transport]):
     def _in_session(self, fields: Any) -> Any:
         return fields if fields.get("session_id") else {**fields, "session_id": self._session}
 
-    def _written(self, request: Request) -> bytes:
-        return written(request, self._prefix + request.path, self._host, _traced(request.headers))
+    def _message(self, request: Request) -> Message:
+        return message(request, self._prefix + request.path, self._host, _traced(request.headers))
 
     def _built(self, request: Request) -> httpx.Request:
         patience = request.timeout
@@ -184,7 +184,7 @@ class Spillgate(_Client[httpx.BaseTransport]):
     def _send(self, request: Request) -> Response | None:
         try:
             if self._connections is not None:
-                return self._connections.send(self._written(request), request.timeout)
+                return self._connections.send(self._message(request), request.timeout)
             if self._given is None:
                 self._given = httpx.HTTPTransport()
             answer = self._given.handle_request(self._built(request))
@@ -279,7 +279,7 @@ class AsyncSpillgate(_Client[httpx.AsyncBaseTransport]):
         connections = self._given or self._of_loop()
         try:
             if isinstance(connections, WaitingConnections):
-                return await connections.send(self._written(request), request.timeout)
+                return await connections.send(self._message(request), request.timeout)
             answer = await connections.handle_async_request(self._built(request))
             try:
                 assert isinstance(answer.stream, httpx.AsyncByteStream)

@@ -1,18 +1,20 @@
-"""HTTP/1.1 over kept-alive connections without TLS, for small exchanges: httpx takes three times as long.
+"""HTTP/1.1 over kept-alive connections without TLS, by h11, on which httpx depends.
 
-An answer is read by one generator, which both kinds of connections feed. `send` raises OSError if there was
-no answer in time, and ConnectionError for a connection that ended and for bytes that are no HTTP. The service
-closes connections that were idle. A request that one of them lost before any answer is sent again on another:
-every request of this client may be repeated.
+httpx itself takes twice as long for a small exchange. `send` raises OSError if there was no answer in time,
+and ConnectionError for a connection that ended and for bytes that are no HTTP. The service closes connections
+that were idle. A request that one of them lost before any answer is sent again on another: every request of
+this client may be repeated.
 """
 
 import asyncio
 import socket
 from collections import deque
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from time import monotonic
 from typing import NamedTuple
+
+import h11
 
 from spillgate.exchange import Request, Response
 
@@ -30,102 +32,73 @@ class Place(NamedTuple):
     path: str | None
 
 
-class Answer(NamedTuple):
-    """`is_kept`: the connection can be used again."""
+class Message(NamedTuple):
+    """A request as it is sent."""
 
-    response: Response
-    is_kept: bool
-
-
-Reading = Generator[None, bytes, Answer]
+    head: h11.Request
+    body: bytes
 
 
-def written(request: Request, target: str, host: str, headers: Mapping[str, str]) -> bytes:
-    """The bytes of a request for the path and query `target`. Raises ConnectionError for a header that would
-    begin another one."""
+def message(request: Request, target: str, host: str, headers: Mapping[str, str]) -> Message:
+    """A request for the path and query `target`. Raises ConnectionError for a header that HTTP forbids."""
     body = request.body or b""
-    lines = [
-        f"{request.method} {target} HTTP/1.1",
-        f"Host: {host}",
-        f"Content-Length: {len(body)}",
-        *[f"{name}: {value}" for name, value in headers.items()],
-    ]
-    if any("\n" in line or "\r" in line for line in lines):
-        raise ConnectionError("A header holds a line break.")
-    return ("\r\n".join(lines) + "\r\n\r\n").encode() + body
-
-
-def answer() -> Reading:
-    """Reads an answer from the bytes that it is sent, as they come; none end it. Raises ConnectionError."""
-    data = bytearray()
-    status, version, headers = 100, "", dict[str, str]()
-    while status < 200:
-        head = yield from _until(data, b"\r\n\r\n")
-        first, *lines = head.decode("latin-1").split("\r\n")
-        version, _, rest = first.partition(" ")
-        if not version.startswith("HTTP/1.") or not rest[:3].isdigit():
-            raise ConnectionError("The answer is no HTTP/1.")
-        status = int(rest[:3])
-        fields = (line.partition(":") for line in lines)
-        headers = {name.lower(): value.strip() for name, _, value in fields}
-    is_kept = version == "HTTP/1.1" and "close" not in headers.get("connection", "").lower()
-    if status in (204, 304):
-        body = b""
-    elif "chunked" in headers.get("transfer-encoding", "").lower():
-        body = yield from _chunks(data)
-    elif "content-length" in headers:
-        body = yield from _exactly(data, _number(headers["content-length"], 10))
-    else:
-        is_kept = False
-        while more := (yield):
-            data += more
-        body = bytes(data)
-    after = headers.get("retry-after", "") if status >= 400 else ""
-    return Answer(Response(status, body, after), is_kept and not data)
-
-
-def _chunks(data: bytearray) -> Generator[None, bytes, bytes]:
-    body = bytearray()
-    while size := _number((yield from _until(data, b"\r\n")).split(b";")[0].decode("latin-1"), 16):
-        body += yield from _exactly(data, size)
-        yield from _exactly(data, 2)
-    while (yield from _until(data, b"\r\n")):
-        pass
-    return bytes(body)
-
-
-def _until(data: bytearray, end: bytes) -> Generator[None, bytes, bytes]:
-    while (at := data.find(end)) < 0:
-        if len(data) > _HEAD_BYTES:
-            raise ConnectionError("The head of the answer is too large.")
-        data += _something((yield))
-    found = bytes(data[:at])
-    del data[: at + len(end)]
-    return found
-
-
-def _exactly(data: bytearray, size: int) -> Generator[None, bytes, bytes]:
-    while len(data) < size:
-        data += _something((yield))
-    found = bytes(data[:size])
-    del data[:size]
-    return found
-
-
-def _something(received: bytes) -> bytes:
-    if not received:
-        raise ConnectionError("The connection ended before the answer.")
-    return received
-
-
-def _number(text: str, base: int) -> int:
+    fields = [("Host", host), ("Content-Length", str(len(body))), *headers.items()]
     try:
-        number = int(text, base)
-    except ValueError:
-        number = -1
-    if number < 0:
-        raise ConnectionError("The answer has no valid length.")
-    return number
+        return Message(h11.Request(method=request.method, target=target, headers=fields), body)
+    except h11.LocalProtocolError as error:
+        raise ConnectionError(str(error)) from error
+
+
+class Exchanges:
+    """The requests and answers of one connection, one after another, without its I/O."""
+
+    def __init__(self) -> None:
+        self._http = h11.Connection(h11.CLIENT, _HEAD_BYTES)
+        self._head: h11.Response | None = None
+        self._body = bytearray()
+        self.has_begun = False
+        """The first byte of the latest answer has come."""
+
+    def request(self, sent: Message) -> bytes:
+        """The bytes of the next request."""
+        if self._http.our_state is h11.DONE:
+            self._http.start_next_cycle()
+        self._head, self._body, self.has_begun = None, bytearray(), False
+        events = sent.head, h11.Data(sent.body), h11.EndOfMessage()
+        return b"".join(self._http.send(event) or b"" for event in events)
+
+    def receive(self, data: bytes) -> Response | None:
+        """Takes received bytes; none say that the connection ended. Returns the answer once it is whole.
+        Raises ConnectionError."""
+        self.has_begun = self.has_begun or bool(data)
+        try:
+            self._http.receive_data(data)
+            while True:
+                event = self._http.next_event()
+                if isinstance(event, h11.Response):
+                    self._head = event
+                elif isinstance(event, h11.Data):
+                    self._body += event.data
+                elif isinstance(event, h11.EndOfMessage):
+                    return self._response()
+                elif not isinstance(event, h11.InformationalResponse):
+                    break
+        except h11.RemoteProtocolError as error:
+            raise ConnectionError(str(error)) from error
+        if not data:
+            raise ConnectionError("The connection ended.")
+        return None
+
+    def _response(self) -> Response:
+        assert self._head is not None
+        status = self._head.status_code
+        after = dict(self._head.headers).get(b"retry-after", b"") if status >= 400 else b""
+        return Response(status, bytes(self._body), after.decode("latin-1"))
+
+    @property
+    def is_reusable(self) -> bool:
+        http = self._http
+        return http.our_state is http.their_state is h11.DONE and not http.trailing_data[0]
 
 
 class BlockingConnections:
@@ -133,99 +106,91 @@ class BlockingConnections:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._idle: deque[socket.socket] = deque()
+        self._idle: deque[_Blocking] = deque()
 
-    def send(self, request: bytes, seconds: float) -> Response:
+    def send(self, request: Message, seconds: float) -> Response:
         ends = monotonic() + seconds
         while True:
             idle = self._open()
-            connection = idle or self._connected()
-            reading = answer()
-            next(reading)
+            connection = idle or _Blocking(self._place)
             try:
-                found = _exchanged(connection, request, reading, ends)
+                found = connection.exchange(request, ends)
             except BaseException as error:
                 connection.close()
-                if idle is None or not isinstance(error, _Unanswered):
+                if idle is None or connection.exchanges.has_begun or not isinstance(error, ConnectionError):
                     raise
                 continue
-            if found.is_kept and len(self._idle) < MOST_IDLE:
+            if connection.exchanges.is_reusable and len(self._idle) < MOST_IDLE:
                 self._idle.append(connection)
             else:
                 connection.close()
-            return found.response
+            return found
 
     def close(self) -> None:
         while self._idle:
             self._idle.pop().close()
 
-    def _open(self) -> socket.socket | None:
+    def _open(self) -> "_Blocking | None":
         with suppress(IndexError):  # Threads take them, too.
             while connection := self._idle.pop():
-                if _is_quiet(connection):
+                if connection.is_quiet():
                     return connection
                 connection.close()
         return None
 
-    def _connected(self) -> socket.socket:
-        host, port, path = self._place
-        if path is None:
-            connection = socket.create_connection((host, port), CONNECT_SECONDS)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return connection
-        connection = socket.socket(socket.AF_UNIX)
+
+class _Blocking:
+    def __init__(self, place: Place) -> None:
+        self.exchanges = Exchanges()
+        self._socket = _connected(place)
+
+    def exchange(self, request: Message, ends: float) -> Response:
+        # What the service refuses it may have answered before it read all of it.
+        with suppress(ConnectionError):
+            self._wait_until(ends)
+            self._socket.sendall(self.exchanges.request(request))
+        while True:
+            self._wait_until(ends)
+            found = self.exchanges.receive(self._socket.recv(_RECEIVED_BYTES))
+            if found is not None:
+                return found
+
+    def _wait_until(self, ends: float) -> None:
+        """Raises TimeoutError if that moment has come."""
+        seconds = ends - monotonic()
+        if seconds <= 0:
+            raise TimeoutError
+        self._socket.settimeout(seconds)
+
+    def is_quiet(self) -> bool:
+        """False if it ended, or holds what was not asked for."""
+        self._socket.setblocking(False)
         try:
-            connection.settimeout(CONNECT_SECONDS)
-            connection.connect(path)
-        except BaseException:
-            connection.close()
-            raise
+            self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        return False
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def _connected(place: Place) -> socket.socket:
+    host, port, path = place
+    if path is None:
+        connection = socket.create_connection((host, port), CONNECT_SECONDS)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
-
-
-def _is_quiet(connection: socket.socket) -> bool:
-    """False if it ended, or holds what was not asked for."""
-    connection.setblocking(False)
+    connection = socket.socket(socket.AF_UNIX)
     try:
-        connection.recv(1, socket.MSG_PEEK)
-    except BlockingIOError:
-        return True
-    except OSError:
-        pass
-    return False
-
-
-class _Unanswered(ConnectionError):
-    """The connection ended before the first byte of the answer."""
-
-
-def _exchanged(connection: socket.socket, request: bytes, reading: Reading, ends: float) -> Answer:
-    has_begun = False
-    # What the service refuses it may have answered before it read all of it.
-    with suppress(ConnectionError):
-        _wait_until(ends, connection)
-        connection.sendall(request)
-    while True:
-        _wait_until(ends, connection)
-        try:
-            received = connection.recv(_RECEIVED_BYTES)
-            if not (received or has_begun):
-                raise _Unanswered
-            reading.send(received)
-        except StopIteration as stop:
-            found: Answer = stop.value
-            return found
-        except ConnectionResetError as error:
-            raise error if has_begun else _Unanswered() from error
-        has_begun = True
-
-
-def _wait_until(ends: float, connection: socket.socket) -> None:
-    """Raises TimeoutError if that moment has come."""
-    seconds = ends - monotonic()
-    if seconds <= 0:
-        raise TimeoutError
-    connection.settimeout(seconds)
+        connection.settimeout(CONNECT_SECONDS)
+        connection.connect(path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 class WaitingConnections:
@@ -233,9 +198,9 @@ class WaitingConnections:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._idle: deque[_Connection] = deque()
+        self._idle: deque[_Waiting] = deque()
 
-    async def send(self, request: bytes, seconds: float) -> Response:
+    async def send(self, request: Message, seconds: float) -> Response:
         async with asyncio.timeout(seconds):
             while True:
                 idle = self._open()
@@ -244,48 +209,49 @@ class WaitingConnections:
                     found = await connection.exchange(request)
                 except BaseException as error:
                     connection.close()
-                    if idle is None or connection.has_begun or not isinstance(error, ConnectionError):
+                    if (
+                        idle is None
+                        or connection.exchanges.has_begun
+                        or not isinstance(error, ConnectionError)
+                    ):
                         raise
                     continue
-                if found.is_kept and len(self._idle) < MOST_IDLE:
+                if connection.exchanges.is_reusable and len(self._idle) < MOST_IDLE:
                     self._idle.append(connection)
                 else:
                     connection.close()
-                return found.response
+                return found
 
     def close(self) -> None:
         while self._idle:
             self._idle.pop().close()
 
-    def _open(self) -> "_Connection | None":
+    def _open(self) -> "_Waiting | None":
         while self._idle:
             connection = self._idle.pop()
             if connection.is_open:
                 return connection
         return None
 
-    async def _connected(self) -> "_Connection":
+    async def _connected(self) -> "_Waiting":
         host, port, path = self._place
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(CONNECT_SECONDS):
             if path is None:
-                return (await loop.create_connection(_Connection, host, port))[1]
-            return (await loop.create_unix_connection(_Connection, path))[1]
+                return (await loop.create_connection(_Waiting, host, port))[1]
+            return (await loop.create_unix_connection(_Waiting, path))[1]
 
 
-class _Connection(asyncio.Protocol):
+class _Waiting(asyncio.Protocol):
     _transport: asyncio.Transport
-    _reading: Reading
-    _answer: asyncio.Future[Answer] | None = None
-    has_begun = False
-    """The first byte of the latest answer has come."""
 
-    def exchange(self, request: bytes) -> asyncio.Future[Answer]:
-        self.has_begun = False
+    def __init__(self) -> None:
+        self.exchanges = Exchanges()
+        self._answer: asyncio.Future[Response] | None = None
+
+    def exchange(self, request: Message) -> asyncio.Future[Response]:
         self._answer = asyncio.get_running_loop().create_future()
-        self._reading = answer()
-        next(self._reading)
-        self._transport.write(request)
+        self._transport.write(self.exchanges.request(request))
         return self._answer
 
     @property
@@ -301,27 +267,23 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._answer is None or self._answer.done():
-            self.close()  # What nobody asked for.
+            self.close()  # The end, or what was not asked for.
             return
         try:
-            self._reading.send(data)
-            self.has_begun = True
-        except StopIteration as stop:
-            self._answer.set_result(stop.value)
+            found = self.exchanges.receive(data)
         except ConnectionError as error:
             self._answer.set_exception(error)
+        else:
+            if found is not None:
+                self._answer.set_result(found)
 
     def eof_received(self) -> None:
-        self._ended()
+        self.data_received(b"")
 
     def connection_lost(self, error: Exception | None) -> None:
-        if error is not None and self._answer is not None and not self._answer.done():
+        if self._answer is None or self._answer.done():
+            return
+        if error is None:
+            self.data_received(b"")
+        else:
             self._answer.set_exception(ConnectionError("The connection was lost."))
-        self._ended()
-
-    def _ended(self) -> None:
-        if self._answer is not None and not self._answer.done():
-            if self.has_begun:
-                self.data_received(b"")
-            else:
-                self._answer.set_exception(ConnectionError("The connection ended."))

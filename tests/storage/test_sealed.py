@@ -1,0 +1,105 @@
+"""The sealed store over one that others write to, or that is away at first; texts of the sealed ledger."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from samples import KEY, RETENTION, FakeClock, Ring, charge, handle, joined, put, stored_result
+
+from domain.errors import ConfigError, InvalidField, StoreUnavailable
+from domain.handles import SessionKey
+from domain.ports import ResultStore
+from storage import open_sealed_store, open_store, sealed_ledger
+from storage.memory.ledger import MemoryLedger
+from storage.memory.store import MemoryStore
+from storage.sealed.keys import Key
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("patient_redis")]
+
+ONE, OTHER = Key("one", bytes(32)), Key("one", bytes(range(32)))
+
+
+def memory(clock: FakeClock) -> MemoryStore:
+    return MemoryStore(clock=clock, retention_seconds=RETENTION, max_bytes=0)
+
+
+@pytest.mark.parametrize("size", [100_000, 2_500_000])
+async def test_a_body_that_is_stored_again_under_its_handle_is_sealed_then(
+    redis_url: str, clock: FakeClock, size: int
+) -> None:
+    """As a retry does it whose first try was before encryption. Redis keeps a body of the same SHA-256."""
+    plain = await open_store(redis_url, clock=clock, retention_seconds=RETENTION, max_bytes=0)
+    sealed = await open_sealed_store(plain, Ring())
+    body, where = os.urandom(size), handle()
+    for store in (plain, sealed, sealed):
+        kept = await put(store, body, clock(), where=where)
+        assert await joined(sealed.read(kept)) == body
+        assert await joined(sealed.read(kept, size - 5)) == body[-5:]
+    assert await joined(plain.read(kept)) != body
+    await sealed.close()
+
+
+async def test_of_two_replicas_with_two_keys_of_one_id_the_second_writes_nothing_and_is_not_ready(
+    clock: FakeClock,
+) -> None:
+    inner = memory(clock)
+    first, second = [await open_sealed_store(inner, Ring(key)) for key in (ONE, OTHER)]
+    kept = await put(first, b"body", clock())
+    await second.check()
+    with pytest.raises(StoreUnavailable, match="another key of the id one"):
+        await put(second, b"other", clock())
+    with pytest.raises(StoreUnavailable, match="another key of the id one"):
+        await second.check()
+    await first.check()
+    assert await joined(first.read(kept)) == b"body"
+    assert await inner.count_results([kept.key]) == [1]
+    with pytest.raises(ConfigError, match="another key of the id one"):
+        await open_sealed_store(inner, Ring(OTHER))
+
+
+class Away(MemoryStore):
+    """Away until it is told otherwise."""
+
+    is_away = False
+
+    async def count_results(self, keys: Sequence[SessionKey]) -> list[int]:
+        if self.is_away:
+            raise StoreUnavailable("away")
+        return await super().count_results(keys)
+
+
+async def test_a_store_that_is_away_at_the_start_is_verified_when_it_is_back(clock: FakeClock) -> None:
+    inner = Away(clock=clock, retention_seconds=RETENTION, max_bytes=0)
+    await put(await open_sealed_store(inner, Ring(ONE)), b"body", clock())
+    inner.is_away = True
+    late: ResultStore = await open_sealed_store(inner, Ring(Key("two", bytes(32))))
+    await late.check()
+    inner.is_away = False
+    with pytest.raises(StoreUnavailable, match="key ids that the file does not have"):
+        await late.check()
+
+
+async def test_a_text_of_the_ledger_that_is_damaged_or_of_another_place_is_an_error(clock: FakeClock) -> None:
+    inner = MemoryLedger(clock=clock, session_retention_seconds=60, entry_retention_seconds=60)
+    ledger = sealed_ledger(inner, Ring())
+    await ledger.settle(charge(10, "call-1", text="a text"))
+    await ledger.keep_finding(KEY, 0, "mine", "a finding")
+    assert await ledger.finding(KEY, 0, "mine") == "a finding"
+    sealed = await inner.finding(KEY, 0, "mine")
+    assert sealed is not None
+    assert "finding" not in sealed
+    for place, text in (("moved", sealed), ("cut", sealed[:-8]), ("no base64", sealed + "?")):
+        await inner.keep_finding(KEY, 0, place, text)
+        with pytest.raises(StoreUnavailable, match="damaged"):
+            await ledger.finding(KEY, 0, place)
+    await inner.keep_finding(KEY, 0, "plain", "kept before")
+    assert await ledger.finding(KEY, 0, "plain") == "kept before"
+
+
+async def test_arguments_that_are_not_unicode_are_refused_as_without_encryption(clock: FakeClock) -> None:
+    sealed = await open_sealed_store(memory(clock), Ring())
+    stored = replace(stored_result(b"", clock()), tool_arguments="\ud800")
+    async with sealed.draft(stored.tenant) as draft:
+        with pytest.raises(InvalidField):
+            await draft.publish(stored)
