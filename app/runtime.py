@@ -38,13 +38,13 @@ from extraction.retrieve.index import IndexCache
 from policies.book import PolicyBook
 from storage import (
     body_path,
+    open_keyless_store,
     open_ledger,
     open_outage,
     open_sealed_store,
     open_spooled_ledger,
     open_spooled_store,
     open_store,
-    refuse_sealed,
     sealed_ledger,
 )
 from storage.spool.outage import Outage
@@ -231,8 +231,7 @@ def _opened_models(settings: Settings, policies: PolicyBook, known: KnownModels)
 async def _sealed(store: ResultStore, ledger: Ledger, keys: StorageKeys | None) -> tuple[ResultStore, Ledger]:
     """Both with encryption at rest if there are keys. Raises ConfigError if the store needs others."""
     if keys is None:
-        await refuse_sealed(store)
-        return store, ledger
+        return await open_keyless_store(store), ledger
     return await open_sealed_store(store, keys), sealed_ledger(ledger, keys)
 
 

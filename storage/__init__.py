@@ -17,6 +17,7 @@ from storage.disk.root import Root
 from storage.disk.store import DiskStore
 from storage.memory.ledger import MemoryLedger
 from storage.memory.store import MemoryStore
+from storage.sealed.keyless import KeylessStore
 from storage.sealed.keys import CHECKS, KEY_SETTING, KeyRing
 from storage.spool.journal import Journal
 from storage.spool.ledger import SpoolLedger
@@ -125,13 +126,14 @@ def sealed_ledger(ledger: Ledger, ring: KeyRing) -> Ledger:
     return cast(Ledger, SealedLedger(ledger, ring))
 
 
-async def refuse_sealed(store: ResultStore) -> None:
-    """Raises ConfigError if the store holds results that were stored encrypted."""
+async def open_keyless_store(store: ResultStore) -> ResultStore:
+    """Refuses what other processes stored encrypted. Raises ConfigError if there is any at the start."""
     checks = 0
     with suppress(StorageError):
         (checks,) = await store.count_results([CHECKS])
     if checks:
         raise ConfigError(f"{KEY_SETTING} is not set, and what is stored is encrypted. Name the key file.")
+    return cast(ResultStore, KeylessStore(store))
 
 
 def body_path(url: str, tenant: str, handle: Handle) -> str | None:
