@@ -1,8 +1,9 @@
 """HTTP/1.1 over kept-alive connections without TLS, by h11, on which httpx depends.
 
 httpx itself takes twice as long for a small exchange. `send` raises OSError if there was no answer in time,
-and ConnectionError for a connection that ended and for bytes that are no HTTP. The service closes connections that were idle. A request that one of them lost before
-any answer is sent again on another: every request of this client may be repeated.
+and ConnectionError for a connection that ended and for bytes that are no HTTP. The service closes connections
+that were idle. A request that one of them lost before any answer is sent again on another: every request of
+this client may be repeated.
 """
 
 import asyncio
