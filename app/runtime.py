@@ -34,23 +34,23 @@ from domain.quotas import QuotaOf, TenantQuota
 from domain.results import Durability, ToolResult
 from extraction.models import ModelPool
 from extraction.queries import Queries
-from extraction.retrieve.index import IndexCache
+from extraction.retrieve.index_cache import IndexCache
 from policies.book import PolicyBook
 from storage import (
     body_path,
+    open_keyless_store,
     open_ledger,
     open_outage,
     open_sealed_store,
     open_spooled_ledger,
     open_spooled_store,
     open_store,
-    refuse_sealed,
     sealed_ledger,
 )
-from storage.spool.outage import Outage
 
 if TYPE_CHECKING:
     from app.operations.spans import Tracer
+    from storage.spool.outage import Outage
 
 log = logging.getLogger(__name__)
 
@@ -231,8 +231,7 @@ def _opened_models(settings: Settings, policies: PolicyBook, known: KnownModels)
 async def _sealed(store: ResultStore, ledger: Ledger, keys: StorageKeys | None) -> tuple[ResultStore, Ledger]:
     """Both with encryption at rest if there are keys. Raises ConfigError if the store needs others."""
     if keys is None:
-        await refuse_sealed(store)
-        return store, ledger
+        return await open_keyless_store(store), ledger
     return await open_sealed_store(store, keys), sealed_ledger(ledger, keys)
 
 
@@ -259,7 +258,7 @@ def _opened_tracer(metrics: Metrics, stack: AsyncExitStack) -> "tuple[TraceTarge
 
 
 async def _opened_store(
-    settings: Settings, clock: Clock, quota_of: QuotaOf, outage: Outage | None, stack: AsyncExitStack
+    settings: Settings, clock: Clock, quota_of: QuotaOf, outage: "Outage | None", stack: AsyncExitStack
 ) -> ResultStore:
     """Before the spool, where there is one."""
 
@@ -292,7 +291,7 @@ async def _opened_store(
 
 
 async def _opened_ledger(
-    settings: Settings, clock: Clock, quota_of: QuotaOf, outage: Outage | None, stack: AsyncExitStack
+    settings: Settings, clock: Clock, quota_of: QuotaOf, outage: "Outage | None", stack: AsyncExitStack
 ) -> Ledger:
     """Before the spool, where there is one and the ledger is in Redis."""
     ledger = await open_ledger(

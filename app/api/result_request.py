@@ -108,11 +108,11 @@ _MISSING_FIELD = re.compile(r"Object missing required field `(.*)`")
 
 
 class ResultRequest(NamedTuple):
-    """`chunks` are the content to govern, and can be read once. `content` is the content of a JSON request;
-    it is None for a text body, which is not kept."""
+    """`governed` is the content to govern: a whole text, or chunks that can be read once. `content` is the
+    content of a JSON request; it is None for a text body, which is not kept."""
 
     result: ToolResult
-    chunks: AsyncIterator[bytes | str]
+    governed: str | AsyncIterator[bytes | str]
     content: "SentContent | None"
     wants_text: bool
     is_minimal: bool
@@ -149,7 +149,7 @@ async def read_request(request: Request, turns: anyio.CapacityLimiter) -> Result
         raise InvalidField("With a JSON body there are no query parameters: put the fields into the body.")
     fields, content = await _parsed(await read_body(request), turns)
     result = _tool_result(fields, headers, request.scope["tenant"])
-    return ResultRequest(result, content.chunks(), content, wants_text, is_minimal, None)
+    return ResultRequest(result, content.governed(), content, wants_text, is_minimal, None)
 
 
 async def _streamed(request: Request) -> AsyncIterator[bytes]:
@@ -205,15 +205,19 @@ class SentContent:
     async def text(self) -> bytes:
         return "".join([chunk async for chunk in self.chunks()]).encode()
 
-    async def chunks(self) -> AsyncIterator[str]:
+    def governed(self) -> str | AsyncIterator[str]:
+        """The whole text if it is at hand, else its chunks."""
         if isinstance(self._content, str):
-            yield self._content
+            return self._content
+        whole = self._content.small_text() if self._turns is None else None
+        return self._stepped(self._content.pieces()) if whole is None else whole
+
+    async def chunks(self) -> AsyncIterator[str]:
+        governed = self.governed()
+        if isinstance(governed, str):
+            yield governed
             return
-        if self._turns is None and (whole := self._content.small_text()) is not None:
-            if whole:
-                yield whole
-            return
-        async for chunk in self._stepped(self._content.pieces()):
+        async for chunk in governed:
             yield chunk
 
     async def _stepped(self, pieces: Iterator[str]) -> AsyncIterator[str]:
@@ -222,7 +226,7 @@ class SentContent:
                 began = perf_counter()
                 chunk = _joined(pieces)
                 if self._turns is not None and perf_counter() - began >= STEP_SECONDS:
-                    await pause()
+                    await pause(self._turns)
             if not chunk:
                 return
             yield chunk

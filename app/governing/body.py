@@ -80,12 +80,29 @@ class Body:
         if self._opened is not None:
             await self._opened.__aexit__(kind, error, trace)
 
-    async def fill(self, chunks: AsyncIterator[bytes | str]) -> Measure:
-        """Reads and measures all chunks. Raises InvalidUtf8, and errors of the chunks and of the store."""
-        async for piece in chunks:
+    def fill_small(self, text: str) -> Measure | None:
+        """Measures a whole text that is within the caps, exactly. None if it is longer, or has a view: then
+        `fill` reads it."""
+        if len(text) > INLINE_BYTES or self._view is not None:
+            return None
+        data = text.encode()
+        if len(data) > INLINE_BYTES or self._is_over_bytes(len(data)):
+            return None
+        self._held = [data]
+        self._held_bytes = len(data)
+        self._last = data[-TAIL_BYTES:]
+        measured = measure(data, self._tokenizer, text)
+        self._lines = measured.lines
+        return measured
+
+    async def fill(self, content: str | AsyncIterator[bytes | str]) -> Measure:
+        """Reads and measures all of the content. Raises InvalidUtf8, and errors of the chunks and of the
+        store."""
+        async for piece in _alone(content) if isinstance(content, str) else content:
             text = piece if isinstance(piece, str) else None
             chunk = piece.encode() if isinstance(piece, str) else piece
-            if self._meter is not None or self._held or len(chunk) > INLINE_BYTES:
+            is_small = len(chunk) <= INLINE_BYTES and not self._is_over_bytes(len(chunk))
+            if self._meter is not None or self._held or not is_small:
                 self._meter = self._meter or await self._opened_meter()
                 await self._weigh(self._meter, chunk, text)
             else:
@@ -145,17 +162,21 @@ class Body:
     async def ends(self, wanted: Ends, *, viewed: bool) -> tuple[bytes, bytes]:
         """The first and the last bytes of the content, or of what the view caps leave."""
         is_kept = not viewed and wanted.tail <= TAIL_BYTES
-        head, tail = bytearray(), self._last[-wanted.tail :] if is_kept and wanted.tail else b""
+        tail = self._last[-wanted.tail :] if is_kept and wanted.tail else b""
         if is_kept:
             wanted = wanted._replace(tail=0)
+        # Joined at the end: a content of one chunk is not copied.
+        head, missing = list[bytes](), wanted.head
         async with aclosing(self._shown() if viewed else self._read()) as chunks:
-            while wanted.tail or len(head) < wanted.head:
+            while wanted.tail or missing:
                 chunk = await anext(chunks, None)
                 if chunk is None:
                     break
-                head += chunk[: wanted.head - len(head)]
+                if missing:
+                    head.append(chunk[:missing])
+                    missing -= len(head[-1])
                 tail = (tail + chunk[-wanted.tail :])[-wanted.tail :] if wanted.tail else tail
-        return bytes(head), tail
+        return b"".join(head), tail
 
     async def _shown(self) -> AsyncGenerator[bytes]:
         again = View(self._policy, self._result)
@@ -196,13 +217,17 @@ class Body:
     def _is_over_cap(self, meter: Meter, more_bytes: int) -> bool:
         """Past a size cap the outcome is certain, and an estimate of the tokens is enough."""
         policy = self._policy
-        if policy.bypass or policy.mode is PolicyMode.OBSERVE:
-            return False
-        return (
-            0 < policy.max_bytes < meter.bytes + more_bytes - spared_bytes(policy)
-            or 0 < policy.max_chars < meter.chars
-            or 0 < policy.max_tokens < meter.tokens
+        return self._is_over_bytes(meter.bytes + more_bytes) or (
+            self._is_judged and (0 < policy.max_chars < meter.chars or 0 < policy.max_tokens < meter.tokens)
         )
+
+    def _is_over_bytes(self, size: int) -> bool:
+        policy = self._policy
+        return self._is_judged and 0 < policy.max_bytes < size - spared_bytes(policy)
+
+    @property
+    def _is_judged(self) -> bool:
+        return not self._policy.bypass and self._policy.mode is not PolicyMode.OBSERVE
 
     async def _opened_meter(self) -> Meter:
         meter = Meter(self._tokenizer)
@@ -234,6 +259,10 @@ class Body:
             await self._draft.write(chunk)
         self._held.clear()
         self._held_bytes = 0
+
+
+async def _alone(text: str) -> AsyncIterator[str]:
+    yield text
 
 
 def _feed(meter: Meter, chunk: bytes, text: str | None) -> None:

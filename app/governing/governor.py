@@ -33,11 +33,11 @@ class Governed(NamedTuple):
 
 async def govern(
     result: ToolResult,
-    chunks: AsyncIterator[bytes | str],
+    content: str | AsyncIterator[bytes | str],
     rt: Runtime,
     hold: Callable[[int], None] | None = None,
 ) -> Governed:
-    """Measure, judge, store, charge: each once, in this order.
+    """Measure, judge, store, charge: each once, in this order. `content` is the whole text, or its chunks.
 
     `hold` is for a caller that does not keep the content, and needs it again if it passes. It is called with
     the number of bytes that come back into memory, before anything is charged, and may raise Overloaded.
@@ -53,7 +53,9 @@ async def govern(
         model = await rt.known_models.of_session(session.model)
     policy = bounded(rt.policies.policy(result.tool_name, session.policy, result.policy), result.door)
     async with Body(rt.store, model.tokenizer, policy, rt.counting, result) as body:
-        measure = await body.fill(chunks)
+        measure = body.fill_small(content) if isinstance(content, str) else None
+        if measure is None:
+            measure = await body.fill(content)
         viewed = None
         if body.is_viewed and entered.receipt is None:
             viewed, policy = await body.viewed(), view.bounded(policy)
@@ -63,17 +65,17 @@ async def govern(
             return await call.replayed(entered.receipt)
         trigger = decide(Facts(measured.shown, measured.budget, body.rows), policy)
         observes = policy.mode is PolicyMode.OBSERVE
-        receipt, content = None, None
+        receipt, whole = None, None
         if observes or (trigger is None and viewed is None):
             # Before the ledger is written: a request that fails must not be charged.
-            content = await call.content()
+            whole = await call.content()
         if trigger is None and viewed is None:
             charge = charge_of(measured, PASSED, rt)
             receipt = await (rt.ledger.settle if policy.bypass else rt.ledger.reserve)(charge)
             trigger = Trigger.RESERVE_FAILED
         if receipt is None:
             receipt = await (call.observed(trigger) if observes else call.replaced(trigger))
-        return await call.outcome(receipt, content)
+        return await call.outcome(receipt, whole)
 
 
 class _Call(NamedTuple):

@@ -1,6 +1,5 @@
 """Asks the outcomes in turn for the text that a model reads instead of a result, until one fits."""
 
-from functools import partial
 from typing import NamedTuple
 
 import anyio
@@ -8,8 +7,6 @@ import anyio
 from app.governing.body import INLINE_BYTES, MeasuredResult
 from app.governing.charges import Decision
 from app.runtime import Runtime
-from content.outline import outline, structure
-from content.outline.about import about
 from content.text import Preview
 from domain.budget import Budget
 from domain.decisions import OutcomeKind, Trigger
@@ -89,39 +86,48 @@ class Replacing(NamedTuple):
         facts = Facts(shown, await self._budget(made, trigger), self.measured.body.rows)
         ends = made.ends(shown, policy)
         head, tail = await self.measured.body.ends(ends, viewed=shown is not measure)
-        lines, overview = await self._overview(ends, head, tail, shown)
-        oversized = Oversized(
-            result=result,
-            measure=measure,
-            shown=shown,
-            head=head,
-            tail=tail,
-            policy=policy,
-            breach=breach_of(trigger or Trigger.SIZE_CAP, facts, policy),
-            handle=handle,
-            structure=lines,
-            overview=overview,
-            path=self.rt.body_path(result, handle),
-            squeeze=squeeze,
-        )
-        if len(head) + len(tail) <= INLINE_BYTES:
-            return made.text(oversized)
-        return await anyio.to_thread.run_sync(partial(made.text, oversized), limiter=self.rt.scanning)
 
-    async def _overview(self, ends: Ends, head: bytes, tail: bytes, shown: Measure) -> tuple[list[str], str]:
-        """The structure and the overview of a text, if the outcome shows them."""
+        def write() -> str | None:
+            lines, overview = self._overview(ends, head, tail, shown)
+            return made.text(
+                Oversized(
+                    result=result,
+                    measure=measure,
+                    shown=shown,
+                    head=head,
+                    tail=tail,
+                    policy=policy,
+                    breach=breach_of(trigger or Trigger.SIZE_CAP, facts, policy),
+                    handle=handle,
+                    structure=lines,
+                    overview=overview,
+                    path=self.rt.body_path(result, handle),
+                    squeeze=squeeze,
+                )
+            )
+
+        if len(head) + len(tail) <= INLINE_BYTES and not ends.structure and ends.overview is None:
+            return write()
+        return await anyio.to_thread.run_sync(write, limiter=self.rt.scanning)
+
+    def _overview(self, ends: Ends, head: bytes, tail: bytes, shown: Measure) -> tuple[list[str], str]:
+        """Structure and overview of a text, if the outcome shows them. Runs in a thread: the functions
+        that make them take 40 ms to import."""
         result, policy = self.measured.result, self.measured.policy
         name, first = name_of(result), first_row(result, policy.offset_base)
         if ends.structure and not searches(result):
-            finding = partial(structure, name, head, first_line=first)
-            return await anyio.to_thread.run_sync(finding, limiter=self.rt.scanning), ""
+            from content.outline import structure
+
+            return structure(name, head, first_line=first), ""
         if ends.structure or ends.overview is None:
             return [], ""
         if ends.overview is Preview.ABOUT:
-            making = partial(about, head, tail, shown.bytes, shown.lines, result.tool_name, name)
-        else:
-            making = partial(outline, head, policy.preview_bytes, shown.bytes, name, first_line=first)
-        return [], await anyio.to_thread.run_sync(making, limiter=self.rt.scanning)
+            from content.outline.about import about
+
+            return [], about(head, tail, shown.bytes, shown.lines, result.tool_name, name)
+        from content.outline import outline
+
+        return [], outline(head, policy.preview_bytes, shown.bytes, name, first_line=first)
 
     async def _budget(self, made: Replacement, trigger: Trigger | None) -> Budget:
         """The budget as the call found it. For an error that names what other results reserved since, the

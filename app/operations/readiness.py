@@ -4,12 +4,15 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from app.operations.tenant_uses import TenantUse, tenant_uses
 from domain.errors import StorageError, StoreFull
 from domain.ports import Ledger, ResultStore
 from domain.quotas import SETTINGS, WHAT_TO_DO, QuotaOf, unbounded
-from storage.spool.outage import Outage
+
+if TYPE_CHECKING:
+    from storage.spool.outage import Outage
 
 FRESH_SECONDS = 1.0
 LONG_SECONDS, REUSED = 0.2, 20
@@ -34,7 +37,7 @@ class Readiness:
         self,
         store: ResultStore,
         ledger: Ledger,
-        outage: Outage | None = None,
+        outage: "Outage | None" = None,
         storage_max_bytes: int = 0,
         quota_of: QuotaOf = unbounded,
         spent: Callable[[], Mapping[str, float]] = dict,

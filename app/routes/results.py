@@ -107,7 +107,7 @@ _STORED = replace(
 )
 async def post_result(request: Request, rt: InRuntime) -> Response:
     sent = await read_request(request, rt.parsing)
-    governed = await govern(sent.result, sent.chunks, rt, sent.hold)
+    governed = await govern(sent.result, sent.governed, rt, sent.hold)
     return await _answer(sent, governed)
 
 

@@ -19,16 +19,12 @@ from content.outline.languages import language_of
 from content.passages.text_sections import TAG
 from content.passages.unseen import unseen_spans
 from content.passages.whole import RULE, is_over
+from content.text import ABOUT_SAMPLE_BYTES as SAMPLE_BYTES
 from content.text import cut_head, unnumbered
 
-HEAD_BYTES = 256 << 10
-"""A result of at most this size is looked at whole; of a larger one the first 16 KiB and the end."""
-
-TAIL_BYTES = 4096
 MAX_BYTES = 300
 """The contract's bound of `about`, which has one to three lines."""
 
-_SAMPLE = 16 * 1024
 _LOG_SAMPLE = 4 * 1024
 _PROSE = 3 * 1024
 _CODE_BYTES = 48 * 1024
@@ -73,12 +69,12 @@ def about(
     """Returns at most 300 bytes in one to three lines. `head` holds the first bytes of the result, of which
     256 KiB are of use, `tail` the last 4 KiB. Takes up to 50 ms: call it in a thread."""
     if file := opaque(head):
-        found = _PDF_TITLE.search(head[:_SAMPLE] + tail)
+        found = _PDF_TITLE.search(head[:SAMPLE_BYTES] + tail)
         named = f"\n“{clip(found[1])}”" if found else ""
         return f"binary: {_ARTICLE.sub('', file.name)}; to open it, use {file.opener}{named}"
     kind = sniff(head, tool_name)
     is_whole = len(head) >= total_bytes
-    text = _Text(head if is_whole else head[:_SAMPLE], tail, is_whole, lines, path)
+    text = _Text(head if is_whole else head[:SAMPLE_BYTES], tail, is_whole, lines, path)
     shape, title = _SHAPES.get(kind, _plain)(text)
     said = [_clipped(shape, MAX_BYTES // 2 + 40)]
     if title:
@@ -99,7 +95,7 @@ def _json(text: _Text) -> _Shape:
             return f"JSON, {_value(raw)}", _title(raw)
         except (msgspec.DecodeError, RecursionError):
             pass
-    value, _ = parsed_head(text.head[:_SAMPLE])
+    value, _ = parsed_head(text.head[:SAMPLE_BYTES])
     if isinstance(value, list):
         return f"JSON, array{_of_objects(value)}", ""
     if isinstance(value, dict):
@@ -150,13 +146,13 @@ def _value(raw: Raw, deeper: int = 1) -> str:
 
 
 def _records(text: _Text) -> _Shape:
-    value, _ = parsed_head(text.head[:_SAMPLE].partition(b"\n")[0])
+    value, _ = parsed_head(text.head[:SAMPLE_BYTES].partition(b"\n")[0])
     keys = f" with keys {_names(list(value))}" if isinstance(value, dict) else ""
     return f"JSON lines, {_count(text.records, 'record')}{keys}", ""
 
 
 def _table(text: _Text) -> _Shape:
-    head = unnumbered(text.head[:_SAMPLE]).text.decode("utf-8", "replace")
+    head = unnumbered(text.head[:SAMPLE_BYTES]).text.decode("utf-8", "replace")
     first = _QUOTED.sub("", head).partition("\n")[0]
     mark = max(("\t", ",", ";"), key=first.count)
     try:
@@ -184,7 +180,7 @@ def _without_counts(listed: str) -> str:
 
 def _page(text: _Text) -> _Shape:
     """The title is that of the page, else its first heading."""
-    head = text.head[:_SAMPLE]
+    head = text.head[:SAMPLE_BYTES]
     titles = [found for found in _PAGE_TITLE.finditer(head) if found[0][1:2] in b"tT"]
     if found := titles[0] if titles else _PAGE_TITLE.search(head):
         end = head.find(b"</", found.end(), found.end() + 600)
@@ -212,7 +208,7 @@ def _code(text: _Text) -> _Shape:
     source = unnumbered(text.head)
     language = language_of(text.path, source.text)
     if language is None:
-        columns = _columns(source.text[:_SAMPLE])
+        columns = _columns(source.text[:SAMPLE_BYTES])
         return _plain(text) if columns else ("source code", "")
     if len(text.head) > _CODE_BYTES:
         return f"{language.title()} source, {_count(text.records, 'line')}", ""
@@ -225,7 +221,7 @@ def _code(text: _Text) -> _Shape:
 
 
 def _plain(text: _Text) -> _Shape:
-    lines = [line for line in text.head[:_SAMPLE].split(b"\n")[:24] if line.strip()]
+    lines = [line for line in text.head[:SAMPLE_BYTES].split(b"\n")[:24] if line.strip()]
     if len(lines) > 3 and _share(_PERMISSIONS, lines) > 0.6:
         if not text.is_whole:
             return f"directory listing, {_count(text.records, 'line')}", ""
@@ -236,7 +232,7 @@ def _plain(text: _Text) -> _Shape:
     if _TUPLES.match(text.head):
         count = f" of {_count(text.head.count(b'), (') + 1, 'tuple')}" if text.is_whole else " of tuples"
         return f"Python list{count}", clip(text.head[:80])
-    if columns := _columns(text.head[:_SAMPLE]):
+    if columns := _columns(text.head[:SAMPLE_BYTES]):
         return (
             f"table, {_count(text.records, 'line')}, {_count(len(columns), 'column')}: {_names(columns)}",
             "",
@@ -294,7 +290,7 @@ def _language(kind: Kind, head: bytes) -> str:
     """The language of the beginning; of a page that of its text, or the one it declares if it has few words.
     ASCII data and programs are in no language."""
     if kind is Kind.HTML:
-        head = head[:_SAMPLE]
+        head = head[:SAMPLE_BYTES]
         for start, end in reversed(unseen_spans(head)):
             head = head[:start] + head[end:]
         declared = _DECLARED.search(head)

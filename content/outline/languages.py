@@ -4,6 +4,9 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import cache
+
+from re2 import _re2 as re2
 
 from content.text import unnumbered
 
@@ -196,7 +199,6 @@ _SIGNS = {
         r"(?i:\s+(?:\w+) (?:integer|int|bigint|text|varchar|timestamp|boolean|serial|numeric)\b)",
     ),
 }
-_SIGN = {language: re.compile("|".join(signs).encode()) for language, signs in _SIGNS.items()}
 # Lines of the first language count for the second, if the second has enough lines of its own.
 _WIDER = (
     (Language.JAVASCRIPT, Language.TYPESCRIPT),
@@ -218,6 +220,22 @@ def _by_path(path: str) -> Language | None:
     return _BY_NAME.get(name) or _BY_EXTENSION.get(name.rpartition(".")[2] if "." in name else "")
 
 
+_LANGUAGES = tuple(_SIGNS)
+
+
+@cache
+def _signs() -> re2.Set:
+    """Matches the beginning of a line with the signs of all languages, and names those found by place in
+    `_LANGUAGES`. Takes a quarter of the time of a pattern for each."""
+    options = re2.RE2.Options()
+    options.encoding = re2.RE2.Options.Encoding.LATIN1
+    signs = re2.Set(re2.RE2.Anchor.ANCHOR_START, options)
+    for language in _LANGUAGES:
+        signs.Add("|".join(_SIGNS[language]).encode())
+    signs.Compile()
+    return signs
+
+
 def _by_content(head: bytes) -> Language | None:
     shebang = _SHEBANG.match(head)
     if shebang:
@@ -226,7 +244,10 @@ def _by_content(head: bytes) -> Language | None:
     if head.lstrip().startswith(b"<?php"):
         return Language.PHP
     lines = [line[:_LINE] for line in head.split(b"\n") if line.strip()]
-    counts = Counter({language: sum(map(bool, map(sign.match, lines))) for language, sign in _SIGN.items()})
+    counts = Counter(dict.fromkeys(_SIGNS, 0))
+    signs = _signs()
+    for line in lines:
+        counts.update(_LANGUAGES[found] for found in signs.Match(line) or ())
     for narrow, wide in _WIDER:
         if counts[wide] >= _ENOUGH:
             counts[wide] += counts.pop(narrow, 0)

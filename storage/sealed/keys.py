@@ -6,7 +6,11 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from domain.errors import StoreUnavailable
 from domain.handles import SessionKey
+
+PREFIX = "spillgate-sealed-1:"
+"""How a sealed text begins."""
 
 KEY_SETTING = "SPILLGATE_STORAGE_KEY_FILE"
 KEY_BYTES = 32
@@ -18,6 +22,16 @@ CHECKS = SessionKey("__sealing__", "keys")
 long as what is sealed with that key, because each use restarts its retention, too."""
 
 _LINE = re.compile(rf"(?P<id>[A-Za-z0-9_.-]{{1,{MOST_ID}}}):(?P<secret>.*)")
+
+
+class UnknownKey(StoreUnavailable):
+    """Sealed with a key that the key file does not have."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This was encrypted with a key that SPILLGATE_STORAGE_KEY_FILE does not have. The operator can "
+            "put the line of that key back into the file."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +57,10 @@ class KeyLines(NamedTuple):
 
     keys: dict[str, Key]
     faults: list[str]
+
+
+def is_sealed(text: str | None) -> bool:
+    return text is not None and text.startswith(PREFIX)
 
 
 def parse_keys(text: str) -> KeyLines:

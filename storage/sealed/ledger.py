@@ -6,8 +6,8 @@ from typing import Any
 from domain.errors import StoreUnavailable
 from domain.handles import SessionKey
 from domain.ports import Call, Charge, Entered, Ledger, Receipt
-from storage.sealed.keys import KeyRing
-from storage.sealed.seals import DamagedSeal, Seals, is_sealed
+from storage.sealed.keys import KeyRing, is_sealed
+from storage.sealed.seals import DamagedSeal, Seals
 
 
 class SealedLedger:

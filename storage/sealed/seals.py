@@ -9,10 +9,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from domain.errors import StoreUnavailable
-from storage.sealed.keys import KEY_BYTES, Key, KeyRing
+from storage.sealed.keys import KEY_BYTES, PREFIX, Key, KeyRing, UnknownKey
 
-PREFIX = "spillgate-sealed-1:"
 SALT = 32
 TAG = 16
 # A derived key seals once, so its nonce need not differ.
@@ -21,16 +19,6 @@ _NONCE = bytes(12)
 
 class DamagedSeal(ValueError):
     """The bytes are not what was sealed here. The message quotes nothing from them."""
-
-
-class UnknownKey(StoreUnavailable):
-    """Sealed with a key that the key file does not have."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "This was encrypted with a key that SPILLGATE_STORAGE_KEY_FILE does not have. The operator can "
-            "put the line of that key back into the file."
-        )
 
 
 class Seals:
@@ -63,10 +51,6 @@ class Seals:
         except (binascii.Error, ValueError):
             raise DamagedSeal("it is not base64") from None
         return unwrap(self.key(key_id), data, *about)
-
-
-def is_sealed(text: str | None) -> bool:
-    return text is not None and text.startswith(PREFIX)
 
 
 def key_id_of(text: str) -> str:

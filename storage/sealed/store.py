@@ -14,8 +14,8 @@ from domain.ports import Draft, ResultStore
 from domain.results import Durability, Measure, StoredResult
 from storage.base.damage import Notices
 from storage.sealed.chunks import CHUNK, FOOTER, UNIT, BodyKey, chunks_size, open_footer, sealed_size
-from storage.sealed.keys import CHECKS, KEY_SETTING, Key, KeyRing
-from storage.sealed.seals import DamagedSeal, Seals, UnknownKey, is_sealed, key_id_of
+from storage.sealed.keys import CHECKS, KEY_SETTING, Key, KeyRing, UnknownKey, is_sealed
+from storage.sealed.seals import DamagedSeal, Seals, key_id_of
 
 _WHOLE = 1 << 20
 """A body up to this size is read whole, footer and all, by one command."""

@@ -384,6 +384,21 @@ async def test_wrong_keys_are_refused_at_the_start(
             pass
 
 
+async def test_an_instance_without_keys_shows_nothing_that_another_one_encrypts(
+    serve: Serve, redis_url: str, keys: Path
+) -> None:
+    async with (
+        serve(storage_url=redis_url) as keyless,
+        serve(storage_url=redis_url, storage_key_file=keys) as client,
+    ):
+        handle = (await send(client, content(7500)))["handle"]
+        for path in ("", "/content", "/lines", "/grep?pattern=x"):
+            answer = await keyless.get(f"/results/{handle}{path}")
+            assert (answer.status_code, answer.json()["code"]) == (503, "store_unavailable")
+        plain = (await send(keyless, content(7500)))["handle"]
+        assert (await client.get(f"/results/{plain}/content")).status_code == 200
+
+
 async def test_bad_lines_are_named_and_the_others_stay_in_force(
     serve: Serve,
     settings: dict[str, Any],

@@ -100,7 +100,8 @@ class Network:
                 # A large request comes in pieces, and only the first begins like one.
                 if data.startswith(self._begins):
                     fault = self._fault_of(data)
-                redis_writer.write(data)
+                if fault is not swallow:
+                    redis_writer.write(data)
 
         async def back() -> None:
             while data := await redis_reader.read(1 << 16):
@@ -139,6 +140,11 @@ async def silence(reply: bytes, writer: asyncio.StreamWriter, healed: asyncio.Ev
     """The connection stays open, and nothing comes."""
     await healed.wait()
     return False
+
+
+async def swallow(reply: bytes, writer: asyncio.StreamWriter, healed: asyncio.Event) -> bool:
+    """The request does not arrive. This is not called, as there is no reply."""
+    raise AssertionError
 
 
 async def reset(reply: bytes, writer: asyncio.StreamWriter, healed: asyncio.Event) -> bool:

@@ -55,7 +55,7 @@ def _status(name: str) -> str:
 
 def podman(*command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
     """Both streams of what a container prints are in `stdout`."""
-    asked = ["podman", "--log-level", "fatal", *command]
+    asked = ["podman", "--log-level", "error", *command]
     done = subprocess.run(
         asked, env=environment(), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )

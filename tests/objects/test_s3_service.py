@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,8 +9,9 @@ import obstore
 import pytest
 from obstore.store import S3Store
 
+from storage.objects.layout import read_info
 from tests.faults.calls import Call, Kept, read_back, text_of
-from tests.faults.network import Network, silence
+from tests.faults.network import Network, silence, swallow
 from tests.faults.service import Service, Services
 
 pytestmark = pytest.mark.anyio
@@ -67,21 +67,22 @@ async def test_killed_at_any_request_of_an_upload_it_shows_nothing_that_is_half_
     services: Services, url: Url, s3_port: int, bucket: S3Store, tmp_path: Path
 ) -> None:
     kept: list[Kept] = []
-    requests = [
-        rb"^PUT .*/segments/\S+\.0 ",
-        rb"^PUT .*/segments/\S+\.1 ",
-        rb"^PUT .*\.2 ",
-        rb"^PUT .*\.json ",
-        b" never ",
+    faults = [
+        (swallow, rb"^PUT .*/segments/\S+\.0 "),
+        (swallow, rb"^PUT .*/segments/\S+\.1 "),
+        (swallow, rb"^PUT .*/session-\S+\.2 "),
+        (swallow, rb"^PUT .*\.json "),
+        (silence, rb"^PUT .*\.json "),
+        (silence, b" never "),
     ]
-    calls = [Call("run-1", text_of(str(number), 9_000_000), str(number)) for number in range(len(requests))]
+    calls = [Call("run-1", text_of(str(number), 9_000_000), str(number)) for number in range(len(faults))]
     async with Network(s3_port, begins=METHODS) as network:
         place = url(network.port) + "&timeout=60"
-        for call, request in zip(calls, requests, strict=True):
+        for call, (fault, request) in zip(calls, faults, strict=True):
             service = await _start(services, place, tmp_path)
             async with service.client() as client:
-                # The reply to this request never comes; the store may have done what was asked.
-                network.spoil(silence, 0, request)
+                # This request does not arrive, or its reply does not.
+                network.spoil(fault, 0, request)
                 sent = asyncio.create_task(call.send(client))
                 while not network.spoilt and not sent.done():
                     await asyncio.sleep(0.01)
@@ -91,9 +92,8 @@ async def test_killed_at_any_request_of_an_upload_it_shows_nothing_that_is_half_
                 await asyncio.gather(sent, return_exceptions=True)
             await network.heal()
             for path in _infos(bucket):
-                stored = json.loads(bytes(obstore.get(bucket, path).bytes()))["stored"]
-                found = Kept("/".join(stored["handle"]), stored["sha256"], stored["measure"]["bytes"], "")
-                assert found.size == len(call.content)
+                info = read_info(bytes(obstore.get(bucket, path).bytes()), path)
+                assert sum(obstore.head(bucket, one)["size"] for one in info.segments) == info.size
         service = await _start(services, place, tmp_path)
         async with service.client() as client:
             assert [await read_back(client, one) for one in kept] == [[]] * len(kept)

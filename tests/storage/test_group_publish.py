@@ -14,6 +14,7 @@ from samples import KEY, RETENTION, TENANT, FakeClock, handle, joined, put
 from domain.errors import StoreFull
 from domain.handles import Handle
 from domain.results import StoredResult
+from storage.disk.draft import SPILL
 from storage.disk.root import Root
 from storage.disk.store import DiskStore
 
@@ -22,7 +23,10 @@ BODY = b"body"
 
 
 class HeldFiles(RecordingFiles):
-    """Syncs of bodies wait until `let_go`. A body of `bad` bytes does not fit on the disk."""
+    """Syncs in place wait until `let_go`, of `body` or `.json`, as `holds` says. The body `bad` does not
+    fit on the disk."""
+
+    holds = "body"
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,15 +42,25 @@ class HeldFiles(RecordingFiles):
         return super().create(name, parent)
 
     def write(self, fd: int, data: memoryview) -> int:
-        if data == b"bad":
+        if bytes(data) == b"bad":
             super().write(fd, data[:1])
             raise OSError(errno.ENOSPC, "no space")
         return super().write(fd, data)
 
     def sync_data(self, fd: int) -> None:
+        if self.holds == "body" and "/session-" in os.readlink(f"/proc/self/fd/{fd}"):
+            self._hold()
+        super().sync_data(fd)
+
+    def sync(self, fd: int) -> None:
+        name = os.readlink(f"/proc/self/fd/{fd}")
+        if self.holds == ".json" and "/session-" in name and name.endswith(".json"):
+            self._hold()
+        super().sync(fd)
+
+    def _hold(self) -> None:
         self.is_held.set()
         assert self.let_go.wait(20)
-        super().sync_data(fd)
 
 
 @pytest.fixture
@@ -65,12 +79,20 @@ async def store(tmp_path: Path, files: HeldFiles, clock: FakeClock) -> AsyncIter
 async def held(
     store: DiskStore, files: HeldFiles, clock: FakeClock, where: Handle
 ) -> asyncio.Task[StoredResult]:
-    """A result whose body is written and not synced."""
+    """A result whose body, or info, is written and not synced."""
     files.let_go.clear()
     files.is_held.clear()
     task = asyncio.create_task(put(store, BODY, clock(), where=where))
     assert await asyncio.to_thread(files.is_held.wait, 20)
     return task
+
+
+async def waits_for_its_name(store: DiskStore, files: HeldFiles) -> None:
+    """Returns when a draft waits for the name of a body that is being written, or has taken it."""
+    waiting = vars(vars(store)["_published"])["_names"]
+    async with asyncio.timeout(20):
+        while not waiting._waiters and not any(done[0] == "rename" for done in files.done):
+            await asyncio.sleep(0.001)
 
 
 def left(root: Path) -> list[str]:
@@ -103,10 +125,12 @@ async def test_a_batch_starts_all_write_back_and_then_syncs_from_the_last_to_the
     assert "rename" not in order
 
 
+@pytest.mark.parametrize("holds", ["body", ".json"])
 async def test_what_is_being_written_is_not_found_not_swept_not_deleted_and_not_ended(
-    store: DiskStore, files: HeldFiles, tmp_path: Path, clock: FakeClock
+    store: DiskStore, files: HeldFiles, tmp_path: Path, clock: FakeClock, holds: str
 ) -> None:
     where = handle()
+    files.holds = holds
     task = await held(store, files, clock, where)
     assert await store.find(TENANT, where) is None
     assert await store.sweep() == 0
@@ -128,6 +152,8 @@ async def test_another_body_of_the_same_handle_replaces_it_and_counts_once(
     where = handle()
     first = await held(store, files, clock, where)
     second = asyncio.create_task(put(store, b"x" * size, clock(), where=where))
+    if size > SPILL:
+        await waits_for_its_name(store, files)
     files.let_go.set()
     await first
     kept = await second

@@ -26,6 +26,6 @@ async def test_a_path_must_be_absolute(url: str) -> None:
         await open_store(url, clock=lambda: 0, retention_seconds=1, max_bytes=0)
 
 
-def test_a_service_on_disk_and_sqlite_imports_neither_redis_py_nor_obstore() -> None:
-    code = "import sys, app.main; sys.exit(not {'redis', 'obstore'}.isdisjoint(sys.modules))"
+def test_a_service_on_disk_and_sqlite_imports_no_client_of_a_server_and_no_cipher() -> None:
+    code = "import sys, app.main; sys.exit(not {'redis', 'obstore', 'cryptography'}.isdisjoint(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

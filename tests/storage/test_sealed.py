@@ -1,16 +1,17 @@
-"""The sealed store over one that others write to, too, and over one that is away when it is opened."""
+"""The sealed store over one that others write to, or that is away at first; texts of the sealed ledger."""
 
 import os
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from samples import RETENTION, FakeClock, Ring, handle, joined, put, stored_result
+from samples import KEY, RETENTION, FakeClock, Ring, charge, handle, joined, put, stored_result
 
 from domain.errors import ConfigError, InvalidField, StoreUnavailable
 from domain.handles import SessionKey
 from domain.ports import ResultStore
-from storage import open_sealed_store, open_store
+from storage import open_sealed_store, open_store, sealed_ledger
+from storage.memory.ledger import MemoryLedger
 from storage.memory.store import MemoryStore
 from storage.sealed.keys import Key
 
@@ -77,6 +78,23 @@ async def test_a_store_that_is_away_at_the_start_is_verified_when_it_is_back(clo
     inner.is_away = False
     with pytest.raises(StoreUnavailable, match="key ids that the file does not have"):
         await late.check()
+
+
+async def test_a_text_of_the_ledger_that_is_damaged_or_of_another_place_is_an_error(clock: FakeClock) -> None:
+    inner = MemoryLedger(clock=clock, session_retention_seconds=60, entry_retention_seconds=60)
+    ledger = sealed_ledger(inner, Ring())
+    await ledger.settle(charge(10, "call-1", text="a text"))
+    await ledger.keep_finding(KEY, 0, "mine", "a finding")
+    assert await ledger.finding(KEY, 0, "mine") == "a finding"
+    sealed = await inner.finding(KEY, 0, "mine")
+    assert sealed is not None
+    assert "finding" not in sealed
+    for place, text in (("moved", sealed), ("cut", sealed[:-8]), ("no base64", sealed + "?")):
+        await inner.keep_finding(KEY, 0, place, text)
+        with pytest.raises(StoreUnavailable, match="damaged"):
+            await ledger.finding(KEY, 0, place)
+    await inner.keep_finding(KEY, 0, "plain", "kept before")
+    assert await ledger.finding(KEY, 0, "plain") == "kept before"
 
 
 async def test_arguments_that_are_not_unicode_are_refused_as_without_encryption(clock: FakeClock) -> None:

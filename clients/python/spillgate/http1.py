@@ -1,9 +1,9 @@
-"""HTTP/1.1 by h11, which httpx brings along, over kept-alive connections without TLS. A small exchange takes
-httpx twice as long.
+"""HTTP/1.1 over kept-alive connections without TLS, by h11, on which httpx depends.
 
-`send` raises OSError if there was no answer in time, and ConnectionError for a connection that ended and for
-bytes that are no HTTP. The service closes connections that were idle. A request that one of them lost before
-any answer is sent again on another: every request of this client may be repeated.
+httpx itself takes twice as long for a small exchange. `send` raises OSError if there was no answer in time,
+and ConnectionError for a connection that ended and for bytes that are no HTTP. The service closes connections
+that were idle. A request that one of them lost before any answer is sent again on another: every request of
+this client may be repeated.
 """
 
 import asyncio
