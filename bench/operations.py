@@ -1,0 +1,273 @@
+"""What an operator plans with: bytes in the ledgers, /metrics of 1,000 tenants, the cost of keys and quotas.
+
+`bench.spans` measures tracing, `bench.sealing` encryption.
+"""
+
+import argparse
+import asyncio
+import hashlib
+import json
+import os
+import shutil
+import sqlite3
+import statistics
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from tqdm import tqdm
+
+from bench import corpus, load
+from bench.redis import redis_server
+from bench.servers import LOAD_CORE, Server, pin, running
+from domain.accounting import AccountingEntry, EntryDetails, EntryType
+from domain.budget import Window
+from domain.decisions import OutcomeKind
+from domain.handles import SessionKey
+from domain.ports import Charge, Ledger
+from storage import open_ledger
+from storage.redis.connection import open_redis, renew_patience
+
+ENTRIES = 20_000
+SESSIONS = 100
+AT_ONCE = 50
+TENANTS = 1_000
+SCRAPES = 31
+RESULTS = 2_000
+BYTES = 2_000
+WINDOW = Window(1 << 40, 0, 0)
+KEY = "bench-key"
+
+Size = Callable[[], Awaitable[int]]
+
+
+def now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def charge_of(number: int, *, is_named: bool) -> Charge:
+    """As a result of 2 KB that passes. The call id is of the length that model providers use."""
+    key = SessionKey("team-a", f"session-{number % SESSIONS:04}")
+    call_id = f"call_{hashlib.sha256(str(number).encode()).hexdigest()[:24]}" if is_named else None
+    entry = AccountingEntry(
+        id=f"entry-{'0123456789abcdef'}-{number:08x}",
+        type=EntryType.TOOL,
+        timestamp=now(),
+        tenant=key.tenant,
+        session_id=key.session_id,
+        tool_name="execute_shell",
+        latency=812.5,
+        command="execute_shell",
+        charactersIn=64,
+        charactersOut=BYTES,
+        tokens_in=731,
+        tokens_out=731,
+        outcome=OutcomeKind.PASS,
+        tool_call_id=call_id,
+        turn=7,
+        details=EntryDetails(bytes=BYTES, lines=40, tokens=731),
+    )
+    fingerprint = hashlib.sha256(b"%d" % number).hexdigest() if is_named else ""
+    return Charge(key, 0, 731, entry, WINDOW, True, call_id, fingerprint)
+
+
+async def grown(ledger: Ledger, size: Size, *, is_named: bool) -> float:
+    """Bytes of one more entry: those of the first entries, with their sessions and sums, are not counted."""
+
+    async def write(first: int, count: int) -> None:
+        for start in range(first, first + count, AT_ONCE):
+            batch = [charge_of(number, is_named=is_named) for number in range(start, start + AT_ONCE)]
+            # Each batch has the time of a new request.
+            renew_patience()
+            await asyncio.gather(*map(ledger.settle, batch))
+
+    await write(0, 1_000)
+    before = await size()
+    await write(1_000, ENTRIES)
+    return (await size() - before) / ENTRIES
+
+
+async def opened(url: str) -> Ledger:
+    times = {"session_retention_seconds": 86_400.0, "entry_retention_seconds": 30 * 86_400.0}
+    return await open_ledger(url, clock=now, **times)
+
+
+async def in_sqlite(*, is_named: bool) -> float:
+    with tempfile.TemporaryDirectory(prefix="bench-ledger-") as folder:
+        path = Path(folder, "ledger.db")
+
+        async def size() -> int:
+            with sqlite3.connect(path) as connection:
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            return path.stat().st_size
+
+        ledger = await opened(f"sqlite://{path}")
+        found = await grown(ledger, size, is_named=is_named)
+        await ledger.close()
+        return found
+
+
+async def in_redis(url: str, *, is_named: bool) -> float:
+    client = open_redis(url)
+    await client.command("FLUSHALL", "SYNC")
+
+    async def size() -> int:
+        # The replies to changes, `once:`, expire after a minute: they are no part of what is kept.
+        cursor, keys = b"0", list[bytes]()
+        while True:
+            cursor, found = await client.command("SCAN", cursor, "MATCH", "*:once:*", "COUNT", 10_000)
+            keys += found
+            if cursor in (b"0", 0):
+                break
+        for start in range(0, len(keys), 1_000):
+            await client.command("UNLINK", *keys[start : start + 1_000])
+        await asyncio.sleep(0.5)
+        return int((await client.command("INFO", "memory"))["used_memory"])
+
+    ledger = await opened(url)
+    found = await grown(ledger, size, is_named=is_named)
+    await ledger.close()
+    await client.close()
+    return found
+
+
+def ledger_rows() -> Iterator[str]:
+    measures: dict[str, Callable[[bool], Awaitable[float]]] = {
+        "SQLite": lambda is_named: in_sqlite(is_named=is_named)
+    }
+    with ExitStack() as stack:
+        if shutil.which("redis-server"):
+            url = stack.enter_context(redis_server())
+            measures["Redis"] = lambda is_named: in_redis(url, is_named=is_named)
+        for name, measure in measures.items():
+            plain, named = [asyncio.run(_awaited(measure, is_named)) for is_named in (False, True)]
+            yield f"| {name} | {plain:,.0f} | {named - plain:,.0f} |"
+
+
+async def _awaited(measure: Callable[[bool], Awaitable[float]], is_named: bool) -> float:
+    return await measure(is_named)
+
+
+def _line(tenant: str, key: str, role: str = "agent") -> str:
+    return f"{tenant}:{hashlib.sha256(key.encode()).hexdigest()}:{role}:{tenant}"
+
+
+@contextmanager
+def _keys(*lines: str) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="bench-keys-") as folder:
+        path = Path(folder, "keys")
+        path.write_text("".join(f"{line}\n" for line in lines))
+        path.chmod(0o600)
+        yield path
+
+
+def _with(request: bytes, **headers: str) -> bytes:
+    given = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
+    first, _, rest = request.partition(b"\r\n")
+    return first + b"\r\n" + given.encode() + rest
+
+
+def scrape_row(label: str, **settings: str) -> str:
+    """Each tenant has one session with one result. Between two scrapes the others are served."""
+    lines = [_line(f"team-{number:04}", f"key-{number}") for number in range(TENANTS)]
+    with _keys(_line("ops", KEY, "metrics"), *lines) as path, ExitStack() as stack:
+        server = stack.enter_context(running("spillgate", SPILLGATE_API_KEYS_FILE=str(path), **settings))
+        pin(os.getpid(), LOAD_CORE)
+        sent = json.dumps({"tool_name": "bench", "content": "x", "session_id": "s"}).encode()
+        for start in range(0, TENANTS, 50):
+            posts = [
+                _with(load.request("/results", sent), Authorization=f"Bearer key-{number}")
+                for number in range(start, start + 50)
+            ]
+            statuses = asyncio.run(_each(server, posts))
+            assert statuses == {200: 50}, statuses
+        scrape = _with(load.request("/metrics", method="GET"), Authorization=f"Bearer {KEY}")
+        milliseconds, processor = [], []
+        for _ in range(SCRAPES):
+            before = server.cpu_seconds
+            tally = asyncio.run(load.run(server.port, [scrape], 0.5, clients=1))
+            assert set(tally.statuses) == {200}, tally.statuses
+            milliseconds += tally.seconds
+            processor.append((server.cpu_seconds - before) / len(tally.seconds))
+        median, cpu = statistics.median(milliseconds) * 1000, statistics.median(processor) * 1000
+        return f"| {label} | {TENANTS:,} | {median:.1f} | {cpu:.1f} |"
+
+
+async def _each(server: Server, requests: list[bytes]) -> dict[int, int]:
+    """Sends each request once."""
+    statuses: dict[int, int] = {}
+    for one in requests:
+        for status, count in (await load.run(server.port, [one], 0, clients=1)).statuses.items():
+            statuses[status] = statuses.get(status, 0) + count
+    return statuses
+
+
+WAYS = {
+    "no keys": {},
+    "keys": {},
+    "keys, roles, quotas, request ids": {
+        "SPILLGATE_TENANT_REQUESTS_PER_SECOND": "1000000",
+        "SPILLGATE_TENANT_STORAGE_MAX_BYTES": "1000000000000",
+    },
+}
+
+
+def request_rows(rounds: int, seconds: float, bar: "tqdm[None]") -> Iterator[str]:
+    """Servers that take turns. The processor time of the server for each request of 2 KB."""
+    plain = [
+        load.request("/results", json.dumps({"tool_name": "bench", "content": text}).encode())
+        for text in corpus.texts(BYTES, RESULTS)
+    ]
+    keyed = [_with(one, Authorization=f"Bearer {KEY}") for one in plain]
+    named = [_with(one, X_Request_ID=f"bench-{number:08}") for number, one in enumerate(keyed)]
+    sent = dict(zip(WAYS, (plain, keyed, named), strict=True))
+    with _keys(_line("team-a", KEY)) as path, ExitStack() as stack:
+        servers = {
+            name: stack.enter_context(
+                running(
+                    "spillgate",
+                    **settings,
+                    **({} if name == "no keys" else {"SPILLGATE_API_KEYS_FILE": str(path)}),
+                )
+            )
+            for name, settings in WAYS.items()
+        }
+        pin(os.getpid(), LOAD_CORE)
+        found: dict[str, list[float]] = {name: [] for name in servers}
+        for number in range(rounds + 1):
+            for name, server in servers.items():
+                before = server.cpu_seconds
+                tally = asyncio.run(load.run(server.port, sent[name], seconds))
+                assert set(tally.statuses) == {200}, tally.statuses
+                # The first round warms up.
+                found[name] += [(server.cpu_seconds - before) / len(tally.seconds)] if number else []
+                bar.update()
+    for name, times in found.items():
+        ratios = [one / other for one, other in zip(times, found["no keys"], strict=True)]
+        share = f"{statistics.median(ratios) - 1:+.1%} ({min(ratios) - 1:+.1%} to {max(ratios) - 1:+.1%})"
+        yield f"| {name} | {statistics.median(times) * 1e6:,.0f} | {share} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--seconds", type=float, default=1.0)
+    options, _ = parser.parse_known_args()
+    print("| ledger | bytes of an entry | more for a call id |\n|---|---|---|")
+    for row in ledger_rows():
+        print(row, flush=True)
+    print("\n| GET /metrics, ledger in | tenants | p50 ms | processor ms |\n|---|---|---|---|")
+    print(scrape_row("SQLite"), flush=True)
+    if shutil.which("redis-server"):
+        with redis_server() as url:
+            print(scrape_row("Redis", SPILLGATE_STORAGE_URL=url), flush=True)
+    with tqdm(total=(options.rounds + 1) * len(WAYS), unit="run", desc="requests") as bar:
+        rows = list(request_rows(options.rounds, options.seconds, bar))
+    print("\n| 2 KB, passes | processor µs | more than without |\n|---|---|---|")
+    print("\n".join(rows))
+
+
+if __name__ == "__main__":
+    main()
