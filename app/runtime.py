@@ -34,7 +34,7 @@ from domain.quotas import QuotaOf, TenantQuota
 from domain.results import Durability, ToolResult
 from extraction.models import ModelPool
 from extraction.queries import Queries
-from extraction.retrieve.index import IndexCache
+from extraction.retrieve.index_cache import IndexCache
 from policies.book import PolicyBook
 from storage import (
     body_path,
@@ -47,10 +47,10 @@ from storage import (
     open_store,
     sealed_ledger,
 )
-from storage.spool.outage import Outage
 
 if TYPE_CHECKING:
     from app.operations.spans import Tracer
+    from storage.spool.outage import Outage
 
 log = logging.getLogger(__name__)
 
@@ -258,7 +258,7 @@ def _opened_tracer(metrics: Metrics, stack: AsyncExitStack) -> "tuple[TraceTarge
 
 
 async def _opened_store(
-    settings: Settings, clock: Clock, quota_of: QuotaOf, outage: Outage | None, stack: AsyncExitStack
+    settings: Settings, clock: Clock, quota_of: QuotaOf, outage: "Outage | None", stack: AsyncExitStack
 ) -> ResultStore:
     """Before the spool, where there is one."""
 
@@ -291,7 +291,7 @@ async def _opened_store(
 
 
 async def _opened_ledger(
-    settings: Settings, clock: Clock, quota_of: QuotaOf, outage: Outage | None, stack: AsyncExitStack
+    settings: Settings, clock: Clock, quota_of: QuotaOf, outage: "Outage | None", stack: AsyncExitStack
 ) -> Ledger:
     """Before the spool, where there is one and the ledger is in Redis."""
     ledger = await open_ledger(

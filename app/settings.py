@@ -11,7 +11,7 @@ from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_vali
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from pydantic_settings import PydanticBaseSettingsSource as Source
 
-from app.cli.service import DEFAULT_URL
+from app import DEFAULT_URL
 from app.files import read_text
 from domain.errors import ConfigError
 from domain.quotas import TenantQuota

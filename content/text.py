@@ -132,6 +132,13 @@ class Preview(StrEnum):
     OUTLINE = "outline"
 
 
+ABOUT_HEAD_BYTES = 256 << 10
+"""For a preview `about`. A result of this size is looked at whole; of a larger one the first 16 KiB and
+the end."""
+
+ABOUT_SAMPLE_BYTES = 16 << 10
+ABOUT_TAIL_BYTES = 4096
+
 # Room for the marker with the longest number.
 _MARKER_BYTES = 48
 

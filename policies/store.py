@@ -1,7 +1,6 @@
 """store: the result is stored, and the model reads the handle message instead."""
 
-from content.outline.about import HEAD_BYTES, SAMPLE_BYTES, TAIL_BYTES
-from content.text import Preview, preview
+from content.text import ABOUT_HEAD_BYTES, ABOUT_SAMPLE_BYTES, ABOUT_TAIL_BYTES, Preview, preview
 from domain.handles import Handle
 from domain.results import Door, Measure
 from policies.facts import Policy
@@ -24,8 +23,8 @@ def ends(measure: Measure, policy: Policy) -> Ends:
     if policy.preview is Preview.NONE:
         return Ends(0, 0)
     if policy.preview is Preview.ABOUT:
-        head = HEAD_BYTES if measure.bytes <= HEAD_BYTES else SAMPLE_BYTES
-        return Ends(head, TAIL_BYTES, overview=policy.preview)
+        head = ABOUT_HEAD_BYTES if measure.bytes <= ABOUT_HEAD_BYTES else ABOUT_SAMPLE_BYTES
+        return Ends(head, ABOUT_TAIL_BYTES, overview=policy.preview)
     overview = policy.preview if policy.preview is Preview.OUTLINE else None
     return Ends(_PREVIEWED_BYTES, policy.preview_bytes, overview=overview)
 

@@ -1,4 +1,5 @@
-"""Stores of bodies and ledgers: a folder for each backend, chosen by the scheme of its URL."""
+"""Stores of bodies and ledgers: a folder for each backend, chosen by the scheme of its URL. A backend is
+imported where it is opened."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,20 +14,12 @@ from domain.handles import Handle
 from domain.ports import Clock, Ledger, ResultStore
 from domain.quotas import QuotaOf, TenantQuota, unbounded
 from storage.base.session_rules import LedgerOptions, LedgerTimes
-from storage.disk.root import Root
-from storage.disk.store import DiskStore
-from storage.memory.ledger import MemoryLedger
-from storage.memory.store import MemoryStore
-from storage.sealed.keyless import KeylessStore
 from storage.sealed.keys import CHECKS, KEY_SETTING, KeyRing
-from storage.spool.journal import Journal
-from storage.spool.ledger import SpoolLedger
-from storage.spool.outage import Outage, Supervise
-from storage.spool.store import SpoolStore
-from storage.sqlite.ledger import SqliteLedger
 
 if TYPE_CHECKING:
+    from storage.disk.store import DiskStore
     from storage.redis.connection import RedisConnection
+    from storage.spool.outage import Outage, Supervise
 
 Opener = TypeVar("Opener")
 SPOOL_QUOTA = TenantQuota(ledger_max_bytes=1 << 28)
@@ -74,26 +67,32 @@ async def open_ledger(url: str, *, quota_of: QuotaOf = unbounded, **times: Unpac
     return await _chosen(LEDGERS, url, "SPILLGATE_LEDGER_URL")(url, quota_of=quota_of, **times)
 
 
-def open_outage(changed: Callable[[str | None], None], supervise: Supervise) -> Outage:
+def open_outage(changed: Callable[[str | None], None], supervise: "Supervise") -> "Outage":
     """For a store and a ledger in Redis. Calls `changed` with the reason when an outage begins, with None
     when it ends. `supervise` runs a background task; it gets the name and the task."""
     from storage.redis.connection import renew_patience
+    from storage.spool.outage import Outage
 
     return Outage(changed, renew_patience, supervise)
 
 
 async def open_spooled_store(
-    primary: ResultStore, folder: Path, outage: Outage, **options: Unpack[StoreOptions]
+    primary: ResultStore, folder: Path, outage: "Outage", **options: Unpack[StoreOptions]
 ) -> ResultStore:
     """Adds a disk store in `folder` to a `primary` in Redis. Raises ConfigError."""
+    from storage.spool.store import SpoolStore
+
     return SpoolStore(primary, await _opened_disk(folder, **options), outage)
 
 
 async def open_spooled_ledger(
-    primary: Ledger, folder: Path, outage: Outage, **times: Unpack[LedgerTimes]
+    primary: Ledger, folder: Path, outage: "Outage", **times: Unpack[LedgerTimes]
 ) -> Ledger:
     """Adds a journal in `folder`, which exists, to a `primary` in Redis. Raises ConfigError."""
+    from storage.memory.ledger import MemoryLedger
     from storage.redis.ledger import RedisLedger
+    from storage.spool.journal import Journal
+    from storage.spool.ledger import SpoolLedger
 
     assert isinstance(primary, RedisLedger)
     journal = await asyncio.to_thread(Journal, folder / "journal.jsonl")
@@ -133,6 +132,8 @@ async def open_keyless_store(store: ResultStore) -> ResultStore:
         (checks,) = await store.count_results([CHECKS])
     if checks:
         raise ConfigError(f"{KEY_SETTING} is not set, and what is stored is encrypted. Name the key file.")
+    from storage.sealed.keyless import KeylessStore
+
     return cast(ResultStore, KeylessStore(store))
 
 
@@ -142,6 +143,8 @@ def body_path(url: str, tenant: str, handle: Handle) -> str | None:
 
 
 async def _open_memory(url: str, **options: Unpack[StoreOptions]) -> ResultStore:
+    from storage.memory.store import MemoryStore
+
     return MemoryStore(**options)
 
 
@@ -149,7 +152,10 @@ async def _open_disk(url: str, **options: Unpack[StoreOptions]) -> ResultStore:
     return await _opened_disk(_path(url), **options)
 
 
-async def _opened_disk(folder: Path, **options: Unpack[StoreOptions]) -> ResultStore:
+async def _opened_disk(folder: Path, **options: Unpack[StoreOptions]) -> "DiskStore":
+    from storage.disk.root import Root
+    from storage.disk.store import DiskStore
+
     open_root = partial(Root, folder, options["max_bytes"], quota_of=options.get("quota_of", unbounded))
     root = await asyncio.to_thread(open_root)
     return DiskStore(root, clock=options["clock"], retention_seconds=options["retention_seconds"])
@@ -206,10 +212,14 @@ def _no_ledger(url: str) -> str:
 
 
 async def _open_memory_ledger(url: str, **options: Unpack[LedgerOptions]) -> Ledger:
+    from storage.memory.ledger import MemoryLedger
+
     return MemoryLedger(**options)
 
 
 async def _open_sqlite(url: str, **options: Unpack[LedgerOptions]) -> Ledger:
+    from storage.sqlite.ledger import SqliteLedger
+
     return await asyncio.to_thread(SqliteLedger, _path(url), **options)
 
 

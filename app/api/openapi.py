@@ -203,7 +203,7 @@ def install(app: FastAPI, routes: RouteTable, *, needs_key: bool) -> None:
 
 
 def _document(app: FastAPI, routes: RouteTable, needs_key: bool) -> dict[str, Any]:
-    document = get_openapi(title="Spillgate", version=app.version, description=DESCRIPTION, routes=app.routes)
+    document = get_openapi(title="Spillgate", version=app.version, description=DESCRIPTION, routes=routes.api)
     _, components = msgspec.json.schema_components(_STRUCTS, ref_template=_REF)
     for name, shape in _SHAPES.items():
         components[name]["properties"].update(shape)

@@ -17,9 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from app import DEFAULT_URL
 from app.cli.hook_files import NOTES, PLANS, PROJECT_NOTE, Place, SettingsFile
 from app.cli.jsonc import Keys, Malformed, Misfit, added, parse, removed
-from app.cli.service import DEFAULT_URL, Service
+from app.cli.service import Service
 from app.files import replace_text
 from domain.errors import ConfigError
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
+from app import DEFAULT_URL
 from domain.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
     from _typeshed import WriteableBuffer
 
-DEFAULT_URL = "http://127.0.0.1:8377"
 CONNECT_SECONDS = 2.0
 ANSWER_SECONDS = 10.0
 """For a request and its answer, without the time for a large body."""

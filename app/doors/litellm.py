@@ -15,7 +15,6 @@ from app.tools.definitions import ToolFormat, definitions
 from domain.errors import SpillgateError
 from domain.handles import SessionKey
 from domain.results import Door
-from extraction.ladder import runnable_modes
 
 NONE: Iterable[memoryview] = [memoryview(b'{"action":"NONE"}')]
 """The request stays as it is."""
@@ -121,5 +120,7 @@ def _door(own: list[str]) -> Door | None:
 
 
 async def _offered(key: SessionKey, rt: Runtime) -> list[dict[str, Any]]:
+    from extraction.ladder import runnable_modes
+
     modes = runnable_modes(rt.models is not None)
     return definitions(await tools_of_session(key, rt), modes, ToolFormat.OPENAI)

@@ -20,7 +20,6 @@ from domain.handles import SessionKey
 from domain.llm import LlmCall
 from domain.ports import Call, Charge, Ledger, Receipt
 from domain.results import StoredResult
-from extraction import ladder
 from extraction.models import CallRules
 from extraction.task import answer_text
 from extraction.task.source import Source
@@ -130,6 +129,8 @@ class _Extraction:
 
     async def _answered(self, subject: _Subject) -> Extracted:
         """Shortens the answer until the budget holds it, else answers that the budget is spent."""
+        from extraction import ladder
+
         source = Source(self._rt.store, subject.stored, self._question.ranges)
         if subject.session.budget(subject.model.window, subject.model.enforce).exhausted:
             # No answer of a model would fit.
@@ -153,6 +154,9 @@ class _Extraction:
 
     async def _found(self, subject: _Subject, task: Task) -> tuple[Answer, Task]:
         """The answer, and the task with the models that it may ask."""
+        # The strategies take 40 ms to import: not before something is asked.
+        from extraction import ladder
+
         rt, mode = self._rt, self._question.mode
         fallback = Mode(rt.settings.extract_fallback)
         if rt.models is None and rt.model_pool.embedding_model is None:

@@ -7,8 +7,6 @@ import anyio
 from app.governing.body import INLINE_BYTES, MeasuredResult
 from app.governing.charges import Decision
 from app.runtime import Runtime
-from content.outline import outline, structure
-from content.outline.about import about
 from content.text import Preview
 from domain.budget import Budget
 from domain.decisions import OutcomeKind, Trigger
@@ -113,15 +111,22 @@ class Replacing(NamedTuple):
         return await anyio.to_thread.run_sync(write, limiter=self.rt.scanning)
 
     def _overview(self, ends: Ends, head: bytes, tail: bytes, shown: Measure) -> tuple[list[str], str]:
-        """The structure and the overview of a text, if the outcome shows them."""
+        """Structure and overview of a text, if the outcome shows them. Runs in a thread: the functions
+        that make them take 40 ms to import."""
         result, policy = self.measured.result, self.measured.policy
         name, first = name_of(result), first_row(result, policy.offset_base)
         if ends.structure and not searches(result):
+            from content.outline import structure
+
             return structure(name, head, first_line=first), ""
         if ends.structure or ends.overview is None:
             return [], ""
         if ends.overview is Preview.ABOUT:
+            from content.outline.about import about
+
             return [], about(head, tail, shown.bytes, shown.lines, result.tool_name, name)
+        from content.outline import outline
+
         return [], outline(head, policy.preview_bytes, shown.bytes, name, first_line=first)
 
     async def _budget(self, made: Replacement, trigger: Trigger | None) -> Budget:

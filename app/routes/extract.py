@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import anyio
 from fastapi import Request, Response
@@ -20,7 +20,6 @@ from app.api.openapi import ENTRY_ID, HANDLE, example_of
 from app.api.problems import problem_of
 from app.api.routing import INTEGRAL, InRuntime, Router, Tenant, traits
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop
-from app.extracting.extractor import Extracted, Wish, extract
 from app.operations.tracing import EXTRACT
 from app.reading import look_up
 from domain.errors import (
@@ -41,6 +40,9 @@ from domain.extraction import Coverage, ExtractStatus, LlmUsage, Mode, Question,
 from domain.handles import parse_handle
 from extraction.task import answer_text
 from extraction.task.task import Progress
+
+if TYPE_CHECKING:
+    from app.extracting.extractor import Extracted
 
 router = Router(tags=["extract"])
 
@@ -123,6 +125,8 @@ _FOUND = ExtractOut(
     ),
 )
 async def post_extract(request: Request, rt: InRuntime, tenant: Tenant, body: ExtractIn) -> Response:
+    from app.extracting.extractor import Wish, extract
+
     accept = request.headers.get("accept", "")
     stopping: asyncio.Event = request.app.state.stopping
     deadline = body.deadline_ms or rt.settings.extract_deadline_ms
@@ -131,7 +135,7 @@ async def post_extract(request: Request, rt: InRuntime, tenant: Tenant, body: Ex
     try:
         question = _question(body)
 
-        def work() -> Coroutine[Any, Any, Extracted]:
+        def work() -> "Coroutine[Any, Any, Extracted]":
             return cancel_on_stop(stopping, extract(tenant, question, wish, rt))
 
         if prefers(accept, EVENTS):
@@ -166,7 +170,7 @@ def _question(body: ExtractIn) -> Question:
     return Question(parse_handle(body.handle), body.extract, body.mode, spans, body.max_answer_bytes)
 
 
-def _out(extracted: Extracted) -> dict[str, Any]:
+def _out(extracted: "Extracted") -> dict[str, Any]:
     answer = extracted.answer
     return ExtractOut(
         text=extracted.text,
@@ -184,7 +188,7 @@ def _out(extracted: Extracted) -> dict[str, Any]:
 
 
 async def _events(
-    steps: "asyncio.Queue[Progress | None]", work: Callable[[], Coroutine[Any, Any, Extracted]]
+    steps: "asyncio.Queue[Progress | None]", work: "Callable[[], Coroutine[Any, Any, Extracted]]"
 ) -> AsyncIterator[str]:
     """Each step, then one event `result`, or `error` with its problem. A client that disconnects cancels the
     work."""

@@ -8,7 +8,6 @@ from pydantic import BaseModel
 from app.api.answers import in_pieces
 from app.api.openapi import example_of
 from app.api.routing import InRuntime, Router, Tenant, check_rate, traits
-from app.doors import headroom, litellm
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop, read_body
 from app.operations.tracing import EXTRACT, GOVERN
 from domain.errors import Conflict, ResultExpired, ResultNotFound, SessionEnded, SpillgateError
@@ -71,6 +70,8 @@ def _body(description: str, schema: dict[str, Any], example: Any) -> dict[str, A
 async def post_litellm(request: Request, rt: InRuntime, tenant: Tenant) -> Response:
     """Whatever goes wrong, the request goes on: the answer is then `NONE`, and the log says why. Only a
     request that is not admitted (401, 413) is answered with a problem."""
+    from app.doors import litellm
+
     answer = litellm.NONE
     if not request.app.state.draining:
         try:
@@ -98,6 +99,8 @@ async def post_litellm(request: Request, rt: InRuntime, tenant: Tenant) -> Respo
 @traits(writes=True, carries_results=True, span=GOVERN)
 async def post_compress(request: Request, rt: InRuntime, tenant: Tenant) -> Response:
     """A result that cannot be stored stays as it is, and the log says why."""
+    from app.doors import headroom
+
     answer, error = await headroom.compress(await read_body(request), tenant, rt)
     _log(error, request)
     return in_pieces(answer)
@@ -126,6 +129,8 @@ async def get_retrieved(
         str | None, Query(max_length=65_536, description="What to extract. Without it: beginning and end.")
     ] = None,
 ) -> RetrievedOut:
+    from app.doors import headroom
+
     work = cancel_on_stop(request.app.state.stopping, headroom.retrieve(tenant, hash, query, rt))
     text, tool_name = await cancel_on_disconnect(request, work)
     return RetrievedOut(hash=hash, original_content=text, tool_name=tool_name)

@@ -1,6 +1,6 @@
 """POST /mcp: the model's tools and stored results for every MCP client, in both eras of the protocol."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from fastapi import Request, Response
@@ -19,9 +19,11 @@ from app.doors.mcp.messages import (
     messages_of,
     parse,
 )
-from app.doors.mcp.methods import Methods
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop
 from domain.errors import SpillgateError
+
+if TYPE_CHECKING:
+    from app.doors.mcp.methods import Methods
 
 router = Router(tags=["tools"])
 
@@ -93,6 +95,8 @@ def _error(code: Code) -> dict[str, Any]:
 )
 @traits(writes=True)
 async def post_mcp(request: Request, rt: InRuntime, tenant: Tenant) -> Response:
+    from app.doors.mcp.methods import Methods
+
     check_json(request)
     app = request.app
 
@@ -105,7 +109,7 @@ async def post_mcp(request: Request, rt: InRuntime, tenant: Tenant) -> Response:
     return await cancel_on_disconnect(request, cancel_on_stop(app.state.stopping, work))
 
 
-async def _answered(request: Request, data: bytes, methods: Methods) -> Response:
+async def _answered(request: Request, data: bytes, methods: "Methods") -> Response:
     headers = request.headers.getlist
     try:
         body = parse(data)

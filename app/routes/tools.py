@@ -11,12 +11,10 @@ from app.api.openapi import SESSION_ID, example_of
 from app.api.routing import InRuntime, Router, Tenant, session_key, traits
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop
 from app.operations.tracing import READ
-from app.tools.call import call_tool, tools_of_session
 from app.tools.definitions import TOOLS, ToolFormat, definitions, instructions
 from domain.errors import Conflict, TooManySessions
 from domain.extraction import Mode
 from domain.handles import DEFAULT_SESSION
-from extraction.ladder import runnable_modes
 
 router = Router(tags=["tools"])
 
@@ -68,10 +66,14 @@ async def get_tools(
     format: ToolFormat = ToolFormat.OPENAI,
     final_turn: Annotated[bool, Query(description="The model is to answer now: no tools.")] = False,
 ) -> ToolsOut:
+    from app.tools.call import tools_of_session
+
     key = session_key(tenant, session_id)
     offered = [] if final_turn else await tools_of_session(key, rt)
     if not offered:
         return ToolsOut(tools=[], instructions="")
+    from extraction.ladder import runnable_modes
+
     modes = runnable_modes(rt.models is not None)
     return ToolsOut(tools=definitions(offered, modes, format), instructions=instructions(offered))
 
@@ -84,6 +86,8 @@ async def get_tools(
 )
 @traits(writes=True, span=READ, raises=(TooManySessions, Conflict))
 async def post_tool_call(request: Request, rt: InRuntime, tenant: Tenant, body: ToolCallIn) -> Response:
+    from app.tools.call import call_tool
+
     key = session_key(tenant, body.session_id)
     work = cancel_on_stop(request.app.state.stopping, call_tool(key, body.name, body.arguments, rt))
     answer = await cancel_on_disconnect(request, work)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 from anyio.to_thread import run_sync
@@ -26,7 +27,6 @@ from app.tools.definitions import (
     Tool,
     offered_tools,
 )
-from content.natural_language import language_of_text, may_be_in
 from content.reading import model_text
 from content.reading.grep import Grep, GrepPage
 from content.reading.greppable import needs_view
@@ -40,10 +40,11 @@ from domain.handles import Handle, SessionKey, is_name, parse_handle
 from domain.ports import Call, Charge
 from domain.results import StoredResult
 from extraction.queries import Query
-from extraction.retrieve.index import PassageIndex
-from extraction.retrieve.ranking import similar_words
 from extraction.task import answer_text
 from extraction.task.source import Source
+
+if TYPE_CHECKING:
+    from extraction.retrieve.index import PassageIndex
 
 _MOST_LINES = 10_000
 _MOST_MATCHES = 1000
@@ -315,6 +316,8 @@ async def _page(
 
 async def _nothing(reading: _Reading, pattern: str) -> str:
     """What the data has that is near the words of a pattern without a match, and the data's language."""
+    from content.natural_language import language_of_text, may_be_in
+
     rt, stored = reading.rt, reading.stored
     said = ["No line matches."]
     source = Source(rt.store, stored)
@@ -334,7 +337,9 @@ async def _nothing(reading: _Reading, pattern: str) -> str:
     return " ".join(said)
 
 
-def _near(index: PassageIndex, word: str) -> str:
+def _near(index: "PassageIndex", word: str) -> str:
+    from extraction.retrieve.ranking import similar_words
+
     if count := index.count(word):
         return f"“{word}” alone is in {count:,} passage{'' if count == 1 else 's'}."
     near = similar_words(index, word)[:_NEAREST_WORDS]

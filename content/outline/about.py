@@ -19,16 +19,12 @@ from content.outline.languages import language_of
 from content.passages.text_sections import TAG
 from content.passages.unseen import unseen_spans
 from content.passages.whole import RULE, is_over
+from content.text import ABOUT_SAMPLE_BYTES as SAMPLE_BYTES
 from content.text import cut_head, unnumbered
 
-HEAD_BYTES = 256 << 10
-"""A result of at most this size is looked at whole; of a larger one the first 16 KiB and the end."""
-
-TAIL_BYTES = 4096
 MAX_BYTES = 300
 """The contract's bound of `about`, which has one to three lines."""
 
-SAMPLE_BYTES = 16 * 1024
 _LOG_SAMPLE = 4 * 1024
 _PROSE = 3 * 1024
 _CODE_BYTES = 48 * 1024

@@ -11,7 +11,6 @@ from domain.errors import ConfigError
 from domain.llm import ModelTerms
 from domain.ports import Model, Tokenizer
 from extraction.models.asker import Asker
-from extraction.models.demo import DemoModel
 from extraction.models.lane import ModelHealth, ModelLane
 from extraction.models.usage import CallRules, SharedModelState
 
@@ -161,6 +160,8 @@ class ModelPool:
         return kind(config.terms, client, config.base_url, config.api_key, version=self._version)
 
     def _demo(self, config: ModelConfig) -> Model:
+        from extraction.models.demo import DemoModel
+
         return DemoModel(config.terms)
 
 

@@ -1,25 +1,16 @@
-"""Full-text indexes of the passages of sources, and the cache that keeps them for later questions."""
+"""A full-text index of the passages of a source."""
 
 import re
 import sqlite3
 import threading
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
-from functools import partial
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-
-import anyio
-from anyio.to_thread import run_sync
 
 from content.formats import opaque, readable
 from content.kinds import Kind, sniff
 from content.passages.passages import Passage, split
-from domain.extraction import Span
-from domain.ports import ResultStore
-from domain.results import StoredResult
 from extraction.retrieve.vectors import Vectors
-from extraction.task.source import Source
 
 _STOP_EVERY = 256
 _PAGE = 4096
@@ -105,79 +96,6 @@ class PassageIndex:
 
 def _quoted(phrase: str) -> str:
     return '"' + searchable(phrase).replace('"', " ").replace("\0", " ") + '"'
-
-
-MAX_BYTES = 128 << 20
-
-# More threads would not be faster. Each holds its text and the index that it builds.
-_AT_A_TIME = 2
-_LARGE = 8 << 20
-SMALL_AT_A_TIME = 8
-
-_Key = tuple[str, str, str, tuple[Span, ...]]
-
-
-class IndexCache:
-    """Keeps the indexes used last, up to `max_bytes` together. `sweep` drops those whose result is gone."""
-
-    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
-        self.threads = anyio.CapacityLimiter(_AT_A_TIME)
-        self._large = anyio.Semaphore(1)
-        self._small = anyio.Semaphore(SMALL_AT_A_TIME)
-        self._max_bytes = max_bytes
-        self._kept: dict[_Key, tuple[StoredResult, PassageIndex]] = {}
-        self._building: dict[_Key, anyio.Lock] = {}
-
-    @property
-    def size(self) -> int:
-        """Approximate bytes of memory."""
-        return sum(index.size for _, index in self._kept.values())
-
-    @asynccontextmanager
-    async def turn(self, size: int) -> AsyncIterator[None]:
-        """Waits until a text of `size` bytes may be held: one text above 8 MiB, eight smaller ones."""
-        async with self._large if size > _LARGE else self._small:
-            yield
-
-    async def of(self, source: Source, data: bytes) -> PassageIndex:
-        """Returns the index of `data`, the bytes of the source. Concurrent calls for one source share one
-        build. Cancelling the call that builds stops the build."""
-        stored = source.stored
-        key = (stored.tenant, str(stored.handle), stored.sha256, source.spans)
-        try:
-            async with self._building.setdefault(key, anyio.Lock()):
-                kept = self._kept.pop(key, None)
-                index = kept[1] if kept else await self._built(data, stored.tool_name)
-                self._keep(key, stored, index)
-                return index
-        finally:
-            self._building.pop(key, None)
-
-    async def _built(self, data: bytes, tool_name: str) -> PassageIndex:
-        stop = threading.Event()
-        build = partial(PassageIndex, data, tool_name, stop)
-        try:
-            return await run_sync(build, abandon_on_cancel=True, limiter=self.threads)
-        finally:
-            stop.set()
-
-    def _keep(self, key: _Key, stored: StoredResult, index: PassageIndex) -> None:
-        if index.size > self._max_bytes:
-            return
-        self._kept[key] = (stored, index)
-        self.trim()
-
-    def trim(self) -> None:
-        """Drops the indexes that were not used for longest until the others fit. To be called after vectors
-        were added to one."""
-        while self.size > self._max_bytes:
-            del self._kept[next(iter(self._kept))]
-
-    async def sweep(self, store: ResultStore) -> None:
-        """Drops the indexes of results that were deleted or have expired."""
-        for key, (stored, _) in list(self._kept.items()):
-            if await store.find(stored.tenant, stored.handle) is None:
-                self._kept.pop(key, None)
 
 
 _CODES = re.compile(r"(?:\\u[0-9a-fA-F]{4})+")

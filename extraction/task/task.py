@@ -7,7 +7,7 @@ from typing import Protocol
 
 from domain.extraction import LlmUsage
 from domain.llm import ModelTerms, Prompt, Reply
-from extraction.retrieve.index import IndexCache
+from extraction.retrieve.index_cache import IndexCache
 from extraction.task.source import Source
 
 

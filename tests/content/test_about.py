@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from content.natural_language import may_be_in
-from content.outline.about import HEAD_BYTES, MAX_BYTES, TAIL_BYTES, about
+from content.outline.about import MAX_BYTES, about
+from content.text import ABOUT_HEAD_BYTES as HEAD_BYTES
+from content.text import ABOUT_TAIL_BYTES as TAIL_BYTES
 
 ROWS = [{"id": n, "name": f"item {n}", "price": n * 3} for n in range(248)]
 LOG = "".join(

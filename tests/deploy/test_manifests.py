@@ -40,7 +40,7 @@ from app.edge import request_body
 from app.edge import server as serving
 from app.settings import LOOPBACK_NAMES, PREFIX, Settings
 from extraction.queries import child, runner
-from extraction.retrieve import index
+from extraction.retrieve import index_cache
 from extraction.retrieve import strategy as retrieve
 from storage import LEDGERS, STORES
 
@@ -232,7 +232,7 @@ def test_the_memory_that_is_allowed_holds_all_that_has_a_bound() -> None:
         + request_body.LEAST_POOL_BYTES
         + runner.AT_A_TIME * child.MEMORY_BYTES
         + retrieve.MOST_BYTES * for_each_byte_searched
-        + index.MAX_BYTES
+        + index_cache.MAX_BYTES
     )
     allowed = [one["resources"]["limits"]["memory"] for one in (sidecar, replica)]
     for limit in (*allowed, services["spillgate"]["mem_limit"]):

@@ -13,7 +13,6 @@ from app.tools.call import call_tool, read_lines, session_named_in
 from app.tools.definitions import Tool, ToolFormat, definitions, instructions, offered_tools
 from domain.errors import Gone, NotFound, SpillgateError
 from domain.handles import DEFAULT_SESSION, SessionKey
-from extraction.ladder import runnable_modes
 
 if TYPE_CHECKING:
     from app.operations.spans import Carrier
@@ -99,6 +98,8 @@ class Methods:
 
     async def list_tools(self, call: Call) -> dict[str, Any]:
         """All that the policy offers, whether something is stored or not: many clients ask only once."""
+        from extraction.ladder import runnable_modes
+
         modes = runnable_modes(self._rt.models is not None)
         return {"tools": definitions(self._offered(), modes, ToolFormat.MCP)}
 
