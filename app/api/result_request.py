@@ -226,7 +226,7 @@ class SentContent:
                 began = perf_counter()
                 chunk = _joined(pieces)
                 if self._turns is not None and perf_counter() - began >= STEP_SECONDS:
-                    await pause()
+                    await pause(self._turns)
             if not chunk:
                 return
             yield chunk

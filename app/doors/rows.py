@@ -80,7 +80,7 @@ class Conversation:
         error of one row, those that were not governed yet stay as they are. Raises StorageError if the
         session cannot be read."""
         seen, fresh = await self._looked_up(rt)
-        calls = await self._calls({rows[0].place: rows[0] for rows in fresh.values()})
+        calls = await self._calls({rows[0].place: rows[0] for rows in fresh.values()}, rt)
         errors: list[SpillgateError] = []
 
         async def govern() -> None:
@@ -122,7 +122,7 @@ class Conversation:
         seen: dict[int, Seen] = {}
         fresh: dict[bytes, list[_Result]] = {}
         life, now = None, rt.clock()
-        async for place, found_row in _in_steps(enumerate(self._rows)):
+        async for place, found_row in _in_steps(enumerate(self._rows), rt):
             row = _result(place, found_row)
             if row is None:
                 continue
@@ -143,12 +143,12 @@ class Conversation:
         session = await rt.ledger.session(self._key)
         return f"{self._key.tenant}\0{self._key.session_id}\0{session.epoch if session else 0}"
 
-    async def _calls(self, wanted: dict[int, _Result]) -> dict[int, Call]:
+    async def _calls(self, wanted: dict[int, _Result], rt: Runtime) -> dict[int, Call]:
         """The calls whose results these are. A result names its call; the row before it that made the call
         names tool and arguments."""
         calls: dict[int, Call] = {}
         made: dict[str, tuple[str, Any]] = {}
-        async for place, row in _in_steps(enumerate(self._rows if wanted else ())):
+        async for place, row in _in_steps(enumerate(self._rows if wanted else ()), rt):
             if isinstance(row, dict) and row.get("role") == "assistant":
                 made.update(_made(row.get("tool_calls")))
             elif place in wanted:
@@ -205,10 +205,10 @@ def _digest(parts: Iterable[memoryview]) -> bytes:
     return digest.digest()
 
 
-async def _in_steps(items: Iterable[T]) -> AsyncIterator[T]:
+async def _in_steps(items: Iterable[T], rt: Runtime) -> AsyncIterator[T]:
     until = perf_counter() + STEP_SECONDS
     for item in items:
         yield item
         if perf_counter() > until:
-            await pause()
+            await pause(rt.parsing)
             until = perf_counter() + STEP_SECONDS

@@ -90,7 +90,7 @@ async def read_document(body: bytes | bytearray, turns: anyio.CapacityLimiter) -
     if skeleton.text.count(b",") > DOCUMENT_VALUES:
         raise InvalidField(TOO_MUCH_STRUCTURE)
     async with turns:
-        return Document(await _built(Raw(bytes(skeleton.text).strip()), DOCUMENT_DEPTH), skeleton)
+        return Document(await _built(Raw(bytes(skeleton.text).strip()), DOCUMENT_DEPTH, turns), skeleton)
 
 
 def _filled(data: memoryview, body: memoryview) -> Iterator[memoryview]:
@@ -107,7 +107,7 @@ def _cut(data: memoryview) -> Iterator[memoryview]:
     return (data[start : start + BUILT_BYTES] for start in range(0, len(data), BUILT_BYTES))
 
 
-async def _built(raw: Raw, depth: int) -> Any:
+async def _built(raw: Raw, depth: int, turns: anyio.CapacityLimiter) -> Any:
     """The value, built BUILT_BYTES at a time. Raises as `read_document`."""
     view = memoryview(raw)
     if len(view) <= BUILT_BYTES or view[0] not in b"[{":
@@ -115,12 +115,12 @@ async def _built(raw: Raw, depth: int) -> Any:
     if not depth:
         raise InvalidField(TOO_MUCH_STRUCTURE)
     if view[0] == _BRACKET:
-        return await _all_built(decoded(decode_list, raw, AS_SAID)[0], depth - 1)
+        return await _all_built(decoded(decode_list, raw, AS_SAID)[0], depth - 1, turns)
     members, _ = decoded(decode_members, raw, AS_SAID)
-    return dict(zip(members, await _all_built(list(members.values()), depth - 1), strict=True))
+    return dict(zip(members, await _all_built(list(members.values()), depth - 1, turns), strict=True))
 
 
-async def _all_built(values: list[Raw], depth: int) -> list[Any]:
+async def _all_built(values: list[Raw], depth: int, turns: anyio.CapacityLimiter) -> list[Any]:
     """Small values are built together, up to BUILT_BYTES and BUILT_VALUES of them."""
     built: list[Any] = []
     group: list[Raw] = []
@@ -128,11 +128,11 @@ async def _all_built(values: list[Raw], depth: int) -> list[Any]:
     for value in [*values, None]:
         if value is None or size + len(memoryview(value)) > BUILT_BYTES or len(group) == BUILT_VALUES:
             if len(group) == 1:
-                built.append(await _built(group[0], depth))
+                built.append(await _built(group[0], depth, turns))
             else:
                 built += decoded(_decode_any, b"[%b]" % b",".join(group), AS_SAID)[0]
             group, size = [], 0
-            await pause()
+            await pause(turns)
         if value is not None:
             group.append(value)
             size += len(memoryview(value))

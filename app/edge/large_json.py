@@ -29,7 +29,7 @@ PAUSE_SECONDS = 0.001
 """Between two steps, if there is other work. Without a pause, bodies of hostile JSON kept other requests
 waiting for up to 1.3 s."""
 
-IDLE_SECONDS = 0.0002
+IDLE_SECONDS = 0.0001
 """An event loop that comes back sooner has no other work."""
 
 SHORT_BYTES = 64
@@ -152,15 +152,16 @@ async def scanned(skeleton: "Skeleton", turns: anyio.CapacityLimiter) -> "Skelet
             while (more := skeleton.scan()) and perf_counter() < until:
                 pass
             if more:
-                await pause()
+                await pause(turns)
     return skeleton
 
 
-async def pause() -> None:
-    """Between two steps on the event loop: others are served. Where there are none, it takes microseconds."""
+async def pause(turns: anyio.CapacityLimiter) -> None:
+    """Between two steps on the event loop: others are served. Where there are none, it takes microseconds.
+    `turns` are those of large bodies."""
     began = perf_counter()
     await anyio.lowlevel.checkpoint()
-    if perf_counter() - began > IDLE_SECONDS:
+    if turns.statistics().tasks_waiting or perf_counter() - began > IDLE_SECONDS:
         await anyio.sleep(PAUSE_SECONDS)
 
 
