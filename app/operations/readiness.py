@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from storage.spool.outage import Outage
 
 FRESH_SECONDS = 1.0
+LONG_SECONDS, REUSED = 0.2, 20
+"""Reading what each tenant uses: if it takes longer, it is repeated after so many times that time."""
+
 WARNED_FROM, WARNED_UNTIL = 0.9, 0.85
 """The share of a bound at which a warning begins, and below which it ends."""
 
@@ -50,6 +53,8 @@ class Readiness:
         self._down_seconds = 0.0
         self.is_up = {"store": True, "ledger": True}
         """As of the last check."""
+        self._uses: list[TenantUse] = []
+        self._uses_until = -math.inf
         self._fullness: list[str] = []
         self._full_tenants: dict[str, str] = {}
         self._logged: list[str] = []
@@ -79,8 +84,13 @@ class Readiness:
         return [*known, _OTHERS.format(others)] if others else known
 
     async def tenant_uses(self) -> list[TenantUse]:
-        """Raises StorageError."""
-        return await tenant_uses(self._store, self._ledger, self._quota_of, self._spent())
+        """Where it takes long, because Redis has many tenants, the answer is reused. Raises StorageError."""
+        began = monotonic()
+        if began >= self._uses_until:
+            self._uses = await tenant_uses(self._store, self._ledger, self._quota_of, self._spent())
+            took = monotonic() - began
+            self._uses_until = began + REUSED * took if took > LONG_SECONDS else began
+        return self._uses
 
     @property
     def down_seconds(self) -> float:
@@ -91,6 +101,7 @@ class Readiness:
     def invalidate(self) -> None:
         """Something was not kept: what was found before says nothing any more."""
         self._invalidated_at = monotonic()
+        self._uses_until = -math.inf
 
     async def check(self) -> None:
         """Raises what the store or the ledger raises, but not StoreFull. Logs each warning as it begins and

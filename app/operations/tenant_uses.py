@@ -46,25 +46,24 @@ _SERIES = {
 
 def tenant_series(uses: Sequence[TenantUse], requests: Mapping[str, int]) -> bytes:
     """In the text format of Prometheus. Written by hand: through prometheus_client, 1,000 tenants would take
-    ten times as long. `requests` are counted of each tenant with a quota of requests."""
-    lines: dict[str, list[str]] = {}
-    for use in uses:
-        for quota, used, cap in use.shares():
-            if quota == "llm_usd_per_day" and not cap:
-                continue  # It is summed up for tenants with this quota alone.
-            name, label = f"spillgate_tenant_{_SERIES[quota][0]}", f'{{tenant="{use.tenant}"}}'
-            lines.setdefault(quota, []).append(f"{name}{label} {used}")
-            lines.setdefault(f"{quota} cap", []).append(f"{name}_cap{label} {cap}")
-    text = []
-    for quota, (name, what) in _SERIES.items():
-        text += _family(f"tenant_{name}", "gauge", what, lines.get(quota, ()))
+    eight times as long. `requests` are counted of each tenant with a quota of requests."""
+    shares = [(f'{{tenant="{use.tenant}"}}', tuple(use.shares())) for use in uses]
+    text = list[str]()
+    for place, (quota, (name, what)) in enumerate(_SERIES.items()):
+        # Model spend is summed up for tenants with this quota alone.
+        found = [
+            (label, each[place]) for label, each in shares if each[place].cap or quota != "llm_usd_per_day"
+        ]
+        series = f"spillgate_tenant_{name}"
         text += _family(
-            f"tenant_{name}_cap", "gauge", f"Quota `{quota}`; 0 = none.", lines.get(f"{quota} cap", ())
+            f"tenant_{name}", "gauge", what, [f"{series}{label} {one.used}" for label, one in found]
         )
+        caps = [f"{series}_cap{label} {one.cap}" for label, one in found]
+        text += _family(f"tenant_{name}_cap", "gauge", f"Quota `{quota}`; 0 = none.", caps)
     counts = [f'spillgate_tenant_requests_total{{tenant="{one}"}} {count}' for one, count in requests.items()]
     what = "Requests of a tenant with the quota `requests_per_second`, refused ones too."
     text += _family("tenant_requests_total", "counter", what, counts)
-    return "".join(f"{line}\n" for line in text).encode()
+    return "\n".join([*text, ""]).encode()
 
 
 def _family(name: str, kind: str, what: str, lines: Iterable[str]) -> list[str]:

@@ -155,9 +155,8 @@ async def metrics(request: Request, rt: InRuntime) -> Response:
     uses: list[TenantUse] | None = None
     # If the store fails, the last value stays: the other figures matter most during an outage.
     with suppress(StorageError):
-        rt.metrics.stored_bytes.set(await rt.store.stored_bytes(), rt.settings.storage_max_bytes)
-    with suppress(StorageError):
         uses = await rt.readiness.tenant_uses()
+        rt.metrics.stored_bytes.set(sum(use.stored_bytes for use in uses), rt.settings.storage_max_bytes)
     with suppress(StorageError):
         rt.metrics.ledger_entries.set(await rt.ledger.entry_count())
     body, media_type = rt.metrics.render(uses, request.app.state.rates.counts())

@@ -108,5 +108,6 @@ async def delete_tenant(
         found.entries += purged.entries
         found.complete = not results and purged.is_done
     rt.spend_caps.daily.forget(tenant_id)
+    rt.readiness.invalidate()
     response.status_code = 200 if found.complete else 202
     return found

@@ -65,8 +65,9 @@ class Root:
             self._remove_draft(name)
         quota = self.published.quota
         for key in self.published.dirs.all():
-            kept = self.published.tidy(key, expired_ns=-1, starts=True)[1]
-            quota.set(key.tenant, quota.used_by(key.tenant) + kept)
+            # Before: what is deleted now was not counted, and yet is given back.
+            counted = quota.used_by(key.tenant)
+            quota.set(key.tenant, counted + self.published.tidy(key, expired_ns=-1, starts=True)[1])
 
     def _remove_draft(self, name: str) -> None:
         """A warning names a path that cannot be deleted. New drafts have other names."""
