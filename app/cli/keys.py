@@ -77,7 +77,7 @@ def _found(lines: list[str], wanted: str) -> tuple[int, Key]:
         and (key.name == wanted or (len(wanted) >= _SHOWN and key.digest.startswith(wanted.lower())))
     ]
     if not found:
-        raise ConfigError("No key in force has this name. `spillgate keys list` shows them.")
+        raise ConfigError("No key in force has this name or digest. `spillgate keys list` shows them.")
     if len(found) > 1:
         raise ConfigError("Several keys have this name. Name one by the digits that `keys list` shows.")
     return found[0]

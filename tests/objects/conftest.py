@@ -84,6 +84,12 @@ def durability() -> Durability:
 
 
 @pytest.fixture
+def held() -> Callable[[int], int]:
+    """The bytes that a body of so many bytes takes."""
+    return lambda size: size
+
+
+@pytest.fixture
 async def open_lasting_store(bucket: S3Store, clock: FakeClock) -> AsyncIterator[OpenStore]:
     """Opens one more process's view of the same bucket at each call."""
     async with AsyncExitStack() as stack:

@@ -82,6 +82,7 @@ async def held(
     """A result whose body, or info, is written and not synced."""
     files.let_go.clear()
     files.is_held.clear()
+    files.done.clear()
     task = asyncio.create_task(put(store, BODY, clock(), where=where))
     assert await asyncio.to_thread(files.is_held.wait, 20)
     return task

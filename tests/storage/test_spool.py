@@ -21,7 +21,7 @@ from samples import (
     stored_result,
 )
 
-from domain.accounting import EntryFilter, GroupBy, Missing
+from domain.accounting import EntryFilter, GroupBy, Missing, Summary
 from domain.budget import SessionChange
 from domain.errors import IdempotencyKeyReused, StoreUnavailable
 from domain.ports import Call, Ledger, ResultStore
@@ -141,6 +141,9 @@ async def test_what_was_entered_while_redis_is_away_is_in_redis_once_when_it_is_
     await pair.ledger.put_session(KEY, SessionChange(frozenset({"context_window"}), context_window=500))
     await pair.ledger.settle(charge(100, "before", fingerprint="f"))
     redis.kill()
+    assert await pair.ledger.summary(EVERYTHING, GroupBy.TYPE) == Summary(
+        [], missing=frozenset({Missing.OUTAGE})
+    )
     named, unnamed, appended = charge(20, "during", fingerprint="f"), charge(3), entry()
     for one in (named, unnamed):
         assert (await pair.ledger.settle(one)).degraded
