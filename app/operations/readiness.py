@@ -3,6 +3,7 @@
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -54,6 +55,8 @@ class Readiness:
         self.is_up = {"store": True, "ledger": True}
         """As of the last check."""
         self._uses: list[TenantUse] = []
+        self.ledger_entries = 0
+        """Accounting entries of all tenants, counted with what they use."""
         self._uses_until = -math.inf
         self._fullness: list[str] = []
         self._full_tenants: dict[str, str] = {}
@@ -88,6 +91,8 @@ class Readiness:
         began = monotonic()
         if began >= self._uses_until:
             self._uses = await tenant_uses(self._store, self._ledger, self._quota_of, self._spent())
+            with suppress(StorageError):  # The spool does not know how many Redis has.
+                self.ledger_entries = await self._ledger.entry_count()
             took = monotonic() - began
             self._uses_until = began + REUSED * took if took > LONG_SECONDS else began
         return self._uses

@@ -157,7 +157,6 @@ async def metrics(request: Request, rt: InRuntime) -> Response:
     with suppress(StorageError):
         uses = await rt.readiness.tenant_uses()
         rt.metrics.stored_bytes.set(sum(use.stored_bytes for use in uses), rt.settings.storage_max_bytes)
-    with suppress(StorageError):
-        rt.metrics.ledger_entries.set(await rt.ledger.entry_count())
+        rt.metrics.ledger_entries.set(rt.readiness.ledger_entries)
     body, media_type = rt.metrics.render(uses, request.app.state.rates.counts())
     return Response(body, media_type=media_type)
