@@ -204,8 +204,7 @@ class RedisStore:
 
     async def check(self) -> None:
         await self.connection.check()
-        if self._all_counted_at < time.monotonic() - _FRESH_SECONDS:
-            await self.stored_bytes()
+        await self.stored_bytes()
         self._quota.check()
 
     async def close(self) -> None:
