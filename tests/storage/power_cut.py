@@ -1,5 +1,6 @@
 """A disk that loses power: every call is recorded, and what was not synced may or may not have survived."""
 
+import itertools
 import os
 import random
 import stat
@@ -29,44 +30,53 @@ class RecordingFiles(Files):
     def __init__(self) -> None:
         super().__init__()
         self.done: list[tuple[Any, ...]] = []
+        # A file may get the inode of one that was just replaced: each is a file of its own here.
+        self._numbers: dict[int, int] = {}
+        self._next = itertools.count(1 << 40)
 
     def answered(self, name: str) -> None:
         self.done.append(("answered", name))
 
     def make_dir(self, name: str, parent: int) -> None:
         super().make_dir(name, parent)
-        self.done.append(("make_dir", _inode(parent), name, os.stat(name, dir_fd=parent).st_ino))
+        self.done.append(
+            ("make_dir", self._number(parent), name, self._new(os.stat(name, dir_fd=parent).st_ino))
+        )
 
     def create(self, name: str, parent: int) -> int:
         fd = super().create(name, parent)
-        self.done.append(("create", _inode(parent), name, _inode(fd)))
+        self.done.append(("create", self._number(parent), name, self._new(os.fstat(fd).st_ino)))
         return fd
 
     def write(self, fd: int, data: memoryview) -> int:
         size = super().write(fd, data)
-        self.done.append(("write", _inode(fd), bytes(data[:size])))
+        self.done.append(("write", self._number(fd), bytes(data[:size])))
         return size
 
     def start_write_back(self, fd: int) -> None:
         super().start_write_back(fd)
-        self.done.append(("write_back", _inode(fd)))
+        self.done.append(("write_back", self._number(fd)))
 
     def sync_data(self, fd: int) -> None:
         super().sync_data(fd)
-        self.done.append(("sync", _inode(fd), False))
+        self.done.append(("sync", self._number(fd), False))
 
     def sync(self, fd: int) -> None:
         super().sync(fd)
         is_directory = stat.S_ISDIR(os.fstat(fd).st_mode)
-        self.done.append(("sync_dir", _inode(fd)) if is_directory else ("sync", _inode(fd), True))
+        self.done.append(("sync_dir", self._number(fd)) if is_directory else ("sync", self._number(fd), True))
 
     def rename(self, name: str, parent: int, new_name: str, new_parent: int) -> None:
         super().rename(name, parent, new_name, new_parent)
-        self.done.append(("rename", _inode(parent), name, _inode(new_parent), new_name))
+        self.done.append(("rename", self._number(parent), name, self._number(new_parent), new_name))
 
+    def _new(self, inode: int) -> int:
+        self._numbers[inode] = next(self._next)
+        return self._numbers[inode]
 
-def _inode(fd: int) -> int:
-    return os.fstat(fd).st_ino
+    def _number(self, fd: int) -> int:
+        inode = os.fstat(fd).st_ino
+        return self._numbers.get(inode, inode)
 
 
 def disks(done: list[tuple[Any, ...]], root: int) -> Iterator[tuple[Disk, list[str]]]:
