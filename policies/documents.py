@@ -67,7 +67,9 @@ class ModelKeys(PolicyTable):
     api_key_file: Annotated[str, Field(strict=True, max_length=4096)] | None = None
 
 
-Bytes = Annotated[int, whole(0, 1 << 62)]
+Count = Annotated[int, whole(0, 1 << 62)]
+Bytes = Count
+Rate = Dollars
 
 
 def _check_tenant(name: str) -> str:
@@ -81,8 +83,8 @@ class TenantKeys(PolicyTable):
 
     storage_max_bytes: Bytes | None = None
     ledger_max_bytes: Bytes | None = None
-    max_sessions: Bytes | None = None
-    requests_per_second: Dollars | None = None
+    max_sessions: Count | None = None
+    requests_per_second: Rate | None = None
     llm_usd_per_day: Dollars | None = None
 
 

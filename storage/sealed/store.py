@@ -80,7 +80,7 @@ class SealedStore:
         # `stored` may be what was published, which does not tell whether its body is sealed.
         found = await self._inner.find(stored.tenant, stored.handle)
         if found is None:
-            raise _gone()
+            raise ResultExpired
         is_plain = not is_sealed(found.tool_arguments)
         pieces = self._inner.read(found, start, end) if is_plain else self._opened(found, max(0, start), end)
         try:
@@ -89,7 +89,7 @@ class SealedStore:
         except DamagedSeal as damage:
             name = f"{stored.tenant}/{stored.handle}"
             self._notices.warn(name, f"is damaged ({damage}): it is not read. Delete it.")
-            raise _gone() from None
+            raise ResultExpired from None
 
     async def _opened(self, found: StoredResult, start: int, end: int | None) -> AsyncIterator[bytes]:
         """Raises DamagedSeal, UnknownKey."""
@@ -275,7 +275,3 @@ def _about(stored: StoredResult) -> tuple[str, ...]:
 
 def _check_handle(key: Key) -> Handle:
     return new_handle(CHECKS, 0, key.id, "")
-
-
-def _gone() -> ResultExpired:
-    return ResultExpired("The stored result was deleted or has expired. Call the tool again.")
