@@ -10,7 +10,7 @@ from app.api.openapi import example_of
 from app.api.routing import ForOperators, InRuntime, Router, traits
 from app.edge.api_keys import Role
 from domain.errors import InvalidField
-from domain.handles import is_name
+from domain.handles import is_tenant
 
 router = Router(tags=["tenants"])
 
@@ -95,7 +95,7 @@ async def delete_tenant(
 ) -> DeletedOut:
     """Deletes in steps, between which other requests run. What the tenant sends meanwhile may stay: revoke
     its keys first. Safe to repeat."""
-    if not is_name(tenant_id):
+    if not is_tenant(tenant_id):
         raise InvalidField("That is not the name of a tenant. The file of API keys holds the names.")
     now = asyncio.get_running_loop().time
     ends = now() + DELETE_SECONDS
