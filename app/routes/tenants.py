@@ -3,7 +3,7 @@
 import asyncio
 from typing import Annotated
 
-from fastapi import Path, Response
+from fastapi import Path, Request, Response
 from pydantic import BaseModel
 
 from app.api.openapi import example_of
@@ -89,6 +89,7 @@ async def get_tenants(rt: InRuntime) -> TenantsOut:
 )
 @traits(writes=True, roles=(Role.ADMIN,))
 async def delete_tenant(
+    request: Request,
     rt: InRuntime,
     response: Response,
     tenant_id: Annotated[str, Path(description="As in the file of API keys.", examples=["team-a"])],
@@ -108,6 +109,7 @@ async def delete_tenant(
         found.entries += purged.entries
         found.complete = not results and purged.is_done
     rt.spend_caps.daily.forget(tenant_id)
+    request.app.state.rates.forget(tenant_id)
     rt.readiness.invalidate()
     response.status_code = 200 if found.complete else 202
     return found
