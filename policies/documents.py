@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from content.tokens.encodings import ENCODINGS
 from domain.errors import ConfigError, InvalidPolicy, unknown_key
-from domain.handles import is_name
+from domain.handles import is_tenant
 from policies.facts import Dollars, Policy, PolicyTable, ToolKeys, one_of, whole
 
 Path = tuple[str, ...]
@@ -73,7 +73,7 @@ Rate = Dollars
 
 
 def _check_tenant(name: str) -> str:
-    if not is_name(name):
+    if not is_tenant(name):
         raise PydanticCustomError("tenant", "must be the name of a tenant, as in the file of API keys")
     return name
 

@@ -79,7 +79,7 @@ class Conversation:
         """All but the results of Spillgate's own tools. `door` is called with the id of a call. After an
         error of one row, those that were not governed yet stay as they are. Raises StorageError if the
         session cannot be read."""
-        seen, fresh = await self._looked_up(rt)
+        seen, fresh, may_keep = await self._looked_up(rt)
         calls = await self._calls({rows[0].place: rows[0] for rows in fresh.values()}, rt)
         errors: list[SpillgateError] = []
 
@@ -99,7 +99,8 @@ class Conversation:
                     return
                 finally:
                     end_part(part)
-                rt.seen_rows.keep(name, found, rt.clock() + min(_HOUR_MS, rt.retention_ms // 4))
+                if may_keep:
+                    rt.seen_rows.keep(name, found, rt.clock() + min(_HOUR_MS, rt.retention_ms // 4))
                 seen.update((row.place, found) for row in rows)
 
         waiting = iter(fresh.items())
@@ -116,32 +117,39 @@ class Conversation:
         outcome = await govern_call(call, arguments, document, self._key.tenant, door(call.call_id), rt)
         return Seen(outcome.text, outcome.handle is not None, outcome.measure.tokens, call.call_id)
 
-    async def _looked_up(self, rt: Runtime) -> tuple[dict[int, Seen], dict[bytes, list[_Result]]]:
+    async def _looked_up(self, rt: Runtime) -> tuple[dict[int, Seen], dict[bytes, list[_Result]], bool]:
         """What became of the rows that were seen before; and the others, by a digest: rows with the same call
-        and content are governed once."""
+        and content are governed once. True if the session is known: then rows may be kept in memory."""
         seen: dict[int, Seen] = {}
         fresh: dict[bytes, list[_Result]] = {}
-        life, now = None, rt.clock()
+        life: str | None = None
+        now = rt.clock()
         async for place, found_row in _in_steps(enumerate(self._rows), rt):
             row = _result(place, found_row)
             if row is None:
                 continue
-            life = life or await self._life(rt)
+            if life is None:
+                life = await self._life(rt)
             call_id = "" if self._by_content or row.call_id is None else row.call_id
             begin = f"{life}\0{len(call_id)}\0{len(row.name)}\0{call_id}{row.name}".encode()
             literals = [memoryview(begin), *map(self._document.literal, row.texts)]
             is_small = sum(map(len, literals)) <= _INLINE_BYTES
             name = _digest(literals) if is_small else await anyio.to_thread.run_sync(_digest, literals)
-            found = rt.seen_rows.find(name, now)
+            found = rt.seen_rows.find(name, now) if life else None
             if found is None:
                 fresh.setdefault(name, []).append(row)
             else:
                 seen[row.place] = found
-        return seen, fresh
+        return seen, fresh, bool(life)
 
     async def _life(self, rt: Runtime) -> str:
+        """Names one life of the session, which deleting it ends, or deleting its tenant. Empty for a session
+        that the ledger does not know."""
         session = await rt.ledger.session(self._key)
-        return f"{self._key.tenant}\0{self._key.session_id}\0{session.epoch if session else 0}"
+        if session is None:
+            return ""
+        times = f"{session.epoch}\0{session.created_at}\0{session.ended_at}"
+        return f"{self._key.tenant}\0{self._key.session_id}\0{times}"
 
     async def _calls(self, wanted: dict[int, _Result], rt: Runtime) -> dict[int, Call]:
         """The calls whose results these are. A result names its call; the row before it that made the call

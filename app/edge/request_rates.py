@@ -42,6 +42,9 @@ class RequestRates:
             raise reached(TooManyRequests, "requests_per_second", rate, wait)
         bucket.tokens = tokens - 1
 
+    def forget(self, tenant: str) -> None:
+        self._buckets.pop(tenant, None)
+
     def counts(self) -> dict[str, int]:
         """The requests of each tenant that has had a quota, since the start."""
         return {tenant: bucket.requests for tenant, bucket in self._buckets.items()}

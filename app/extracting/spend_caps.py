@@ -17,6 +17,7 @@ _REACHED = "the session's cap of model {} is reached"
 _DAY_REACHED = "the tenant's quota of model spend a day is reached"
 _DAY_MS = PERIOD_MS[GroupBy.DAY]
 _FRESH_SECONDS = 1.0
+_NEVER = float("-inf")
 
 
 @dataclass(slots=True)
@@ -31,11 +32,13 @@ class _Spent:
 
 @dataclass(slots=True)
 class _Today:
-    """What a tenant has spent in a day of UTC, which is counted since 1970."""
+    """What a tenant has spent in a day of UTC, which is counted since 1970. `added_usd` is what this instance
+    has added, whether or not the ledger has it."""
 
     day: int
     cost_usd: float = 0.0
-    read_at: float = float("-inf")
+    added_usd: float = 0.0
+    read_at: float = _NEVER
 
 
 class DailySpend:
@@ -60,20 +63,27 @@ class DailySpend:
         if now < today.read_at + _FRESH_SECONDS:
             return
         wanted = EntryFilter(tenant, type=EntryType.LLM, since=today.day * _DAY_MS)
+        added = today.added_usd
         with suppress(StorageError):
             found = await self._ledger.summary(wanted, GroupBy.TYPE)
             if Missing.OUTAGE not in found.missing:
-                today.cost_usd, today.read_at = sum(row.cost_usd for row in found.rows), now
+                # The ledger may lack what was added while it was read.
+                today.cost_usd = sum(row.cost_usd for row in found.rows) + today.added_usd - added
+                today.read_at = now
 
     async def learn_of(self, tenants: Iterable[str]) -> None:
-        """The same of tenants whose spend is not known yet."""
+        """The same of tenants whose spend of this day was not read yet."""
+        day = self._clock() // _DAY_MS
         for tenant in tenants:
-            if tenant not in self._tenants:
+            today = self._tenants.get(tenant)
+            if today is None or today.day != day or today.read_at == _NEVER:
                 await self.learn(tenant)
 
     def add(self, tenant: str, cost_usd: float) -> None:
         if self._quota_of(tenant).llm_usd_per_day:
-            self._today(tenant).cost_usd += cost_usd
+            today = self._today(tenant)
+            today.cost_usd += cost_usd
+            today.added_usd += cost_usd
 
     def is_reached(self, tenant: str) -> bool:
         return 0 < self._quota_of(tenant).llm_usd_per_day <= self._today(tenant).cost_usd

@@ -88,7 +88,7 @@ class Metrics:
         self._in_flight = gauge("spillgate_body_bytes_in_flight", "Body bytes held of the common pool.")
         self._degraded = gauge("spillgate_degraded", "1 while Redis is away and the local spool serves.")
         self.stored_bytes = CappedGauge("stored_bytes", "Bytes kept.", "STORAGE_MAX_BYTES", registry)
-        self._tenants = b""
+        self._uses: Sequence[TenantUse] | None = None
         Info("spillgate_up", "The version that runs.", registry=registry).info({"version": __version__})
         self._watch_backends()
         self._tallies: dict[tuple[OutcomeKind, Trigger | None], _Tally] = {}
@@ -231,11 +231,20 @@ class Metrics:
         self._degraded.set_function(is_on)
 
     def render(
-        self, uses: Sequence[TenantUse] | None = None, requests: Mapping[str, int] | None = None
+        self,
+        uses: Sequence[TenantUse] | None = None,
+        requests: Mapping[str, int] | None = None,
+        only: str | None = None,
     ) -> tuple[bytes, str]:
         """The scrape and its content type. `uses` None: they are not known now, and the last ones stay.
-        `requests` are those of each tenant with a quota of requests."""
+        `requests` are those of each tenant with a quota of requests. `only`: a tenant, whose series are the
+        only ones of a tenant in the scrape."""
         self._add_tallies()
         if uses is not None:
-            self._tenants = tenant_series(uses, requests or {})
-        return generate_latest(self._registry) + self._tenants, CONTENT_TYPE_LATEST
+            self._uses = uses
+        tenants = b""
+        if self._uses is not None:
+            shown = [use for use in self._uses if only in (None, use.tenant)]
+            counts = {tenant: count for tenant, count in (requests or {}).items() if only in (None, tenant)}
+            tenants = tenant_series(shown, counts)
+        return generate_latest(self._registry) + tenants, CONTENT_TYPE_LATEST

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Annotated, Any
 
 import msgspec
+from anyio.to_thread import run_sync
 from fastapi import Depends, Query, Request, Response
 from pydantic import BaseModel, WithJsonSchema
 from starlette.responses import StreamingResponse
@@ -313,26 +314,17 @@ async def get_summary(
     every_tenant: EveryTenant,
     keys: Annotated[tuple[GroupBy, ...], Depends(_keys)],
     format: Annotated[Format | None, Query(description="Instead of Accept.")] = None,
-) -> Response | SummaryOut:
+) -> Response:
     """By `tenant`, an admin's key sums up every tenant, or the one that the header Spillgate-Tenant names."""
     for period in {GroupBy.HOUR, GroupBy.MINUTE}.intersection(keys):
         _check_periods(chosen, period, rt.clock())
     if every_tenant and GroupBy.TENANT in keys:
         chosen = replace(chosen, tenant=None)
     found = await rt.ledger.summary(chosen, *keys)
+    # In a thread: 10,000 rows take over 10 ms.
     if format is Format.CSV or (format is None and prefers(request.headers.get("accept", ""), CSV)):
-        return Response(_summary_csv(found, keys), media_type=f"{CSV}; charset=utf-8")
-    warnings = [_MISSING[missing] for missing in sorted(found.missing)]
-    if found.rest is not None:
-        warnings.append(_CUT)
-    return SummaryOut(
-        group_by=",".join(keys),
-        rows=found.rows,
-        rest=found.rest,
-        total=found.total,
-        complete=not found.missing,
-        warnings=warnings,
-    )
+        return Response(await run_sync(_summary_csv, found, keys), media_type=f"{CSV}; charset=utf-8")
+    return Response(await run_sync(_summary_json, found, keys), media_type="application/json")
 
 
 def _check_periods(chosen: EntryFilter, group_by: GroupBy, now: int) -> None:
@@ -345,6 +337,23 @@ def _check_periods(chosen: EntryFilter, group_by: GroupBy, now: int) -> None:
 
 
 _SUMMED = [name for name in SummaryRow.__dataclass_fields__ if name not in ("group", "groups")]
+
+
+def _summary_json(found: Summary, keys: tuple[GroupBy, ...]) -> bytes:
+    """SummaryOut. Row by row: one call of msgspec for all of them would hold the interpreter's lock."""
+    warnings = [_MISSING[missing] for missing in sorted(found.missing)]
+    if found.rest is not None:
+        warnings.append(_CUT)
+    return msgspec.json.encode(
+        {
+            "group_by": ",".join(keys),
+            "rows": msgspec.Raw(b"[%b]" % b",".join(map(msgspec.json.encode, found.rows))),
+            "rest": found.rest,
+            "total": found.total,
+            "complete": not found.missing,
+            "warnings": warnings,
+        }
+    )
 
 
 def _summary_csv(found: Summary, keys: tuple[GroupBy, ...]) -> str:

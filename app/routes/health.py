@@ -158,5 +158,7 @@ async def metrics(request: Request, rt: InRuntime) -> Response:
         uses = await rt.readiness.tenant_uses()
         rt.metrics.stored_bytes.set(sum(use.stored_bytes for use in uses), rt.settings.storage_max_bytes)
         rt.metrics.ledger_entries.set(rt.readiness.ledger_entries)
-    body, media_type = rt.metrics.render(uses, request.app.state.rates.counts())
+    # Absent without API keys, and at the port of the metrics.
+    own = request.scope["tenant"] if request.scope.get("role") is Role.AGENT else None
+    body, media_type = rt.metrics.render(uses, request.app.state.rates.counts(), own)
     return Response(body, media_type=media_type)

@@ -3,14 +3,14 @@
 import asyncio
 from typing import Annotated
 
-from fastapi import Path, Response
+from fastapi import Path, Request, Response
 from pydantic import BaseModel
 
 from app.api.openapi import example_of
 from app.api.routing import ForOperators, InRuntime, Router, traits
 from app.edge.api_keys import Role
 from domain.errors import InvalidField, StorageError
-from domain.handles import is_name
+from domain.handles import is_tenant
 
 router = Router(tags=["tenants"])
 
@@ -92,13 +92,14 @@ async def get_tenants(rt: InRuntime) -> TenantsOut:
 )
 @traits(writes=True, roles=(Role.ADMIN,))
 async def delete_tenant(
+    request: Request,
     rt: InRuntime,
     response: Response,
     tenant_id: Annotated[str, Path(description="As in the file of API keys.", examples=["team-a"])],
 ) -> DeletedOut:
     """Deletes in steps, between which other requests run. What the tenant sends meanwhile may stay: revoke
     its keys first. Safe to repeat."""
-    if not is_name(tenant_id):
+    if not is_tenant(tenant_id):
         raise InvalidField("That is not the name of a tenant. The file of API keys holds the names.")
     now = asyncio.get_running_loop().time
     ends = now() + DELETE_SECONDS
@@ -120,6 +121,7 @@ async def delete_tenant(
         # Also after a step in memory, which does not wait, others run. A journal takes time to be replayed.
         await asyncio.sleep(0 if results or purged.sessions or purged.entries else _PAUSE_SECONDS)
     rt.spend_caps.daily.forget(tenant_id)
+    request.app.state.rates.forget(tenant_id)
     rt.readiness.invalidate()
     if failure is not None:
         raise failure

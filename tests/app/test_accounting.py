@@ -3,11 +3,14 @@
 import csv
 import io
 import json
+from collections.abc import Iterator
+from threading import get_ident
 
 import httpx
 import pytest
 
 from domain import accounting
+from domain.accounting import Summary, SummaryRow
 from tests.conftest import StillClock
 
 pytestmark = pytest.mark.anyio
@@ -236,6 +239,37 @@ async def test_groups_past_the_bound_are_one_row_and_a_warning(
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [(row["tool_name"], row["type"]) for row in rows[2:]] == [("(rest)", "(rest)")]
     assert sum(int(row["entries"]) for row in rows) == 5
+
+
+class _Rows(list[SummaryRow]):
+    """Knows the threads that read it."""
+
+    threads: set[int]
+
+    def __iter__(self) -> Iterator[SummaryRow]:
+        self.threads.add(get_ident())
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("form", ["json", "csv"])
+async def test_the_event_loop_serves_others_while_a_long_summary_is_written(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    row = SummaryRow("t", 1, 0, 2, 3, 4, 5, 0.5, 1.5, 0.0, groups={"tool_name": "t"})
+    rows = _Rows([row] * 3)
+    rows.threads = set()
+
+    async def summary(*asked: object) -> Summary:
+        return Summary(rows, row)
+
+    ledger = client._transport.app.state.runtime.ledger  # type: ignore[attr-defined]
+    monkeypatch.setattr(ledger, "summary", summary, raising=False)
+    answer = await client.get("/accounting/summary", params={"format": form})
+    assert answer.text.count("t,1,0,2,3,4,5,0.5,1.5,0.0" if form == "csv" else '"group":"t"') == (
+        3 if form == "csv" else 4
+    )
+    assert rows.threads
+    assert get_ident() not in rows.threads
 
 
 @pytest.mark.parametrize("group_by", ["", "tools", "day,", "day;tool_name", "day, model", "Day", "=1+1"])

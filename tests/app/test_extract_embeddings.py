@@ -431,7 +431,7 @@ async def test_an_embedding_model_that_cannot_be_asked_is_refused_at_the_start(
     assert said in capsys.readouterr().err
     monkeypatch.setenv("SPILLGATE_EMBED_MODEL", " ")
     monkeypatch.delenv("SPILLGATE_LLM_BASE_URL", raising=False)
-    assert main(["check-config"]) == (1 if settings.get("SPILLGATE_LLM_MODELS") else 0)
+    assert main(["check-config"]) == (2 if settings.get("SPILLGATE_LLM_MODELS") else 0)
 
 
 def test_check_config_shows_the_embedding_model(

@@ -8,13 +8,18 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import httpx
 import pytest
 
 from app.edge.request_rates import RequestRates
+from app.extracting.spend_caps import DailySpend
 from app.operations.policy_reload import reload_policies
-from domain.errors import TooManyRequests
+from domain.accounting import EntryFilter, GroupBy, Summary
+from domain.errors import StoreUnavailable, TooManyRequests
 from domain.quotas import TenantQuota
+from storage.memory.ledger import MemoryLedger
 from storage.memory.store import MemoryStore
 from tests.conftest import Serve, StillClock
 from tests.redis_server import RedisServer
@@ -206,6 +211,46 @@ async def test_model_spend_is_bounded_for_a_day_and_a_restart_does_not_forget_it
         check_refused(await ask("full"), 429, "spend_reached", "`llm_usd_per_day` of 0.01")
 
 
+class _Read(MemoryLedger):
+    """Counts the summaries. `meanwhile` is called while one is under way."""
+
+    reads = 0
+
+    async def summary(self, wanted: EntryFilter, *group_by: GroupBy) -> Summary:
+        self.reads += 1
+        found = await super().summary(wanted, *group_by)
+        await anyio.lowlevel.checkpoint()
+        self.meanwhile()
+        return found
+
+    def meanwhile(self) -> None:
+        pass
+
+
+async def test_spend_that_is_added_while_the_ledger_is_read_counts_and_a_failed_read_is_repeated(
+    clock: StillClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = _Read(clock=clock, session_retention_seconds=DAY, entry_retention_seconds=DAY)
+    spend = DailySpend(ledger, lambda tenant: TenantQuota(llm_usd_per_day=9), clock, lambda: 0.0)
+
+    def away() -> None:
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(ledger, "meanwhile", away)
+    for reads in (1, 2):
+        await spend.learn_of(["a"])
+        assert (ledger.reads, spend.known()) == (reads, {"a": 0.0})
+    monkeypatch.setattr(ledger, "meanwhile", lambda: spend.add("a", 2.0))
+    await asyncio.gather(spend.learn_of(["a"]), spend.learn("a"))
+    assert (ledger.reads, spend.known()) == (4, {"a": 4.0})
+    await spend.learn_of(["a"])
+    assert ledger.reads == 4
+    clock.pass_seconds(DAY)
+    assert spend.known() == {"a": 0.0}
+    await spend.learn_of(["a"])
+    assert (ledger.reads, spend.known()) == (5, {"a": 2.0})
+
+
 async def test_who_is_nearly_full_is_named_to_operators_and_to_the_tenant_itself(
     opened: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -293,7 +338,7 @@ async def test_a_deleted_tenant_leaves_nothing_and_others_stay(
     opened: Callable[..., Any], tmp_path: Path, places: tuple[dict[str, Any], RedisServer | None]
 ) -> None:
     settings, redis = places
-    async with opened("max_sessions = 3", **settings) as client:
+    async with opened("max_sessions = 3\nrequests_per_second = 1000", **settings) as client:
         kept = {
             name: (await store(client, name, tool_call_id="c")).json()["handle"] for name in ("full", "free")
         }
@@ -329,6 +374,7 @@ async def test_a_deleted_tenant_leaves_nothing_and_others_stay(
         for name in ("team-a", "never-seen"):
             again = (await client.delete(f"/tenants/{name}", headers=by("ops"))).json()
             assert again == {"tenant": name, **nothing, "complete": True}
+        assert "team-a" not in (await client.get("/metrics", headers=by("scrape"))).text
 
         for handle in handles:
             for path in ("", "/content", "/lines"):
@@ -336,7 +382,6 @@ async def test_a_deleted_tenant_leaves_nothing_and_others_stay(
         assert (await client.get("/sessions", headers=by("full"))).json()["sessions"] == []
         assert (await client.get("/accounting/entries", headers=by("full"))).json()["entries"] == []
         assert (await client.get("/accounting/summary", headers=by("full"))).json()["rows"] == []
-        assert "team-a" not in (await client.get("/metrics", headers=by("scrape"))).text
         tenants = (await client.get("/tenants", headers=by("ops"))).json()["tenants"]
         assert [one["tenant"] for one in tenants] == ["team-b"]
         if redis is not None:

@@ -10,6 +10,8 @@ import httpx
 import pytest
 
 from app.cli.main import main
+from app.operations.readiness import Readiness
+from domain.errors import StoreUnavailable
 from tests.conftest import Serve
 
 pytestmark = pytest.mark.anyio
@@ -80,6 +82,32 @@ async def test_a_role_calls_its_routes_alone(
         assert answer.status_code != 403 or answer.json()["code"] == "forbidden"
 
 
+async def test_the_metrics_name_to_an_agent_its_own_tenant_alone(
+    serve: Serve, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text("".join(f"[tenants.{one}]\nrequests_per_second = 1000\n" for one in ("red", "blue")))
+
+    async def named(key: str) -> set[str]:
+        answer = await client.get("/metrics", headers=by(key))
+        assert answer.status_code == 200
+        return {one for one in ("red", "blue", "ops") if f'tenant="{one}"' in answer.text}
+
+    async with serve(api_keys_file=keys, policy_file=policy) as client:
+        for name in ("agent", "other"):
+            sent = {"tool_name": "t", "content": BIG}
+            assert (await client.post("/results", json=sent, headers=by(name))).status_code == 201
+        assert [await named("agent"), await named("metrics")] == [{"red"}, {"red", "blue"}]
+
+        async def away(self: Readiness) -> None:
+            raise StoreUnavailable("away")
+
+        monkeypatch.setattr(Readiness, "tenant_uses", away)
+        # What the last scrape of an operator found is kept, and an agent's scrape changes nothing of it.
+        for _ in range(2):
+            assert [await named("agent"), await named("admin")] == [{"red"}, {"red", "blue"}]
+
+
 async def test_an_admin_sees_the_tenant_that_it_names_and_nobody_else_does(client: httpx.AsyncClient) -> None:
     for name in ("agent", "other"):
         sent = {"tool_name": name, "content": "x", "session_id": f"of-{name}"}
@@ -92,8 +120,9 @@ async def test_an_admin_sees_the_tenant_that_it_names_and_nobody_else_does(clien
     assert await sessions("admin", "red") == ["of-agent"]
     assert await sessions("admin", "blue") == ["of-other"]
     assert await sessions("agent", "blue") == ["of-agent"]
-    wrong = await client.get("/sessions", headers=by("admin", **{"Spillgate-Tenant": "../up"}))
-    assert wrong.status_code == 400
+    for name in ("../up", "__sealing__"):
+        wrong = await client.get("/sessions", headers=by("admin", **{"Spillgate-Tenant": name}))
+        assert wrong.status_code == 400
 
 
 async def test_sums_by_tenant_are_an_admins_of_all_and_an_agents_of_its_own(

@@ -310,6 +310,30 @@ async def test_a_full_store_and_an_ended_session_let_the_request_go_on(serve: Se
         assert (await client.get(f"/results/{HANDLE.findall(row['content'])[0][0]}")).status_code == 200
 
 
+@pytest.mark.parametrize("deleted", ["/tenants/one", "/sessions/sess-1"])
+async def test_no_handle_of_a_deleted_life_of_the_session_is_given(
+    serve: Serve, tmp_path: Path, clock: StillClock, deleted: str
+) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("".join(f"one:{sha256(key.encode()).hexdigest()}:{key}\n" for key in ("agent", "admin")))
+    async with serve(api_keys_file=keys) as client:
+        sent = asked_with(call("c1"), result("c1"))
+        agent = {"x-api-key": "agent"}
+        told = [await ask(client, sent, **agent) for _ in range(3)]
+        assert told[0] == told[1] == told[2]
+        clock.pass_seconds(1)
+        gone = await client.delete(deleted, headers={"Authorization": "Bearer admin"})
+        assert gone.status_code in (200, 204)
+        for _ in range(3):
+            answer = await ask(client, sent, **agent)
+            rows = [] if answer == NONE else answer["structured_messages"]
+            handles = [one[0] for row in rows for one in HANDLE.findall(str(row["content"]))]
+            assert len(handles) == (0 if deleted.startswith("/sessions") else 1)
+            for handle in handles:
+                read = await client.get(f"/results/{handle}", headers={"Authorization": "Bearer agent"})
+                assert read.status_code == 200
+
+
 async def test_a_key_may_come_as_litellm_sends_it(serve: Serve, tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text("".join(f"{name}:{sha256(name.encode()).hexdigest()}\n" for name in ("one", "two")))
