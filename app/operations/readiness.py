@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from storage.spool.outage import Outage
 
 FRESH_SECONDS = 1.0
-LONG_SECONDS, REUSED = 0.2, 20
-"""Reading what each tenant uses: if it takes longer, it is repeated after so many times that time."""
+MANY, REUSED = 100, 20
+"""What more than MANY tenants use is read again only after REUSED times as long as reading it took."""
 
 WARNED_FROM, WARNED_UNTIL = 0.9, 0.85
 """The share of a bound at which a warning begins, and below which it ends."""
@@ -94,7 +94,7 @@ class Readiness:
             with suppress(StorageError):  # The spool does not know how many Redis has.
                 self.ledger_entries = await self._ledger.entry_count()
             took = monotonic() - began
-            self._uses_until = began + REUSED * took if took > LONG_SECONDS else began
+            self._uses_until = began + REUSED * took if len(self._uses) > MANY else began
         return self._uses
 
     @property
