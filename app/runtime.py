@@ -38,7 +38,7 @@ from extraction.retrieve.index_cache import IndexCache
 from policies.book import PolicyBook
 from storage import (
     body_path,
-    open_keyless_store,
+    open_keyless,
     open_ledger,
     open_outage,
     open_sealed_store,
@@ -181,7 +181,7 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
         store = await _opened_store(settings, clock, quota_of, outage, stack)
         ledger = await _opened_ledger(settings, clock, quota_of, outage, stack)
         keys = None if settings.storage_key_file is None else StorageKeys(settings.storage_key_file)
-        store, ledger = await _sealed(store, ledger, keys)
+        store, ledger = await _sealed(store, ledger, keys, clock)
         store = cast(ResultStore, Timed(store, ("find", "touch"), partial(metrics.timer, "store")))
         ledger = cast(
             Ledger, Timed(ledger, ("enter", "reserve", "settle", "append"), partial(metrics.timer, "ledger"))
@@ -228,11 +228,14 @@ def _opened_models(settings: Settings, policies: PolicyBook, known: KnownModels)
     )
 
 
-async def _sealed(store: ResultStore, ledger: Ledger, keys: StorageKeys | None) -> tuple[ResultStore, Ledger]:
+async def _sealed(
+    store: ResultStore, ledger: Ledger, keys: StorageKeys | None, clock: Clock
+) -> tuple[ResultStore, Ledger]:
     """Both with encryption at rest if there are keys. Raises ConfigError if the store needs others."""
     if keys is None:
-        return await open_keyless_store(store), ledger
-    return await open_sealed_store(store, keys), sealed_ledger(ledger, keys)
+        return await open_keyless(store, ledger)
+    sealed = await open_sealed_store(store, keys, clock)
+    return sealed, sealed_ledger(ledger, sealed)
 
 
 def _exported(

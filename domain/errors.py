@@ -202,7 +202,7 @@ class Gone(SpillgateError):
 class ResultExpired(Gone):
     code = "result_expired"
     title = "Result expired"
-    advice = "Call the tool again. SPILLGATE_RETENTION_SECONDS says how long a result is kept."
+    advice = "The stored result was deleted or has expired. Call the tool again."
 
 
 class SessionEnded(Gone):

@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from content.tokens.encodings import ENCODINGS
 from domain.errors import ConfigError, InvalidPolicy, unknown_key
-from domain.handles import is_name
+from domain.handles import is_tenant
 from policies.facts import Dollars, Policy, PolicyTable, ToolKeys, one_of, whole
 
 Path = tuple[str, ...]
@@ -67,11 +67,13 @@ class ModelKeys(PolicyTable):
     api_key_file: Annotated[str, Field(strict=True, max_length=4096)] | None = None
 
 
-Bytes = Annotated[int, whole(0, 1 << 62)]
+Count = Annotated[int, whole(0, 1 << 62)]
+Bytes = Count
+Rate = Dollars
 
 
 def _check_tenant(name: str) -> str:
-    if not is_name(name):
+    if not is_tenant(name):
         raise PydanticCustomError("tenant", "must be the name of a tenant, as in the file of API keys")
     return name
 
@@ -81,8 +83,8 @@ class TenantKeys(PolicyTable):
 
     storage_max_bytes: Bytes | None = None
     ledger_max_bytes: Bytes | None = None
-    max_sessions: Bytes | None = None
-    requests_per_second: Dollars | None = None
+    max_sessions: Count | None = None
+    requests_per_second: Rate | None = None
     llm_usd_per_day: Dollars | None = None
 
 

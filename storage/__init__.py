@@ -103,38 +103,42 @@ async def open_spooled_ledger(
     return ledger
 
 
-async def open_sealed_store(store: ResultStore, ring: KeyRing) -> ResultStore:
+async def open_sealed_store(store: ResultStore, ring: KeyRing, clock: Clock) -> ResultStore:
     """Encrypts what `store` keeps. Raises ConfigError for keys that do not open what it has. A store that is
     away is asked again later."""
     try:
+        from storage.sealed.checks import KeyChecks
         from storage.sealed.store import SealedStore
-    except ImportError:
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "cryptography":
+            raise
         raise ConfigError(
             f"{KEY_SETTING} needs the package cryptography. Install it: pip install 'spillgate[encryption]'."
         ) from None
-    sealed = SealedStore(store, ring)
+    checks = KeyChecks(store, ring, clock)
     with suppress(StorageError):
-        await sealed.verify()
-    return cast(ResultStore, sealed)
+        await checks.verify()
+    return cast(ResultStore, SealedStore(store, checks))
 
 
-def sealed_ledger(ledger: Ledger, ring: KeyRing) -> Ledger:
-    """Encrypts the texts that `ledger` keeps."""
+def sealed_ledger(ledger: Ledger, store: ResultStore) -> Ledger:
+    """Encrypts the texts that `ledger` keeps, with the keys of a sealed store, which has their checks."""
     from storage.sealed.ledger import SealedLedger
+    from storage.sealed.store import SealedStore
 
-    return cast(Ledger, SealedLedger(ledger, ring))
+    return cast(Ledger, SealedLedger(ledger, cast(SealedStore, store).checks))
 
 
-async def open_keyless_store(store: ResultStore) -> ResultStore:
-    """Refuses what other processes stored encrypted. Raises ConfigError if there is any at the start."""
+async def open_keyless(store: ResultStore, ledger: Ledger) -> tuple[ResultStore, Ledger]:
+    """Refuses what other processes keep encrypted. Raises ConfigError if there is any at the start."""
     checks = 0
     with suppress(StorageError):
         (checks,) = await store.count_results([CHECKS])
     if checks:
         raise ConfigError(f"{KEY_SETTING} is not set, and what is stored is encrypted. Name the key file.")
-    from storage.sealed.keyless import KeylessStore
+    from storage.sealed.keyless import KeylessLedger, KeylessStore
 
-    return cast(ResultStore, KeylessStore(store))
+    return cast(ResultStore, KeylessStore(store)), cast(Ledger, KeylessLedger(ledger))
 
 
 def body_path(url: str, tenant: str, handle: Handle) -> str | None:

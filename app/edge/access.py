@@ -28,7 +28,7 @@ from domain.errors import (
     Unauthorized,
     UnsupportedMedia,
 )
-from domain.handles import DEFAULT_TENANT, is_name
+from domain.handles import DEFAULT_TENANT, is_tenant
 
 _ONCE = frozenset(
     b"host origin authorization x-api-key spillgate-tenant content-length content-encoding "
@@ -195,7 +195,7 @@ class Access:
             raise Forbidden(f"A key with the role `{key.role}` may not call this route.")
         scope["every_tenant"] = key.role is Role.ADMIN and b"spillgate-tenant" not in found
         named = found.get(b"spillgate-tenant", key.tenant.encode()).decode("latin-1")
-        if not is_name(named):
+        if not is_tenant(named):
             raise BadRequest("Spillgate-Tenant must be the name of a tenant.")
         return named
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from app.files import read_text, stamp_of
 from domain.errors import ConfigError, Forbidden, HostNotAllowed, Unauthorized
-from domain.handles import is_name
+from domain.handles import is_tenant
 
 log = logging.getLogger(__name__)
 
@@ -151,7 +151,7 @@ def read_keys(path: Path) -> KeyFile:
 def parse_key(line: str) -> Key:
     """Raises ValueError, which repeats nothing of the line."""
     match = _LINE.fullmatch(line)
-    if match is None or not is_name(match["tenant"]):
+    if match is None or not is_tenant(match["tenant"]):
         raise ValueError("write `tenant:sha256hex[:role][:name][:expires]`; see docs/settings.md")
     role, name, expires = match["role"] or Role.AGENT, match["name"] or "", match["expires"]
     if role not in frozenset(Role):

@@ -18,7 +18,7 @@ from domain.results import StoredResult
 from storage.base.batches import Batches
 from storage.disk.layout import Info, body_name, info_name
 from storage.disk.published import PublishedBodies
-from storage.disk.syscalls import unlink, write_all
+from storage.disk.syscalls import size_of, unlink, write_all
 
 MOST = 32
 """The most results of a batch. Each has a file open, and its directory."""
@@ -65,6 +65,12 @@ class GroupPublish:
                 self._sync(batch, self._published.files.sync)
                 for directory in directories.values():
                     self._sync_directory(directory, [one for one in batch if one.directory == directory])
+            except Exception as error:
+                # Every caller gets it: nothing of the batch may stay.
+                for one in batch:
+                    if one.error is None:
+                        self._fail(one, error)
+                raise
             finally:
                 for one in batch:
                     _close(one)
@@ -88,10 +94,15 @@ class GroupPublish:
     def _fail(self, one: Publication, error: Exception) -> None:
         one.error = error
         _close(one)
+        left = 0
         for name in one.made:
-            with suppress(OSError):
+            try:
                 unlink(name, one.directory)
-        self._published.quota.give(one.stored.tenant, one.size)
+            except OSError:
+                if name == body_name(one.stored.handle):
+                    # The sweeper deletes it, and gives these bytes back.
+                    left = size_of(name, one.directory) or 0
+        self._published.quota.give(one.stored.tenant, one.size - left)
 
     def _write_body(self, one: Publication, directories: dict[SessionKey, int]) -> None:
         def create(directory: int) -> None:
@@ -127,7 +138,9 @@ def _open(one: Publication) -> int:
 def _close(one: Publication) -> None:
     fd, one.fd = one.fd, None
     if fd is not None:
-        os.close(fd)
+        # What it wrote is synced, or fails for another reason.
+        with suppress(OSError):
+            os.close(fd)
 
 
 def _outcome(one: Publication) -> object:

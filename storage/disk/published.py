@@ -3,7 +3,7 @@
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
@@ -29,8 +29,6 @@ from storage.disk.syscalls import Files, open_file, remove, size_of, write_all
 T = TypeVar("T")
 _ATTEMPTS = 5
 _BATCH = 100
-_ALL = 1 << 62
-"""Past every epoch."""
 
 Name = tuple[str, Handle]
 """A result, by its tenant and handle."""
@@ -50,6 +48,8 @@ class PublishedBodies:
         # Held while the two names of a result change, so that no reader finds one without the other.
         self._names = threading.Condition()
         self._in_flight: set[Name] = set()
+        self._deleting: dict[str, Iterator[tuple[int, int]]] = {}
+        """By tenant: the rest of a deletion."""
 
     @contextmanager
     def in_flight(self, results: set[Name]) -> Iterator[None]:
@@ -196,21 +196,59 @@ class PublishedBodies:
         return deleted
 
     def delete_tenant(self, tenant: str) -> int:
-        """Deletes the results of some of the tenant's sessions. Returns how many; 0 if none is left."""
-        deleted = 0
-        for key in self.dirs.of(tenant):
-            deleted += self.delete_session(key, _ALL, expired_ns=-1)
-            if deleted >= _BATCH:
-                break
-        return deleted
+        """Deletes some results of the tenant. Returns how many; 0 if none is left. Raises the OSError of a
+        file that cannot be deleted after it has tried all others."""
+        # The list of an earlier step goes on, because a listing takes long. Only a new one proves that none
+        # is left.
+        for steps in (self._deleting.pop(tenant, iter(())), self._delete_in_steps(tenant)):
+            deleted = tried = 0
+            for results, done in steps:
+                deleted, tried = deleted + done, tried + results
+                if deleted and tried >= _BATCH:
+                    self._deleting[tenant] = steps
+                    return deleted
+            if deleted:
+                return deleted
+        return 0
 
-    def _each(self, key: SessionKey, act: Callable[[Handle, int], bool]) -> tuple[int, OSError | None]:
-        """Runs `act` for each result of the session, with the lock on its names. Returns how often `act`
-        returned True, and the last OSError. A warning names each file that failed."""
+    def _delete_in_steps(self, tenant: str) -> Iterator[tuple[int, int]]:
+        """Yields after at most _BATCH results how many it has tried, and how many of them it has deleted."""
+        failed: OSError | None = None
+
+        def delete(handle: Handle, directory: int) -> bool:
+            return self._remove(tenant, handle, directory, expired_ns=-1)
+
+        for key in self.dirs.of(tenant):
+            try:
+                self.dirs.remove_file_in_place_of(key)
+                handles = self._listed(key)
+                for start in range(0, len(handles), _BATCH):
+                    batch = handles[start : start + _BATCH]
+                    deleted, error = self._each(key, delete, batch)
+                    failed = error or failed
+                    yield len(batch), deleted
+                self.dirs.remove_if_empty(key)
+            except OSError as error:
+                failed = error
+        if failed is not None:
+            raise failed
+
+    def _listed(self, key: SessionKey) -> list[Handle]:
+        try:
+            with self.dirs.opened(key) as directory:
+                return list(_handles(key, directory))
+        except FileNotFoundError:
+            return []
+
+    def _each(
+        self, key: SessionKey, act: Callable[[Handle, int], bool], handles: Sequence[Handle] | None = None
+    ) -> tuple[int, OSError | None]:
+        """Runs `act` for these results of the session, or for each, with the lock on its names. Returns how
+        often `act` returned True, and the last OSError. A warning names each file that failed."""
         done, failed = 0, None
         try:
             with self.dirs.opened(key) as directory:
-                for handle in _handles(key, directory):
+                for handle in _handles(key, directory) if handles is None else handles:
                     try:
                         with self._names:
                             done += act(handle, directory)

@@ -68,7 +68,7 @@ class DiskStore:
                     body.read, position, CHUNK if end is None else min(CHUNK, end - position)
                 )
                 if chunk is None:
-                    raise ResultExpired("The stored result was deleted or has expired. Call the tool again.")
+                    raise ResultExpired
                 if not chunk:
                     return
                 yield chunk

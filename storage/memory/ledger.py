@@ -223,8 +223,10 @@ class MemoryLedger(LedgerBase):
         for seq, entry in entries:
             del self._entries[seq]
             self._count(tenant, 0, -_size(entry))
-        self._stored_at = {place: at for place, at in self._stored_at.items() if place[0] != tenant}
-        return Purged(len(sessions), len(entries), max(len(sessions), len(entries)) < _BATCH)
+        is_done = max(len(sessions), len(entries)) < _BATCH
+        if is_done:
+            self._stored_at = {place: at for place, at in self._stored_at.items() if place[0] != tenant}
+        return Purged(len(sessions), len(entries), is_done)
 
     async def usage(self) -> dict[str, LedgerUsage]:
         return dict(self._usage)

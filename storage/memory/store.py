@@ -77,7 +77,7 @@ class MemoryStore:
     ) -> AsyncIterator[bytes]:
         kept = self._sessions.get(stored.key, {}).get(stored.handle)
         if kept is None:
-            raise ResultExpired("The stored result was deleted or has expired. Call the tool again.")
+            raise ResultExpired
         body = kept.body
         end = len(body) if end is None else min(end, len(body))
         for offset in range(max(0, start), end, CHUNK):

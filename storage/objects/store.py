@@ -102,18 +102,18 @@ class ObjectStore:
     ) -> AsyncIterator[bytes]:
         info, _ = await self.bucket.run(self._look, info_path(stored.tenant, stored.handle))
         if info is None:
-            raise _gone()
+            raise ResultExpired
         position = max(0, start)
         end = info.size if end is None else min(end, info.size)
         while position < end:
             number, offset = divmod(position, info.segment)
             segment = await self.bucket.run(self.fetch, info.segments[number])
             if segment is None:
-                raise _gone()
+                raise ResultExpired
             if not info.is_intact(number, segment):
                 self.cache.forget(info.segments)
                 self._notices.warn(info.segments[number], "is damaged: its result is not read. Delete it.")
-                raise _gone()
+                raise ResultExpired
             stop = min(len(segment), offset + end - position)
             for at in range(offset, stop, CHUNK):
                 yield segment[at : min(at + CHUNK, stop)]
@@ -357,7 +357,3 @@ class ObjectStore:
             self._quota.give(tenant, before[tenant] - held[tenant])
         self._scanned_at = began
         return deleted
-
-
-def _gone() -> ResultExpired:
-    return ResultExpired("The stored result was deleted or has expired. Call the tool again.")

@@ -174,26 +174,31 @@ class RedisConnection:
         ]
 
     async def register(self, shard: Shard) -> None:
-        """Lists the shard for the sweeps of all replicas. Call it before the first write to the shard."""
+        """Lists the shard for the sweeps of all replicas. Call it before a write to the shard, and after it:
+        `unregister` may have run in between."""
         if shard.name not in self._registered:
             await self.command("SADD", SHARDS_KEY, shard.name)
             self._registered.add(shard.name)
 
     async def unregister(self, shard: Shard) -> None:
-        """Takes a shard from the list if it is empty. A replica that writes to it later lists it again."""
-        if not await self.command(
-            "EXISTS", *(shard.key(name) for name in ("due", "live", "ended", "entries"))
-        ):
-            await self.command("SREM", SHARDS_KEY, shard.name)
-            self._registered.discard(shard.name)
+        """Takes a shard from the list, unless it holds anything. Writers list it again."""
+        # In this order: a write from now on lists the shard, and an earlier one is found.
+        self._registered.discard(shard.name)
+        await self.command("SREM", SHARDS_KEY, shard.name)
+        if await self.command("EXISTS", *(shard.key(name) for name in ("due", "live", "ended", "entries"))):
+            await self.command("SADD", SHARDS_KEY, shard.name)
+            self._registered.add(shard.name)
 
     async def shards(self) -> list[Shard]:
-        """Returns every shard that was ever written to."""
+        """Returns every shard that was ever written to. If the list is damaged, a warning names its key, and
+        these are the shards that this process has written to."""
         if self._registered:
             # Again, because the server may have lost its data. A full server has not.
             with suppress(StoreFull):
                 await self.command("SADD", SHARDS_KEY, *self._registered)
-        return [shard_named(name) for name in sorted(await self.command("SMEMBERS", SHARDS_KEY))]
+        names = await self.command("SMEMBERS", SHARDS_KEY)
+        listed = self._registered if names is None else {name.decode() for name in names}
+        return [shard_named(name) for name in sorted(listed)]
 
     async def check(self) -> None:
         """Raises StorageError if a write fails, or if the server may evict what it stores."""

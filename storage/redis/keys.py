@@ -67,8 +67,8 @@ def shards_of(tenant: str) -> list[Shard]:
     return [Shard(tenant, number) for number in range(SHARDS)] if is_name(tenant) else []
 
 
-def shard_named(name: bytes) -> Shard:
-    tenant, _, number = name.decode().rpartition(":")
+def shard_named(name: str) -> Shard:
+    tenant, _, number = name.rpartition(":")
     return Shard(tenant, int(number))
 
 

@@ -285,6 +285,7 @@ class RedisLedger(LedgerBase):
                 asked["full"] = not admitted and asked.get("full")
             packed = pack({name: value for name, value in asked.items() if value is not None})
             reply: list[bytes] = await self._redis.script("session", keys, (packed, *args))
+            await self._redis.register(shard)
             match reply[0]:
                 case b"ended":
                     raise session_rules.over()

@@ -29,8 +29,8 @@ GRACE_MS = 60_000
 
 _BATCH = 100
 _FRESH_SECONDS = 1.0
-_LONG_SECONDS, _REUSED = 0.05, 20
-"""Counting all tenants: if it takes longer, the count is reused for so many times that time."""
+_MANY, _REUSED = 1000, 20
+"""A count of more shards than _MANY is reused for so many times as long as counting took."""
 
 _decode = msgspec.json.Decoder(StoredResult).decode
 
@@ -60,7 +60,9 @@ class RedisStore:
         self.jobs: set[asyncio.Task[None]] = set()
         self._quota = Quota(max_bytes, quota_of)
         self._drafted: Counter[str] = Counter()
-        self._all_counted_at = self._reused_until = float("-inf")
+        self._all_counted_at = self._count_began = self._reused_until = float("-inf")
+        self._pause = 0.0
+        self._counting = asyncio.Lock()
         self._counted_at: dict[str, float] = {}
 
     @property
@@ -106,7 +108,7 @@ class RedisStore:
         found = await self.connection.command("HMGET", key, "size", "body", "segment")
         total, body, only = found or (None, None, None)
         if total is None:
-            raise _gone()
+            raise ResultExpired
         try:
             size, position = _number(total), max(0, start)
         except DamagedInfo as damage:
@@ -119,7 +121,7 @@ class RedisStore:
                 key = body_key(body.decode())
                 segment = await self.connection.command("HGET", key, number)
             if segment is None:
-                raise _gone()
+                raise ResultExpired
             try:
                 whole = await unpack(segment, min(SEGMENT, size - number * SEGMENT))
             except DamagedInfo as damage:
@@ -129,7 +131,7 @@ class RedisStore:
 
     def _unreadable(self, key: str, damage: DamagedInfo) -> ResultExpired:
         self.connection.notices.warn(key, f"is damaged ({damage}): its result is not read. Delete it.")
-        return _gone()
+        return ResultExpired()
 
     async def touch(self, stored: StoredResult) -> StoredResult:
         shard = shard_of(stored.key)
@@ -187,13 +189,21 @@ class RedisStore:
         return len(removed) // 2
 
     async def stored_bytes(self) -> int:
-        began = time.monotonic()
-        if began >= self._reused_until:
-            await self._count(await self.connection.shards(), self._quota.usage())
-            self._all_counted_at = time.monotonic()
-            took = self._all_counted_at - began
-            self._reused_until = began + _REUSED * took if took > _LONG_SECONDS else began
+        if time.monotonic() >= self._reused_until:
+            await self._count_all()
         return self._quota.used
+
+    async def _count_all(self) -> None:
+        """Counts the bytes of all tenants. A count of many shards pauses for as long as it took."""
+        asked = time.monotonic()
+        async with self._counting:
+            if self._count_began >= asked - self._pause:
+                return
+            began, shards = time.monotonic(), await self.connection.shards()
+            await self._count(shards, self._quota.usage())
+            self._all_counted_at = time.monotonic()
+            took = self._all_counted_at - began if len(shards) > _MANY else 0.0
+            self._count_began, self._pause, self._reused_until = began, 2 * took, began + _REUSED * took
 
     async def usage(self) -> dict[str, int]:
         await self.stored_bytes()
@@ -221,8 +231,10 @@ class RedisStore:
     async def take(self, tenant: str, size: int) -> None:
         """Counts bytes of a draft. Raises StoreFull, TenantFull; nothing is counted then."""
         quota, old = self._quota, time.monotonic() - _FRESH_SECONDS
-        if quota.max_bytes and (self._all_counted_at < old or quota.used + size > quota.max_bytes):
+        if quota.max_bytes and self._all_counted_at < old:
             await self.stored_bytes()
+        if quota.max_bytes and quota.used + size > quota.max_bytes:
+            await self._count_all()
         if most := quota.most(tenant):
             counted_at = max(self._all_counted_at, self._counted_at.get(tenant, float("-inf")))
             if counted_at < old or quota.used_by(tenant) + size > most:
@@ -259,6 +271,7 @@ class RedisStore:
         }
         args = (msgspec.msgpack.encode(asked), encode_info(stored), segment)
         reply, durability = await self.connection.durable("publish", keys, args)
+        await self.connection.register(shard)
         kept, unused, more = (b"", b"", reply) if isinstance(reply, int) else reply
         if unused:
             await self._let_go("PEXPIRE", [unused], GRACE_MS)
@@ -298,7 +311,3 @@ def _number(field: bytes | None) -> int:
     if field is None or not field.isdigit():
         raise DamagedInfo("a number is missing or is none")
     return int(field)
-
-
-def _gone() -> ResultExpired:
-    return ResultExpired("The stored result was deleted or has expired. Call the tool again.")

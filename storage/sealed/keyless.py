@@ -1,9 +1,9 @@
-"""A store of a process without keys: what another process stored encrypted is refused, and never shown."""
+"""A store and a ledger of a process without keys: what others keep encrypted is refused, and never shown."""
 
 from typing import Any
 
-from domain.handles import Handle
-from domain.ports import ResultStore
+from domain.handles import Handle, SessionKey
+from domain.ports import Call, Charge, Entered, Ledger, Receipt, ResultStore
 from domain.results import StoredResult
 from storage.sealed.keys import UnknownKey, is_sealed
 
@@ -23,3 +23,42 @@ class KeylessStore:
         if found is not None and is_sealed(found.tool_arguments):
             raise UnknownKey
         return found
+
+
+class KeylessLedger:
+    """Has all else as `inner` has it. Raises UnknownKey for a text that is sealed."""
+
+    def __init__(self, inner: Ledger) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def enter(self, call: Call) -> Entered:
+        entered = await self._inner.enter(call)
+        if entered.receipt is not None:
+            _readable(entered.receipt.text)
+        return entered
+
+    async def reserve(self, charge: Charge) -> Receipt | None:
+        receipt = await self._inner.reserve(charge)
+        return None if receipt is None else _first(receipt)
+
+    async def settle(self, charge: Charge) -> Receipt:
+        return _first(await self._inner.settle(charge))
+
+    async def finding(self, key: SessionKey, epoch: int, name: str) -> str | None:
+        return _readable(await self._inner.finding(key, epoch, name))
+
+
+def _first(receipt: Receipt) -> Receipt:
+    # The text of a call that is charged now is this process's own, whatever it begins with.
+    if receipt.replayed:
+        _readable(receipt.text)
+    return receipt
+
+
+def _readable(text: str | None) -> str | None:
+    if is_sealed(text):
+        raise UnknownKey
+    return text

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from domain.errors import StoreUnavailable
-from domain.handles import SessionKey
+from domain.handles import RESERVED_TENANT, SessionKey
 
 PREFIX = "spillgate-sealed-1:"
 """How a sealed text begins."""
@@ -17,9 +17,8 @@ KEY_BYTES = 32
 MOST_ID = 32
 """Characters of a key id, which has a place of this size in every sealed body."""
 
-CHECKS = SessionKey("__sealing__", "keys")
-"""The tenant and session of one empty result for each key: its info proves which key has this id. It lives as
-long as what is sealed with that key, because each use restarts its retention, too."""
+CHECKS = SessionKey(RESERVED_TENANT, "keys")
+"""The tenant and session of the checks of keys."""
 
 _LINE = re.compile(rf"(?P<id>[A-Za-z0-9_.-]{{1,{MOST_ID}}}):(?P<secret>.*)")
 

@@ -2,20 +2,21 @@
 
 import hashlib
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
-from domain.errors import ConfigError, InvalidField, ResultExpired, StorageError, StoreUnavailable
-from domain.handles import Handle, new_handle
+from domain.errors import InvalidField, ResultExpired, StorageError, StoreUnavailable
+from domain.handles import Handle
 from domain.ports import Draft, ResultStore
-from domain.results import Durability, Measure, StoredResult
+from domain.results import Durability, StoredResult
 from storage.base.damage import Notices
+from storage.sealed.checks import KeyChecks
 from storage.sealed.chunks import CHUNK, FOOTER, UNIT, BodyKey, chunks_size, open_footer, sealed_size
-from storage.sealed.keys import CHECKS, KEY_SETTING, Key, KeyRing, UnknownKey, is_sealed
-from storage.sealed.seals import DamagedSeal, Seals, key_id_of
+from storage.sealed.keys import Key, is_sealed
+from storage.sealed.seals import DamagedSeal, key_id_of
 
 _WHOLE = 1 << 20
 """A body up to this size is read whole, footer and all, by one command."""
@@ -38,25 +39,23 @@ class SealedStore:
     """Owns `inner`, and has all else as `inner` has it. Results that were stored before encryption are found
     and read as they are."""
 
-    def __init__(self, inner: ResultStore, ring: KeyRing) -> None:
+    def __init__(self, inner: ResultStore, checks: KeyChecks) -> None:
         self._inner = inner
-        self._seals = Seals(ring)
+        self._seals = checks.seals
         self._notices = Notices()
-        self._used: set[Key] = set()
-        self._verified: dict[str, Key] | None = None
-        self._fault: tuple[str, ...] = ()
+        self.checks = checks
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        return (*self._inner.warnings, *self._seals.ring.warnings, *self._fault)
+        return (*self._inner.warnings, *self.checks.warnings)
 
     @asynccontextmanager
     async def draft(self, tenant: str) -> AsyncIterator[Draft]:
         async with self._inner.draft(tenant) as inner:
-            yield _SealedDraft(self, inner, self._seals)
+            yield _SealedDraft(self, inner)
 
     async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
         """Raises UnknownKey."""
@@ -68,28 +67,40 @@ class SealedStore:
         except DamagedSeal as damage:
             self._notices.warn(f"{tenant}/{handle}", f"is damaged ({damage}): it is not found. Delete it.")
             return None
-        # Another key of its id is reported by `check`, and by the next `publish`.
-        with suppress(ConfigError):
-            await self.note_use(self._seals.key(key_id_of(found.tool_arguments or "")))
+        await self.checks.note_opened(key_id_of(found.tool_arguments or ""))
         return replace(found, sha256=hidden.sha256, tool_arguments=hidden.tool_arguments)
 
     async def read(
         self, stored: StoredResult, start: int = 0, end: int | None = None
     ) -> AsyncIterator[bytes]:
         """Raises UnknownKey."""
-        # `stored` may be what was published, which does not tell whether its body is sealed.
-        found = await self._inner.find(stored.tenant, stored.handle)
-        if found is None:
-            raise _gone()
-        is_plain = not is_sealed(found.tool_arguments)
-        pieces = self._inner.read(found, start, end) if is_plain else self._opened(found, max(0, start), end)
+        position = max(0, start)
         try:
-            async for piece in pieces:
+            async for piece in self._read(stored, position, end):
+                yield piece
+                position += len(piece)
+            return
+        except DamagedSeal:
+            # A body over 1 MiB is read in parts, between which another send of its call may have published it
+            # under another key. So the rest is read once more.
+            pass
+        try:
+            async for piece in self._read(stored, position, end):
                 yield piece
         except DamagedSeal as damage:
             name = f"{stored.tenant}/{stored.handle}"
             self._notices.warn(name, f"is damaged ({damage}): it is not read. Delete it.")
-            raise _gone() from None
+            raise ResultExpired from None
+
+    async def _read(self, stored: StoredResult, start: int, end: int | None) -> AsyncIterator[bytes]:
+        """Raises DamagedSeal, UnknownKey."""
+        # `stored` may be what was published, which does not tell whether its body is sealed.
+        found = await self._inner.find(stored.tenant, stored.handle)
+        if found is None:
+            raise ResultExpired
+        is_plain = not is_sealed(found.tool_arguments)
+        async for piece in (self._inner.read if is_plain else self._opened)(found, start, end):
+            yield piece
 
     async def _opened(self, found: StoredResult, start: int, end: int | None) -> AsyncIterator[bytes]:
         """Raises DamagedSeal, UnknownKey."""
@@ -133,94 +144,20 @@ class SealedStore:
         return replace(stored, tool_arguments=sealed, sha256=hashlib.sha256(sealed.encode()).hexdigest())
 
     async def sweep(self) -> int:
-        used, self._used = self._used, set()
-        for key in used:
-            with suppress(StorageError):
-                await self._inner.touch(self._new_check(key, 0))
+        await self.checks.sweep()
         return await self._inner.sweep()
 
     async def check(self) -> None:
         await self._inner.check()
-        if self._verified == self._seals.ring.in_force:
-            return
-        try:
-            # A store that is away is verified later, before anything is sealed under a new key.
-            with suppress(StorageError):
-                await self.verify()
-            self._fault = ()
-        except ConfigError as error:
-            if self._verified is None:
-                raise StoreUnavailable(str(error)) from None
-            self._fault = (str(error),)
-
-    async def verify(self) -> None:
-        """Raises ConfigError if the store knows a key id by another key, or holds results of a key id that
-        is not in the file."""
-        keys = self._seals.ring.in_force
-        known = [key for key in keys.values() if await self._check_of(key) is not None]
-        (checks,) = await self._inner.count_results([CHECKS])
-        if checks > len(known):
-            raise ConfigError(
-                f"{KEY_SETTING}: results are stored under key ids that the file does not have "
-                f"({checks - len(known)}). Put the lines back that were taken out: a key is needed until its "
-                "last result has expired."
-            )
-        self._verified = keys
-
-    async def note_use(self, key: Key, at: int | None = None) -> None:
-        """Restarts the retention of the key's check, once between two sweeps. Makes it `at` that time (Unix
-        ms) if there is none. Raises ConfigError if the store knows the id by another key."""
-        if key in self._used:
-            return
-        with suppress(StorageError):
-            check = await self._check_of(key)
-            if check is not None:
-                await self._inner.touch(check)
-            elif at is not None:
-                async with self._inner.draft(CHECKS.tenant) as draft:
-                    await draft.publish(self._new_check(key, at))
-            self._used.add(key)
-
-    async def _check_of(self, key: Key) -> StoredResult | None:
-        """Raises ConfigError if it was made with another key."""
-        check = await self._inner.find(CHECKS.tenant, _check_handle(key))
-        if check is None:
-            return None
-        try:
-            self._seals.open(check.tool_arguments or "", *_about(check))
-        except (DamagedSeal, UnknownKey):
-            self._verified = None
-            raise ConfigError(
-                f"{KEY_SETTING}: what is stored was encrypted with another key of the id {key.id}. Put that "
-                "key back, and give the new one an id of its own."
-            ) from None
-        return check
-
-    def _new_check(self, key: Key, at: int) -> StoredResult:
-        made = StoredResult(
-            tenant=CHECKS.tenant,
-            handle=_check_handle(key),
-            tool_name="key",
-            tool_arguments=None,
-            tool_kind=None,
-            provider=None,
-            is_error=False,
-            measure=Measure(0, 0, 0, 0, True),
-            sha256="",
-            stored_at=at,
-            expires_at=0,
-            epoch=0,
-        )
-        return replace(made, tool_arguments=self._seals.seal(b"", *_about(made), key=key))
+        await self.checks.check()
 
 
 class _SealedDraft:
     """What does not fill a chunk waits in memory."""
 
-    def __init__(self, store: SealedStore, inner: Draft, seals: Seals) -> None:
+    def __init__(self, store: SealedStore, inner: Draft) -> None:
         self._store = store
         self._inner = inner
-        self._seals = seals
         self._key = BodyKey()
         self._waiting = bytearray()
         self._size = 0
@@ -253,11 +190,7 @@ class _SealedDraft:
 
     async def publish(self, stored: StoredResult) -> Durability:
         """Raises StoreUnavailable if the store knows the id of the key by another key."""
-        key = self._seals.writing
-        try:
-            await self._store.note_use(key, stored.stored_at)
-        except ConfigError as error:
-            raise StoreUnavailable(str(error)) from None
+        key = await self._store.checks.writing()
         if not self._is_complete:
             tail = await self._key.seal(bytes(self._waiting), self._sealed)
             await self._inner.write(tail + self._key.footer(key, stored, self._size))
@@ -271,11 +204,3 @@ async def _one(piece: bytes) -> AsyncIterator[bytes]:
 
 def _about(stored: StoredResult) -> tuple[str, ...]:
     return "info", stored.tenant, str(stored.handle)
-
-
-def _check_handle(key: Key) -> Handle:
-    return new_handle(CHECKS, 0, key.id, "")
-
-
-def _gone() -> ResultExpired:
-    return ResultExpired("The stored result was deleted or has expired. Call the tool again.")

@@ -182,11 +182,13 @@ class SpoolLedger:
         return await self._outage.first(self._primary.sweep, self._judge.sweep)
 
     async def delete_tenant(self, tenant: str) -> Purged:
-        """Raises StoreUnavailable while Redis is away, with nothing deleted."""
+        """Raises StoreUnavailable while Redis is away, with nothing deleted. Is not done while the journal
+        holds anything: replaying it may bring the tenant back."""
+        was_empty = self._journal.is_empty
         purged = await self._outage.first(self._primary.delete_tenant, refuse, tenant)
         for key in [key for key in self._known if key.tenant == tenant]:
             del self._known[key]
-        return purged
+        return purged._replace(is_done=purged.is_done and was_empty)
 
     async def usage(self) -> dict[str, LedgerUsage]:
         return await self._outage.first(self._primary.usage, self._judge.usage)

@@ -50,6 +50,7 @@ def test_a_tenant_may_have_several_keys_and_colons_in_its_name(tmp_path: Path) -
         f":{DIGEST}",
         "acme:short",
         f"../up:{DIGEST}",
+        f"__sealing__:{DIGEST}",
         f"a b:{DIGEST}",
         f"acme:{DIGEST}0",
         DIGEST,

@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import httpx
@@ -399,6 +400,65 @@ async def test_an_instance_without_keys_shows_nothing_that_another_one_encrypts(
         assert (await client.get(f"/results/{plain}/content")).status_code == 200
 
 
+CUT = {"tool_call_id": "cut", "policy": {"on_oversize": "truncate", "keep": False}}
+
+
+async def test_a_text_without_a_body_needs_its_key_too(
+    serve: Serve, place: Place, settings: dict[str, Any], keys: Path
+) -> None:
+    text, given = content(7500), settings | {"storage_key_file": keys}
+    async with serve(**given) as client:
+        cut = await send(client, text, **CUT)
+        assert (BODY in cut["content"], cut["handle"]) == (True, None)
+        assert BODY.encode() not in place.everything()
+    with pytest.raises(ConfigError, match="is not set, and what is stored is encrypted"):
+        async with serve(**settings):
+            pass
+    keys.write_text(key_lines(one=KEYS["two"]))
+    with pytest.raises(ConfigError, match="another key of the id one"):
+        async with serve(**given):
+            pass
+    keys.write_text(key_lines(one=KEYS["one"]))
+    async with serve(**given) as client:
+        assert (await send(client, text, **CUT))["content"] == cut["content"]
+
+
+async def test_an_instance_without_keys_shows_no_text_that_another_one_encrypts(
+    serve: Serve, redis_url: str, keys: Path
+) -> None:
+    text = content(7500)
+    async with (
+        serve(storage_url=redis_url) as keyless,
+        serve(storage_url=redis_url, storage_key_file=keys) as client,
+    ):
+        await send(client, text, **CUT)
+        sent = {"tool_name": "execute_shell", "session_id": "s", "tool_arguments": {"path": ARGS}}
+        again = await keyless.post("/results", json=sent | CUT | {"content": text})
+        assert (again.status_code, again.json()["code"]) == (503, "store_unavailable")
+        # A result that was not encrypted passes, whatever it begins with.
+        plain = await send(keyless, f"spillgate-sealed-1:one:{text}", **CUT | {"tool_call_id": "plain"})
+        assert plain["content"].startswith("spillgate-sealed-1:one:")
+        # An extraction's answer is kept on the plain result by the one, and read by the other.
+        handle = (await send(keyless, text))["handle"]
+        asked = {"handle": handle, "extract": "PAYROLL anna"}
+        assert (await client.post("/extract", json=asked)).status_code == 200
+        given = await keyless.get(f"/results/{handle}/given")
+        assert (given.status_code, given.json()["code"]) == (503, "store_unavailable")
+
+
+async def test_the_checks_of_keys_are_no_tenant_of_any_caller(
+    serve: Serve, settings: dict[str, Any], keys: Path
+) -> None:
+    async with serve(**settings, storage_key_file=keys) as client:
+        await send(client, content(7500))
+        for name in ("__sealing__", "__SEALING__"):
+            assert (await client.delete(f"/tenants/{name}")).status_code == 422
+        assert "__sealing__" not in (await client.get("/tenants")).text
+    with pytest.raises(ConfigError, match="is not set, and what is stored is encrypted"):
+        async with serve(**settings):
+            pass
+
+
 async def test_bad_lines_are_named_and_the_others_stay_in_force(
     serve: Serve,
     settings: dict[str, Any],
@@ -458,8 +518,15 @@ async def test_without_the_package_the_start_says_what_to_install(
 ) -> None:
     for name in [name for name in sys.modules if name.startswith(("cryptography", "storage.sealed.s"))]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "cryptography", None)
-    with pytest.raises(ConfigError, match=r"pip install 'spillgate\[encryption\]'"):
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "cryptography", None)
+        with pytest.raises(ConfigError, match=r"pip install 'spillgate\[encryption\]'"):
+            async with serve(storage_key_file=keys):
+                pass
+    # Another fault of an import is not taken for a missing package.
+    monkeypatch.setitem(sys.modules, "storage.sealed.seals", ModuleType("storage.sealed.seals"))
+    monkeypatch.delitem(sys.modules, "storage.sealed.checks", raising=False)
+    with pytest.raises(ImportError, match="DamagedSeal"):
         async with serve(storage_key_file=keys):
             pass
 

@@ -1,6 +1,7 @@
 """Quotas of tenants over HTTP: past one of its quotas a tenant is refused, and others are not."""
 
 import asyncio
+import errno
 import hashlib
 import logging
 from collections.abc import AsyncIterator, Callable
@@ -19,6 +20,7 @@ from domain.accounting import EntryFilter, GroupBy, Summary
 from domain.errors import StoreUnavailable, TooManyRequests
 from domain.quotas import TenantQuota
 from storage.memory.ledger import MemoryLedger
+from storage.memory.store import MemoryStore
 from tests.conftest import Serve, StillClock
 from tests.redis_server import RedisServer
 
@@ -396,3 +398,39 @@ async def test_a_deleted_tenant_leaves_nothing_and_others_stay(
                 "entries"
             ]
             assert len(entries) == 1
+
+
+async def test_a_store_that_fails_does_not_keep_the_sessions_of_a_deleted_tenant(
+    opened: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    async with opened() as client:
+        assert (await store(client, "full")).status_code == 201
+        with monkeypatch.context() as patched:
+            patched.setattr("storage.disk.published.remove", _refused)
+            refused = await client.delete("/tenants/team-a", headers=by("ops"))
+            assert (refused.status_code, refused.json()["code"]) == (503, "store_unavailable")
+        assert (await client.get("/sessions", headers=by("full"))).json()["sessions"] == []
+        assert (await client.delete("/tenants/team-a", headers=by("ops"))).json()["results"] == 1
+
+
+def _refused(name: str, parent: int) -> bool:
+    raise PermissionError(errno.EPERM, "Operation not permitted")
+
+
+async def test_other_requests_run_between_the_steps_of_a_deletion_in_memory(
+    opened: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    delete = MemoryStore.delete_tenant
+
+    async def step(kept: MemoryStore, tenant: str) -> int:
+        order.append("step")
+        asyncio.get_running_loop().call_soon(order.append, "other")
+        return await delete(kept, tenant)
+
+    monkeypatch.setattr(MemoryStore, "delete_tenant", step)
+    async with opened(storage_url="memory:") as client:
+        assert (await store(client, "full")).status_code == 201
+        assert (await client.delete("/tenants/team-a", headers=by("ops"))).status_code == 200
+    assert order == ["step", "other", "step", "other"]

@@ -172,7 +172,7 @@ async def _open_store(url: str, clock: FakeClock, max_bytes: int) -> ResultStore
     else:
         store = await open_store(url, **options)
     store = await open_spooled_store(store, Path(spool), Outage(), **options) if spool else store
-    return await open_sealed_store(store, Ring()) if is_sealed else store
+    return await open_sealed_store(store, Ring(), clock) if is_sealed else store
 
 
 async def _open_ledger(url: str, clock: FakeClock, quota_of: QuotaOf = unbounded) -> Ledger:
@@ -187,4 +187,4 @@ async def _open_ledger(url: str, clock: FakeClock, quota_of: QuotaOf = unbounded
     if spool:
         Path(spool).mkdir(exist_ok=True)
         ledger = await open_spooled_ledger(ledger, Path(spool), Outage(), **options)
-    return sealed_ledger(ledger, Ring()) if is_sealed else ledger
+    return sealed_ledger(ledger, await _open_store(f"{SEALED}memory:", clock, 0)) if is_sealed else ledger

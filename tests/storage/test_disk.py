@@ -1,5 +1,6 @@
 """The disk store's tree: what a person finds there, and what an ill-meaning one can do to it."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -231,3 +232,52 @@ async def test_a_store_whose_root_went_away_says_that_it_is_unavailable(
     with pytest.raises(StoreUnavailable):
         await put(store, b"x" * 1_200_000, clock())
     assert await store.stored_bytes() == 0
+
+
+async def test_a_file_that_cannot_be_deleted_does_not_stop_the_deletion_of_its_tenant(
+    store: ResultStore, root: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = [await put(store, b"x", clock(), where=handle(f"run-{n}")) for n in range(8)]
+    first = next((root / "tool_output" / TENANT).iterdir()).name
+    stays = next(one for one in kept if str(one.handle).startswith(first))
+    unlink = os.unlink
+
+    def refused(path: str, *, dir_fd: int | None = None) -> None:
+        if stays.handle.file_id in path:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        unlink(path, dir_fd=dir_fd)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "unlink", refused)
+        with pytest.raises(StoreUnavailable):
+            await store.delete_tenant(TENANT)
+    assert [one for one in kept if await store.find(TENANT, one.handle)] == [stays]
+    assert await store.delete_tenant(TENANT) == 1
+    assert await store.stored_bytes() == 0
+
+
+async def test_one_step_of_deleting_a_tenant_is_bounded_and_lists_nothing_again(
+    store: ResultStore, root: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await put(store, b"x", clock())
+    body, info = body_path(root, one.handle), info_path(root, one.handle)
+    for _ in range(449):
+        name = handle().file_id
+        for path in (body, info):
+            os.link(path, path.with_name(path.name.replace(one.handle.file_id, name)))
+    listings, listdir = [], os.listdir
+
+    def counted(fd: int) -> list[str]:
+        listings.append(fd)
+        return listdir(fd)
+
+    monkeypatch.setattr(os, "listdir", counted)
+    steps = [await store.delete_tenant(TENANT)]
+    # What is stored during the deletion does not go unseen.
+    await put(store, b"late", clock())
+    while steps[-1]:
+        steps.append(await store.delete_tenant(TENANT))
+    assert max(steps) <= 100
+    assert sum(steps) == 451
+    assert len(listings) <= 6
+    assert not body.parent.exists()

@@ -11,15 +11,17 @@ from typing import Any
 
 import pytest
 from redis_proxy import Proxy
-from samples import KEY, RETENTION, START, TENANT, FakeClock, handle, joined, put, stored_result
+from samples import KEY, RETENTION, START, TENANT, FakeClock, charge, handle, joined, put, stored_result
 
 from domain.errors import ResultExpired, StoreFull, StoreUnavailable
 from domain.handles import Handle, SessionKey
 from domain.results import StoredResult
+from storage import open_ledger
 from storage.redis import connection
-from storage.redis.connection import open_redis
+from storage.redis import store as store_module
+from storage.redis.connection import RedisConnection, open_redis
 from storage.redis.draft import SEGMENT, RedisDraft
-from storage.redis.keys import body_key, file_name, shard_of
+from storage.redis.keys import SHARDS_KEY, Shard, body_key, file_name, shard_of
 from storage.redis.store import GRACE_MS, RedisStore
 from tests.redis_server import RedisServer
 
@@ -408,3 +410,122 @@ async def test_a_draft_says_how_durable_it_became(replica: Open, clock: FakeCloc
         assert await draft.publish(stored_result(b"body", clock())) == "aof"
     await store.check()
     assert store.warnings == ()
+
+
+class Counted:
+    """The clock of `storage.redis.store`, in seconds. Listing the shards of `store` takes one, and yields."""
+
+    def __init__(self, store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        self.counts = 0
+        listed = store.connection.shards
+
+        async def shards() -> list[Shard]:
+            self.counts += 1
+            self.now += 1
+            await asyncio.sleep(0)
+            return await listed()
+
+        monkeypatch.setattr(store_module, "time", self)
+        monkeypatch.setattr(store.connection, "shards", shards)
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+async def test_a_full_store_counts_again_before_it_refuses_but_not_for_each_request(
+    replica: Open, clock: FakeClock, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "_MANY", 0)
+    store, other = replica(redis_url, max_bytes=10), replica(redis_url)
+    await put(other, b"", clock())
+    counted = Counted(store, monkeypatch)
+    kept = await put(store, b"0123456789", clock())
+    assert await other.delete(TENANT, kept.handle)
+    counted.now += 1.5
+    await put(store, b"9876543210", clock())
+    counted.now += 3
+    before = counted.counts
+    refused = [put(store, b"x", clock()) for _ in range(20)]
+    assert {type(one) for one in await asyncio.gather(*refused, return_exceptions=True)} == {StoreFull}
+    assert counted.counts == before + 1
+    with pytest.raises(StoreFull):
+        await put(store, b"x", clock())
+    assert counted.counts == before + 1
+    # Readiness and metrics reuse the count for longer.
+    assert await store.stored_bytes() == 10
+    assert counted.counts == before + 1
+
+
+async def test_few_shards_are_counted_each_time_however_long_it_took(
+    replica: Open, clock: FakeClock, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, other = replica(redis_url), replica(redis_url)
+    Counted(store, monkeypatch)
+    assert await store.stored_bytes() == 0
+    await put(other, b"0123456789", clock())
+    assert await store.stored_bytes() == 10
+
+
+@pytest.mark.parametrize("at", ["EXISTS", "SREM"])
+async def test_a_result_that_is_stored_while_its_shard_leaves_the_list_is_swept_by_others(
+    replica: Open, clock: FakeClock, redis_url: str, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    store, other = replica(redis_url), replica(redis_url)
+    await store.delete(TENANT, (await put(store, b"before", clock())).handle)
+    command = store.connection.command
+
+    async def stores_first(*asked: str | bytes | int) -> Any:
+        if asked[0] == at:
+            monkeypatch.undo()
+            await put(store, b"meanwhile", clock())
+        return await command(*asked)
+
+    monkeypatch.setattr(store.connection, "command", stores_first)
+    await store.connection.unregister(shard_of(KEY))
+    assert await other.stored_bytes() == 9
+    clock.advance(RETENTION)
+    assert await store.sweep() == 1
+
+
+async def test_a_damaged_list_of_shards_is_named_and_stops_no_sweep(
+    replica: Open,
+    clock: FakeClock,
+    redis_server: RedisServer,
+    redis_url: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = replica(redis_url)
+    await put(store, b"0123456789", clock())
+    redis_server.ask("SET", SHARDS_KEY, "x")
+    assert await store.stored_bytes() == 10
+    assert SHARDS_KEY in caplog.text
+    clock.advance(RETENTION)
+    assert await store.sweep() == 1
+    redis_server.ask("DEL", SHARDS_KEY)
+
+
+async def test_a_shard_that_leaves_the_list_before_a_write_arrives_is_listed_after_it(
+    replica: Open, clock: FakeClock, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, other = replica(redis_url), replica(redis_url)
+    retention = {"session_retention_seconds": RETENTION, "entry_retention_seconds": RETENTION}
+    ledger = await open_ledger(redis_url, clock=clock, **retention)
+    writers: list[tuple[RedisConnection, str, Callable[[], Awaitable[Any]]]] = [
+        (store.connection, "durable", lambda: put(store, b"meanwhile", clock())),
+        (vars(ledger)["_redis"], "script", lambda: ledger.settle(charge(1))),
+    ]
+    for redis, name, write in writers:
+        act = getattr(redis, name)
+
+        async def late(*asked: Any, redis: RedisConnection = redis, act: Any = act) -> Any:
+            monkeypatch.undo()
+            await redis.unregister(shard_of(KEY))
+            return await act(*asked)
+
+        monkeypatch.setattr(redis, name, late)
+        await write()
+        assert shard_of(KEY) in await other.connection.shards()
+        await store.delete_tenant(TENANT)
+        await redis.command("SREM", SHARDS_KEY, shard_of(KEY).name)
+    await ledger.close()

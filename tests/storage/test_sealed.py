@@ -1,7 +1,7 @@
 """The sealed store over one that others write to, or that is away at first; texts of the sealed ledger."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,10 +10,11 @@ from samples import KEY, RETENTION, FakeClock, Ring, charge, handle, joined, put
 from domain.errors import ConfigError, InvalidField, StoreUnavailable
 from domain.handles import SessionKey
 from domain.ports import ResultStore
+from domain.results import StoredResult
 from storage import open_sealed_store, open_store, sealed_ledger
 from storage.memory.ledger import MemoryLedger
 from storage.memory.store import MemoryStore
-from storage.sealed.keys import Key
+from storage.sealed.keys import CHECKS, Key
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("patient_redis")]
 
@@ -30,7 +31,7 @@ async def test_a_body_that_is_stored_again_under_its_handle_is_sealed_then(
 ) -> None:
     """As a retry does it whose first try was before encryption. Redis keeps a body of the same SHA-256."""
     plain = await open_store(redis_url, clock=clock, retention_seconds=RETENTION, max_bytes=0)
-    sealed = await open_sealed_store(plain, Ring())
+    sealed = await open_sealed_store(plain, Ring(), clock)
     body, where = os.urandom(size), handle()
     for store in (plain, sealed, sealed):
         kept = await put(store, body, clock(), where=where)
@@ -44,7 +45,7 @@ async def test_of_two_replicas_with_two_keys_of_one_id_the_second_writes_nothing
     clock: FakeClock,
 ) -> None:
     inner = memory(clock)
-    first, second = [await open_sealed_store(inner, Ring(key)) for key in (ONE, OTHER)]
+    first, second = [await open_sealed_store(inner, Ring(key), clock) for key in (ONE, OTHER)]
     kept = await put(first, b"body", clock())
     await second.check()
     with pytest.raises(StoreUnavailable, match="another key of the id one"):
@@ -55,7 +56,59 @@ async def test_of_two_replicas_with_two_keys_of_one_id_the_second_writes_nothing
     assert await joined(first.read(kept)) == b"body"
     assert await inner.count_results([kept.key]) == [1]
     with pytest.raises(ConfigError, match="another key of the id one"):
-        await open_sealed_store(inner, Ring(OTHER))
+        await open_sealed_store(inner, Ring(OTHER), clock)
+
+
+async def test_a_check_that_is_missing_is_made_again_by_the_next_use(clock: FakeClock) -> None:
+    inner = memory(clock)
+    sealed = await open_sealed_store(inner, Ring(), clock)
+    ledger = MemoryLedger(clock=clock, session_retention_seconds=60, entry_retention_seconds=60)
+    texts = sealed_ledger(ledger, sealed)
+    kept = await put(sealed, b"body", clock())
+    await texts.settle(charge(10, "call-0"))
+    await texts.keep_finding(KEY, 0, "mine", "a finding")
+    uses: list[Callable[[], Awaitable[object]]] = [
+        lambda: sealed.find(kept.tenant, kept.handle),
+        lambda: put(sealed, b"body", clock()),
+        lambda: texts.finding(KEY, 0, "mine"),
+        lambda: texts.keep_finding(KEY, 0, "other", "a finding"),
+        lambda: texts.settle(charge(10, "call-1", text="a text")),
+        lambda: texts.settle(charge(10, "call-1", text="a text")),
+    ]
+    for use in uses:
+        await inner.delete_tenant(CHECKS.tenant)
+        # What was noted is forgotten.
+        await sealed.sweep()
+        await use()
+        assert await inner.count_results([CHECKS]) == [1]
+
+
+async def test_a_body_that_is_published_again_between_two_reads_is_read_whole(
+    clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As by two first sends of one call at the same time: each seals the body under a key of its own."""
+    body, where = os.urandom(2_500_000), handle()
+
+    class Racing(MemoryStore):
+        left = 0
+
+        async def read(
+            self, stored: StoredResult, start: int = 0, end: int | None = None
+        ) -> AsyncIterator[bytes]:
+            async for piece in super().read(stored, start, end):
+                yield piece
+            self.left -= 1
+            if not self.left:
+                await put(sealed, body, clock(), where=where)
+
+    inner = Racing(clock=clock, retention_seconds=RETENTION, max_bytes=0)
+    sealed = await open_sealed_store(inner, Ring(), clock)
+    kept = await put(sealed, body, clock(), where=where)
+    for start in (0, 1_234_567):
+        inner.left = 1
+        assert await joined(sealed.read(kept, start)) == body[start:]
+        assert inner.left < 0
+    assert not caplog.records
 
 
 class Away(MemoryStore):
@@ -71,9 +124,9 @@ class Away(MemoryStore):
 
 async def test_a_store_that_is_away_at_the_start_is_verified_when_it_is_back(clock: FakeClock) -> None:
     inner = Away(clock=clock, retention_seconds=RETENTION, max_bytes=0)
-    await put(await open_sealed_store(inner, Ring(ONE)), b"body", clock())
+    await put(await open_sealed_store(inner, Ring(ONE), clock), b"body", clock())
     inner.is_away = True
-    late: ResultStore = await open_sealed_store(inner, Ring(Key("two", bytes(32))))
+    late: ResultStore = await open_sealed_store(inner, Ring(Key("two", bytes(32))), clock)
     await late.check()
     inner.is_away = False
     with pytest.raises(StoreUnavailable, match="key ids that the file does not have"):
@@ -82,7 +135,7 @@ async def test_a_store_that_is_away_at_the_start_is_verified_when_it_is_back(clo
 
 async def test_a_text_of_the_ledger_that_is_damaged_or_of_another_place_is_an_error(clock: FakeClock) -> None:
     inner = MemoryLedger(clock=clock, session_retention_seconds=60, entry_retention_seconds=60)
-    ledger = sealed_ledger(inner, Ring())
+    ledger = sealed_ledger(inner, await open_sealed_store(memory(clock), Ring(), clock))
     await ledger.settle(charge(10, "call-1", text="a text"))
     await ledger.keep_finding(KEY, 0, "mine", "a finding")
     assert await ledger.finding(KEY, 0, "mine") == "a finding"
@@ -98,7 +151,7 @@ async def test_a_text_of_the_ledger_that_is_damaged_or_of_another_place_is_an_er
 
 
 async def test_arguments_that_are_not_unicode_are_refused_as_without_encryption(clock: FakeClock) -> None:
-    sealed = await open_sealed_store(memory(clock), Ring())
+    sealed = await open_sealed_store(memory(clock), Ring(), clock)
     stored = replace(stored_result(b"", clock()), tool_arguments="\ud800")
     async with sealed.draft(stored.tenant) as draft:
         with pytest.raises(InvalidField):

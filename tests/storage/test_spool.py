@@ -211,3 +211,28 @@ async def test_a_session_that_this_instance_does_not_know_has_the_budget_of_the_
     assert entered.session.epoch == 0
     assert await pair.ledger.reserve(charge(LIMIT)) is not None
     assert await pair.ledger.reserve(charge(1)) is None
+
+
+async def test_a_tenant_is_not_deleted_while_the_journal_may_bring_it_back(
+    opened: Open, tmp_path: Path
+) -> None:
+    options = ["--maxmemory", "1gb", "--maxmemory-policy", "noeviction"]
+    with RedisServer(tmp_path / "redis", aof="always", options=options) as redis:
+        pair = await opened(redis.url)
+        await pair.ledger.settle(charge(1))
+        redis.kill()
+        await pair.ledger.settle(charge(2))
+        options_of = vars(redis)["_options"]
+        options_of[options_of.index("1gb")] = "1"
+        redis.start()
+        await pair.back()
+        # Redis is back, but too full for the journal.
+        assert not (await pair.ledger.delete_tenant(TENANT)).is_done
+        redis.ask("CONFIG", "SET", "maxmemory", "0")
+        entries = 0
+        async with asyncio.timeout(30):
+            while not (purged := await pair.ledger.delete_tenant(TENANT)).is_done:
+                entries += purged.entries
+                await asyncio.sleep(0.02)
+        assert entries + purged.entries == 1
+        assert await pair.ids() == []
