@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 _MS = 1000
 _INLINE_CHARS = 1 << 14
 _STALE_POLICY = (
-    "SPILLGATE_POLICY_FILE has changed and cannot be honoured; the policy before stays in force. "
+    "SPILLGATE_POLICY_FILE has changed and is not valid; the policy before stays in force. "
     "The log says why, and so does `spillgate check-config`."
 )
 
