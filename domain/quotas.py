@@ -73,7 +73,7 @@ def reached(kind: type[E], quota: str, figure: float, retry_after: int | None = 
     """The error of a tenant past a quota. `retry_after` in seconds."""
     error = kind(
         f"This tenant has reached its quota `{quota}` of {figure:,}. {WHAT_TO_DO[quota]}; or let the "
-        f"operator raise it: {SETTINGS[quota]}, or the key of the tenant in the policy file."
+        f"operator raise it: {SETTINGS[quota]}, or `{quota}` under `[tenants.TENANT]` in the policy file."
     )
     error.retry_after = retry_after or error.retry_after
     return error

@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from app.api.routing import RouteTable, parameter_names
+from app.operations.tracing import note_disconnected
 from domain import errors
 from domain.errors import unknown_key
 
@@ -146,7 +147,8 @@ class Handlers:
         return self._answer(request, kind(), {"Allow": ", ".join(allowed)} if allowed else None)
 
     async def on_disconnect(self, request: Request, error: Exception) -> Response:
-        # The client disconnected and the service did not fail: the status is for metrics.
+        note_disconnected()
+        # The status is for metrics.
         return Response(status_code=CLIENT_GONE)
 
     async def on_failure(self, request: Request, error: Exception) -> Response:

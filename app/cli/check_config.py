@@ -77,7 +77,7 @@ class ConfigReport:
 
 
 def report(settings: Settings, tool: str = "*", model: str | None = None) -> ConfigReport:
-    """Raises ConfigError for what cannot be honoured."""
+    """Raises ConfigError for what is not valid."""
     load_encoding(settings.encoding)
     if settings.api_keys_file is not None:
         for fault in load_keys(settings.api_keys_file).faults:

@@ -29,7 +29,7 @@ _OPTIONS = {"host": "--host", "port": "--port", "uds": "--uds", "policy_file": "
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status: 0 done, 1 not healthy or not in order, 2 a setting or argument that cannot be honoured."""
+    """Exit status: 0 done, 1 not healthy or not in order, 2 a setting or argument that is not valid."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["hook"] and len(given) > 1 and given[1] not in (*HOOK_ACTIONS, "-h", "--help"):
         # Before any argument is parsed: to an agent, exit status 2 means that the call is to be blocked.

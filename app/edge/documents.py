@@ -37,7 +37,7 @@ BUILT_VALUES = 2_000
 WHOLE_BYTES = 1 << 20
 WHOLE_VALUES = 20_000
 """A body up to this size, with no more commas and opening brackets, is built at once. The event loop
-waits: at most 3 ms."""
+waits: at most 5 ms."""
 
 _BRACKET = ord("[")
 _decode_any = msgspec.json.Decoder().decode

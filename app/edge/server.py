@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import cast
+from urllib.parse import urlsplit
 
 import uvicorn
 from fastapi import FastAPI
@@ -113,8 +114,12 @@ class Server(uvicorn.Server):
         return f"http://{f'[{host}]' if ':' in host else host}:{self._app.state.metrics_port}/metrics"
 
     def _traces_url(self) -> str | None:
+        """Scheme and host: path, options and login may hold a secret."""
         endpoint = trace_target().endpoint
-        return None if endpoint is None else mask_url(endpoint)
+        if endpoint is None:
+            return None
+        parts = urlsplit(endpoint)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         late = asyncio.get_running_loop().call_later(EXTRACT_SECONDS, self._app.state.stopping.set)

@@ -4,10 +4,11 @@ A span is kept as a plain object until it ends, and is then handed to the SDK wh
 four times as long, and the time of its locks is that of the event loop.
 """
 
+import asyncio
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,9 +25,20 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app import __version__
+from app.edge.request_body import ClientDisconnected
 from app.operations.logs import describe_request
 from app.operations.telemetry import Metrics
-from app.operations.tracing import ERROR_TYPE, ROUTE, STATUS_CODE, Span, current, note_refused
+from app.operations.tracing import (
+    ERROR_TYPE,
+    ROUTE,
+    STATUS_CODE,
+    Carrier,
+    Span,
+    carrier_of,
+    current,
+    note_disconnected,
+    note_refused,
+)
 from domain.errors import ConfigError, SpillgateError
 
 log = logging.getLogger("spillgate.traces")
@@ -35,16 +47,12 @@ CLOSE_SECONDS = 2.0
 """At the end, spans that were not exported yet have this long."""
 
 _MS = 1_000_000
-_CONTEXT_HEADERS = (b"traceparent", b"tracestate")
 _FINE, _FAILED = Status(StatusCode.UNSET), Status(StatusCode.ERROR)
-
-Carrier = Mapping[str, str]
-"""`traceparent` and `tracestate`, as far as they came."""
 
 
 class Tracer:
     """Begins and ends the spans of a process. `processor` exports them. The variables OTEL_TRACES_SAMPLER,
-    OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES are honoured by the SDK."""
+    OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES apply, by the SDK."""
 
     def __init__(self, processor: SpanProcessor, metrics: Metrics) -> None:
         resource = Resource.create()
@@ -62,7 +70,7 @@ class Tracer:
         self, app: ASGIApp, name: str, route: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Serves a request under a span, as a part of its caller's trace."""
-        with self.serving(name, carrier_of(scope)) as span:
+        with self.serving(name, carrier_of(scope["headers"])) as span:
             if span is None:
                 await app(scope, receive, send)
                 return
@@ -90,6 +98,12 @@ class Tracer:
             yield span
         except SpillgateError as error:
             note_refused(error)
+            raise
+        except ClientDisconnected:
+            note_disconnected()
+            raise
+        except asyncio.CancelledError:
+            span.fail("cancelled", is_fault=False)
             raise
         except BaseException as error:
             if ERROR_TYPE not in span.attributes:
@@ -161,27 +175,20 @@ class Tracer:
         return Span(self, name, kind, ids, given, began, outer)
 
 
-def carrier_of(scope: Scope) -> Carrier:
-    """What the headers of a request say of its caller's trace."""
-    return {
-        name.decode(): value.decode("latin-1") for name, value in scope["headers"] if name in _CONTEXT_HEADERS
-    }
-
-
 def open_tracer(metrics: Metrics) -> Tracer:
     """Exports in batches, from a bounded queue, in a thread of its own: the variables OTEL_EXPORTER_OTLP_*
-    and OTEL_BSP_* say where to and how. Raises ConfigError for those that cannot be honoured."""
+    and OTEL_BSP_* say where to and how. Raises ConfigError for those that are not valid."""
     try:
-        exporter = _Watched(OTLPSpanExporter(session=_StatusAlone()), metrics)
+        exporter = CountingExporter(OTLPSpanExporter(session=StatusOnlySession()), metrics)
         tracer = Tracer(BatchSpanProcessor(exporter), metrics)
     except ValueError:
-        raise ConfigError("One of the variables OTEL_BSP_* has a value that cannot be honoured.") from None
+        raise ConfigError("One of the variables OTEL_BSP_* has a value that is not valid.") from None
     # From here on its lines would come again with each batch, and with each span that finds the queue full.
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
     return tracer
 
 
-class _StatusAlone(requests.Session):
+class StatusOnlySession(requests.Session):
     """Reads status and headers of an answer, then closes the connection: the body might never end."""
 
     def send(self, request: requests.PreparedRequest, **given: Any) -> requests.Response:
@@ -190,7 +197,7 @@ class _StatusAlone(requests.Session):
         return response
 
 
-class _Watched(SpanExporter):
+class CountingExporter(SpanExporter):
     """Counts the spans that the collector accepts. Logs once that it accepts none, and once that it does
     again."""
 

@@ -76,7 +76,7 @@ class Metrics:
         self.spans_exported = counter("spillgate_spans_exported", "Spans that the collector accepted.")
         self._policy_stale = gauge(
             "spillgate_policy_stale",
-            "1 while the policy file cannot be honoured and the one before stays in force.",
+            "1 while the policy file is not valid and the one before stays in force.",
         )
         self._seconds = Histogram(
             "spillgate_govern_seconds",

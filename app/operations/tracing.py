@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -57,6 +57,10 @@ STATUS = "spillgate.status"
 
 _EXTRA = "opentelemetry.exporter.otlp.proto.http"
 _PROTOCOL = "http/protobuf"
+
+
+Carrier = Mapping[str, str]
+"""`traceparent` and `tracestate`, as far as they came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +136,18 @@ class Span:
         self.has_failed = self.has_failed or is_fault
 
 
+def carrier_of(headers: Iterable[tuple[bytes, bytes]]) -> Carrier:
+    """What the headers of a request say of its caller's trace. Several headers `tracestate` are one list."""
+    found = dict[str, str]()
+    for name, value in headers:
+        if name == b"traceparent":
+            found["traceparent"] = value.decode("latin-1")
+        elif name == b"tracestate":
+            before = found.get("tracestate")
+            found["tracestate"] = ",".join([*([before] if before else []), value.decode("latin-1")])
+    return found
+
+
 current: ContextVar[Span | None] = ContextVar("span", default=None)
 """The span of the request under way, in this task and in those that it starts. None: it is not exported."""
 
@@ -175,11 +191,17 @@ def note_governed(result: ToolResult, outcome: Outcome, tokens_out: int) -> None
         noted[BUDGET_REMAINING] = budget.remaining_tokens
 
 
-def note_question(handle: Handle) -> None:
-    """A stored result is asked a question."""
+def note_asking() -> None:
+    """The request is a question, also if it names no stored result."""
     if (span := current.get()) is not None:
         span.name = EXTRACT
         span.attributes[OPERATION] = "retrieval"
+
+
+def note_question(handle: Handle) -> None:
+    """A stored result is asked a question."""
+    note_asking()
+    if (span := current.get()) is not None:
         span.attributes[HANDLE] = str(handle)
         span.attributes[CONVERSATION] = handle.session_id
 
@@ -212,6 +234,12 @@ def note_read(size: int, tokens: int) -> None:
 def note_refused(error: SpillgateError) -> None:
     if (span := current.get()) is not None:
         span.fail(error.code, is_fault=error.status >= 500)
+
+
+def note_disconnected() -> None:
+    """The client disconnected before it was answered. That is no failure of the service."""
+    if (span := current.get()) is not None:
+        span.fail("client_disconnected", is_fault=False)
 
 
 def note_model_call(call: LlmCall, *, embeds: bool) -> None:

@@ -20,6 +20,7 @@ from app.doors.mcp.messages import (
     parse,
 )
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop
+from app.operations.tracing import carrier_of
 from domain.errors import SpillgateError
 
 if TYPE_CHECKING:
@@ -103,8 +104,7 @@ async def post_mcp(request: Request, rt: InRuntime, tenant: Tenant) -> Response:
     def refused(error: SpillgateError) -> None:
         app.refused(error, request.method, request.scope["path"])
 
-    headers = request.headers
-    carrier = {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}
+    carrier = carrier_of(request.headers.raw)
     work = _answered(request, await request.body(), Methods(rt, tenant, refused, carrier))
     return await cancel_on_disconnect(request, cancel_on_stop(app.state.stopping, work))
 

@@ -14,7 +14,7 @@ from anyio.to_thread import run_sync
 
 from app.extracting.extractor import UNCAPPED_BYTES, Wish, extract
 from app.extracting.known_models import SessionModel
-from app.operations.tracing import note_read
+from app.operations.tracing import note_asking, note_read, note_refused
 from app.reading import entry_about, keep_given, look_up, scan
 from app.runtime import Runtime
 from app.tools.definitions import (
@@ -167,10 +167,12 @@ async def call_tool(key: SessionKey, name: str, arguments: object, rt: Runtime) 
     session = await rt.ledger.session(key)
     offered = offered_tools(rt.policies.policy("", session.policy if session else None))
     tool = TOOLS.get(name)
-    if tool is None or tool not in offered:
-        names = ", ".join(one.name for one in offered)
-        return ToolText(f"There is no such tool here. There is {names or 'none'}.", is_error=True)
     try:
+        if tool is None or tool not in offered:
+            names = ", ".join(one.name for one in offered)
+            raise NotFound(f"There is no such tool here. There is {names or 'none'}.")
+        if tool.arguments is AskArguments:
+            note_asking()
         parsed = _parsed(tool, arguments)
         handle = _handle(parsed.handle, key)
         if isinstance(parsed, AskArguments):
@@ -178,6 +180,7 @@ async def call_tool(key: SessionKey, name: str, arguments: object, rt: Runtime) 
         reading = await _opened(rt, key, handle)
         return await reading.answered(partial(_TEXTS[tool.name], reading, parsed))
     except (NotFound, Gone, BadPattern, InvalidField) as error:
+        note_refused(error)
         return ToolText(error.detail, is_error=True)
 
 
@@ -255,6 +258,7 @@ async def _ask(rt: Runtime, key: SessionKey, handle: Handle, asked: AskArguments
     try:
         found = await extract(key.tenant, Question(handle, asked.extract, asked.mode), Wish(ends), rt)
     except (NotFound, Gone) as error:
+        note_refused(error)
         text = answer_text.frame_failure("unknown", str(handle), asked.mode, error.detail)
         return ToolText(text, is_error=True)
     return ToolText(found.text, found.entry.status is EntryStatus.FAILED, found.entry.id)

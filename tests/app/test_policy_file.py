@@ -291,7 +291,7 @@ async def test_a_stale_policy_is_a_warning_until_the_file_is_mended(tmp_path: Pa
         await reload_policies(state)
         *others, warning = state.runtime.warnings
         assert tuple(others) == standing
-        assert warning.startswith("SPILLGATE_POLICY_FILE has changed and cannot be honoured")
+        assert warning.startswith("SPILLGATE_POLICY_FILE has changed and is not valid")
         assert "max_byte" not in warning
         assert state.runtime.policies is runtime.policies
         policy.write_text("[defaults]\nmax_bytes = 2\n")

@@ -82,7 +82,7 @@ def check_refused(answer: httpx.Response, status: int, code: str, said: str) -> 
     problem = answer.json()
     assert (answer.status_code, problem["code"]) == (status, code)
     assert said in problem["detail"]
-    assert "in the policy file" in problem["detail"]
+    assert "` under `[tenants.TENANT]` in the policy file" in problem["detail"]
     assert ("retry-after" in answer.headers) == (status == 429)
 
 

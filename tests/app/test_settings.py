@@ -1,4 +1,4 @@
-"""Settings: read from the environment, documented, and refused where they cannot be honoured."""
+"""Settings: read from the environment, documented, and refused where they are not valid."""
 
 import json
 import subprocess

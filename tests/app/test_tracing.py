@@ -265,6 +265,79 @@ async def test_a_refusal_is_named_by_its_code(
         assert MARK.encode() not in encode_spans([span]).SerializeToString()
 
 
+@pytest.mark.parametrize(
+    ("tool", "arguments", "name", "error"),
+    [
+        ("tool_output", {"handle": MARK, "extract": MARK}, "spillgate.extract", "result_not_found"),
+        ("tool_output", {"handle": MARK}, "spillgate.extract", "invalid_field"),
+        ("tool_output_lines", {"handle": MARK, "offset": 1}, "spillgate.read", "result_not_found"),
+        ("tool_output_grep", {"handle": HANDLE, "pattern": "("}, "spillgate.read", "bad_pattern"),
+        ("tool_output_dance", {}, "spillgate.read", "not_found"),
+    ],
+)
+async def test_a_call_that_is_answered_with_what_is_wrong_names_the_error(
+    tool: str, arguments: Any, name: str, error: str
+) -> None:
+    async with traced() as service:
+        handle = await service.stored()
+        sent = {"session_id": "s", "name": tool, "arguments": filled(arguments, handle)}
+        told = await service.client.post("/tools/call", json=sent, headers=PARENT)
+        (span,) = service.spans()
+        assert (told.status_code, told.json()["is_error"], span.name) == (200, True, name)
+        assert (span.attributes or {})["error.type"] == error
+        assert span.status.status_code is StatusCode.UNSET
+
+
+@pytest.mark.parametrize("path", ["/results", "/tools/call", "/mcp"])
+async def test_a_client_that_disconnects_is_no_failure_of_the_service(path: str) -> None:
+    sent = {"name": "tool_output_lines", "arguments": {}}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": sent}
+    body = json.dumps(message if path == "/mcp" else sent).encode()
+    headers = {"host": "localhost:8377", "content-type": "application/json", **MCP}
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "POST",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+        + [(b"content-length", b"%d" % len(body))],
+        "server": ("localhost", 8377),
+    }
+    received = iter(() if path == "/results" else [{"type": "http.request", "body": body}])
+
+    async def receive() -> Any:
+        return next(received, {"type": "http.disconnect"})
+
+    async def send(message: Any) -> None:
+        """Nothing receives it."""
+
+    async with traced() as service:
+        forever = asyncio.Event()
+
+        async def session(*asked: object) -> None:
+            await forever.wait()
+
+        app: Any = service.client._transport.app  # type: ignore[attr-defined]
+        app.state.runtime.ledger.session = session
+        await app(scope, receive, send)
+        (span,) = service.spans()
+    cause = "cancelled" if path == "/mcp" else "client_disconnected"
+    assert (span.attributes or {})["error.type"] == cause
+    assert span.status.status_code is StatusCode.UNSET
+
+
+async def test_several_headers_of_vendors_are_one_list() -> None:
+    async with traced() as service:
+        headers = [*PARENT.items(), ("tracestate", "other=2")]
+        await service.client.post("/results", json={"tool_name": "t", "content": "x"}, headers=headers)
+        (span,) = service.spans()
+        assert_continues(span)
+        assert span.context is not None
+        assert span.context.trace_state.get("other") == "2"
+
+
 async def test_calls_of_models_are_client_spans_with_their_usage() -> None:
     async with (
         Backend("error_500", "answers", answer=lambda body: report(body, MARK)) as backend,
@@ -329,7 +402,7 @@ async def test_a_collector_gets_every_span_and_no_content(collector: Collector, 
     assert governed.parent_span_id == CALLER.to_bytes(8)
     lines = service.lines()
     listening = next(line for line in lines if line["event"] == "listening")
-    assert listening["traces"] == f"{collector.url}/v1/traces"
+    assert listening["traces"] == collector.url
     stored = next(line for line in lines if "output stored" in line["event"])
     assert stored["trace_id"] == f"{TRACE:032x}"
 
@@ -377,8 +450,8 @@ async def test_a_collector_that_comes_back_is_logged_once(
     collector: Collector, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_runtime(Settings(storage_url="memory:")) as rt:
-        exporter = spans._Watched(
-            spans.OTLPSpanExporter(session=spans._StatusAlone(), timeout=0.2), rt.metrics
+        exporter = spans.CountingExporter(
+            spans.OTLPSpanExporter(session=spans.StatusOnlySession(), timeout=0.2), rt.metrics
         )
         for fault in ("error_500", "error_500", "", ""):
             collector.fault = fault

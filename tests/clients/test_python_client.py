@@ -177,7 +177,17 @@ async def test_what_was_lost_is_sent_again_until_patience_is_over(
     served = scripted((503, busy, "30"))
     client = make(base_url="http://spillgate", transport=served.transport)
     assert (await ask(client.govern("t", "c", "small"))).content == "small"
+    assert caplog.records[-1].message == "Later. Results are passed or cut here."
     assert served.slept == [], "the service asked for more time than there was patience"
+
+    slow = {"code": "too_many_requests", "retryable": True, "detail": "Slow down.", "stored": False}
+    served = scripted((429, slow, "30"), (429, slow, "30"), (429, slow, "1"), (200, passed, ""))
+    client = make(base_url="http://spillgate", transport=served.transport, cut_chars=100)
+    assert (await ask(client.govern("t", "c", "y" * 250))).outcome == "unreached"
+    assert caplog.records[-1].message == "Spillgate refused: Slow down."
+    assert await ask(client.call("tool_output", {"handle": "h"})) == "Slow down."
+    assert (await ask(client.govern("t", "c", "y" * 250))).outcome == "pass"
+    assert served.slept == [1.0], "a service that answers is not away"
 
     refused = {"code": "unauthorized", "retryable": False, "detail": "Send a key.", "stored": False}
     served = scripted((401, refused, ""), (200, {"text": "found", "is_error": False}, ""))

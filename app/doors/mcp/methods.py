@@ -15,7 +15,7 @@ from domain.errors import Gone, NotFound, SpillgateError
 from domain.handles import DEFAULT_SESSION, SessionKey
 
 if TYPE_CHECKING:
-    from app.operations.spans import Carrier
+    from app.operations.tracing import Carrier
 
 URI_TEMPLATE = "spillgate://{session}/{file}"
 

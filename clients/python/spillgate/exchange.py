@@ -294,7 +294,7 @@ class Exchange:
         headers: Mapping[str, str] | None = None,
         timeout: float = 0.0,
     ) -> Flow[dict[str, Any] | None]:
-        """The answer, a problem that a retry does not cure included; None if there was none in time.
+        """The answer, a problem that a retry does not cure in time included; None if the service is away.
 
         The same call again is the same call, so what was lost is sent again until `patience` is over.
         While the service is away each call is tried once."""
@@ -311,8 +311,13 @@ class Exchange:
             if wait is None or self._monotonic() + pause > ends:
                 break
             yield pause
+        if response is not None and response.status == 429:
+            # The service answers: it is the tenant that has to slow down.
+            log.warning("Spillgate refused: %s", (answer or {}).get("detail", 429))
+            return answer
         if not self.away:
-            log.warning("Spillgate cannot be reached, or cannot store: results are passed or cut here.")
+            detail = (answer or {}).get("detail", "Spillgate cannot be reached, or cannot store.")
+            log.warning("%s Results are passed or cut here.", detail)
         self.away = True
         return None
 

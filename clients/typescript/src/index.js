@@ -183,7 +183,7 @@ export class Spillgate {
   }
 
   /**
-   * The answer, a problem that a retry does not cure included; undefined if there was none in time. The same call again
+   * The answer, a problem that a retry does not cure in time included; undefined if the service is away. The same call again
    * is the same call. While the service is away each call is tried once.
    * @param {string} method @param {string} path @param {unknown} body
    * @param {Record<string, string>} [headers] @param {number} [timeout]
@@ -192,9 +192,10 @@ export class Spillgate {
   async #ask(method, path, body, headers, timeout) {
     let left = this.#away ? 0 : this.#options.patience;
     const sleep = this.#options.sleep ?? ((ms) => new Promise((done) => setTimeout(done, ms)));
+    let response;
     for (const wait of [...WAITS, Infinity]) {
       const began = performance.now();
-      const response = await this.#send(method, path, body, headers, timeout);
+      response = await this.#send(method, path, body, headers, timeout);
       if (response && !(response.answer?.retryable ?? response.status >= 500)) {
         if (response.status >= 400) console.warn(`Spillgate refused: ${response.answer?.detail ?? response.status}`);
         return response.answer;
@@ -204,7 +205,13 @@ export class Spillgate {
       if (left < 0) break;
       await sleep(pause);
     }
-    if (!this.#away) console.warn("Spillgate cannot be reached, or cannot store: results are passed or cut here.");
+    if (response?.status === 429) {
+      // The service answers: it is the tenant that has to slow down.
+      console.warn(`Spillgate refused: ${response.answer?.detail ?? 429}`);
+      return response.answer;
+    }
+    const detail = response?.answer?.detail ?? "Spillgate cannot be reached, or cannot store.";
+    if (!this.#away) console.warn(`${detail} Results are passed or cut here.`);
     this.#away = true;
     return undefined;
   }

@@ -80,6 +80,15 @@ test("what was lost is sent again until patience is over, and fails open", async
   assert.equal((await new Spillgate(options).govern("t", "c", "small")).content, "small");
   assert.deepEqual(slept, [], "the service asked for more time than there was patience");
 
+  const slow = { code: "too_many_requests", retryable: true, detail: "Slow down.", stored: false };
+  const later = [429, slow, { "Retry-After": "30" }];
+  ({ slept, options } = scripted(later, later, [429, slow, { "Retry-After": "1" }], [200, passed]));
+  const limited = new Spillgate(options);
+  assert.equal((await limited.govern("t", "c", "small")).outcome, "unreached");
+  assert.equal(await limited.call("tool_output", { handle: "h" }), "Slow down.");
+  assert.equal((await limited.govern("t", "c", "small")).outcome, "pass");
+  assert.deepEqual(slept, [1000], "a service that answers is not away");
+
   const refused = { code: "unauthorized", retryable: false, detail: "Send a key.", stored: false };
   ({ slept, options } = scripted([401, refused], [200, { text: "found", is_error: false }]));
   const wrong = new Spillgate(options);
