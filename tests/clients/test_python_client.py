@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+import uvloop
 
 import spillgate
 from spillgate import AsyncSpillgate, Spillgate, governed, governed_tools
@@ -365,6 +366,15 @@ async def test_connections_are_kept_and_a_lost_request_is_sent_again(
     assert (found, peer.connections) == (outcomes, connections)
     await asyncio.to_thread(peer.stop)
     await ask(client.close() if isinstance(client, Spillgate) else client.aclose())
+
+
+@pytest.mark.parametrize("place", ["tcp", "unix"])
+async def test_it_runs_on_uvloop(services: dict[str, str], place: str) -> None:
+    async def twice() -> list[str]:
+        async with AsyncSpillgate(base_url=services[place], session_id="uvloop") as client:
+            return [(await client.govern("ls", None, f"text {number}")).content for number in range(2)]
+
+    assert await asyncio.to_thread(uvloop.run, twice()) == ["text 0", "text 1"]
 
 
 @BOTH

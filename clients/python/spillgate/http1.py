@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from time import monotonic
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import h11
 
@@ -264,8 +264,8 @@ class _Waiting(asyncio.Protocol):
         self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's is no subclass of asyncio.Transport.
+        self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         if self._answer is None or self._answer.done():
