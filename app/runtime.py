@@ -174,12 +174,13 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
     policies = load_policies(settings)
     load_encoding(settings.encoding)
     metrics = Metrics()
+    ledger_url = settings.ledger  # If it is missing, that is reported before the store is asked.
     outage = None if settings.spool is None else open_outage(log_outage, Supervisor(metrics.task_failed).run)
     async with AsyncExitStack() as stack:
         tracing, tracer = _opened_tracer(metrics, stack)
         quota_of = LiveQuotas(policies)
         store = await _opened_store(settings, clock, quota_of, outage, stack)
-        ledger = await _opened_ledger(settings, clock, quota_of, outage, stack)
+        ledger = await _opened_ledger(settings, ledger_url, clock, quota_of, outage, stack)
         keys = None if settings.storage_key_file is None else StorageKeys(settings.storage_key_file)
         store, ledger = await _sealed(store, ledger, keys, clock)
         store = cast(ResultStore, Timed(store, ("find", "touch"), partial(metrics.timer, "store")))
@@ -294,18 +295,23 @@ async def _opened_store(
 
 
 async def _opened_ledger(
-    settings: Settings, clock: Clock, quota_of: QuotaOf, outage: "Outage | None", stack: AsyncExitStack
+    settings: Settings,
+    url: str,
+    clock: Clock,
+    quota_of: QuotaOf,
+    outage: "Outage | None",
+    stack: AsyncExitStack,
 ) -> Ledger:
     """Before the spool, where there is one and the ledger is in Redis."""
     ledger = await open_ledger(
-        settings.ledger,
+        url,
         clock=clock,
         session_retention_seconds=settings.retention_seconds,
         entry_retention_seconds=settings.ledger_retention_seconds,
         quota_of=quota_of,
     )
     stack.push_async_callback(ledger.close)
-    if outage is None or not settings.ledger.startswith("redis"):
+    if outage is None or not url.startswith("redis"):
         return ledger
     assert settings.spool is not None
     both = await open_spooled_ledger(

@@ -14,7 +14,7 @@ from app.reading import keep_given
 from app.runtime import Runtime
 from domain.budget import ReportWarning
 from domain.decisions import Outcome, OutcomeKind, Trigger
-from domain.errors import Conflict, IdempotencyKeyReused, SpillgateError, StorageError
+from domain.errors import Conflict, IdempotencyKeyReused, ResultExpired, SpillgateError, StorageError
 from domain.handles import Handle, new_handle, parse_handle
 from domain.ports import Call, Receipt
 from domain.results import StoredResult, ToolResult
@@ -165,10 +165,22 @@ class _Call(NamedTuple):
         return await self.outcome(replace(receipt, budget=self.measured.budget))
 
     async def _ensure_stored(self, handle: Handle) -> None:
-        """Stores the body again if it was deleted or has expired since the first answer."""
-        if await self.rt.store.find(self.measured.result.key.tenant, handle) is None:
+        """Stores the body again if it was deleted, was lost or has expired since the first answer."""
+        if not await self._is_readable(handle):
             await self.measured.body.publish(replace(self._stored(), handle=handle))
             await self._confirm_alive(handle)
+
+    async def _is_readable(self, handle: Handle) -> bool:
+        """Whether the store has the info of the result and the end of its body."""
+        found = await self.rt.store.find(self.measured.result.key.tenant, handle)
+        if found is None:
+            return False
+        try:
+            async for _ in self.rt.store.read(found, max(0, found.measure.bytes - 1)):
+                pass
+        except ResultExpired:
+            return False
+        return True
 
     async def _confirm_alive(self, handle: Handle) -> None:
         """Deletes the body and raises Conflict if the session was ended or emptied since the first answer:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar, TypeVarTuple
+from typing import Any, TypeVar, TypeVarTuple
 
 log = logging.getLogger("spillgate.threads")
 
@@ -19,18 +19,21 @@ class Threads:
 
     async def run(self, job: Callable[[*Ts], T], *args: *Ts) -> T:
         """Returns the result of `job(*args)`. If the caller is cancelled, the job still runs to its end."""
-        loop = asyncio.get_running_loop()
-        running = loop.run_in_executor(self._executor, job, *args)
+        return await asyncio.shield(self.begin(job, *args))
+
+    def begin(self, job: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
+        """Do not cancel what it returns: shield it."""
+        running = asyncio.get_running_loop().run_in_executor(self._executor, job, *args)
         # Retrieves the error of a job whose caller was cancelled, so that asyncio does not log it.
         running.add_done_callback(_seen)
-        return await asyncio.shield(running)
+        return running
 
     def detach(self, job: Callable[[], object]) -> None:
         """Runs `job` in the background. Its error is logged."""
         if self._is_closed:
             job()
         else:
-            self._executor.submit(job).add_done_callback(_log_error)
+            self._executor.submit(job).add_done_callback(log_error)
 
     async def close(self) -> None:
         """Returns when every job has ended."""
@@ -38,7 +41,7 @@ class Threads:
         await asyncio.to_thread(self._executor.shutdown)
 
 
-def _log_error(done: Future[object]) -> None:
+def log_error(done: Future[Any] | asyncio.Future[Any]) -> None:
     if (error := done.exception()) is not None:
         log.error("a detached job failed", exc_info=error)
 

@@ -6,7 +6,7 @@ obstore's asynchronous functions may abort the process as it ends, and its store
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
 import obstore
@@ -19,7 +19,7 @@ from obstore.exceptions import (
 )
 
 from domain.errors import StorageError, StoreFull, StoreUnavailable
-from storage.base.worker_threads import Threads
+from storage.base.worker_threads import Threads, log_error
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta, UpdateVersion
@@ -41,26 +41,33 @@ class Bucket:
         self._client = client
         self._timeout = timeout
         self._threads = Threads(THREADS, "objects")
+        self._idle = asyncio.Semaphore(THREADS)
 
     async def run(self, job: Callable[[*Ts], T], *args: *Ts) -> T:
-        """Returns the result of `job(*args)`. After `timeout` the caller gets StoreUnavailable, and the job
-        still runs to its end."""
+        """Returns the result of `job(*args)`. After `timeout` the caller gets StoreUnavailable. A job that
+        has a thread by then still runs to its end; one that has none never runs."""
         try:
             async with asyncio.timeout(self._timeout):
-                return await self._threads.run(job, *args)
+                return await asyncio.shield(await self._begin(job, *args))
         except TimeoutError:
             raise _unavailable("did not answer in time") from None
 
-    def detach(self, job: Callable[[], None]) -> None:
-        """Runs `job` in the background. Its StorageError is ignored."""
+    async def detach(self, job: Callable[[], None]) -> None:
+        """Runs `job` in the background if a thread is idle, else not at all. Its StorageError is ignored."""
 
         def quietly() -> None:
-            try:
+            with suppress(StorageError):
                 job()
-            except StorageError:
-                return
 
-        self._threads.detach(quietly)
+        if not self._idle.locked():
+            (await self._begin(quietly)).add_done_callback(log_error)
+
+    async def _begin(self, job: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
+        # A queue of jobs would hold their bodies for as long as the store does not answer.
+        await self._idle.acquire()
+        running = self._threads.begin(job, *args)
+        running.add_done_callback(lambda _: self._idle.release())
+        return running
 
     def get(self, path: str) -> "tuple[bytes, UpdateVersion] | None":
         """None if there is no such object."""
@@ -71,6 +78,14 @@ class Bucket:
                 return bytes(found.bytes()), version  # type: ignore[return-value]
             except FileNotFoundError:
                 return None
+
+    def has(self, path: str) -> bool:
+        with _translated():
+            try:
+                obstore.head(self._client, path)
+            except FileNotFoundError:
+                return False
+            return True
 
     def put(self, path: str, data: bytes) -> None:
         with _translated():
@@ -97,7 +112,13 @@ class Bucket:
 
     def delete(self, paths: Sequence[str]) -> None:
         with _translated():
-            obstore.delete(self._client, list(paths))
+            try:
+                obstore.delete(self._client, list(paths))
+            except FileNotFoundError:
+                # Not on S3: elsewhere the first that is missing keeps the others.
+                for path in paths:
+                    with suppress(FileNotFoundError):
+                        obstore.delete(self._client, path)
 
     async def pages(self, folder: str) -> "AsyncIterator[Sequence[ObjectMeta]]":
         """Lists what is in `folder` and its folders, ordered by path, at most 1,000 objects at a time."""

@@ -5,6 +5,7 @@ import threading
 import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVarTuple
 
@@ -20,17 +21,19 @@ CHUNK = 1 << 20
 
 
 class ObjectDraft:
-    """Its jobs run in worker threads, one after another. A cancelled caller does not stop a running job."""
+    """Its jobs run in worker threads, one after another. A cancelled caller does not stop a running job.
+    After a StorageError the draft is abandoned: its caller was refused, so no later step publishes it."""
 
     def __init__(self, store: "ObjectStore", tenant: str) -> None:
         self._store = store
         self._tenant = tenant
         self._body = secrets.token_hex(16)
         self._waiting = bytearray()
+        self._sent: list[str] = []
         self._checksums: list[int] = []
         self._size = 0
         self._lock = threading.Lock()
-        self._is_done = self._in_thread = self._has_failed = False
+        self._is_done = self._in_thread = self._is_abandoned = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -40,12 +43,18 @@ class ObjectDraft:
     ) -> None:
         if not self._in_thread:
             self._drop()
-        elif self._has_failed:
-            # Nobody waits twice for a store that does not answer.
-            self._store.bucket.detach(self._drop_in_turn)
-        else:
+        elif not self._is_abandoned:
             with suppress(StorageError):
                 await self._store.bucket.run(self._drop_in_turn)
+        # Where a job still runs, that job drops the draft at its end.
+        elif self._lock.acquire(blocking=False):
+            is_done = self._is_done
+            if not is_done:
+                self._drop()
+            self._lock.release()
+            if self._sent and not is_done:
+                # The caller has waited for the store once already.
+                await self._store.bucket.detach(partial(self._store.remove_segments, self._sent))
 
     async def write(self, chunk: bytes) -> None:
         self._store.take(self._tenant, len(chunk))
@@ -55,10 +64,9 @@ class ObjectDraft:
             await self._run(self._send)
 
     async def read(self) -> AsyncIterator[bytes]:
-        for number in range(len(self._checksums)):
-            path = segment_path(self._body, number)
-            segment = await self._store.bucket.run(self._store.fetch, path)
-            if segment is None or zlib.crc32(segment) != self._checksums[number]:
+        for path, checksum in zip(self._sent, self._checksums, strict=True):
+            segment = await self._store.fetch(path, partial(_has_checksum, checksum))
+            if segment is None:
                 raise _lost()
             for start in range(0, len(segment), CHUNK):
                 yield segment[start : start + CHUNK]
@@ -75,14 +83,20 @@ class ObjectDraft:
         try:
             await self._store.bucket.run(self._in_turn, job, args)
         except StorageError:
-            self._has_failed = True
+            self._is_abandoned = True
             raise
 
     def _in_turn(self, job: Callable[[*Ts], None], args: tuple[*Ts]) -> None:
-        with self._lock:
-            if self._is_done:
-                raise _lost()
-            job(*args)
+        try:
+            with self._lock:
+                if self._is_done or self._is_abandoned:
+                    raise _lost()
+                job(*args)
+        finally:
+            # The lock is released: a caller that abandons the draft now gets it, and drops the draft itself.
+            if self._is_abandoned:
+                with suppress(StorageError):
+                    self._drop_in_turn()
 
     def _send(self) -> None:
         size = self._store.segment_bytes
@@ -91,8 +105,9 @@ class ObjectDraft:
 
     def _put(self, path: str, segment: bytes) -> None:
         self._store.bucket.put(path, segment)
-        self._store.cache.put(path, segment)
+        self._sent.append(path)
         self._checksums.append(zlib.crc32(segment))
+        self._store.cache.put(path, segment)
 
     def _publish(self, stored: StoredResult) -> None:
         last = bytes(self._waiting)
@@ -101,6 +116,8 @@ class ObjectDraft:
         info = Info(stored, self._body, self._size, segment, checksums, used_at=stored.stored_at)
         data = info.encoded()
         self._put(info.segments[-1], last)
+        if self._is_abandoned:
+            raise _lost()
         # From here on the result may exist although the reply is lost: its body must stay.
         self._is_done = True
         is_ours = False
@@ -117,14 +134,16 @@ class ObjectDraft:
         with self._lock:
             if not self._is_done:
                 self._drop()
-                self._store.remove_segments(
-                    [segment_path(self._body, number) for number in range(len(self._checksums))]
-                )
+                self._store.remove_segments(self._sent)
 
     def _drop(self) -> None:
         self._is_done = True
         self._store.give(self._tenant, self._size)
         self._waiting.clear()
+
+
+def _has_checksum(checksum: int, segment: bytes) -> bool:
+    return zlib.crc32(segment) == checksum
 
 
 def _lost() -> StoreUnavailable:

@@ -10,6 +10,7 @@ Each segment is an object of its own. So a process that is killed leaves no mult
 can neither list nor abort those of another process.
 """
 
+import re
 import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -30,6 +31,7 @@ SCHEMA = 1
 SEGMENT = 4 << 20
 TOP = "tool_output"
 SEGMENTS = "segments"
+_SEGMENT_PATH = re.compile(rf"{SEGMENTS}/([0-9a-f]{{32}})\.(0|[1-9][0-9]{{0,6}})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,18 +98,38 @@ def segment_path(body: str, number: int) -> str:
 
 
 @dataclass(slots=True)
+class ListedBody:
+    """The segments but the last of one body, in a listing. A bucket may hold many: their paths are not kept.
+    `newest_at` is in Unix ms by the clock of the bucket."""
+
+    name: str
+    count: int = 0
+    size: int = 0
+    newest_at: int = 0
+
+    def add(self, number: int, meta: "ObjectMeta") -> None:
+        self.count = max(self.count, number + 1)
+        self.size += meta["size"]
+        self.newest_at = max(self.newest_at, _modified_at(meta))
+
+    @property
+    def segments(self) -> list[str]:
+        return [segment_path(self.name, number) for number in range(self.count)]
+
+
+@dataclass(slots=True)
 class Listed:
-    """The objects of one result, or of one body, in a listing. Times are Unix ms by its clock."""
+    """The objects of one result in a listing. Times are Unix ms by the clock of the bucket."""
 
     path: str
-    """Of the info, whether it was found or not; or the name of the body."""
+    """Of the info, whether it was found or not."""
     info_at: int | None = None
     segments: list[str] = field(default_factory=list)
     size: int = 0
     newest_at: int = 0
 
     def add(self, meta: "ObjectMeta") -> None:
-        at = int(meta["last_modified"].timestamp() * 1000)
+        at = _modified_at(meta)
         self.newest_at = max(self.newest_at, at)
         if meta["path"] == self.path:
             self.info_at = at
@@ -124,6 +146,16 @@ class Listed:
         """The names of its bodies of several segments."""
         names = [path.split(".")[-2:] for path in self.segments]
         return [body for body, number in names if number != "0"]
+
+
+def body_of(path: str) -> tuple[str, int] | None:
+    """Returns body and number of a segment that is not the last; None for the path of any other object."""
+    found = _SEGMENT_PATH.fullmatch(path)
+    return None if found is None else (found[1], int(found[2]))
+
+
+def _modified_at(meta: "ObjectMeta") -> int:
+    return int(meta["last_modified"].timestamp() * 1000)
 
 
 def result_of(path: str) -> str | None:

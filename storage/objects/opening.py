@@ -1,4 +1,4 @@
-"""Opens an object store: whether it keeps its promises, its schema, and the bytes that it holds."""
+"""Opens an object store: whether it keeps its promises, and its schema."""
 
 import secrets
 from collections.abc import Callable
@@ -47,7 +47,6 @@ async def make_ready(store: ObjectStore) -> None:
     try:
         await _check_promises(store.bucket)
         await _check_schema(store.bucket)
-        await store.scan()
     except StorageError as error:
         raise ConfigError(
             f"SPILLGATE_STORAGE_URL: {error.detail} Check bucket, endpoint, region, and credentials in the "

@@ -26,6 +26,8 @@ from storage.objects.layout import (
     TOP,
     Info,
     Listed,
+    ListedBody,
+    body_of,
     info_path,
     is_safe,
     read_info,
@@ -53,7 +55,8 @@ _BATCH = 200
 
 class ObjectStore:
     """Any number of processes may use one bucket and prefix. `max_bytes` (0: no bound) and the quotas are for
-    all of them together; each knows the bytes of the others as of its last listing.
+    all of them together; each knows the bytes of the others as of its last listing. The first is made by
+    the first sweep.
 
     A use is written down once in a sixteenth of the retention: a result lives at least 15/16 of the
     retention after its last use."""
@@ -107,12 +110,8 @@ class ObjectStore:
         end = info.size if end is None else min(end, info.size)
         while position < end:
             number, offset = divmod(position, info.segment)
-            segment = await self.bucket.run(self.fetch, info.segments[number])
+            segment = await self.fetch(info.segments[number], partial(info.is_intact, number))
             if segment is None:
-                raise ResultExpired
-            if not info.is_intact(number, segment):
-                self.cache.forget(info.segments)
-                self._notices.warn(info.segments[number], "is damaged: its result is not read. Delete it.")
                 raise ResultExpired
             stop = min(len(segment), offset + end - position)
             for at in range(offset, stop, CHUNK):
@@ -164,7 +163,7 @@ class ObjectStore:
         pause = min(LONGEST_SCAN_MS, self._step_ms)
         if self._scanned_at is not None and 0 <= self._clock() - self._scanned_at < pause:
             return 0
-        return await self.scan()
+        return await self._scan()
 
     async def stored_bytes(self) -> int:
         return self._quota.used
@@ -178,7 +177,7 @@ class ObjectStore:
 
     async def close(self) -> None:
         if left := [path for _, paths in self._leaving for path in paths]:
-            self.bucket.detach(partial(self.remove_segments, left))
+            await self.bucket.detach(partial(self.remove_segments, left))
         await self.bucket.close()
 
     def take(self, tenant: str, size: int) -> None:
@@ -193,11 +192,21 @@ class ObjectStore:
             self._drafted[tenant] -= size
         self._quota.give(tenant, size - published)
 
+    async def fetch(self, path: str, is_intact: Callable[[bytes], bool]) -> bytes | None:
+        """The segment of this path, from the cache or from the bucket. None if it is missing or damaged."""
+        cached = self.cache.get(path)
+        return cached if cached is not None else await self.bucket.run(self._fetch, path, is_intact)
+
     # The methods from here on block, unless they are `async`.
 
     def place(self, info: Info, data: bytes) -> bool:
         """Publishes a result whose segments are stored. `data` is the encoded info. False if a concurrent
-        retry of this call has published it, with the same content."""
+        retry of this call has published it, with the same content. A result that has expired, or whose last
+        segment is missing, is replaced.
+
+        No store deletes on a condition, so a sweep that has looked at an info may delete what replaced it
+        meanwhile. It therefore leaves an expired info for another sixteenth of the retention. What remains:
+        a retry that comes even later, between those two requests of a sweep."""
         for _ in range(_ATTEMPTS):
             if self.bucket.create(info.path, data):
                 return True
@@ -205,7 +214,7 @@ class ObjectStore:
             # The reply to our own write may be lost; then it is repeated, and finds itself.
             if before is not None and before.body == info.body:
                 return True
-            if before is not None and not self._has_expired(before):
+            if before is not None and not self._has_expired(before) and self.bucket.has(before.segments[-1]):
                 self._touch(info.path, info.used_at)
                 return False
             if version is not None and self.bucket.update(info.path, data, version):
@@ -215,13 +224,15 @@ class ObjectStore:
                 return True
         raise StoreUnavailable("This result was changed by others at the same time. Send it again.")
 
-    def fetch(self, path: str) -> bytes | None:
-        """The segment of this path, from the cache or from the bucket. None if there is none."""
-        segment = self.cache.get(path)
-        if segment is None and (found := self.bucket.get(path)) is not None:
-            segment = found[0]
-            self.cache.put(path, segment)
-        return segment
+    def _fetch(self, path: str, is_intact: Callable[[bytes], bool]) -> bytes | None:
+        found = self.bucket.get(path)
+        if found is None:
+            return None
+        if not is_intact(found[0]):
+            self._notices.warn(path, "is damaged: its result is not read. Delete it.")
+            return None
+        self.cache.put(path, found[0])
+        return found[0]
 
     def remove_segments(self, paths: list[str]) -> None:
         self.cache.forget(paths)
@@ -273,12 +284,12 @@ class ObjectStore:
         else:
             self._leaving.append((time.monotonic() + GRACE_SECONDS, info.segments))
 
-    def _has_expired(self, info: Info) -> bool:
-        return info.used_at + self._retention_ms <= self._clock()
+    def _has_expired(self, info: Info, ms_ago: int = 0) -> bool:
+        return info.used_at + self._retention_ms + ms_ago <= self._clock()
 
     def _settle(self, listed: Listed) -> tuple[int, bool]:
-        """Deletes what has expired and what a crash left. Returns the bytes that stay, and whether a result
-        was deleted. Does not give its bytes back: the scan counts what stays."""
+        """Deletes what expired a step ago (see `place`) and what a crash left. Returns the bytes that stay,
+        and whether a result was deleted. Does not give its bytes back: the scan counts what stays."""
         if len(listed.segments) == 1 and self._is_recent(listed):
             return listed.size, False
         info, version = self._look(listed.path)
@@ -291,7 +302,7 @@ class ObjectStore:
                 return listed.size, False
             self.bucket.delete([listed.path])
             return 0, True
-        if self._has_expired(info):
+        if self._has_expired(info, self._step_ms):
             self.bucket.delete([listed.path])
             self._remove_body(info)
             return 0, True
@@ -311,7 +322,7 @@ class ObjectStore:
         age = self._clock() - listed.info_at if listed.info_at is not None else -1
         return 0 <= age < self._retention_ms - self._step_ms
 
-    def _is_orphan(self, listed: Listed) -> bool:
+    def _is_orphan(self, listed: Listed | ListedBody) -> bool:
         return self._clock() - listed.newest_at > ORPHAN_MS
 
     async def _listed_session(self, key: SessionKey) -> AsyncIterator[list[Listed]]:
@@ -334,15 +345,16 @@ class ObjectStore:
                 batch.setdefault(path, Listed(path)).add(meta)
         yield list(batch.values())
 
-    async def scan(self) -> int:
+    async def _scan(self) -> int:
         """Lists the bucket: deletes what has expired and what a crash left, and counts the rest."""
         began, before = self._clock(), Counter(self._quota.usage())
         before.subtract(self._drafted)
-        large: dict[str, Listed] = {}
+        large: dict[str, ListedBody] = {}
         async for page in self.bucket.pages(SEGMENTS):
             for meta in page:
-                name = meta["path"].split("/")[-1].split(".")[0]
-                large.setdefault(name, Listed(name)).add(meta)
+                if (found := body_of(meta["path"])) is not None:
+                    name, number = found
+                    large.setdefault(name, ListedBody(name)).add(number, meta)
         deleted, held = 0, Counter[str]()
         async for batch in self._listed():
             for listed in batch:

@@ -106,6 +106,8 @@ async def open_lasting_store(bucket: S3Store, clock: FakeClock) -> AsyncIterator
             )
             stack.push_async_callback(store.close)
             await make_ready(store)
+            # The service sweeps as it starts.
+            await store.sweep()
             return store
 
         yield open_it

@@ -5,7 +5,9 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import httpx
+import obstore
 import pytest
+from obstore.store import S3Store
 
 from tests.conftest import Serve
 from tests.faults.calls import Call, Kept, read_back, text_of
@@ -123,6 +125,20 @@ async def test_a_store_that_fails_within_a_publication_keeps_all_or_nothing(
         await network.heal()
     kept = [Kept.of(call, await call.send(client)) for call in calls]
     assert [await read_back(client, one) for one in kept] == [[]] * len(calls)
+
+
+async def test_a_retry_stores_a_body_again_that_the_bucket_lost(
+    client: httpx.AsyncClient, bucket: S3Store
+) -> None:
+    calls = [Call("run-1", text_of(name, size), name) for name, size in (("a", SMALL), ("b", LARGE))]
+    for call in calls:
+        kept = Kept.of(call, await call.send(client))
+        listed = [one["path"] for one in obstore.list(bucket, "tool_output").collect()]
+        obstore.delete(bucket, [path for path in listed if not path.endswith(".json")])
+        end = {"Range": "bytes=-10"}
+        assert (await client.get(f"/results/{kept.handle}/content", headers=end)).status_code == 410
+        again = Kept.of(call, await call.send(client))
+        assert (again.handle, await read_back(client, again)) == (kept.handle, [])
 
 
 async def test_a_reply_that_is_lost_once_is_no_conflict(client: httpx.AsyncClient, network: Network) -> None:

@@ -127,7 +127,7 @@ async def test_credentials_are_in_no_log_error_or_configuration(
 
 
 async def test_a_process_whose_store_is_refused_ends_and_says_why(
-    services: Services, url: Url, s3_port: int, tmp_path: Path
+    services: Services, url: Url, tmp_path: Path
 ) -> None:
     ledger = f"sqlite://{tmp_path}/ledger.db"
     with _served(set()) as port:
@@ -135,6 +135,7 @@ async def test_a_process_whose_store_is_refused_ends_and_says_why(
         assert await service.ended() == 2
     assert "ignores conditional writes" in service.tail()
     assert "hunter" not in service.tail().lower()
-    unnamed = services.spawn(tmp_path, storage_url=url(s3_port))
+    # Nothing listens at port 1: what the settings lack is said first.
+    unnamed = services.spawn(tmp_path, storage_url=url(1))
     assert await unnamed.ended() == 2
     assert "SPILLGATE_LEDGER_URL is not set" in unnamed.tail()

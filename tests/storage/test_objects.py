@@ -1,21 +1,28 @@
 """The object store beyond its contract: several processes on one bucket, listings, damage, the cache."""
 
 import asyncio
+import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import obstore
 import pytest
-from obstore.store import MemoryStore
+from obstore.store import LocalStore, MemoryStore
 
-from domain.errors import ConfigError, ResultExpired
+from domain.errors import ConfigError, ResultExpired, StoreUnavailable
 from domain.handles import SessionKey
-from storage.objects.bucket import Bucket
+from storage.objects.bucket import THREADS, Bucket
 from storage.objects.cache import SegmentCache
+from storage.objects.layout import Info
 from storage.objects.opening import make_ready
 from storage.objects.store import GRACE_SECONDS, ORPHAN_MS, ObjectStore
 from tests.conftest import StillClock
 from tests.contract.samples import KEY, TENANT, handle, joined, put
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
 
 pytestmark = pytest.mark.anyio
 
@@ -54,6 +61,8 @@ async def open_store(bucket: MemoryStore, clock: StillClock) -> AsyncIterator[Op
             segment_bytes=SEGMENT,
         )
         await make_ready(store)
+        # The service sweeps as it starts.
+        await store.sweep()
         opened.append(store)
         return store
 
@@ -62,7 +71,7 @@ async def open_store(bucket: MemoryStore, clock: StillClock) -> AsyncIterator[Op
         await store.close()
 
 
-def paths(bucket: MemoryStore) -> list[str]:
+def paths(bucket: MemoryStore | LocalStore) -> list[str]:
     return [
         path for one in obstore.list(bucket).collect() if (path := one["path"]) not in ("probe", "schema")
     ]
@@ -227,6 +236,135 @@ async def test_a_body_that_was_read_is_read_again_from_the_cache(
     obstore.delete(bucket, [path for path in paths(bucket) if not path.endswith(".json")])
     for store in (writer, reader):
         assert await joined(store.read(kept, 1_000_000, 1_100_000)) == LARGE[1_000_000:1_100_000]
+
+
+async def test_a_checksum_is_made_once_for_a_segment_and_never_on_the_event_loop(
+    open_store: OpenObjects, clock: StillClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, reader = await put(await open_store(), LARGE, clock()), await open_store()
+    checked, is_intact = [], Info.is_intact
+
+    def noted(info: Info, number: int, data: bytes) -> bool:
+        checked.append((number, threading.current_thread() is threading.main_thread()))
+        return is_intact(info, number, data)
+
+    monkeypatch.setattr(Info, "is_intact", noted)
+    for _ in range(3):
+        assert await joined(reader.read(kept)) == LARGE
+    assert checked == [(0, False), (1, False), (2, False)]
+
+
+class SlowBucket(Bucket):
+    """Its writes begin, and wait until `gate` is set."""
+
+    gate = threading.Event()
+    begun = 0
+
+    def put(self, path: str, data: bytes) -> None:
+        self.begun += 1
+        self.gate.wait()
+        super().put(path, data)
+
+
+@pytest.mark.parametrize("body", [b"body", LARGE], ids=["one segment", "three segments"])
+async def test_what_a_silent_store_made_the_caller_lose_is_neither_queued_nor_stored_later(
+    bucket: MemoryStore, clock: StillClock, body: bytes
+) -> None:
+    slow = SlowBucket(bucket, timeout=0.2)
+    slow.gate = threading.Event()
+    store = ObjectStore(
+        slow,
+        clock=clock,
+        retention_seconds=RETENTION,
+        max_bytes=0,
+        cache_bytes=0,
+        segment_bytes=SEGMENT,
+    )
+    answers = await asyncio.gather(
+        *[put(store, body, clock()) for _ in range(4 * THREADS)], return_exceptions=True
+    )
+    assert {type(answer) for answer in answers} == {StoreUnavailable}
+    assert slow.begun == THREADS
+    assert await store.stored_bytes() <= THREADS * len(body), "what has no thread is dropped at once"
+    slow.gate.set()
+    await store.close()
+    assert slow.begun == THREADS, "no other job was waiting for a thread"
+    assert paths(bucket) == []
+    assert await store.stored_bytes() == 0
+
+
+async def test_a_sweep_leaves_what_a_retry_publishes_over_an_expired_result(
+    open_store: OpenObjects, bucket: MemoryStore, clock: StillClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweeper, other, where = await open_store(), await open_store(), handle()
+    await put(other, b"body", clock(), where=where)
+    clock.pass_seconds(RETENTION)
+    assert await other.find(TENANT, where) is None
+    get, loop = sweeper.bucket.get, asyncio.get_running_loop()
+    retried = []
+
+    def get_then_retry(path: str) -> object:
+        found = get(path)
+        if path.endswith(".json") and not retried:
+            retry = asyncio.run_coroutine_threadsafe(put(other, b"body", clock(), where=where), loop)
+            retried.append(retry.result(timeout=60))
+        return found
+
+    monkeypatch.setattr(sweeper.bucket, "get", get_then_retry)
+    assert await sweeper.sweep() == 0
+    assert len(retried) == 1
+    found = await other.find(TENANT, where)
+    assert found is not None
+    assert await joined(other.read(found)) == b"body"
+    clock.pass_seconds(RETENTION + STEP)
+    assert await sweeper.sweep() == 1
+    assert paths(bucket) == []
+
+
+@pytest.mark.parametrize("body", [b"body", LARGE], ids=["one segment", "three segments"])
+async def test_a_retry_replaces_a_result_whose_body_was_lost(
+    open_store: OpenObjects, bucket: MemoryStore, clock: StillClock, body: bytes
+) -> None:
+    store, where = await open_store(), handle()
+    await put(store, body, clock(), where=where)
+    lost = [path for path in paths(bucket) if path.startswith("tool_output/") and not path.endswith(".json")]
+    obstore.delete(bucket, lost)
+    kept = await put(store, body, clock(), where=where)
+    fresh = await open_store()
+    assert await joined(fresh.read(kept)) == body
+    assert await store.stored_bytes() == await fresh.stored_bytes() == len(body)
+
+
+async def test_a_start_lists_nothing_and_the_first_sweep_counts(
+    open_store: OpenObjects, bucket: MemoryStore, clock: StillClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await put(await open_store(), LARGE, clock())
+    listed = []
+    pages = Bucket.pages
+
+    def noted(self: Bucket, folder: str) -> AsyncIterator[Sequence["ObjectMeta"]]:
+        listed.append(folder)
+        return pages(self, folder)
+
+    monkeypatch.setattr(Bucket, "pages", noted)
+    store = ObjectStore(
+        Bucket(bucket, timeout=60), clock=clock, retention_seconds=RETENTION, max_bytes=0, cache_bytes=0
+    )
+    await make_ready(store)
+    assert (listed, await store.stored_bytes()) == ([], 0)
+    await store.sweep()
+    assert (listed, await store.stored_bytes()) == (["segments", "tool_output"], len(LARGE))
+    await store.close()
+
+
+async def test_deleting_what_is_partly_gone_deletes_the_rest(tmp_path: Path) -> None:
+    client = LocalStore(tmp_path)
+    local = Bucket(client, timeout=60)
+    for name in "bd":
+        local.put(name, b"x")
+    local.delete(["a", "b", "c", "d"])
+    assert paths(client) == []
+    await local.close()
 
 
 def test_the_cache_holds_what_was_read_last_within_its_bytes() -> None:
