@@ -1,6 +1,7 @@
 """The house's own rules, as far as a command can check them."""
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ FILES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
 
 MOST_LINES_A_FILE = 400
 MOST_LINES_A_FUNCTION = 50
+MOST_FILES_A_FOLDER = 15
 
 
 def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -24,6 +26,16 @@ def test_files_are_small_and_open_with_a_sentence() -> None:
     long = [str(path) for path in FILES if path.read_text().count("\n") > MOST_LINES_A_FILE]
     mute = [str(path) for path in FILES if not ast.get_docstring(ast.parse(path.read_text()))]
     assert (long, mute) == ([], [])
+
+
+def test_a_folder_of_the_product_is_read_at_a_glance() -> None:
+    counts = Counter(
+        path.parent
+        for room in ROOMS[:1] + ROOMS[3:]
+        for path in (ROOT / room).rglob("*")
+        if path.is_file() and path.name != "__init__.py" and path.suffix != ".pyc"
+    )
+    assert {str(folder): count for folder, count in counts.items() if count > MOST_FILES_A_FOLDER} == {}
 
 
 def test_functions_are_short() -> None:

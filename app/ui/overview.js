@@ -2,8 +2,7 @@
 
 import { get, keys, query } from "./api.js";
 import { loaded, periods, timeChart } from "./charts.js";
-import { bar, bytes, card, command, dollars, duration, h, named, percent, plural, short, table, toResult, toSession, tokens, when, whole } from "./dom.js";
-import { entriesTable, outcomeMark } from "./entries.js";
+import { bar, bytes, card, command, dollars, duration, entriesTable, h, named, outcomeMark, percent, plural, short, table, tokens, toResult, toSession, when, whole } from "./dom.js";
 import { RANGES, ask, chosen, taken } from "./first.js";
 
 const GROUPS = [

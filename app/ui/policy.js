@@ -1,8 +1,7 @@
 // The policy in force for a tool and where each key was set; and what another one would have made of past results.
 
 import { Problem, get, post } from "./api.js";
-import { bytes, card, foreign, h, named, plural, short, table, toSession, tokens, when, whole } from "./dom.js";
-import { outcomeMark } from "./entries.js";
+import { bytes, card, foreign, h, named, outcomeMark, plural, short, table, tokens, toSession, when, whole } from "./dom.js";
 
 const OUTCOMES = ["store", "truncate", "cap", "reject"];
 const NUMBERS = [["max_bytes", "Cap in bytes"], ["max_tokens", "Cap in tokens"], ["max_chars", "Cap in characters"], ["head_chars", "Characters that truncate shows"], ["reject_rows", "Reject above this many rows"]];

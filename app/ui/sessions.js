@@ -1,8 +1,7 @@
 // Sessions: their budgets, and the timeline of one, with what was asked of each result below it.
 
 import { get } from "./api.js";
-import { bytes, card, command, foreign, h, named, short, table, toResult, toSession, tokens, when, whole } from "./dom.js";
-import { about, kindOf } from "./entries.js";
+import { about, bytes, card, command, foreign, h, kindOf, named, short, table, tokens, toResult, toSession, when, whole } from "./dom.js";
 
 const PAGE = 200;
 

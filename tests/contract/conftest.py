@@ -168,6 +168,8 @@ async def _open_store(url: str, clock: FakeClock, max_bytes: int) -> ResultStore
         bucket = Bucket(_buckets.setdefault(url, MemoryStore()), timeout=60)
         objects = ObjectStore(bucket, cache_bytes=1 << 20, segment_bytes=1 << 20, **options)
         await make_ready(objects)
+        # The service sweeps as it starts.
+        await objects.sweep()
         store: ResultStore = objects
     else:
         store = await open_store(url, **options)
