@@ -10,7 +10,7 @@ from app.api.openapi import example_of
 from app.api.routing import ForOperators, InRuntime, Router, traits
 from app.edge.api_keys import Role
 from domain.errors import InvalidField, StorageError
-from domain.handles import is_tenant
+from domain.handles import NAME_PATTERN, RESERVED_TENANT, is_tenant
 
 router = Router(tags=["tenants"])
 
@@ -95,7 +95,14 @@ async def delete_tenant(
     request: Request,
     rt: InRuntime,
     response: Response,
-    tenant_id: Annotated[str, Path(description="As in the file of API keys.", examples=["team-a"])],
+    tenant_id: Annotated[
+        str,
+        Path(
+            description="As in the file of API keys.",
+            examples=["team-a"],
+            json_schema_extra={"pattern": f"^(?!{RESERVED_TENANT}$){NAME_PATTERN}$"},
+        ),
+    ],
 ) -> DeletedOut:
     """Deletes in steps, between which other requests run. What the tenant sends meanwhile may stay: revoke
     its keys first. Safe to repeat."""
