@@ -91,7 +91,10 @@ async def scrape(serve: Serve) -> str:
         asked = {"handle": handle, "extract": "line", "mode": "full-chunked"}
         (await client.post("/extract", json=asked)).raise_for_status()
         assert (await client.post("/results", json={})).status_code == 422
-        return (await client.get("/metrics")).text
+        # An entry may still be on its way to the ledger.
+        while 'spillgate_waiting{backend="ledger"} 0.0' not in (text := (await client.get("/metrics")).text):
+            pass
+        return text
 
 
 async def test_what_is_asked_for_is_what_is_shown(scrape: str) -> None:
