@@ -104,8 +104,8 @@ async def delete_tenant(
         ),
     ],
 ) -> DeletedOut:
-    """Deletes in steps, between which other requests run. What the tenant sends meanwhile may stay: revoke
-    its keys first. Safe to repeat."""
+    """Deletes in steps, between which other requests run. What the tenant sends during the deletion may
+    stay: revoke its keys first. Safe to repeat."""
     if not is_tenant(tenant_id):
         raise InvalidField("That is not the name of a tenant. The file of API keys holds the names.")
     now = asyncio.get_running_loop().time
@@ -118,7 +118,7 @@ async def delete_tenant(
             try:
                 results = await rt.store.delete_tenant(tenant_id)
             except StorageError as error:
-                # The sessions and the accounting go all the same.
+                # The sessions and the accounting are deleted in any case.
                 failure = error
         purged = await rt.ledger.delete_tenant(tenant_id)
         found.results += results

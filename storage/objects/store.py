@@ -204,8 +204,8 @@ class ObjectStore:
         retry of this call has published it, with the same content. A result that has expired, or whose last
         segment is missing, is replaced.
 
-        No store deletes on a condition, so a sweep that has looked at an info may delete what replaced it
-        meanwhile. It therefore leaves an expired info for another sixteenth of the retention. What remains:
+        No store deletes on a condition, so a sweep that has looked at an info may delete its
+        replacement. It therefore leaves an expired info for another sixteenth of the retention. What remains:
         a retry that comes even later, between those two requests of a sweep."""
         for _ in range(_ATTEMPTS):
             if self.bucket.create(info.path, data):

@@ -212,7 +212,7 @@ async def test_model_spend_is_bounded_for_a_day_and_a_restart_does_not_forget_it
 
 
 class _Read(MemoryLedger):
-    """Counts the summaries. `meanwhile` is called while one is under way."""
+    """Counts the summaries. Calls `during_read` before it returns one."""
 
     reads = 0
 
@@ -220,10 +220,10 @@ class _Read(MemoryLedger):
         self.reads += 1
         found = await super().summary(wanted, *group_by)
         await anyio.lowlevel.checkpoint()
-        self.meanwhile()
+        self.during_read()
         return found
 
-    def meanwhile(self) -> None:
+    def during_read(self) -> None:
         pass
 
 
@@ -236,11 +236,11 @@ async def test_spend_that_is_added_while_the_ledger_is_read_counts_and_a_failed_
     def away() -> None:
         raise StoreUnavailable("away")
 
-    monkeypatch.setattr(ledger, "meanwhile", away)
+    monkeypatch.setattr(ledger, "during_read", away)
     for reads in (1, 2):
         await spend.learn_of(["a"])
         assert (ledger.reads, spend.known()) == (reads, {"a": 0.0})
-    monkeypatch.setattr(ledger, "meanwhile", lambda: spend.add("a", 2.0))
+    monkeypatch.setattr(ledger, "during_read", lambda: spend.add("a", 2.0))
     await asyncio.gather(spend.learn_of(["a"]), spend.learn("a"))
     assert (ledger.reads, spend.known()) == (4, {"a": 4.0})
     await spend.learn_of(["a"])
@@ -272,7 +272,7 @@ async def test_who_is_nearly_full_is_named_to_operators_and_to_the_tenant_itself
             for path in ("/readyz", "/healthz"):
                 (warning,) = await warnings(name, path)
                 assert warning.startswith(text)
-        for name in ("free", "nobody", ""):
+        for name in ("free", "unknown", ""):
             (warning,) = await warnings(name)
             assert warning == "Tenants over 90 % of a quota: 1. The log and /metrics name them."
         await client.delete("/sessions/s-17", headers=by("full"))

@@ -23,7 +23,7 @@ from tests.faults.forking import start_process
 
 ROOT = Path(__file__).parents[2]
 
-SERVICE = str(Path(__file__).with_name("edge_service.py"))
+SERVICE = str(Path(__file__).with_name("edge_app.py"))
 
 
 class Process:

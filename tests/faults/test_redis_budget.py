@@ -40,7 +40,7 @@ class Race:
 
 
 async def race(lines: Sequence[Streams], clients: Sequence[httpx.AsyncClient], run: str, seed: int) -> Race:
-    """Sends CALLS calls at once, each on its own connection, and samples every replica meanwhile."""
+    """Sends CALLS calls at once, each on its own connection, and samples every replica during the calls."""
     found = Race()
     while (await clients[0].put(f"/sessions/{run}", json=WINDOW)).status_code == 503:
         await asyncio.sleep(0.1)

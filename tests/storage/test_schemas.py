@@ -39,7 +39,7 @@ def mark_disk(root: Path, number: int, version: str) -> None:
 def mark_sqlite(path: Path, number: int, version: str) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE written_by SET version = ?", (version,))
-        # A file whose number is 0 has no tables yet: the oldest of ours is 1.
+        # A file whose number is 0 has no tables yet: the oldest schema is 1.
         connection.execute(f"PRAGMA user_version = {number or 1}")
     connection.close()
 

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from time import monotonic
-from typing import NamedTuple, cast
+from typing import Generic, NamedTuple, Protocol, TypeVar, cast
 
 import h11
 
@@ -103,12 +103,36 @@ class Exchanges:
         return http.our_state is http.their_state is h11.DONE and not http.trailing_data[0]
 
 
-class BlockingConnections:
-    """Threads may share them: each request has a connection for itself."""
+class _Connection(Protocol):
+    exchanges: Exchanges
+
+    def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=_Connection)
+
+
+class _Connections(Generic[C]):
+    """Those of one client that no request uses now."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._idle: deque[_Blocking] = deque()
+        self._idle: deque[C] = deque()
+
+    def keep_or_close(self, connection: C) -> None:
+        """After a request: keeps the connection for the next one, if its answer is whole."""
+        if connection.exchanges.is_reusable and len(self._idle) < MOST_IDLE:
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+
+class BlockingConnections(_Connections["_Blocking"]):
+    """Threads may share them: each request has a connection for itself."""
 
     def send(self, request: Message, seconds: float) -> Response:
         ends = monotonic() + seconds
@@ -116,21 +140,12 @@ class BlockingConnections:
             idle = self._open()
             connection = idle or _Blocking(self._place)
             try:
-                found = connection.exchange(request, ends)
-            except BaseException as error:
-                connection.close()
-                if idle is None or connection.exchanges.has_begun or not isinstance(error, ConnectionError):
+                return connection.exchange(request, ends)
+            except ConnectionError:
+                if idle is None or connection.exchanges.has_begun:
                     raise
-                continue
-            if connection.exchanges.is_reusable and len(self._idle) < MOST_IDLE:
-                self._idle.append(connection)
-            else:
-                connection.close()
-            return found
-
-    def close(self) -> None:
-        while self._idle:
-            self._idle.pop().close()
+            finally:
+                self.keep_or_close(connection)
 
     def _open(self) -> "_Blocking | None":
         with suppress(IndexError):  # Threads take them, too.
@@ -189,18 +204,14 @@ def _connected(place: Place) -> socket.socket:
     try:
         connection.settimeout(CONNECT_SECONDS)
         connection.connect(path)
-    except BaseException:
+    except OSError:
         connection.close()
         raise
     return connection
 
 
-class WaitingConnections:
+class WaitingConnections(_Connections["_Waiting"]):
     """Of one event loop of asyncio."""
-
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self._idle: deque[_Waiting] = deque()
 
     async def send(self, request: Message, seconds: float) -> Response:
         async with asyncio.timeout(seconds):
@@ -208,25 +219,12 @@ class WaitingConnections:
                 idle = self._open()
                 connection = idle or await self._connected()
                 try:
-                    found = await connection.exchange(request)
-                except BaseException as error:
-                    connection.close()
-                    if (
-                        idle is None
-                        or connection.exchanges.has_begun
-                        or not isinstance(error, ConnectionError)
-                    ):
+                    return await connection.exchange(request)
+                except ConnectionError:
+                    if idle is None or connection.exchanges.has_begun:
                         raise
-                    continue
-                if connection.exchanges.is_reusable and len(self._idle) < MOST_IDLE:
-                    self._idle.append(connection)
-                else:
-                    connection.close()
-                return found
-
-    def close(self) -> None:
-        while self._idle:
-            self._idle.pop().close()
+                finally:
+                    self.keep_or_close(connection)
 
     def _open(self) -> "_Waiting | None":
         while self._idle:
