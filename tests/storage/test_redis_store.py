@@ -478,7 +478,7 @@ async def test_a_result_that_is_stored_while_its_shard_leaves_the_list_is_swept_
     async def stores_first(*asked: str | bytes | int) -> Any:
         if asked[0] == at:
             monkeypatch.undo()
-            await put(store, b"concurrent", clock())
+            await put(store, b"published", clock())
         return await command(*asked)
 
     monkeypatch.setattr(store.connection, "command", stores_first)
@@ -512,7 +512,7 @@ async def test_a_shard_that_leaves_the_list_before_a_write_arrives_is_listed_aft
     retention = {"session_retention_seconds": RETENTION, "entry_retention_seconds": RETENTION}
     ledger = await open_ledger(redis_url, clock=clock, **retention)
     writers: list[tuple[RedisConnection, str, Callable[[], Awaitable[Any]]]] = [
-        (store.connection, "durable", lambda: put(store, b"concurrent", clock())),
+        (store.connection, "durable", lambda: put(store, b"published", clock())),
         (vars(ledger)["_redis"], "script", lambda: ledger.settle(charge(1))),
     ]
     for redis, name, write in writers:
