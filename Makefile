@@ -30,6 +30,7 @@ run-demo: $(VENV)/.run ## Serve with the built-in demo model: extraction without
 	SPILLGATE_LLM_BASE_URL=scripted: SPILLGATE_LLM_MODELS=demo $(BIN)/spillgate serve
 
 # Much of the suite waits (for disks, servers, processes): one worker more than two cores.
+# Much of it is processes, sockets and fsync: memory takes the files of tests (tests/conftest.py), and none stays.
 # The workers share the compiled tests: compiling them takes each worker five seconds.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(or $(WORKERS),3) --dist worksteal --ignore tests/interop --ignore tests/browser --ignore tests/image --ignore tests/objects
 
