@@ -9,6 +9,8 @@ import signal
 import sys
 from pathlib import Path
 
+# Python handles a signal only between two instructions: one that comes just before a read would wait for a line.
+signal.signal(signal.SIGINT, signal.SIG_DFL)
 received = Path(sys.argv[1]).open("ab", buffering=0)  # noqa: SIM115
 out = sys.stdout.buffer
 held: list[object] = []
