@@ -25,6 +25,10 @@ class SettingsFile(NamedTuple):
     base: Mapping[str, Any] = {}
     whole: str = ""
 
+    @property
+    def has_comments(self) -> bool:
+        return self.kind == "jsonc"
+
 
 class Place(NamedTuple):
     """Where a client is set up, and for which service. `url` is None for a service on a Unix socket, which
