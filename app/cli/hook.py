@@ -10,14 +10,13 @@ import re
 import stat
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, suppress
 from hashlib import sha256
 from typing import Any
 from urllib.parse import urlencode
 
-from app.cli.service import Answer as ServiceAnswer
-from app.cli.service import Refused, Service, ServiceError
+from app.cli.client import Refused, Request, Service, ServiceError, state_folder
 from app.doors.hooks.agents import DIALECTS, INNER_JSON
 from app.doors.hooks.call import Answer, Call
 from domain.errors import ConfigError
@@ -65,11 +64,6 @@ def run(client: str) -> int:
     return 0
 
 
-def state_folder(environment: Mapping[str, str] = os.environ) -> str:
-    base = environment.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-    return os.path.join(base, "spillgate")
-
-
 def log(event: str) -> None:
     """Adds a line to hook.log in the state directory. It holds no result and no arguments. The log of a hook
     that cannot write it is lost."""
@@ -115,18 +109,21 @@ def _answered(client: str, payload: Any) -> tuple[Answer, str]:
 def _governed(client: str, call: Call, transcript: object) -> str | None:
     """The replacement; None if the result passes. Raises ServiceError, ConfigError, OSError, Passed."""
     text = "\n".join(call.texts).encode("utf-8", "replace")
-    with (
-        closing(Service.from_environment()) as service,
-        closing(_content(client, call, text, transcript)) as content,
-    ):
-        digest = sha256(json.dumps([call.tool, call.arguments, content.size]).encode() + text).hexdigest()
-        call_id, body = call.call_id or digest, content
+    with ExitStack() as opened:
+        service = opened.enter_context(closing(Service.from_environment()))
+        content: bytes | Spilled = text
+        size = len(text)
+        if call.spilled is not None:
+            content = opened.enter_context(closing(Spilled(client, call.spilled, transcript)))
+            size = content.size
+        digest = sha256(json.dumps([call.tool, call.arguments, size]).encode() + text).hexdigest()
+        call_id = call.call_id or digest
         while True:
             try:
-                return _sent(service, client, call, call_id, body).replacement()
+                return service.request(_request(client, call, call_id, content)).replacement()
             except Refused as error:
-                if error.code == "invalid_utf8" and body is content:
-                    body = Text(b"".join(content).decode("utf-8", "replace").encode())
+                if error.code == "invalid_utf8" and isinstance(content, Spilled):
+                    content = b"".join(content).decode("utf-8", "replace").encode()
                 elif error.code == "idempotency_key_reused" and call_id != digest:
                     # Some agents, or their models, count calls from 0 again and again.
                     call_id = digest
@@ -134,9 +131,8 @@ def _governed(client: str, call: Call, transcript: object) -> str | None:
                     raise
 
 
-def _sent(
-    service: Service, client: str, call: Call, call_id: str, content: "Text | Spilled"
-) -> ServiceAnswer:
+def _request(client: str, call: Call, call_id: str, content: "bytes | Spilled") -> Request:
+    """Raises Passed."""
     fields = {
         "tool_name": call.tool,
         "session_id": call.session_id,
@@ -147,9 +143,10 @@ def _sent(
     arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments)
     if call.arguments is not None and len(arguments) <= MAX_ARGUMENT_BYTES:
         fields["tool_arguments"] = arguments
-    headers = {"Content-Type": "text/plain; charset=utf-8", "Prefer": "return=minimal"}
     route = f"/results?{urlencode(fields, errors='replace')}"
-    return service.request("POST", route, content, headers, size=content.size, seconds=_patience())
+    headers = {"Content-Type": "text/plain; charset=utf-8", "Prefer": "return=minimal"}
+    size = 0 if isinstance(content, bytes) else content.size
+    return Request("POST", route, content, headers, size, _patience())
 
 
 def _patience() -> float:
@@ -158,24 +155,6 @@ def _patience() -> float:
     if not (given.isascii() and given.isdigit() and int(given)):
         raise Passed("SPILLGATE_HOOK_TIMEOUT_MS must be a whole number of milliseconds")
     return int(given) / 1000
-
-
-def _content(client: str, call: Call, text: bytes, transcript: object) -> "Text | Spilled":
-    return Text(text) if call.spilled is None else Spilled(client, call.spilled, transcript)
-
-
-class Text:
-    """A result as the payload has it."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self.size = len(data)
-
-    def __iter__(self) -> Iterator[bytes]:
-        yield self._data
-
-    def close(self) -> None:
-        pass
 
 
 class Spilled:

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from app import DEFAULT_URL
+from app.cli.client import Service
 from app.cli.hook_files import NOTES, PLANS, PROJECT_NOTE, Place, SettingsFile
 from app.cli.jsonc import Keys, Malformed, Misfit, added, parse, removed
-from app.cli.service import Service
 from app.files import replace_text
 from domain.errors import ConfigError
 
