@@ -6,7 +6,6 @@ part of the service's.
 
 import json
 import os
-import re
 import stat
 import sys
 import time
@@ -17,8 +16,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from app.cli.client import Refused, Request, Service, ServiceError, state_folder
-from app.doors.hooks.agents import DIALECTS, INNER_JSON
-from app.doors.hooks.call import Answer, Call
+from app.doors.hooks.agents import CLIENTS
+from app.doors.hooks.call import Answer, Call, text_in
 from domain.errors import ConfigError
 
 PATIENCE_MS = 1000
@@ -33,13 +32,6 @@ MAX_ARGUMENT_BYTES = 3000
 MAX_LOG_BYTES = 1 << 20
 
 _PIECE_BYTES = 1 << 18
-_SPILLED = {
-    "copilot": re.compile(r"/.*/[0-9]+-copilot-tool-output-[^/]+\.txt"),
-    "opencode": re.compile(r"/.*/tool-output/[^/]+"),
-    "pi": re.compile(r"/.*/pi-bash-[^/]+\.log"),
-}
-"""Where an agent leaves whole outputs. A payload may quote what a tool said: no other file is read. Claude
-Code has a folder for each session, beside its transcript."""
 
 
 class Passed(Exception):
@@ -92,21 +84,21 @@ def _payload() -> Any:
 
 def _answered(client: str, payload: Any) -> tuple[Answer, str]:
     """The agent's JSON and the line for the log, "" for none."""
-    if client not in DIALECTS:
-        raise Passed(f"no such client; known are {', '.join(DIALECTS)}")
-    inner = INNER_JSON.get(client)
-    if inner and isinstance(payload, dict) and isinstance(payload.get(inner), str):
-        payload = {**payload, inner: json.loads(payload[inner])}
-    call = DIALECTS[client](payload)
+    if client not in CLIENTS:
+        raise Passed(f"no such client; known are {', '.join(CLIENTS)}")
+    inner = CLIENTS[client].inner_json
+    if inner and (text := text_in(payload, inner)) is not None:
+        payload = {**payload, inner: json.loads(text)}
+    call = CLIENTS[client].read(payload)
     if call is None:
         raise Passed("the payload has a shape that this hook does not replace")
     if not call.is_governable:
         return {}, ""
-    text = _governed(client, call, payload.get("transcript_path"))
-    return ({}, "") if text is None else (call.answer(text), f"replaced a result of {call.tool!a}")
+    shown = _governed(client, call, text_in(payload, "transcript_path"))
+    return ({}, "") if shown is None else (call.answer(shown), f"replaced a result of {call.tool!a}")
 
 
-def _governed(client: str, call: Call, transcript: object) -> str | None:
+def _governed(client: str, call: Call, transcript: str | None) -> str | None:
     """The replacement; None if the result passes. Raises ServiceError, ConfigError, OSError, Passed."""
     text = "\n".join(call.texts).encode("utf-8", "replace")
     with ExitStack() as opened:
@@ -160,16 +152,15 @@ def _patience() -> float:
 class Spilled:
     """A file in which an agent left the whole output, open. Its pieces can be read more than once."""
 
-    def __init__(self, client: str, path: str, transcript: object) -> None:
+    def __init__(self, client: str, path: str, transcript: str | None) -> None:
         """Raises OSError, and Passed for a file that is not such an output: it must lie where the agent
         leaves them, and be a regular file of this user."""
-        where = os.path.realpath(path)
-        if client in ("claude-code", "claude-code-plugin") and isinstance(transcript, str):
-            folder = os.path.join(transcript.removesuffix(".jsonl"), "tool-results")
-            is_known = os.path.dirname(where) == os.path.realpath(folder)
+        where, outputs = os.path.realpath(path), CLIENTS[client].outputs
+        if outputs is not None:
+            is_known = outputs.fullmatch(where) is not None
         else:
-            pattern = _SPILLED.get(client)
-            is_known = pattern is not None and pattern.fullmatch(where) is not None
+            folder = os.path.join((transcript or "").removesuffix(".jsonl"), "tool-results")
+            is_known = transcript is not None and os.path.dirname(where) == os.path.realpath(folder)
         if not is_known:
             raise Passed("the whole output lies in a folder where this agent keeps none")
         self._file = os.open(where, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from app import DEFAULT_URL
 from app.cli.client import Service
-from app.cli.hook_files import NOTES, PLANS, PROJECT_NOTE, Place, SettingsFile
+from app.cli.hook_files import PLANS, PROJECT_NOTE, Place, SettingsFile
 from app.cli.jsonc import Keys, Malformed, Misfit, added, parse, removed
 from app.files import replace_text
 from domain.errors import ConfigError
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     if client not in PLANS:
         raise ConfigError(f"There is no client of this name. Known are: {', '.join(PLANS)}.")
     place = _place(options.project, options.action)
-    files = PLANS[client](place)
+    files = PLANS[client].files(place)
     if options.action == "status":
         return _status(client, files)
     edit = _installed if options.action == "install" else _uninstalled
@@ -117,7 +117,7 @@ def _said(client: str, place: Place) -> str:
         asking = f"The model asks about a stored result with the MCP server `spillgate` at {place.url}/mcp."
     lines = [
         asking,
-        NOTES.get(client),
+        PLANS[client].note,
         PROJECT_NOTE if place.project is not None else None,
         "SPILLGATE_KEY must be set where the agent runs." if place.has_key else None,
         f"Start {client} again, and have `spillgate serve` running.",
