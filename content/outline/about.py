@@ -14,13 +14,13 @@ from content.formats import opaque
 from content.kinds import Kind, sniff
 from content.natural_language import language_of_text
 from content.outline.definitions import definitions
-from content.outline.forms import clip, hits, log_levels, log_times, parsed_head
+from content.outline.forms import hits, log_levels, log_times, parsed_head
 from content.outline.languages import language_of
 from content.passages.text_sections import TAG
 from content.passages.unseen import unseen_spans
 from content.passages.whole import RULE, is_over
 from content.text import ABOUT_SAMPLE_BYTES as SAMPLE_BYTES
-from content.text import cut_head, unnumbered
+from content.text import clip, cut_head, unnumbered
 
 MAX_BYTES = 300
 """The contract's bound of `about`, which has one to three lines."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from content.passages.text_sections import HTML_HEADING, TAG, markdown_headings
-from content.text import Numbered
+from content.text import DOUBLE_QUOTED, Numbered, clip
 
 _FILES = 200
 _LISTED = 12
@@ -91,7 +91,6 @@ def elements(source: Numbered) -> Iterator[str]:
 
 
 _ENTRIES = 200
-_CLIP = 160
 
 _PARAGRAPH = re.compile(rb"(?:\A\s*+|\n[ \t\r]*+\n[ \t]*+)(\S[^\n]{0,300})")
 
@@ -111,12 +110,6 @@ def paragraphs(source: Numbered) -> Iterator[str]:
     """The first line of each paragraph."""
     found = ((match.start(1), clip(match[1])) for match in _PARAGRAPH.finditer(source.text))
     return _placed(source, found)
-
-
-def clip(raw: bytes) -> str:
-    """The text on one line of at most 160 characters."""
-    text = " ".join(raw[: 4 * _CLIP].decode("utf-8", "ignore").split())
-    return text if len(text) <= _CLIP else text[: _CLIP - 1] + "…"
 
 
 def _placed(source: Numbered, found: Iterator[tuple[int, str]]) -> Iterator[str]:
@@ -143,7 +136,7 @@ _KEY_CHARS = 60
 _RECORDS = 5
 _NAMES = {str: "string", bool: "boolean", int: "number", float: "number", type(None): "null"}
 
-_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\],]', re.DOTALL)
+_TOKEN = re.compile(rb"%b|[{}\[\],]" % DOUBLE_QUOTED, re.DOTALL)
 _CLOSER = {b"{": b"}", b"[": b"]"}
 
 
@@ -163,7 +156,7 @@ def records_shape(data: bytes) -> Iterator[str]:
         value, _ = parsed_head(line)
         if isinstance(value, dict):
             keys |= {key: _type(item) for key, item in value.items() if key not in keys}
-    yield from (f"  {_key(key)}: {kind}" for key, kind in list(keys.items())[:_KEYS])
+    yield from (f"  {clip(key, _KEY_CHARS)}: {kind}" for key, kind in list(keys.items())[:_KEYS])
 
 
 def parsed_head(data: bytes) -> tuple[object, bool]:
@@ -201,7 +194,7 @@ def _described(label: str, value: object, depth: int) -> Iterator[str]:
         return
     if isinstance(value, dict):
         for key in list(value)[:_KEYS]:
-            yield from _described(f"{_key(key)}: ", value[key], depth + 1)
+            yield from _described(f"{clip(key, _KEY_CHARS)}: ", value[key], depth + 1)
         if len(value) > _KEYS:
             yield f"{indent}  … {len(value) - _KEYS} more keys"
     elif isinstance(value, list) and value and isinstance(value[0], (dict, list)):
@@ -214,8 +207,3 @@ def _type(value: object) -> str:
     if isinstance(value, list):
         return f"array of {len(value)}"
     return _NAMES[type(value)]
-
-
-def _key(key: str) -> str:
-    key = " ".join(key.split())
-    return key if len(key) <= _KEY_CHARS else key[: _KEY_CHARS - 1] + "…"
