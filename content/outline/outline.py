@@ -1,6 +1,6 @@
 """The outline of a text: what a model needs to ask the right question."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 
 from content.kinds import Kind, sniff
 from content.outline.definitions import definitions
@@ -94,23 +94,14 @@ def _identified(path: str | None, data: bytes, first_line: int) -> tuple[Numbere
     return source, kind, language_of(path, source.text if kind in (Kind.CODE, Kind.TEXT) else b"")
 
 
-def _binary(source: Numbered) -> Iterator[str]:
-    yield "not text"
-
-
-def _html(source: Numbered) -> Iterator[str]:
-    found = list(html_headings(source))
-    return iter(found) if found else elements(source)
-
-
-_FORMS: dict[Kind, Callable[[Numbered], Iterator[str]]] = {
+_FORMS: dict[Kind, Callable[[Numbered], Iterable[str]]] = {
     Kind.JSON: lambda source: json_shape(source.text),
     Kind.NDJSON: lambda source: records_shape(source.text),
     Kind.CSV: table,
     Kind.LOG: log_span,
     Kind.MARKDOWN: headings,
-    Kind.HTML: _html,
+    Kind.HTML: lambda source: list(html_headings(source)) or elements(source),
     Kind.XML: elements,
     Kind.GREP: hits,
-    Kind.BINARY: _binary,
+    Kind.BINARY: lambda source: ["not text"],
 }

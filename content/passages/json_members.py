@@ -29,10 +29,10 @@ _MEMBERS = rb"(?:[^%b,]*+(?:(?:%b)[^%b,]*+)*+,){%d}"
 _STEPS = (64, 8, 1)
 _WHOLE_DOUBLE = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _WHOLE_EITHER = _WHOLE_DOUBLE + rb"|'[^'\\]*+(?:\\.[^'\\]*+)*+'"
-_FEW_JSON = [(step, re.compile(_MEMBERS % (b'"', _WHOLE_DOUBLE, b'"', step), re.DOTALL)) for step in _STEPS]
-_FEW_LITERAL = [
-    (step, re.compile(_MEMBERS % (b"\"'", _WHOLE_EITHER, b"\"'", step), re.DOTALL)) for step in _STEPS
-]
+_FEW_JSON, _FEW_LITERAL = (
+    [(step, re.compile(_MEMBERS % (quotes, string, quotes, step), re.DOTALL)) for step in _STEPS]
+    for quotes, string in ((b'"', _WHOLE_DOUBLE), (b"\"'", _WHOLE_EITHER))
+)
 _LINE_END = re.compile(rb"[ \t]*\r?\n")
 _PLAIN_KEY = re.compile(r"[\w$][\w$-]*\Z")
 

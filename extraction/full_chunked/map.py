@@ -149,7 +149,7 @@ class MapPhase:
         del self._open[piece]
         self._open |= dict.fromkeys(parts)
         self._set_deadline()
-        await inquiry.keep_mark(key, _TOO_LONG)
+        await inquiry.keep(key, Report(_TOO_LONG, inquiry.asking.terms.name))
         await self._map_all(parts)
 
     def _finish(self, mapped: Mapped, status: str) -> None:
