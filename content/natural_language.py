@@ -56,8 +56,8 @@ def language_of_text(text: str) -> str:
             least = _KANA_SHARE if name == "Japanese" else _SHARE
             if len(script.findall(text)) > least * max(letters, 1):
                 return name
-    words = [word.lower() for word in _WORD.findall(text)]
-    counts = Counter(language for word in words for language in _LANGUAGES_OF.get(word, ()))
+    words = _WORD.findall(text)
+    counts = _common_words(words)
     if not counts:
         return ""
     (first, most), (_, second) = [*counts.most_common(2), ("", 0)][:2]
@@ -70,6 +70,9 @@ def may_be_in(text: str, language: str) -> bool:
     common words as of any other language."""
     if language in dict(_SCRIPTS):
         return language_of_text(text) == language
-    words = [word.lower() for word in _WORD.findall(text)]
-    counts = Counter(found for word in words for found in _LANGUAGES_OF.get(word, ()))
+    counts = _common_words(_WORD.findall(text))
     return 0 < counts[language] == max(counts.values())
+
+
+def _common_words(words: list[str]) -> Counter[str]:
+    return Counter(language for word in words for language in _LANGUAGES_OF.get(word.lower(), ()))
