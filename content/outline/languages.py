@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import cache
+from itertools import chain
 
 from re2 import _re2 as re2
 
@@ -235,11 +236,9 @@ def _by_content(head: bytes) -> Language | None:
         return _INTERPRETERS.get(name) or (Language(name) if name in list(Language) else Language.SHELL)
     if head.lstrip().startswith(b"<?php"):
         return Language.PHP
-    lines = [line[:_LINE] for line in head.split(b"\n") if line.strip()]
-    counts = Counter(dict.fromkeys(_SIGNS, 0))
-    signs = _signs()
-    for line in lines:
-        counts.update(_LANGUAGES[found] for found in signs.Match(line) or ())
+    lines = (line[:_LINE] for line in head.split(b"\n") if line.strip())
+    places = Counter(chain.from_iterable(filter(None, map(_signs().Match, lines))))
+    counts = Counter({language: places[place] for place, language in enumerate(_LANGUAGES)})
     for narrow, wide in _WIDER:
         if counts[wide] >= _ENOUGH:
             counts[wide] += counts.pop(narrow, 0)
