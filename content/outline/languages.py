@@ -181,11 +181,7 @@ _SIGNS = {
         r"\s*(?:if|elseif) .* then\s*$",
         r"--\[\[|--- ?@",
     ),
-    Language.R: (
-        r"\s*[\w.]+ <- ",
-        r"library\(\w+\)|require\(\w+\)\s*$",
-        r"#' ",
-    ),
+    Language.R: (r"\s*[\w.]+ <- ", r"library\(\w+\)|require\(\w+\)\s*$", r"#' "),
     Language.PERL: (
         r"use (?:strict|warnings|[A-Z]\w*(?:::\w+)*).*;",
         r"\s*my [$@%(]",
@@ -212,13 +208,9 @@ _WIDER = (
 
 def language_of(path: str | None, head: bytes) -> Language | None:
     """The language by the ending of the path, else by the text; None if unknown. Reads at most 8 KiB."""
-    named = _by_path(path) if path else None
+    name = (path or "").replace("\\", "/").rpartition("/")[2].strip().lower()
+    named = _BY_NAME.get(name) or _BY_EXTENSION.get(name.rpartition(".")[2] if "." in name else "")
     return named or _by_content(unnumbered(head[:_LOOKED_AT].removeprefix(b"\xef\xbb\xbf")).text)
-
-
-def _by_path(path: str) -> Language | None:
-    name = path.replace("\\", "/").rpartition("/")[2].strip().lower()
-    return _BY_NAME.get(name) or _BY_EXTENSION.get(name.rpartition(".")[2] if "." in name else "")
 
 
 _LANGUAGES = tuple(_SIGNS)
