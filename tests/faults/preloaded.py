@@ -10,8 +10,6 @@ from content.tokens.encodings import load_encoding
 
 IMPORTED = (
     "app.cli.hook",
-    "app.cli.hook_files",
-    "app.cli.service",
     "app.cli.shell",
     "app.edge.server",
     "app.main",
