@@ -69,8 +69,6 @@ class ModelKeys(PolicyTable):
 
 
 Count = Annotated[int, whole(0, 1 << 62)]
-Bytes = Count
-Rate = Dollars
 
 
 def _check_tenant(name: str) -> str:
@@ -82,10 +80,10 @@ def _check_tenant(name: str) -> str:
 class TenantKeys(PolicyTable):
     """What a policy file may set for a tenant: its quotas, as in domain.quotas.TenantQuota. None: not set."""
 
-    storage_max_bytes: Bytes | None = None
-    ledger_max_bytes: Bytes | None = None
+    storage_max_bytes: Count | None = None
+    ledger_max_bytes: Count | None = None
     max_sessions: Count | None = None
-    requests_per_second: Rate | None = None
+    requests_per_second: Dollars | None = None
     llm_usd_per_day: Dollars | None = None
 
 

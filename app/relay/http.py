@@ -12,7 +12,7 @@ from types import FrameType
 from typing import NamedTuple
 from urllib.parse import urljoin, urlsplit
 
-from app.cli.service import Address, address_of, connect, is_open, why
+from app.cli.client import Address, address_of, connect, is_open, why
 from app.relay.messages import NOT_JSON, Id, elements, id_of, inner, is_array, members, on_one_line, text
 from app.relay.routing_headers import VERSION, RoutingHeaders
 from app.relay.streams import SIGNAL_SECONDS, Buffer, FromClient, FromServer, Output, lines, read_from

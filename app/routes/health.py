@@ -133,7 +133,7 @@ async def metrics(request: Request, rt: InRuntime) -> Response:
     keys = request.app.state.keys
     rt.metrics.key_faults.set(len(keys.warnings) if keys else 0)
     rt.metrics.storage_key_faults.set(len(rt.storage_keys.warnings) if rt.storage_keys else 0)
-    rt.metrics.models_up(rt.model_pool.availability())
+    rt.metrics.models_up({one.name: not one.retry_ms for one in rt.model_pool.states()})
     uses: list[TenantUse] | None = None
     # If the store fails, the last value stays: the other figures matter most during an outage.
     with suppress(StorageError):

@@ -7,7 +7,7 @@ from fastapi import Path, Request, Response
 from app.api.answers import in_pieces
 from app.api.openapi import body_of, json_of
 from app.api.routing import InRuntime, Router, Tenant, check_rate, traits
-from app.doors.hooks.agents import DIALECTS
+from app.doors.hooks.agents import CLIENTS
 from app.doors.hooks.hook import PASS, hook_answer
 from app.edge.request_body import read_body
 from app.operations.tracing import GOVERN
@@ -16,7 +16,7 @@ from domain.errors import NotFound, SpillgateError
 router = Router(tags=["hooks"])
 
 Client = Annotated[
-    str, Path(description="The coding agent.", json_schema_extra={"enum": list(DIALECTS)}, examples=["codex"])
+    str, Path(description="The coding agent.", json_schema_extra={"enum": list(CLIENTS)}, examples=["codex"])
 ]
 _ANSWER = "`{}` if the result passes, or what the agent reads as a replacement, in the shape of the tool."
 
@@ -32,7 +32,7 @@ _ANSWER = "`{}` if the result passes, or what the agent reads as a replacement, 
 async def post_hook(client: Client, request: Request, rt: InRuntime, tenant: Tenant) -> Response:
     """Whatever goes wrong with the result, the agent keeps it: the answer is then `{}` and the log says why.
     Only a request that is not admitted (401, 413) is answered with a problem."""
-    if client not in DIALECTS:
+    if client not in CLIENTS:
         raise NotFound
     answer = PASS
     if not request.app.state.draining:

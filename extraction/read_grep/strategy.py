@@ -140,20 +140,17 @@ class Conversation:
         return left < max(_LAST_SHARE * self._seconds, min(_LAST_SECONDS, self._seconds / 2), needed)
 
     async def _asked(self, tools: tuple[ToolSpec, ...]) -> Reply:
+        inquiry = self._inquiry
         self._make_room(self._room)
         while True:
             try:
-                return await self._ask(tools)
+                prompt = Prompt(tuple(self._messages), output_tokens(inquiry.terms), tools)
+                return await inquiry.asking.ask(prompt, seconds_left(inquiry.asking))
             except ContextExceeded:
                 # The backend counts more tokens than our tokenizer does.
                 self._room //= 2
                 if not (self._drop_answers(0, len(self._messages)) or self._drop_turns(0, keep=0)):
                     raise
-
-    async def _ask(self, tools: tuple[ToolSpec, ...]) -> Reply:
-        inquiry = self._inquiry
-        prompt = Prompt(tuple(self._messages), output_tokens(inquiry.terms), tools)
-        return await inquiry.asking.ask(prompt, seconds_left(inquiry.asking))
 
     async def _call(self, reply: Reply) -> None:
         calls = reply.tool_calls[:_HEARD_CALLS]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.service import address_of
+from app.cli.client import address_of
 from domain.errors import ConfigError
 from tests.faults.service import Services
 from tests.misbehaving_server import BAD_ANSWERS, answering, http
@@ -140,8 +140,9 @@ def test_after_an_answer_that_is_no_outcome_the_output_passes(name: str) -> None
 
 def test_a_service_that_sends_a_byte_at_a_time_is_not_waited_for() -> None:
     impatient = (
-        "import app.cli.service; app.cli.service.Service.request.__kwdefaults__['seconds'] = 0.3;"
-        "from app.cli.main import main; main(['pipe'])"
+        "import app.cli.client as client; from app.cli.main import main; sent = client.Service.request;"
+        "client.Service.request = lambda service, request: sent(service, request._replace(seconds=0.3));"
+        "main(['pipe'])"
     )
     with answering(http("200 OK", b" " * (1 << 20)), is_slow=True) as url:
         environment = {**os.environ, "SPILLGATE_URL": url}
