@@ -138,7 +138,8 @@ async def metrics(request: Request, rt: InRuntime) -> Response:
     # If the store fails, the last value stays: the other figures matter most during an outage.
     with suppress(StorageError):
         uses = await rt.readiness.tenant_uses()
-        rt.metrics.stored_bytes.set(sum(use.stored_bytes for use in uses), rt.settings.storage_max_bytes)
+        rt.metrics.stored_bytes.set(sum(use.stored_bytes for use in uses))
+        rt.metrics.stored_bytes_cap.set(rt.settings.storage_max_bytes)
         rt.metrics.ledger_entries.set(rt.readiness.ledger_entries)
     # Absent without API keys, and at the port of the metrics.
     own = request.scope["tenant"] if request.scope.get("role") is Role.AGENT else None
