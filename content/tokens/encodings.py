@@ -3,21 +3,22 @@
 import math
 import re
 from functools import cache
-
-from splintr import AnyTokenizer
-from splintr import Tokenizer as Splintr
+from typing import TYPE_CHECKING
 
 from domain.errors import ConfigError
 from domain.ports import Tokenizer
+
+if TYPE_CHECKING:
+    from splintr import AnyTokenizer
 
 _WINDOW = 384
 _WINDOWS = 32
 _BUDGET = 6 * 1024
 
-# No token spans a letter or digit and ASCII punctuation or space after it: see `_AFTER`.
-_WHOLE = re.compile(
-    r"[A-Za-z0-9]((?=[^A-Za-z0-9'\x80-\U0010ffff]).*[A-Za-z0-9])(?=[^A-Za-z0-9'\x80-\U0010ffff])", re.DOTALL
-)
+# No token spans a letter or digit and ASCII punctuation or space after it: see `_AFTER`. The set is spelled
+# out: compiling `[^A-Za-z0-9'\x80-\U0010ffff]`, which is the same, takes 4 ms.
+_GAP = r"(?=[\x00-&(-/:-@\[-`{-\x7f])"
+_WHOLE = re.compile(rf"[A-Za-z0-9]({_GAP}.*[A-Za-z0-9]){_GAP}", re.DOTALL)
 
 
 class Sample:
@@ -110,6 +111,8 @@ class Encoding:
     def count(self, text: str) -> int:
         usual = self._tokenizer
         if usual is None:
+            from splintr import Tokenizer as Splintr
+
             # Compiling the pattern to machine code gains nothing here, and hardened kernels forbid it.
             usual = self._tokenizer = Splintr.from_pretrained(self._name).jit(False)
         self._remembered += len(text)
@@ -124,7 +127,7 @@ class Encoding:
             return _count(tokenizer, text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
 
 
-def _count(tokenizer: AnyTokenizer, text: str) -> int:
+def _count(tokenizer: "AnyTokenizer", text: str) -> int:
     # Special tokens are text here. encode_flat (four bytes a token) would count each as one token.
     if "<|" in text:
         return len(tokenizer.encode_ordinary(text))
@@ -132,7 +135,9 @@ def _count(tokenizer: AnyTokenizer, text: str) -> int:
 
 
 @cache
-def _folding(name: str) -> AnyTokenizer:
+def _folding(name: str) -> "AnyTokenizer":
+    from splintr import Tokenizer as Splintr
+
     return Splintr.from_pretrained(name).pcre2(True)
 
 
