@@ -14,17 +14,19 @@ class Timed:
         """`timer` returns what takes the seconds of the operation of that name."""
         self._port = port
         for name in operations:
-            setattr(self, name, _timed(port, name, timer(name)))
+            setattr(self, name, _timed(getattr(port, name), timer(name)))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._port, name)
 
 
-def _timed(port: object, name: str, took: Callable[[float], None]) -> Callable[..., Awaitable[Any]]:
+def _timed(
+    operation: Callable[..., Awaitable[Any]], took: Callable[[float], None]
+) -> Callable[..., Awaitable[Any]]:
     async def timed(*arguments: Any) -> Any:
         began = perf_counter()
         try:
-            return await getattr(port, name)(*arguments)
+            return await operation(*arguments)
         finally:
             took(perf_counter() - began)
 
