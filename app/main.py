@@ -7,6 +7,7 @@ from functools import partial
 
 import anyio
 from fastapi import FastAPI, Request
+from starlette.datastructures import State
 from starlette.types import Lifespan, Receive, Scope, Send
 
 from app import __version__
@@ -63,6 +64,12 @@ ROUTERS = (
 NOT_KEPT = frozenset({StoreUnavailable.code, StoreFull.code})
 
 
+class ServiceState(State):
+    """What lives as long as the service, as plain attributes: Starlette's own looks each one up in Python."""
+
+    __setattr__ = object.__setattr__
+
+
 class Spillgate(FastAPI):
     """FastAPI behind `Access`. POST /results goes from there straight to its function: routing and dependency
     machinery would cost a third of a small result's time. It is declared as a route all the same, for the
@@ -80,6 +87,7 @@ class Spillgate(FastAPI):
             # FastAPI's own spans would hold paths and queries, and its log records exceptions.
             telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
         )
+        self.state = ServiceState()
         self.state.draining = False
         # Of the listener for metrics alone, if there is one.
         self.state.metrics_port = None
@@ -110,12 +118,13 @@ class Spillgate(FastAPI):
         await self._access(scope, receive, send)
 
     async def _inside(self, scope: Scope, receive: Receive, send: Send) -> None:
-        tracer = None if scope["type"] != "http" else self.state.runtime.tracer
-        if tracer is not None:
-            name, route = self._routes.span_of(scope["method"], scope["path"])
-            if name:
-                await tracer.serve(self._routed, name, route, scope, receive, send)
-                return
+        if scope["type"] == "http":
+            runtime: Runtime = self.state.runtime
+            if (tracer := runtime.tracer) is not None:
+                name, route = self._routes.span_of(scope["method"], scope["path"])
+                if name:
+                    await tracer.serve(self._routed, name, route, scope, receive, send)
+                    return
         await self._routed(scope, receive, send)
 
     async def _routed(self, scope: Scope, receive: Receive, send: Send) -> None:
