@@ -71,8 +71,8 @@ class Address(NamedTuple):
 
 
 class Request(NamedTuple):
-    """`size` is that of a body in pieces, which can be iterated over more than once. `seconds` bounds each
-    wait for the service, and all of them together: a large body has another second for each 8 MiB."""
+    """`size` is that of a body in pieces, which can be iterated over more than once. `seconds` bounds the
+    time that it takes; a large body has another second for each 8 MiB."""
 
     method: str
     route: str
@@ -178,7 +178,7 @@ class Service:
         self.address = address
         self._fallback = fallback
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._kept: list[HTTPConnection] = []
+        self._kept = Connections()
 
     @classmethod
     def from_environment(cls) -> "Service":
@@ -196,12 +196,12 @@ class Service:
         headers = {"Content-Type": "application/json", **self._headers, **request.headers}
         headers["Content-Length"] = str(size)
         request = request._replace(route=self.address.prefix + request.route, headers=headers)
-        patience = _Patience(request.seconds, time.monotonic() + request.seconds + size / _BYTES_A_SECOND)
+        deadline = time.monotonic() + request.seconds + size / _BYTES_A_SECOND
         while True:
-            kept = self._take()
+            kept = self._kept.take()
             connection = kept or self._connect(request.seconds)
             try:
-                answer = _exchange(connection, request, patience)
+                answer = _exchange(connection, request, deadline)
             except ConnectionError as error:
                 connection.close()
                 # A kept connection that the service has closed says nothing about the service.
@@ -211,20 +211,11 @@ class Service:
                 connection.close()
                 raise ServiceError(f"No answer from {self.address}: {why(error)}.") from None
             else:
-                self._kept.append(connection)
+                self._kept.keep(connection)
                 return _accepted(answer)
 
     def close(self) -> None:
-        while self._kept:
-            self._kept.pop().close()
-
-    def _take(self) -> "HTTPConnection | None":
-        with suppress(IndexError):  # Threads take them, too.
-            while connection := self._kept.pop():
-                if is_open(connection):
-                    return connection
-                connection.close()
-        return None
+        self._kept.close()
 
     def _connect(self, seconds: float) -> "HTTPConnection":
         """Raises Unreachable."""
@@ -262,7 +253,30 @@ def connect(address: Address, seconds: float) -> "HTTPConnection":
     return connection
 
 
-def is_open(connection: "HTTPConnection") -> bool:
+class Connections:
+    """Kept for further requests. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._kept: list[HTTPConnection] = []
+
+    def keep(self, connection: "HTTPConnection") -> None:
+        self._kept.append(connection)
+
+    def take(self) -> "HTTPConnection | None":
+        """One that the other side has not closed; None if there is none."""
+        with suppress(IndexError):  # Another thread has taken the last one.
+            while connection := self._kept.pop():
+                if _is_open(connection):
+                    return connection
+                connection.close()
+        return None
+
+    def close(self) -> None:
+        while self._kept:
+            self._kept.pop().close()
+
+
+def _is_open(connection: "HTTPConnection") -> bool:
     """False for a kept connection that the other side has closed: it can be read."""
     if connection.sock is None:
         return False
@@ -271,27 +285,21 @@ def is_open(connection: "HTTPConnection") -> bool:
     return not waiting.poll(0)
 
 
-class _Patience(NamedTuple):
-    """How long to wait for a service: `seconds` each time, and never past the deadline."""
-
-    seconds: float
-    deadline: float
-
-    def begin_wait(self, sock: socket.socket) -> None:
-        """Before each use of the socket. Raises TimeoutError."""
-        remaining = self.deadline - time.monotonic()
-        if remaining <= 0:
-            raise TimeoutError("timed out")
-        sock.settimeout(min(self.seconds, remaining))
+def _wait_until(sock: socket.socket, deadline: float) -> None:
+    """Before each use of the socket. Raises TimeoutError."""
+    remaining = deadline - time.monotonic()
+    if remaining <= 0:
+        raise TimeoutError("timed out")
+    sock.settimeout(remaining)
 
 
 class _Reader(io.RawIOBase):
     """Reads a socket. http.client gets it in place of the socket."""
 
-    def __init__(self, sock: socket.socket, patience: _Patience) -> None:
+    def __init__(self, sock: socket.socket, deadline: float) -> None:
         self._sock = sock
         self._file = sock.makefile("rb", buffering=0)
-        self._patience = patience
+        self._deadline = deadline
 
     def makefile(self, mode: str) -> io.BufferedReader:
         return io.BufferedReader(self)
@@ -300,7 +308,7 @@ class _Reader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: "WriteableBuffer") -> int | None:
-        self._patience.begin_wait(self._sock)
+        _wait_until(self._sock, self._deadline)
         return self._file.readinto(buffer)
 
     def close(self) -> None:
@@ -308,7 +316,7 @@ class _Reader(io.RawIOBase):
         super().close()
 
 
-def _exchange(connection: "HTTPConnection", request: Request, patience: _Patience) -> Answer:
+def _exchange(connection: "HTTPConnection", request: Request, deadline: float) -> Answer:
     """Raises OSError."""
     from http.client import HTTPException, HTTPResponse
 
@@ -317,15 +325,15 @@ def _exchange(connection: "HTTPConnection", request: Request, patience: _Patienc
 
     def pieces() -> Iterator[Buffer]:
         for piece in request.pieces():
-            patience.begin_wait(sock)
+            _wait_until(sock, deadline)
             yield piece
 
     try:
         # A service that refuses a large body answers before it has read all of it.
         with suppress(ConnectionError):
-            patience.begin_wait(sock)
+            _wait_until(sock, deadline)
             connection.request(request.method, request.route, pieces(), dict(request.headers))
-        reader: Any = _Reader(sock, patience)
+        reader: Any = _Reader(sock, deadline)
         responding: Any = connection
         responding.response_class = lambda _, **options: HTTPResponse(reader, **options)
         answer = connection.getresponse()

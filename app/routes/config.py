@@ -1,6 +1,5 @@
 """What is in force: settings, the policy for a tool, the models; and what another policy would have done."""
 
-import asyncio
 import json
 from collections import Counter
 from collections.abc import Iterable
@@ -96,7 +95,7 @@ async def get_config(
     set_by = told["set_by"]
     set_by["quotas"] = set_by["quotas"][tenant]
     set_by["policy"] = dict.fromkeys(every, "default") | set_by["policy"]
-    states = rt.model_pool.states(asyncio.get_running_loop().time())
+    states = rt.model_pool.states()
     return ConfigOut(
         tenant=tenant,
         tool=told["tool"],

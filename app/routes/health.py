@@ -151,12 +151,13 @@ async def metrics(request: Request, rt: InRuntime) -> Response:
     keys = request.app.state.keys
     rt.metrics.key_faults.set(len(keys.warnings) if keys else 0)
     rt.metrics.storage_key_faults.set(len(rt.storage_keys.warnings) if rt.storage_keys else 0)
-    rt.metrics.models_up(rt.model_pool.availability())
+    rt.metrics.models_up({one.name: not one.retry_ms for one in rt.model_pool.states()})
     uses: list[TenantUse] | None = None
     # If the store fails, the last value stays: the other figures matter most during an outage.
     with suppress(StorageError):
         uses = await rt.readiness.tenant_uses()
-        rt.metrics.stored_bytes.set(sum(use.stored_bytes for use in uses), rt.settings.storage_max_bytes)
+        rt.metrics.stored_bytes.set(sum(use.stored_bytes for use in uses))
+        rt.metrics.stored_bytes_cap.set(rt.settings.storage_max_bytes)
         rt.metrics.ledger_entries.set(rt.readiness.ledger_entries)
     # Absent without API keys, and at the port of the metrics.
     own = request.scope["tenant"] if request.scope.get("role") is Role.AGENT else None

@@ -6,7 +6,8 @@ Takes linear time and constant memory. Call it in a thread: 64 MiB take a few se
 import csv
 import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from content.kinds import NAMES, Kind, sniff
@@ -66,14 +67,6 @@ def _header(head: str) -> list[str]:
         return []
 
 
-def _records(data: bytes) -> Iterator[str]:
-    yield f"{count_of(_filled_lines(data), 'record')}, one a line"
-
-
-def _hits(data: bytes) -> Iterator[str]:
-    yield f"{count_of(sum(1 for _ in _HIT.finditer(data)), 'line')} of files"
-
-
 def _words(data: bytes) -> Iterator[str]:
     """The number of words, separated by white space."""
     found = 0
@@ -129,16 +122,14 @@ def _between(first: str, last: str, form: str) -> timedelta | None:
     return passed if passed >= timedelta() else None
 
 
+@dataclass(slots=True)
 class _Container:
     """An open array or object, at most two levels deep."""
 
-    __slots__ = ("commas", "filled", "is_array", "name")
-
-    def __init__(self, name: bytes, is_array: bool) -> None:
-        self.name = name
-        self.is_array = is_array
-        self.commas = 0
-        self.filled = False
+    name: bytes
+    is_array: bool
+    commas: int = 0
+    filled: bool = False
 
     def count(self, run: bytes) -> None:
         """Adds the members in `run`, a part without brackets."""
@@ -180,12 +171,12 @@ def _members(data: bytes) -> Iterator[str]:
                 arrays.append(ended.summary)
 
 
-_COUNTS: dict[Kind, Callable[[bytes], Iterator[str]]] = {
+_COUNTS: dict[Kind, Callable[[bytes], Iterable[str]]] = {
     Kind.TEXT: _words,
     Kind.MARKDOWN: _words,
     Kind.JSON: _members,
-    Kind.NDJSON: _records,
+    Kind.NDJSON: lambda data: [f"{count_of(_filled_lines(data), 'record')}, one a line"],
     Kind.CSV: _rows,
     Kind.LOG: _times,
-    Kind.GREP: _hits,
+    Kind.GREP: lambda data: [f"{count_of(sum(1 for _ in _HIT.finditer(data)), 'line')} of files"],
 }

@@ -9,17 +9,21 @@ from content.passages.text_sections import HTML_HEADING, TAG, markdown_headings
 from content.text import DOUBLE_QUOTED, Numbered, clip
 
 _FILES = 200
+_LISTED = 12
+_LOG_END = 4096
 _ELEMENTS = 24
 
 _NEWLINE = b"\n"
 _QUOTED = re.compile(rb'"[^"]*"')
-# The first level near the start of a line: a word, a field, in brackets, or the single letter of Android.
+# A level: a word, a field, in brackets, or the single letter of Android. Each alternative begins with a
+# literal, so that the search skips what begins none of them.
 _LEVEL = re.compile(
-    rb"^[^\n]{0,80}?(?:\b(TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|FATAL|CRITICAL)\b"
-    rb"|level=\"?(\w{1,12})|\[(trace|debug|info|notice|warn|warning|error|crit|alert|emerg)\]"
-    rb"| ([VDIWEF]) [\w.$-]{1,60} *:)",
-    re.MULTILINE,
+    rb"T(?<!\wT)RACE\b|D(?<!\wD)EBUG\b|I(?<!\wI)NFO\b|N(?<!\wN)OTICE\b|W(?<!\wW)ARN(?:ING)?\b"
+    rb"|E(?<!\wE)RROR\b|F(?<!\wF)ATAL\b|C(?<!\wC)RITICAL\b|level=\"?(\w{1,12})"
+    rb"|\[(trace|debug|info|notice|warn|warning|error|crit|alert|emerg)\]| ([VDIWEF]) [\w.$-]{1,60} *:"
 )
+_LEVEL_STARTS = 80
+_LEVEL_ENDS = 160
 _LETTERS = {
     b"V": "VERBOSE", b"D": "DEBUG", b"I": "INFO", b"W": "WARN", b"E": "ERROR", b"F": "FATAL"
 }  # fmt: skip
@@ -43,16 +47,28 @@ def table(source: Numbered) -> Iterator[str]:
 def log_span(source: Numbered) -> Iterator[str]:
     data = source.text
     yield f"{data.count(_NEWLINE) + 1} lines"
-    found = (next(filter(None, groups)) for groups in _LEVEL.findall(data))
-    levels = Counter(_LETTERS.get(level) or level.decode("ascii", "replace").upper() for level in found)
-    statuses = Counter(status.decode() for status in _STATUS.findall(data))
-    for name, counts in (("levels", levels), ("status", statuses)):
+    statuses = Counter(status.decode() for status in _STATUS.findall(data)).most_common(_LISTED)
+    for name, counts in (("levels", log_levels(data)), ("status", statuses)):
         if counts:
-            yield f"{name}: " + ", ".join(f"{what} {count}" for what, count in counts.most_common(12))
+            yield f"{name}: " + ", ".join(f"{what} {count}" for what, count in counts)
+    if times := log_times(data):
+        yield times
+
+
+def log_levels(data: bytes) -> list[tuple[str, int]]:
+    """The most frequent levels, and how often each occurs."""
+    found = (_LEVEL.search(line, 0, _LEVEL_ENDS) for line in data.split(b"\n"))
+    levels = (match[match.lastindex or 0] for match in found if match and match.start() <= _LEVEL_STARTS)
+    names = (_LETTERS.get(level) or level.decode("ascii", "replace").upper() for level in levels)
+    return Counter(names).most_common(_LISTED)
+
+
+def log_times(data: bytes) -> str:
+    """The first and the last time, as in `from 10:00:01 to 10:04:59`; "" if there is none."""
     first = _STAMP.search(data)
-    last = _STAMP.findall(data, max(0, len(data) - 4096))
-    if first and last:
-        yield f"from {first[0].decode()} to {last[-1].decode()}"
+    ending = data[-_LOG_END:].split(b"\n")
+    last = next(filter(None, map(_STAMP.findall, reversed(ending))), None)
+    return f"from {first[0].decode()} to {last[-1].decode()}" if first and last else ""
 
 
 def hits(source: Numbered) -> Iterator[str]:

@@ -31,22 +31,24 @@ _SETTINGS = frozenset(_SETTINGS_WORDS.split())
 
 
 def outline(
-    data: bytes,
-    max_bytes: int,
-    total_bytes: int | None = None,
-    path: str | None = None,
-    first_line: int = 1,
+    data: bytes, max_bytes: int, total_bytes: int | None = None, path: str | None = None, first_line: int = 1
 ) -> str:
     """Returns at most `max_bytes` of UTF-8, "" without an outline. `data` may be the beginning of
     `total_bytes`; reads at most 1 MiB. `path` is the path of the file, if known, `first_line` the number of
     the first line in it. Raises nothing, whatever the data. Takes up to 150 ms: call it in a thread."""
     total = len(data) if total_bytes is None else total_bytes
     data = data[:_LOOKED_AT]
-    name, lines = _structure(path, data, first_line)
+    source, kind, language = _identified(path, data, first_line)
+    if language is None:
+        lines = list(_FORMS.get(kind, paragraphs)(source))
+    else:
+        found = definitions(data, language, _MOST, first_line)
+        lines = [f"{'  ' * definition.depth}{definition}" for definition in found]
+    lines = lines or list(paragraphs(source))
     if not lines:
         return ""
     part = f", of its first {len(data)} bytes" if len(data) < total else ""
-    text = "\n".join((f"Outline ({name}{part}):", *lines))
+    text = "\n".join((f"Outline ({language or kind}{part}):", *lines))
     return cut_head(text.encode("utf-8", "replace"), max_bytes).decode()
 
 
@@ -65,17 +67,6 @@ def structure(path: str | None, data: bytes, most: int = _MOST, first_line: int 
 def _item(line: str) -> str:
     text = line.lstrip(" ")
     return f"{' ' * (len(line) - len(text))}  - {text}"
-
-
-def _structure(path: str | None, data: bytes, first_line: int) -> tuple[str, list[str]]:
-    """The name of the kind or language, and the lines of the outline, indented by their depth."""
-    source, kind, language = _identified(path, data, first_line)
-    if language is None:
-        lines = list(_FORMS.get(kind, paragraphs)(source))
-    else:
-        found = definitions(data, language, _MOST, first_line)
-        lines = [f"{'  ' * definition.depth}{definition}" for definition in found]
-    return language or kind, lines or list(paragraphs(source))
 
 
 def _identified(path: str | None, data: bytes, first_line: int) -> tuple[Numbered, Kind, Language | None]:

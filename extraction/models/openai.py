@@ -75,12 +75,13 @@ class _Endpoint:
     async def _exchange(self, body: bytes, note_sent: Callable[[bool], None]) -> _Answer:
         note_sent(False)
         headers = self._headers | {b"Content-Length": b"%d" % len(body)}
-        client = self._connections.take()
-        request = client.build_request("POST", self._url, headers=headers, content=_slices(body, note_sent))
-        # Nothing else needs the body while the backend thinks: the slices release it once it is sent.
-        del body
-        answer = None
+        client, answer = self._connections.take(), None
         try:
+            request = client.build_request(
+                "POST", self._url, headers=headers, content=_slices(body, note_sent)
+            )
+            # Nothing else needs the body while the backend thinks: the slices release it once it is sent.
+            del body
             answer = await self._read(await client.send(request, stream=True))
             return answer
         except (httpx.ConnectError, httpx.ConnectTimeout):

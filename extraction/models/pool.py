@@ -81,11 +81,6 @@ class ModelPool:
         lanes = [self._lanes[name] for name in dict.fromkeys(names) if name in self]
         return Asker(lanes or [self._lanes[name] for name in self.default], self._shared, rules)
 
-    def availability(self) -> dict[str, bool]:
-        """For each model, False while it is left alone after failures."""
-        now = asyncio.get_running_loop().time()
-        return {name: lane.health.is_available(now) for name, lane in self._lanes.items()}
-
     @property
     def embedding_model(self) -> str | None:
         """The name of the model that embeds texts; None if there is none."""
@@ -105,8 +100,8 @@ class ModelPool:
         revised._set(models, default, tokenizer_of)
         return revised
 
-    def states(self, now: float) -> list[ModelState]:
-        """`now` is the time of the event loop's clock."""
+    def states(self) -> list[ModelState]:
+        now = asyncio.get_running_loop().time()
         return [
             ModelState(
                 name,

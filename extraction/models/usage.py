@@ -107,22 +107,11 @@ class Usage:
     def __init__(self, shared: SharedModelState, rules: CallRules) -> None:
         self.shared = shared
         self.rules = rules
-        self._calls = 0
-        self._tokens = LlmTokens()
-        self._cost_usd = 0.0
-
-    @property
-    def total(self) -> LlmUsage:
-        return LlmUsage(self._calls, self._tokens.input, self._tokens.output, self._cost_usd)
+        self.total = LlmUsage()
 
     def begin(self, lane: ModelLane, prompt: Prompt) -> "Attempt":
-        self._calls += 1
+        self.total += LlmUsage(llm_calls=1)
         return Attempt(self, lane, prompt)
-
-    def add(self, tokens: LlmTokens, cost_usd: float) -> None:
-        spent = self._tokens
-        self._tokens = LlmTokens(spent.input + tokens.input, spent.output + tokens.output)
-        self._cost_usd += cost_usd
 
 
 class Attempt:
@@ -181,7 +170,7 @@ class Attempt:
         else:
             tokens = LlmTokens(await self._count(prompt_texts(self._prompt)) if was_read else 0)
         cost = self._terms.price.cost(tokens)
-        self._usage.add(tokens, cost)
+        self._usage.total += LlmUsage(0, tokens.input, tokens.output, cost)
         call = LlmCall(
             provider=self._terms.provider,
             model=self._terms.name,

@@ -163,14 +163,12 @@ class RedisStore:
 
     async def count_results(self, keys: Sequence[SessionKey]) -> list[int]:
         since = f"({self._expired_by()}"
-        asked: list[tuple[str, ...] | None] = []
+        asked: dict[SessionKey, tuple[str, ...]] = {}
         for key in keys:
             with suppress(InvalidField):
-                asked.append(("ZCOUNT", shard_of(key).key("results", key.session_id), since, "+inf"))
-                continue
-            asked.append(None)
-        counts = iter(await self.connection.commands([one for one in asked if one is not None]))
-        return [0 if one is None else int(next(counts) or 0) for one in asked]
+                asked[key] = ("ZCOUNT", shard_of(key).key("results", key.session_id), since, "+inf")
+        counts = dict(zip(asked, await self.connection.commands(list(asked.values())), strict=True))
+        return [int(counts.get(key) or 0) for key in keys]
 
     async def sweep(self) -> int:
         """Deletes expired results, shard by shard."""
