@@ -53,14 +53,15 @@ async def guardrail_answer(
     governed = await Conversation(rows, key, document).governed(lambda call_id: door, rt)
     if not governed.seen:
         return NONE, governed.error
-    offered = [] if own or not tools or _refuses_tools(payload) else await _offered(key, rt)
+    has_tools = bool(tools) and not own and _parameter(payload, "offer_tools") is not False
+    offered = await tools_of_session(key, rt) if has_tools else []
     if not (governed.is_changed or offered):
         return NONE, governed.error
     # LiteLLM ignores `session_id`; the guardrail class of the Python client asks by it.
     session = {"session_id": key.session_id}
     answer = {"action": "GUARDRAIL_INTERVENED", "structured_messages": governed.rows, **session}
     if offered:
-        answer["tools"] = [*tools, *offered]
+        answer["tools"] = [*tools, *definitions(offered, rt.modes, ToolFormat.OPENAI)]
     return document.pieces(answer), governed.error
 
 
@@ -103,10 +104,6 @@ def _parameter(payload: Mapping[str, Any], name: str) -> Any:
     return given.get(name) if isinstance(given, dict) else None
 
 
-def _refuses_tools(payload: Mapping[str, Any]) -> bool:
-    return _parameter(payload, "offer_tools") is False
-
-
 def _name(tool: Any) -> str:
     match tool:
         case {"function": {"name": str(name)}} | {"name": str(name)}:
@@ -117,10 +114,3 @@ def _name(tool: Any) -> str:
 def _door(own: list[str]) -> Door | None:
     """The client has our tools, over MCP: the texts name them as it does."""
     return next((Door(tool_prefix=one.removesuffix(_ASK)) for one in own if one.endswith(_ASK)), None)
-
-
-async def _offered(key: SessionKey, rt: Runtime) -> list[dict[str, Any]]:
-    from extraction.ladder import runnable_modes
-
-    modes = runnable_modes(rt.models is not None)
-    return definitions(await tools_of_session(key, rt), modes, ToolFormat.OPENAI)
