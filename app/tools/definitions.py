@@ -34,10 +34,7 @@ class AskArguments(Arguments, frozen=True, forbid_unknown_fields=True):
             ),
         ),
     ]
-    mode: Annotated[
-        Mode,
-        Meta(description="How to look; best left out, which is auto."),
-    ] = Mode.AUTO
+    mode: Annotated[Mode, Meta(description="How to look; best left out, which is auto.")] = Mode.AUTO
 
 
 class GrepArguments(Arguments, frozen=True, forbid_unknown_fields=True):

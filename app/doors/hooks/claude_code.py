@@ -35,10 +35,7 @@ def claude_code(payload: Any) -> Call | None:
                 session=session_of(session, payload),
                 texts=texts,
                 answer=lambda text: {
-                    "hookSpecificOutput": {
-                        "hookEventName": "PostToolUse",
-                        "updatedToolOutput": reshape(text),
-                    }
+                    "hookSpecificOutput": {"hookEventName": "PostToolUse", "updatedToolOutput": reshape(text)}
                 },
                 call_id=text_in(payload, "tool_use_id"),
                 arguments=payload.get("tool_input"),
