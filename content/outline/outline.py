@@ -1,5 +1,6 @@
 """The outline of a text: what a model needs to ask the right question."""
 
+import re
 from collections.abc import Callable, Iterable
 
 from content.kinds import Kind, sniff
@@ -61,12 +62,7 @@ def structure(path: str | None, data: bytes, most: int = _MOST, first_line: int 
         return [f"  - {definition}" for definition in definitions(data, language, most, first_line)]
     if kind not in _FORMS or kind in _NO_STRUCTURE:
         return []
-    return [_item(line) for line in _FORMS[kind](source)][:most]
-
-
-def _item(line: str) -> str:
-    text = line.lstrip(" ")
-    return f"{' ' * (len(line) - len(text))}  - {text}"
+    return [re.sub("^ *", r"\g<0>  - ", line) for line in _FORMS[kind](source)][:most]
 
 
 def _identified(path: str | None, data: bytes, first_line: int) -> tuple[Numbered, Kind, Language | None]:

@@ -13,7 +13,7 @@ from extraction.prompts import prompts
 from extraction.prompts.fences import new_nonce
 from extraction.prompts.inquiry import Inquiry, Report, built, gather
 from extraction.prompts.prompts import Part
-from extraction.task.task import DEADLINE_PASSED, MARGIN_SECONDS, Progress, seconds_left
+from extraction.task.task import DEADLINE_PASSED, MARGIN_SECONDS, Progress
 
 # The share of the time kept for the reduce phase.
 _RESERVED_SHARE = 0.25
@@ -54,7 +54,7 @@ class MapPhase:
         # The text of a chunk is in memory only during its call.
         self._slots = anyio.Semaphore(inquiry.asking.concurrency)
         self._scope = anyio.CancelScope()
-        self._seconds = seconds_left(inquiry.asking)
+        self._seconds = inquiry.task.seconds_left
 
     async def run(self) -> list[Mapped]:
         """Returns the results in the order of the document."""
@@ -147,7 +147,7 @@ class MapPhase:
         return too_little(self._bytes - self._lost_bytes, self._bytes)
 
     def _set_deadline(self) -> None:
-        left = seconds_left(self._inquiry.asking)
+        left = self._inquiry.task.seconds_left
         reserve = 0.0
         if len(self._open) + len(self._mapped) > 1:
             reserve = min(max(_RESERVED_SHARE * self._seconds, _RESERVED_SECONDS), self._seconds / 2)

@@ -23,7 +23,6 @@ from extraction.task.task import (
     Task,
     data_tokens,
     finding_bytes,
-    seconds_left,
 )
 
 NEEDS_MODEL = True
@@ -106,7 +105,7 @@ async def _concluded(inquiry: Inquiry, mapped: Sequence[Mapped], coverage: Cover
     if not relevant:
         return _answer(task, _nothing(task, findings, coverage.missing), coverage, *warnings)
     try:
-        with anyio.fail_after(seconds_left(inquiry.asking) - MARGIN_SECONDS):
+        with anyio.fail_after(inquiry.task.seconds_left - MARGIN_SECONDS):
             body = await reduce.merged(inquiry, relevant, _lost(mapped))
         return _answer(task, body, coverage, *warnings)
     except TimeoutError:

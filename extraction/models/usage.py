@@ -23,7 +23,6 @@ _MS = 1000
 _INLINE_CHARS = 1 << 14
 _CHARS_A_TOKEN = 3
 _PLAUSIBLE = 10
-_BYTES_A_CHAR = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +89,6 @@ def prompt_texts(prompt: Prompt) -> list[str]:
 def has_more_bytes(texts: Sequence[str], most: int) -> bool:
     """Whether the texts have more than `most` bytes of UTF-8. No text has more tokens than bytes, and bytes
     are quick to count."""
-    chars = sum(map(len, texts))
-    # Only where the number of characters does not tell they are encoded, and then no more than `most`.
-    if chars > most or all(text.isascii() for text in texts) or chars * _BYTES_A_CHAR <= most:
-        return chars > most
     return sum(len(text.encode(errors="surrogatepass")) for text in texts) > most
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 
@@ -57,7 +58,7 @@ class RedisStore:
         self.clock = clock
         self.retention_ms = int(retention_seconds * 1000)
         self.draft_ms = int(draft_seconds * 1000)
-        self.jobs: set[asyncio.Task[None]] = set()
+        self.jobs: set[asyncio.Task[Any]] = set()
         self._quota = Quota(max_bytes, quota_of)
         self._drafted: Counter[str] = Counter()
         self._all_counted_at = self._count_began = self._reused_until = float("-inf")
