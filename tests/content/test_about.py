@@ -174,8 +174,10 @@ def test_it_has_one_to_three_lines_within_its_bytes(text: str, start: str, more:
 
 @pytest.mark.parametrize(
     "piece",
-    ["<h1>", "<script", "<title", "<h1><", "<a>", "<!--", "# a\n", "[", "{", '{"a":', "[],", "a,b\n"]
-    + ["('", "\u4e2d", '"', " ", "\t", "\n", "-", "-" * 80 + "\n"],
+    [
+        *("<h1>", "<script", "<title", "<h1><", "<a>", "<!--", "# a\n", "[", "{", '{"a":', "[],", "a,b\n"),
+        *("('", "\u4e2d", '"', " ", "\t", "\n", "-", "-" * 80 + "\n"),
+    ],
 )
 def test_hostile_text_is_described_in_its_time(piece: str) -> None:
     """Processor time, so that a busy machine does not matter: ordinary text of this size takes 1 to 5 ms."""
