@@ -12,11 +12,8 @@ from domain.llm import ModelTerms, Prompt, Reply
 from domain.quotas import LedgerUsage, Purged
 from domain.results import Durability, StoredResult, UsageReport
 
-
-class Clock(Protocol):
-    def __call__(self) -> int:
-        """Unix time in milliseconds."""
-        ...
+Clock = Callable[[], int]
+"""Returns Unix time in milliseconds."""
 
 
 class Tokenizer(Protocol):
