@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from app.cli.options import naming_options, parser
 
     own = given.index("--") if given[:1] == ["mcp"] and "--" in given else len(given)
-    options = parser().parse_args(given[:own])
+    options = parser(given[0] if given else "").parse_args(given[:own])
     if own < len(given):
         options.server = given[own + 1 :]
     _print_anything()
