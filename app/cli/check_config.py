@@ -15,7 +15,7 @@ from app.extracting.known_models import known_window, model_configs, model_terms
 from app.operations.policy_files import load_policies
 from app.operations.storage_keys import load_storage_keys
 from app.operations.tracing import trace_target
-from app.settings import BYPASS_TOOLS, PREFIX, Settings
+from app.settings import PREFIX, Settings
 from content.tokens.encodings import encoding_for_model, load_encoding
 from domain.errors import ConfigError
 from domain.quotas import SETTINGS
@@ -150,7 +150,7 @@ def _setting(name: str, value: object, settings: Settings) -> Reason:
 def _place_of(name: str, settings: Settings) -> str:
     if name not in settings.model_fields_set:
         return "default"
-    known = {f"{PREFIX}{name}".upper(), BYPASS_TOOLS if name == "bypass_tools" else ""}
+    known = {f"{PREFIX}{name}".upper(), "TOOL_RESULT_BYPASS_TOOLS" if name == "bypass_tools" else ""}
     return "environment" if any(given.upper() in known for given in os.environ) else "option"
 
 
