@@ -53,7 +53,8 @@ async def guardrail_answer(
     governed = await Conversation(rows, key, document).governed(lambda call_id: door, rt)
     if not governed.seen:
         return NONE, governed.error
-    offered = [] if own or not tools or _refuses_tools(payload) else await _offered(key, rt)
+    is_storing = any(one.is_kept for one in governed.seen.values())
+    offered = [] if own or not tools or _refuses_tools(payload) else await _offered(key, is_storing, rt)
     if not (governed.is_changed or offered):
         return NONE, governed.error
     # LiteLLM ignores `session_id`; the guardrail class of the Python client asks by it.
@@ -119,8 +120,8 @@ def _door(own: list[str]) -> Door | None:
     return next((Door(tool_prefix=one.removesuffix(_ASK)) for one in own if one.endswith(_ASK)), None)
 
 
-async def _offered(key: SessionKey, rt: Runtime) -> list[dict[str, Any]]:
+async def _offered(key: SessionKey, is_storing: bool, rt: Runtime) -> list[dict[str, Any]]:
     from extraction.ladder import runnable_modes
 
     modes = runnable_modes(rt.models is not None)
-    return definitions(await tools_of_session(key, rt), modes, ToolFormat.OPENAI)
+    return definitions(await tools_of_session(key, rt, is_storing=is_storing), modes, ToolFormat.OPENAI)
