@@ -275,6 +275,7 @@ INTEGRAL = BeforeValidator(_integral)
 """Last in an `Annotated[int, Field(strict=True)]`. Accepts 7.0, a whole number in JSON; not "7" or true."""
 
 
+# Both are coroutine functions: others are called in a thread, which would double the cost of a small request.
 async def known_only(request: Request) -> None:
     """Raises InvalidField for a query parameter that the route does not have. If it were ignored, a misspelt
     filter would return everything."""

@@ -153,6 +153,26 @@ async def test_calls_that_are_counted_from_0_again_are_told_apart(client: httpx.
     assert await ask(client, asked_with(*rows)) == told
 
 
+async def test_a_result_belongs_to_the_nearest_call_before_it(client: httpx.AsyncClient) -> None:
+    """By its id. A result without such a call has the name that its row says, if any."""
+    both = call("c1", "one")
+    both["tool_calls"] += [*call("c2", "two")["tool_calls"], *call("c2", "last")["tool_calls"]]
+    rows = [
+        result("c0", "1"),
+        {**result("c9", "22"), "name": "said"},
+        call("c0", "zero"),
+        both,
+        result("c2", "333"),
+        {"role": "user", "content": "Go on."},
+        result("c1", "4444"),
+        {"role": "tool", "content": "55555", "name": None},
+        call("c1", "unrun"),
+    ]
+    assert await ask(client, asked_with(*rows)) == NONE
+    named = {entry["charactersOut"]: entry["tool_name"] for entry in await entries(client)}
+    assert named == {1: "tool", 2: "said", 3: "last", 4: "one", 5: "tool"}
+
+
 SHAPES: list[tuple[str, Any, Any]] = [
     ("parts", [{"type": "text", "text": LARGE}], lambda text: [{"type": "text", "text": text}]),
     (
