@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from domain.handles import SessionKey
 from domain.results import UsageReport
+from domain.values import value
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,10 +15,6 @@ class Window:
     context_window: int
     buffer_tokens: int
     max_output_tokens: int
-
-    @property
-    def limit_tokens(self) -> int:
-        return max(0, self.context_window - self.buffer_tokens - self.max_output_tokens)
 
 
 def window_of(size: int, buffer: int | None, output: int | None, usual: Window) -> Window:
@@ -35,7 +32,7 @@ def window_of(size: int, buffer: int | None, output: int | None, usual: Window) 
     return Window(size, buffer, output or 0)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Budget:
     """A session's tokens. If `enforced` is false, the window is unknown: tokens are counted, and every result
     fits."""
@@ -74,7 +71,7 @@ class ReportWarning(StrEnum):
     NOT_APPLIED = "not_applied"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Session:
     """An agent's run. Window fields are None if the agent did not declare them. Times are Unix ms.
 
@@ -160,7 +157,7 @@ class Session:
         return Reported(after, warning)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Reported:
     """A session after a usage report, and the warning for the caller."""
 

@@ -11,6 +11,7 @@ from domain.handles import Handle, SessionKey
 from domain.llm import ModelTerms, Prompt, Reply
 from domain.quotas import LedgerUsage, Purged
 from domain.results import Durability, StoredResult, UsageReport
+from domain.values import value
 
 
 class Clock(Protocol):
@@ -68,8 +69,8 @@ class Load(NamedTuple):
     waiting: int = 0
 
 
-class ResultStore(Protocol):
-    """Keeps the bodies of results and their StoredResult. Driver errors are raised as StorageError."""
+class Backend(Protocol):
+    """What stores and ledgers have in common. Driver errors are raised as StorageError."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -80,6 +81,16 @@ class ResultStore(Protocol):
     def load(self) -> Load:
         """How busy it is now."""
         ...
+
+    async def check(self) -> None:
+        """Raises StorageError if a write would fail now."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class ResultStore(Backend, Protocol):
+    """Keeps the bodies of results and their StoredResult."""
 
     @property
     def constant_durability(self) -> Durability | None:
@@ -133,15 +144,8 @@ class ResultStore(Protocol):
         """As `stored_bytes`, for each tenant that has any."""
         ...
 
-    async def check(self) -> None:
-        """Raises StorageError if a write would fail now."""
-        ...
 
-    async def close(self) -> None: ...
-
-
-# Not frozen, though nothing changes it: a frozen one takes three times as long to build, for every result.
-@dataclass(slots=True, unsafe_hash=True)
+@value
 class Charge:
     """The cost of one entry. A call with the same `call_id` in the same epoch is charged once: a retry gets
     the first receipt. `text` replaces the result, None if it passed; the ledger keeps it for retries.
@@ -158,7 +162,7 @@ class Charge:
     text: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Call:
     """A call that begins. `default_window` and `enforce`: see Session.budget."""
 
@@ -169,7 +173,7 @@ class Call:
     report: UsageReport | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Receipt:
     """What the ledger recorded for a call. `replayed`: the call was a retry. `degraded`: the record is in the
     local spool."""
@@ -182,7 +186,7 @@ class Receipt:
     degraded: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Entered:
     """The session at the start of a call. `receipt`: this call was settled before. `warning` is about the
     call's usage report."""
@@ -198,9 +202,9 @@ class SessionPage:
     next_cursor: str | None
 
 
-class Ledger(Protocol):
+class Ledger(Backend, Protocol):
     """Keeps sessions, budgets and the accounting. Every method is one atomic step, and each that changes
-    something is durable against a killed process when it returns. Driver errors are raised as StorageError.
+    something is durable against a killed process when it returns.
 
     Past `ledger_max_bytes` of a tenant's quota, a new call (`enter`, `reserve`, `settle`), `append` and
     opening a session raise TenantFull. Past `max_sessions`, opening one more raises TooManySessions. Both
@@ -208,16 +212,6 @@ class Ledger(Protocol):
     can be ended. An extraction's entries (`llm`, `extract`)
     are accepted past the bound: `enter` admitted its question.
     """
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Messages for the operator, as of the last `check`."""
-        ...
-
-    @property
-    def load(self) -> Load:
-        """How busy it is now."""
-        ...
 
     async def enter(self, call: Call) -> Entered:
         """Starts a call that will be charged, and applies its report. For a call that was settled before,
@@ -305,9 +299,3 @@ class Ledger(Protocol):
     async def entry_count(self) -> int:
         """The number of entries of all tenants, for the metrics, found without a scan: never too small."""
         ...
-
-    async def check(self) -> None:
-        """Raises StorageError if a write would fail now."""
-        ...
-
-    async def close(self) -> None: ...

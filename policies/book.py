@@ -3,12 +3,14 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from domain.budget import Window, window_of
 from domain.errors import ConfigError, InvalidPolicy
 from domain.quotas import TenantQuota
+from domain.results import Door
 from policies.documents import CEILINGS, Keys, Path, PolicyDocument, Profile, Value, from_json
+from policies.doors import bounded
 from policies.facts import Policy
 
 _CACHED = 1024
@@ -73,7 +75,11 @@ class PolicyBook:
         self._models = named | {_SESSION_MODEL} if named else named
         self._known_window = known_window
         self.default_quota = quota
-        self._quotas = self._merged_quotas()
+        self._quotas: dict[str, TenantQuota] = {}
+        for layer in self._layers:
+            for tenant, keys in layer.tenants.items():
+                set_keys: dict[str, Any] = {**keys}
+                self._quotas[tenant] = replace(self._quotas.get(tenant, quota), **set_keys)
         self._look_up = lru_cache(maxsize=_CACHED)(self._resolve)
         self._parsed = lru_cache(maxsize=_CACHED)(from_json)
         self.terms = lru_cache(maxsize=_CACHED)(self._terms)
@@ -81,20 +87,26 @@ class PolicyBook:
         if unknown:
             raise ConfigError("\n".join(f"{place}: {_UNKNOWN_MODEL}" for place in unknown))
 
-    def policy(self, tool_name: str, session: str | None = None, request: str | None = None) -> Policy:
-        """Request over session over the operator's layers; each layer's tools over its defaults.
+    def policy(
+        self,
+        tool_name: str,
+        session: str | None = None,
+        request: str | None = None,
+        door: Door | None = None,
+    ) -> Policy:
+        """Request over session over the operator's layers; each layer's tools over its defaults. The size cap
+        is one that the door's client shows whole.
 
         Raises InvalidPolicy for an override that is wrong or not allowed.
         """
-        return self._look_up(tool_name, session, request)
+        return self._look_up(tool_name, session, request, door)
 
     def check_override(self, text: str) -> None:
         """Raises InvalidPolicy unless the JSON text is an override that could be in force."""
         document = self._parsed(text)
-        if document.models:
-            raise InvalidPolicy("`policy.models` is the operator's: it goes into the policy file.")
-        if document.tenants:
-            raise InvalidPolicy("`policy.tenants` is the operator's: it goes into the policy file.")
+        for section, tables in (("models", document.models), ("tenants", document.tenants)):
+            if tables:
+                raise InvalidPolicy(f"`policy.{section}` is the operator's: it goes into the policy file.")
         if any(self._unknown_models(document)):
             raise InvalidPolicy(_UNKNOWN_MODEL)
 
@@ -118,12 +130,12 @@ class PolicyBook:
                     found[name] = Reason(name, value, layer.place((*table, name)))
         return list(found.values())
 
-    def model_reasons(self, model: str) -> list[Reason]:
-        """The keys that the policy file sets for a model, each with its place."""
+    def reasons_of(self, section: Literal["models", "tenants"], name: str) -> list[Reason]:
+        """The keys that the policy file sets for a model or a tenant, each with its place."""
         found = {
-            name: Reason(name, value, layer.place(("models", model, name)))
+            key: Reason(key, value, layer.place((section, name, key)))
             for layer in self._layers
-            for name, value in layer.models.get(model, {}).items()
+            for key, value in getattr(layer, section).get(name, {}).items()
         }
         return list(found.values())
 
@@ -135,23 +147,6 @@ class PolicyBook:
     def named_tenants(self) -> list[str]:
         """The tenants with a quota of their own in the policy file."""
         return sorted(self._quotas)
-
-    def tenant_reasons(self, tenant: str) -> list[Reason]:
-        """The keys that the policy file sets for a tenant, each with its place."""
-        found = {
-            name: Reason(name, value, layer.place(("tenants", tenant, name)))
-            for layer in self._layers
-            for name, value in layer.tenants.get(tenant, {}).items()
-        }
-        return list(found.values())
-
-    def _merged_quotas(self) -> dict[str, TenantQuota]:
-        quotas: dict[str, TenantQuota] = {}
-        for layer in self._layers:
-            for tenant, keys in layer.tenants.items():
-                set_keys: dict[str, Any] = {**keys}
-                quotas[tenant] = replace(quotas.get(tenant, self.default_quota), **set_keys)
-        return quotas
 
     def model_keys(self, model: str | None) -> dict[str, Value]:
         """The keys that the policy file sets for a model."""
@@ -185,7 +180,7 @@ class PolicyBook:
         window = self._window if output is None else replace(self._window, max_output_tokens=output)
         return SessionTerms(window, self._required)
 
-    def _resolve(self, tool_name: str, session: str | None, request: str | None) -> Policy:
+    def _resolve(self, tool_name: str, session: str | None, request: str | None, door: Door | None) -> Policy:
         if request is not None:
             self.check_request(request)
         keys: dict[str, Value] = {}
@@ -196,7 +191,7 @@ class PolicyBook:
                 self.check_override(text)
                 for document in self._based(self._parsed(text)):
                     keys |= _within(keys, document.for_tool(tool_name))
-        return Policy().model_copy(update=keys)
+        return bounded(Policy().model_copy(update=keys), door)
 
 
 def _within(operator: dict[str, Value], override: dict[str, Value]) -> dict[str, Value]:

@@ -1,16 +1,20 @@
 """`check-config`: the settings, policy and model terms in force, each with the place that set it."""
 
+import argparse
 import json
 import os
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from app.cli.options import settings_of
 from app.edge.api_keys import load_keys
 from app.extracting.known_models import known_window, model_configs, model_terms
 from app.operations.policy_files import load_policies
 from app.operations.storage_keys import load_storage_keys
+from app.operations.tracing import trace_target
 from app.settings import PREFIX, Settings
 from content.tokens.encodings import encoding_for_model, load_encoding
 from domain.errors import ConfigError
@@ -42,9 +46,7 @@ class ConfigReport:
     quotas: Mapping[str, Sequence[Reason]]
 
     def as_dict(self) -> dict[str, Any]:
-        def places(reasons: Sequence[Reason]) -> dict[str, str]:
-            return {one.key: one.place for one in reasons}
-
+        parts = {"settings": self.settings, "policy": self.policy, "terms": self.terms}
         return {
             "settings": _values(self.settings),
             "tool": self.tool,
@@ -53,15 +55,10 @@ class ConfigReport:
             "terms": _values(self.terms),
             "quotas": {tenant: _values(reasons) for tenant, reasons in self.quotas.items()},
             "set_by": {
-                "settings": places(self.settings),
-                "policy": places(self.policy),
-                "terms": places(self.terms),
-                "quotas": {tenant: places(reasons) for tenant, reasons in self.quotas.items()},
+                **{name: _places(reasons) for name, reasons in parts.items()},
+                "quotas": {tenant: _places(reasons) for tenant, reasons in self.quotas.items()},
             },
         }
-
-    def as_json(self) -> str:
-        return json.dumps(self.as_dict(), indent=2, ensure_ascii=False)
 
     def as_text(self, with_settings: bool) -> str:
         """A table for each part; the settings only on request."""
@@ -73,7 +70,24 @@ class ConfigReport:
         for tenant, reasons in self.quotas.items():
             whose = "any tenant that the policy file does not name" if tenant == ANY else f"tenant {tenant}"
             parts.append((f"Quotas of {whose}; 0 = none", reasons))
-        return "\n\n".join(f"{title}\n{table(_rows(reasons))}" for title, reasons in parts)
+        shown = []
+        for title, reasons in parts:
+            rows = [(one.key, json.dumps(one.value, ensure_ascii=False), one.place) for one in reasons]
+            shown.append(f"{title}\n{table(rows)}")
+        return "\n\n".join(shown)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Raises ConfigError."""
+    found = report(settings_of(options), options.tool or ANY, options.model)
+    asked = options.tool is not None or options.model is not None
+    if options.json:
+        print(json.dumps(found.as_dict(), indent=2, ensure_ascii=False))
+    else:
+        print(found.as_text(with_settings=not asked))
+    if (fault := trace_target().fault) is not None:
+        print(f"spillgate: warning: {fault}", file=sys.stderr)
+    return 0
 
 
 def report(settings: Settings, tool: str = "*", model: str | None = None) -> ConfigReport:
@@ -171,13 +185,13 @@ def _terms(model: str, settings: Settings, policies: PolicyBook) -> list[Reason]
         Reason("base_url", settings.llm_base_url or "", f"{PREFIX}LLM_BASE_URL"),
         Reason("api_key_file", str(settings.llm_api_key_file or ""), f"{PREFIX}LLM_API_KEY_FILE"),
     ]
-    told = {one.key: one for one in policies.model_reasons(model)}
+    told = {one.key: one for one in policies.reasons_of("models", model)}
     return [told.get(one.key, one) for one in terms]
 
 
 def _quota(tenant: str, policies: PolicyBook) -> list[Reason]:
     found = asdict(policies.quota(tenant))
-    named = {one.key: one for one in policies.tenant_reasons(tenant)}
+    named = {one.key: one for one in policies.reasons_of("tenants", tenant)}
     return [named.get(key) or Reason(key, value, SETTINGS[key]) for key, value in found.items()]
 
 
@@ -185,5 +199,5 @@ def _values(reasons: Iterable[Reason]) -> dict[str, object]:
     return {one.key: one.value for one in reasons}
 
 
-def _rows(reasons: Iterable[Reason]) -> list[tuple[str, str, str]]:
-    return [(one.key, json.dumps(one.value, ensure_ascii=False), one.place) for one in reasons]
+def _places(reasons: Iterable[Reason]) -> dict[str, str]:
+    return {one.key: one.place for one in reasons}

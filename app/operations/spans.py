@@ -30,16 +30,17 @@ from app.operations.logs import describe_request
 from app.operations.telemetry import Metrics
 from app.operations.tracing import (
     ERROR_TYPE,
-    ROUTE,
-    STATUS_CODE,
     Carrier,
     Span,
     carrier_of,
     current,
     note_disconnected,
+    note_governed,
     note_refused,
 )
+from domain.decisions import Outcome
 from domain.errors import ConfigError, SpillgateError
+from domain.results import ToolResult
 
 log = logging.getLogger("spillgate.traces")
 
@@ -74,7 +75,7 @@ class Tracer:
             if span is None:
                 await app(scope, receive, send)
                 return
-            span.attributes[ROUTE] = route
+            span.attributes["http.route"] = route
             status = 0
             try:
                 await app(scope, receive, send)
@@ -84,7 +85,7 @@ class Tracer:
             finally:
                 # 0: the client went away before it was answered.
                 if status := status or scope["request_body"].status:
-                    span.attributes[STATUS_CODE] = status
+                    span.attributes["http.response.status_code"] = status
                     span.has_failed = span.has_failed or status >= 500
 
     @contextmanager
@@ -129,6 +130,10 @@ class Tracer:
         current.set(span)
         describe_request(trace_id=f"{trace_id:032x}")
         return span
+
+    def governed(self, result: ToolResult, outcome: Outcome, tokens_out: int) -> None:
+        """Notes what became of a result in the span of its request."""
+        note_governed(result, outcome, tokens_out)
 
     def part_of(self, outer: Span, name: str) -> Span:
         return self._inside(outer, name, SpanKind.INTERNAL, time.time_ns())

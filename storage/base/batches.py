@@ -19,15 +19,15 @@ class Batches(Generic[J]):
         self._most = most
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
         # Starts the thread now: if that fails, the service does not start.
-        self._executor.submit(_do_nothing)
+        self._executor.submit(lambda: None)
         self._waiting: list[tuple[J, asyncio.Future[object]]] = []
         self._idle = asyncio.Event()
         self._idle.set()
         self.pending = 0
         """The number of jobs that have not ended."""
 
-    async def run(self, job: J) -> object:
-        """Returns the outcome of the job. If the caller is cancelled, the job still runs to its end."""
+    def run(self, job: J) -> "asyncio.Future[object]":
+        """The outcome of the job, to be awaited at once. If the caller is cancelled, the job still runs."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[object] = loop.create_future()
         self._waiting.append((job, answer))
@@ -36,7 +36,7 @@ class Batches(Generic[J]):
             # After all tasks that are ready now: their jobs share the batch.
             self._idle.clear()
             loop.call_soon(self._start)
-        return await answer
+        return answer
 
     async def close(self) -> None:
         """Returns when all jobs have ended. May be called again."""
@@ -72,7 +72,3 @@ class Batches(Generic[J]):
                 answer.set_exception(outcome)
             else:
                 answer.set_result(outcome)
-
-
-def _do_nothing() -> None:
-    pass
