@@ -142,6 +142,16 @@ async def test_a_conversation_that_becomes_large_stays_the_same(client: httpx.As
     assert len(await entries(client)) == 2
 
 
+async def test_a_text_that_is_the_json_of_another_is_told_apart(client: httpx.AsyncClient) -> None:
+    """Rows of a small body are recognised by their texts, long ones of a large body by their JSON."""
+    later = {"role": "user", "content": "x" * WHOLE_BYTES}
+    for _ in range(2):
+        await ask(client, asked_with(call("c1"), result("c1", json.dumps(LARGE))))
+    told = await ask(client, asked_with(call("c1"), result("c1", LARGE), later))
+    handle = HANDLE.findall(told["structured_messages"][2]["content"])[0][0]
+    assert (await client.get(f"/results/{handle}/content")).text == LARGE
+
+
 async def test_calls_that_are_counted_from_0_again_are_told_apart(client: httpx.AsyncClient) -> None:
     rows = [call("call_0"), result("call_0"), call("call_0", "read_file"), result("call_0", LARGE + "other")]
     told = await ask(client, asked_with(*rows))
