@@ -65,7 +65,8 @@ _HEADING = re.compile(rb"#{1,6} \S|```")
 _UNLIKE_A_HEADER = re.compile(rb"[{}=]|:\s|:\Z|\(\d+,")
 _CODE = re.compile(
     rb"\s*+(?:#!/|#include\b|import [\w.{*\"']|from [\w.]+ import |def \w+\(|class \w+[(:{ ]|async def "
-    rb"|(?=[aefips])(?:export |public |private |static |async |pub )*(?:function|fn|func|interface|struct|enum|impl) ?\w*"
+    rb"|(?=[aefips])(?:export |public |private |static |async |pub )*"
+    rb"(?:function|fn|func|interface|struct|enum|impl) ?\w*"
     rb"|(?:const|let|var) \w+ ?=|package [\w.]+;?|using [\w.]+;|return\b|if ?\(.*\) ?\{|\}|@\w+|/[/*])"
 )
 
