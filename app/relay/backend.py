@@ -138,8 +138,8 @@ class Backend:
             except RuntimeError as error:
                 self._embedded = None
                 raise ServiceError(f"{error}.") from None
-        self._embedded.wait_for_start(deadline - time.monotonic())
-        if self._embedded.is_settled and not _is_listening():
+        is_settled = self._embedded.settled.wait(deadline - time.monotonic())
+        if is_settled and not _is_listening():
             raise self._failure()
 
     def _failure(self) -> ServiceError:
