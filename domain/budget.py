@@ -104,15 +104,9 @@ class Session:
         An undeclared buffer and output together take at most a third of a declared window.
         """
         window = default_window.context_window if self.context_window is None else self.context_window
-        declared, undeclared = 0, 0
-        for own, other in (
-            (self.buffer_tokens, default_window.buffer_tokens),
-            (self.max_output_tokens, default_window.max_output_tokens),
-        ):
-            if own is None:
-                undeclared += other
-            else:
-                declared += own
+        declared = (self.buffer_tokens or 0) + (self.max_output_tokens or 0)
+        undeclared = default_window.buffer_tokens if self.buffer_tokens is None else 0
+        undeclared += default_window.max_output_tokens if self.max_output_tokens is None else 0
         if self.context_window is not None:
             undeclared = min(undeclared, window // 3)
         limit = max(0, window - declared - undeclared)

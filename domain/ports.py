@@ -13,11 +13,8 @@ from domain.quotas import LedgerUsage, Purged
 from domain.results import Durability, StoredResult, UsageReport
 from domain.values import value
 
-
-class Clock(Protocol):
-    def __call__(self) -> int:
-        """Unix time in milliseconds."""
-        ...
+Clock = Callable[[], int]
+"""Returns Unix time in milliseconds."""
 
 
 class Tokenizer(Protocol):

@@ -124,7 +124,9 @@ class Metrics:
         if outcome.replayed:
             return
         measure = outcome.measure
-        tally = self._tallies.get((outcome.kind, outcome.trigger)) or self._tally(outcome)
+        of = outcome.kind, outcome.trigger
+        if (tally := self._tallies.get(of)) is None:
+            tally = self._tallies[of] = _Tally(self._seconds.labels(outcome.kind.value))
         tally.results += 1
         tally.bytes += measure.bytes
         tally.tokens_in += measure.tokens
@@ -139,12 +141,6 @@ class Metrics:
             self._bytes_kept_out += max(0, measure.bytes - len(outcome.text.encode()))
         if seconds is not None:
             tally.seconds.observe(seconds)
-
-    def _tally(self, outcome: Outcome) -> _Tally:
-        tally = self._tallies[outcome.kind, outcome.trigger] = _Tally(
-            self._seconds.labels(outcome.kind.value)
-        )
-        return tally
 
     def _add_tallies(self) -> None:
         for (kind, trigger), tally in self._tallies.items():
