@@ -44,8 +44,8 @@ _REQUEST_ID = re.compile(rb"[A-Za-z0-9._~:/+=@-]{1,128}")
 
 
 class Access:
-    """Pure ASGI. Sets `scope["tenant"]`, `scope["every_tenant"]` and `scope["request_body"]`; refuses by
-    itself, as problem+json."""
+    """Pure ASGI. Sets `scope["tenant"]`, `scope["every_tenant"]`, `scope["request_body"]` and
+    `scope["logged"]`, the fields of each line logged for the request; refuses by itself, as problem+json."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Access:
         carries_results = self._routes.carries_results(scope["method"], scope["path"])
         body = RequestBody(receive, send, self._gate, self._cap, carries_results=carries_results)
         started = perf_counter()
-        logged = begin_request(self._identify(scope, body))
+        scope["logged"] = logged = begin_request(self._identify(scope, body))
         try:
             logged["tenant"] = self._admit(scope, body)
             await self._app(scope, body.receive, body.send)
@@ -121,8 +121,11 @@ class Access:
 
     def _identify(self, scope: Scope, body: RequestBody) -> str:
         """The caller's X-Request-ID if it is of plain characters, else a new one. The answer names it too."""
-        given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
-        if not _REQUEST_ID.fullmatch(given):
+        headers: list[tuple[bytes, bytes]] = scope["headers"]
+        for name, given in headers:
+            if name == b"x-request-id" and _REQUEST_ID.fullmatch(given):
+                break
+        else:
             given = f"{self._request_prefix}{next(self._request_count):06x}".encode()
         body.request_id = given
         return given.decode()

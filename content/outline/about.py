@@ -14,7 +14,7 @@ from content.formats import opaque
 from content.kinds import Kind, sniff
 from content.natural_language import language_of_text
 from content.outline.definitions import definitions
-from content.outline.forms import hits, log_levels, log_times, parsed_head
+from content.outline.forms import hits, log_levels, log_times, parsed_head, without_comments
 from content.outline.languages import language_of
 from content.passages.text_sections import TAG
 from content.passages.unseen import unseen_spans
@@ -39,7 +39,6 @@ _PAGE_TITLE = re.compile(rb"<(?:title|h[12])\b[^<>]{0,300}>", re.IGNORECASE)
 _HEADING = re.compile(rb"^#{1,3} +(\S[^\n]{0,300})", re.MULTILINE)
 _PDF_TITLE = re.compile(rb"/Title\s*\(([^()\\\x00-\x1f]{1,200})\)")
 _ARTICLE = re.compile(r"^an? ")
-_COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
 _ROOT = re.compile(rb"<([A-Za-z_][\w:.-]{0,60})[\s/>]")
 _QUOTED = re.compile('"[^"]*"')
 # Listings: permissions of `ls -l`, or one path a line.
@@ -185,7 +184,7 @@ def _page(text: _Text) -> _Shape:
 
 
 def _elements(text: _Text) -> _Shape:
-    root = _ROOT.search(_COMMENT.sub(b"", text.head))
+    root = _ROOT.search(without_comments(text.head))
     return "XML" + (f", root element {root[1].decode()}" if root else ""), ""
 
 
@@ -242,9 +241,9 @@ def _plain(text: _Text) -> _Shape:
 def _columns(head: bytes) -> list[str]:
     """The columns of a table with a header of words over its rows, or with `|` between its cells."""
     lines = [line for line in head.split(b"\n", _TABLE_LINES)[:_TABLE_LINES] if not RULE.match(line)]
-    header, rows = lines[0], lines[1:]
-    if len(rows) < _LEAST_ROWS or not all(rows):
+    if len(lines) <= _LEAST_ROWS or not all(lines[1:]):
         return []
+    header, *rows = lines
     bars = header.count(b"|")
     if bars and all(row.count(b"|") == bars for row in rows):
         names = header.strip().strip(b"|").split(b"|")

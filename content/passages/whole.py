@@ -152,7 +152,7 @@ def _clipped(text: bytes) -> str:
 # Lines: whole ones, cells of a spreadsheet, the header of a table.
 
 _CELL = re.compile(rb'[ \t"\'\[(|*-]{0,12}\$?[A-Z]{1,3}\$?(\d{1,7})["\'\])*]{0,3}[ \t]*[:=|\t]')
-RULE = re.compile(rb"[ \t]*\|?[ \t]*:?[-=+]{2,}[-=+:| \t]*\Z")
+RULE = re.compile(rb"[ \t]*+\|?[ \t]*+:?[-=+]{2}[-=+:| \t]*+\Z")
 _WORDS = re.compile(rb"\S+")
 _TABLE_BEFORE = 4 << 20
 _ABOVE = 6

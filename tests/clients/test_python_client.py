@@ -6,22 +6,18 @@ import inspect
 import json
 import shutil
 import socket
-import ssl
-import subprocess
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack
-from email.message import Message
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import httpx
 import pytest
 import uvloop
 
 import spillgate
+from domain.handles import is_name
 from spillgate import AsyncSpillgate, Spillgate, governed, governed_tools
 from spillgate.exchange import safe_session_id
 from tests.faults.forking import start_process
@@ -66,23 +62,22 @@ async def ask(result: Any) -> Any:
     return await result if inspect.isawaitable(result) else result
 
 
-class Asked(NamedTuple):
-    path: str
-    headers: Message
-    content: bytes
-
-
-class Scripted(ThreadingHTTPServer):
+class Scripted:
     """Answers a status and a body, or nothing, in turn; keeps what it was asked. Time passes by sleeping."""
 
-    daemon_threads = True
-
     def __init__(self, *script: tuple[int, dict[str, Any], str] | None) -> None:
-        super().__init__(("127.0.0.1", 0), Answering)
         self.script = list(script)
-        self.asked: list[Asked] = []
+        self.asked: list[httpx.Request] = []
         self.slept: list[float] = []
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        self.transport = httpx.MockTransport(self)
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append(request)
+        answer = self.script.pop(0) if self.script else None
+        if answer is None:
+            raise httpx.ConnectError("refused")
+        status, body, after = answer
+        return httpx.Response(status, json=body, headers={"Retry-After": after} if after else {})
 
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
@@ -91,47 +86,19 @@ class Scripted(ThreadingHTTPServer):
         return sum(self.slept)
 
 
-class Answering(BaseHTTPRequestHandler):
-    """Of HTTP/1.0: each request has a connection of its own."""
-
-    server: Scripted
-
-    def do_POST(self) -> None:
-        content = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.asked.append(Asked(self.path, self.headers, content))
-        answer = self.server.script.pop(0) if self.server.script else None
-        if answer is not None:
-            status, body, after = answer
-            self.send_response(status)
-            if after:
-                self.send_header("Retry-After", after)
-            self.end_headers()
-            self.wfile.write(json.dumps(body).encode())
-
-    def do_GET(self) -> None:
-        self.do_POST()
-
-    def log_message(self, format: str, *arguments: Any) -> None:
-        pass
-
-
 @pytest.fixture
-def scripted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Scripted]]:
-    with ExitStack() as running:
+def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Scripted]:
+    def made(*script: tuple[int, dict[str, Any], str] | None) -> Scripted:
+        served = Scripted(*script)
 
-        def made(*script: tuple[int, dict[str, Any], str] | None) -> Scripted:
-            served = running.enter_context(Scripted(*script))
-            threading.Thread(target=served.serve_forever, args=(0.01,)).start()
-            running.callback(served.shutdown)
+        async def sleep(seconds: float) -> None:
+            served.sleep(seconds)
 
-            async def sleep(seconds: float) -> None:
-                served.sleep(seconds)
+        monkeypatch.setattr("spillgate.client.time", served)
+        monkeypatch.setattr("anyio.sleep", sleep)
+        return served
 
-            monkeypatch.setattr("spillgate.client.time", served)
-            monkeypatch.setattr("anyio.sleep", sleep)
-            return served
-
-        yield made
+    return made
 
 
 @BOTH
@@ -184,14 +151,14 @@ async def test_what_was_lost_is_sent_again_until_patience_is_over(
     busy = {"code": "overloaded", "retryable": True, "detail": "Later.", "stored": False}
     passed = {"outcome": "pass", "complete": True, "handle": None, "budget": {"exhausted": False}}
     served = scripted(None, (503, busy, "1"), (200, passed, ""))
-    client = make(base_url=served.url)
+    client = make(base_url="http://spillgate", transport=served.transport)
     assert (await ask(client.govern("t", None, "small"))).outcome == "pass"
     assert served.slept == [0.5, 1.0]
     assert len({request.content for request in served.asked}) == 1, "a retry is not the same call"
     assert json.loads(served.asked[0].content)["tool_call_id"].startswith("call-")
 
     served = scripted()
-    client = make(base_url=served.url, cut_chars=100)
+    client = make(base_url="http://spillgate", transport=served.transport, cut_chars=100)
     cut = await ask(client.govern("t", "c", "x" * 250))
     assert (
         cut.content == f"{'x' * 100}\n[150 characters not shown: the result was too large, and is not stored]"
@@ -210,14 +177,14 @@ async def test_what_was_lost_is_sent_again_until_patience_is_over(
     assert served.slept == [0.5, 1.0, 2.0, 0.5], "once it is back, it is waited for again"
 
     served = scripted((503, busy, "30"))
-    client = make(base_url=served.url)
+    client = make(base_url="http://spillgate", transport=served.transport)
     assert (await ask(client.govern("t", "c", "small"))).content == "small"
     assert caplog.records[-1].message == "Later. Results are passed or cut here."
     assert served.slept == [], "the service asked for more time than there was patience"
 
     slow = {"code": "too_many_requests", "retryable": True, "detail": "Slow down.", "stored": False}
     served = scripted((429, slow, "30"), (429, slow, "30"), (429, slow, "1"), (200, passed, ""))
-    client = make(base_url=served.url, cut_chars=100)
+    client = make(base_url="http://spillgate", transport=served.transport, cut_chars=100)
     assert (await ask(client.govern("t", "c", "y" * 250))).outcome == "unreached"
     assert caplog.records[-1].message == "Spillgate refused: Slow down."
     assert await ask(client.call("tool_output", {"handle": "h"})) == "Slow down."
@@ -226,7 +193,7 @@ async def test_what_was_lost_is_sent_again_until_patience_is_over(
 
     refused = {"code": "unauthorized", "retryable": False, "detail": "Send a key.", "stored": False}
     served = scripted((401, refused, ""), (200, {"text": "found", "is_error": False}, ""))
-    client = make(base_url=served.url, api_key="wrong")
+    client = make(base_url="http://spillgate", api_key="wrong", transport=served.transport)
     assert (await ask(client.govern("t", "c", "small"))).outcome == "unreached"
     assert (served.slept, caplog.records[-1].message) == ([], "Spillgate refused: Send a key.")
     assert await ask(client.call("tool_output", {"handle": "h"})) == "found"
@@ -236,28 +203,29 @@ async def test_what_was_lost_is_sent_again_until_patience_is_over(
 async def test_options_come_from_the_environment_and_headers_go_along(
     make: Make, scripted: Callable[..., Scripted], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    served = scripted()
-    authority = served.url.removeprefix("http://")
-    for name, value in (("URL", f"{authority}/a b/"), ("KEY", "sk-1"), ("SESSION", "run-9")):
+    for name, value in (("URL", "sidecar:1234/"), ("KEY", "sk-1"), ("SESSION", "run-9")):
         monkeypatch.setenv(f"SPILLGATE_{name}", value)
+    served = scripted()
     (tmp_path / "key").write_text("sk-2\n")
     traces = iter(["00-1", "00-2"])
-    client = make(headers=lambda: {"traceparent": next(traces)})
+    client = make(transport=served.transport, headers=lambda: {"traceparent": next(traces)})
     await ask(client.tools())
     await ask(client.tools("mcp", session_id="a=b"))
     first, second = served.asked
-    assert first.path == "/a%20b/tools?session_id=run-9&format=openai"
-    assert second.path == "/a%20b/tools?session_id=a%3Db&format=mcp"
-    assert (first.headers["authorization"], first.headers["host"]) == ("Bearer sk-1", authority)
+    assert str(first.url) == "http://sidecar:1234/tools?session_id=run-9&format=openai"
+    assert str(second.url) == "http://sidecar:1234/tools?session_id=a%3Db&format=mcp"
+    assert (first.headers["authorization"], first.headers["host"]) == ("Bearer sk-1", "sidecar:1234")
     assert [one.headers["traceparent"] for one in served.asked] == ["00-1", "00-2"]
     monkeypatch.delenv("SPILLGATE_KEY")
     monkeypatch.setenv("SPILLGATE_KEY_FILE", str(tmp_path / "key"))
-    await ask(make().tools())
+    await ask(make(transport=served.transport).tools())
     assert served.asked[-1].headers["authorization"] == "Bearer sk-2"
-    assert safe_session_id("thread/7 ü") == "thread-7--"
-    for url in ("http://sidecar:port", "ftp://sidecar", "http://", f"http://{'x' * 64}"):
-        with pytest.raises(ValueError):  # noqa: PT011
-            make(base_url=url)
+    names = ("thread/7 ü", "+49 30", "/" * 200, "7" * 200)
+    safe = [safe_session_id(name) for name in names]
+    assert safe == ["thread-7--", "_+49-30", "_" + "-" * 127, "7" * 128]
+    assert all(map(is_name, safe))
+    with pytest.raises(httpx.InvalidURL):
+        make(base_url="http://sidecar:port")
 
 
 async def test_plain_functions_are_governed(services: dict[str, str]) -> None:
@@ -402,31 +370,6 @@ async def test_connections_are_kept_and_a_lost_request_is_sent_again(
     assert (found, peer.connections) == (outcomes, connections)
     await asyncio.to_thread(peer.stop)
     await ask(client.close() if isinstance(client, Spillgate) else client.aclose())
-
-
-@BOTH
-async def test_over_tls_a_certificate_is_checked(
-    make: Make, scripted: Callable[..., Scripted], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    asked = (
-        "req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
-    )
-    files = ["-keyout", tmp_path / "key", "-out", tmp_path / "cert"]
-    subprocess.run(["openssl", *asked.split(), *files], check=True, capture_output=True)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "cert", tmp_path / "key")
-    passed = {"outcome": "pass", "complete": True, "handle": None, "budget": {"exhausted": False}}
-    served = scripted((200, passed, ""), (200, passed, ""))
-    served.socket = context.wrap_socket(served.socket, server_side=True)
-    url = served.url.replace("http://127.0.0.1", "https://localhost")
-    assert (await ask(make(base_url=url).govern("t", "c", "small"))).outcome == "unreached"
-    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert"))
-    trusting = make(base_url=url)
-    for _ in range(2):
-        assert (await ask(trusting.govern("t", "c", "small"))).outcome == "pass"
-    elsewhere = make(base_url=url.replace("localhost", "127.0.0.1"))
-    assert (await ask(elsewhere.govern("t", "c", "small"))).outcome == "unreached"
-    assert len(served.asked) == 2
 
 
 @pytest.mark.parametrize("place", ["tcp", "unix"])

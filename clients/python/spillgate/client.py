@@ -8,9 +8,10 @@ import uuid
 import weakref
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Generic, Self, TypeVar, Unpack
 
 import anyio
+import httpx
 
 from spillgate.exchange import (
     ClientOptions,
@@ -27,19 +28,27 @@ from spillgate.exchange import (
     current_session,
     safe_session_id,
 )
-from spillgate.http1 import BlockingConnections, Message, Place, WaitingConnections, message
+from spillgate.http1 import CONNECT_SECONDS, BlockingConnections, Message, Place, WaitingConnections, message
 
 T = TypeVar("T")
+Transport = TypeVar("Transport", httpx.BaseTransport, httpx.AsyncBaseTransport)
 
 
-class _Client:
-    """What both clients share: options, sessions, and requests as they are sent."""
+class _Client(Generic[Transport]):
+    """What both clients share: options, sessions, and requests as httpx has them."""
 
-    def __init__(self, **options: Unpack[ClientOptions]) -> None:
-        """Raises ValueError for a base URL that is none."""
+    def __init__(self, *, transport: Transport | None = None, **options: Unpack[ClientOptions]) -> None:
+        """`transport` is one of httpx, in place of connections of its own."""
         self._exchange: Exchange = Exchange(options, time.monotonic)
         self._session: str | None = None
-        self._place, self._prefix = Place.of(*address(options))
+        self._given: Transport | None = transport
+        self._base, path = address(options)
+        url = _url(self._base, "/")  # Raises InvalidURL now rather than with the first result.
+        self._host = url.netloc.decode()
+        self._prefix = url.raw_path.decode().rstrip("/")
+        # httpx is for TLS, and for a transport that the caller chose.
+        is_plain = transport is None and url.scheme == "http"
+        self._place = Place(url.host, url.port or 80, path) if is_plain else None
 
     @property
     def session_id(self) -> str:
@@ -61,9 +70,27 @@ class _Client:
         return fields if fields.get("session_id") else {**fields, "session_id": self._session}
 
     def _message(self, request: Request) -> Message:
-        """Raises ConnectionError."""
-        target = self._prefix + request.path
-        return message(request, target, self._place.authority, _traced(request.headers))
+        return message(request, self._prefix + request.path, self._host, _traced(request.headers))
+
+    def _built(self, request: Request) -> httpx.Request:
+        patience = request.timeout
+        times = {"connect": CONNECT_SECONDS, "read": patience, "write": patience, "pool": patience}
+        return httpx.Request(
+            request.method,
+            _url(self._base, request.path),
+            headers=_traced(request.headers),
+            content=request.body or b"",
+            extensions={"timeout": times},
+        )
+
+
+def _url(base: str, path: str) -> httpx.URL:
+    return httpx.URL(base + path)
+
+
+def _response(answer: httpx.Response, body: bytes) -> Response:
+    after = answer.headers.get("retry-after", "") if answer.is_error else ""
+    return Response(answer.status_code, body, after)
 
 
 def _traced(headers: Mapping[str, str]) -> Mapping[str, str]:
@@ -77,13 +104,15 @@ def _traced(headers: Mapping[str, str]) -> Mapping[str, str]:
     return carrier
 
 
-class Spillgate(_Client):
+class Spillgate(_Client[httpx.BaseTransport]):
     """Speaks to a running service. Threads may share it. No method raises because of the service: what it
     does not take fails open, with a warning in the log `spillgate`."""
 
-    def __init__(self, **options: Unpack[ClientOptions]) -> None:
-        super().__init__(**options)
-        self._connections = BlockingConnections(self._place)
+    def __init__(
+        self, *, transport: httpx.BaseTransport | None = None, **options: Unpack[ClientOptions]
+    ) -> None:
+        super().__init__(transport=transport, **options)
+        self._connections = None if self._place is None else BlockingConnections(self._place)
 
     def __enter__(self) -> Self:
         return self
@@ -93,7 +122,10 @@ class Spillgate(_Client):
 
     def close(self) -> None:
         """Closes the connections. The next call opens new ones."""
-        self._connections.close()
+        if self._connections is not None:
+            self._connections.close()
+        if self._given is not None:
+            self._given.close()
 
     def govern(
         self, tool_name: str, call_id: str | None, content: object, **fields: Unpack[ResultFields]
@@ -151,17 +183,30 @@ class Spillgate(_Client):
 
     def _send(self, request: Request) -> Response | None:
         try:
-            return self._connections.send(self._message(request), request.timeout)
-        except OSError:
+            if self._connections is not None:
+                return self._connections.send(self._message(request), request.timeout)
+            if self._given is None:
+                self._given = httpx.HTTPTransport()
+            answer = self._given.handle_request(self._built(request))
+            try:
+                assert isinstance(answer.stream, httpx.SyncByteStream)
+                return _response(answer, b"".join(answer.stream))
+            finally:
+                answer.close()
+        except (httpx.TransportError, OSError):
             return None
 
 
-class AsyncSpillgate(_Client):
+class AsyncSpillgate(_Client[httpx.AsyncBaseTransport]):
     """`Spillgate` to await. Event loops may share it: each has connections of its own."""
 
-    def __init__(self, **options: Unpack[ClientOptions]) -> None:
-        super().__init__(**options)
-        self._by_loop: weakref.WeakKeyDictionary[object, WaitingConnections] = weakref.WeakKeyDictionary()
+    def __init__(
+        self, *, transport: httpx.AsyncBaseTransport | None = None, **options: Unpack[ClientOptions]
+    ) -> None:
+        super().__init__(transport=transport, **options)
+        self._by_loop: weakref.WeakKeyDictionary[object, WaitingConnections | httpx.AsyncBaseTransport] = (
+            weakref.WeakKeyDictionary()
+        )
 
     async def __aenter__(self) -> Self:
         return self
@@ -171,9 +216,11 @@ class AsyncSpillgate(_Client):
 
     async def aclose(self) -> None:
         """Closes the connections of this event loop."""
-        connections = self._by_loop.pop(asyncio.get_running_loop(), None)
-        if connections is not None:
+        connections = self._given or self._by_loop.pop(asyncio.get_running_loop(), None)
+        if isinstance(connections, WaitingConnections):
             connections.close()
+        elif connections is not None:
+            await connections.aclose()
 
     async def govern(
         self, tool_name: str, call_id: str | None, content: object, **fields: Unpack[ResultFields]
@@ -229,10 +276,23 @@ class AsyncSpillgate(_Client):
                 response = None
 
     async def _send(self, request: Request) -> Response | None:
-        loop = asyncio.get_running_loop()
-        if (connections := self._by_loop.get(loop)) is None:
-            connections = self._by_loop[loop] = WaitingConnections(self._place)
+        connections = self._given or self._of_loop()
         try:
-            return await connections.send(self._message(request), request.timeout)
-        except OSError:
+            if isinstance(connections, WaitingConnections):
+                return await connections.send(self._message(request), request.timeout)
+            answer = await connections.handle_async_request(self._built(request))
+            try:
+                assert isinstance(answer.stream, httpx.AsyncByteStream)
+                return _response(answer, b"".join([chunk async for chunk in answer.stream]))
+            finally:
+                await answer.aclose()
+        except (httpx.TransportError, OSError):
             return None
+
+    def _of_loop(self) -> WaitingConnections | httpx.AsyncBaseTransport:
+        loop = asyncio.get_running_loop()
+        if (found := self._by_loop.get(loop)) is None:
+            place = self._place
+            found = httpx.AsyncHTTPTransport() if place is None else WaitingConnections(place)
+            self._by_loop[loop] = found
+        return found

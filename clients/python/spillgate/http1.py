@@ -1,20 +1,20 @@
-"""HTTP/1.1 over kept-alive connections, spoken by h11.
+"""HTTP/1.1 over kept-alive connections without TLS.
 
-httpx takes twice as long for a small exchange. `send` raises OSError if there was no answer in time, and
-ConnectionError for a connection that ended and for bytes that are no HTTP. The service closes connections
+It is spoken by h11, on which httpcore, the transport of httpx, depends.
+
+httpx itself takes twice as long for a small exchange. `send` raises OSError if there was no answer in time,
+and ConnectionError for a connection that ended and for bytes that are no HTTP. The service closes connections
 that were idle. A request that one of them lost before any answer is sent again on another: every request of
 this client may be repeated.
 """
 
 import asyncio
 import socket
-import ssl
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from time import monotonic
-from typing import Generic, NamedTuple, Protocol, Self, TypeVar, cast
-from urllib.parse import quote, urlsplit
+from typing import Generic, NamedTuple, Protocol, TypeVar, cast
 
 import h11
 
@@ -27,26 +27,11 @@ _RECEIVED_BYTES = 1 << 18
 
 
 class Place(NamedTuple):
-    """Where a service listens: `path` is that of a Unix socket, None for TCP. `authority` is for the header
-    Host. With `tls`, its certificate is checked."""
+    """Where a service listens: `path` is that of a Unix socket, None for TCP."""
 
     host: str
     port: int
     path: str | None
-    authority: str
-    tls: ssl.SSLContext | None
-
-    @classmethod
-    def of(cls, url: str, path: str | None) -> tuple[Self, str]:
-        """The place, and what goes before each path of a request. Raises ValueError."""
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError("The base URL must be http://host:port, https://host:port or unix:/path.")
-        host = parts.hostname.encode("idna").decode()
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        authority = parts.netloc.rpartition("@")[2].encode("idna").decode()
-        tls = ssl.create_default_context() if parts.scheme == "https" else None
-        return cls(host, port, path, authority, tls), quote(parts.path.rstrip("/"), safe="/%")
 
 
 class Message(NamedTuple):
@@ -177,18 +162,15 @@ class _Blocking:
         self._socket = _connected(place)
 
     def exchange(self, request: Message, ends: float) -> Response:
-        try:
-            # What the service refuses it may have answered before it read all of it.
-            with suppress(ConnectionError):
-                self._wait_until(ends)
-                self._socket.sendall(self.exchanges.request(request))
-            while True:
-                self._wait_until(ends)
-                found = self.exchanges.receive(self._socket.recv(_RECEIVED_BYTES))
-                if found is not None:
-                    return found
-        except ssl.SSLError as error:
-            raise ConnectionError(str(error)) from error
+        # What the service refuses it may have answered before it read all of it.
+        with suppress(ConnectionError):
+            self._wait_until(ends)
+            self._socket.sendall(self.exchanges.request(request))
+        while True:
+            self._wait_until(ends)
+            found = self.exchanges.receive(self._socket.recv(_RECEIVED_BYTES))
+            if found is not None:
+                return found
 
     def _wait_until(self, ends: float) -> None:
         """Raises TimeoutError if that moment has come."""
@@ -201,8 +183,8 @@ class _Blocking:
         """False if it ended, or holds what was not asked for."""
         self._socket.setblocking(False)
         try:
-            self._socket.recv(1)
-        except (BlockingIOError, ssl.SSLWantReadError):
+            self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
             return True
         except OSError:
             pass
@@ -213,17 +195,15 @@ class _Blocking:
 
 
 def _connected(place: Place) -> socket.socket:
-    if place.path is None:
-        connection = socket.create_connection((place.host, place.port), CONNECT_SECONDS)
+    host, port, path = place
+    if path is None:
+        connection = socket.create_connection((host, port), CONNECT_SECONDS)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    else:
-        connection = socket.socket(socket.AF_UNIX)
+        return connection
+    connection = socket.socket(socket.AF_UNIX)
     try:
-        if place.path is not None:
-            connection.settimeout(CONNECT_SECONDS)
-            connection.connect(place.path)
-        if place.tls is not None:
-            return place.tls.wrap_socket(connection, server_hostname=place.host)
+        connection.settimeout(CONNECT_SECONDS)
+        connection.connect(path)
     except OSError:
         connection.close()
         raise
@@ -254,11 +234,11 @@ class WaitingConnections(_Connections["_Waiting"]):
         return None
 
     async def _connected(self) -> "_Waiting":
-        host, port, path, _, tls = self._place
+        host, port, path = self._place
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(CONNECT_SECONDS):
             if path is None:
-                return (await loop.create_connection(_Waiting, host, port, ssl=tls))[1]
+                return (await loop.create_connection(_Waiting, host, port))[1]
             return (await loop.create_unix_connection(_Waiting, path))[1]
 
 
