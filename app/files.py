@@ -3,10 +3,13 @@
 import errno
 import os
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from domain.errors import ConfigError
+
+LOOK_SECONDS = 1.0
 
 Stamp = tuple[int, int, int]
 
@@ -26,6 +29,25 @@ def stamp_of(path: Path) -> Stamp | None:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+class Watched:
+    """A file that is looked at, at most once a second, to see whether it has changed."""
+
+    def __init__(self, path: Path, monotonic: Callable[[], float]) -> None:
+        self._path = path
+        self._monotonic = monotonic
+        self._looked_at = monotonic()
+        self._stamp = stamp_of(path)
+
+    def has_changed(self) -> bool:
+        """True once for each change that is seen."""
+        now = self._monotonic()
+        if now - self._looked_at < LOOK_SECONDS:
+            return False
+        self._looked_at = now
+        before, self._stamp = self._stamp, stamp_of(self._path)
+        return self._stamp != before
 
 
 def read_text(path: Path, named_by: str, *, secret: bool = False) -> str:

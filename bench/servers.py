@@ -41,8 +41,9 @@ class Server:
 
     @property
     def cpu_seconds(self) -> float:
-        times = self.process.cpu_times()
-        return float(times.user + times.system)
+        """Of all its threads, to the nanosecond. The kernel's number for another process's clock, as
+        clock_getcpuclockid(3) makes it: psutil gives hundredths of a second, more than a round may take."""
+        return time.clock_gettime((~self.process.pid << 3) | 2)
 
 
 def pin(pid: int, core: int) -> None:

@@ -46,7 +46,7 @@ _STAMP = re.compile(
     rb"[\[(]?(?:\d{4}[-/]\d\d[-/]\d\d[T ]\d|(?:\d\d-\d\d )?\d\d:\d\d:\d\d"
     rb"|(?:[A-Z][a-z]{2} )?[A-Z][a-z]{2} [ \d]\d \d\d:\d\d"
     rb"|\[?(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|FATAL|CRITICAL)\b)"
-    rb"|\S+ \S+ \S+ \[\d\d/[A-Z][a-z]{2}/\d{4}:"
+    rb"|\S++ \S++ \S++ \[\d\d/[A-Z][a-z]{2}/\d{4}:"
 )
 _MARKDOWN = re.compile(
     rb"#{1,6} \S|```|[-*] (?:\[[ x]\] )?\S|> |\d{1,3}\. \S|\|.*\|\s*\Z|.*\[[^\]]+\]\([^)\s]+\)"
@@ -57,12 +57,13 @@ _SETTING = re.compile(
     rb"|(?:FROM|RUN|COPY|ADD|ENV|ARG|CMD|ENTRYPOINT|WORKDIR|EXPOSE|USER|LABEL|VOLUME|export|include) "
     rb"|\s*[\w-]+ [^;{]*[;{]\s*\Z|\s*[})\]]|\s*[A-Za-z][\w-]* \S+\s*\Z"
 )
+_MARKS = (b"\t", b",", b";")
 _QUOTED = re.compile(rb'"[^"]*"')
 _HEADING = re.compile(rb"#{1,6} \S|```")
 # Messages of compilers and lines of code have commas too.
 _UNLIKE_A_HEADER = re.compile(rb"[{}=]|:\s|:\Z|\(\d+,")
 _CODE = re.compile(
-    rb"\s*(?:#!/|#include\b|import [\w.{*\"']|from [\w.]+ import |def \w+\(|class \w+[(:{ ]|async def "
+    rb"\s*+(?:#!/|#include\b|import [\w.{*\"']|from [\w.]+ import |def \w+\(|class \w+[(:{ ]|async def "
     rb"|(?:export |public |private |static |async |pub )*(?:function|fn|func|interface|struct|enum|impl) ?\w*"
     rb"|(?:const|let|var) \w+ ?=|package [\w.]+;?|using [\w.]+;|return\b|if ?\(.*\) ?\{|\}|@\w+|/[/*])"
 )
@@ -74,7 +75,7 @@ def sniff(head: bytes, tool_name: str = "") -> Kind:
     if _is_binary(head):
         return Kind.BINARY
     head = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    lines = [line for line in head.split(b"\n")[:_LINES] if line.strip()]
+    lines = [line for line in head.split(b"\n", _LINES)[:_LINES] if line.strip()]
     if not lines:
         return Kind.TEXT
     # A log may begin with a bracket and a date too.
@@ -109,7 +110,7 @@ def _by_lines(lines: list[bytes], tool_name: str) -> Kind:
 
 
 def _share(pattern: re.Pattern[bytes], lines: list[bytes]) -> float:
-    return sum(1 for line in lines if pattern.match(line)) / len(lines)
+    return sum(map(bool, map(pattern.match, lines))) / len(lines)
 
 
 def _is_markdown(lines: list[bytes]) -> bool:
@@ -126,9 +127,13 @@ def _is_table(lines: list[bytes]) -> bool:
     may hold newlines."""
     if len(lines) < 2 or _CODE.match(lines[0]):
         return False
+    header = _QUOTED.sub(b"", lines[0])
+    # With a quote left, a cell of the header goes on in the next line.
+    if b'"' not in header and not any(_may_separate(mark, header, len(lines)) for mark in _MARKS):
+        return False
     bare = _whole([_QUOTED.sub(b"", line) for line in lines])
     joined = _whole(_QUOTED.sub(b"", b"\n".join(lines)).split(b"\n"))
-    return any(_is_separator(mark, rows) for rows in (bare, joined) for mark in (b"\t", b",", b";"))
+    return any(_is_separator(mark, rows) for rows in (bare, joined) for mark in _MARKS)
 
 
 def _whole(lines: list[bytes]) -> list[bytes]:
@@ -136,10 +141,14 @@ def _whole(lines: list[bytes]) -> list[bytes]:
 
 
 def _is_separator(mark: bytes, lines: list[bytes]) -> bool:
-    counts = [line.count(mark) for line in lines]
-    enough = counts[0] >= 2 or (counts[0] == 1 and len(lines) >= 5)
-    unlike = _UNLIKE_A_HEADER.search(lines[0])
-    return enough and not unlike and counts.count(counts[0]) >= 0.9 * len(lines)
+    count = lines[0].count(mark)
+    alike = sum(line.count(mark) == count for line in lines)
+    return alike >= 0.9 * len(lines) and _may_separate(mark, lines[0], len(lines))
+
+
+def _may_separate(mark: bytes, header: bytes, rows: int) -> bool:
+    count = header.count(mark)
+    return count >= (1 if rows >= 5 else 2) and not _UNLIKE_A_HEADER.search(header)
 
 
 def is_binary(data: bytes) -> bool:

@@ -16,13 +16,14 @@ _SCRIPTS = (
     ("Hindi", re.compile("[\u0900-\u097f]")),
     ("Thai", re.compile("[\u0e00-\u0e7f]")),
 )
-_LETTER = re.compile(r"[^\W\d_]")
+_BEYOND_ASCII = re.compile("[^\x00-\x7f]+")
 # Japanese is written with Chinese characters too: a tenth of kana is enough.
 _KANA_SHARE = 0.1
 # A character of Chinese says as much as three or four letters.
 _SHARE = 0.2
 
 _WORD = re.compile(r"[^\W\d_]+")
+_ASCII_LETTERS = "".join(chr(code).lower() if chr(code).isalpha() else " " for code in range(128))
 _COMMON = {
     "English": "the of and to in is that for it with as was on are by this be from or have not at which you",
     "German": "der die und das nicht mit ist ein eine auf für von dem sich auch werden den im zu sind wird",
@@ -50,14 +51,15 @@ def language_of_text(text: str) -> str:
     """The English name of the language that most of the text is in; "" for English, and where it cannot be
     told, as in code and data. Reads 8 Ki characters."""
     text = text[:_LOOKED_AT]
+    words = _words_of(text)
     if not text.isascii():
-        letters = len(_LETTER.findall(text))
+        beyond = "".join(_BEYOND_ASCII.findall(text))
+        letters = sum(map(len, words))
         for name, script in _SCRIPTS:
             least = _KANA_SHARE if name == "Japanese" else _SHARE
-            if len(script.findall(text)) > least * max(letters, 1):
+            if len(script.findall(beyond)) > least * max(letters, 1):
                 return name
-    words = [word.lower() for word in _WORD.findall(text)]
-    counts = Counter(language for word in words for language in _LANGUAGES_OF.get(word, ()))
+    counts = _common_words(words)
     if not counts:
         return ""
     (first, most), (_, second) = [*counts.most_common(2), ("", 0)][:2]
@@ -70,6 +72,18 @@ def may_be_in(text: str, language: str) -> bool:
     common words as of any other language."""
     if language in dict(_SCRIPTS):
         return language_of_text(text) == language
-    words = [word.lower() for word in _WORD.findall(text)]
-    counts = Counter(found for word in words for found in _LANGUAGES_OF.get(word, ()))
+    counts = _common_words(_words_of(text))
     return 0 < counts[language] == max(counts.values())
+
+
+def _words_of(text: str) -> list[str]:
+    """In lower case."""
+    if text.isascii():
+        return text.translate(_ASCII_LETTERS).split()  # A fifth of the time of the pattern.
+    return [word.lower() for word in _WORD.findall(text)]
+
+
+def _common_words(words: list[str]) -> Counter[str]:
+    """How many of the words are common in each language."""
+    common = filter(_LANGUAGES_OF.__contains__, words)
+    return Counter(language for word in common for language in _LANGUAGES_OF[word])

@@ -78,6 +78,24 @@ def _invalid(offset: int) -> InvalidUtf8:
     )
 
 
+def decode_part(data: bytes) -> str:
+    """The text without the bytes of a character that was cut at either end."""
+    return data.decode("utf-8", "ignore")
+
+
+def clip(text: str | bytes, most: int = 160) -> str:
+    """The text on one line of at most `most` characters."""
+    if isinstance(text, bytes):
+        text = decode_part(text[: 4 * most])
+    text = " ".join(text.split())
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def count_of(number: int, noun: str) -> str:
+    """For example `1 line` and `2,000 lines`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 _NUMBER = re.compile(rb"[ ]{0,8}(\d{1,7})(?:\t|\xe2\x86\x92|\||:)")
 _LOOKED_AT = 60
 _SHARE = 0.5
@@ -149,19 +167,15 @@ def preview(kind: Preview, head: bytes, tail: bytes, total_bytes: int, max_bytes
     if kind in (Preview.NONE, Preview.ABOUT, Preview.OUTLINE) or max_bytes <= 0:
         return ""
     if kind == Preview.HEAD or total_bytes <= min(max_bytes, len(head)) or max_bytes < 2 * _MARKER_BYTES:
-        return _text(cut_head(head, max_bytes))
+        return decode_part(cut_head(head, max_bytes))
     return _head_tail(head, tail, total_bytes, max_bytes)
 
 
 def _head_tail(head: bytes, tail: bytes, total_bytes: int, max_bytes: int) -> str:
     room = (max_bytes - _MARKER_BYTES) // 2
-    first = _text(cut_head(head, room))
-    last = _text(cut_tail(tail, min(room, total_bytes - len(first.encode()))))
+    first = decode_part(cut_head(head, room))
+    last = decode_part(cut_tail(tail, min(room, total_bytes - len(first.encode()))))
     omitted = total_bytes - len(first.encode()) - len(last.encode())
     if omitted <= 0:
         return first + last
     return f"{first}\n[... {omitted} bytes omitted ...]\n{last}"
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "ignore")

@@ -15,10 +15,6 @@ class Window:
     buffer_tokens: int
     max_output_tokens: int
 
-    @property
-    def limit_tokens(self) -> int:
-        return max(0, self.context_window - self.buffer_tokens - self.max_output_tokens)
-
 
 def window_of(size: int, buffer: int | None, output: int | None, usual: Window) -> Window:
     """A window of `size` tokens. A `buffer` or `output` of None is undeclared and taken from `usual`; what is

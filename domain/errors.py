@@ -1,48 +1,4 @@
-"""Every error that Spillgate raises on purpose, with its status, title and advice for the caller.
-
-SpillgateError
-├── BadRequest            malformed, or sent to a host that is not allowed
-│   ├── InvalidUtf8
-│   ├── HostNotAllowed
-│   └── BadPattern
-├── InvalidField          well-formed, but a value is wrong
-│   ├── IdempotencyKeyReused
-│   ├── InvalidPolicy
-│   ├── NotQueryable      the result is not JSON, NDJSON, CSV or TSV
-│   └── QueryTooCostly    the query exceeds its time, memory or answer size
-├── Unauthorized · Forbidden
-├── NotFound              no such route
-│   ├── ResultNotFound
-│   └── SessionNotFound
-├── MethodNotAllowed
-├── RequestTimeout
-│   ├── HeaderTimeout
-│   └── BodyTimeout
-├── Conflict              the session changed during the request
-├── Gone
-│   ├── ResultExpired
-│   └── SessionEnded
-├── QuotaReached          the tenant may do this again later
-│   ├── TooManySessions
-│   ├── TooManyRequests
-│   └── SpendReached      of model calls in a day
-├── BodyTooLarge · UnsupportedMedia · RangeNotSatisfiable · HeadersTooLarge
-├── InternalError
-├── Incomplete            the caller required a complete answer
-├── Overloaded · Draining
-└── StorageError
-    ├── StoreUnavailable
-    └── StoreFull
-        └── TenantFull    the quota of one tenant; there is room for others
-ModelError                a call to a model failed; extraction falls back
-├── ModelUnavailable      the same call may succeed in a moment
-├── ModelRefused          the model refuses every call: key, quota, unknown model
-├── PromptRefused         the model refuses this prompt; it may answer another one
-├── ModelBadReply         the reply cannot be used
-│   └── PromptDeclined    a content filter declined the prompt; the model is healthy
-└── ContextExceeded       the prompt is longer than the model's window
-ConfigError               the process refuses to start
-"""
+"""Every error that Spillgate raises on purpose, with its status, title and advice for the caller."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -329,6 +285,8 @@ class StoreFull(StorageError):
 
 
 class TenantFull(StoreFull):
+    """The quota of one tenant. There is room for others."""
+
     code = "tenant_full"
     title = "Tenant full"
     advice = "Delete results or end sessions of this tenant, or let the operator raise its quota."
@@ -343,7 +301,8 @@ def every_error(kind: type[SpillgateError] = SpillgateError) -> Iterator[type[Sp
 
 
 class ModelError(Exception):
-    """`detail` is a short reason for warnings and the accounting. It never quotes the backend."""
+    """A call to a model failed; extraction falls back. `detail` is a short reason for warnings and the
+    accounting. It never quotes the backend."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(detail)
@@ -351,7 +310,8 @@ class ModelError(Exception):
 
 
 class ModelUnavailable(ModelError):
-    """`retry_after` is the pause in seconds that the backend asked for, or None."""
+    """The same call may succeed in a moment. `retry_after` is the pause in seconds that the backend asked
+    for, or None."""
 
     def __init__(self, detail: str, retry_after: float | None = None) -> None:
         super().__init__(detail)
@@ -359,23 +319,23 @@ class ModelUnavailable(ModelError):
 
 
 class ModelRefused(ModelError):
-    pass
+    """The model refuses every call: key, quota, unknown model."""
 
 
 class PromptRefused(ModelError):
-    pass
+    """The model refuses this prompt. It may answer another one."""
 
 
 class ModelBadReply(ModelError):
-    pass
+    """The reply cannot be used."""
 
 
 class PromptDeclined(ModelBadReply):
-    pass
+    """A content filter declined the prompt. The model is healthy."""
 
 
 class ContextExceeded(ModelError):
-    pass
+    """The prompt is longer than the model's window."""
 
 
 class ConfigError(Exception):

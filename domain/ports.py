@@ -68,8 +68,8 @@ class Load(NamedTuple):
     waiting: int = 0
 
 
-class ResultStore(Protocol):
-    """Keeps the bodies of results and their StoredResult. Driver errors are raised as StorageError."""
+class Backend(Protocol):
+    """What stores and ledgers have in common. Driver errors are raised as StorageError."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -80,6 +80,16 @@ class ResultStore(Protocol):
     def load(self) -> Load:
         """How busy it is now."""
         ...
+
+    async def check(self) -> None:
+        """Raises StorageError if a write would fail now."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class ResultStore(Backend, Protocol):
+    """Keeps the bodies of results and their StoredResult."""
 
     @property
     def constant_durability(self) -> Durability | None:
@@ -132,12 +142,6 @@ class ResultStore(Protocol):
     async def usage(self) -> dict[str, int]:
         """As `stored_bytes`, for each tenant that has any."""
         ...
-
-    async def check(self) -> None:
-        """Raises StorageError if a write would fail now."""
-        ...
-
-    async def close(self) -> None: ...
 
 
 # Not frozen, though nothing changes it: a frozen one takes three times as long to build, for every result.
@@ -198,9 +202,9 @@ class SessionPage:
     next_cursor: str | None
 
 
-class Ledger(Protocol):
+class Ledger(Backend, Protocol):
     """Keeps sessions, budgets and the accounting. Every method is one atomic step, and each that changes
-    something is durable against a killed process when it returns. Driver errors are raised as StorageError.
+    something is durable against a killed process when it returns.
 
     Past `ledger_max_bytes` of a tenant's quota, a new call (`enter`, `reserve`, `settle`), `append` and
     opening a session raise TenantFull. Past `max_sessions`, opening one more raises TooManySessions. Both
@@ -208,16 +212,6 @@ class Ledger(Protocol):
     can be ended. An extraction's entries (`llm`, `extract`)
     are accepted past the bound: `enter` admitted its question.
     """
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Messages for the operator, as of the last `check`."""
-        ...
-
-    @property
-    def load(self) -> Load:
-        """How busy it is now."""
-        ...
 
     async def enter(self, call: Call) -> Entered:
         """Starts a call that will be charged, and applies its report. For a call that was settled before,
@@ -305,9 +299,3 @@ class Ledger(Protocol):
     async def entry_count(self) -> int:
         """The number of entries of all tenants, for the metrics, found without a scan: never too small."""
         ...
-
-    async def check(self) -> None:
-        """Raises StorageError if a write would fail now."""
-        ...
-
-    async def close(self) -> None: ...

@@ -14,7 +14,7 @@ from extraction.read_grep import strategy as read_grep
 from extraction.retrieve import strategy as retrieve
 from extraction.task import answer_text
 from extraction.task.source import Source
-from extraction.task.task import DEADLINE_PASSED, FALLBACK_SECONDS, StrategyFailed, Task, seconds_left
+from extraction.task.task import DEADLINE_PASSED, FALLBACK_SECONDS, StrategyFailed, Task
 
 
 class Strategy(Protocol):
@@ -50,7 +50,7 @@ async def answer(task: Task, mode: Mode, fallback: Mode = Mode.TRUNCATE) -> Answ
     if task.asking is None:
         fallback = Mode.RETRIEVE
     try:
-        found = await _within(task, mode, _seconds_left(task))
+        found = await _within(task, mode, task.seconds_left)
     except StrategyFailed as failed:
         found = await _fall_back(task, mode, fallback, failed.reason)
     except ModelError as error:
@@ -68,15 +68,6 @@ async def shorter(found: Answer, task: Task, max_bytes: int) -> Answer:
     warning = found.warnings[0]
     cut = await strategy.answer(replace(task, max_bytes=_room_after(warning, max_bytes)))
     return replace(_warned(cut, warning, found.fallback_reason or ""), usage=found.usage)
-
-
-def _seconds_left(task: Task) -> float:
-    """Seconds left for the strategy, without those kept for the fallback."""
-    if task.asking is not None:
-        return seconds_left(task.asking)
-    left = max(0.0, task.ends - anyio.current_time())
-    # Without a model a fallback is fast: it needs at most half of a short deadline.
-    return left - min(FALLBACK_SECONDS, left / 2)
 
 
 async def _within(task: Task, mode: Mode, seconds: float) -> Answer:
@@ -124,7 +115,7 @@ async def _warned_by(task: Task, mode: Mode, reason: str) -> Answer:
     warning = f"WARNING: tool_output fallback to {mode} ({reason})."
     task = replace(task, max_bytes=_room_after(warning, task.max_bytes))
     # Half of the time kept for the fallback: truncate needs the rest if this fallback fails.
-    seconds = _seconds_left(task) + FALLBACK_SECONDS / 2
+    seconds = task.seconds_left + FALLBACK_SECONDS / 2
     return _warned(await _within(task, mode, seconds), warning, reason)
 
 

@@ -1,6 +1,6 @@
 """truncate: the beginning and the end of the data, with a marker between them."""
 
-from content.text import cut_head, cut_tail
+from content.text import cut_head, cut_tail, decode_part
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
 from extraction.task.source import Source
 from extraction.task.task import Task
@@ -21,7 +21,7 @@ async def truncated(source: Source, max_bytes: int) -> Answer:
     """Like `answer`, without a task."""
     if source.size <= max_bytes:
         body = await source.read(0, source.size)
-        return Answer(_text(body), Mode.TRUNCATE, ExtractStatus.COMPLETE, Coverage(1, 1, 1.0))
+        return Answer(decode_part(body), Mode.TRUNCATE, ExtractStatus.COMPLETE, Coverage(1, 1, 1.0))
     room = max(0, max_bytes - len(_MARKER.format(n=source.size)))
     # Reads a few bytes more, so that a character at the cut is complete and can be left out.
     first, last = room - room // 2, room // 2
@@ -32,9 +32,4 @@ async def truncated(source: Source, max_bytes: int) -> Answer:
     body = head + marker[: max(0, max_bytes)] + tail
     missing = tuple(Gap(span.start, span.end, "truncated") for span in source.located(gap_start, gap_end))
     coverage = Coverage(1, 1, round((len(head) + len(tail)) / source.size, 4), missing)
-    return Answer(_text(body), Mode.TRUNCATE, ExtractStatus.PARTIAL, coverage)
-
-
-def _text(data: bytes) -> str:
-    # Stored text is valid UTF-8; only a range asked for by the caller may begin or end inside a character.
-    return data.decode(errors="ignore")
+    return Answer(decode_part(body), Mode.TRUNCATE, ExtractStatus.PARTIAL, coverage)

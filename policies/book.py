@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from domain.budget import Window, window_of
 from domain.errors import ConfigError, InvalidPolicy
@@ -73,7 +73,11 @@ class PolicyBook:
         self._models = named | {_SESSION_MODEL} if named else named
         self._known_window = known_window
         self.default_quota = quota
-        self._quotas = self._merged_quotas()
+        self._quotas: dict[str, TenantQuota] = {}
+        for layer in self._layers:
+            for tenant, keys in layer.tenants.items():
+                set_keys: dict[str, Any] = {**keys}
+                self._quotas[tenant] = replace(self._quotas.get(tenant, quota), **set_keys)
         self._look_up = lru_cache(maxsize=_CACHED)(self._resolve)
         self._parsed = lru_cache(maxsize=_CACHED)(from_json)
         self.terms = lru_cache(maxsize=_CACHED)(self._terms)
@@ -91,10 +95,9 @@ class PolicyBook:
     def check_override(self, text: str) -> None:
         """Raises InvalidPolicy unless the JSON text is an override that could be in force."""
         document = self._parsed(text)
-        if document.models:
-            raise InvalidPolicy("`policy.models` is the operator's: it goes into the policy file.")
-        if document.tenants:
-            raise InvalidPolicy("`policy.tenants` is the operator's: it goes into the policy file.")
+        for section, tables in (("models", document.models), ("tenants", document.tenants)):
+            if tables:
+                raise InvalidPolicy(f"`policy.{section}` is the operator's: it goes into the policy file.")
         if any(self._unknown_models(document)):
             raise InvalidPolicy(_UNKNOWN_MODEL)
 
@@ -118,12 +121,12 @@ class PolicyBook:
                     found[name] = Reason(name, value, layer.place((*table, name)))
         return list(found.values())
 
-    def model_reasons(self, model: str) -> list[Reason]:
-        """The keys that the policy file sets for a model, each with its place."""
+    def reasons_of(self, section: Literal["models", "tenants"], name: str) -> list[Reason]:
+        """The keys that the policy file sets for a model or a tenant, each with its place."""
         found = {
-            name: Reason(name, value, layer.place(("models", model, name)))
+            key: Reason(key, value, layer.place((section, name, key)))
             for layer in self._layers
-            for name, value in layer.models.get(model, {}).items()
+            for key, value in getattr(layer, section).get(name, {}).items()
         }
         return list(found.values())
 
@@ -135,23 +138,6 @@ class PolicyBook:
     def named_tenants(self) -> list[str]:
         """The tenants with a quota of their own in the policy file."""
         return sorted(self._quotas)
-
-    def tenant_reasons(self, tenant: str) -> list[Reason]:
-        """The keys that the policy file sets for a tenant, each with its place."""
-        found = {
-            name: Reason(name, value, layer.place(("tenants", tenant, name)))
-            for layer in self._layers
-            for name, value in layer.tenants.get(tenant, {}).items()
-        }
-        return list(found.values())
-
-    def _merged_quotas(self) -> dict[str, TenantQuota]:
-        quotas: dict[str, TenantQuota] = {}
-        for layer in self._layers:
-            for tenant, keys in layer.tenants.items():
-                set_keys: dict[str, Any] = {**keys}
-                quotas[tenant] = replace(quotas.get(tenant, self.default_quota), **set_keys)
-        return quotas
 
     def model_keys(self, model: str | None) -> dict[str, Value]:
         """The keys that the policy file sets for a model."""

@@ -1,8 +1,10 @@
 """Decides which trigger fires, and the table of outcomes. Only the ledger decides about reserve_failed."""
 
+import math
 from collections.abc import Callable
 from typing import Protocol
 
+from domain.budget import Budget
 from domain.decisions import OutcomeKind, Trigger
 from domain.results import Measure
 from policies import cap, reject, store, truncate
@@ -17,8 +19,16 @@ def size_cap(facts: Facts, policy: Policy) -> bool:
 
 def token_budget(facts: Facts, policy: Policy) -> bool:
     """The result does not fit the session's budget, even without the pending reservations."""
-    budget = facts.budget
-    return budget.enforced and facts.measure.tokens > max(0, budget.limit_tokens - budget.used_tokens)
+    return facts.measure.tokens > _unused_tokens(facts.budget)
+
+
+def _unused_tokens(budget: Budget) -> float:
+    return max(0, budget.limit_tokens - budget.used_tokens) if budget.enforced else math.inf
+
+
+def passing_tokens(policy: Policy, budget: Budget) -> float:
+    """The most tokens of a result that may pass: of a larger one an estimate is enough."""
+    return min(policy.max_tokens or math.inf, _unused_tokens(budget))
 
 
 def exceeds(measure: Measure, policy: Policy) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -68,8 +69,6 @@ class ModelKeys(PolicyTable):
 
 
 Count = Annotated[int, whole(0, 1 << 62)]
-Bytes = Count
-Rate = Dollars
 
 
 def _check_tenant(name: str) -> str:
@@ -81,10 +80,10 @@ def _check_tenant(name: str) -> str:
 class TenantKeys(PolicyTable):
     """What a policy file may set for a tenant: its quotas, as in domain.quotas.TenantQuota. None: not set."""
 
-    storage_max_bytes: Bytes | None = None
-    ledger_max_bytes: Bytes | None = None
+    storage_max_bytes: Count | None = None
+    ledger_max_bytes: Count | None = None
     max_sessions: Count | None = None
-    requests_per_second: Rate | None = None
+    requests_per_second: Dollars | None = None
     llm_usd_per_day: Dollars | None = None
 
 
@@ -129,7 +128,7 @@ _TOML_TOKEN = re.compile(
 @dataclass(frozen=True, slots=True)
 class PolicyDocument:
     """One layer: keys for every tool, for tools by glob, for models and for tenants, and perhaps a profile.
-    `source` names the layer, `lines` holds the line of each table and key in its text."""
+    `source` names the layer, `text` is its TOML."""
 
     defaults: Keys = field(default_factory=dict)
     tools: Mapping[str, Keys] = field(default_factory=dict)
@@ -137,7 +136,7 @@ class PolicyDocument:
     tenants: Mapping[str, Keys] = field(default_factory=dict)
     profile: Profile | None = None
     source: str = ""
-    lines: Mapping[Path, int] = field(default_factory=dict)
+    text: str = field(default="", repr=False)
 
     def for_tool(self, tool_name: str) -> dict[str, Value]:
         """The layer's keys for a tool: the most specific glob wins, key by key."""
@@ -154,11 +153,12 @@ class PolicyDocument:
     def place(self, path: Path) -> str:
         """Where a key is set: source, table and line, for messages."""
         *table, key = path
-        if path not in self.lines:
+        lines = line_numbers(self.text)
+        if path not in lines:
             # Defaults may be set outside the section `defaults`.
             table, path = [], (key,)
         header = ".".join(part if _PLAIN.fullmatch(part) else f'"{part}"' for part in table)
-        line = self.lines.get(path)
+        line = lines.get(path)
         parts = (self.source, header and f"[{header}]", line and f"line {line}")
         return ", ".join(str(part) for part in parts if part)
 
@@ -229,18 +229,17 @@ def _unknown(path: Path) -> _Fault:
 def from_toml(text: str, source: str) -> PolicyDocument:
     """Raises ConfigError: a line for each fault, naming the source and the line."""
     try:
-        data = tomllib.loads(text)
-        lines = line_numbers(text)
+        document, faults = _read(tomllib.loads(text))
+        lines = line_numbers(text) if faults else {}
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(_syntax(str(error), text, source)) from None
     except (ValueError, RecursionError):
         raise ConfigError(f"{source}: a number is too large, or the nesting too deep.") from None
-    document, faults = _read(data)
     if faults:
         placed = sorted((_line(lines, fault.path), fault) for fault in faults)
         messages = (f"{source}, line {line}: {'.'.join(one.path)} {one.rule}." for line, one in placed)
         raise ConfigError("\n".join(messages))
-    return replace(document, source=source, lines=lines)
+    return replace(document, source=source, text=text)
 
 
 def _syntax(message: str, text: str, source: str) -> str:
@@ -285,7 +284,8 @@ def _unechoed(fault: _Fault) -> str:
     return f"`{where}`: {rule}."
 
 
-def line_numbers(text: str) -> dict[Path, int]:
+@lru_cache(maxsize=16)
+def line_numbers(text: str) -> Mapping[Path, int]:
     """The line on which each table and key is first set. `text` must be valid TOML."""
     found: dict[Path, int] = {}
     table: Path = ()

@@ -89,20 +89,19 @@ _COMPOSED = re.compile(r"[;&|<>]")
 
 
 class _Seen(NamedTuple):
-    """What the commands refer to. `name` is the file or page, None if the arguments do not say. The result
-    begins at `first_line` of it; `next_line` is the first line not shown whole. `symbol` is a name that it
-    defines. `command` is the shell command; `path` is a file that holds the result."""
+    """What the commands refer to. `head` is the text shown. `name` is the file or page, None if the arguments
+    do not say. The result begins at `first_line` of it. `symbol` is a name that it defines."""
 
-    tool: str
-    policy: Policy
+    oversized: Oversized
+    head: str
     name: str | None
-    measure: Measure
     first_line: int
-    next_line: int
-    shown_bytes: int
     symbol: str
-    command: str | None
-    path: str | None
+
+    @property
+    def next_line(self) -> int:
+        """The first line that is not shown whole."""
+        return self.first_line + self.head.count("\n")
 
 
 def recovery(oversized: Oversized, head: str, room: int, *, has_commands: bool) -> str:
@@ -115,18 +114,8 @@ def recovery(oversized: Oversized, head: str, room: int, *, has_commands: bool) 
     lines = list(oversized.structure)
     if lines and len(oversized.head) < oversized.shown.bytes:
         lines.insert(0, f"  - in the first {len(oversized.head)} bytes:")
-    seen = _Seen(
-        tool=result.tool_name,
-        policy=policy,
-        name=name,
-        measure=measure,
-        first_line=first,
-        next_line=first + head.count("\n"),
-        shown_bytes=len(head.encode()),
-        symbol=_symbol(lines),
-        command=command_of(result),
-        path=oversized.path,
-    )
+    symbol = next(filter(None, map(_NAMED.search, lines)), None)
+    seen = _Seen(oversized, head, name, first, symbol[1] if symbol else "<pattern>")
     top = (
         "--- Recovery Options ---\n"
         f"File: {name or result.tool_name} | {measure.lines} lines, {measure.chars:,} chars\n"
@@ -135,11 +124,6 @@ def recovery(oversized: Oversized, head: str, room: int, *, has_commands: bool) 
         return top + _fitting(lines, min(_STRUCTURE_CHARS, room - len(top)))
     commands = "\nCommands:\n" + "\n".join(f"  • {command}" for command in _COMMANDS[kind](seen))
     return top + _fitting(lines, min(_STRUCTURE_CHARS, room - len(top) - len(commands))) + commands
-
-
-def _symbol(lines: list[str]) -> str:
-    found = next(filter(None, map(_NAMED.search, lines)), None)
-    return found[1] if found else "<pattern>"
 
 
 def _fitting(lines: list[str], room: int) -> str:
@@ -160,7 +144,7 @@ def _fitting(lines: list[str], room: int) -> str:
 
 def _call(seen: _Seen, tool: str, **arguments: str) -> str:
     given = ", ".join(f"{name}={json.dumps(text, ensure_ascii=False)}" for name, text in arguments.items())
-    return f"{name_for_model(tool, seen.policy)}({given})"
+    return f"{name_for_model(tool, seen.oversized.policy)}({given})"
 
 
 def _file(seen: _Seen) -> Iterator[str]:
@@ -172,10 +156,10 @@ def _file(seen: _Seen) -> Iterator[str]:
 def _parts(seen: _Seen, quoted: str, first_line: int) -> Iterator[str]:
     """Commands that show parts of a file. The result begins at `first_line` of it."""
     following = first_line + seen.next_line - seen.first_line
-    if seen.measure.lines < _LINES:
+    if seen.oversized.measure.lines < _LINES:
         # Few and long lines: a range of lines would be too long.
         span = f"{first_line},{first_line + _LINES - 1}p"
-        following_bytes = f"sed -n '{span}' {quoted} | tail -c +{seen.shown_bytes + 1} | head -c 2000"
+        following_bytes = f"sed -n '{span}' {quoted} | tail -c +{len(seen.head.encode()) + 1} | head -c 2000"
         yield _call(seen, "shell", command=following_bytes) + "  # Next 2000 bytes"
         yield _call(seen, "shell", command=f"tail -c 2000 {quoted}") + "  # Last 2000 bytes"
         return
@@ -192,12 +176,12 @@ def _grep(seen: _Seen) -> Iterator[str]:
 
 
 def _shell(seen: _Seen) -> Iterator[str]:
-    if seen.path is not None:
-        quoted = shlex.quote(seen.path)
+    if seen.oversized.path is not None:
+        quoted = shlex.quote(seen.oversized.path)
         yield from _parts(seen, quoted, 1)
         yield _call(seen, "shell", command=f"grep -n '<pattern>' {quoted}") + "  # The output is stored there"
         return
-    ran = _runnable(seen.command)
+    ran = _runnable(command_of(seen.oversized.result))
     last = seen.next_line + _LINES - 1
     yield _call(seen, "shell", command=f"{ran} | head -n {_LINES}") + f"  # First {_LINES} lines"
     yield _call(seen, "shell", command=f"{ran} | tail -n {_LINES}") + f"  # Last {_LINES} lines"
@@ -232,7 +216,8 @@ def _glob(seen: _Seen) -> Iterator[str]:
 
 
 def _other(seen: _Seen) -> Iterator[str]:
-    yield f"{seen.tool}(...)  # With narrower arguments: a filter, a range, or offset and limit"
+    tool = seen.oversized.result.tool_name
+    yield f"{tool}(...)  # With narrower arguments: a filter, a range, or offset and limit"
 
 
 _COMMANDS: dict[ToolKind, Callable[[_Seen], Iterator[str]]] = {

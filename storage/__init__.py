@@ -2,11 +2,11 @@
 imported where it is opened."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, NotRequired, Protocol, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, NamedTuple, NotRequired, TypedDict, TypeVar, Unpack, cast
 from urllib.parse import unquote, urlsplit
 
 from domain.errors import ConfigError, StorageError
@@ -35,26 +35,21 @@ class StoreOptions(TypedDict):
     quota_of: NotRequired[QuotaOf]
 
 
-class StoreOpener(Protocol):
-    async def __call__(self, url: str, **options: Unpack[StoreOptions]) -> ResultStore: ...
-
-
-class LedgerOpener(Protocol):
-    async def __call__(self, url: str, **options: Unpack[LedgerOptions]) -> Ledger: ...
+LedgerOpener = Callable[[str, LedgerOptions], Awaitable[Ledger]]
 
 
 class StoreBackend(NamedTuple):
     """A kind of store. `ledger_url` derives the URL of the ledger that goes with a store's URL. `body_path`
     returns the file of a stored body, None if the store keeps no plain files."""
 
-    open: StoreOpener
+    open: Callable[[str, StoreOptions], Awaitable[ResultStore]]
     ledger_url: Callable[[str], str] = lambda url: url
     body_path: Callable[[str, str, Handle], str | None] = lambda url, tenant, handle: None
 
 
 async def open_store(url: str, **options: Unpack[StoreOptions]) -> ResultStore:
     """Raises ConfigError for a URL or a place that cannot be used."""
-    return await _chosen(STORES, url, "SPILLGATE_STORAGE_URL").open(url, **options)
+    return await _chosen(STORES, url, "SPILLGATE_STORAGE_URL").open(url, options)
 
 
 def ledger_url(store_url: str) -> str:
@@ -64,7 +59,7 @@ def ledger_url(store_url: str) -> str:
 
 async def open_ledger(url: str, *, quota_of: QuotaOf = unbounded, **times: Unpack[LedgerTimes]) -> Ledger:
     """Raises ConfigError for a URL or a place that cannot be used."""
-    return await _chosen(LEDGERS, url, "SPILLGATE_LEDGER_URL")(url, quota_of=quota_of, **times)
+    return await _chosen(LEDGERS, url, "SPILLGATE_LEDGER_URL")(url, {"quota_of": quota_of, **times})
 
 
 def open_outage(changed: Callable[[str | None], None], supervise: "Supervise") -> "Outage":
@@ -82,7 +77,7 @@ async def open_spooled_store(
     """Adds a disk store in `folder` to a `primary` in Redis. Raises ConfigError."""
     from storage.spool.store import SpoolStore
 
-    return SpoolStore(primary, await _opened_disk(folder, **options), outage)
+    return SpoolStore(primary, await _opened_disk(folder, options), outage)
 
 
 async def open_spooled_ledger(
@@ -146,17 +141,17 @@ def body_path(url: str, tenant: str, handle: Handle) -> str | None:
     return _chosen(STORES, url, "SPILLGATE_STORAGE_URL").body_path(url, tenant, handle)
 
 
-async def _open_memory(url: str, **options: Unpack[StoreOptions]) -> ResultStore:
+async def _open_memory(url: str, options: StoreOptions) -> ResultStore:
     from storage.memory.store import MemoryStore
 
     return MemoryStore(**options)
 
 
-async def _open_disk(url: str, **options: Unpack[StoreOptions]) -> ResultStore:
-    return await _opened_disk(_path(url), **options)
+async def _open_disk(url: str, options: StoreOptions) -> ResultStore:
+    return await _opened_disk(_path(url), options)
 
 
-async def _opened_disk(folder: Path, **options: Unpack[StoreOptions]) -> "DiskStore":
+async def _opened_disk(folder: Path, options: StoreOptions) -> "DiskStore":
     from storage.disk.root import Root
     from storage.disk.store import DiskStore
 
@@ -189,13 +184,13 @@ async def _connected(url: str) -> "RedisConnection":
     return connection
 
 
-async def _open_redis(url: str, **options: Unpack[StoreOptions]) -> ResultStore:
+async def _open_redis(url: str, options: StoreOptions) -> ResultStore:
     from storage.redis.store import RedisStore
 
     return RedisStore(await _connected(url), **options)
 
 
-async def _open_objects(url: str, **options: Unpack[StoreOptions]) -> ResultStore:
+async def _open_objects(url: str, options: StoreOptions) -> ResultStore:
     try:
         from storage.objects.opening import open_objects
     except ModuleNotFoundError as error:
@@ -215,19 +210,19 @@ def _no_ledger(url: str) -> str:
     )
 
 
-async def _open_memory_ledger(url: str, **options: Unpack[LedgerOptions]) -> Ledger:
+async def _open_memory_ledger(url: str, options: LedgerOptions) -> Ledger:
     from storage.memory.ledger import MemoryLedger
 
     return MemoryLedger(**options)
 
 
-async def _open_sqlite(url: str, **options: Unpack[LedgerOptions]) -> Ledger:
+async def _open_sqlite(url: str, options: LedgerOptions) -> Ledger:
     from storage.sqlite.ledger import SqliteLedger
 
     return await asyncio.to_thread(SqliteLedger, _path(url), **options)
 
 
-async def _open_redis_ledger(url: str, **options: Unpack[LedgerOptions]) -> Ledger:
+async def _open_redis_ledger(url: str, options: LedgerOptions) -> Ledger:
     from storage.redis.ledger import RedisLedger
 
     return RedisLedger(await _connected(url), **options)

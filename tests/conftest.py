@@ -1,6 +1,7 @@
 """What the tests share: a clock that stands still until told, the service in this process over HTTP."""
 
 import os
+import shutil
 from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -19,7 +20,6 @@ from tests.redis_server import (  # noqa: F401
     patient_redis,
     redis_cluster,
     redis_cluster_url,
-    redis_place,
     redis_server,
     redis_url,
 )
@@ -36,6 +36,12 @@ hypothesis_settings.register_profile(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 hypothesis_settings.load_profile("house")
+
+
+# In memory where there is room for it: a disk takes milliseconds for each fsync, and most tests write.
+_MEMORY = Path("/dev/shm")
+if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 4 << 30:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -5,7 +5,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
@@ -175,20 +174,8 @@ class RedisCluster:
 
 
 @pytest.fixture(scope="session")
-def redis_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """In memory where there is room for it: `appendfsync always` waits for a disk with every write."""
-    memory = Path("/dev/shm")
-    has_room = memory.is_dir() and shutil.disk_usage(memory).free > 2 << 30
-    if not has_room:
-        yield tmp_path_factory.mktemp("redis")
-        return
-    with tempfile.TemporaryDirectory(dir=memory, prefix="spillgate-redis-") as place:
-        yield Path(place)
-
-
-@pytest.fixture(scope="session")
-def redis_server(redis_place: Path) -> Iterator[RedisServer]:
-    with RedisServer(redis_place / "one", aof="always") as server:
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path_factory.mktemp("redis"), aof="always") as server:
         yield server
 
 
@@ -207,8 +194,9 @@ def redis_url(redis_server: RedisServer) -> str:
 
 
 @pytest.fixture(scope="session")
-def redis_cluster(redis_place: Path) -> Iterator[RedisCluster]:
-    with RedisCluster(redis_place / "cluster") as cluster, pytest.MonkeyPatch.context() as patch:
+def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+    place = tmp_path_factory.mktemp("cluster")
+    with RedisCluster(place) as cluster, pytest.MonkeyPatch.context() as patch:
         patch.setattr(AsyncCommandsParser, "initialize", _initialize_once())
         yield cluster
 

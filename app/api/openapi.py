@@ -1,49 +1,28 @@
 """The OpenAPI document: schemas of the hot route, examples, and the problems that each route answers."""
 
+import json
 from collections.abc import Mapping
+from importlib.resources import files
 from itertools import groupby
 from typing import Any
 
 import msgspec
 from fastapi import FastAPI
-from fastapi.encoders import jsonable_encoder
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.staticfiles import StaticFiles
 
-from app.api.answers import BudgetOut, ResultOut
+from app.api.answers import ResultOut
 from app.api.problems import page, problem_of
 from app.api.result_request import ResultIn
-from app.api.routing import RouteTable, errors_of, traits_of
+from app.api.routing import SESSION_ID, RouteTable, errors_of, traits_of
+from app.tools.definitions import TOOLS, ToolFormat, definitions, instructions
 from domain.errors import RangeNotSatisfiable, SpillgateError, every_error
-from domain.handles import NAME_PATTERN
-from domain.results import Measure
+from domain.extraction import Mode
 
 JSON = "application/json"
-
-# Values that the examples share: they are about one stored result.
-HANDLE = "session-demo/file-3f0c2f0e-6f5b-4c7e-9d2a-8b1f0a7c5d11"
-SHORT_TEXT = "On branch main\nnothing to commit, working tree clean\n"
-MESSAGE = (
-    "Tool output is too large (481213 bytes, 6203 lines, 172904 tokens).\n"
-    f'Call tool_output(handle = "{HANDLE}", extract = "what to extract").\n'
-    "The handle is a relative path under the tool_output root.\n"
-    "Provide precise and detailed instructions in `extract` about what you are looking for."
-)
-MEASURE = Measure(bytes=481213, lines=6203, chars=481213, tokens=172904, tokens_exact=False)
-BUDGET = BudgetOut(
-    limit_tokens=106496,
-    used_tokens=41200,
-    reserved_tokens=118,
-    remaining_tokens=65178,
-    exhausted=False,
-    enforced=True,
-)
-ENTRY_ID = "entry-5d0e3b2c-7a43-4a7c-9b58-0c5c3c1b9a10"
-STORED_AT = 1763712060000
-EXPIRES_AT = 1763798460000
 
 _REF = "#/components/schemas/{name}"
 _STRUCTS = (ResultIn, ResultOut)
@@ -55,9 +34,6 @@ Every error, and what to do: <a href="/docs/errors">/docs/errors</a>.</p>"""
 
 DESCRIPTION = """Governs what AI agents' tools return. POST a raw result to `/results`: what fits passes, what
 does not is stored whole and replaced by a short text that tells the model how to get at it."""
-
-SESSION_ID: dict[str, Any] = {"pattern": f"^{NAME_PATTERN}$"}
-"""The schema of a session id, for `json_schema_extra`: the domain checks the id, with its own message."""
 
 PROBLEM = "application/problem+json"
 _PROBLEM_SCHEMA: dict[str, Any] = {
@@ -98,26 +74,30 @@ _PROBLEM_HEADERS = {
 }
 
 
-def schema_of(description: str, example: msgspec.Struct) -> dict[str, Any]:
-    """A response whose body is a struct."""
-    schema = {"$ref": _REF.format(name=type(example).__name__)}
-    return {
-        "description": description,
-        "content": {JSON: {"schema": schema, "example": msgspec.json.decode(msgspec.json.encode(example))}},
-    }
+def json_of(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a request or of an answer: JSON of this schema."""
+    return {JSON: {"schema": schema}}
 
 
-def body_of(
-    struct: type[msgspec.Struct], shape: Mapping[str, Any], example: dict[str, Any]
-) -> dict[str, Any]:
-    """A request body: this struct as JSON, or any text with the same fields in the query. `shape` replaces
+def struct_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """The schema of a struct, which the document holds once."""
+    return {"$ref": _REF.format(name=kind.__name__)}
+
+
+def body_of(schema: Mapping[str, Any], description: str = "", *, required: bool = True) -> dict[str, Any]:
+    """`openapi_extra` of a route that reads its body itself."""
+    told = {"description": description} if description else {}
+    return {"requestBody": {"required": required, **told, "content": json_of(schema)}}
+
+
+def result_body(struct: type[msgspec.Struct], shape: Mapping[str, Any]) -> dict[str, Any]:
+    """As `body_of`: this struct as JSON, or any text with the same fields in the query. `shape` replaces
     the properties that a struct cannot describe."""
     _SHAPES[struct.__name__] = shape
-    schema = {"$ref": _REF.format(name=struct.__name__)}
-    text = {"schema": {"type": "string"}, "example": example["content"]}
-    content = {JSON: {"schema": schema, "example": example}, "text/plain": text}
+    body = body_of(struct_of(struct))
+    body["requestBody"]["content"]["text/plain"] = {"schema": {"type": "string"}}
     names = [name for name in struct.__struct_fields__ if name != "content"]
-    parameters = [
+    body["parameters"] = [
         {
             "name": name,
             "in": "query",
@@ -127,7 +107,7 @@ def body_of(
         }
         for name in [*names, "used_tokens", "turn"]
     ]
-    return {"requestBody": {"required": True, "content": content}, "parameters": parameters}
+    return body
 
 
 def _problems_of(route: APIRoute, shared: dict[str, Any]) -> dict[str, Any]:
@@ -165,9 +145,19 @@ def _made(kind: type[SpillgateError]) -> SpillgateError:
     return RangeNotSatisfiable("", 0) if issubclass(kind, RangeNotSatisfiable) else kind()
 
 
-def example_of(answer: object) -> dict[str, Any]:
-    """An example of a 200 answer, for `responses`."""
-    return {"content": {JSON: {"example": jsonable_encoder(answer)}}}
+def _add_examples(paths: dict[str, Any]) -> None:
+    """Those of `examples.json`, by operation: the JSON of its request and of each status."""
+    examples = json.loads(files("app.api").joinpath("examples.json").read_text(encoding="utf-8"))
+    every = [*TOOLS.values()]
+    tools = {"tools": definitions(every, list(Mode), ToolFormat.OPENAI), "instructions": instructions(every)}
+    for name, by_place in {**examples, "GET /tools": {"200": tools}}.items():
+        method, path = name.split()
+        operation = paths[path][method.lower()]
+        for place, example in by_place.items():
+            told = operation["requestBody"] if place == "request" else operation["responses"][place]
+            told["content"][JSON]["example"] = example
+            if place == "request" and "text/plain" in told["content"]:
+                told["content"]["text/plain"]["example"] = example["content"]
 
 
 def install(app: FastAPI, routes: RouteTable, *, needs_key: bool) -> None:
@@ -207,6 +197,7 @@ def _document(app: FastAPI, routes: RouteTable, needs_key: bool) -> dict[str, An
     _, components = msgspec.json.schema_components(_STRUCTS, ref_template=_REF)
     for name, shape in _SHAPES.items():
         components[name]["properties"].update(shape)
+    _add_examples(document["paths"])
     schemas = document["components"]["schemas"]
     # A shape that other routes have too is described by FastAPI already.
     schemas |= {name: schema for name, schema in components.items() if name not in schemas}

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 from fastapi import Depends, FastAPI, Request
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute, APIRouter
-from pydantic import BeforeValidator
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.routing import Mount, Route, compile_path
 from starlette.types import Receive, Scope, Send
@@ -18,7 +18,7 @@ from app.edge.api_keys import Role
 from app.operations.logs import describe_request
 from app.runtime import Runtime
 from domain import errors
-from domain.handles import SessionKey, checked_session_id
+from domain.handles import NAME_PATTERN, SessionKey, checked_session_id
 
 
 class WholeHandle(Convertor[str]):
@@ -260,11 +260,27 @@ EveryTenant = Annotated[bool, Depends(_every_tenant)]
 """True for an admin's key without the header Spillgate-Tenant, which may mean every tenant."""
 
 
+SESSION_ID: dict[str, Any] = {"pattern": f"^{NAME_PATTERN}$"}
+"""The schema of a session id, for `json_schema_extra`: the domain checks the id, with its own message."""
+
+
 def session_key(tenant: str, session_id: str) -> SessionKey:
     """The key of the session that a request names. Raises InvalidField."""
     key = SessionKey(tenant, checked_session_id(session_id))
     describe_request(session_id=session_id)
     return key
+
+
+class BodyOut(BaseModel):
+    """The body of an answer. Its schema is built when it is first used: a start needs none of them."""
+
+    model_config = ConfigDict(defer_build=True)
+
+
+class BodyIn(BaseModel):
+    """The body of a request, or a part of it. Unknown fields are errors."""
+
+    model_config = ConfigDict(extra="forbid")
 
 
 def _integral(value: object) -> object:

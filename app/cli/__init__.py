@@ -1,1 +1,1 @@
-"""The command line: `spillgate serve`, `check-config`, `try`, `healthcheck` and `openapi`."""
+"""The command line: `spillgate serve`, and every other command."""

@@ -1,17 +1,21 @@
 """`check-config`: the settings, policy and model terms in force, each with the place that set it."""
 
+import argparse
 import json
 import os
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from app.cli.options import settings_of
 from app.edge.api_keys import load_keys
 from app.extracting.known_models import known_window, model_configs, model_terms
 from app.operations.policy_files import load_policies
 from app.operations.storage_keys import load_storage_keys
-from app.settings import PREFIX, Settings
+from app.operations.tracing import trace_target
+from app.settings import BYPASS_TOOLS, PREFIX, Settings
 from content.tokens.encodings import encoding_for_model, load_encoding
 from domain.errors import ConfigError
 from domain.quotas import SETTINGS
@@ -76,6 +80,16 @@ class ConfigReport:
         return "\n\n".join(f"{title}\n{table(_rows(reasons))}" for title, reasons in parts)
 
 
+def run(options: argparse.Namespace) -> int:
+    """Raises ConfigError."""
+    found = report(settings_of(options), options.tool or ANY, options.model)
+    asked = options.tool is not None or options.model is not None
+    print(found.as_json() if options.json else found.as_text(with_settings=not asked))
+    if (fault := trace_target().fault) is not None:
+        print(f"spillgate: warning: {fault}", file=sys.stderr)
+    return 0
+
+
 def report(settings: Settings, tool: str = "*", model: str | None = None) -> ConfigReport:
     """Raises ConfigError for what is not valid."""
     load_encoding(settings.encoding)
@@ -136,7 +150,7 @@ def _setting(name: str, value: object, settings: Settings) -> Reason:
 def _place_of(name: str, settings: Settings) -> str:
     if name not in settings.model_fields_set:
         return "default"
-    known = {f"{PREFIX}{name}".upper(), "TOOL_RESULT_BYPASS_TOOLS" if name == "bypass_tools" else ""}
+    known = {f"{PREFIX}{name}".upper(), BYPASS_TOOLS if name == "bypass_tools" else ""}
     return "environment" if any(given.upper() in known for given in os.environ) else "option"
 
 
@@ -171,13 +185,13 @@ def _terms(model: str, settings: Settings, policies: PolicyBook) -> list[Reason]
         Reason("base_url", settings.llm_base_url or "", f"{PREFIX}LLM_BASE_URL"),
         Reason("api_key_file", str(settings.llm_api_key_file or ""), f"{PREFIX}LLM_API_KEY_FILE"),
     ]
-    told = {one.key: one for one in policies.model_reasons(model)}
+    told = {one.key: one for one in policies.reasons_of("models", model)}
     return [told.get(one.key, one) for one in terms]
 
 
 def _quota(tenant: str, policies: PolicyBook) -> list[Reason]:
     found = asdict(policies.quota(tenant))
-    named = {one.key: one for one in policies.tenant_reasons(tenant)}
+    named = {one.key: one for one in policies.reasons_of("tenants", tenant)}
     return [named.get(key) or Reason(key, value, SETTINGS[key]) for key, value in found.items()]
 
 

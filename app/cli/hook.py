@@ -6,20 +6,18 @@ part of the service's.
 
 import json
 import os
-import re
 import stat
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, suppress
 from hashlib import sha256
 from typing import Any
 from urllib.parse import urlencode
 
-from app.cli.service import Answer as ServiceAnswer
-from app.cli.service import Refused, Service, ServiceError
-from app.doors.hooks.agents import DIALECTS, INNER_JSON
-from app.doors.hooks.call import Answer, Call
+from app.cli.client import Refused, Request, Service, ServiceError, state_folder
+from app.doors.hooks.agents import CLIENTS
+from app.doors.hooks.call import Answer, Call, text_in
 from domain.errors import ConfigError
 
 PATIENCE_MS = 1000
@@ -34,13 +32,6 @@ MAX_ARGUMENT_BYTES = 3000
 MAX_LOG_BYTES = 1 << 20
 
 _PIECE_BYTES = 1 << 18
-_SPILLED = {
-    "copilot": re.compile(r"/.*/[0-9]+-copilot-tool-output-[^/]+\.txt"),
-    "opencode": re.compile(r"/.*/tool-output/[^/]+"),
-    "pi": re.compile(r"/.*/pi-bash-[^/]+\.log"),
-}
-"""Where an agent leaves whole outputs. A payload may quote what a tool said: no other file is read. Claude
-Code has a folder for each session, beside its transcript."""
 
 
 class Passed(Exception):
@@ -63,11 +54,6 @@ def run(client: str) -> int:
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
     return 0
-
-
-def state_folder(environment: Mapping[str, str] = os.environ) -> str:
-    base = environment.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-    return os.path.join(base, "spillgate")
 
 
 def log(event: str) -> None:
@@ -98,35 +84,38 @@ def _payload() -> Any:
 
 def _answered(client: str, payload: Any) -> tuple[Answer, str]:
     """The agent's JSON and the line for the log, "" for none."""
-    if client not in DIALECTS:
-        raise Passed(f"no such client; known are {', '.join(DIALECTS)}")
-    inner = INNER_JSON.get(client)
-    if inner and isinstance(payload, dict) and isinstance(payload.get(inner), str):
-        payload = {**payload, inner: json.loads(payload[inner])}
-    call = DIALECTS[client](payload)
+    if client not in CLIENTS:
+        raise Passed(f"no such client; known are {', '.join(CLIENTS)}")
+    inner = CLIENTS[client].inner_json
+    if inner and (text := text_in(payload, inner)) is not None:
+        payload = {**payload, inner: json.loads(text)}
+    call = CLIENTS[client].read(payload)
     if call is None:
         raise Passed("the payload has a shape that this hook does not replace")
     if not call.is_governable:
         return {}, ""
-    text = _governed(client, call, payload.get("transcript_path"))
-    return ({}, "") if text is None else (call.answer(text), f"replaced a result of {call.tool!a}")
+    shown = _governed(client, call, text_in(payload, "transcript_path"))
+    return ({}, "") if shown is None else (call.answer(shown), f"replaced a result of {call.tool!a}")
 
 
-def _governed(client: str, call: Call, transcript: object) -> str | None:
+def _governed(client: str, call: Call, transcript: str | None) -> str | None:
     """The replacement; None if the result passes. Raises ServiceError, ConfigError, OSError, Passed."""
     text = "\n".join(call.texts).encode("utf-8", "replace")
-    with (
-        closing(Service.from_environment()) as service,
-        closing(_content(client, call, text, transcript)) as content,
-    ):
-        digest = sha256(json.dumps([call.tool, call.arguments, content.size]).encode() + text).hexdigest()
-        call_id, body = call.call_id or digest, content
+    with ExitStack() as opened:
+        service = opened.enter_context(closing(Service.from_environment()))
+        content: bytes | Spilled = text
+        size = len(text)
+        if call.spilled is not None:
+            content = opened.enter_context(closing(Spilled(client, call.spilled, transcript)))
+            size = content.size
+        digest = sha256(json.dumps([call.tool, call.arguments, size]).encode() + text).hexdigest()
+        call_id = call.call_id or digest
         while True:
             try:
-                return _sent(service, client, call, call_id, body).replacement()
+                return service.request(_request(client, call, call_id, content)).replacement()
             except Refused as error:
-                if error.code == "invalid_utf8" and body is content:
-                    body = Text(b"".join(content).decode("utf-8", "replace").encode())
+                if error.code == "invalid_utf8" and isinstance(content, Spilled):
+                    content = b"".join(content).decode("utf-8", "replace").encode()
                 elif error.code == "idempotency_key_reused" and call_id != digest:
                     # Some agents, or their models, count calls from 0 again and again.
                     call_id = digest
@@ -134,9 +123,8 @@ def _governed(client: str, call: Call, transcript: object) -> str | None:
                     raise
 
 
-def _sent(
-    service: Service, client: str, call: Call, call_id: str, content: "Text | Spilled"
-) -> ServiceAnswer:
+def _request(client: str, call: Call, call_id: str, content: "bytes | Spilled") -> Request:
+    """Raises Passed."""
     fields = {
         "tool_name": call.tool,
         "session_id": call.session_id,
@@ -147,9 +135,10 @@ def _sent(
     arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments)
     if call.arguments is not None and len(arguments) <= MAX_ARGUMENT_BYTES:
         fields["tool_arguments"] = arguments
-    headers = {"Content-Type": "text/plain; charset=utf-8", "Prefer": "return=minimal"}
     route = f"/results?{urlencode(fields, errors='replace')}"
-    return service.request("POST", route, content, headers, size=content.size, seconds=_patience())
+    headers = {"Content-Type": "text/plain; charset=utf-8", "Prefer": "return=minimal"}
+    size = 0 if isinstance(content, bytes) else content.size
+    return Request("POST", route, content, headers, size, _patience())
 
 
 def _patience() -> float:
@@ -160,37 +149,18 @@ def _patience() -> float:
     return int(given) / 1000
 
 
-def _content(client: str, call: Call, text: bytes, transcript: object) -> "Text | Spilled":
-    return Text(text) if call.spilled is None else Spilled(client, call.spilled, transcript)
-
-
-class Text:
-    """A result as the payload has it."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self.size = len(data)
-
-    def __iter__(self) -> Iterator[bytes]:
-        yield self._data
-
-    def close(self) -> None:
-        pass
-
-
 class Spilled:
     """A file in which an agent left the whole output, open. Its pieces can be read more than once."""
 
-    def __init__(self, client: str, path: str, transcript: object) -> None:
+    def __init__(self, client: str, path: str, transcript: str | None) -> None:
         """Raises OSError, and Passed for a file that is not such an output: it must lie where the agent
         leaves them, and be a regular file of this user."""
-        where = os.path.realpath(path)
-        if client in ("claude-code", "claude-code-plugin") and isinstance(transcript, str):
-            folder = os.path.join(transcript.removesuffix(".jsonl"), "tool-results")
-            is_known = os.path.dirname(where) == os.path.realpath(folder)
+        where, outputs = os.path.realpath(path), CLIENTS[client].outputs
+        if outputs is not None:
+            is_known = outputs.fullmatch(where) is not None
         else:
-            pattern = _SPILLED.get(client)
-            is_known = pattern is not None and pattern.fullmatch(where) is not None
+            folder = os.path.join((transcript or "").removesuffix(".jsonl"), "tool-results")
+            is_known = transcript is not None and os.path.dirname(where) == os.path.realpath(folder)
         if not is_known:
             raise Passed("the whole output lies in a folder where this agent keeps none")
         self._file = os.open(where, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

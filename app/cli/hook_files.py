@@ -25,6 +25,10 @@ class SettingsFile(NamedTuple):
     base: Mapping[str, Any] = {}
     whole: str = ""
 
+    @property
+    def has_comments(self) -> bool:
+        return self.kind == "jsonc"
+
 
 class Place(NamedTuple):
     """Where a client is set up, and for which service. `url` is None for a service on a Unix socket, which
@@ -155,24 +159,22 @@ def _plugin(client: str, folder: Path) -> SettingsFile:
     return SettingsFile(folder / name, "whole", whole=text)
 
 
-PLANS: dict[str, Callable[[Place], list[SettingsFile]]] = {
-    "claude-code": _claude_code,
-    "codex": _codex,
-    "copilot": _copilot,
-    "cursor": _cursor,
-    "gemini": _gemini,
-    "opencode": _opencode,
-    "pi": _pi,
-}
+class Plan(NamedTuple):
+    """`files` are the settings files of a client. `note` is what its user must know after `install`."""
 
-NOTES = {
-    "codex": "Codex runs a new hook only after you trust it: type /hooks there.",
-    "cursor": "Cursor lets a hook replace results of MCP tools only.",
-    "gemini": "Gemini CLI shows the model a replacement as the tool's error text.",
-    "opencode": "The plugin finds the service by SPILLGATE_URL and SPILLGATE_KEY.",
-    "pi": "The extension finds the service by SPILLGATE_URL and SPILLGATE_KEY.",
+    files: Callable[[Place], list[SettingsFile]]
+    note: str = ""
+
+
+PLANS = {
+    "claude-code": Plan(_claude_code),
+    "codex": Plan(_codex, "Codex runs a new hook only after you trust it: type /hooks there."),
+    "copilot": Plan(_copilot),
+    "cursor": Plan(_cursor, "Cursor lets a hook replace results of MCP tools only."),
+    "gemini": Plan(_gemini, "Gemini CLI shows the model a replacement as the tool's error text."),
+    "opencode": Plan(_opencode, "The plugin finds the service by SPILLGATE_URL and SPILLGATE_KEY."),
+    "pi": Plan(_pi, "The extension finds the service by SPILLGATE_URL and SPILLGATE_KEY."),
 }
-"""What a user of the client must know after `install`."""
 
 PROJECT_NOTE = (
     "The agent reads settings of a project only in a folder that you trust, and may ask for each server."

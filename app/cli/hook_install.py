@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from app import DEFAULT_URL
-from app.cli.hook_files import NOTES, PLANS, PROJECT_NOTE, Place, SettingsFile
+from app.cli.client import Service
+from app.cli.hook_files import PLANS, PROJECT_NOTE, Place, SettingsFile
 from app.cli.jsonc import Keys, Malformed, Misfit, added, parse, removed
-from app.cli.service import Service
 from app.files import replace_text
 from domain.errors import ConfigError
 
-_KEY_LINES = re.compile(r"(?:\r?\n[A-Za-z_]+ = [^\r\n]*)*")
+_KEY_LINES = r"(?:\r?\n[A-Za-z_]+ = [^\r\n]*)*"
 """The lines of a table that `_with_table` wrote. What follows, a comment say, is the user's."""
 
 
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     if client not in PLANS:
         raise ConfigError(f"There is no client of this name. Known are: {', '.join(PLANS)}.")
     place = _place(options.project, options.action)
-    files = PLANS[client](place)
+    files = PLANS[client].files(place)
     if options.action == "status":
         return _status(client, files)
     edit = _installed if options.action == "install" else _uninstalled
@@ -65,41 +65,46 @@ def run(options: argparse.Namespace) -> int:
 
 def _has_hook(client: str, file: SettingsFile) -> bool:
     """True if a hook in the file, or the whole file, is Spillgate's."""
-    with suppress(OSError, UnicodeDecodeError, Malformed):
-        text = _read(file.path)
-        if text is not None and file.whole:
-            return text.partition("\n")[0] == file.whole.partition("\n")[0]
-        if text is not None and file.kind != "toml":
-            value = parse(text, has_comments=file.kind == "jsonc").value
-            lists = [_at(value, keys) for keys, entry in file.entries if isinstance(entry, list)]
-            return any(
-                _is_own_hook(item, client) for found in lists if isinstance(found, list) for item in found
-            )
+    with suppress(OSError, UnicodeDecodeError, Malformed, tomllib.TOMLDecodeError):
+        text = _read(file)
+        if text is None or file.whole:
+            return text is not None and _is_own_plugin(file, text)
+        value = _value(file, text)
+        lists = [_at(value, keys) for keys, entry in file.entries if isinstance(entry, list)]
+        return any(_is_own_hook(item, client) for found in lists for item in _items(found))
     return False
 
 
 def _without_server(file: SettingsFile, action: str) -> SettingsFile:
     """Where no hook is Spillgate's, a server `spillgate` is the user's: it is not taken away. Raises
     ConfigError if another one is to be put in its place."""
-    servers = [(keys, entry) for keys, entry in file.entries if isinstance(entry, dict)]
     if action == "uninstall":
-        return file._replace(entries=tuple(one for one in file.entries if one not in servers))
+        return file._replace(entries=tuple(one for one in file.entries if isinstance(one[1], list)))
     with suppress(OSError, UnicodeDecodeError, Malformed, tomllib.TOMLDecodeError):
-        text = _read(file.path) or ""
-        for keys, entry in servers if text else ():
-            is_toml = file.kind == "toml"
-            value = tomllib.loads(text) if is_toml else parse(text, has_comments=file.kind == "jsonc").value
-            if isinstance(found := _at(value, keys), dict) and found != entry:
+        text = _read(file)
+        value = {} if text is None or file.whole else _value(file, text)
+        for keys, entry in file.entries:
+            found = _at(value, keys)
+            if isinstance(entry, dict) and isinstance(found, dict) and found != entry:
                 raise ConfigError(
                     f"{file.path} is left as it is: it has a server `{keys[-1]}` of another kind. Rename it."
                 )
     return file
 
 
+def _value(file: SettingsFile, text: str) -> Any:
+    """Raises Malformed, TOMLDecodeError."""
+    return tomllib.loads(text) if file.kind == "toml" else parse(text, has_comments=file.has_comments)
+
+
 def _at(value: Any, keys: Keys) -> Any:
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value
+
+
+def _items(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _said(client: str, place: Place) -> str:
@@ -112,7 +117,7 @@ def _said(client: str, place: Place) -> str:
         asking = f"The model asks about a stored result with the MCP server `spillgate` at {place.url}/mcp."
     lines = [
         asking,
-        NOTES.get(client),
+        PLANS[client].note,
         PROJECT_NOTE if place.project is not None else None,
         "SPILLGATE_KEY must be set where the agent runs." if place.has_key else None,
         f"Start {client} again, and have `spillgate serve` running.",
@@ -155,7 +160,7 @@ Edit = Callable[[str, SettingsFile, str | None], str | None]
 def _change(client: str, file: SettingsFile, edit: Edit) -> Change | None:
     """None if nothing is to be changed. Raises ConfigError for a file that cannot be edited."""
     try:
-        before = _read(file.path)
+        before = _read(file)
         after = edit(client, file, before)
     except Malformed as error:
         raise ConfigError(
@@ -170,17 +175,14 @@ def _change(client: str, file: SettingsFile, edit: Edit) -> Change | None:
     return None if after == before else Change(file, before, after)
 
 
-def _read(path: Path) -> str | None:
-    """Raises OSError, UnicodeDecodeError."""
+def _read(file: SettingsFile) -> str | None:
+    """None for a file that is not there, and for blank JSON, which holds no settings. Raises OSError,
+    UnicodeDecodeError."""
     try:
-        return path.read_bytes().decode()
+        text = file.path.read_bytes().decode()
     except FileNotFoundError:
         return None
-
-
-def _is_blank(text: str) -> bool:
-    """An empty file holds no settings, as one that is not there."""
-    return not text.removeprefix("\ufeff").strip()
+    return text if file.kind == "toml" or text.strip("\ufeff \t\r\n") else None
 
 
 def _installed(client: str, file: SettingsFile, text: str | None) -> str | None:
@@ -192,42 +194,34 @@ def _installed(client: str, file: SettingsFile, text: str | None) -> str | None:
         return text
     if file.kind == "toml":
         return _with_table(text, *file.entries[0])
-    if text is not None and _is_blank(text):
-        text = None
     if text is not None and _holds(file, text):
         return text
     text = _uninstalled(client, file, text)
     if text is None:
-        whole: dict[str, Any] = dict(file.base)
+        whole = dict(file.base)
         for keys, entry in file.entries:
             _put(whole, keys, entry)
         return _dumped(whole)
     for keys, entry in file.entries:
-        text = added(text, keys, entry, has_comments=file.kind == "jsonc")
+        text = added(text, keys, entry, has_comments=file.has_comments)
     return text
 
 
 def _uninstalled(client: str, file: SettingsFile, text: str | None) -> str | None:
-    """Raises Malformed, TOMLDecodeError, ConfigError."""
-    if text is None:
-        return None
+    """Raises Malformed, Misfit, TOMLDecodeError, ConfigError."""
     if file.whole:
         _check_author(file, text)
         return None
-    if not file.entries:
+    if text is None or not file.entries:
         return text
     if file.kind == "toml":
         return _without_table(text, file.entries[0][0])
-    if _is_blank(text):
-        return text
-    has_comments = file.kind == "jsonc"
-    was = parse(text, has_comments=has_comments).value
-    rest = text
+    was, rest = _value(file, text), text
     for keys, entry in reversed(file.entries):
         is_own = (lambda item: _is_own_hook(item, client)) if isinstance(entry, list) else None
-        rest = removed(rest, keys, is_own, has_comments=has_comments)
+        rest = removed(rest, keys, is_own, has_comments=file.has_comments)
     # A file that `install` made has the entries of `base` first, and nothing else.
-    left = parse(rest, has_comments=has_comments).value
+    left = _value(file, rest)
     is_made = rest != text and left == dict(file.base) and list(was)[: len(left)] == list(left)
     return None if is_made and text == _dumped(was) else rest
 
@@ -246,13 +240,12 @@ def _is_own_hook(item: Any, client: str) -> bool:
 
 def _holds(file: SettingsFile, text: str) -> bool:
     """True if every entry is there, wherever the user has moved it. Raises Malformed."""
-    value = parse(text, has_comments=file.kind == "jsonc").value
+    value = _value(file, text)
     for keys, entry in file.entries:
         found = _at(value, keys)
-        if isinstance(entry, list):
-            if not isinstance(found, list) or not all(item in found for item in entry):
-                return False
-        elif found != entry:
+        if isinstance(entry, dict) and found != entry:
+            return False
+        if isinstance(entry, list) and not all(item in _items(found) for item in entry):
             return False
     return True
 
@@ -267,8 +260,12 @@ def _dumped(value: Any) -> str:
     return json.dumps(value, indent=2) + "\n"
 
 
+def _is_own_plugin(file: SettingsFile, text: str) -> bool:
+    return text.partition("\n")[0] == file.whole.partition("\n")[0]
+
+
 def _check_author(file: SettingsFile, text: str | None) -> None:
-    if text is not None and text.partition("\n")[0] != file.whole.partition("\n")[0]:
+    if text is not None and not _is_own_plugin(file, text):
         raise ConfigError(f"{file.path} is left as it is: Spillgate did not write it. Move it away.")
 
 
@@ -278,8 +275,9 @@ def _with_table(text: str | None, keys: Keys, entry: Any) -> str:
     newline = "\r\n" if rest and "\r\n" in rest else "\n"
     lines = [f"[{'.'.join(keys)}]", *(f"{name} = {json.dumps(value)}" for name, value in entry.items())]
     table = newline.join(lines) + newline
-    after = table if rest is None else f"{rest}{newline}{table}"
-    wanted = {} if rest is None else tomllib.loads(rest)
+    if text is None or rest is None:
+        return table
+    after, wanted = f"{rest}{newline}{table}", tomllib.loads(rest)
     try:
         _put(wanted, keys, entry)
         fits = tomllib.loads(after) == wanted
@@ -287,44 +285,36 @@ def _with_table(text: str | None, keys: Keys, entry: Any) -> str:
         fits = False
     if not fits:
         raise Misfit(".".join(keys))
-    return text if text is not None and tomllib.loads(text) == wanted else after
+    return text if tomllib.loads(text) == wanted else after
 
 
 def _without_table(text: str, keys: Keys) -> str | None:
-    """TOML without the table of these keys, and without the line break that `_with_table` put before it."""
+    """TOML without the table of these keys, and without the line break that `_with_table` put before it; None
+    if nothing is left. Raises TOMLDecodeError, Misfit."""
     was = tomllib.loads(text)
-    header = re.compile(rf"(?:\A|\r?\n)\[{re.escape('.'.join(keys))}\][ \t]*(?=\r?\n|\Z)")
-    if (found := header.search(text)) is None:
+    header = rf"(?:\A|\r?\n)\[{re.escape('.'.join(keys))}\][ \t]*(?=\r?\n|\Z)"
+    found = re.search(header + _KEY_LINES, text)
+    if found is None:
         return text
-    lines = _KEY_LINES.match(text, found.end())
-    assert lines is not None
-    head, tail = text[: found.start()], text[lines.end() :]
-    tail = tail.removeprefix("\r").removeprefix("\n")
+    head, tail = text[: found.start()], text[found.end() :].removeprefix("\r").removeprefix("\n")
     if not tail and found[0].startswith("["):
         return None
     is_joined = bool(tail) and bool(head) and not head.endswith("\n")
     rest = head + "\n" * is_joined + tail
+    try:
+        fits = _others(tomllib.loads(rest), keys) == _others(was, keys)
+    except (AttributeError, tomllib.TOMLDecodeError):
+        fits = False
     # A line that begins with a bracket may stand within a string or a list.
-    if _parsed_or_none(rest) not in _without(was, keys):
+    if not fits:
         raise Misfit(".".join(keys))
     return rest
 
 
-def _without(value: dict[str, Any], keys: Keys) -> tuple[dict[str, Any], ...]:
-    """The value without the entry, and, if that was the only one, without what held it, too."""
-    holder = value.get(keys[0])
-    if not isinstance(holder, dict):
-        return ()
-    outer = {name: inner for name, inner in holder.items() if name != keys[1]}
-    rest = {name: inner for name, inner in value.items() if name != keys[0]}
-    return ({**rest, keys[0]: outer},) if outer else ({**rest, keys[0]: outer}, rest)
-
-
-def _parsed_or_none(text: str) -> dict[str, Any] | None:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        return None
+def _others(value: dict[str, Any], keys: Keys) -> dict[str, Any]:
+    """All but the entry. Whether its table is empty or absent makes no difference."""
+    table = {name: inner for name, inner in value.get(keys[0], {}).items() if name != keys[1]}
+    return {**value, keys[0]: table}
 
 
 def _diff(change: Change) -> list[str]:
@@ -343,7 +333,7 @@ def _write(change: Change) -> None:
     """Replaces the file in one step, and keeps its mode and the link that leads to it. Raises ConfigError."""
     path = change.file.path.resolve()
     try:
-        if _read(path) != change.before:
+        if _read(change.file) != change.before:
             raise ConfigError(f"{path} was changed in the meantime. Run the command again.")
         if change.after is None:
             path.unlink()

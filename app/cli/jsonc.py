@@ -6,16 +6,17 @@ container that was there, and behind a space or a line break in one that had to 
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+_STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"'
+_STRING_OR_COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?\*/", re.DOTALL)
+_STRING_OR_TRAILING_COMMA = re.compile(rf"{_STRING}|,(?=[ \t\r\n]*[}}\]])", re.DOTALL)
 _BLANK = re.compile(r"[ \t\r\n]*")
-_BLANK_OR_COMMENT = re.compile(r"(?:[ \t\r\n]+|//[^\n]*|/\*(?:[^*]|\*(?!/))*\*/)*")
-_SCALAR = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"|-?[0-9][0-9.eE+-]*|true|false|null')
-_MAX_DEPTH = 100
+
+_value_at = json.JSONDecoder().raw_decode
 
 Keys = tuple[str, ...]
-IsOurs = Callable[[Any], bool]
 
 
 class Malformed(Exception):
@@ -27,207 +28,162 @@ class Misfit(Exception):
 
 
 class Node(NamedTuple):
-    """A value and where it stands. `members` are those of an object or a list; `is_list` tells them apart."""
+    """A value and where it stands."""
 
     start: int
     end: int
     value: Any
-    members: "tuple[Member, ...]" = ()
-    is_list: bool = False
 
 
 class Member(NamedTuple):
-    """`start` is that of the key, if there is one."""
+    """Of an object or a list. `start` is that of the key, if there is one."""
 
     start: int
     key: str | None
     node: Node
 
 
-def parse(text: str, *, has_comments: bool) -> Node:
-    """The whole text. With comments, trailing commas are allowed too. Raises Malformed."""
-    parser = _Parser(text, has_comments)
-    node = parser.value(parser.blank(len(text) - len(text.removeprefix("\ufeff"))), 0)
-    if parser.blank(node.end) != len(text):
-        raise parser.malformed(node.end)
-    return node
+def parse(text: str, *, has_comments: bool) -> Any:
+    """The value of the whole text. With comments, trailing commas are allowed too. Raises Malformed."""
+    return _root(_plain(text, has_comments)).value
 
 
-class _Parser:
-    def __init__(self, text: str, has_comments: bool) -> None:
-        self._text = text
-        self._blank = _BLANK_OR_COMMENT if has_comments else _BLANK
-        self._trailing_comma = has_comments
+def _plain(text: str, has_comments: bool) -> str:
+    """The same JSON with spaces in place of a byte order mark, comments and trailing commas."""
+    plain = re.sub(r"\A\ufeff", " ", text)
+    if has_comments:
+        plain = _STRING_OR_COMMENT.sub(_blanked, plain)
+        plain = _STRING_OR_TRAILING_COMMA.sub(_blanked, plain)
+    return plain
 
-    def malformed(self, at: int) -> Malformed:
-        return Malformed(f"line {self._text.count(chr(10), 0, at) + 1}")
 
-    def blank(self, at: int) -> int:
-        found = self._blank.match(self._text, at)
-        assert found is not None
-        return found.end()
+def _blanked(found: re.Match[str]) -> str:
+    return found[0] if found[0].startswith('"') else re.sub(r"[^\n]", " ", found[0])
 
-    def value(self, at: int, depth: int) -> Node:
-        opening = self._text[at : at + 1]
-        if opening and opening in "{[":
-            if depth == _MAX_DEPTH:
-                raise self.malformed(at)
-            return self._container(at, depth, "}" if opening == "{" else "]")
-        return self._scalar(at)
 
-    def _scalar(self, at: int) -> Node:
-        found = _SCALAR.match(self._text, at)
-        try:
-            value = json.loads(found[0]) if found else None
-        except ValueError:
-            found = None
-        if found is None:
-            raise self.malformed(at)
-        return Node(at, found.end(), value)
+def _root(plain: str) -> Node:
+    """Raises Malformed."""
+    try:
+        return Node(_after_blank(plain, 0), len(plain), json.loads(plain))
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"line {getattr(error, 'lineno', 1)}") from None
 
-    def _container(self, start: int, depth: int, closing: str) -> Node:
-        text, members = self._text, []
-        at = self.blank(start + 1)
-        while text[at : at + 1] != closing:
-            key, first = None, at
-            if closing == "}":
-                name = self._scalar(at)
-                at = self.blank(name.end)
-                if not isinstance(name.value, str) or text[at : at + 1] != ":":
-                    raise self.malformed(at)
-                key, at = name.value, self.blank(at + 1)
-            member = Member(first, key, self.value(at, depth + 1))
-            members.append(member)
-            at = self.blank(member.node.end)
-            if text[at : at + 1] == ",":
-                at = self.blank(at + 1)
-                if text[at : at + 1] == closing and not self._trailing_comma:
-                    raise self.malformed(at)
-            elif text[at : at + 1] != closing:
-                raise self.malformed(at)
-        is_list = closing == "]"
-        value: Any = {one.key: one.node.value for one in members}
-        if is_list:
-            value = [one.node.value for one in members]
-        return Node(start, at + 1, value, tuple(members), is_list)
+
+def _after_blank(plain: str, at: int) -> int:
+    found = _BLANK.match(plain, at)
+    assert found is not None
+    return found.end()
+
+
+def _members(plain: str, node: Node) -> list[Member]:
+    """Those of an object or a list; none of any other value."""
+    members: list[Member] = []
+    if not isinstance(node.value, dict | list):
+        return members
+    at = _after_blank(plain, node.start + 1)
+    while plain[at] not in "}]":
+        key, start = None, at
+        if isinstance(node.value, dict):
+            key, colon = _value_at(plain, at)
+            at = _after_blank(plain, _after_blank(plain, colon) + 1)
+        value, end = _value_at(plain, at)
+        members.append(Member(start, key, Node(at, end, value)))
+        at = _after_blank(plain, end)
+        if plain[at] == ",":
+            at = _after_blank(plain, at + 1)
+    return members
+
+
+def _member(plain: str, node: Node, key: str) -> Member | None:
+    """The last one counts, as for any reader of JSON."""
+    return next((one for one in reversed(_members(plain, node)) if one.key == key), None)
 
 
 def added(text: str, keys: Keys, entry: Any, *, has_comments: bool) -> str:
     """The text with `entry` at these keys; if it is a list, with its items before those of the list there.
     Raises Malformed, Misfit."""
-    at = parse(text, has_comments=has_comments)
-    style = _Style.of(text, at)
+    plain = _plain(text, has_comments)
+    at = root = _root(plain)
     outer = keys if isinstance(entry, list) else keys[:-1]
     left = list(outer)
-    while left and (found := _member(at, left[0])) is not None:
+    while left and (found := _member(plain, at, left[0])) is not None:
         at = found.node
         del left[0]
-    wanted = isinstance(entry, list) and not left
-    if at.is_list != wanted or not isinstance(at.value, list if wanted else dict):
+    has_list = isinstance(entry, list) and not left
+    if not isinstance(at.value, list if has_list else dict):
         raise Misfit(".".join(outer[: len(outer) - len(left)]) or "the whole")
-    entries = entry if wanted else [entry]
-    if not wanted:
-        left = left if isinstance(entry, list) else [*left, keys[-1]]
-    opening = at.start + 1
-    if not at.members:
-        made = ", ".join(_nested(left, one, None) for one in entries)
-        return text[:opening] + made + text[opening:]
-    indent = style.indent_of(text, at)
-    if indent is None:
-        made = "".join(_nested(left, one, None) + ", " for one in entries)
+
+    members = _members(plain, at)
+    indent = _line_indent(text, members[0].start) if members else None
+    newline = "\r\n" if "\r\n" in text else "\n"
+    first = _members(plain, root)[:1]
+    unit = (_line_indent(text, first[0].start) if first else None) or "  "
+
+    def written(value: Any) -> str:
+        lines = json.dumps(value, indent=unit)
+        return re.sub(r"\n\s*", " ", lines) if indent is None else lines.replace("\n", newline + indent)
+
+    if has_list:
+        parts = [written(item) for item in entry]
     else:
-        lines = style._replace(indent=indent)
-        made = "".join(f"{style.newline}{indent}{_nested(left, one, lines)}," for one in entries)
-    return text[:opening] + made + text[opening:]
-
-
-def removed(text: str, keys: Keys, is_ours: IsOurs | None, *, has_comments: bool) -> str:
-    """The text without the member at these keys, or without the items of the list there that are ours. Undoes
-    `added`, and removes containers that it made. Raises Malformed."""
-    while True:
-        path = [parse(text, has_comments=has_comments)]
-        for key in keys if is_ours else keys[:-1]:
-            found = _member(path[-1], key)
-            if found is None:
-                return text
-            path.append(found.node)
-        node = path[-1]
-        if is_ours is None:
-            chosen = [index for index, one in enumerate(node.members) if one.key == keys[-1]]
-        else:
-            chosen = [i for i, one in enumerate(node.members) if node.is_list and is_ours(one.node.value)]
-        if not chosen:
-            return text
-        while len(chosen) == len(node.members) and len(path) > 1 and text[node.start + 1].isspace():
-            inner = path.pop()
-            node = path[-1]
-            chosen = [index for index, one in enumerate(node.members) if one.node is inner]
-        run = 1
-        while run < len(chosen) and chosen[run] == chosen[run - 1] + 1:
-            run += 1
-        text = _without(text, node, chosen[0], chosen[run - 1])
-
-
-def _without(text: str, node: Node, first: int, last: int) -> str:
-    """Without these members, and the comma and the white space that `added` wrote with them."""
-    members, opening = node.members, node.start + 1
-    start, end = members[first].start, members[last].node.end
-    if last + 1 == len(members):
-        if first:
-            return text[: members[first - 1].node.end] + text[end:]
-        return text[:start] + re.sub(r"\A\s*,", "", text[end:])
-    if first == 0 and text[opening:start].isspace() and text[end] == ",":
-        return text[:opening] + text[end + 1 :]
-    if first == 0 and text.startswith(", ", end):
-        return text[:start] + text[end + 2 :]
-    return text[:start] + text[members[last + 1].start :]
-
-
-def _member(node: Node, key: str) -> Member | None:
-    """The last one counts, as for any reader of JSON."""
-    return next((one for one in reversed(node.members) if one.key == key), None)
-
-
-class _Style(NamedTuple):
-    newline: str
-    unit: str
-    indent: str = ""
-
-    @classmethod
-    def of(cls, text: str, root: Node) -> "_Style":
-        unit = _line_indent(text, root.members[0].start) if root.members else None
-        return cls("\r\n" if "\r\n" in text else "\n", unit or "  ")
-
-    def indent_of(self, text: str, node: Node) -> str | None:
-        """Of the first member, if it begins a line."""
-        return _line_indent(text, node.members[0].start)
+        name, *made = left if isinstance(entry, list) else [*left, keys[-1]]
+        for key in reversed(made):
+            entry = {key: entry}
+        parts = [f"{json.dumps(name)}: {written(entry)}"]
+    if not members:
+        addition = ", ".join(parts)
+    elif indent is None:
+        addition = "".join(f"{part}, " for part in parts)
+    else:
+        addition = "".join(f"{newline}{indent}{part}," for part in parts)
+    opening = at.start + 1
+    return text[:opening] + addition + text[opening:]
 
 
 def _line_indent(text: str, at: int) -> str | None:
+    """The white space before what begins a line; None for what does not begin one."""
     before = text[text.rfind("\n", 0, at) + 1 : at]
     return before if "\n" in text[:at] and not before.strip(" \t") else None
 
 
-def _nested(keys: Sequence[str], entry: Any, style: _Style | None) -> str:
-    """`entry` within containers for the keys: on one line, or with a line for each member."""
-    if not keys:
-        return _dumped(entry, style)
-    inner = style and style._replace(indent=style.indent + style.unit)
-    if len(keys) > 1:
-        body, brackets = [_nested(keys[1:], entry, inner)], "{}"
-    elif isinstance(entry, list):
-        body, brackets = [_dumped(one, inner) for one in entry], "[]"
-    else:
-        return f"{json.dumps(keys[0])}: {_dumped(entry, style)}"
-    if style is None or inner is None:
-        made = f" {', '.join(body)} "
-    else:
-        line = style.newline + inner.indent
-        made = line + f",{line}".join(body) + style.newline + style.indent
-    return f"{json.dumps(keys[0])}: {brackets[0]}{made}{brackets[1]}"
+def removed(text: str, keys: Keys, is_ours: Callable[[Any], bool] | None, *, has_comments: bool) -> str:
+    """The text without the member at these keys, or without the items of the list there that are ours. Undoes
+    `added`, and removes containers that it made. Raises Malformed."""
+    while True:
+        plain = _plain(text, has_comments)
+        path = [_root(plain)]
+        for key in keys if is_ours else keys[:-1]:
+            found = _member(plain, path[-1], key)
+            if found is None:
+                return text
+            path.append(found.node)
+        node = path[-1]
+        members = _members(plain, node)
+        if is_ours is None:
+            chosen = [index for index, one in enumerate(members) if one.key == keys[-1]]
+        else:
+            is_list = isinstance(node.value, list)
+            chosen = [index for index, one in enumerate(members) if is_list and is_ours(one.node.value)]
+        if not chosen:
+            return text
+        while len(chosen) == len(members) and len(path) > 1 and text[node.start + 1].isspace():
+            inner = path.pop()
+            node = path[-1]
+            members = _members(plain, node)
+            chosen = [index for index, one in enumerate(members) if one.node == inner]
+        text = _without(text, node, members, chosen[0])
 
 
-def _dumped(value: Any, style: _Style | None) -> str:
-    if style is None:
-        return json.dumps(value)
-    return json.dumps(value, indent=style.unit).replace("\n", style.newline + style.indent)
+def _without(text: str, node: Node, members: list[Member], index: int) -> str:
+    """Without this member, and the comma and the white space that `added` wrote with it."""
+    opening = node.start + 1
+    start, end = members[index].start, members[index].node.end
+    if index + 1 == len(members):
+        if index:
+            return text[: members[index - 1].node.end] + text[end:]
+        return text[:start] + re.sub(r"\A\s*,", "", text[end:])
+    if index == 0 and text[opening:start].isspace() and text[end] == ",":
+        return text[:opening] + text[end + 1 :]
+    if index == 0 and text.startswith(", ", end):
+        return text[:start] + text[end + 2 :]
+    return text[:start] + text[members[index + 1].start :]

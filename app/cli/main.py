@@ -1,4 +1,4 @@
-"""The command line: a function for each command.
+"""The command line: a function for each command, or the module whose `run` it is.
 
 Each imports what it needs: a healthcheck runs every few seconds, an agent pipes the output of any command
 through `pipe`, and the whole service would cost half a second of processor time.
@@ -12,54 +12,44 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from app import __version__
 from domain.errors import ConfigError
 
 if TYPE_CHECKING:
     import argparse
 
-    from app.settings import Settings
-
-_TIMEOUT_SECONDS = 5
-HOOK_ACTIONS = ("install", "uninstall", "status")
-_OPTIONS = {"host": "--host", "port": "--port", "uds": "--uds", "policy_file": "--policy"}
-"""The settings that an option sets."""
+_HEALTH_SECONDS = 5
+_SETS_A_HOOK_UP = ("install", "uninstall", "status", "-h", "--help")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 1 not healthy or not in order, 2 a setting or argument that is not valid."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if given[:1] == ["hook"] and len(given) > 1 and given[1] not in (*HOOK_ACTIONS, "-h", "--help"):
+    if given[:1] == ["hook"] and len(given) > 1 and given[1] not in _SETS_A_HOOK_UP:
         # Before any argument is parsed: to an agent, exit status 2 means that the call is to be blocked.
         from app.cli.hook import run
 
         return run(given[1])
+    from app.cli.options import naming_options, parser
+
     own = given.index("--") if given[:1] == ["mcp"] and "--" in given else len(given)
-    options = _parser().parse_args(given[:own])
+    options = parser(given[0] if given else "").parse_args(given[:own])
     if own < len(given):
         options.server = given[own + 1 :]
     _print_anything()
     try:
-        status = COMMANDS[options.command](options)
+        status = _command(options.command)(options)
         sys.stdout.flush()
     except ConfigError as error:
-        print(f"spillgate: {_naming_options(str(error), options)}", file=sys.stderr)
+        print(f"spillgate: {naming_options(str(error), options)}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         # Whoever reads it, `head` say, has seen enough; nor may the interpreter flush the rest at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return status
-
-
-def _naming_options(message: str, options: argparse.Namespace) -> str:
-    """The error names a setting as its option, if an option set it."""
-    for name, option in _OPTIONS.items():
-        if getattr(options, name, None) is not None:
-            message = message.replace(f"SPILLGATE_{name.upper()}", option)
-    return message
 
 
 def _print_anything() -> None:
@@ -69,190 +59,36 @@ def _print_anything() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _parser() -> argparse.ArgumentParser:
-    import argparse
-    from pathlib import Path
-
-    parser = argparse.ArgumentParser(
-        prog="spillgate", description="HTTP sidecar that governs tool results.", allow_abbrev=False
-    )
-    parser.add_argument("--version", action="version", version=f"spillgate {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, text in (
-        ("serve", "serve until stopped"),
-        ("healthcheck", "exit 0 if a running service is ready, else 1"),
-    ):
-        command = commands.add_parser(name, help=text)
-        command.add_argument("--host", help="as SPILLGATE_HOST")
-        command.add_argument("--port", type=int, help="as SPILLGATE_PORT")
-        command.add_argument("--uds", type=Path, help="as SPILLGATE_UDS")
-    check = commands.add_parser("check-config", help="show the settings and policy in force")
-    check.add_argument("--tool", help="show the policy for this tool, and who set each key")
-    check.add_argument("--model", help="show what is known of this model")
-    check.add_argument("--policy", dest="policy_file", type=Path, help="as SPILLGATE_POLICY_FILE")
-    check.add_argument("--json", action="store_true", help="all of it as JSON")
-    _add_try(commands)
-    commands.add_parser("openapi", help="print the OpenAPI document")
-    _add_keys(commands)
-    _add_shell(commands)
-    _add_hook(commands)
-    _add_mcp(commands)
-    return parser
-
-
-def _add_try(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    from pathlib import Path
-
-    trial = commands.add_parser("try", help="show what each outcome would hand to the model for a result")
-    trial.add_argument("file", help="the result; - for stdin")
-    trial.add_argument("--tool", help="the tool that returned it (read_file; for stdin execute_shell)")
-    trial.add_argument("--arguments", help="what the tool was given, as JSON (the file's path)")
-    trial.add_argument("--model", help="count tokens as this model does")
-    trial.add_argument("--policy", dest="policy_file", type=Path, help="as SPILLGATE_POLICY_FILE")
-    trial.add_argument("--profile", help="under this profile instead of the policy in force")
-    trial.add_argument("--show", metavar="OUTCOME", help="print the text too: of this outcome, or of `all`")
-
-
-def _add_keys(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    from pathlib import Path
-
-    keys = commands.add_parser("keys", help="make, list, revoke and rotate API keys")
-    actions = keys.add_subparsers(dest="action", required=True, metavar="ACTION")
-    new = actions.add_parser("new", help="make a key, and print it once")
-    new.add_argument("tenant")
-    new.add_argument("--role", choices=("agent", "metrics", "admin"), default="agent", help="(agent)")
-    new.add_argument("--name", default="", help="stands for the key in logs")
-    new.add_argument("--expires", default="", metavar="DATE", help="such as 2027-01-31, in UTC")
-    listed = actions.add_parser("list", help="show what the file says of each key")
-    revoke = actions.add_parser("revoke", help="remove a key")
-    rotate = actions.add_parser("rotate", help="make a key in place of another, which expires a while later")
-    rotate.add_argument("--hours", type=float, default=24.0, help="until the old key expires (24)")
-    for action in (new, listed, revoke, rotate):
-        action.add_argument("--file", type=Path, help="as SPILLGATE_API_KEYS_FILE")
-    for action in (revoke, rotate):
-        action.add_argument("key", metavar="NAME", help="the key's name, or the digits that `list` shows")
-
-
-def _add_shell(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """The commands that speak to a running service: that of SPILLGATE_URL."""
-    pipe = commands.add_parser("pipe", help="stdin as a tool's result: print what the model is to read")
-    pipe.add_argument("--tool", help="the tool that returned it (execute_shell)", default="execute_shell")
-    pipe.add_argument("--session", help="as SPILLGATE_SESSION")
-    ask = commands.add_parser("ask", help="ask a question about a stored result")
-    grep = commands.add_parser("grep", help="search the lines of a stored result")
-    lines = commands.add_parser("lines", help="print lines of a stored result")
-    query = commands.add_parser("query", help="evaluate a JMESPath expression over a stored result")
-    for command in (ask, grep, lines, query):
-        command.add_argument("handle", help="as the message that replaced the result gave it")
-    ask.add_argument("extract", metavar="question", help="what you look for, in words that the data may hold")
-    ask.add_argument("--mode", help="auto, full-chunked, read-grep, retrieve or truncate (auto)")
-    grep.add_argument("pattern", help="a regular expression (RE2)")
-    grep.add_argument("--context", type=int, help="lines around each match")
-    grep.add_argument("--ignore-case", action="store_true", default=None, help="ignore upper and lower case")
-    grep.add_argument("--offset", type=int, help="the first match to show, counted from 1")
-    lines.add_argument("offset", type=int, help="the first line, counted from 1")
-    lines.add_argument("limit", type=int, nargs="?", help="how many lines")
-    query.add_argument("expression", help="JMESPath, such as [?price > `10`].name")
-
-
-def _add_hook(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """`hook CLIENT` itself is handled before: see `main`."""
-    hook = commands.add_parser(
-        "hook",
-        help="a coding agent's hook: answer the JSON on stdin, or set the agent up",
-        usage="spillgate hook [install|uninstall|status] CLIENT [--project] [--dry-run]",
-    )
-    hook.add_argument("action", choices=HOOK_ACTIONS, help="add to, remove from or find in its settings")
-    hook.add_argument("client", help="claude-code, codex, copilot, cursor, gemini, opencode or pi")
-    hook.add_argument("--project", action="store_true", help="the project in this folder, not the user")
-    hook.add_argument("--dry-run", action="store_true", help="show the change, write nothing")
-
-
-def _add_mcp(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    import argparse
-
-    mcp = commands.add_parser(
-        "mcp",
-        help="stand before an MCP server, and replace large results of its tools",
-        usage="spillgate mcp [options] -- COMMAND ...\n       spillgate mcp [options] --url URL",
-    )
-    # Some clients leave the dashes before a command out.
-    mcp.add_argument("server", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    mcp.add_argument("--url", help="an MCP server over streamable HTTP, instead of a command")
-    mcp.add_argument(
-        "--header",
-        action="append",
-        default=[],
-        metavar="'NAME: VALUE'",
-        help="to send to the URL, repeatable",
-    )
-    mcp.add_argument(
-        "--embedded",
-        action=argparse.BooleanOptionalAction,
-        help="serve in this process, also if a service runs (if none runs, and its address is on loopback)",
-    )
-
-
-def _settings(options: argparse.Namespace) -> Settings:
-    """The environment's settings, with the command line's on top."""
-    from app.settings import load_settings
-
-    given = {name: getattr(options, name, None) for name in _OPTIONS}
-    return load_settings(**{name: value for name, value in given.items() if value is not None})
-
-
 def _serve(options: argparse.Namespace) -> int:
     # What the start builds stays: the server enables the collector once it listens.
     gc.disable()
     # Pydantic would look through every installed package for plugins, which takes 35 ms.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    from app.cli.options import settings_of
     from app.edge.server import serve
     from app.main import create_app
     from app.operations.policy_files import load_policies
 
-    settings = _settings(options)
+    settings = settings_of(options)
     load_policies(settings)
     app = create_app(settings)
     return serve(app, settings, app.refused, app.state.supervisor)
 
 
-def _check_config(options: argparse.Namespace) -> int:
-    from app.cli.check_config import report
-    from app.operations.tracing import trace_target
-
-    found = report(_settings(options), options.tool or "*", options.model)
-    asked = options.tool is not None or options.model is not None
-    print(found.as_json() if options.json else found.as_text(with_settings=not asked))
-    if (fault := trace_target().fault) is not None:
-        print(f"spillgate: warning: {fault}", file=sys.stderr)
-    return 0
-
-
 def _healthcheck(options: argparse.Namespace) -> int:
-    import httpx
+    from app.cli.client import Address, Request, Service, ServiceError
+    from app.cli.options import settings_of
 
-    settings = _settings(options)
-    uds = None if settings.uds is None else str(settings.uds)
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)  # noqa: S104
-    transport = httpx.HTTPTransport(uds=uds)
-    with httpx.Client(transport=transport, timeout=_TIMEOUT_SECONDS, trust_env=False) as client:
-        try:
-            url = f"http://{'localhost' if uds else host}:{settings.port}/readyz"
-            answer = client.get(url, headers={"Host": settings.hosts[0]} if settings.hosts else {})
-        except httpx.HTTPError as error:
-            print(f"not ready: {type(error).__name__}", file=sys.stderr)
-            return 1
-    if answer.status_code != 200:
-        print(f"not ready: {answer.status_code}", file=sys.stderr)
+    settings = settings_of(options)
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104
+    service = Service(Address(host, settings.port, path=str(settings.uds or "")))
+    headers = {"Host": settings.hosts[0]} if settings.hosts else {}
+    try:
+        service.request(Request("GET", "/readyz", headers=headers, seconds=_HEALTH_SECONDS))
+    except ServiceError as error:
+        print(f"not ready: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-def _try(options: argparse.Namespace) -> int:
-    from app.cli.try_out import run
-
-    return run(_settings(options), options)
 
 
 def _openapi(options: argparse.Namespace) -> int:
@@ -263,51 +99,30 @@ def _openapi(options: argparse.Namespace) -> int:
     return 0
 
 
-def _keys(options: argparse.Namespace) -> int:
-    from app.cli.keys import run
-
-    return run(options)
-
-
-def _pipe(options: argparse.Namespace) -> int:
-    from app.cli.shell import pipe
-
-    return pipe(options)
-
-
-def _tool(options: argparse.Namespace) -> int:
-    from app.cli.shell import call
-
-    return call(options)
-
-
-def _hook(options: argparse.Namespace) -> int:
-    from app.cli.hook_install import run
-
-    return run(options)
-
-
-def _mcp(options: argparse.Namespace) -> int:
-    from app.relay.command import run
-
-    return run(options, options.server)
-
-
-COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+COMMANDS: dict[str, Callable[[argparse.Namespace], int] | str] = {
     "serve": _serve,
     "healthcheck": _healthcheck,
-    "check-config": _check_config,
-    "try": _try,
+    "check-config": "app.cli.check_config",
+    "try": "app.cli.try_out",
     "openapi": _openapi,
-    "keys": _keys,
-    "pipe": _pipe,
-    "ask": _tool,
-    "grep": _tool,
-    "lines": _tool,
-    "query": _tool,
-    "hook": _hook,
-    "mcp": _mcp,
+    "keys": "app.cli.keys",
+    "pipe": "app.cli.shell",
+    "ask": "app.cli.shell",
+    "grep": "app.cli.shell",
+    "lines": "app.cli.shell",
+    "query": "app.cli.shell",
+    "hook": "app.cli.hook_install",
+    "mcp": "app.relay.command",
 }
+
+
+def _command(name: str) -> Callable[[argparse.Namespace], int]:
+    command = COMMANDS[name]
+    if callable(command):
+        return command
+    run: Callable[[argparse.Namespace], int] = import_module(command).run
+    return run
+
 
 if __name__ == "__main__":
     sys.exit(main())

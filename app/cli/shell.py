@@ -1,6 +1,7 @@
 """Commands of the shell that speak to a running service: `pipe`, and one for each of the model's tools."""
 
 import argparse
+import json
 import os
 import shutil
 import sys
@@ -10,7 +11,7 @@ from contextlib import closing
 from typing import IO
 from urllib.parse import urlencode
 
-from app.cli.service import Service, ServiceError
+from app.cli.client import TOOL_SECONDS, Request, Service, ServiceError, session_in
 from domain.errors import ConfigError
 
 _PIECE_BYTES = 1 << 18
@@ -21,26 +22,23 @@ _TOOLS = {
     "lines": "tool_output_lines",
     "query": "tool_output_query",
 }
-_ARGUMENTS = (
-    "handle",
-    "extract",
-    "mode",
-    "pattern",
-    "context",
-    "ignore_case",
-    "offset",
-    "limit",
-    "expression",
-)
 
 
-def call(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
+    return _pipe(options) if options.command == "pipe" else _ask(options)
+
+
+def _ask(options: argparse.Namespace) -> int:
     """Prints what the model's tool answers. Exit status 1 if that says why there is no answer."""
-    given = {name: getattr(options, name, None) for name in _ARGUMENTS}
-    arguments = {name: value for name, value in given.items() if value is not None}
+    given = {name: value for name, value in vars(options).items() if name != "command" and value is not None}
+    session = session_in(options.handle) or os.environ.get("SPILLGATE_SESSION")
+    call = {"name": _TOOLS[options.command], "arguments": given} | (
+        {"session_id": session} if session else {}
+    )
+    request = Request("POST", "/tools/call", json.dumps(call).encode(), seconds=TOOL_SECONDS)
     try:
         with closing(Service.from_environment()) as service:
-            text, is_error = service.call_tool(_TOOLS[options.command], arguments)
+            text, is_error = service.request(request).text()
     except ServiceError as error:
         print(f"spillgate {options.command}: {error}", file=sys.stderr)
         return 1
@@ -83,7 +81,7 @@ class Spool:
             self._file.close()
 
 
-def pipe(options: argparse.Namespace) -> int:
+def _pipe(options: argparse.Namespace) -> int:
     """Governs stdin as the result of a tool, and prints what the model is to read. Whatever fails, stdin is
     printed unchanged, and the exit status is 0."""
     source, out, piece, text = sys.stdin.buffer, sys.stdout.buffer, b"", None
@@ -112,4 +110,4 @@ def _replacement(spool: Spool, options: argparse.Namespace) -> str | None:
     headers = {"Content-Type": "text/plain", "Prefer": "return=minimal"}
     route = f"/results?{urlencode(fields, errors='replace')}"
     with closing(Service.from_environment()) as service:
-        return service.request("POST", route, spool, headers, size=spool.size).replacement()
+        return service.request(Request("POST", route, spool, headers, spool.size)).replacement()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import IO
 
 from app.cli.check_config import table
+from app.cli.options import settings_of
 from app.files import why_unreadable
 from app.governing.governor import govern
 from app.runtime import Runtime, open_runtime
@@ -53,7 +54,7 @@ class Trial:
         return "none" if self.text is None else "view caps"
 
 
-def run(settings: Settings, options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Prints the table and the texts asked for. Answers 1 where the service refuses. Raises ConfigError."""
     if options.show not in (None, "all", *OUTCOMES):
         raise ConfigError(f"--show: one of all, {', '.join(OUTCOMES)}.")
@@ -62,7 +63,7 @@ def run(settings: Settings, options: argparse.Namespace) -> int:
     result = _result(options)
     with _content(options.file) as source:
         try:
-            trials = asyncio.run(try_out(settings, source, result))
+            trials = asyncio.run(try_out(settings_of(options), source, result))
         except SpillgateError as error:
             print(f"spillgate: {error.detail}", file=sys.stderr)
             return 1

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from app.files import read_text, stamp_of
+from app.files import Watched, read_text
 from domain.errors import ConfigError, Forbidden, HostNotAllowed, Unauthorized
 from domain.handles import is_tenant
 
@@ -23,7 +23,6 @@ _LINE = re.compile(
 )
 _NAME = re.compile(r"[A-Za-z0-9_.@-]{0,64}")
 _AUTHORITY = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[^\s:/?#@\[\]]+))(?::[0-9]{0,5})?")
-_STAT_SECONDS = 1.0
 
 
 class Role(StrEnum):
@@ -68,18 +67,14 @@ class ApiKeys:
     ) -> None:
         """Raises ConfigError if the file cannot be read, or holds no key."""
         self._path = path
-        self._monotonic = monotonic
+        self._watched = Watched(path, monotonic)
         self._now = now
-        self._looked_at = monotonic()
-        self._stamp = stamp_of(path)
         self._file = load_keys(path)
         self._log_faults()
 
     def key_of(self, token: str) -> Key:
         """Raises Unauthorized for a key that is not known, or has expired."""
-        now = self._monotonic()
-        if now - self._looked_at >= _STAT_SECONDS:
-            self._looked_at = now
+        if self._watched.has_changed():
             self._reload()
         found = self._file.keys.get(digest_of(token))
         if found is None:
@@ -97,10 +92,6 @@ class ApiKeys:
         return [*found, f"{_SETTING}: keys that have expired: {expired}."] if expired else found
 
     def _reload(self) -> None:
-        stamp = stamp_of(self._path)
-        if stamp == self._stamp:
-            return
-        self._stamp = stamp
         try:
             found = read_keys(self._path)
             if found.faults and not found.keys:

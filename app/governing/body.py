@@ -1,6 +1,7 @@
 """The content of one result: measured while it is read, held in memory if small, else in a draft."""
 
 import hashlib
+import math
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, aclosing
 from functools import partial
@@ -15,7 +16,7 @@ from domain.budget import Budget, Session
 from domain.ports import Draft, ResultStore, Tokenizer
 from domain.results import Durability, Measure, StoredResult, ToolResult
 from policies import view
-from policies.decide import spared_bytes
+from policies.decide import passing_tokens, spared_bytes
 from policies.facts import Policy, PolicyMode
 from policies.oversized import Ends
 from policies.view import View
@@ -51,6 +52,7 @@ class Body:
         policy: Policy,
         counting: anyio.CapacityLimiter,
         result: ToolResult,
+        budget: Budget,
     ) -> None:
         self._store = store
         self._policy = policy
@@ -58,6 +60,7 @@ class Body:
         self._result = result
         self._view = View(policy, result) if view.is_set(policy) else None
         self._tokenizer = tokenizer
+        self._passing_tokens = passing_tokens(policy, budget) if self._is_judged else math.inf
         self._meter: Meter | None = None
         self._held: list[bytes] = []
         self._held_bytes = 0
@@ -136,7 +139,7 @@ class Body:
 
     async def viewed(self) -> Viewed:
         """Measures what the view caps leave, by reading the content again."""
-        meter = Meter(self._tokenizer)
+        meter = Meter(self._tokenizer, self._passing_tokens)
         async for chunk in self._shown():
             await self._weigh(meter, chunk)
         assert self._view is not None
@@ -214,23 +217,19 @@ class Body:
     def is_published(self) -> bool:
         return self._kept is not None
 
-    def _is_over_cap(self, meter: Meter, more_bytes: int) -> bool:
-        """Past a size cap the outcome is certain, and an estimate of the tokens is enough."""
-        policy = self._policy
-        return self._is_over_bytes(meter.bytes + more_bytes) or (
-            self._is_judged and (0 < policy.max_chars < meter.chars or 0 < policy.max_tokens < meter.tokens)
-        )
-
     def _is_over_bytes(self, size: int) -> bool:
         policy = self._policy
         return self._is_judged and 0 < policy.max_bytes < size - spared_bytes(policy)
+
+    def _is_over_chars(self, size: int) -> bool:
+        return self._is_judged and 0 < self._policy.max_chars < size
 
     @property
     def _is_judged(self) -> bool:
         return not self._policy.bypass and self._policy.mode is not PolicyMode.OBSERVE
 
     async def _opened_meter(self) -> Meter:
-        meter = Meter(self._tokenizer)
+        meter = Meter(self._tokenizer, self._passing_tokens)
         for chunk in self._held:
             await self._weigh(meter, chunk)
         return meter
@@ -241,7 +240,10 @@ class Body:
         return await anyio.to_thread.run_sync(meter.finish, limiter=self._counting)
 
     async def _weigh(self, meter: Meter, chunk: bytes, text: str | None = None) -> None:
-        if self._is_over_cap(meter, len(chunk)):
+        # Past a cap the outcome is certain, and an estimate of the tokens is enough.
+        if self._is_over_bytes(meter.bytes + len(chunk)) or self._is_over_chars(
+            meter.chars + len(text or "")
+        ):
             meter.estimate_tokens()
         inline = INLINE_BYTES
         if meter.estimates:
@@ -283,10 +285,7 @@ class MeasuredResult(NamedTuple):
     body: Body
     measure: Measure
     viewed: Viewed | None
-
-    @property
-    def budget(self) -> Budget:
-        return self.session.budget(self.model.window, self.model.enforce)
+    budget: Budget
 
     @property
     def shown(self) -> Measure:

@@ -52,14 +52,15 @@ async def govern(
     if session.model is not None and result.model is None:
         model = await rt.known_models.of_session(session.model)
     policy = bounded(rt.policies.policy(result.tool_name, session.policy, result.policy), result.door)
-    async with Body(rt.store, model.tokenizer, policy, rt.counting, result) as body:
+    budget = session.budget(model.window, model.enforce)
+    async with Body(rt.store, model.tokenizer, policy, rt.counting, result, budget) as body:
         measure = body.fill_small(content) if isinstance(content, str) else None
         if measure is None:
             measure = await body.fill(content)
         viewed = None
         if body.is_viewed and entered.receipt is None:
             viewed, policy = await body.viewed(), view.bounded(policy)
-        measured = MeasuredResult(result, session, model, policy, body, measure, viewed)
+        measured = MeasuredResult(result, session, model, policy, body, measure, viewed, budget)
         call = _Call(measured, rt, started, entered.warning, hold)
         if entered.receipt is not None:
             return await call.replayed(entered.receipt)

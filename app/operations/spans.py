@@ -30,8 +30,6 @@ from app.operations.logs import describe_request
 from app.operations.telemetry import Metrics
 from app.operations.tracing import (
     ERROR_TYPE,
-    ROUTE,
-    STATUS_CODE,
     Carrier,
     Span,
     carrier_of,
@@ -74,7 +72,7 @@ class Tracer:
             if span is None:
                 await app(scope, receive, send)
                 return
-            span.attributes[ROUTE] = route
+            span.attributes["http.route"] = route
             status = 0
             try:
                 await app(scope, receive, send)
@@ -84,7 +82,7 @@ class Tracer:
             finally:
                 # 0: the client went away before it was answered.
                 if status := status or scope["request_body"].status:
-                    span.attributes[STATUS_CODE] = status
+                    span.attributes["http.response.status_code"] = status
                     span.has_failed = span.has_failed or status >= 500
 
     @contextmanager

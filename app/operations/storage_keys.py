@@ -4,15 +4,14 @@ import logging
 import stat
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
-from app.files import read_text, stamp_of
+from app.files import Watched, read_text
 from domain.errors import ConfigError
 from storage.sealed.keys import KEY_SETTING, Key, KeyLines, parse_keys
 
 log = logging.getLogger(__name__)
-
-LOOK_SECONDS = 1.0
 
 
 class StorageKeys:
@@ -22,43 +21,28 @@ class StorageKeys:
     def __init__(self, path: Path, monotonic: Callable[[], float] = time.monotonic) -> None:
         """Raises ConfigError if the file cannot be read, or holds no key."""
         self._path = path
-        self._monotonic = monotonic
-        self._looked_at = monotonic()
-        self._stamp = stamp_of(path)
+        self._watched = Watched(path, monotonic)
         self._lines = load_storage_keys(path)
         self._fault: tuple[str, ...] = ()
 
     @property
     def in_force(self) -> dict[str, Key]:
-        now = self._monotonic()
-        if now - self._looked_at >= LOOK_SECONDS:
-            self._looked_at = now
+        if self._watched.has_changed():
             self._reload()
         return self._lines.keys
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """The lines that are not in force, a file that was not reloaded, and one that others may read."""
-        keys = self.in_force
-        assert keys
-        return (*self._fault, *(f"{KEY_SETTING}, {fault}" for fault in self._lines.faults), *self._exposed())
-
-    def _exposed(self) -> tuple[str, ...]:
-        try:
-            is_open = bool(self._path.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH))
-        except OSError:
-            return ()
-        return (
-            (f"{KEY_SETTING}: every user of this machine may read the file. chmod 600 it.",)
-            if is_open
-            else ()
-        )
+        if self._watched.has_changed():
+            self._reload()
+        found = [*self._fault, *(f"{KEY_SETTING}, {fault}" for fault in self._lines.faults)]
+        with suppress(OSError):
+            if self._path.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH):
+                found.append(f"{KEY_SETTING}: every user of this machine may read the file. chmod 600 it.")
+        return tuple(found)
 
     def _reload(self) -> None:
-        stamp = stamp_of(self._path)
-        if stamp == self._stamp:
-            return
-        self._stamp = stamp
         try:
             self._lines = load_storage_keys(self._path)
         except ConfigError as error:

@@ -33,18 +33,6 @@ class _Tally:
     spent: int = 0
 
 
-class CappedGauge:
-    """What there is of something, and beside it the setting that caps it; a cap of 0 means none."""
-
-    def __init__(self, name: str, text: str, setting: str, registry: CollectorRegistry) -> None:
-        self._value = Gauge(f"spillgate_{name}", text, registry=registry)
-        self._cap = Gauge(f"spillgate_{name}_cap", f"SPILLGATE_{setting}; 0 = none.", registry=registry)
-
-    def set(self, value: int, cap: int) -> None:
-        self._value.set(value)
-        self._cap.set(cap)
-
-
 class Metrics:
     """One process's metrics in a registry of their own. Written to from the event loop alone. Labels come
     from our own enums and codes, never from a caller."""
@@ -58,12 +46,6 @@ class Metrics:
         counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
         self._results = counter("spillgate_results", "Results governed.", ["outcome", "trigger"])
         self._bytes = counter("spillgate_result_bytes", "Bytes of them.", ["outcome"])
-        self._tokens = counter(
-            "spillgate_tokens",
-            "Tokens: in = of results; out = given to models; saved = in not given; "
-            "spent = on extraction and reading back. Net savings are saved - spent.",
-            ["direction"],
-        )
         self._extractions = counter("spillgate_extractions", "Extractions.", ["strategy", "status"])
         self._calls = counter("spillgate_llm_calls", "Model calls.", ["model", "status"])
         self._call_tokens = counter("spillgate_llm_tokens", "Tokens of model calls.", ["model", "direction"])
@@ -71,7 +53,8 @@ class Metrics:
         self._errors = counter("spillgate_errors", "Requests refused.", ["code"])
         self._reloads = counter("spillgate_policy_reloads", "Changes of the policy file.", ["status"])
         self._faults = counter("spillgate_task_faults", "Failed tasks.", ["task"])
-        self._export_lost = counter("spillgate_export_lost", "Entries that could not be exported.")
+        self.export_lost = counter("spillgate_export_lost", "Entries that could not be exported.").inc
+        """Called from any thread."""
         self.spans = counter("spillgate_spans", "Spans of requests and of model calls.")
         self.spans_exported = counter("spillgate_spans_exported", "Spans that the collector accepted.")
         self._policy_stale = gauge(
@@ -85,16 +68,27 @@ class Metrics:
             buckets=_GOVERN_SECONDS,
             registry=registry,
         )
-        self._in_flight = gauge("spillgate_body_bytes_in_flight", "Body bytes held of the common pool.")
-        self._degraded = gauge("spillgate_degraded", "1 while Redis is away and the local spool serves.")
-        self.stored_bytes = CappedGauge("stored_bytes", "Bytes kept.", "STORAGE_MAX_BYTES", registry)
+        self.watch_bodies = gauge(
+            "spillgate_body_bytes_in_flight", "Body bytes held of the common pool."
+        ).set_function
+        self.watch_outage = gauge(
+            "spillgate_degraded", "1 while Redis is away and the local spool serves."
+        ).set_function
+        self.stored_bytes = gauge("spillgate_stored_bytes", "Bytes kept.")
+        self.stored_bytes_cap = gauge("spillgate_stored_bytes_cap", "SPILLGATE_STORAGE_MAX_BYTES; 0 = none.")
         self._uses: Sequence[TenantUse] | None = None
         Info("spillgate_up", "The version that runs.", registry=registry).info({"version": __version__})
         self._watch_backends()
         self._tallies: dict[tuple[OutcomeKind, Trigger | None], _Tally] = {}
-        self._in, self._out, self._saved, self._spent = (
-            self._tokens.labels(direction) for direction in ("in", "out", "saved", "spent")
+        tokens = counter(
+            "spillgate_tokens",
+            "Tokens: in = of results; out = given to models; saved = in not given; "
+            "spent = on extraction and reading back. Net savings are saved - spent.",
+            ["direction"],
         )
+        self._in, self._out, self._saved = (tokens.labels(way) for way in ("in", "out", "saved"))
+        self.spent = tokens.labels("spent").inc
+        """Called with the tokens that extraction or reading back cost: they lessen what was saved."""
 
     def _watch_backends(self) -> None:
         gauge = partial(Gauge, registry=self._registry)
@@ -121,7 +115,8 @@ class Metrics:
             buckets=_OPERATION_SECONDS,
             registry=self._registry,
         )
-        self._publishing = self.timer("store", "publish")
+        self.published = self.timer("store", "publish")
+        """Called with the seconds that it took to make a body durable."""
         gauge("spillgate_memory_limit_bytes", "The least of its control groups; 0 = none.").set(
             memory_limit()
         )
@@ -160,7 +155,7 @@ class Metrics:
             self._in.inc(tally.tokens_in)
             self._out.inc(tally.tokens_out)
             self._saved.inc(tally.saved)
-            self._spent.inc(tally.spent)
+            self.spent(tally.spent)
         self._tallies.clear()
 
     def total(self) -> tuple[int, int]:
@@ -178,10 +173,6 @@ class Metrics:
         self._call_cost.labels(call.model).inc(call.cost_usd)
         self.spent(call.tokens.input + call.tokens.output)
 
-    def spent(self, tokens: int) -> None:
-        """What extraction or reading back cost: it lessens what was saved."""
-        self._spent.inc(tokens)
-
     def refused(self, code: str) -> None:
         self._errors.labels(code).inc()
 
@@ -189,18 +180,10 @@ class Metrics:
         """`name` is one of the supervised background tasks."""
         self._faults.labels(name).inc()
 
-    def export_lost(self) -> None:
-        """Called from any thread."""
-        self._export_lost.inc()
-
     def reloaded(self, ok: bool) -> None:
         """The policy file changed; not ok: the one before stays in force."""
         self._reloads.labels("ok" if ok else "failed").inc()
         self._policy_stale.set(not ok)
-
-    def published(self, seconds: float) -> None:
-        """A body was made durable."""
-        self._publishing(seconds)
 
     def timer(self, backend: str, operation: str) -> Callable[[float], None]:
         """Takes the seconds of each operation."""
@@ -223,12 +206,6 @@ class Metrics:
         """By the names of the operator's own models."""
         for name, is_available in available.items():
             self._model_up.labels(name).set(is_available)
-
-    def watch_bodies(self, in_flight: Callable[[], float]) -> None:
-        self._in_flight.set_function(in_flight)
-
-    def watch_outage(self, is_on: Callable[[], bool]) -> None:
-        self._degraded.set_function(is_on)
 
     def render(
         self,

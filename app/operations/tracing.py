@@ -30,30 +30,12 @@ READ = "spillgate.read"
 
 OPERATION = "gen_ai.operation.name"
 TOOL_NAME = "gen_ai.tool.name"
-TOOL_CALL_ID = "gen_ai.tool.call.id"
 CONVERSATION = "gen_ai.conversation.id"
-PROVIDER = "gen_ai.provider.name"
-REQUEST_MODEL = "gen_ai.request.model"
-INPUT_TOKENS = "gen_ai.usage.input_tokens"
-CACHED_TOKENS = "gen_ai.usage.cache_read.input_tokens"
-OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
-FINISH_REASONS = "gen_ai.response.finish_reasons"
-MCP_METHOD = "mcp.method.name"
 ERROR_TYPE = "error.type"
-ROUTE = "http.route"
-STATUS_CODE = "http.response.status_code"
-OUTCOME = "spillgate.outcome"
-TRIGGER = "spillgate.trigger"
 HANDLE = "spillgate.handle"
 BYTES = "spillgate.bytes"
 TOKENS = "spillgate.tokens"
-TOKENS_EXACT = "spillgate.tokens_exact"
 TOKENS_SAVED = "spillgate.tokens_saved"
-DURABILITY = "spillgate.durability"
-DEGRADED = "spillgate.degraded"
-BUDGET_REMAINING = "spillgate.budget.remaining"
-STRATEGY = "spillgate.strategy"
-STATUS = "spillgate.status"
 
 _EXTRA = "opentelemetry.exporter.otlp.proto.http"
 _PROTOCOL = "http/protobuf"
@@ -130,6 +112,10 @@ class Span:
     has_failed: bool = False
     attributes: dict[str, Any] = field(default_factory=dict)
 
+    def note(self, attributes: Mapping[str, Any]) -> None:
+        """Adds those that are not None."""
+        self.attributes.update((name, value) for name, value in attributes.items() if value is not None)
+
     def fail(self, error: str, *, is_fault: bool = True) -> None:
         """`is_fault`: the service failed, and not the caller."""
         self.attributes[ERROR_TYPE] = error
@@ -167,28 +153,32 @@ def end_part(part: Span | None) -> None:
         part.tracer.end(part)
 
 
+def _note(attributes: Mapping[str, Any]) -> None:
+    if (span := current.get()) is not None:
+        span.note(attributes)
+
+
 def note_governed(result: ToolResult, outcome: Outcome, tokens_out: int) -> None:
     if (span := current.get()) is None:
         return
-    measure, budget, noted = outcome.measure, outcome.budget, span.attributes
-    noted[TOOL_NAME] = result.tool_name
-    noted[CONVERSATION] = result.key.session_id
-    noted[OUTCOME] = outcome.kind.value
-    noted[BYTES] = measure.bytes
-    noted[TOKENS] = measure.tokens
-    noted[TOKENS_EXACT] = measure.tokens_exact
-    noted[TOKENS_SAVED] = measure.tokens - tokens_out
-    noted[DEGRADED] = outcome.degraded
-    if result.call_id is not None:
-        noted[TOOL_CALL_ID] = result.call_id
-    if outcome.trigger is not None:
-        noted[TRIGGER] = outcome.trigger.value
-    if outcome.handle is not None:
-        noted[HANDLE] = str(outcome.handle)
-    if outcome.durability is not None:
-        noted[DURABILITY] = outcome.durability.value
-    if budget.enforced:
-        noted[BUDGET_REMAINING] = budget.remaining_tokens
+    measure, budget = outcome.measure, outcome.budget
+    span.note(
+        {
+            TOOL_NAME: result.tool_name,
+            CONVERSATION: result.key.session_id,
+            "gen_ai.tool.call.id": result.call_id,
+            "spillgate.outcome": outcome.kind.value,
+            "spillgate.trigger": outcome.trigger and outcome.trigger.value,
+            HANDLE: outcome.handle and str(outcome.handle),
+            BYTES: measure.bytes,
+            TOKENS: measure.tokens,
+            "spillgate.tokens_exact": measure.tokens_exact,
+            TOKENS_SAVED: measure.tokens - tokens_out,
+            "spillgate.degraded": outcome.degraded,
+            "spillgate.durability": outcome.durability and outcome.durability.value,
+            "spillgate.budget.remaining": budget.remaining_tokens if budget.enforced else None,
+        }
+    )
 
 
 def note_asking() -> None:
@@ -201,23 +191,18 @@ def note_asking() -> None:
 def note_question(handle: Handle) -> None:
     """A stored result is asked a question."""
     note_asking()
-    if (span := current.get()) is not None:
-        span.attributes[HANDLE] = str(handle)
-        span.attributes[CONVERSATION] = handle.session_id
+    _note({HANDLE: str(handle), CONVERSATION: handle.session_id})
 
 
 def note_stored(stored: StoredResult) -> None:
     """A stored result was found, and is to be read."""
-    if (span := current.get()) is not None:
-        span.attributes[HANDLE] = str(stored.handle)
-        span.attributes[CONVERSATION] = stored.handle.session_id
-        span.attributes[TOOL_NAME] = stored.tool_name
+    handle = stored.handle
+    _note({HANDLE: str(handle), CONVERSATION: handle.session_id, TOOL_NAME: stored.tool_name})
 
 
 def note_extracted(answer: Answer, entry: AccountingEntry) -> None:
     if (span := current.get()) is not None:
-        span.attributes[STRATEGY] = answer.strategy.value
-        span.attributes[STATUS] = answer.status.value
+        span.note({"spillgate.strategy": answer.strategy.value, "spillgate.status": answer.status.value})
         note_read(entry.details.bytes or 0, entry.tokens_out)
         if entry.error is not None:
             span.fail(entry.error, is_fault=False)
@@ -225,10 +210,7 @@ def note_extracted(answer: Answer, entry: AccountingEntry) -> None:
 
 def note_read(size: int, tokens: int) -> None:
     """So many bytes and tokens of a stored result, or of an answer, are given."""
-    if (span := current.get()) is not None:
-        span.attributes[BYTES] = size
-        span.attributes[TOKENS] = tokens
-        span.attributes[TOKENS_SAVED] = -tokens
+    _note({BYTES: size, TOKENS: tokens, TOKENS_SAVED: -tokens})
 
 
 def note_refused(error: SpillgateError) -> None:
@@ -249,14 +231,14 @@ def note_model_call(call: LlmCall, *, embeds: bool) -> None:
     operation = "embeddings" if embeds else "chat"
     noted: dict[str, Any] = {
         OPERATION: operation,
-        PROVIDER: call.provider,
-        REQUEST_MODEL: call.model,
-        INPUT_TOKENS: call.tokens.input,
-        CACHED_TOKENS: call.tokens.cached,
-        OUTPUT_TOKENS: call.tokens.output,
+        "gen_ai.provider.name": call.provider,
+        "gen_ai.request.model": call.model,
+        "gen_ai.usage.input_tokens": call.tokens.input,
+        "gen_ai.usage.cache_read.input_tokens": call.tokens.cached,
+        "gen_ai.usage.output_tokens": call.tokens.output,
     }
     if call.stop_reason is not None:
-        noted[FINISH_REASONS] = (call.stop_reason,)
+        noted["gen_ai.response.finish_reasons"] = (call.stop_reason,)
     if call.error is not None:
         noted[ERROR_TYPE] = call.error
     span.tracer.model_call(span, f"{operation} {call.model}", call.timestamp, call.latency, noted)

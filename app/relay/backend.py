@@ -4,22 +4,20 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from app.cli.service import (
-    ANSWER_SECONDS,
+from app.cli.client import (
     Answer,
-    Body,
     Refused,
+    Request,
     Service,
     ServiceError,
     Unreachable,
+    api_key,
     connect,
     embedded_address,
     embedded_directory,
-    key_of,
 )
 from app.relay.embedded import EmbeddedService
 from domain.errors import ConfigError
@@ -42,7 +40,10 @@ class Backend:
         service is on loopback, False for never."""
         self._config_error = ""
         try:
-            self._service = self._chosen(may_embed)
+            if may_embed:
+                self._service = Service(embedded_address(), api_key())
+            else:
+                self._service = Service.from_environment()
         except ConfigError as error:
             self._service = Service(embedded_address())
             self._config_error = str(error)
@@ -55,13 +56,6 @@ class Backend:
         self.is_ready = False
         """True once the service has answered."""
 
-    @staticmethod
-    def _chosen(may_embed: bool | None) -> Service:
-        """Raises ConfigError."""
-        if may_embed:
-            return Service(embedded_address(), key_of(os.environ))
-        return Service.from_environment()
-
     def warm_up(self) -> None:
         """Looks for the service, or starts it, so that the first result need not wait."""
         with suppress(RuntimeError):  # No thread can be started: the first result waits.
@@ -69,25 +63,16 @@ class Backend:
 
     def _warm_up(self) -> None:
         with suppress(ServiceError):
-            self.request("GET", "/livez")
+            self.request(Request("GET", "/livez"))
 
-    def request(
-        self,
-        method: str,
-        route: str,
-        body: Body = b"",
-        headers: Mapping[str, str] | None = None,
-        *,
-        size: int = 0,
-        seconds: float = ANSWER_SECONDS,
-    ) -> Answer:
+    def request(self, request: Request) -> Answer:
         """As Service.request. Raises ServiceError."""
         if self._config_error:
             raise ServiceError(self._config_error)
         if time.monotonic() < self._paused_until:
             raise ServiceError(self._failed)
         try:
-            answer = self._answer(method, route, body, headers, size, seconds)
+            answer = self._answer(request)
         except Refused:
             raise
         except ServiceError as error:
@@ -98,23 +83,15 @@ class Backend:
         self.is_ready = True
         return answer
 
-    def _answer(
-        self,
-        method: str,
-        route: str,
-        body: Body,
-        headers: Mapping[str, str] | None,
-        size: int,
-        seconds: float,
-    ) -> Answer:
+    def _answer(self, request: Request) -> Answer:
         try:
-            return self._service.request(method, route, body, headers, size=size, seconds=seconds)
+            return self._service.request(request)
         except Unreachable:
             if not self._may_embed:
                 raise
         self._start()
         try:
-            return self._service.request(method, route, body, headers, size=size, seconds=seconds)
+            return self._service.request(request)
         except Unreachable:
             raise self._failure() from None
 

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 _ANSWERS_SECONDS = 30.0
 
 
-def run(options: argparse.Namespace, command: Sequence[str]) -> int:
+def run(options: argparse.Namespace) -> int:
     """Does not return once the relay has run: what ends the server ends this process. Raises ConfigError."""
+    command: list[str] = options.server
     if bool(command) == bool(options.url):
         raise ConfigError(
             "spillgate mcp takes either a command, `spillgate mcp -- COMMAND ...`, or --url URL."

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import NamedTuple
 from urllib.parse import urljoin, urlsplit
 
-from app.cli.service import Address, address_of, connect, is_open, why
+from app.cli.client import Connections, address_of, connect, why
 from app.relay.messages import NOT_JSON, Id, elements, id_of, inner, is_array, members, on_one_line, text
 from app.relay.routing_headers import VERSION, RoutingHeaders
 from app.relay.streams import SIGNAL_SECONDS, Buffer, FromClient, FromServer, Output, lines, read_from
@@ -51,13 +51,13 @@ class HttpServer:
         """`headers` are lines `Name: value`. Raises ConfigError."""
         try:
             parts = urlsplit(url)
-            self._address: Address = address_of(f"{parts.scheme}://{parts.netloc}")
+            self._address = address_of(f"{parts.scheme}://{parts.netloc}")
         except (ConfigError, ValueError):
             raise ConfigError("--url must be http://host:port/path or https://host/path.") from None
         self._route = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self._given = dict(_header(line) for line in headers)
         self._session: dict[str, str] = {}
-        self._kept: list[HTTPConnection] = []
+        self._kept = Connections()
         self._running: dict[Id, HTTPConnection] = {}
         self._cancelled: set[Id] = set()
         self._routing = RoutingHeaders()
@@ -162,7 +162,7 @@ class HttpServer:
                 self._resume(last, post)
             return "The server ended the stream without a response."
         body = response.read()
-        self._kept.append(connection)
+        self._kept.keep(connection)
         if response.status >= 400:
             return self._refused(response.status, body, post)
         if kind == "application/json":
@@ -219,10 +219,7 @@ class HttpServer:
         for _ in range(_TRIES):
             if not post.unanswered - self._cancelled or self._ended.wait(_RETRY_SECONDS):
                 return
-            connection, response = self._request("GET", None, {_LAST_EVENT: last}, post.unanswered)
-            if response.status == 200:
-                last = self._events(response, post) or last
-            connection.close()
+            last = self._events_after(last, post) or last
 
     def _listen(self) -> None:
         """Delivers what the server sends of its own accord, in the era of sessions. Many servers refuse."""
@@ -230,14 +227,19 @@ class HttpServer:
         while tries < _TRIES and not self._ended.is_set():
             tries += 1
             with suppress(*_FAILURES):
-                connection, response = self._request("GET", None, _only(_LAST_EVENT, last), set())
-                if response.status != 200:
-                    connection.close()
+                found = self._events_after(last, nothing)
+                if found is None:
                     return
-                tries = 0
-                last = self._events(response, nothing) or last
-                connection.close()
+                last, tries = found or last, 0
             self._ended.wait(_RETRY_SECONDS)
+
+    def _events_after(self, last: str, post: Post) -> str | None:
+        """As `_events`, for the events that follow the one with this id; None if the server refuses. Raises
+        _FAILURES."""
+        connection, response = self._request("GET", None, _only(_LAST_EVENT, last), post.unanswered)
+        found = self._events(response, post) if response.status == 200 else None
+        connection.close()
+        return found
 
     def _request(
         self, method: str, body: bytes | None, headers: Mapping[str, str], requests: set[Id]
@@ -256,7 +258,7 @@ class HttpServer:
             if route is None:
                 return connection, response
             response.read()
-            self._kept.append(connection)
+            self._kept.keep(connection)
             self._route = route
         raise HTTPException("too many redirects")
 
@@ -271,13 +273,9 @@ class HttpServer:
 
     def _connection(self) -> HTTPConnection:
         """Raises OSError."""
-        while self._kept:
-            with suppress(IndexError):
-                connection = self._kept.pop()
-                if is_open(connection):
-                    return connection
-                connection.close()
-        connection = connect(self._address._replace(prefix=""), CONNECT_SECONDS)
+        if (kept := self._kept.take()) is not None:
+            return kept
+        connection = connect(self._address, CONNECT_SECONDS)
         assert connection.sock is not None
         connection.sock.settimeout(None)
         return connection

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from app.cli.service import TOOL_SECONDS, ServiceError, session_in
+from app.cli.client import TOOL_SECONDS, Request, ServiceError, session_in
 from app.relay.backend import Backend
 from app.relay.messages import (
     NOT_JSON,
@@ -185,12 +185,10 @@ class Relay:
     def _tools(self) -> list[dict[str, Any]]:
         """As the service offers them; while it starts, all of them."""
         if self._backend.is_ready:
-            asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+            asked = b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}'
+            request = Request("POST", "/mcp", asked, seconds=_TOOLS_SECONDS)
             try:
-                answer = self._backend.request(
-                    "POST", "/mcp", json.dumps(asked).encode(), seconds=_TOOLS_SECONDS
-                ).json()
-                tools: list[dict[str, Any]] = answer["result"]["tools"]
+                tools: list[dict[str, Any]] = self._backend.request(request).json()["result"]["tools"]
                 return tools
             except (ServiceError, LookupError, TypeError):
                 pass
@@ -221,7 +219,7 @@ class Relay:
             session = session_in(handle) or self._governor.session
             asked = {"session_id": encoded(session), "name": encoded(call.tool), "arguments": arguments}
             body = b"".join(written(asked))
-            return self._backend.request("POST", "/tools/call", body, seconds=TOOL_SECONDS).text()
+            return self._backend.request(Request("POST", "/tools/call", body, seconds=TOOL_SECONDS)).text()
         except ServiceError as error:
             return str(error), True
         except NOT_JSON:

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from msgspec import Raw
 
+from app.cli.client import Request
 from app.relay.backend import Backend
 from app.relay.messages import (
     array,
@@ -32,7 +33,6 @@ MOST_ID = 256
 """Characters of the id of a call that the service takes."""
 
 _ARGUMENT_BYTES = 1 << 20
-_ANSWER_SECONDS = 10.0
 
 
 class ToolCall(NamedTuple):
@@ -126,10 +126,8 @@ class Governor:
         if call.arguments is not None and len(memoryview(call.arguments)) <= _ARGUMENT_BYTES:
             fields["tool_arguments"] = as_it_came(call.arguments)
         body = joined(written(fields))
-        headers = {"Prefer": "return=minimal"}
-        return self._backend.request(
-            "POST", "/results", body, headers, size=size_of(body), seconds=_ANSWER_SECONDS
-        ).replacement()
+        request = Request("POST", "/results", body, {"Prefer": "return=minimal"}, size_of(body))
+        return self._backend.request(request).replacement()
 
 
 def _string(texts: Pieces) -> Pieces:

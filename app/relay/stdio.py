@@ -5,6 +5,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from types import FrameType
 
 from app.relay.streams import (
@@ -37,12 +38,14 @@ class CommandServer:
         threading.Thread(target=self._to_server, args=(from_client,), daemon=True).start()
         reader = threading.Thread(target=self._to_client, args=(from_server, client), daemon=True)
         reader.start()
+        # A signal that comes just before a wait begins does not interrupt it.
         while reader.is_alive():
-            # A signal that comes just before the wait begins does not interrupt it.
             reader.join(SIGNAL_SECONDS)
         if self._process.poll() is None:
             client.close()
-        return self._process.wait()
+        while True:
+            with suppress(subprocess.TimeoutExpired):
+                return self._process.wait(SIGNAL_SECONDS)
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
         self._process.send_signal(number)

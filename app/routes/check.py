@@ -2,10 +2,19 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import ConfigDict, Field, JsonValue
 
-from app.api.openapi import SESSION_ID, example_of
-from app.api.routing import INTEGRAL, InRuntime, Router, Tenant, session_key, traits
+from app.api.routing import (
+    INTEGRAL,
+    SESSION_ID,
+    BodyIn,
+    BodyOut,
+    InRuntime,
+    Router,
+    Tenant,
+    session_key,
+    traits,
+)
 from domain.budget import Session
 from domain.decisions import Trigger
 from domain.errors import InvalidField, SessionEnded
@@ -29,11 +38,11 @@ _SIZED: list[JsonValue] = [
 ]
 
 
-class CheckIn(BaseModel):
+class CheckIn(BodyIn):
     """`bytes`, `tokens` and `rows`, as far as they are known. `model` as in POST /results. A `paginated` read
     is bounded: it may go ahead."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"anyOf": _SIZED})
+    model_config = ConfigDict(json_schema_extra={"anyOf": _SIZED})
 
     session_id: Annotated[str, Field(json_schema_extra=SESSION_ID)] = DEFAULT_SESSION
     tool_name: Annotated[str, Field(min_length=1, max_length=256)]
@@ -44,7 +53,7 @@ class CheckIn(BaseModel):
     paginated: Annotated[bool, Field(strict=True)] = False
 
 
-class CheckOut(BaseModel):
+class CheckOut(BodyOut):
     """`content` is what the model reads instead of a result, where it is not allowed. A policy that only
     observes allows all, and `trigger` says what would have fired."""
 
@@ -53,18 +62,9 @@ class CheckOut(BaseModel):
     content: str | None
 
 
-_REJECTED = CheckOut(
-    allowed=False,
-    trigger=Trigger.SIZE_CAP,
-    content="Error: File content (~180000 tokens) exceeds maximum allowed tokens (25000).\n"
-    "Use offset and limit to read a part of it, or grep_content to search it.",
-)
-
-
 @router.post(
     "/check",
     summary="Check a size before the work is done; reserves and stores nothing",
-    responses={200: example_of(_REJECTED)},
 )
 @traits(raises=(SessionEnded,))
 async def post_check(rt: InRuntime, tenant: Tenant, body: CheckIn) -> CheckOut:

@@ -1,17 +1,15 @@
 """What is in force: settings, the policy for a tool, the models; and what another policy would have done."""
 
-import asyncio
 import json
 from collections import Counter
 from collections.abc import Iterable
 from typing import Annotated, Any
 
 from fastapi import Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from app.api.openapi import ENTRY_ID, STORED_AT, example_of
 from app.api.result_request import MAX_POLICY_BYTES
-from app.api.routing import INTEGRAL, InRuntime, Router, Tenant, traits
+from app.api.routing import INTEGRAL, BodyIn, BodyOut, InRuntime, Router, Tenant, traits
 from app.cli.check_config import mask_url, report_on
 from app.edge.api_keys import Role
 from domain.accounting import AccountingEntry, EntryFilter, EntryType
@@ -28,14 +26,14 @@ ANY_TOOL = "*"
 ToolName = Annotated[str, Query(min_length=1, max_length=256, description="`*`: a tool that no glob names.")]
 
 
-class SetBy(BaseModel):
+class SetBy(BodyOut):
     settings: dict[str, str]
     policy: dict[str, str]
     terms: dict[str, str]
     quotas: dict[str, str]
 
 
-class ModelOut(BaseModel):
+class ModelOut(BodyOut):
     """`retry_ms` > 0: the model failed for this `reason`, and is left alone for so long."""
 
     name: str
@@ -46,7 +44,7 @@ class ModelOut(BaseModel):
     reason: str
 
 
-class ConfigOut(BaseModel):
+class ConfigOut(BodyOut):
     """`set_by` names the place that set each key. `quotas` are those of `tenant`; 0 = none. Secrets are
     masked."""
 
@@ -61,28 +59,9 @@ class ConfigOut(BaseModel):
     models: list[ModelOut]
 
 
-_CONFIG = ConfigOut(
-    tenant="default",
-    tool="execute_shell",
-    policy={"on_oversize": "store", "max_bytes": 12288},
-    model=None,
-    terms={},
-    quotas={"max_sessions": 10000},
-    settings={"SPILLGATE_PORT": 8377},
-    set_by=SetBy(
-        settings={"SPILLGATE_PORT": "default"},
-        policy={"on_oversize": "default", "max_bytes": "SPILLGATE_MAX_BYTES"},
-        terms={},
-        quotas={"max_sessions": "SPILLGATE_MAX_SESSIONS"},
-    ),
-    models=[],
-)
-
-
 @router.get(
     "/config",
     summary="Settings, policy for a tool and models in force, each with the place that set it",
-    responses={200: example_of(_CONFIG)},
 )
 @traits(roles=(Role.ADMIN,))
 async def get_config(
@@ -96,7 +75,7 @@ async def get_config(
     set_by = told["set_by"]
     set_by["quotas"] = set_by["quotas"][tenant]
     set_by["policy"] = dict.fromkeys(every, "default") | set_by["policy"]
-    states = rt.model_pool.states(asyncio.get_running_loop().time())
+    states = rt.model_pool.states()
     return ConfigOut(
         tenant=tenant,
         tool=told["tool"],
@@ -120,23 +99,21 @@ async def get_config(
     )
 
 
-class WhatIfIn(BaseModel):
+class WhatIfIn(BodyIn):
     """`policy` as for a session. Without `tool_name`, results of all tools."""
-
-    model_config = ConfigDict(extra="forbid")
 
     policy: dict[str, Any]
     tool_name: Annotated[str, Field(min_length=1, max_length=256)] | None = None
     limit: Annotated[int, Field(ge=1, le=MOST_ENTRIES, strict=True), INTEGRAL] = MOST_ENTRIES
 
 
-class OutcomeSum(BaseModel):
+class OutcomeSum(BodyOut):
     outcome: OutcomeKind
     results: int
     tokens: int
 
 
-class Changed(BaseModel):
+class Changed(BodyOut):
     """One result whose outcome would differ. `tokens` are those that the model reads."""
 
     entry_id: str
@@ -151,7 +128,7 @@ class Changed(BaseModel):
     would_be_tokens: int
 
 
-class WhatIfOut(BaseModel):
+class WhatIfOut(BodyOut):
     """Sums by outcome over the newest `results`, the oldest of them at `since` (Unix ms). `changed` are those
     with the greatest difference in tokens, out of `changed_results`."""
 
@@ -163,36 +140,9 @@ class WhatIfOut(BaseModel):
     changed: list[Changed]
 
 
-_WHAT_IF = WhatIfOut(
-    results=2,
-    since=STORED_AT,
-    was=[OutcomeSum(outcome=OutcomeKind.PASS, results=2, tokens=3100)],
-    would_be=[
-        OutcomeSum(outcome=OutcomeKind.PASS, results=1, tokens=100),
-        OutcomeSum(outcome=OutcomeKind.STORE, results=1, tokens=90),
-    ],
-    changed_results=1,
-    changed=[
-        Changed(
-            entry_id=ENTRY_ID,
-            timestamp=STORED_AT,
-            session_id="demo",
-            tool_name="execute_shell",
-            bytes=9000,
-            outcome=OutcomeKind.PASS,
-            tokens=3000,
-            would_be=OutcomeKind.STORE,
-            would_be_trigger=Trigger.SIZE_CAP,
-            would_be_tokens=90,
-        )
-    ],
-)
-
-
 @router.post(
     "/policy/what-if",
     summary="What a policy would have made of the newest results; changes nothing",
-    responses={200: example_of(_WHAT_IF)},
 )
 @traits(roles=(Role.ADMIN,), raises=(InvalidPolicy,))
 async def post_what_if(rt: InRuntime, tenant: Tenant, body: WhatIfIn) -> WhatIfOut:

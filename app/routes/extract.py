@@ -12,13 +12,12 @@ import anyio
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse
 from msgspec import to_builtins
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.responses import StreamingResponse
 
 from app.api.answers import prefers
-from app.api.openapi import ENTRY_ID, HANDLE, example_of
 from app.api.problems import problem_of
-from app.api.routing import INTEGRAL, InRuntime, Router, Tenant, traits
+from app.api.routing import INTEGRAL, BodyIn, BodyOut, InRuntime, Router, Tenant, traits
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop
 from app.operations.tracing import EXTRACT
 from app.reading import look_up
@@ -53,28 +52,24 @@ QUIET_SECONDS = 10.0
 _HANDLE_LIKE = re.compile(r"session-[A-Za-z0-9._:@=+~/-]{1,256}")
 
 
-class SpanIn(BaseModel):
+class SpanIn(BodyIn):
     """Bytes `start` to before `end`."""
-
-    model_config = ConfigDict(extra="forbid")
 
     start: Annotated[int, Field(ge=0, strict=True), INTEGRAL]
     end: Annotated[int, Field(ge=0, strict=True), INTEGRAL]
 
 
-class ExtractIn(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class ExtractIn(BodyIn):
     handle: Annotated[str, Field(min_length=1, max_length=512)]
     extract: Annotated[str, Field(min_length=1, max_length=65_536, pattern=r"\S")]
     mode: Mode = Mode.AUTO
     deadline_ms: Annotated[int, Field(ge=100, le=120_000, strict=True), INTEGRAL] | None = None
     require_complete: Annotated[bool, Field(strict=True)] = False
-    ranges: Annotated[list[SpanIn], Field(max_length=1000)] = []
+    ranges: list[SpanIn] = Field([], max_length=1000)
     max_answer_bytes: Annotated[int, Field(ge=300, le=1_000_000, strict=True), INTEGRAL] | None = None
 
 
-class ExtractOut(BaseModel):
+class ExtractOut(BodyOut):
     """`text` is framed, for the model; `body` is the same without its frame."""
 
     text: str
@@ -90,31 +85,10 @@ class ExtractOut(BaseModel):
     entry_id: str
 
 
-_PASSAGES = (
-    "[lines 4711-4712 · 3 of 3 words]\nNov 21 06:44:07 web failed: disk /dev/sdb1 is full\n"
-    "Nov 21 06:44:08 web restarted\n"
-    "[Best first, out of 1,712 passages. For more: ask in other words, or read the lines around a place.]"
-)
-_FOUND = ExtractOut(
-    text=answer_text.frame_answer("execute_shell", HANDLE, Mode.RETRIEVE, _PASSAGES),
-    body=_PASSAGES,
-    status=ExtractStatus.COMPLETE,
-    strategy=Mode.RETRIEVE,
-    handle=HANDLE,
-    tool_name="execute_shell",
-    coverage=Coverage(1712, 1712, 1.0),
-    usage=LlmUsage(),
-    latency_ms=3.1,
-    warnings=[],
-    entry_id=ENTRY_ID,
-)
-
-
 @router.post(
     "/extract",
     response_model=ExtractOut,
     summary="Ask a stored result",
-    responses={200: example_of(_FOUND)},
 )
 @traits(
     writes=True,

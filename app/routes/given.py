@@ -3,10 +3,8 @@
 from typing import Annotated
 
 from fastapi import Query
-from pydantic import BaseModel
 
-from app.api.openapi import ENTRY_ID, MESSAGE, STORED_AT, example_of
-from app.api.routing import InRuntime, Router, Tenant, traits
+from app.api.routing import BodyOut, InRuntime, Router, Tenant, traits
 from app.operations.tracing import READ
 from app.reading import given_text, look_up
 from app.routes.stored import HandlePath
@@ -16,7 +14,7 @@ from domain.decisions import OutcomeKind
 router = Router(tags=["results"])
 
 
-class Given(BaseModel):
+class Given(BodyOut):
     """A text that a model was given: in place of the result (`tool`), as the answer to a question
     (`extract`), or read back (`read`). `text` is null where it was not kept."""
 
@@ -29,28 +27,16 @@ class Given(BaseModel):
     text: str | None
 
 
-class GivenOut(BaseModel):
+class GivenOut(BodyOut):
     """Oldest first."""
 
     given: list[Given]
     next_cursor: str | None
 
 
-_GIVEN = Given(
-    entry_id=ENTRY_ID,
-    type=EntryType.TOOL,
-    timestamp=STORED_AT,
-    outcome=OutcomeKind.STORE,
-    strategy=None,
-    tokens=118,
-    text=MESSAGE,
-)
-
-
 @router.get(
     "/results/{handle:path}/given",
     summary="What the model was given of a stored result",
-    responses={200: example_of(GivenOut(given=[_GIVEN], next_cursor=None))},
 )
 @traits(span=READ)
 async def get_given(

@@ -1,70 +1,30 @@
 """Guardrails of model gateways: LiteLLM's generic one, and Headroom's protocol."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Path, Query, Request, Response
-from pydantic import BaseModel
 
 from app.api.answers import in_pieces
-from app.api.openapi import example_of
-from app.api.routing import InRuntime, Router, Tenant, check_rate, traits
+from app.api.openapi import body_of, json_of
+from app.api.routing import BodyOut, InRuntime, Router, Tenant, check_rate, traits
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop, read_body
 from app.operations.tracing import EXTRACT, GOVERN
 from domain.errors import Conflict, ResultExpired, ResultNotFound, SessionEnded, SpillgateError
 
 router = Router(tags=["guardrails"])
 
-_ROWS = [
-    {"role": "user", "content": "Is anything wrong?"},
-    {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "bash", "arguments": "{}"}}],
-    },
-    {"role": "tool", "tool_call_id": "c1", "content": "nothing to commit, working tree clean\n"},
-]
-_GUARDED = {
-    "input_type": "request",
-    "litellm_trace_id": "sess-1",
-    "model": "small",
-    "structured_messages": _ROWS,
-    "tools": [{"type": "function", "function": {"name": "bash", "parameters": {}}}],
-    "request_headers": {"x-litellm-session-id": "sess-1"},
-    "additional_provider_specific_params": {},
-}
-_COMPRESSED = {
-    "messages": _ROWS,
-    "tokens_before": 8,
-    "tokens_after": 8,
-    "tokens_saved": 0,
-    "compression_ratio": 1.0,
-    "transforms_applied": [],
-    "ccr_hashes": [],
-}
-_RETRIEVED = {
-    "hash": "0f6c1a2b3c4d5e6f70819a2b",
-    "original_content": "ABSTRACT FROM TOOL OUTPUT bash WITH HANDLE "
-    "session-headroom/file-0b9e4c1e-2f34-8d5a-9c1b-6f0d3f7a2e11, STRATEGY:retrieve:\n\nnothing to commit\n",
-    "tool_name": "bash",
-}
-
-
-def _json(description: str, example: Any) -> dict[str, Any]:
-    content = {"application/json": {"schema": {"type": "object"}, "example": example}}
-    return {"description": description, "content": content}
-
-
-def _body(description: str, schema: dict[str, Any], example: Any) -> dict[str, Any]:
-    content = {"application/json": {"schema": schema, "example": example}}
-    return {"requestBody": {"required": bool(schema), "description": description, "content": content}}
-
 
 @router.post(
     "/beta/litellm_basic_guardrail_api",
     response_class=Response,
     summary="Govern the tool results of a request to a model, as LiteLLM's generic guardrail",
-    responses={200: _json("`NONE`, or the rows with the large results replaced.", {"action": "NONE"})},
-    openapi_extra=_body("The JSON of LiteLLM's generic guardrail, as it comes.", {}, _GUARDED),
+    responses={
+        200: {
+            "description": "`NONE`, or the rows with the large results replaced.",
+            "content": json_of({"type": "object"}),
+        }
+    },
+    openapi_extra=body_of({}, "The JSON of LiteLLM's generic guardrail, as it comes.", required=False),
 )
 @traits(carries_results=True, fails_open=True, span=GOVERN)
 async def post_litellm(request: Request, rt: InRuntime, tenant: Tenant) -> Response:
@@ -89,11 +49,10 @@ async def post_litellm(request: Request, rt: InRuntime, tenant: Tenant) -> Respo
     "/v1/compress",
     response_class=Response,
     summary="Replace the large tool results of a conversation, in Headroom's protocol",
-    responses={200: _json("As many messages as came.", _COMPRESSED)},
-    openapi_extra=_body(
-        "`messages` in OpenAI's form; other fields are ignored.",
+    responses={200: {"description": "As many messages as came.", "content": json_of({"type": "object"})}},
+    openapi_extra=body_of(
         {"type": "object", "properties": {"messages": {"type": "array"}}, "required": ["messages"]},
-        {"messages": _ROWS},
+        "`messages` in OpenAI's form; other fields are ignored.",
     ),
 )
 @traits(writes=True, carries_results=True, span=GOVERN)
@@ -106,7 +65,7 @@ async def post_compress(request: Request, rt: InRuntime, tenant: Tenant) -> Resp
     return in_pieces(answer)
 
 
-class RetrievedOut(BaseModel):
+class RetrievedOut(BodyOut):
     """`original_content` is what the model reads: the answer to its query."""
 
     hash: str
@@ -117,7 +76,6 @@ class RetrievedOut(BaseModel):
 @router.get(
     "/v1/retrieve/{hash}",
     summary="Ask about a result by its hash, in Headroom's protocol",
-    responses={200: example_of(_RETRIEVED)},
 )
 @traits(writes=True, span=EXTRACT, raises=(ResultNotFound, ResultExpired, SessionEnded, Conflict))
 async def get_retrieved(

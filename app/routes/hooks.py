@@ -5,8 +5,9 @@ from typing import Annotated
 from fastapi import Path, Request, Response
 
 from app.api.answers import in_pieces
+from app.api.openapi import body_of, json_of
 from app.api.routing import InRuntime, Router, Tenant, check_rate, traits
-from app.doors.hooks.agents import DIALECTS
+from app.doors.hooks.agents import CLIENTS
 from app.doors.hooks.hook import PASS, hook_answer
 from app.edge.request_body import read_body
 from app.operations.tracing import GOVERN
@@ -15,17 +16,8 @@ from domain.errors import NotFound, SpillgateError
 router = Router(tags=["hooks"])
 
 Client = Annotated[
-    str, Path(description="The coding agent.", json_schema_extra={"enum": list(DIALECTS)}, examples=["codex"])
+    str, Path(description="The coding agent.", json_schema_extra={"enum": list(CLIENTS)}, examples=["codex"])
 ]
-_PAYLOAD = {
-    "session_id": "01a1ffcf-49d0-7e41-8f96-915caafc1618",
-    "turn_id": "01a1ffcf-49e8-7b83-a799-95c654df0989",
-    "hook_event_name": "PostToolUse",
-    "tool_name": "Bash",
-    "tool_input": {"command": "seq 1 5"},
-    "tool_response": "1\n2\n3\n4\n5\n",
-    "tool_use_id": "call_0",
-}
 _ANSWER = "`{}` if the result passes, or what the agent reads as a replacement, in the shape of the tool."
 
 
@@ -33,25 +25,14 @@ _ANSWER = "`{}` if the result passes, or what the agent reads as a replacement, 
     "/hooks/{client}",
     response_class=Response,
     summary="Govern one tool result, as a coding agent's hook reports it",
-    responses={
-        200: {
-            "description": _ANSWER,
-            "content": {"application/json": {"schema": {"type": "object"}, "example": {}}},
-        }
-    },
-    openapi_extra={
-        "requestBody": {
-            "required": False,
-            "description": "The JSON of the agent's hook, as it comes.",
-            "content": {"application/json": {"schema": {}, "example": _PAYLOAD}},
-        }
-    },
+    responses={200: {"description": _ANSWER, "content": json_of({"type": "object"})}},
+    openapi_extra=body_of({}, "The JSON of the agent's hook, as it comes.", required=False),
 )
 @traits(carries_results=True, fails_open=True, span=GOVERN)
 async def post_hook(client: Client, request: Request, rt: InRuntime, tenant: Tenant) -> Response:
     """Whatever goes wrong with the result, the agent keeps it: the answer is then `{}` and the log says why.
     Only a request that is not admitted (401, 413) is answered with a problem."""
-    if client not in DIALECTS:
+    if client not in CLIENTS:
         raise NotFound
     answer = PASS
     if not request.app.state.draining:

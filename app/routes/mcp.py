@@ -6,11 +6,11 @@ import msgspec
 from fastapi import Request, Response
 
 from app.api.answers import JsonAnswer
+from app.api.openapi import body_of, json_of
 from app.api.routing import InRuntime, Router, Tenant, check_json, traits
 from app.doors.mcp.messages import (
     MOST_ID,
     MOST_MESSAGES,
-    Code,
     RpcError,
     call_of,
     check_version,
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 router = Router(tags=["tools"])
 
 _ID = {"oneOf": [{"type": "string"}, {"type": "integer", "minimum": -MOST_ID, "maximum": MOST_ID}]}
-_EXAMPLE = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-_ANSWER = {"jsonrpc": "2.0", "id": 1, "result": {}}
 _REQUEST = {
     "type": "object",
     "required": ["jsonrpc", "method"],
@@ -58,16 +56,8 @@ _RESPONSE = {
 }
 
 
-def _json(schema: dict[str, Any], example: dict[str, Any]) -> dict[str, Any]:
-    return {"application/json": {"schema": schema, "example": example}}
-
-
 def _or_batch(schema: dict[str, Any], each: dict[str, Any]) -> dict[str, Any]:
     return {"oneOf": [schema, {"type": "array", "items": each, "minItems": 1, "maxItems": MOST_MESSAGES}]}
-
-
-def _error(code: Code) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": None, "error": RpcError(code, "It says what to do.").body()}
 
 
 @router.post(
@@ -80,17 +70,17 @@ def _error(code: Code) -> dict[str, Any]:
         "of `initialize`, 2025-11-25, 2025-06-18 or 2025-03-26."
     ),
     response_class=Response,
-    openapi_extra={"requestBody": {"required": True, "content": _json(_or_batch(_REQUEST, {}), _EXAMPLE)}},
+    openapi_extra=body_of(_or_batch(_REQUEST, {})),
     responses={
-        200: {"description": "The response.", "content": _json(_or_batch(_RESPONSE, _RESPONSE), _ANSWER)},
+        200: {"description": "The response.", "content": json_of(_or_batch(_RESPONSE, _RESPONSE))},
         202: {"description": "A notification or a response was taken."},
         400: {
             "description": "A JSON-RPC error: no JSON, no request, or wrong for its version. Or a problem.",
-            "content": _json(_RESPONSE, _error(Code.PARSE_ERROR)),
+            "content": json_of(_RESPONSE),
         },
         404: {
             "description": "A JSON-RPC error of version 2026-07-28: no such method.",
-            "content": _json(_RESPONSE, _error(Code.METHOD_NOT_FOUND)),
+            "content": json_of(_RESPONSE),
         },
     },
 )

@@ -2,25 +2,13 @@
 
 from fastapi import Request, Response
 from msgspec import UNSET, Raw, UnsetType
-from msgspec.structs import replace
 
 from app.api.answers import JsonAnswer, ResultOut, encode, result_out, spillgate_headers
-from app.api.openapi import (
-    BUDGET,
-    ENTRY_ID,
-    HANDLE,
-    MEASURE,
-    MESSAGE,
-    SESSION_ID,
-    SHORT_TEXT,
-    body_of,
-    schema_of,
-)
+from app.api.openapi import json_of, result_body, struct_of
 from app.api.result_request import ResultIn, ResultRequest, read_request
-from app.api.routing import InRuntime, Router, traits
+from app.api.routing import SESSION_ID, InRuntime, Router, traits
 from app.governing.governor import Governed, govern
 from app.operations.tracing import GOVERN
-from domain.decisions import OutcomeKind, Trigger
 from domain.errors import (
     Conflict,
     IdempotencyKeyReused,
@@ -30,7 +18,6 @@ from domain.errors import (
     TooManySessions,
 )
 from domain.handles import DEFAULT_SESSION
-from domain.results import Durability, Measure
 
 router = Router(tags=["results"])
 
@@ -51,53 +38,22 @@ _SHAPE = {
 }
 
 
-_SENT = {
-    "session_id": "demo",
-    "tool_name": "execute_shell",
-    "tool_call_id": "call_8d1f",
-    "tool_arguments": {"command": "git status"},
-    "content": SHORT_TEXT,
-    "context": {"used_tokens": 41200, "turn": 7},
-}
-_PASSED = ResultOut(
-    outcome=OutcomeKind.PASS,
-    content=Raw(encode(SHORT_TEXT)),
-    complete=True,
-    trigger=None,
-    handle=None,
-    measure=Measure(bytes=53, lines=3, chars=53, tokens=11, tokens_exact=True),
-    budget=BUDGET,
-    truncated_bytes=None,
-    truncated_total=None,
-    durability=None,
-    degraded=False,
-    entry_id=ENTRY_ID,
-    warnings=(),
-)
-_STORED = replace(
-    _PASSED,
-    outcome=OutcomeKind.STORE,
-    content=Raw(encode(MESSAGE)),
-    complete=False,
-    trigger=Trigger.SIZE_CAP,
-    handle=HANDLE,
-    measure=MEASURE,
-    durability=Durability.DISK,
-)
-
-
 @router.post(
     "/results",
     response_class=Response,
     summary="Govern one tool result",
     responses={
-        200: schema_of(
-            "Nothing was stored: `content` is the result, byte for byte (`pass`), or what replaces it.",
-            _PASSED,
-        ),
-        201: schema_of("It was stored: `content` is what the model reads instead.", _STORED),
+        200: {
+            "description": "Nothing was stored: `content` is the result, byte for byte (`pass`), or what "
+            "replaces it.",
+            "content": json_of(struct_of(ResultOut)),
+        },
+        201: {
+            "description": "It was stored: `content` is what the model reads instead.",
+            "content": json_of(struct_of(ResultOut)),
+        },
     },
-    openapi_extra=body_of(ResultIn, _SHAPE, _SENT),
+    openapi_extra=result_body(ResultIn, _SHAPE),
 )
 @traits(
     writes=True,

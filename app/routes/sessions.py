@@ -6,12 +6,21 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import Depends, Path, Query, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from app.api.answers import BudgetOut, budget_out, report_warnings
-from app.api.openapi import BUDGET, EXPIRES_AT, SESSION_ID, STORED_AT, example_of
 from app.api.result_request import MAX_POLICY_BYTES
-from app.api.routing import INTEGRAL, InRuntime, Router, Tenant, session_key, traits
+from app.api.routing import (
+    INTEGRAL,
+    SESSION_ID,
+    BodyIn,
+    BodyOut,
+    InRuntime,
+    Router,
+    Tenant,
+    session_key,
+    traits,
+)
 from app.edge.api_keys import Role
 from app.runtime import Runtime
 from domain.budget import Session, SessionChange
@@ -44,10 +53,8 @@ Key = Annotated[SessionKey, Depends(_key)]
 Tokens = Annotated[int, Field(ge=0, le=1_000_000_000, strict=True), INTEGRAL]
 
 
-class SessionIn(BaseModel):
+class SessionIn(BodyIn):
     """A field that is left out keeps its value; null removes it."""
-
-    model_config = ConfigDict(extra="forbid")
 
     context_window: Tokens | None = None
     buffer_tokens: Tokens | None = None
@@ -56,14 +63,12 @@ class SessionIn(BaseModel):
     policy: dict[str, Any] | None = None
 
 
-class UsageIn(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class UsageIn(BodyIn):
     used_tokens: Tokens
     turn: Tokens | None = None
 
 
-class SessionOut(BaseModel):
+class SessionOut(BodyOut):
     """Times are Unix milliseconds. `warnings` say how an unexpected usage report was applied."""
 
     session_id: str
@@ -81,32 +86,14 @@ class SessionOut(BaseModel):
     warnings: list[str]
 
 
-class SessionsOut(BaseModel):
+class SessionsOut(BodyOut):
     sessions: list[SessionOut]
     next_cursor: str | None
-
-
-_SESSION = SessionOut(
-    session_id="demo",
-    context_window=131072,
-    buffer_tokens=8192,
-    max_output_tokens=16384,
-    model="gpt-4o",
-    policy=None,
-    turn=7,
-    budget=BUDGET,
-    stored_results=1,
-    created_at=STORED_AT - 60_000,
-    last_used_at=STORED_AT,
-    expires_at=EXPIRES_AT,
-    warnings=[],
-)
 
 
 @router.put(
     "/sessions/{session_id}",
     summary="Open or change a session",
-    responses={200: example_of(_SESSION)},
 )
 @traits(writes=True, raises=(InvalidPolicy, TooManySessions))
 async def put_session(rt: InRuntime, key: Key, body: SessionIn) -> SessionOut:
@@ -128,7 +115,6 @@ async def put_session(rt: InRuntime, key: Key, body: SessionIn) -> SessionOut:
 @router.get(
     "/sessions/{session_id}",
     summary="Read a session",
-    responses={200: example_of(_SESSION)},
 )
 @traits(roles=(Role.ADMIN,), raises=(SessionNotFound, SessionEnded))
 async def get_session(rt: InRuntime, key: Key) -> SessionOut:
@@ -161,7 +147,6 @@ async def delete_session(rt: InRuntime, key: Key) -> None:
 @router.get(
     "/sessions",
     summary="List the sessions that are alive",
-    responses={200: example_of(SessionsOut(sessions=[_SESSION], next_cursor=None))},
 )
 @traits(roles=(Role.ADMIN,))
 async def list_sessions(
@@ -179,7 +164,6 @@ async def list_sessions(
 @router.post(
     "/sessions/{session_id}/usage",
     summary="Report the committed context",
-    responses={200: example_of(_SESSION)},
 )
 @traits(writes=True, raises=(SessionEnded, TooManySessions))
 async def report_usage(rt: InRuntime, key: Key, body: UsageIn) -> SessionOut:

@@ -8,12 +8,10 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from fastapi import Path, Query, Request, Response
-from pydantic import BaseModel
 from starlette.responses import StreamingResponse
 
 from app.api.answers import PLAIN, wants_text
-from app.api.openapi import EXPIRES_AT, HANDLE, MEASURE, STORED_AT, example_of
-from app.api.routing import InRuntime, Router, Tenant, traits
+from app.api.routing import BodyOut, InRuntime, Router, Tenant, traits
 from app.edge.request_body import cancel_on_disconnect
 from app.operations.tracing import READ
 from app.reading import account_read, account_texts, look_up, scan
@@ -22,7 +20,7 @@ from content.data.jmespath import MAX_EXPRESSION_CHARS
 from content.reading import model_text
 from content.reading.grep import Grep, Match
 from content.reading.greppable import needs_view
-from content.reading.lines import Line, LinePage, LinePager
+from content.reading.lines import LinePage, LinePager
 from domain.errors import BadPattern, NotQueryable, QueryTooCostly, RangeNotSatisfiable, ResultNotFound
 from domain.handles import parse_handle
 from domain.results import Measure, StoredResult
@@ -51,7 +49,7 @@ class View(StrEnum):
     GREPPABLE = "greppable"
 
 
-class StoredOut(BaseModel):
+class StoredOut(BodyOut):
     """What is known of a stored result. Times are Unix milliseconds."""
 
     handle: str
@@ -67,39 +65,17 @@ class StoredOut(BaseModel):
     expires_at: int
 
 
-class GrepOut(BaseModel):
+class GrepOut(BodyOut):
     matches: list[Match]
     total_matches: int
     next_offset: int | None
     view: View
 
 
-_INFO = StoredOut(
-    handle=HANDLE,
-    session_id="demo",
-    tool_name="execute_shell",
-    tool_arguments='{"command": "journalctl -u web"}',
-    tool_kind=None,
-    provider=None,
-    is_error=False,
-    measure=MEASURE,
-    sha256="9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
-    stored_at=STORED_AT,
-    expires_at=EXPIRES_AT,
-)
-_FOUND = GrepOut(
-    matches=[Match(4711, "Nov 21 06:51:13 web OOM killed", [], [], False)],
-    total_matches=1,
-    next_offset=None,
-    view=View.RAW,
-)
-
-
 @router.get(
     "/results/{handle:path}/lines",
     summary="Read lines",
     response_model=LinePage,
-    responses={200: example_of(LinePage([Line(1, "Nov 21 06:44:01 web started", False)], 6203, 2))},
 )
 @traits(span=READ)
 async def get_lines(
@@ -128,7 +104,6 @@ async def get_lines(
     "/results/{handle:path}/grep",
     summary="Search lines",
     response_model=GrepOut,
-    responses={200: example_of(_FOUND)},
 )
 @traits(span=READ, raises=(BadPattern,))
 async def get_grep(
@@ -250,7 +225,6 @@ def _range(request: Request, etag: str, size: int) -> tuple[int, int] | None:
 @router.get(
     "/results/{handle:whole_handle}",
     summary="What is known of a stored result",
-    responses={200: example_of(_INFO)},
 )
 async def get_stored(rt: InRuntime, tenant: Tenant, handle: HandlePath) -> StoredOut:
     return _stored_out(await look_up(rt, tenant, handle))
@@ -285,7 +259,7 @@ def _stored_out(stored: StoredResult) -> StoredOut:
     )
 
 
-class QueryOut(BaseModel):
+class QueryOut(BodyOut):
     """`total` and `next_offset` are those of an array; `truncated`: `result` is not all of the value. `hint`
     says why nothing is selected, where keys are the cause, else ""."""
 
@@ -298,22 +272,10 @@ class QueryOut(BaseModel):
     hint: str
 
 
-_COUNTED = QueryOut(
-    result=[{"value": "ok", "count": 4117}, {"value": "failed", "count": 89}],
-    type="array",
-    kind="ndjson",
-    total=2,
-    next_offset=None,
-    truncated=False,
-    hint="",
-)
-
-
 @router.get(
     "/results/{handle:path}/query",
     summary="Query JSON, NDJSON, CSV or TSV",
     response_model=QueryOut,
-    responses={200: example_of(_COUNTED)},
 )
 @traits(span=READ, raises=(NotQueryable, QueryTooCostly))
 async def get_query(

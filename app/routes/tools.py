@@ -4,49 +4,35 @@ from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from app.api.answers import prefers
-from app.api.openapi import SESSION_ID, example_of
-from app.api.routing import InRuntime, Router, Tenant, session_key, traits
+from app.api.routing import SESSION_ID, BodyIn, BodyOut, InRuntime, Router, Tenant, session_key, traits
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop
 from app.operations.tracing import READ
-from app.tools.definitions import TOOLS, ToolFormat, definitions, instructions
+from app.tools.definitions import ToolFormat, definitions, instructions
 from domain.errors import Conflict, TooManySessions
-from domain.extraction import Mode
 from domain.handles import DEFAULT_SESSION
 
 router = Router(tags=["tools"])
 
-_EXAMPLE = {
-    "tools": definitions(TOOLS.values(), list(Mode), ToolFormat.OPENAI),
-    "instructions": instructions(TOOLS.values()),
-}
-_CALL_EXAMPLE = {
-    "text": "4711: Nov 21 06:44:07 web failed: disk /dev/sdb1 is full\n[1 matching line.]",
-    "is_error": False,
-    "entry_id": "entry-5d0e3b2c-7a43-4a7c-9b58-0c5c3c1b9a10",
-}
 
-
-class ToolsOut(BaseModel):
+class ToolsOut(BodyOut):
     """`instructions` go into the system prompt. Both are empty while the model has nothing to ask."""
 
     tools: list[dict[str, Any]]
     instructions: str
 
 
-class ToolCallIn(BaseModel):
+class ToolCallIn(BodyIn):
     """`arguments` as the model wrote them: an object, or the text of one."""
-
-    model_config = ConfigDict(extra="forbid")
 
     session_id: Annotated[str, Field(json_schema_extra=SESSION_ID)] = DEFAULT_SESSION
     name: Annotated[str, Field(min_length=1, max_length=128)]
     arguments: dict[str, Any] | Annotated[str, Field(max_length=131_072)] = Field(default_factory=dict)
 
 
-class ToolCallOut(BaseModel):
+class ToolCallOut(BodyOut):
     """`text` is for the model. `is_error`: it says why there is no answer, and what to do."""
 
     text: str
@@ -57,7 +43,6 @@ class ToolCallOut(BaseModel):
 @router.get(
     "/tools",
     summary="The model's tools, while the session has something stored",
-    responses={200: example_of(_EXAMPLE)},
 )
 async def get_tools(
     rt: InRuntime,
@@ -82,7 +67,6 @@ async def get_tools(
     "/tools/call",
     summary="Execute a call of the model's tools",
     response_model=ToolCallOut,
-    responses={200: example_of(_CALL_EXAMPLE)},
 )
 @traits(writes=True, span=READ, raises=(TooManySessions, Conflict))
 async def post_tool_call(request: Request, rt: InRuntime, tenant: Tenant, body: ToolCallIn) -> Response:

@@ -3,7 +3,7 @@
 import csv
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Literal
@@ -20,8 +20,7 @@ def read_value(data: bytes, tool_name: str = "") -> tuple[Kind, object]:
     NaN and infinities are read as null; of equal keys in an object the last counts. Raises NotQueryable.
     """
     kind = sniff(data, tool_name)
-    reader = _READERS.get(kind)
-    if reader is None:
+    if kind not in (Kind.JSON, Kind.NDJSON, Kind.CSV):
         raise NotQueryable(
             f"The result is {NAMES[kind]}: only JSON, NDJSON, CSV and TSV can be queried. "
             "Search it with grep, read its lines, or ask a question about it."
@@ -29,32 +28,21 @@ def read_value(data: bytes, tool_name: str = "") -> tuple[Kind, object]:
     text = data.decode("utf-8-sig", "replace")
     # Frees the bytes: the caller keeps no reference.
     del data
-    return reader(text)
-
-
-def _read_json(text: str) -> tuple[Kind, object]:
+    if kind is Kind.CSV:
+        return kind, read_table(text)
+    if kind is Kind.NDJSON:
+        return kind, _records(text)
     found = _documents(text)
-    return (Kind.JSON, found[0]) if len(found) == 1 else (Kind.NDJSON, found)
+    return (kind, found[0]) if len(found) == 1 else (Kind.NDJSON, found)
 
 
-def _read_records(text: str) -> tuple[Kind, object]:
+def _records(text: str) -> object:
     # Read as one array, the records share the strings of their keys: half the memory.
     try:
         array = "[" + ",".join(filter(str.strip, text.split("\n"))) + "]"
-        return Kind.NDJSON, json.loads(array, parse_constant=_null)
+        return json.loads(array, parse_constant=_null)
     except (ValueError, RecursionError):
-        return Kind.NDJSON, _documents(text)
-
-
-def _read_rows(text: str) -> tuple[Kind, object]:
-    return Kind.CSV, read_table(text)
-
-
-_READERS: dict[Kind, Callable[[str], tuple[Kind, object]]] = {
-    Kind.JSON: _read_json,
-    Kind.NDJSON: _read_records,
-    Kind.CSV: _read_rows,
-}
+        return _documents(text)
 
 
 def _documents(text: str) -> list[object]:

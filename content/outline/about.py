@@ -14,13 +14,13 @@ from content.formats import opaque
 from content.kinds import Kind, sniff
 from content.natural_language import language_of_text
 from content.outline.definitions import definitions
-from content.outline.forms import clip, hits, log_span, parsed_head
+from content.outline.forms import hits, log_levels, log_times, parsed_head, without_comments
 from content.outline.languages import language_of
 from content.passages.text_sections import TAG
 from content.passages.unseen import unseen_spans
 from content.passages.whole import RULE, is_over
 from content.text import ABOUT_SAMPLE_BYTES as SAMPLE_BYTES
-from content.text import cut_head, unnumbered
+from content.text import clip, cut_head, unnumbered
 
 MAX_BYTES = 300
 """The contract's bound of `about`, which has one to three lines."""
@@ -39,13 +39,12 @@ _PAGE_TITLE = re.compile(rb"<(?:title|h[12])\b[^<>]{0,300}>", re.IGNORECASE)
 _HEADING = re.compile(rb"^#{1,3} +(\S[^\n]{0,300})", re.MULTILINE)
 _PDF_TITLE = re.compile(rb"/Title\s*\(([^()\\\x00-\x1f]{1,200})\)")
 _ARTICLE = re.compile(r"^an? ")
-_COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
 _ROOT = re.compile(rb"<([A-Za-z_][\w:.-]{0,60})[\s/>]")
 _QUOTED = re.compile('"[^"]*"')
 # Listings: permissions of `ls -l`, or one path a line.
 _TUPLES = re.compile(rb"\s*\[\(")
 _PERMISSIONS = re.compile(rb"[-dlbcps][-rwxsStT]{9}[ .+@]")
-_PATH = re.compile(rb"\s*[\w@~.+-]{0,100}(?:[/\\][\w@.+ -]{0,100})+\s*\Z|[\w@+-]{1,80}\.\w{1,8}\s*\Z")
+_PATH = re.compile(rb"\s*+[\w@~.+-]{0,100}+(?:[/\\][\w@.+ -]{0,100}+)++\s*+\Z|[\w@+-]{1,80}+\.\w{1,8}+\s*+\Z")
 
 
 class _Text(NamedTuple):
@@ -165,17 +164,13 @@ def _table(text: _Text) -> _Shape:
 
 
 def _log(text: _Text) -> _Shape:
+    data = unnumbered(text.head[:_LOG_SAMPLE] + b"\n" + text.tail[-_LOG_SAMPLE:]).text
     said = [f"log, {_count(text.records, 'line')}"]
-    for line in log_span(unnumbered(text.head[:_LOG_SAMPLE] + b"\n" + text.tail[-_LOG_SAMPLE:])):
-        if line.startswith("levels: "):
-            said.append(f"levels {_without_counts(line.removeprefix('levels: '))}")
-        elif line.startswith("from "):
-            said.append(line)
+    if levels := log_levels(data):
+        said.append(f"levels {', '.join(level for level, _ in levels)}")
+    if times := log_times(data):
+        said.append(times)
     return ", ".join(said), ""
-
-
-def _without_counts(listed: str) -> str:
-    return ", ".join(one.rpartition(" ")[0] or one for one in listed.split(", "))
 
 
 def _page(text: _Text) -> _Shape:
@@ -189,7 +184,7 @@ def _page(text: _Text) -> _Shape:
 
 
 def _elements(text: _Text) -> _Shape:
-    root = _ROOT.search(_COMMENT.sub(b"", text.head))
+    root = _ROOT.search(without_comments(text.head))
     return "XML" + (f", root element {root[1].decode()}" if root else ""), ""
 
 
@@ -221,7 +216,7 @@ def _code(text: _Text) -> _Shape:
 
 
 def _plain(text: _Text) -> _Shape:
-    lines = [line for line in text.head[:SAMPLE_BYTES].split(b"\n")[:24] if line.strip()]
+    lines = [line for line in text.head[:SAMPLE_BYTES].split(b"\n", 24)[:24] if line.strip()]
     if len(lines) > 3 and _share(_PERMISSIONS, lines) > 0.6:
         if not text.is_whole:
             return f"directory listing, {_count(text.records, 'line')}", ""
@@ -245,10 +240,10 @@ def _plain(text: _Text) -> _Shape:
 
 def _columns(head: bytes) -> list[str]:
     """The columns of a table with a header of words over its rows, or with `|` between its cells."""
-    lines = [line for line in head.split(b"\n")[:_TABLE_LINES] if not RULE.match(line)]
-    header, rows = lines[0], lines[1:]
-    if len(rows) < _LEAST_ROWS or not all(rows):
+    lines = [line for line in head.split(b"\n", _TABLE_LINES)[:_TABLE_LINES] if not RULE.match(line)]
+    if len(lines) <= _LEAST_ROWS or not all(lines[1:]):
         return []
+    header, *rows = lines
     bars = header.count(b"|")
     if bars and all(row.count(b"|") == bars for row in rows):
         names = header.strip().strip(b"|").split(b"|")
@@ -324,7 +319,7 @@ def _count(number: int, noun: str, plural: str = "") -> str:
 
 
 def _share(pattern: re.Pattern[bytes], lines: list[bytes]) -> float:
-    return sum(1 for line in lines if pattern.match(line)) / len(lines)
+    return sum(map(bool, map(pattern.match, lines))) / len(lines)
 
 
 def _clipped(text: str, most: int) -> str:

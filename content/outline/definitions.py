@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from content.outline.languages import TOKENS, Language
 from content.outline.syntaxes import SYNTAXES, Nesting, Syntax
-from content.text import Numbered, unnumbered
+from content.text import clip, unnumbered
 
 _LOOKED_AT = 512 * 1024
 # A call of the regular expression engine holds the GIL, so it sees at most this much text.
@@ -78,15 +78,12 @@ def definitions(data: bytes, language: Language, most: int = 200, first_line: in
     at most 512 KiB and 20,000 lines of any data. Line numbers that a tool put before the lines are used;
     without them lines count from `first_line`."""
     source = unnumbered(data[:_LOOKED_AT], first_line)
-    found = [_definition(one, source) for one in islice(_scan(source.text, language), _MOST_FOUND)]
+    found = [
+        Definition(one.keyword, clip(one.name, _NAME_CHARS), one.depth, source.line(one.row))
+        for one in islice(_scan(source.text, language), _MOST_FOUND)
+    ]
     outermost = sorted(found, key=attrgetter("depth"))[:most]
     return sorted(outermost, key=attrgetter("line"))
-
-
-def _definition(found: _Found, source: Numbered) -> Definition:
-    name = " ".join(found.name[: 4 * _NAME_CHARS].decode("utf-8", "replace").split())
-    short = name if len(name) <= _NAME_CHARS else name[: _NAME_CHARS - 1] + "…"
-    return Definition(found.keyword, short, found.depth, source.line(found.row))
 
 
 @cache

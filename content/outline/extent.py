@@ -6,12 +6,12 @@ Takes linear time and constant memory. Call it in a thread: 64 MiB take a few se
 import csv
 import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from content.kinds import NAMES, Kind, sniff
-from content.outline.forms import clip
-from content.text import DOUBLE_QUOTED
+from content.text import DOUBLE_QUOTED, clip, count_of
 
 _BLOCK = 256 * 1024
 _ENDS = 64 * 1024
@@ -40,29 +40,21 @@ def extent(data: bytes, tool_name: str = "") -> str:
     """Returns, for example, `a table: 2,000 rows below the first line, 3 columns (id, city, total); 45,890
     bytes in 2,002 lines, the last of them empty`. The number of lines is the number of newlines plus one."""
     kind = sniff(data, tool_name)
-    known = ", ".join(_COUNTS.get(kind, _nothing)(data))
+    known = ", ".join(_COUNTS[kind](data)) if kind in _COUNTS else ""
     breaks = data.count(_NEWLINE)
-    size = f"{len(data):,} bytes in {_count(breaks + 1, 'line')}"
+    size = f"{len(data):,} bytes in {count_of(breaks + 1, 'line')}"
     end = ", the last of them empty" if data.endswith(_NEWLINE) else ""
     return f"{NAMES[kind]}: {known}{'; ' if known else ''}{size}{end}"
-
-
-def _nothing(data: bytes) -> Iterator[str]:
-    yield from ()
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _rows(data: bytes) -> Iterator[str]:
     """Rows and columns of a table. A newline within quotes ends no row."""
     has_quotes = data.count(_QUOTE) % 2 == 0
-    yield f"{_count(_filled_lines(data, has_quotes) - 1, 'row')} below the first line"
+    yield f"{count_of(_filled_lines(data, has_quotes) - 1, 'row')} below the first line"
     names = _header(data[:_ENDS].decode("utf-8", "replace"))
     if names:
         more = ", …" if len(names) > _COLUMNS else ""
-        yield f"{_count(len(names), 'column')} ({', '.join(names[:_COLUMNS])}{more})"
+        yield f"{count_of(len(names), 'column')} ({', '.join(names[:_COLUMNS])}{more})"
 
 
 def _header(head: str) -> list[str]:
@@ -75,14 +67,6 @@ def _header(head: str) -> list[str]:
         return []
 
 
-def _records(data: bytes) -> Iterator[str]:
-    yield f"{_count(_filled_lines(data), 'record')}, one a line"
-
-
-def _hits(data: bytes) -> Iterator[str]:
-    yield f"{_count(sum(1 for _ in _HIT.finditer(data)), 'line')} of files"
-
-
 def _words(data: bytes) -> Iterator[str]:
     """The number of words, separated by white space."""
     found = 0
@@ -91,7 +75,7 @@ def _words(data: bytes) -> Iterator[str]:
         found += len(block.split())
         # A word that began in the previous block.
         found -= at > 0 and not data[at - 1 : at].isspace() and not block[:1].isspace()
-    yield _count(found, "word")
+    yield count_of(found, "word")
 
 
 def _filled_lines(data: bytes, has_quotes: bool = False) -> int:
@@ -138,23 +122,27 @@ def _between(first: str, last: str, form: str) -> timedelta | None:
     return passed if passed >= timedelta() else None
 
 
+@dataclass(slots=True)
 class _Container:
     """An open array or object, at most two levels deep."""
 
-    __slots__ = ("commas", "filled", "is_array", "name")
+    name: bytes
+    is_array: bool
+    commas: int = 0
+    filled: bool = False
 
-    def __init__(self, name: bytes, is_array: bool) -> None:
-        self.name = name
-        self.is_array = is_array
-        self.commas = 0
-        self.filled = False
+    def count(self, run: bytes) -> None:
+        """Adds the members in `run`, a part without brackets."""
+        bare = _STRINGS.sub(b'"', run)
+        self.commas += bare.count(b",")
+        self.filled = self.filled or bool(bare.strip())
 
     @property
     def summary(self) -> str:
         """For example `orders: 2,000 items`."""
         name = f"{clip(self.name)}: " if self.name else ""
         members = self.commas + self.filled
-        return name + _count(members, "item" if self.is_array else "key")
+        return name + count_of(members, "item" if self.is_array else "key")
 
 
 def _members(data: bytes) -> Iterator[str]:
@@ -167,11 +155,11 @@ def _members(data: bytes) -> Iterator[str]:
     for run in _RUN.finditer(data):
         text, bracket = run.groups()
         if 0 < depth <= 2:
-            _count_members(around[-1], text)
+            around[-1].count(text)
         if bracket in (b"{", b"["):
             if depth < 2:
-                name = _name(text) if around and not around[0].is_array else b""
-                around.append(_Container(name, bracket == b"["))
+                keys = _STRINGS.findall(text[-_ENDS:]) if around and not around[0].is_array else []
+                around.append(_Container(keys[-1].strip(b'"') if keys else b"", bracket == b"["))
             depth += 1
         elif bracket and depth:
             ended = around.pop() if depth <= 2 else None
@@ -183,25 +171,12 @@ def _members(data: bytes) -> Iterator[str]:
                 arrays.append(ended.summary)
 
 
-def _count_members(container: _Container, run: bytes) -> None:
-    """Adds the members in `run`, a part without brackets."""
-    bare = _STRINGS.sub(b'"', run)
-    container.commas += bare.count(b",")
-    container.filled = container.filled or bool(bare.strip())
-
-
-def _name(run: bytes) -> bytes:
-    """The last key in `run`."""
-    keys = _STRINGS.findall(run[-_ENDS:])
-    return keys[-1].strip(b'"') if keys else b""
-
-
-_COUNTS: dict[Kind, Callable[[bytes], Iterator[str]]] = {
+_COUNTS: dict[Kind, Callable[[bytes], Iterable[str]]] = {
     Kind.TEXT: _words,
     Kind.MARKDOWN: _words,
     Kind.JSON: _members,
-    Kind.NDJSON: _records,
+    Kind.NDJSON: lambda data: [f"{count_of(_filled_lines(data), 'record')}, one a line"],
     Kind.CSV: _rows,
     Kind.LOG: _times,
-    Kind.GREP: _hits,
+    Kind.GREP: lambda data: [f"{count_of(sum(1 for _ in _HIT.finditer(data)), 'line')} of files"],
 }

@@ -6,20 +6,24 @@ from collections import Counter
 from collections.abc import Iterator
 
 from content.passages.text_sections import HTML_HEADING, TAG, markdown_headings
-from content.text import Numbered
+from content.text import DOUBLE_QUOTED, Numbered, clip
 
 _FILES = 200
+_LISTED = 12
+_LOG_END = 4096
 _ELEMENTS = 24
 
 _NEWLINE = b"\n"
 _QUOTED = re.compile(rb'"[^"]*"')
-# The first level near the start of a line: a word, a field, in brackets, or the single letter of Android.
+# A level: a word, a field, in brackets, or the single letter of Android. Each alternative begins with a
+# literal, so that the search skips what begins none of them.
 _LEVEL = re.compile(
-    rb"^[^\n]{0,80}?(?:\b(TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|FATAL|CRITICAL)\b"
-    rb"|level=\"?(\w{1,12})|\[(trace|debug|info|notice|warn|warning|error|crit|alert|emerg)\]"
-    rb"| ([VDIWEF]) [\w.$-]{1,60} *:)",
-    re.MULTILINE,
+    rb"T(?<!\wT)RACE\b|D(?<!\wD)EBUG\b|I(?<!\wI)NFO\b|N(?<!\wN)OTICE\b|W(?<!\wW)ARN(?:ING)?\b"
+    rb"|E(?<!\wE)RROR\b|F(?<!\wF)ATAL\b|C(?<!\wC)RITICAL\b|level=\"?(\w{1,12})"
+    rb"|\[(trace|debug|info|notice|warn|warning|error|crit|alert|emerg)\]| ([VDIWEF]) [\w.$-]{1,60} *:"
 )
+_LEVEL_STARTS = 80
+_LEVEL_ENDS = 160
 _LETTERS = {
     b"V": "VERBOSE", b"D": "DEBUG", b"I": "INFO", b"W": "WARN", b"E": "ERROR", b"F": "FATAL"
 }  # fmt: skip
@@ -43,22 +47,28 @@ def table(source: Numbered) -> Iterator[str]:
 def log_span(source: Numbered) -> Iterator[str]:
     data = source.text
     yield f"{data.count(_NEWLINE) + 1} lines"
-    for name, counts in (("levels", _levels(data)), ("status", _statuses(data))):
+    statuses = Counter(status.decode() for status in _STATUS.findall(data)).most_common(_LISTED)
+    for name, counts in (("levels", log_levels(data)), ("status", statuses)):
         if counts:
-            yield f"{name}: " + ", ".join(f"{what} {count}" for what, count in counts.most_common(12))
+            yield f"{name}: " + ", ".join(f"{what} {count}" for what, count in counts)
+    if times := log_times(data):
+        yield times
+
+
+def log_levels(data: bytes) -> list[tuple[str, int]]:
+    """The most frequent levels, and how often each occurs."""
+    found = (_LEVEL.search(line, 0, _LEVEL_ENDS) for line in data.split(b"\n"))
+    levels = (match[match.lastindex or 0] for match in found if match and match.start() <= _LEVEL_STARTS)
+    names = (_LETTERS.get(level) or level.decode("ascii", "replace").upper() for level in levels)
+    return Counter(names).most_common(_LISTED)
+
+
+def log_times(data: bytes) -> str:
+    """The first and the last time, as in `from 10:00:01 to 10:04:59`; "" if there is none."""
     first = _STAMP.search(data)
-    last = _STAMP.findall(data, max(0, len(data) - 4096))
-    if first and last:
-        yield f"from {first[0].decode()} to {last[-1].decode()}"
-
-
-def _levels(data: bytes) -> Counter[str]:
-    found = (next(filter(None, groups)) for groups in _LEVEL.findall(data))
-    return Counter(_LETTERS.get(level) or level.decode("ascii", "replace").upper() for level in found)
-
-
-def _statuses(data: bytes) -> Counter[str]:
-    return Counter(status.decode() for status in _STATUS.findall(data))
+    ending = data[-_LOG_END:].split(b"\n")
+    last = next(filter(None, map(_STAMP.findall, reversed(ending))), None)
+    return f"from {first[0].decode()} to {last[-1].decode()}" if first and last else ""
 
 
 def hits(source: Numbered) -> Iterator[str]:
@@ -69,10 +79,15 @@ def hits(source: Numbered) -> Iterator[str]:
         yield f"{clip(name)}: {count}"
 
 
+def without_comments(xml: bytes) -> bytes:
+    """Linear, unlike a pattern, also where no comment ends."""
+    first, *rest = xml.split(b"<!--")
+    return b"".join((first, *(piece.partition(b"-->")[2] for piece in rest)))
+
+
 def elements(source: Numbered) -> Iterator[str]:
     """The root element, and the count of each other element."""
-    pieces = source.text.split(b"<!--")
-    names = _ELEMENT.findall(b"".join((pieces[0], *(piece.partition(b"-->")[2] for piece in pieces[1:]))))
+    names = _ELEMENT.findall(without_comments(source.text))
     if not names:
         return
     yield f"root element: {names[0].decode()}"
@@ -81,7 +96,6 @@ def elements(source: Numbered) -> Iterator[str]:
 
 
 _ENTRIES = 200
-_CLIP = 160
 
 _PARAGRAPH = re.compile(rb"(?:\A\s*+|\n[ \t\r]*+\n[ \t]*+)(\S[^\n]{0,300})")
 
@@ -101,12 +115,6 @@ def paragraphs(source: Numbered) -> Iterator[str]:
     """The first line of each paragraph."""
     found = ((match.start(1), clip(match[1])) for match in _PARAGRAPH.finditer(source.text))
     return _placed(source, found)
-
-
-def clip(raw: bytes) -> str:
-    """The text on one line of at most 160 characters."""
-    text = " ".join(raw[: 4 * _CLIP].decode("utf-8", "ignore").split())
-    return text if len(text) <= _CLIP else text[: _CLIP - 1] + "…"
 
 
 def _placed(source: Numbered, found: Iterator[tuple[int, str]]) -> Iterator[str]:
@@ -133,7 +141,7 @@ _KEY_CHARS = 60
 _RECORDS = 5
 _NAMES = {str: "string", bool: "boolean", int: "number", float: "number", type(None): "null"}
 
-_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\],]', re.DOTALL)
+_TOKEN = re.compile(rb"%b|[{}\[\],]" % DOUBLE_QUOTED, re.DOTALL)
 _CLOSER = {b"{": b"}", b"[": b"]"}
 
 
@@ -153,7 +161,7 @@ def records_shape(data: bytes) -> Iterator[str]:
         value, _ = parsed_head(line)
         if isinstance(value, dict):
             keys |= {key: _type(item) for key, item in value.items() if key not in keys}
-    yield from (f"  {_key(key)}: {kind}" for key, kind in list(keys.items())[:_KEYS])
+    yield from (f"  {clip(key, _KEY_CHARS)}: {kind}" for key, kind in list(keys.items())[:_KEYS])
 
 
 def parsed_head(data: bytes) -> tuple[object, bool]:
@@ -191,7 +199,7 @@ def _described(label: str, value: object, depth: int) -> Iterator[str]:
         return
     if isinstance(value, dict):
         for key in list(value)[:_KEYS]:
-            yield from _described(f"{_key(key)}: ", value[key], depth + 1)
+            yield from _described(f"{clip(key, _KEY_CHARS)}: ", value[key], depth + 1)
         if len(value) > _KEYS:
             yield f"{indent}  … {len(value) - _KEYS} more keys"
     elif isinstance(value, list) and value and isinstance(value[0], (dict, list)):
@@ -204,8 +212,3 @@ def _type(value: object) -> str:
     if isinstance(value, list):
         return f"array of {len(value)}"
     return _NAMES[type(value)]
-
-
-def _key(key: str) -> str:
-    key = " ".join(key.split())
-    return key if len(key) <= _KEY_CHARS else key[: _KEY_CHARS - 1] + "…"

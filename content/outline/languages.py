@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import cache
+from itertools import chain
 
 from re2 import _re2 as re2
 
@@ -180,11 +181,7 @@ _SIGNS = {
         r"\s*(?:if|elseif) .* then\s*$",
         r"--\[\[|--- ?@",
     ),
-    Language.R: (
-        r"\s*[\w.]+ <- ",
-        r"library\(\w+\)|require\(\w+\)\s*$",
-        r"#' ",
-    ),
+    Language.R: (r"\s*[\w.]+ <- ", r"library\(\w+\)|require\(\w+\)\s*$", r"#' "),
     Language.PERL: (
         r"use (?:strict|warnings|[A-Z]\w*(?:::\w+)*).*;",
         r"\s*my [$@%(]",
@@ -211,13 +208,9 @@ _WIDER = (
 
 def language_of(path: str | None, head: bytes) -> Language | None:
     """The language by the ending of the path, else by the text; None if unknown. Reads at most 8 KiB."""
-    named = _by_path(path) if path else None
+    name = (path or "").replace("\\", "/").rpartition("/")[2].strip().lower()
+    named = _BY_NAME.get(name) or _BY_EXTENSION.get(name.rpartition(".")[2] if "." in name else "")
     return named or _by_content(unnumbered(head[:_LOOKED_AT].removeprefix(b"\xef\xbb\xbf")).text)
-
-
-def _by_path(path: str) -> Language | None:
-    name = path.replace("\\", "/").rpartition("/")[2].strip().lower()
-    return _BY_NAME.get(name) or _BY_EXTENSION.get(name.rpartition(".")[2] if "." in name else "")
 
 
 _LANGUAGES = tuple(_SIGNS)
@@ -243,11 +236,9 @@ def _by_content(head: bytes) -> Language | None:
         return _INTERPRETERS.get(name) or (Language(name) if name in list(Language) else Language.SHELL)
     if head.lstrip().startswith(b"<?php"):
         return Language.PHP
-    lines = [line[:_LINE] for line in head.split(b"\n") if line.strip()]
-    counts = Counter(dict.fromkeys(_SIGNS, 0))
-    signs = _signs()
-    for line in lines:
-        counts.update(_LANGUAGES[found] for found in signs.Match(line) or ())
+    lines = (line[:_LINE] for line in head.split(b"\n") if line.strip())
+    places = Counter(chain.from_iterable(filter(None, map(_signs().Match, lines))))
+    counts = Counter({language: places[place] for place, language in enumerate(_LANGUAGES)})
     for narrow, wide in _WIDER:
         if counts[wide] >= _ENOUGH:
             counts[wide] += counts.pop(narrow, 0)

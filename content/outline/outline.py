@@ -1,6 +1,7 @@
 """The outline of a text: what a model needs to ask the right question."""
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable
 
 from content.kinds import Kind, sniff
 from content.outline.definitions import definitions
@@ -31,22 +32,24 @@ _SETTINGS = frozenset(_SETTINGS_WORDS.split())
 
 
 def outline(
-    data: bytes,
-    max_bytes: int,
-    total_bytes: int | None = None,
-    path: str | None = None,
-    first_line: int = 1,
+    data: bytes, max_bytes: int, total_bytes: int | None = None, path: str | None = None, first_line: int = 1
 ) -> str:
     """Returns at most `max_bytes` of UTF-8, "" without an outline. `data` may be the beginning of
     `total_bytes`; reads at most 1 MiB. `path` is the path of the file, if known, `first_line` the number of
     the first line in it. Raises nothing, whatever the data. Takes up to 150 ms: call it in a thread."""
     total = len(data) if total_bytes is None else total_bytes
     data = data[:_LOOKED_AT]
-    name, lines = _structure(path, data, first_line)
+    source, kind, language = _identified(path, data, first_line)
+    if language is None:
+        lines = list(_FORMS.get(kind, paragraphs)(source))
+    else:
+        found = definitions(data, language, _MOST, first_line)
+        lines = [f"{'  ' * definition.depth}{definition}" for definition in found]
+    lines = lines or list(paragraphs(source))
     if not lines:
         return ""
     part = f", of its first {len(data)} bytes" if len(data) < total else ""
-    text = "\n".join((f"Outline ({name}{part}):", *lines))
+    text = "\n".join((f"Outline ({language or kind}{part}):", *lines))
     return cut_head(text.encode("utf-8", "replace"), max_bytes).decode()
 
 
@@ -59,23 +62,7 @@ def structure(path: str | None, data: bytes, most: int = _MOST, first_line: int 
         return [f"  - {definition}" for definition in definitions(data, language, most, first_line)]
     if kind not in _FORMS or kind in _NO_STRUCTURE:
         return []
-    return [_item(line) for line in _FORMS[kind](source)][:most]
-
-
-def _item(line: str) -> str:
-    text = line.lstrip(" ")
-    return f"{' ' * (len(line) - len(text))}  - {text}"
-
-
-def _structure(path: str | None, data: bytes, first_line: int) -> tuple[str, list[str]]:
-    """The name of the kind or language, and the lines of the outline, indented by their depth."""
-    source, kind, language = _identified(path, data, first_line)
-    if language is None:
-        lines = list(_FORMS.get(kind, paragraphs)(source))
-    else:
-        found = definitions(data, language, _MOST, first_line)
-        lines = [f"{'  ' * definition.depth}{definition}" for definition in found]
-    return language or kind, lines or list(paragraphs(source))
+    return [re.sub("^ *", r"\g<0>  - ", line) for line in _FORMS[kind](source)][:most]
 
 
 def _identified(path: str | None, data: bytes, first_line: int) -> tuple[Numbered, Kind, Language | None]:
@@ -94,23 +81,14 @@ def _identified(path: str | None, data: bytes, first_line: int) -> tuple[Numbere
     return source, kind, language_of(path, source.text if kind in (Kind.CODE, Kind.TEXT) else b"")
 
 
-def _binary(source: Numbered) -> Iterator[str]:
-    yield "not text"
-
-
-def _html(source: Numbered) -> Iterator[str]:
-    found = list(html_headings(source))
-    return iter(found) if found else elements(source)
-
-
-_FORMS: dict[Kind, Callable[[Numbered], Iterator[str]]] = {
+_FORMS: dict[Kind, Callable[[Numbered], Iterable[str]]] = {
     Kind.JSON: lambda source: json_shape(source.text),
     Kind.NDJSON: lambda source: records_shape(source.text),
     Kind.CSV: table,
     Kind.LOG: log_span,
     Kind.MARKDOWN: headings,
-    Kind.HTML: _html,
+    Kind.HTML: lambda source: list(html_headings(source)) or elements(source),
     Kind.XML: elements,
     Kind.GREP: hits,
-    Kind.BINARY: _binary,
+    Kind.BINARY: lambda source: ["not text"],
 }

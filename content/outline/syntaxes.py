@@ -257,14 +257,8 @@ SYNTAXES: Mapping[Language, Syntax] = {
         ("macro_rules", rf"macro_rules!{_ANY_GAP}{_NAME}"),
     ),
     Language.JAVA: _syntax(
-        (
-            "",
-            rf"{_JAVA_MODIFIERS}@?(?P<w>class|interface|enum|record(?=[ \t]+\w+[ \t]*[(<])){_GAP}{_NAME}",
-        ),
-        (
-            "constructor",
-            rf"{_JAVA_MODIFIERS}(?:{_ANGLES}{_ANY_GAP})?{_NAME}\s*+{_PARENS}{_THROWS}(?=\{{)",
-        ),
+        ("", rf"{_JAVA_MODIFIERS}@?(?P<w>class|interface|enum|record(?=[ \t]+\w+[ \t]*[(<])){_GAP}{_NAME}"),
+        ("constructor", rf"{_JAVA_MODIFIERS}(?:{_ANGLES}{_ANY_GAP})?{_NAME}\s*+{_PARENS}{_THROWS}(?=\{{)"),
         ("constructor", rf"{_JAVA_MODIFIERS}{_NAME}\s*+(?=\{{)"),
         (
             "method",

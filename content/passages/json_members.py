@@ -3,6 +3,7 @@
 import re
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from content.kinds import Kind
@@ -29,10 +30,10 @@ _MEMBERS = rb"(?:[^%b,]*+(?:(?:%b)[^%b,]*+)*+,){%d}"
 _STEPS = (64, 8, 1)
 _WHOLE_DOUBLE = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _WHOLE_EITHER = _WHOLE_DOUBLE + rb"|'[^'\\]*+(?:\\.[^'\\]*+)*+'"
-_FEW_JSON = [(step, re.compile(_MEMBERS % (b'"', _WHOLE_DOUBLE, b'"', step), re.DOTALL)) for step in _STEPS]
-_FEW_LITERAL = [
-    (step, re.compile(_MEMBERS % (b"\"'", _WHOLE_EITHER, b"\"'", step), re.DOTALL)) for step in _STEPS
-]
+_FEW_JSON, _FEW_LITERAL = (
+    [(step, re.compile(_MEMBERS % (quotes, string, quotes, step), re.DOTALL)) for step in _STEPS]
+    for quotes, string in ((b'"', _WHOLE_DOUBLE), (b"\"'", _WHOLE_EITHER))
+)
 _LINE_END = re.compile(rb"[ \t]*\r?\n")
 _PLAIN_KEY = re.compile(r"[\w$][\w$-]*\Z")
 
@@ -75,21 +76,17 @@ def places(data: bytes) -> Iterator[Place]:
     yield place
 
 
+@dataclass(slots=True, eq=False)
 class _Open:
     """An open list or object that begins at byte `at`. `member` is its index in the parent, or the place of
     its key."""
 
-    __slots__ = ("at", "index", "is_list", "member", "parent", "path")
-
-    def __init__(
-        self, parent: "_Open | None", at: int, member: "int | tuple[int, int]", is_list: bool
-    ) -> None:
-        self.parent = parent
-        self.at = at
-        self.member = member
-        self.is_list = is_list
-        self.index = 0
-        self.path: str | None = None
+    parent: "_Open | None"
+    at: int
+    member: int | tuple[int, int]
+    is_list: bool
+    index: int = 0
+    path: str | None = None
 
 
 class _Member(NamedTuple):

@@ -6,6 +6,7 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from content.kinds import Kind
+from content.text import clip
 
 LEAST, AIM, MOST = 120, 300, 600
 """Bytes of a passage. MOST is never exceeded; a short section may be below LEAST."""
@@ -176,7 +177,7 @@ def markdown_headings(data: bytes) -> Iterator[re.Match[bytes]]:
 
 def _headings(data: bytes) -> Iterator[Mark]:
     for found in markdown_headings(data):
-        yield found.start(), len(found[1]), _clip(found[2].rstrip(b" #\r"))
+        yield found.start(), len(found[1]), clip(found[2].rstrip(b" #\r"), _CLIP)
 
 
 def _html_headings(data: bytes) -> Iterator[Mark]:
@@ -184,17 +185,12 @@ def _html_headings(data: bytes) -> Iterator[Mark]:
         level = 1 if found[1].lower() == b"title" else int(found[1][1:])
         end = data.find(b"</", found.end(), found.end() + 4 * _CLIP)
         if end > 0:
-            yield found.start(), level, _clip(TAG.sub(b" ", data[found.end() : end]))
+            yield found.start(), level, clip(TAG.sub(b" ", data[found.end() : end]), _CLIP)
 
 
 def _definitions(data: bytes) -> Iterator[Mark]:
     for found in found_in_slices(_DEFINITION, data):
-        yield found.start(), len(found[1].expandtabs(4)) - _DEEP, _clip(found[2].rstrip(b" {:(\r"))
-
-
-def _clip(title: bytes) -> str:
-    text = " ".join(title.decode("utf-8", "ignore").split())
-    return text if len(text) <= _CLIP else text[: _CLIP - 1] + "…"
+        yield found.start(), len(found[1].expandtabs(4)) - _DEEP, clip(found[2].rstrip(b" {:(\r"), _CLIP)
 
 
 _CUTS: dict[Kind, Cut] = {

@@ -34,7 +34,7 @@ def whole(data: bytes, passage: Passage, kind: Kind, has_sentences: bool = True)
         return Whole(start, end, passage.path, columns=_heads_of_cells(data, start))
     if kind in (Kind.JSON, Kind.NDJSON, Kind.XML, Kind.BINARY):
         return Whole(start, end, passage.path)
-    start, end = _within(passage, *_lines(data, start, end))
+    start, end = _within(passage, _line_start(data, start), _line_end(data, end - 1))
     start, end = _within(passage, *_cells(data, start, end))
     if has_sentences and kind in (Kind.TEXT, Kind.MARKDOWN):
         start, end = _within(passage, *_sentences(data, start, end, _LINES_BETWEEN))
@@ -152,17 +152,13 @@ def _clipped(text: bytes) -> str:
 # Lines: whole ones, cells of a spreadsheet, the header of a table.
 
 _CELL = re.compile(rb'[ \t"\'\[(|*-]{0,12}\$?[A-Z]{1,3}\$?(\d{1,7})["\'\])*]{0,3}[ \t]*[:=|\t]')
-RULE = re.compile(rb"[ \t]*\|?[ \t]*:?[-=+]{2,}[-=+:| \t]*\Z")
+RULE = re.compile(rb"[ \t]*+\|?[ \t]*+:?[-=+]{2}[-=+:| \t]*+\Z")
 _WORDS = re.compile(rb"\S+")
 _TABLE_BEFORE = 4 << 20
 _ABOVE = 6
 _ROWS = 4
 _LEAST_COLUMNS = 3
 _ALIGNED = 0.7
-
-
-def _lines(data: bytes, start: int, end: int) -> tuple[int, int]:
-    return _line_start(data, start), _line_end(data, end - 1)
 
 
 def _line_start(data: bytes, at: int) -> int:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from content.reading.grep import Match
 from content.reading.lines import LinePage
-from content.text import cut_head
+from content.text import clip, count_of, cut_head
 
 FOOTER_BYTES = 400
 """The room that is kept for the last line, which says how much there is and how to go on."""
@@ -35,7 +35,7 @@ def lines_text(page: LinePage, offset: int, max_bytes: int) -> str:
     line of the page has at most `max_bytes - LINE_ROOM` bytes."""
     total = page.total_lines
     if not page.lines:
-        return f"[The result has {_count(total, 'line')}: offset {offset:,} is past its end.]"
+        return f"[The result has {count_of(total, 'line')}: offset {offset:,} is past its end.]"
     numbered = [
         (line.number, f"{line.number}: {line.text}{' [… cut: the line is longer]' if line.truncated else ''}")
         for line in page.lines
@@ -63,7 +63,7 @@ def grep_text(found: Matches, max_bytes: int, notes: Iterable[str] = ()) -> str:
     there are, how to go on, and the `notes`."""
     if not found.matches:
         offset = found.first - 1 + found.base
-        return f"[{_count(found.total, 'matching line')}: offset {offset:,} is past the last.]"
+        return f"[{count_of(found.total, 'matching line')}: offset {offset:,} is past the last.]"
     room = room_of(max_bytes)
     shown = _fitting(_groups(found.matches, room), room)
     said = [_place(found, shown), *notes]
@@ -84,7 +84,7 @@ def room_of(max_bytes: int) -> int:
 def _place(found: Matches, shown: _Shown) -> str:
     total = found.total
     if shown.fitting == total:
-        return f"{_count(total, 'matching line')}."
+        return f"{count_of(total, 'matching line')}."
     if found.step > 1:
         return (
             f"{shown.fitting:,} of {total:,} matching lines, spread over the result. In order: "
@@ -162,8 +162,7 @@ def _cell(value: object) -> str:
 
 
 def _line(text: str) -> str:
-    text = " ".join(text.split()).replace("|", "\\|")
-    return text if len(text) <= _CELL_CHARS else text[: _CELL_CHARS - 1] + "…"
+    return clip(text.replace("|", "\\|"), _CELL_CHARS)
 
 
 def _fitting(items: Sequence[tuple[int, str]], max_bytes: int) -> _Shown:
@@ -179,7 +178,3 @@ def _fitting(items: Sequence[tuple[int, str]], max_bytes: int) -> _Shown:
         if text:
             said.append(text)
     return _Shown("\n".join(said), len(items), None)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,6 +1,7 @@
 """Measures a body in one pass over its chunks: bytes, lines, characters, tokens, SHA-256."""
 
 import hashlib
+import math
 
 from content.text import Utf8Chunks, decode_utf8
 from content.tokens.encodings import TokenMeter
@@ -20,10 +21,11 @@ class Meter:
 
     __slots__ = ("_digest", "_newlines", "_text", "_tokens", "bytes", "chars")
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, enough: float = math.inf) -> None:
+        """After more than `enough` tokens the rest is estimated."""
         self._digest = hashlib.sha256()
         self._text = Utf8Chunks()
-        self._tokens = TokenMeter(tokenizer)
+        self._tokens = TokenMeter(tokenizer, enough)
         self._newlines = 0
         self.bytes = 0
         self.chars = 0
@@ -41,11 +43,6 @@ class Meter:
     def estimate_tokens(self) -> None:
         """Estimates tokens from here on: see TokenMeter."""
         self._tokens.estimate()
-
-    @property
-    def tokens(self) -> int:
-        """Tokens counted exactly so far: a lower bound."""
-        return self._tokens.tokens
 
     @property
     def estimates(self) -> bool:

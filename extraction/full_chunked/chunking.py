@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from itertools import pairwise
 
 from content.kinds import Kind
 from extraction.full_chunked.record_boundaries import best_cut
+from extraction.prompts.prompts import Part
 from extraction.task.source import Source
 
 # The share of the budget kept free: tokens are not spread evenly, and cuts move to record boundaries.
@@ -27,26 +29,10 @@ _MOST_OF_HALF_PERCENT = 30
 _SLICE = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """The chunk owns bytes `start` to before `end` of the source; each byte has exactly one owner. The model
-    also reads the `overlap_before` bytes before `start`. `number` is 1-based."""
-
-    number: int
-    start: int
-    end: int
-    overlap_before: int = 0
-
-    @property
-    def read_from(self) -> int:
-        """The model reads `source.read(chunk.read_from, chunk.end)`."""
-        return self.start - self.overlap_before
-
-
-async def plan(source: Source, kind: Kind, budget_tokens: int, overlap_percent: int) -> list[Chunk]:
+async def plan(source: Source, kind: Kind, budget_tokens: int, overlap_percent: int) -> list[Part]:
     """Returns the fewest chunks of about equal size that fit `budget_tokens` each, overlap included; none
-    for an empty source. Assumes evenly spread tokens, with a margin: for a chunk that is too long there is
-    `halves`. Reads only the bytes around the cuts."""
+    for an empty source. Their lines are not counted yet. Assumes evenly spread tokens, with a margin: for a
+    chunk that is too long there is `halves`. Reads only the bytes around the cuts."""
     count = _count(source, budget_tokens, overlap_percent)
     own = source.size / max(1, count)
     places = [0]
@@ -55,15 +41,15 @@ async def plan(source: Source, kind: Kind, budget_tokens: int, overlap_percent: 
         if places[-1] < place < source.size:
             places.append(place)
     chunks = []
-    for number, (start, end) in enumerate(zip(places, [*places[1:], source.size], strict=True), 1):
+    for number, (start, end) in enumerate(pairwise([*places, source.size]), 1):
         overlap = await _overlap(source, start, int(own), overlap_percent)
-        chunks.append(Chunk(number, start, end, overlap))
+        chunks.append(Part(number, len(places), start, end, overlap=overlap))
     return chunks if source.size else []
 
 
-async def halves(source: Source, kind: Kind, chunk: Chunk, overlap_percent: int) -> list[Chunk]:
+async def halves(source: Source, kind: Kind, chunk: Part, overlap_percent: int) -> list[Part]:
     """Splits a chunk into two with the same number; returns nothing for a chunk that is too small."""
-    own = (chunk.end - chunk.start) // 2
+    own = chunk.size // 2
     if own < _SMALLEST // 2:
         return []
     middle = await _cut(source, kind, chunk.start + own, own)
@@ -71,14 +57,14 @@ async def halves(source: Source, kind: Kind, chunk: Chunk, overlap_percent: int)
     before = await _overlap(source, chunk.start, own, overlap_percent)
     between = await _overlap(source, middle, own, overlap_percent)
     return [
-        Chunk(chunk.number, chunk.start, middle, min(before, chunk.overlap_before)),
-        Chunk(chunk.number, middle, chunk.end, between),
+        replace(chunk, end=middle, overlap=min(before, chunk.overlap)),
+        replace(chunk, start=middle, overlap=between),
     ]
 
 
-async def lines_of(source: Source, chunks: Sequence[Chunk], first_line: int = 1) -> list[tuple[int, int]]:
-    """Returns the first and last line (1-based) of each chunk. The chunks are adjacent; the first begins on
-    `first_line`. Streams their bytes once."""
+async def with_lines(source: Source, chunks: Sequence[Part], first_line: int = 1) -> list[Part]:
+    """Returns the chunks with their lines. They are adjacent; the first begins on `first_line`. Streams their
+    bytes once."""
     found = []
     line = first_line
     for chunk in chunks:
@@ -87,7 +73,7 @@ async def lines_of(source: Source, chunks: Sequence[Chunk], first_line: int = 1)
             data = await source.read(start, min(start + _SLICE, chunk.end))
             line += data.count(b"\n")
             last_byte = data[-1:]
-        found.append((first, line - (last_byte == b"\n")))
+        found.append(replace(chunk, first_line=first, last_line=line - (last_byte == b"\n")))
     return found
 
 

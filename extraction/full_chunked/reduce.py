@@ -10,7 +10,7 @@ from extraction.prompts.fences import new_nonce
 from extraction.prompts.inquiry import Inquiry, built, gather
 from extraction.prompts.prompts import Finding, Part
 from extraction.task import answer_text
-from extraction.task.task import MARGIN_SECONDS, Progress, finding_bytes, input_tokens, seconds_left
+from extraction.task.task import MARGIN_SECONDS, Progress, finding_bytes, input_tokens
 
 # Tokens of the heading and the fence of a finding.
 _FRAME_TOKENS = 100
@@ -92,6 +92,6 @@ async def _reduced(inquiry: Inquiry, findings: Sequence[Finding], gaps: Sequence
         prompts.reduce_prompt, inquiry.document, inquiry.task.extract, findings, gaps, nonce, max_bytes
     )
     messages = await built(build, sum(map(_bytes, findings)))
-    report = await inquiry.report(messages, nonce, seconds_left(inquiry.asking) - MARGIN_SECONDS)
+    report = await inquiry.report(messages, nonce, inquiry.task.seconds_left - MARGIN_SECONDS)
     await inquiry.keep(key, report)
     return report.text

@@ -9,11 +9,10 @@ import anyio
 from domain.errors import ModelError
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
 from extraction.full_chunked import chunking, reduce
-from extraction.full_chunked.chunking import Chunk
-from extraction.full_chunked.map import Mapped, MapPhase, Piece, pieces, too_little
+from extraction.full_chunked.map import Mapped, MapPhase, too_little
 from extraction.prompts import prompts
 from extraction.prompts.inquiry import Inquiry, inquire
-from extraction.prompts.prompts import NOTHING_FOUND, Finding
+from extraction.prompts.prompts import NOTHING_FOUND, Finding, Part
 from extraction.task import answer_text
 from extraction.task.source import Source
 from extraction.task.task import (
@@ -24,7 +23,6 @@ from extraction.task.task import (
     Task,
     data_tokens,
     finding_bytes,
-    seconds_left,
 )
 
 NEEDS_MODEL = True
@@ -41,12 +39,12 @@ async def answer(task: Task) -> Answer:
         return _answer(task, f"{NOTHING_FOUND}\nThe data is empty.", Coverage(0, 0, 1.0))
     one = len(planned) == 1
     max_bytes = task.max_bytes if one else finding_bytes(inquiry.terms, task.max_bytes)
-    parts = await pieces(inquiry, planned, len(planned))
+    parts = await chunking.with_lines(task.source, planned)
     chosen = await _affordable(inquiry, parts, max_bytes)
     task.progress(_planned(task, len(chosen)))
     mapped = await MapPhase(inquiry, chosen, max_bytes).run()
     mapped += [Mapped(part, None, _CAPPED) for part in parts if part not in chosen]
-    mapped.sort(key=lambda one: one.piece.chunk.start)
+    mapped.sort(key=lambda one: one.part.start)
     return await _concluded(inquiry, mapped, _coverage(task.source, mapped))
 
 
@@ -54,10 +52,10 @@ def _planned(task: Task, chunks: int) -> Progress:
     return Progress("plan", {"strategy": Mode.FULL_CHUNKED, "chunks": chunks, "bytes": task.source.size})
 
 
-async def _affordable(inquiry: Inquiry, parts: Sequence[Piece], max_bytes: int) -> list[Piece]:
-    """Returns the pieces for which the session's cap of calls is enough, with one call kept for the reduce.
-    Kept findings need no call; the other pieces are spread over the document. Without a call left and
-    without findings all pieces are returned: the first call is then refused with the reason. Raises
+async def _affordable(inquiry: Inquiry, parts: Sequence[Part], max_bytes: int) -> list[Part]:
+    """Returns the chunks for which the session's cap of calls is enough, with one call kept for the reduce.
+    Kept findings need no call; the others are spread over the document. Without a call left and
+    without findings all chunks are returned: the first call is then refused with the reason. Raises
     StrategyFailed before any call if the caller requires a complete answer."""
     calls = inquiry.asking.calls_left
     if calls is None or len(parts) + (len(parts) > 1) <= calls:
@@ -92,14 +90,14 @@ def chunk_tokens(inquiry: Inquiry) -> int:
     return data_tokens(inquiry.terms, around)
 
 
-async def _plan(inquiry: Inquiry, tokens: int) -> list[Chunk]:
+async def _plan(inquiry: Inquiry, tokens: int) -> list[Part]:
     task = inquiry.task
     return await chunking.plan(task.source, inquiry.kind, tokens, task.limits.overlap_percent)
 
 
 async def _concluded(inquiry: Inquiry, mapped: Sequence[Mapped], coverage: Coverage) -> Answer:
     task = inquiry.task
-    findings = [Finding(one.piece.part, one.text) for one in mapped if one.text is not None]
+    findings = [Finding(one.part, one.text) for one in mapped if one.text is not None]
     relevant = [one for one in findings if not one.text.startswith(NOTHING_FOUND)]
     warnings = _warnings(mapped)
     if len(_chosen(mapped)) == 1:
@@ -107,7 +105,7 @@ async def _concluded(inquiry: Inquiry, mapped: Sequence[Mapped], coverage: Cover
     if not relevant:
         return _answer(task, _nothing(task, findings, coverage.missing), coverage, *warnings)
     try:
-        with anyio.fail_after(seconds_left(inquiry.asking) - MARGIN_SECONDS):
+        with anyio.fail_after(inquiry.task.seconds_left - MARGIN_SECONDS):
             body = await reduce.merged(inquiry, relevant, _lost(mapped))
         return _answer(task, body, coverage, *warnings)
     except TimeoutError:
@@ -127,8 +125,8 @@ def _answer(task: Task, body: str, coverage: Coverage, *warnings: str) -> Answer
 
 def _coverage(source: Source, mapped: Sequence[Mapped]) -> Coverage:
     """Raises StrategyFailed if less than half of the data was read."""
-    covered = sum(one.piece.size for one in mapped if one.text is not None)
-    wanted = sum(one.piece.size for one in _chosen(mapped))
+    covered = sum(one.part.size for one in mapped if one.text is not None)
+    wanted = sum(one.part.size for one in _chosen(mapped))
     if too_little(covered, wanted):
         share = math.floor(100 * covered / wanted)
         raise StrategyFailed(f"only {share} % of the data could be read: {_cause(mapped)}")
@@ -146,7 +144,7 @@ def _lost(mapped: Sequence[Mapped]) -> list[Gap]:
     """The gaps in bytes of the source. Adjacent gaps with the same reason are merged."""
     gaps: list[Gap] = []
     for one in mapped:
-        start, end = one.piece.part.start, one.piece.part.end
+        start, end = one.part.start, one.part.end
         if one.text is None and gaps and (gaps[-1].end, gaps[-1].reason) == (start, one.failure):
             gaps[-1] = Gap(gaps[-1].start, end, one.failure)
         elif one.text is None:
@@ -191,15 +189,11 @@ def _nothing(task: Task, findings: Sequence[Finding], gaps: Sequence[Gap]) -> st
 def _unmerged(task: Task, findings: Sequence[Finding], gaps: Sequence[Gap]) -> str:
     """Each finding under its byte range, all with an equal share of the room."""
     missing = [_named(gap) for gap in gaps]
-    heads = [_head(task.source, one) for one in findings]
+    located = [task.source.located(one.part.start, one.part.end) for one in findings]
+    heads = [f"[Bytes {spans[0].start} to {spans[-1].end}]\n" for spans in located]
     room = task.max_bytes - sum(len(line.encode()) + 2 for line in (*missing, *heads))
     texts = answer_text.cap_texts([one.text for one in findings], room)
     return "\n\n".join((*missing, *(head + text for head, text in zip(heads, texts, strict=True))))
-
-
-def _head(source: Source, finding: Finding) -> str:
-    spans = source.located(finding.part.start, finding.part.end)
-    return f"[Bytes {spans[0].start} to {spans[-1].end}]\n"
 
 
 def _named(gap: Gap) -> str:

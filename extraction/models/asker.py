@@ -104,10 +104,6 @@ class Asker:
         return self._shared.concurrency
 
     @property
-    def seconds_left(self) -> float:
-        return max(0.0, self._rules.ends - anyio.current_time())
-
-    @property
     def calls_left(self) -> int | None:
         return self._rules.calls_left()
 
@@ -122,8 +118,8 @@ class Asker:
         return await self._shared.count((text,), self._first.tokenizer)
 
     async def ask(self, prompt: Prompt, seconds: float | None = None) -> Reply:
-        left = self.seconds_left if seconds is None else min(self.seconds_left, seconds)
-        call = _Call(prompt, anyio.current_time() + left)
+        ends = self._rules.ends
+        call = _Call(prompt, ends if seconds is None else min(ends, anyio.current_time() + seconds))
         while True:
             await self._wait(call)
             async with self._slot(call):

@@ -138,7 +138,11 @@ def _shown(messages: Sequence[Message]) -> list[Line]:
 
 def _found(asked: _Asked, lines: Sequence[Line]) -> str:
     """The lines with the most terms; a long line of JSON counts by its records."""
-    records = [(n, part) for n, text in lines for part in _records(text)]
+    records = [
+        (number, part)
+        for number, text in lines
+        for part in ([text] if len(text) <= _LINE_CHARS else _BETWEEN_RECORDS.split(text))
+    ]
     scores = [sum(term in text.lower() for term in asked.terms) for _, text in records]
     top = max(scores, default=0)
     best = [record for record, score in zip(records, scores, strict=True) if 0 < score == top]
@@ -149,10 +153,6 @@ def _found(asked: _Asked, lines: Sequence[Line]) -> str:
     missed = [NOTHING_FOUND, f"Nothing in it has any of: {', '.join(asked.terms)}."]
     head = missed if asked.terms else ["The instruction names nothing to look for."]
     return _within(asked.max_bytes, [*head, f"The data has {len(lines):,} lines here. It begins:", *begins])
-
-
-def _records(text: str) -> list[str]:
-    return [text] if len(text) <= _LINE_CHARS else _BETWEEN_RECORDS.split(text)
 
 
 def _placed(line: Line, terms: Sequence[str]) -> str:

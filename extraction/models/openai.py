@@ -33,11 +33,14 @@ _ERROR_BYTES = 1 << 16
 _ERROR_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Answer:
+    """`is_whole`: its body was read to the end."""
+
     status: int
     headers: httpx.Headers
     body: bytearray
+    is_whole: bool = False
 
 
 class _Endpoint:
@@ -48,7 +51,7 @@ class _Endpoint:
     def __init__(
         self,
         terms: ModelTerms,
-        client: httpx.AsyncClient,
+        connections: "Connections",
         base_url: str,
         api_key: str | None,
         *,
@@ -57,7 +60,7 @@ class _Endpoint:
     ) -> None:
         """`version` is that of Spillgate, sent as User-Agent."""
         self.terms = terms
-        self._client = client
+        self._connections = connections
         self._url = f"{base_url.rstrip('/')}/{self.path}"
         self._max_reply_bytes = max_reply_bytes
         self._headers = {
@@ -72,35 +75,38 @@ class _Endpoint:
     async def _exchange(self, body: bytes, note_sent: Callable[[bool], None]) -> _Answer:
         note_sent(False)
         headers = self._headers | {b"Content-Length": b"%d" % len(body)}
-        request = self._client.build_request(
-            "POST", self._url, headers=headers, content=_slices(body, note_sent)
-        )
-        # Nothing else needs the body while the backend thinks: the slices release it once it is sent.
-        del body
+        client, answer = self._connections.take(), None
         try:
-            response = await self._client.send(request, stream=True, follow_redirects=False)
-            try:
-                return await self._read(response)
-            finally:
-                await response.aclose()
+            request = client.build_request(
+                "POST", self._url, headers=headers, content=_slices(body, note_sent)
+            )
+            # Nothing else needs the body while the backend thinks: the slices release it once it is sent.
+            del body
+            answer = await self._read(await client.send(request, stream=True))
+            return answer
         except (httpx.ConnectError, httpx.ConnectTimeout):
             raise ModelUnavailable("the backend cannot be reached") from None
         except (httpx.RequestError, OSError):
             raise ModelUnavailable("the backend broke the connection") from None
+        finally:
+            if answer is not None and answer.is_whole:
+                self._connections.keep(client)
+            else:
+                await self._connections.drop(client)
 
     async def _read(self, response: httpx.Response) -> _Answer:
-        body = bytearray()
-        answer = _Answer(response.status_code, response.headers, body)
+        answer = _Answer(response.status_code, response.headers, bytearray())
         # Compression was not requested, and the size after decompression is not bounded.
         packed = response.headers.get("content-encoding", "identity").strip().lower() != "identity"
         if answer.status >= 300:
             if not packed:
                 with anyio.move_on_after(_ERROR_SECONDS):
-                    await _fill(body, response, _ERROR_BYTES)
+                    await _fill(answer, response, _ERROR_BYTES)
             return answer
         if packed:
             raise ModelBadReply("the reply is compressed")
-        if not await _fill(body, response, self._max_reply_bytes):
+        await _fill(answer, response, self._max_reply_bytes)
+        if not answer.is_whole:
             raise ModelBadReply("the reply is too long")
         return answer
 
@@ -154,15 +160,15 @@ async def _slices(body: bytes, note_sent: Callable[[bool], None]) -> AsyncIterat
     note_sent(True)
 
 
-async def _fill(body: bytearray, response: httpx.Response, most: int) -> bool:
-    """Reads the body. False, and stops reading, if it has more than `most` bytes."""
+async def _fill(answer: _Answer, response: httpx.Response, most: int) -> None:
+    """Reads the body. Stops reading if it has more than `most` bytes."""
     if int(response.headers.get("content-length", "0")) > most:
-        return False
+        return
     async for piece in response.aiter_raw():
-        if len(body) + len(piece) > most:
-            return False
-        body += piece
-    return True
+        if len(answer.body) + len(piece) > most:
+            return
+        answer.body += piece
+    answer.is_whole = True
 
 
 _CONNECT_SECONDS = 5.0
@@ -170,107 +176,56 @@ _IDLE_SECONDS = 30.0
 _CLOSING_SECONDS = 0.2
 
 
-class Connections(httpx.AsyncBaseTransport):
-    """Uses one connection per call and keeps up to `keep` of them for later calls.
+class Connections:
+    """Clients of one connection each. Up to `keep` of them wait for later calls.
 
-    The pool of httpx leaks an open connection if a call is cancelled at the wrong moment. Here each
-    connection has a pool of its own, which is closed unless its call ended normally.
+    The pool of httpx leaks an open connection if a call is cancelled at the wrong moment. Here a connection
+    is closed with its client unless its call ended normally. Only connecting has a timeout: see
+    domain.ports.Model.
     """
 
     def __init__(self, keep: int) -> None:
         self._keep = keep
         self._tls = httpx.create_ssl_context(trust_env=False)
-        self._idle: dict[httpx.AsyncHTTPTransport, asyncio.TimerHandle] = {}
+        self._idle: dict[httpx.AsyncClient, asyncio.TimerHandle] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        connection = self._take()
-        try:
-            response = await connection.handle_async_request(request)
-        except BaseException:
-            await self.drop(connection)
-            raise
-        body = _Body(response.stream, connection, self)
-        return httpx.Response(
-            response.status_code, headers=response.headers, stream=body, extensions=response.extensions
-        )
+    def take(self) -> httpx.AsyncClient:
+        """To be ended with `keep` or `drop`."""
+        if self._idle:
+            client, timer = self._idle.popitem()
+            timer.cancel()
+            return client
+        limits = httpx.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=_IDLE_SECONDS)
+        timeout = httpx.Timeout(None, connect=_CONNECT_SECONDS)
+        return httpx.AsyncClient(verify=self._tls, trust_env=False, limits=limits, timeout=timeout)
 
-    async def aclose(self) -> None:
-        for connection in list(self._idle):
-            self._forget(connection)
-        while self._closing:
-            await asyncio.wait(self._closing)
-
-    def give_back(self, connection: httpx.AsyncHTTPTransport) -> None:
-        """Keeps a connection for the next call, for at most 30 s."""
-        timer = asyncio.get_running_loop().call_later(_IDLE_SECONDS, self._forget, connection)
-        self._idle[connection] = timer
+    def keep(self, client: httpx.AsyncClient) -> None:
+        """Keeps a client whose reply was read to the end, for at most 30 s."""
+        timer = asyncio.get_running_loop().call_later(_IDLE_SECONDS, self._forget, client)
+        self._idle[client] = timer
         if len(self._idle) > self._keep:
             self._forget(next(iter(self._idle)))
 
-    async def drop(self, connection: httpx.AsyncHTTPTransport) -> None:
-        """Closes a connection, and waits at most 0.2 s for it."""
-        closing = self._close(connection)
+    async def drop(self, client: httpx.AsyncClient) -> None:
+        """Closes a client, and waits at most 0.2 s for it."""
+        closing = self._close(client)
         with anyio.move_on_after(_CLOSING_SECONDS, shield=True):
             await asyncio.wait((closing,))
 
-    def _take(self) -> httpx.AsyncHTTPTransport:
-        if self._idle:
-            connection, timer = self._idle.popitem()
-            timer.cancel()
-            return connection
-        limits = httpx.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=_IDLE_SECONDS)
-        return httpx.AsyncHTTPTransport(verify=self._tls, trust_env=False, limits=limits)
+    async def aclose(self) -> None:
+        for client in list(self._idle):
+            self._forget(client)
+        while self._closing:
+            await asyncio.wait(self._closing)
 
-    def _forget(self, connection: httpx.AsyncHTTPTransport) -> None:
-        self._idle.pop(connection).cancel()
-        self._close(connection)
+    def _forget(self, client: httpx.AsyncClient) -> None:
+        self._idle.pop(client).cancel()
+        self._close(client)
 
-    def _close(self, connection: httpx.AsyncHTTPTransport) -> asyncio.Task[None]:
+    def _close(self, client: httpx.AsyncClient) -> asyncio.Task[None]:
         # A task of its own: the caller may be cancelled while the connection closes.
-        closing = asyncio.create_task(connection.aclose())
+        closing = asyncio.create_task(client.aclose())
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
         return closing
-
-
-class _Body(httpx.AsyncByteStream):
-    """The body of a response. After it was read to the end, its connection is kept for the next call."""
-
-    def __init__(
-        self,
-        stream: httpx.AsyncByteStream | httpx.SyncByteStream,
-        connection: httpx.AsyncHTTPTransport,
-        connections: Connections,
-    ) -> None:
-        assert isinstance(stream, httpx.AsyncByteStream)
-        self._stream = stream
-        self._connection = connection
-        self._connections = connections
-        self._is_read = False
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for piece in self._stream:
-            yield piece
-        self._is_read = True
-
-    async def aclose(self) -> None:
-        if not self._is_read:
-            await self._connections.drop(self._connection)
-            return
-        try:
-            await self._stream.aclose()
-        except BaseException:
-            await self._connections.drop(self._connection)
-            raise
-        self._connections.give_back(self._connection)
-
-
-def open_client(concurrency: int) -> httpx.AsyncClient:
-    """A client for `concurrency` calls at a time. Only connecting has a timeout: see domain.ports.Model."""
-    return httpx.AsyncClient(
-        transport=Connections(keep=concurrency),
-        trust_env=False,
-        follow_redirects=False,
-        timeout=httpx.Timeout(None, connect=_CONNECT_SECONDS),
-    )

@@ -15,7 +15,7 @@ from extraction.models.lane import ModelHealth, ModelLane
 from extraction.models.usage import CallRules, SharedModelState
 
 if TYPE_CHECKING:
-    import httpx
+    from extraction.models.openai import Connections
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,8 @@ class ModelPool:
         """`default` names the models that are asked where the policy names none. `tokenizer_of` returns the
         tokenizer for a model's name. Raises ConfigError for a URL that names no backend."""
         self._stack = AsyncExitStack()
-        # One client per backend, so that its connections are reused.
-        self._clients: dict[str, httpx.AsyncClient] = {}
+        self._connections: dict[str, Connections] = {}
+        """Of each backend, by its URL."""
         self._version = version
         self._shared = SharedModelState(concurrency, asyncio.Semaphore(concurrency))
         self._configs: dict[str, ModelConfig] = {}
@@ -81,11 +81,6 @@ class ModelPool:
         lanes = [self._lanes[name] for name in dict.fromkeys(names) if name in self]
         return Asker(lanes or [self._lanes[name] for name in self.default], self._shared, rules)
 
-    def availability(self) -> dict[str, bool]:
-        """For each model, False while it is left alone after failures."""
-        now = asyncio.get_running_loop().time()
-        return {name: lane.health.is_available(now) for name, lane in self._lanes.items()}
-
     @property
     def embedding_model(self) -> str | None:
         """The name of the model that embeds texts; None if there is none."""
@@ -105,8 +100,8 @@ class ModelPool:
         revised._set(models, default, tokenizer_of)
         return revised
 
-    def states(self, now: float) -> list[ModelState]:
-        """`now` is the time of the event loop's clock."""
+    def states(self) -> list[ModelState]:
+        now = asyncio.get_running_loop().time()
         return [
             ModelState(
                 name,
@@ -150,14 +145,14 @@ class ModelPool:
         if not _has_address(config.base_url):
             raise ConfigError(f"{config.source}: is not a URL. It looks like https://api.example.com/v1")
         # The HTTP client takes 0.1 s and 6 MB: only for a service that asks a model over HTTP.
-        from extraction.models.openai import OpenAIEmbedder, OpenAIModel, open_client
+        from extraction.models.openai import Connections, OpenAIEmbedder, OpenAIModel
 
-        client = self._clients.get(config.base_url)
-        if client is None:
-            client = self._clients[config.base_url] = open_client(self._shared.concurrency)
-            self._stack.push_async_callback(client.aclose)
+        connections = self._connections.get(config.base_url)
+        if connections is None:
+            connections = self._connections[config.base_url] = Connections(self._shared.concurrency)
+            self._stack.push_async_callback(connections.aclose)
         kind = OpenAIEmbedder if config.embeds else OpenAIModel
-        return kind(config.terms, client, config.base_url, config.api_key, version=self._version)
+        return kind(config.terms, connections, config.base_url, config.api_key, version=self._version)
 
     def _demo(self, config: ModelConfig) -> Model:
         from extraction.models.demo import DemoModel

@@ -23,7 +23,6 @@ _MS = 1000
 _INLINE_CHARS = 1 << 14
 _CHARS_A_TOKEN = 3
 _PLAUSIBLE = 10
-_BYTES_A_CHAR = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +89,6 @@ def prompt_texts(prompt: Prompt) -> list[str]:
 def has_more_bytes(texts: Sequence[str], most: int) -> bool:
     """Whether the texts have more than `most` bytes of UTF-8. No text has more tokens than bytes, and bytes
     are quick to count."""
-    chars = sum(map(len, texts))
-    # Only where the number of characters does not tell they are encoded, and then no more than `most`.
-    if chars > most or all(text.isascii() for text in texts) or chars * _BYTES_A_CHAR <= most:
-        return chars > most
     return sum(len(text.encode(errors="surrogatepass")) for text in texts) > most
 
 
@@ -107,22 +102,11 @@ class Usage:
     def __init__(self, shared: SharedModelState, rules: CallRules) -> None:
         self.shared = shared
         self.rules = rules
-        self._calls = 0
-        self._tokens = LlmTokens()
-        self._cost_usd = 0.0
-
-    @property
-    def total(self) -> LlmUsage:
-        return LlmUsage(self._calls, self._tokens.input, self._tokens.output, self._cost_usd)
+        self.total = LlmUsage()
 
     def begin(self, lane: ModelLane, prompt: Prompt) -> "Attempt":
-        self._calls += 1
+        self.total += LlmUsage(llm_calls=1)
         return Attempt(self, lane, prompt)
-
-    def add(self, tokens: LlmTokens, cost_usd: float) -> None:
-        spent = self._tokens
-        self._tokens = LlmTokens(spent.input + tokens.input, spent.output + tokens.output)
-        self._cost_usd += cost_usd
 
 
 class Attempt:
@@ -181,7 +165,7 @@ class Attempt:
         else:
             tokens = LlmTokens(await self._count(prompt_texts(self._prompt)) if was_read else 0)
         cost = self._terms.price.cost(tokens)
-        self._usage.add(tokens, cost)
+        self._usage.total += LlmUsage(0, tokens.input, tokens.output, cost)
         call = LlmCall(
             provider=self._terms.provider,
             model=self._terms.name,

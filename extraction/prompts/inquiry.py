@@ -11,6 +11,7 @@ import anyio.to_thread
 import msgspec
 
 from content.kinds import Kind, sniff
+from content.text import decode_part
 from domain.errors import ModelBadReply, ModelError, SpillgateError, StorageError
 from domain.extraction import Span
 from domain.llm import Message, ModelTerms, Prompt, Reply, Role
@@ -53,8 +54,7 @@ class Inquiry:
         return sum(self.asking.count(message.content) for message in messages)
 
     async def read(self, start: int, end: int) -> str:
-        # Only a range asked for by the caller may begin or end inside a character.
-        return (await self.task.source.read(start, end)).decode(errors="ignore")
+        return decode_part(await self.task.source.read(start, end))
 
     def key(self, step: str, spans: Iterable[Span], *more: object) -> str:
         """The key of a finding: a hash of all that the finding depends on."""
@@ -77,17 +77,9 @@ class Inquiry:
     async def keep(self, key: str, report: Report) -> None:
         """Keeps a report of the first model, which the key names; not one of another model."""
         if report.model in ("", self.terms.name):
-            await self._keep(key, report.text)
-
-    async def keep_mark(self, key: str, mark: str) -> None:
-        """Keeps a mark instead of a report, unless another model would be asked now."""
-        if self.asking.terms.name == self.terms.name:
-            await self._keep(key, mark)
-
-    async def _keep(self, key: str, finding: str) -> None:
-        # Without the finding, the next question asks the model again.
-        with suppress(StorageError):
-            await self.task.findings.keep(key, finding)
+            # Without the finding, the next question asks the model again.
+            with suppress(StorageError):
+                await self.task.findings.keep(key, report.text)
 
     async def report(self, messages: tuple[Message, ...], nonce: str, seconds: float) -> Report:
         """Asks the model for a report. Raises ModelError."""

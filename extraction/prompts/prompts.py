@@ -125,16 +125,25 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Part `number` of `total`: bytes `start` to before `end`, lines `first_line` to `last_line`. The
-    `overlap` bytes before `start` are shown with it."""
+    """Part `number` of `total`: bytes `start` to before `end`, lines `first_line` to `last_line` (1-based; 0
+    if they are not counted yet). The `overlap` bytes before `start` are shown with it."""
 
     number: int
     total: int
     start: int
     end: int
-    first_line: int
-    last_line: int
+    first_line: int = 0
+    last_line: int = 0
     overlap: int = 0
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+    @property
+    def read_from(self) -> int:
+        """The model reads bytes `read_from` to before `end`."""
+        return self.start - self.overlap
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ class Query(Struct, frozen=True):
     offset: int = 0
 
 
-class Found(Struct, frozen=True):
+class Found(Struct, frozen=True, tag=True):
     """What the data was read as, and the part of the expression's value that is answered. `hint` says why the
     expression selects nothing, where keys are the cause."""
 
@@ -50,18 +50,11 @@ class Found(Struct, frozen=True):
     hint: str = ""
 
 
-class Refused(Struct, frozen=True):
+class Refused(Struct, frozen=True, tag=True):
     """The code and the detail of an InvalidField or of one of its subclasses."""
 
     code: str
     detail: str
-
-
-class Reply(Struct, frozen=True):
-    """One of both."""
-
-    found: Found | None = None
-    refused: Refused | None = None
 
 
 def answer(query: Query, read: Callable[[], bytes]) -> Found:
@@ -102,13 +95,13 @@ def _confine() -> None:
     gc.disable()
 
 
-def _reply(query: Query) -> Reply:
+def _reply(query: Query) -> Found | Refused:
     try:
-        return Reply(found=answer(query, sys.stdin.buffer.read))
+        return answer(query, sys.stdin.buffer.read)
     except MemoryError:
-        return Reply(refused=Refused(QueryTooCostly.code, TOO_LARGE))
+        return Refused(QueryTooCostly.code, TOO_LARGE)
     except InvalidField as error:
-        return Reply(refused=Refused(error.code, error.detail))
+        return Refused(error.code, error.detail)
 
 
 def main() -> None:

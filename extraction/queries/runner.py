@@ -13,7 +13,7 @@ import msgspec
 from anyio.abc import Process
 
 from domain.errors import InvalidField, NotQueryable, Overloaded, QueryTooCostly
-from extraction.queries.child import TOO_LARGE, Found, Query, Reply
+from extraction.queries.child import TOO_LARGE, Found, Query, Refused
 
 Read = Callable[[], AsyncIterator[bytes]]
 
@@ -28,7 +28,7 @@ _OUT_OF_MEMORY = (signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS)
 _REFUSALS: dict[str, type[InvalidField]] = {
     kind.code: kind for kind in (InvalidField, NotQueryable, QueryTooCostly)
 }
-_decode = msgspec.json.Decoder(Reply).decode
+_decode: Callable[[bytes], Found | Refused] = msgspec.json.Decoder(Found | Refused).decode
 
 
 class ProcessFailed(Exception):
@@ -98,11 +98,10 @@ async def _run(query: Query, read: Read) -> Found:
         raise QueryTooCostly(TOO_LARGE)
     if code != 0:
         raise ProcessFailed(f"the child of a query ended with {code}")
-    decoded = _decode(reply)
-    if decoded.refused is not None:
-        raise _REFUSALS[decoded.refused.code](decoded.refused.detail)
-    assert decoded.found is not None, "a reply has a value or a refusal"
-    return decoded.found
+    found = _decode(reply)
+    if isinstance(found, Refused):
+        raise _REFUSALS[found.code](found.detail)
+    return found
 
 
 def _environment() -> dict[str, str]:

@@ -18,7 +18,6 @@ from extraction.task.task import (
     data_tokens,
     input_tokens,
     output_tokens,
-    seconds_left,
 )
 
 NEEDS_MODEL = True
@@ -102,7 +101,7 @@ class Conversation:
             count=inquiry.asking.count,
             nonce=self._nonce,
         )
-        self._seconds = seconds_left(inquiry.asking)
+        self._seconds = inquiry.task.seconds_left
         task = inquiry.task
         for message in prompts.read_grep_prompt(
             inquiry.document, task.extract, self._nonce, task.max_bytes, self.turns, MAX_CALLS
@@ -118,7 +117,7 @@ class Conversation:
         # If the reply holds no report, the model is asked for one once more.
         again = self._size(Message(Role.ASSISTANT, reply.text)) + self._size(prompts.ask_again(self._nonce))
         self._make_room(self._room - again)
-        seconds = seconds_left(self._inquiry.asking)
+        seconds = self._inquiry.task.seconds_left
         return await self._inquiry.report_in(reply, tuple(self._messages), self._nonce, seconds)
 
     async def _last_reply(self) -> Reply:
@@ -134,26 +133,23 @@ class Conversation:
         return await self._asked(())
 
     def _is_late(self, turns: int) -> bool:
-        left = seconds_left(self._inquiry.asking)
+        left = self._inquiry.task.seconds_left
         # One turn more, as long as those before, must leave as much for the last.
         needed = 2 * (self._seconds - left) / max(1, turns)
         return left < max(_LAST_SHARE * self._seconds, min(_LAST_SECONDS, self._seconds / 2), needed)
 
     async def _asked(self, tools: tuple[ToolSpec, ...]) -> Reply:
+        inquiry = self._inquiry
         self._make_room(self._room)
         while True:
             try:
-                return await self._ask(tools)
+                prompt = Prompt(tuple(self._messages), output_tokens(inquiry.terms), tools)
+                return await inquiry.asking.ask(prompt, inquiry.task.seconds_left)
             except ContextExceeded:
                 # The backend counts more tokens than our tokenizer does.
                 self._room //= 2
                 if not (self._drop_answers(0, len(self._messages)) or self._drop_turns(0, keep=0)):
                     raise
-
-    async def _ask(self, tools: tuple[ToolSpec, ...]) -> Reply:
-        inquiry = self._inquiry
-        prompt = Prompt(tuple(self._messages), output_tokens(inquiry.terms), tools)
-        return await inquiry.asking.ask(prompt, seconds_left(inquiry.asking))
 
     async def _call(self, reply: Reply) -> None:
         calls = reply.tool_calls[:_HEARD_CALLS]

@@ -7,6 +7,7 @@ from content.formats import opaque, readable
 from content.kinds import Kind, sniff
 from content.passages.passages import Passage
 from content.passages.whole import Whole, whole
+from content.text import decode_part
 from extraction.task.source import Source
 
 _NEWLINE = ord("\n")
@@ -87,9 +88,9 @@ class Excerpts:
             yield f"[{' · '.join(filter(None, (self._place(one), first.path, columns, note)))}]\n"
             if first.header and first.header not in headers:
                 headers.add(first.header)
-                yield _text(self._data[slice(*first.header)])
+                yield decode_part(self._data[slice(*first.header)])
             piece = self._data[one.start : one.end]
-            body = _text(piece if self._is_text else readable(piece))
+            body = decode_part(piece if self._is_text else readable(piece))
             yield body if body.endswith("\n") else body + "\n"
             note = ""
 
@@ -108,8 +109,3 @@ class Excerpts:
         begins = excerpt.start == 0 or data[excerpt.start - 1] == _NEWLINE
         is_whole = begins and (excerpt.end == len(data) or data[excerpt.end - 1] == _NEWLINE)
         return lines if is_whole else f"{lines}, {in_bytes}"
-
-
-def _text(data: bytes) -> str:
-    # Stored text is valid UTF-8; only a range asked for by the caller may begin or end inside a character.
-    return data.decode(errors="ignore")

@@ -120,10 +120,10 @@ def searchable(text: str) -> str:
         text = _ESCAPE.sub(" ", _CODES.sub(_decoded, text))
     # More of them in a long text are not in identifiers, but in base64 and similar data.
     most = len(text) if len(text) < _SHORT else len(text) // _LEAST_CHARS_A_HUMP
-    parted, humps = _HUMP.subn(_parted, text, most + 1)
+    parted, humps = _HUMP.subn(r" \g<0>", text, most + 1)
     if humps <= most:
         text = parted
-    return text if text.isascii() else _RUN.sub(_spaced, text)
+    return text if text.isascii() else _RUN.sub(lambda run: f" {' '.join(run[0])} ", text)
 
 
 def pieces(word: str) -> Iterator[str]:
@@ -133,14 +133,6 @@ def pieces(word: str) -> Iterator[str]:
             yield from (first + second for first, second in pairwise(part))
         elif part:
             yield part
-
-
-def _parted(hump: re.Match[str]) -> str:
-    return " " + hump[0]
-
-
-def _spaced(run: re.Match[str]) -> str:
-    return f" {' '.join(run[0])} "
 
 
 def _decoded(codes: re.Match[str]) -> str:

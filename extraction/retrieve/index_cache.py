@@ -58,7 +58,9 @@ class IndexCache:
             async with self._building.setdefault(key, anyio.Lock()):
                 kept = self._kept.pop(key, None)
                 index = kept[1] if kept else await self._built(data, stored.tool_name)
-                self._keep(key, stored, index)
+                if index.size <= self._max_bytes:
+                    self._kept[key] = (stored, index)
+                    self.trim()
                 return index
         finally:
             self._building.pop(key, None)
@@ -73,12 +75,6 @@ class IndexCache:
             return await run_sync(build, abandon_on_cancel=True, limiter=self.threads)
         finally:
             stop.set()
-
-    def _keep(self, key: _Key, stored: StoredResult, index: "PassageIndex") -> None:
-        if index.size > self._max_bytes:
-            return
-        self._kept[key] = (stored, index)
-        self.trim()
 
     def trim(self) -> None:
         """Drops the indexes that were not used for longest until the others fit. To be called after vectors

@@ -137,7 +137,8 @@ def parse(instruction: str) -> ParsedInstruction:
     """Looks at the first 2,000 characters."""
     text = _HOW.sub(" ", instruction[:_MOST_CHARS])
     exact = [next(filter(None, found.groups())) for found in _QUOTED.finditer(text)]
-    patterns = [one for one in (text.strip(), *exact, *_bare(text.split())) if _PATTERN.search(one)]
+    bare = (part.strip(_AROUND) for part in text.split())
+    patterns = [one for one in (text.strip(), *exact, *bare) if _PATTERN.search(one)]
     runs = _runs(text, _ASKING if _ENGLISH.search(text) else _ASKING | _ASKING_ELSEWHERE)
     words = [word for run in runs for word in run]
     exact += [word for word in words if _IDENTIFIER.search(word) or _NUMBER.match(word)]
@@ -160,10 +161,6 @@ def parse(instruction: str) -> ParsedInstruction:
         about_first=_FIRST.search(text) is not None,
         about_last=_LAST.search(text) is not None,
     )
-
-
-def _bare(parts: list[str]) -> list[str]:
-    return [part.strip(_AROUND) for part in parts]
 
 
 def _runs(text: str, asking: frozenset[str]) -> list[list[str]]:

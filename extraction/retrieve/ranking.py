@@ -279,7 +279,8 @@ def similar_words(index: PassageIndex, word: str) -> tuple[str, ...]:
     word = word.lower()
     if len(word) < _SHORTEST or not word.isalpha():
         return ()
-    found = [two for two in _parted(word) if index.count(two)]
+    cuts = range(_SHORTEST_PART, len(word) - _SHORTEST_PART + 1)
+    found = [two for at in cuts if index.count(two := f"{word[:at]} {word[at:]}")]
     if len(word) > _SHORTEST:
         found += [other for other in sorted(_mistyped(word)) if index.count(other)]
         near = index.words_from(word[:_SHORTEST_PART], word[:_SHORTEST_PART] + _LAST, _NEAR_WORDS)
@@ -287,10 +288,6 @@ def similar_words(index: PassageIndex, word: str) -> tuple[str, ...]:
         found += [other for other in near if _is_one_edit(word, other) or _is_one_edit(stem, other)]
     found += index.words_from(word, word + _LAST, _MOST)
     return tuple(dict.fromkeys(found))[:_MOST]
-
-
-def _parted(word: str) -> list[str]:
-    return [f"{word[:at]} {word[at:]}" for at in range(_SHORTEST_PART, len(word) - _SHORTEST_PART + 1)]
 
 
 def _mistyped(word: str) -> set[str]:

@@ -12,7 +12,7 @@ from content.natural_language import language_of_text, may_be_in
 from content.outline import outline
 from content.outline.extent import extent
 from content.passages.passages import Passage
-from content.text import cut_head, cut_tail
+from content.text import cut_head, cut_tail, decode_part
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
 from extraction.prompts.prompts import NOTHING_FOUND
 from extraction.retrieve import meaning
@@ -77,7 +77,7 @@ async def _answered(task: Task, data: bytes) -> Answer:
 
 def _whole(task: Task, data: bytes) -> Answer:
     """All of the data, after its extent where the instruction asks for that and there is room."""
-    body = f"[{_READABLE}]\n{_text(readable(data))}" if is_binary(data) else _text(data)
+    body = f"[{_READABLE}]\n{decode_part(readable(data))}" if is_binary(data) else decode_part(data)
     if parse(task.extract).about_extent:
         with_extent = f"{_extent(task.source, data)}\n\n{body}"
         body = with_extent if len(with_extent.encode()) <= task.max_bytes else body
@@ -124,7 +124,7 @@ def _columns(data: bytes, tool_name: str) -> str:
     if sniff(data, tool_name) is not Kind.CSV:
         return ""
     header = cut_head(data.partition(b"\n")[0].rstrip(b"\r"), _HEADER_BYTES)
-    return f"[first line: {_text(header)}]\n"
+    return f"[first line: {decode_part(header)}]\n"
 
 
 def _in_turn(index: PassageIndex, instruction: ParsedInstruction, ranked: Ranked) -> list[Passage]:
@@ -165,7 +165,7 @@ def _too_little_room(data: bytes, best: Passage, total: int, max_bytes: int) -> 
     body = cut_head(data[best.start : best.end], max_bytes)
     coverage = Coverage(total, 0, round(len(body) / len(data), 4))
     return Answer(
-        _text(body), Mode.RETRIEVE, ExtractStatus.PARTIAL, coverage, warnings=(answer_text.CUT_WARNING,)
+        decode_part(body), Mode.RETRIEVE, ExtractStatus.PARTIAL, coverage, warnings=(answer_text.CUT_WARNING,)
     )
 
 
@@ -180,7 +180,7 @@ def _without_hits(
         said.append(f"Nowhere in the data: {_listed(ranked.absent)}.")
     said.append(_extent(source, data))
     if binary := _binary(data):
-        sample = _text(cut_head(readable(data[:_OUTLINED]), _SAMPLE_BYTES))
+        sample = decode_part(cut_head(readable(data[:_OUTLINED]), _SAMPLE_BYTES))
         return "\n".join((*said, binary)) + (_READABLE_BEGIN + sample if sample else "")
     said += filter(None, [outline(data[:_OUTLINED], min(_OUTLINE_BYTES, max_bytes // 2), len(data))])
     text = "\n".join(said)
@@ -189,17 +189,16 @@ def _without_hits(
         room = min(room, _SAMPLE_BYTES)
     if instruction.about_last:
         half = room // 2
-        return f"{text}{_BEGINS}{_text(cut_head(data, half))}{_ENDS}{_text(cut_tail(data, half))}"
-    return text + _BEGINS + _text(cut_head(data, room))
+        return f"{text}{_BEGINS}{decode_part(cut_head(data, half))}{_ENDS}{decode_part(cut_tail(data, half))}"
+    return text + _BEGINS + decode_part(cut_head(data, room))
 
 
 def _extent(source: Source, data: bytes) -> str:
     """One sentence of at most 400 bytes."""
     subject = "The data" if source.size == source.stored.measure.bytes else "The part asked about"
     said = f"{subject} is {extent(data, source.stored.tool_name)}."
-    return (
-        said if len(said.encode()) <= _EXTENT_BYTES else _text(cut_head(said.encode(), _EXTENT_BYTES)) + " …"
-    )
+    cut = decode_part(cut_head(said.encode(), _EXTENT_BYTES))
+    return said if cut == said else f"{cut} …"
 
 
 def _complete(body: str, passages: int, max_bytes: int) -> Answer:
@@ -235,8 +234,3 @@ def _unreadable(source: Source, found: Format, max_bytes: int) -> Answer:
     )
     answer = Answer(body, Mode.RETRIEVE, ExtractStatus.PARTIAL, Coverage(1, 0, 0.0))
     return answer_text.cap_answer(_in_part(source, answer, 0.0), max_bytes)
-
-
-def _text(data: bytes) -> str:
-    # Stored text is valid UTF-8; only a range asked for by the caller may begin or end inside a character.
-    return data.decode(errors="ignore")

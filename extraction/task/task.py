@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import anyio
+
 from domain.extraction import LlmUsage
 from domain.llm import ModelTerms, Prompt, Reply
 from extraction.retrieve.index_cache import IndexCache
@@ -30,11 +32,6 @@ class Asking(Protocol):
     @property
     def concurrency(self) -> int:
         """The most concurrent calls of all extractions together."""
-        ...
-
-    @property
-    def seconds_left(self) -> float:
-        """Seconds until this extraction must have answered."""
         ...
 
     @property
@@ -114,6 +111,13 @@ class Task:
         """What this question has cost so far."""
         return sum((one.usage for one in (self.asking, self.embedder) if one is not None), LlmUsage())
 
+    @property
+    def seconds_left(self) -> float:
+        """Seconds that the strategy may still use. The rest is kept for a fallback, which is fast without a
+        model: then it needs at most half of a short deadline."""
+        left = max(0.0, self.ends - anyio.current_time())
+        return max(0.0, left - FALLBACK_SECONDS) if self.asking else left - min(FALLBACK_SECONDS, left / 2)
+
 
 DEADLINE_PASSED = "the deadline passed"
 
@@ -131,11 +135,6 @@ _LEAST_DATA_TOKENS = 256
 
 # The least cap of a finding that is merged with others.
 _FINDING_BYTES = 4_096
-
-
-def seconds_left(asking: Asking) -> float:
-    """Seconds that the strategy may still use."""
-    return max(0.0, asking.seconds_left - FALLBACK_SECONDS)
 
 
 def output_tokens(terms: ModelTerms) -> int:

@@ -19,7 +19,7 @@ class Batches(Generic[J]):
         self._most = most
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
         # Starts the thread now: if that fails, the service does not start.
-        self._executor.submit(_do_nothing)
+        self._executor.submit(lambda: None)
         self._waiting: list[tuple[J, asyncio.Future[object]]] = []
         self._idle = asyncio.Event()
         self._idle.set()
@@ -72,7 +72,3 @@ class Batches(Generic[J]):
                 answer.set_exception(outcome)
             else:
                 answer.set_result(outcome)
-
-
-def _do_nothing() -> None:
-    pass

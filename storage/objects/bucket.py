@@ -5,6 +5,7 @@ obstore's asynchronous functions may abort the process as it ends, and its store
 
 import asyncio
 import re
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
@@ -153,3 +154,37 @@ def _translated() -> Iterator[None]:
 
 def _unavailable(what: str) -> StoreUnavailable:
     return StoreUnavailable(f"The object store {what}.")
+
+
+class SegmentCache:
+    """Segments that were read last, at most `max_bytes`. A segment never changes, so none is ever stale.
+    Thread-safe."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._held: dict[str, bytes] = {}
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, path: str) -> bytes | None:
+        with self._lock:
+            found = self._held.pop(path, None)
+            if found is not None:
+                self._held[path] = found
+            return found
+
+    def put(self, path: str, segment: bytes) -> None:
+        with self._lock:
+            self._forget(path)
+            self._held[path] = segment
+            self._bytes += len(segment)
+            while self._bytes > self._max_bytes:
+                self._forget(next(iter(self._held)))
+
+    def forget(self, paths: list[str]) -> None:
+        with self._lock:
+            for path in paths:
+                self._forget(path)
+
+    def _forget(self, path: str) -> None:
+        self._bytes -= len(self._held.pop(path, b""))

@@ -17,8 +17,7 @@ from domain.quotas import QuotaOf, unbounded
 from domain.results import Durability, StoredResult
 from storage.base.damage import DamagedInfo, Notices
 from storage.base.quota import Quota
-from storage.objects.bucket import Bucket
-from storage.objects.cache import SegmentCache
+from storage.objects.bucket import Bucket, SegmentCache
 from storage.objects.draft import CHUNK, ObjectDraft
 from storage.objects.layout import (
     SEGMENT,

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from backports import zstd
 
@@ -21,6 +21,7 @@ from storage.redis.keys import body_key
 if TYPE_CHECKING:
     from storage.redis.store import RedisStore
 
+T = TypeVar("T")
 SEGMENT = 1 << 20
 _INLINE = 1 << 17
 """Larger pieces take more than 0.25 ms to pack: a worker thread packs them."""
@@ -50,7 +51,6 @@ class RedisDraft:
         self._is_done = False
         self._is_in_redis = False
         self._turn = asyncio.Lock()
-        self._durability = Durability.MEMORY
 
     async def __aenter__(self) -> Self:
         return self
@@ -90,23 +90,21 @@ class RedisDraft:
 
     async def publish(self, stored: StoredResult) -> Durability:
         if self._sent or self._turn.locked():
-            await self._run(self._publish(stored))
-        else:
-            # One command: if the caller is cancelled, the result may be published, as if its reply were lost.
-            await self._publish(stored)
-        return self._durability
+            return await self._run(self._publish(stored))
+        # One command: if the caller is cancelled, the result may be published, as if its reply were lost.
+        return await self._publish(stored)
 
-    async def _run(self, job: Coroutine[Any, Any, None]) -> None:
-        async def in_turn() -> None:
+    async def _run(self, job: Coroutine[Any, Any, T]) -> T:
+        async def in_turn() -> T:
             async with self._turn:
-                await job
+                return await job
 
         # The job shares the patience of this caller.
         patience_of_caller()
         task = asyncio.create_task(in_turn())
         self._store.jobs.add(task)
         task.add_done_callback(self._store.jobs.discard)
-        await asyncio.shield(task)
+        return await asyncio.shield(task)
 
     def _cut(self) -> list[memoryview]:
         """Takes the next segment out of the waiting bytes."""
@@ -142,7 +140,7 @@ class RedisDraft:
     def _plan(self) -> None:
         self._renew_at = time.monotonic() + self._store.draft_ms / 4000
 
-    async def _publish(self, stored: StoredResult) -> None:
+    async def _publish(self, stored: StoredResult) -> Durability:
         if self._is_done:
             raise _lost()
         body, segment = "", b""
@@ -154,14 +152,14 @@ class RedisDraft:
             segment = await pack(self._cut())
         was_in_redis, self._is_in_redis = self._is_in_redis, False
         try:
-            placed = await self._store.place(stored, self._size, body, segment)
+            kept, self._published, durability = await self._store.place(stored, self._size, body, segment)
         except StoreFull:
             self._is_in_redis = was_in_redis
             raise
         # After any other failure the result may have been published: its body must stay.
-        kept, self._published, self._durability = placed
         self._is_in_redis = was_in_redis and kept != body
         self._end()
+        return durability
 
     async def _leave(self) -> None:
         self._end()

@@ -34,12 +34,12 @@ _PLACES = re.compile(r"(?:\d{1,2}\.\d{1,15}-\d{1,15})(?:,\d{1,2}\.\d{1,15}-\d{1,
 
 
 class RedisEntries:
-    """Entries are paged in the order of their ids in the streams: the time of an entry, or a little later."""
+    """The part of the ledger that reads entries. They are paged in the order of their ids in the streams: the
+    time of an entry, or a little later."""
 
-    def __init__(self, connection: RedisConnection) -> None:
-        self._redis = connection
+    _redis: RedisConnection
 
-    async def page(
+    async def entries(
         self, wanted: EntryFilter, limit: int, cursor: str | None, *, newest_first: bool = False
     ) -> EntryPage:
         kind: cursors.Kind = "newest" if newest_first else "entries"
@@ -57,7 +57,7 @@ class RedisEntries:
         text = ",".join(f"{reader.shard.number}.{reader.place}" for reader in readers if reader.place)
         return EntryPage(page, cursors.encode(kind, text) if ready else None)
 
-    async def summary(self, wanted: EntryFilter, group_by: tuple[GroupBy, ...]) -> Summary:
+    async def summary(self, wanted: EntryFilter, *group_by: GroupBy) -> Summary:
         """Days that the filter covers whole are answered from their sums; all others, and shorter periods,
         from the entries."""
         adding = _Adding(wanted, GroupedSums(group_by))

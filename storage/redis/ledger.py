@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
-from domain.accounting import AccountingEntry, EntryFilter, EntryPage, EntryType, GroupBy, Summary
+from domain.accounting import AccountingEntry, EntryType
 from domain.budget import REMEMBERED_REPORTS, Reported, ReportWarning, Session, SessionChange
 from domain.errors import Conflict, IdempotencyKeyReused, InvalidField, SessionEnded
 from domain.handles import DEFAULT_SESSION, Handle, SessionKey
@@ -45,13 +45,12 @@ _SIZES = ("session_bytes", "entry_bytes")
 _CHANGED = ("context_window", "buffer_tokens", "max_output_tokens", "model", "policy")
 
 
-class RedisLedger(LedgerBase):
+class RedisLedger(RedisEntries, LedgerBase):
     """Replicas together may exceed the quota of a tenant by what they write in a second."""
 
     def __init__(self, connection: RedisConnection, **options: Unpack[LedgerOptions]) -> None:
         super().__init__(**options)
         self._redis = connection
-        self._entries = RedisEntries(connection)
         self._rooms: dict[str, _Room] = {}
         self._prefix = secrets.token_hex(8)
         self._count = itertools.count(1)
@@ -169,14 +168,6 @@ class RedisLedger(LedgerBase):
             after = keys[-1].session_id
         page, more = found[:limit], len(found) > limit
         return SessionPage(page, cursors.encode("sessions", page[-1].key.session_id) if more else None)
-
-    async def entries(
-        self, wanted: EntryFilter, limit: int, cursor: str | None, *, newest_first: bool = False
-    ) -> EntryPage:
-        return await self._entries.page(wanted, limit, cursor, newest_first=newest_first)
-
-    async def summary(self, wanted: EntryFilter, *group_by: GroupBy) -> Summary:
-        return await self._entries.summary(wanted, group_by)
 
     async def stored_at(self, tenant: str, handle: Handle) -> int | None:
         shard = shard_of(SessionKey(tenant, handle.session_id))

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 
@@ -57,7 +58,7 @@ class RedisStore:
         self.clock = clock
         self.retention_ms = int(retention_seconds * 1000)
         self.draft_ms = int(draft_seconds * 1000)
-        self.jobs: set[asyncio.Task[None]] = set()
+        self.jobs: set[asyncio.Task[Any]] = set()
         self._quota = Quota(max_bytes, quota_of)
         self._drafted: Counter[str] = Counter()
         self._all_counted_at = self._count_began = self._reused_until = float("-inf")
@@ -163,14 +164,12 @@ class RedisStore:
 
     async def count_results(self, keys: Sequence[SessionKey]) -> list[int]:
         since = f"({self._expired_by()}"
-        asked: list[tuple[str, ...] | None] = []
+        asked: dict[SessionKey, tuple[str, ...]] = {}
         for key in keys:
             with suppress(InvalidField):
-                asked.append(("ZCOUNT", shard_of(key).key("results", key.session_id), since, "+inf"))
-                continue
-            asked.append(None)
-        counts = iter(await self.connection.commands([one for one in asked if one is not None]))
-        return [0 if one is None else int(next(counts) or 0) for one in asked]
+                asked[key] = ("ZCOUNT", shard_of(key).key("results", key.session_id), since, "+inf")
+        counts = dict(zip(asked, await self.connection.commands(list(asked.values())), strict=True))
+        return [int(counts.get(key) or 0) for key in keys]
 
     async def sweep(self) -> int:
         """Deletes expired results, shard by shard."""

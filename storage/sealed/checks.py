@@ -11,7 +11,7 @@ from domain.handles import Handle, new_handle
 from domain.ports import Clock, ResultStore
 from domain.results import Measure, StoredResult
 from storage.sealed.keys import CHECKS, KEY_SETTING, Key, KeyRing, UnknownKey
-from storage.sealed.seals import DamagedSeal, Seals
+from storage.sealed.seals import DamagedSeal, Seals, about_info
 
 
 class KeyChecks:
@@ -99,7 +99,7 @@ class KeyChecks:
         if check is None:
             return None
         try:
-            self.seals.open(check.tool_arguments or "", *_about(check))
+            self.seals.open(check.tool_arguments or "", *about_info(check))
         except (DamagedSeal, UnknownKey):
             self._verified = None
             raise ConfigError(
@@ -123,11 +123,7 @@ class KeyChecks:
             expires_at=0,
             epoch=0,
         )
-        return replace(made, tool_arguments=self.seals.seal(b"", *_about(made), key=key))
-
-
-def _about(stored: StoredResult) -> tuple[str, ...]:
-    return "info", stored.tenant, str(stored.handle)
+        return replace(made, tool_arguments=self.seals.seal(b"", *about_info(made), key=key))
 
 
 def _handle(key: Key) -> Handle:

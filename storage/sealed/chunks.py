@@ -9,7 +9,7 @@ So no chunk can change its place, and no body its length or its handle. A range 
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -53,9 +53,7 @@ class BodyKey:
 
     async def seal(self, data: bytes, first: int) -> bytes:
         """Seals data of whole chunks, but for the last one; `first` is the number of its first chunk."""
-        if len(data) <= _INLINE:
-            return self._seal(data, first)
-        return await asyncio.to_thread(self._seal, data, first)
+        return await _worked(self._seal, data, first)
 
     def _seal(self, data: bytes, first: int) -> bytes:
         view, parts = memoryview(data), []
@@ -70,18 +68,11 @@ class BodyKey:
         async for piece in pieces:
             waiting += piece
             while len(waiting) >= _BATCH:
-                yield await self._opened(bytes(waiting[:_BATCH]), first)
+                yield await _worked(self._open, bytes(waiting[:_BATCH]), first)
                 del waiting[:_BATCH]
                 first += _BATCH // UNIT
         if waiting:
-            yield await self._opened(bytes(waiting), first)
-
-    async def _opened(self, data: bytes, first: int) -> bytes:
-        return (
-            self._open(data, first)
-            if len(data) <= _INLINE
-            else await asyncio.to_thread(self._open, data, first)
-        )
+            yield await _worked(self._open, bytes(waiting), first)
 
     def _open(self, data: bytes, first: int) -> bytes:
         view, parts = memoryview(data), []
@@ -92,6 +83,10 @@ class BodyKey:
         except (InvalidTag, ValueError):
             raise DamagedSeal("the authentication tag of a chunk does not match") from None
         return b"".join(parts)
+
+
+async def _worked(job: Callable[[bytes, int], bytes], data: bytes, first: int) -> bytes:
+    return job(data, first) if len(data) <= _INLINE else await asyncio.to_thread(job, data, first)
 
 
 def open_footer(footer: bytes, seals: Seals, stored: StoredResult, size: int) -> BodyKey:

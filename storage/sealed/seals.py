@@ -9,6 +9,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from domain.results import StoredResult
 from storage.sealed.keys import KEY_BYTES, PREFIX, Key, KeyRing, UnknownKey
 
 SALT = 32
@@ -38,9 +39,8 @@ class Seals:
             raise UnknownKey
         return found
 
-    def seal(self, data: bytes, *about: str, key: Key | None = None) -> str:
+    def seal(self, data: bytes, *about: str, key: Key) -> str:
         """Returns `PREFIX id:base64`."""
-        key = key or self.writing
         return f"{PREFIX}{key.id}:{base64.b64encode(wrap(key, data, *about)).decode()}"
 
     def open(self, text: str, *about: str) -> bytes:
@@ -51,6 +51,10 @@ class Seals:
         except (binascii.Error, ValueError):
             raise DamagedSeal("it is not base64") from None
         return unwrap(self.key(key_id), data, *about)
+
+
+def about_info(stored: StoredResult) -> tuple[str, ...]:
+    return "info", stored.tenant, str(stored.handle)
 
 
 def key_id_of(text: str) -> str:

@@ -16,7 +16,7 @@ from storage.base.damage import Notices
 from storage.sealed.checks import KeyChecks
 from storage.sealed.chunks import CHUNK, FOOTER, UNIT, BodyKey, chunks_size, open_footer, sealed_size
 from storage.sealed.keys import Key, is_sealed
-from storage.sealed.seals import DamagedSeal, key_id_of
+from storage.sealed.seals import DamagedSeal, about_info, key_id_of
 
 _WHOLE = 1 << 20
 """A body up to this size is read whole, footer and all, by one command."""
@@ -75,22 +75,19 @@ class SealedStore:
     ) -> AsyncIterator[bytes]:
         """Raises UnknownKey."""
         position = max(0, start)
-        try:
-            async for piece in self._read(stored, position, end):
-                yield piece
-                position += len(piece)
-            return
-        except DamagedSeal:
-            # A body over 1 MiB is read in parts, between which another send of its call may have published it
-            # under another key. So the rest is read once more.
-            pass
-        try:
-            async for piece in self._read(stored, position, end):
-                yield piece
-        except DamagedSeal as damage:
-            name = f"{stored.tenant}/{stored.handle}"
-            self._notices.warn(name, f"is damaged ({damage}): it is not read. Delete it.")
-            raise ResultExpired from None
+        # A body over 1 MiB is read in parts, between which another send of its call may have published it
+        # under another key. So the rest is read once more.
+        for is_last in (False, True):
+            try:
+                async for piece in self._read(stored, position, end):
+                    yield piece
+                    position += len(piece)
+                return
+            except DamagedSeal as damage:
+                if is_last:
+                    name = f"{stored.tenant}/{stored.handle}"
+                    self._notices.warn(name, f"is damaged ({damage}): it is not read. Delete it.")
+                    raise ResultExpired from None
 
     async def _read(self, stored: StoredResult, start: int, end: int | None) -> AsyncIterator[bytes]:
         """Raises DamagedSeal, UnknownKey."""
@@ -129,7 +126,7 @@ class SealedStore:
     def _hidden(self, found: StoredResult) -> _Hidden:
         """Raises DamagedSeal, UnknownKey."""
         try:
-            return _decode(self._seals.open(found.tool_arguments or "", *_about(found)))
+            return _decode(self._seals.open(found.tool_arguments or "", *about_info(found)))
         except msgspec.DecodeError:
             raise DamagedSeal("its fields are not those of an info") from None
 
@@ -140,7 +137,7 @@ class SealedStore:
             hidden = _encode(_Hidden(size, stored.sha256, stored.tool_arguments))
         except UnicodeEncodeError:
             raise InvalidField("tool_arguments is not valid Unicode. Send valid Unicode.") from None
-        sealed = self._seals.seal(hidden, *_about(stored), key=key)
+        sealed = self._seals.seal(hidden, *about_info(stored), key=key)
         return replace(stored, tool_arguments=sealed, sha256=hashlib.sha256(sealed.encode()).hexdigest())
 
     async def sweep(self) -> int:
@@ -200,7 +197,3 @@ class _SealedDraft:
 
 async def _one(piece: bytes) -> AsyncIterator[bytes]:
     yield piece
-
-
-def _about(stored: StoredResult) -> tuple[str, ...]:
-    return "info", stored.tenant, str(stored.handle)

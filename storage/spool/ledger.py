@@ -96,7 +96,12 @@ class SpoolLedger:
     async def _charge(self, charge: Charge, act: Callable[[Ledger], Awaitable[R]]) -> R:
         async def spooled(_: Ledger) -> R:
             receipt = await act(await self._judging(charge.key, charge.epoch))
-            return await self._journaled(charge, receipt)
+            if receipt is None:
+                return receipt
+            if not receipt.replayed:
+                self._unwritten[charge.entry.id] = charge
+            await self._write_charge(receipt.entry.id)
+            return replace(receipt, degraded=True)
 
         receipt = await self._outage.first(act, spooled, self._primary)
         known = self._known.get(charge.key)
@@ -214,14 +219,6 @@ class SpoolLedger:
             if known is not None and known.epoch >= epoch:
                 self._judge.adopt(known)
         return self._judge
-
-    async def _journaled(self, charge: Charge, receipt: R) -> R:
-        if receipt is None:
-            return receipt
-        if not receipt.replayed:
-            self._unwritten[charge.entry.id] = charge
-        await self._write_charge(receipt.entry.id)
-        return replace(receipt, degraded=True)
 
     async def _write_charge(self, entry_id: str) -> None:
         """Writes a charge unless it is in the journal: an earlier try may have failed, or not have ended."""

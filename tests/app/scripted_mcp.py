@@ -9,6 +9,9 @@ import signal
 import sys
 from pathlib import Path
 
+# A shell ignores SIGINT for what it starts in the background, and so would this. Python's own handler would
+# see a signal that comes just before a read only after the next line.
+signal.signal(signal.SIGINT, signal.SIG_DFL)
 received = Path(sys.argv[1]).open("ab", buffering=0)  # noqa: SIM115
 out = sys.stdout.buffer
 held: list[object] = []

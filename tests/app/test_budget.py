@@ -46,6 +46,26 @@ async def test_what_would_not_fit_alone_fires_token_budget(client: httpx.AsyncCl
     assert (await post(client))["trigger"] == "token_budget"
 
 
+@pytest.mark.parametrize(
+    ("limit", "policy", "outcome", "exact"),
+    [
+        (30_000, {}, "store", False),
+        (60_000, {}, "pass", True),
+        (60_000, {"max_tokens": 30_000}, "store", False),
+        (60_000, {"max_tokens": 60_000}, "pass", True),
+        (60_000, {"max_chars": 239_999}, "store", False),
+        (1, {"max_tokens": 1, "mode": "observe"}, "pass", True),
+    ],
+)
+async def test_tokens_are_estimated_once_more_of_them_can_change_nothing(
+    client: httpx.AsyncClient, limit: int, policy: dict[str, Any], outcome: str, exact: bool
+) -> None:
+    await put(client, limit)
+    told = await post(client, " the" * 60_000, policy={"max_bytes": 0, **policy})
+    assert (told["outcome"], told["measure"]["tokens_exact"]) == (outcome, exact)
+    assert told["measure"]["tokens"] == pytest.approx(60_000, rel=0.02 * (not exact))
+
+
 async def test_what_fits_alone_but_not_beside_the_others_fires_reserve_failed(
     client: httpx.AsyncClient,
 ) -> None:

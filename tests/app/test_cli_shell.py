@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.service import address_of
+from app.cli.client import address_of
 from domain.errors import ConfigError
+from tests.faults.forking import ROOT, run
 from tests.faults.service import Services
 from tests.misbehaving_server import BAD_ANSWERS, answering, http
 
-ROOT = Path(__file__).resolve().parents[2]
 KEY = "sk-shell-0123456789"
 LOG = "".join(f"{n} INFO request {n} was served\n" for n in range(20_000)).replace(
     "4711 INFO request 4711 was served", "4711 ERROR disk /dev/sdb1 is full"
@@ -46,15 +46,19 @@ def socket_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"unix:{place / 's'}"
 
 
-def spillgate(
-    *arguments: str, stdin: bytes = b"", options: tuple[str, ...] = (), **environment: str
-) -> subprocess.CompletedProcess[bytes]:
+def environment(**settings: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SPILLGATE_")}
-    given = {f"SPILLGATE_{name.upper()}": value for name, value in environment.items()}
-    command = [sys.executable, *options, "-m", "app.cli.main", *arguments]
-    return subprocess.run(
-        command, input=stdin, cwd=ROOT, env=kept | {"PYTHONWARNINGS": "error"} | given, capture_output=True
-    )
+    return kept | {f"SPILLGATE_{name.upper()}": value for name, value in settings.items()}
+
+
+def spillgate(*arguments: str, stdin: bytes = b"", **settings: str) -> subprocess.CompletedProcess[bytes]:
+    return run(("-m", "app.cli.main", *arguments), environment(**settings), stdin)
+
+
+def python(*options: str, stdin: bytes, **settings: str) -> subprocess.CompletedProcess[bytes]:
+    """In an interpreter that has imported nothing yet."""
+    given = environment(**settings) | {"PYTHONWARNINGS": "error"}
+    return subprocess.run([sys.executable, *options], input=stdin, cwd=ROOT, env=given, capture_output=True)
 
 
 def test_a_large_output_is_replaced_and_asked_about(url: str) -> None:
@@ -140,14 +144,12 @@ def test_after_an_answer_that_is_no_outcome_the_output_passes(name: str) -> None
 
 def test_a_service_that_sends_a_byte_at_a_time_is_not_waited_for() -> None:
     impatient = (
-        "import app.cli.service; app.cli.service.Service.request.__kwdefaults__['seconds'] = 0.3;"
-        "from app.cli.main import main; main(['pipe'])"
+        "import app.cli.client as client; from app.cli.main import main; sent = client.Service.request;"
+        "client.Service.request = lambda service, request: sent(service, request._replace(seconds=0.3));"
+        "main(['pipe'])"
     )
     with answering(http("200 OK", b" " * (1 << 20)), is_slow=True) as url:
-        environment = {**os.environ, "SPILLGATE_URL": url}
-        piped = subprocess.run(
-            [sys.executable, "-c", impatient], input=b"text", cwd=ROOT, env=environment, capture_output=True
-        )
+        piped = python("-c", impatient, stdin=b"text", url=url)
     assert piped.stdout == b"text"
     assert b"timed out" in piped.stderr
 
@@ -182,11 +184,8 @@ def test_memory_is_bounded_and_a_full_disk_loses_nothing() -> None:
         "print(re.search('VmHWM:(.*) kB', open('/proc/self/status').read())[1], file=sys.stderr)"
     )
     sent = bytes(range(256)) * (30 << 12)
-    environment = {**os.environ, "SPILLGATE_URL": "http://127.0.0.1:1"}
     for code in (limited, unlimited):
-        piped = subprocess.run(
-            [sys.executable, "-c", code], input=sent, cwd=ROOT, env=environment, capture_output=True
-        )
+        piped = python("-c", code, stdin=sent, url="http://127.0.0.1:1")
         assert piped.stdout == sent
         assert b"The output is passed on unchanged." in piped.stderr
     assert int(piped.stderr.split()[-1]) < 30_000
@@ -207,7 +206,7 @@ def test_a_text_that_says_why_there_is_no_answer_is_status_1(url: str) -> None:
 
 
 def test_the_commands_import_nothing_heavy() -> None:
-    asked = spillgate("pipe", stdin=b"x", options=("-X", "importtime"), url="http://127.0.0.1:1")
+    asked = python("-X", "importtime", "-m", "app.cli.main", "pipe", stdin=b"x", url="http://127.0.0.1:1")
     imported = {line.rpartition(b"|")[2].strip().decode() for line in asked.stderr.splitlines()}
     assert "http.client" in imported
     assert imported.isdisjoint(HEAVY)

@@ -45,7 +45,7 @@ def keys(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def immediate(monkeypatch: pytest.MonkeyPatch, patient_redis: None) -> None:
     """A change of the key file is seen at once."""
-    monkeypatch.setattr("app.operations.storage_keys.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("app.files.LOOK_SECONDS", 0.0)
 
 
 @dataclass

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+from jsonschema import Draft202012Validator
 
 from app.main import create_app
 from app.settings import Settings
@@ -50,6 +51,29 @@ def test_every_json_answer_has_an_example(document: dict[str, Any]) -> None:
         if media.endswith(("/json", "+json")) and not content.keys() & {"example", "examples"}
     ]
     assert missing == []
+
+
+def bodies_of(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The JSON of each request and of each answer, with the place where it is."""
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            if (body := operation.get("requestBody")) is not None:
+                yield f"{method.upper()} {path} request", body["content"].get("application/json", {})
+    for operation, status, answer in answers_of(document):
+        yield f"{operation} {status}", answer.get("content", {}).get("application/json", {})
+
+
+def test_examples_are_of_their_schemas_and_have_every_field(document: dict[str, Any]) -> None:
+    definitions = {"components": document["components"]}
+    for place, content in bodies_of(document):
+        if "example" not in content or "schema" not in content:
+            continue
+        validator = Draft202012Validator({**definitions, **content["schema"]})
+        assert [error.message for error in validator.iter_errors(content["example"])] == [], place
+        name = content["schema"].get("$ref", "").rpartition("/")[2]
+        if name and not place.endswith("request"):
+            fields = document["components"]["schemas"][name]["properties"]
+            assert content["example"].keys() == fields.keys(), place
 
 
 def test_every_problem_is_an_example_made_from_the_error_table(document: dict[str, Any]) -> None:

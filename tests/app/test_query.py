@@ -160,19 +160,16 @@ async def test_what_is_no_data_is_named_and_another_way_is_told(
     assert "S3cret" not in answer.text
 
 
-async def test_data_beyond_the_cap_is_not_queried(client: httpx.AsyncClient) -> None:
-    async def chunks() -> Any:
-        for _ in range(33):
-            yield b" " * (1 << 20)
-        yield b"[]"
-
-    sent = await client.post(
-        "/results", params={"tool_name": "t"}, content=chunks(), headers={"Content-Type": "text/plain"}
-    )
-    answer = await client.get(sent.headers["location"] + "/query", params={"expression": "@"})
+async def test_data_beyond_the_cap_is_not_queried(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert runner.MAX_DATA_BYTES == 33_554_432
+    monkeypatch.setattr(runner, "MAX_DATA_BYTES", 1_000_000)
+    handle = await keep(client, " " * 999_999 + "[]")
+    answer = await client.get(f"/results/{handle}/query", params={"expression": "@"})
     assert answer.status_code == 422
     assert answer.json()["code"] == "not_queryable"
-    assert "33,554,432" in answer.json()["detail"]
+    assert "1,000,000" in answer.json()["detail"]
 
 
 @pytest.fixture

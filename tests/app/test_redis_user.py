@@ -18,6 +18,7 @@ def documented_user() -> list[str]:
     return str(rule).split()
 
 
+@pytest.mark.usefixtures("patient_redis")
 async def test_the_documented_user_is_refused_nothing(serve: Serve, tmp_path: Path) -> None:
     with RedisServer(tmp_path / "redis", aof="always") as redis:
         assert redis.ask(*documented_user()) == b"+OK\r\n"

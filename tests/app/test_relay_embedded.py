@@ -125,7 +125,7 @@ def test_a_store_in_use_or_a_wrong_setting_leaves_results_as_they_are(place: Pat
 
 def patched(code: str) -> tuple[str, str]:
     """The program with some of it replaced."""
-    head = "import os, threading, app.cli.main as main, app.cli.service, app.edge.server, app.relay.backend\n"
+    head = "import os, threading, app.cli.main as main, app.cli.client, app.edge.server, app.relay.backend\n"
     return "-c", f"{head}{code}main.sys.exit(main.main())"
 
 
@@ -177,7 +177,7 @@ def test_without_a_service_that_starts_results_pass(
 def test_a_service_that_no_client_can_reach_is_given_up(place: Path, nowhere: str) -> None:
     """Another relay can use the store then, and the first one goes on without the service."""
     code = (
-        "app.cli.service.Service._take = lambda service: None\n"
+        "app.cli.client.Service._take = lambda service: None\n"
         "app.relay.backend.Backend.warm_up = lambda backend: None\n"
         "app.edge.server.STOP_SECONDS = 0.000001\n"  # A stop ends a process of its own after that.
     )

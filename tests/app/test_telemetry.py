@@ -224,7 +224,8 @@ def test_extractions_errors_and_sizes_are_shown() -> None:
     metrics.extracted(Answer("body", Mode.RETRIEVE, ExtractStatus.COMPLETE, Coverage(1, 1, 1.0)))
     metrics.refused("body_too_large")
     metrics.watch_bodies(lambda: 77)
-    metrics.stored_bytes.set(5, 9)
+    metrics.stored_bytes.set(5)
+    metrics.stored_bytes_cap.set(9)
     found = samples_of(metrics)
     assert found["spillgate_extractions_total", ("complete", "retrieve")] == 1
     assert found["spillgate_errors_total", ("body_too_large",)] == 1

@@ -174,11 +174,14 @@ def test_it_has_one_to_three_lines_within_its_bytes(text: str, start: str, more:
 
 @pytest.mark.parametrize(
     "piece",
-    ["<h1>", "<script", "<title", "<h1><", "# a\n", "[", "{", '{"a":', "[],", "a,b\n", "('", "\u4e2d", '"'],
+    [
+        *("<h1>", "<script", "<title", "<h1><", "<a>", "<!--", "# a\n", "[", "{", '{"a":', "[],", "a,b\n"),
+        *("('", "\u4e2d", '"', " ", "\t", "\n", "-", "-" * 80 + "\n"),
+    ],
 )
 def test_hostile_text_is_described_in_its_time(piece: str) -> None:
     """Processor time, so that a busy machine does not matter: ordinary text of this size takes 1 to 5 ms."""
-    for start in ("", "<!doctype html>", "["):
+    for start in ("", "<!doctype html>", "[", "<a>"):
         data = (start + piece * (HEAD_BYTES // len(piece.encode()))).encode()
         began = time.thread_time()
         about(data, data[-TAIL_BYTES:], len(data), 1)

@@ -154,6 +154,22 @@ def test_what_was_counted_before_an_estimate_stays_counted(encoding: Encoding) -
     assert meter.finish()[0] > counted
 
 
+@given(st.lists(st.integers(0, 90_000), max_size=6), st.sampled_from([0, 1, 20_000]))
+def test_more_tokens_than_are_enough_are_estimated_however_a_text_is_split(
+    cuts: list[int], enough: int
+) -> None:
+    encoding, text = load_encoding("o200k_base"), " the" * 40_000
+    found = []
+    for edges in ([0, len(text)], [0, *sorted(cuts), len(text)]):
+        meter = TokenMeter(encoding, enough)
+        for a, b in pairwise(edges):
+            meter.feed(text[a:b])
+        found.append(meter.finish())
+        assert enough < meter.tokens <= 40_500
+    assert found[0] == found[1]
+    assert not found[0][1]
+
+
 def test_a_short_rest_is_exact_although_an_estimate_was_enough(encoding: Encoding) -> None:
     text = "word, " * 1000
     meter = TokenMeter(encoding)

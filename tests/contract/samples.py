@@ -19,7 +19,7 @@ START = 1_750_000_000_000
 TENANT = "acme"
 KEY = SessionKey(TENANT, "run-1")
 WINDOW = Window(context_window=1300, buffer_tokens=100, max_output_tokens=200)
-LIMIT = WINDOW.limit_tokens
+LIMIT = 1000
 RETENTION = 60
 ENTRY_RETENTION = 600
 OpenStore = Callable[[], Awaitable[ResultStore]]

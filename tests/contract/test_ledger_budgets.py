@@ -187,47 +187,43 @@ async def test_the_same_call_id_in_another_session_or_tenant_is_another_call(led
     assert (await session(ledger)).reserved_tokens == 100
 
 
-@pytest.mark.parametrize(
-    ("reports", "used", "reserved", "warning"),
-    [
-        ([(500,), (500,)], 500, 100, None),
-        ([(500,), (600,)], 600, 0, None),
-        ([(500,), (400,)], 400, 0, None),
-        ([(500, 3), (500, 3)], 500, 100, None),
-        ([(500, 3), (600, 3)], 600, 100, ReportWarning.TURN_CHANGED),
-        ([(500, 3), (600, 3), (500, 3)], 600, 100, None),
-        ([(500, 3), (500, 4)], 500, 0, None),
-        ([(500,), (500, 1)], 500, 0, None),
-        ([(500, 3), (500,)], 500, 100, None),
-        ([(500, 3), (700,)], 700, 0, None),
-        ([(400, 2), (500, 3), (400, 2)], 500, 100, None),
-        ([(400, 2), (500, 3), (450, 2)], 450, 0, ReportWarning.NEW_RUN),
-        ([(500, 3), (400, 2)], 400, 0, ReportWarning.NEW_RUN),
-        ([(500, 3), (0, 0)], 0, 0, ReportWarning.NEW_RUN),
-        ([(400, 2), (500, 3), (50, 1), (400, 2)], 400, 0, None),
-        ([(400, 2), (500, 3), (700,), (400, 2)], 700, 100, None),
-        ([*((500 + turn, turn) for turn in range(65)), (501, 1)], 564, 100, None),
-        ([*((500 + turn, turn) for turn in range(65)), (500, 0)], 500, 0, ReportWarning.NEW_RUN),
-    ],
-)
+_SIXTY_FIVE = [(500 + turn, turn) for turn in range(65)]
+# The reports of a session, the last one after a charge of 100 tokens; what is used, reserved, warned of then.
+REPORTS: list[tuple[list[tuple[int, ...]], int, int, ReportWarning | None]] = [
+    ([(500,), (500,)], 500, 100, None),
+    ([(500,), (600,)], 600, 0, None),
+    ([(500,), (400,)], 400, 0, None),
+    ([(500, 3), (500, 3)], 500, 100, None),
+    ([(500, 3), (600, 3)], 600, 100, ReportWarning.TURN_CHANGED),
+    ([(500, 3), (600, 3), (500, 3)], 600, 100, None),
+    ([(500, 3), (500, 4)], 500, 0, None),
+    ([(500,), (500, 1)], 500, 0, None),
+    ([(500, 3), (500,)], 500, 100, None),
+    ([(500, 3), (700,)], 700, 0, None),
+    ([(400, 2), (500, 3), (400, 2)], 500, 100, None),
+    ([(400, 2), (500, 3), (450, 2)], 450, 0, ReportWarning.NEW_RUN),
+    ([(500, 3), (400, 2)], 400, 0, ReportWarning.NEW_RUN),
+    ([(500, 3), (0, 0)], 0, 0, ReportWarning.NEW_RUN),
+    ([(400, 2), (500, 3), (50, 1), (400, 2)], 400, 0, None),
+    ([(400, 2), (500, 3), (700,), (400, 2)], 700, 100, None),
+    ([*_SIXTY_FIVE, (501, 1)], 564, 100, None),
+    ([*_SIXTY_FIVE, (500, 0)], 500, 0, ReportWarning.NEW_RUN),
+]
+
+
 @pytest.mark.parametrize("by_entering", [True, False])
-async def test_what_a_usage_report_does(
-    ledger: Ledger,
-    reports: list[tuple[int, ...]],
-    used: int,
-    reserved: int,
-    warning: ReportWarning | None,
-    by_entering: bool,
-) -> None:
-    *before, last = [UsageReport(*report) for report in reports]
-    for report in before:
-        await enter(ledger, report=report)
-    await ledger.settle(charge(100))
-    after = await (enter(ledger, "call", last) if by_entering else ledger.report(KEY, last))
-    assert after.session == await session(ledger)
-    assert (after.session.used_tokens, after.session.reserved_tokens) == (used, reserved)
-    assert after.warning == warning
-    assert len(after.session.reports) <= 64
+async def test_what_a_usage_report_does(ledger: Ledger, by_entering: bool) -> None:
+    for number, (reports, used, reserved, warning) in enumerate(REPORTS):
+        key = SessionKey(TENANT, f"run-{number}")
+        *before, last = [UsageReport(*report) for report in reports]
+        for report in before:
+            await enter(ledger, report=report, key=key)
+        await ledger.settle(charge(100, key=key))
+        after = await (enter(ledger, "call", last, key) if by_entering else ledger.report(key, last))
+        assert after.session == await session(ledger, key)
+        told = after.session.used_tokens, after.session.reserved_tokens, after.warning
+        assert (reports, *told) == (reports, used, reserved, warning)
+        assert len(after.session.reports) <= 64
 
 
 async def test_parallel_results_of_one_turn_may_all_report_it(ledger: Ledger) -> None:
@@ -396,14 +392,12 @@ async def test_sessions_are_listed_by_id_in_pages_without_the_ended(ledger: Ledg
     assert (await ledger.sessions("unknown", 5, None)).sessions == []
 
 
-@pytest.mark.parametrize(
-    "cursor", ["", "x", "%%%", "é", "c2Vzc2lvbnM", "ZW50cmllczo5OTk5OTk5OTk5OTk5OTk5OTk5OQ"]
-)
-async def test_a_cursor_that_is_not_ours_is_refused(ledger: Ledger, cursor: str) -> None:
-    with pytest.raises(InvalidField):
-        await ledger.entries(EntryFilter(TENANT), 5, cursor)
-    with pytest.raises(InvalidField):
-        await ledger.sessions(TENANT, 5, cursor)
+async def test_a_cursor_that_is_not_ours_is_refused(ledger: Ledger) -> None:
+    for cursor in ("", "x", "%%%", "é", "c2Vzc2lvbnM", "ZW50cmllczo5OTk5OTk5OTk5OTk5OTk5OTk5OQ"):
+        with pytest.raises(InvalidField):
+            await ledger.entries(EntryFilter(TENANT), 5, cursor)
+        with pytest.raises(InvalidField):
+            await ledger.sessions(TENANT, 5, cursor)
 
 
 async def test_an_idle_session_is_forgotten_with_its_calls(ledger: Ledger, clock: FakeClock) -> None:

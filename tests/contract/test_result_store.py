@@ -15,6 +15,8 @@ from domain.results import Durability, StoredResult
 
 pytestmark = pytest.mark.anyio
 Held = Callable[[int], int]
+SIZES = (10, 2_500_000)
+"""Bytes of a draft that is one segment, and of one that is several."""
 
 
 async def test_what_is_published_is_found_and_read_back(store: ResultStore, clock: FakeClock) -> None:
@@ -31,20 +33,18 @@ async def test_what_is_published_is_found_and_read_back(store: ResultStore, cloc
     assert await store.count_results([KEY]) == [1]
 
 
-async def test_publishing_says_how_durable_it_is(
+async def test_publishing_says_how_durable_it_is_and_an_empty_body_is_a_body(
     store: ResultStore, clock: FakeClock, durability: Durability
 ) -> None:
     body = b"x" * 1_500_000
     for size in (0, 10, len(body)):
         async with store.draft(TENANT) as draft:
             await draft.write(body[:size])
-            assert await draft.publish(stored_result(body[:size], clock())) is durability
-
-
-async def test_an_empty_body_is_a_body(store: ResultStore, clock: FakeClock) -> None:
-    kept = await put(store, b"", clock())
-    assert await store.find(TENANT, kept.handle) is not None
-    assert await joined(store.read(kept)) == b""
+            stored = stored_result(body[:size], clock())
+            assert await draft.publish(stored) is durability
+        assert await store.find(TENANT, stored.handle) is not None
+        assert await joined(store.read(stored)) == body[:size]
+    assert await joined(store.read(await put(store, b"", clock()))) == b""
 
 
 async def test_unknown_is_not_found(store: ResultStore, clock: FakeClock) -> None:
@@ -68,23 +68,20 @@ async def test_half_written_is_absent(store: ResultStore, clock: FakeClock) -> N
     assert await store.stored_bytes() == 0
 
 
-@pytest.mark.parametrize("size", [10, 2_500_000])
-async def test_a_draft_that_fails_leaves_nothing_behind(store: ResultStore, size: int) -> None:
-    async def fail() -> None:
+async def test_a_draft_that_fails_leaves_nothing_behind(store: ResultStore) -> None:
+    async def fail(size: int) -> None:
         async with store.draft(TENANT) as draft:
             await draft.write(b"x" * size)
             raise RuntimeError
 
-    with pytest.raises(RuntimeError):
-        await fail()
-    assert await store.stored_bytes() == 0
+    for size in SIZES:
+        with pytest.raises(RuntimeError):
+            await fail(size)
+        assert await store.stored_bytes() == 0
 
 
-@pytest.mark.parametrize("size", [10, 2_500_000])
-async def test_a_draft_whose_writer_is_cancelled_leaves_nothing_behind(store: ResultStore, size: int) -> None:
-    has_begun = asyncio.Event()
-
-    async def write() -> None:
+async def test_a_draft_whose_writer_is_cancelled_leaves_nothing_behind(store: ResultStore) -> None:
+    async def write(size: int, has_begun: asyncio.Event) -> None:
         async with store.draft(TENANT) as draft:
             await draft.write(b"x" * size)
             has_begun.set()
@@ -92,49 +89,50 @@ async def test_a_draft_whose_writer_is_cancelled_leaves_nothing_behind(store: Re
                 await draft.write(b"y")
                 await asyncio.sleep(0.001)
 
-    task = asyncio.create_task(write())
-    await has_begun.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert await store.stored_bytes() == 0
+    for size in SIZES:
+        task = asyncio.create_task(write(size, has_begun := asyncio.Event()))
+        await has_begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await store.stored_bytes() == 0
 
 
-@pytest.mark.parametrize("after", [0.0, 0.0003, 0.001, 0.003])
 async def test_cancelled_while_publishing_it_is_there_whole_or_not_at_all(
-    store: ResultStore, clock: FakeClock, after: float, held: Held
+    store: ResultStore, clock: FakeClock, held: Held
 ) -> None:
     body = b"z" * 1_500_000
-    stored = stored_result(body, clock())
 
-    async def publish() -> None:
+    async def publish(stored: StoredResult) -> None:
         async with store.draft(TENANT) as draft:
             await draft.write(body[:700_000])
             await draft.write(body[700_000:])
             await draft.publish(stored)
 
-    task = asyncio.create_task(publish())
-    await asyncio.sleep(after)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    found = await store.find(TENANT, stored.handle)
-    assert await store.stored_bytes() == (0 if found is None else held(len(body)))
-    if found is not None:
-        assert await joined(store.read(found)) == body
-
-
-@pytest.mark.parametrize("size", [100, 1_048_576, 2_200_000])
-async def test_a_draft_can_be_read_before_it_is_published(
-    store: ResultStore, clock: FakeClock, size: int
-) -> None:
-    body = bytes(range(256)) * (size // 256 + 1)
-    async with store.draft(TENANT) as draft:
-        for start in range(0, len(body), 300_000):
-            await draft.write(body[start : start + 300_000])
-        assert await joined(draft.read()) == body
+    for after in (0.0, 0.0003, 0.001, 0.003):
         stored = stored_result(body, clock())
-        await draft.publish(stored)
-    assert await joined(store.read(stored)) == body
+        task = asyncio.create_task(publish(stored))
+        await asyncio.sleep(after)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        found = await store.find(TENANT, stored.handle)
+        assert await store.stored_bytes() == (0 if found is None else held(len(body)))
+        if found is not None:
+            assert await joined(store.read(found)) == body
+            await store.delete(TENANT, stored.handle)
+
+
+async def test_a_draft_can_be_read_before_it_is_published(store: ResultStore, clock: FakeClock) -> None:
+    for size in (100, 1_048_576, 2_200_000):
+        body = bytes(range(256)) * (size // 256 + 1)
+        async with store.draft(TENANT) as draft:
+            for start in range(0, len(body), 300_000):
+                await draft.write(body[start : start + 300_000])
+            assert await joined(draft.read()) == body
+            stored = stored_result(body, clock())
+            await draft.publish(stored)
+        assert await joined(store.read(stored)) == body
+        await store.delete(TENANT, stored.handle)
 
 
 @given(start=st.integers(-5, 2_700_000), length=st.none() | st.integers(-5, 2_700_000))

@@ -1,11 +1,9 @@
 """`spillgate hook CLIENT` as a process: it answers as POST /hooks/{client}; whatever fails, it passes."""
 
-import asyncio
 import json
 import os
 import socket
 import stat
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +12,7 @@ import httpx
 import pytest
 
 from tests.doors.payloads import LARGE, changed, payload
+from tests.faults.forking import run
 from tests.faults.service import Service, Services
 from tests.misbehaving_server import BAD_ANSWERS, answering, http
 
@@ -35,27 +34,17 @@ class Shell:
         self.home = home
         self.url = url
 
-    async def hook(self, *arguments: str, stdin: bytes, **settings: str) -> Answered:
+    def hook(self, *arguments: str, stdin: bytes, **settings: str) -> Answered:
         environ = {"PATH": os.environ["PATH"], "HOME": str(self.home), "SPILLGATE_URL": self.url}
         # No test is about patience but those that set it.
         environ["SPILLGATE_HOOK_TIMEOUT_MS"] = "60000"
         environ |= {f"SPILLGATE_{name.upper()}": value for name, value in settings.items()}
-        process = await asyncio.create_subprocess_exec(
-            Path(sys.executable).with_name("spillgate"),
-            "hook",
-            *arguments,
-            env=environ,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        out, err = await process.communicate(stdin)
-        assert process.returncode is not None
-        return Answered(process.returncode, json.loads(out), err.decode())
+        done = run(("-m", "app.cli.main", "hook", *arguments), environ, stdin)
+        return Answered(done.returncode, json.loads(done.stdout), done.stderr.decode())
 
-    async def sent(self, client: str, payload: Any, **settings: str) -> Any:
+    def sent(self, client: str, payload: Any, **settings: str) -> Any:
         """The agent's JSON. The exit status is 0, and stderr empty."""
-        status, answer, stderr = await self.hook(client, stdin=json.dumps(payload).encode(), **settings)
+        status, answer, stderr = self.hook(client, stdin=json.dumps(payload).encode(), **settings)
         assert (status, stderr) == (0, "")
         return answer
 
@@ -154,7 +143,7 @@ async def test_it_answers_as_the_route_does(
 ) -> None:
     text = json.dumps({"content": [{"type": "text", "text": LARGE}]}) if agent == "cursor" else LARGE
     sent = changed(payload(agent, name), path, text)
-    answer = await shell.sent(agent, sent)
+    answer = shell.sent(agent, sent)
     handle = handle_in(answer)
     assert (await client.get(f"/results/{handle}/content")).text == LARGE
     direct = (await client.post(f"/hooks/{agent}", json=sent)).json()
@@ -163,7 +152,7 @@ async def test_it_answers_as_the_route_does(
         # An agent that names its calls gets the same handle by both ways.
         assert direct == answer
     assert "replaced a result" in shell.log()
-    assert await shell.sent(agent, payload("codex", "Bash")) == {}
+    assert shell.sent(agent, payload("codex", "Bash")) == {}
 
 
 async def test_what_gemini_shows_in_tags_is_kept_without_them(
@@ -171,7 +160,7 @@ async def test_what_gemini_shows_in_tags_is_kept_without_them(
 ) -> None:
     shown = f"<untrusted_context>\n{LARGE}\n</untrusted_context>"
     sent = changed(payload("gemini", "part"), ("tool_response", "llmContent"), [{"text": shown}])
-    handle = handle_in(await shell.sent("gemini", sent))
+    handle = handle_in(shell.sent("gemini", sent))
     assert (await client.get(f"/results/{handle}/content")).text == LARGE
 
 
@@ -185,29 +174,29 @@ async def test_the_file_with_the_whole_output_is_kept_and_not_the_agents_cut(
     name = agent.split()[0]
     for data, kept in ((SPILLED.encode(), SPILLED), (b"\xff" + SPILLED.encode(), "\ufffd" + SPILLED)):
         path.write_bytes(data)
-        answer = await shell.sent(name, sent)
+        answer = shell.sent(name, sent)
         assert "persistedOutputPath" not in json.dumps(answer)
         assert (await client.get(f"/results/{handle_in(answer)}/content")).text == kept
     # Any other file stays unread, and the result as the agent cut it.
     elsewhere = shell.home / "secret.txt"
     elsewhere.write_text(SPILLED)
-    assert await shell.sent(name, spilled(agent, elsewhere, shell.home)) == {}
+    assert shell.sent(name, spilled(agent, elsewhere, shell.home)) == {}
     if name == "claude-code":
         # Of another session: a tool's text may imitate the agent's message.
         other = shell.home / ".claude/projects/-home/s2/tool-results/secret.txt"
         other.parent.mkdir(parents=True)
         other.write_text(SPILLED)
-        assert await shell.sent(name, spilled(agent, other, shell.home)) == {}
+        assert shell.sent(name, spilled(agent, other, shell.home)) == {}
     path.unlink()
-    assert await shell.sent(name, sent) == {}
+    assert shell.sent(name, sent) == {}
     path.symlink_to(elsewhere)
-    assert await shell.sent(name, sent) == {}
+    assert shell.sent(name, sent) == {}
     path.unlink()
     os.mkfifo(path)
-    assert await shell.sent(name, sent) == {}
+    assert shell.sent(name, sent) == {}
     path.unlink()
     path.mkdir()
-    assert await shell.sent(name, sent) == {}
+    assert shell.sent(name, sent) == {}
     assert stat.S_ISDIR(path.stat().st_mode)
     assert len(shell.log().splitlines()) >= 6
 
@@ -216,21 +205,21 @@ async def test_the_file_with_the_whole_output_is_kept_and_not_the_agents_cut(
 async def test_a_service_that_answers_with_something_else_is_passed_over(name: str, shell: Shell) -> None:
     sent = changed(payload("codex", "Bash"), ("tool_response",), LARGE[:5000])
     with answering(BAD_ANSWERS[name]) as shell.url:
-        assert await shell.sent("codex", sent) == {}
+        assert shell.sent("codex", sent) == {}
     assert "'codex' passed: " in shell.log()
 
 
 async def test_a_service_that_does_not_answer_is_not_waited_for(shell: Shell) -> None:
     sent = changed(payload("codex", "Bash"), ("tool_response",), LARGE)
     with answering(None) as shell.url:
-        assert await shell.sent("codex", sent, hook_timeout_ms="300") == {}
+        assert shell.sent("codex", sent, hook_timeout_ms="300") == {}
     assert "timed out" in shell.log()
     with answering(http("200 OK", b" " * (1 << 20)), is_slow=True) as shell.url:
-        assert await shell.sent("codex", sent, hook_timeout_ms="300") == {}
+        assert shell.sent("codex", sent, hook_timeout_ms="300") == {}
     assert shell.log().count("timed out") == 2
     with socket.create_server(("127.0.0.1", 0)) as closed:
         shell.url = f"http://127.0.0.1:{closed.getsockname()[1]}"
-    assert await shell.sent("codex", sent) == {}
+    assert shell.sent("codex", sent) == {}
     assert "No service answers" in shell.log()
 
 
@@ -258,7 +247,7 @@ async def test_nothing_makes_it_fail(
 ) -> None:
     if stdin is None:
         stdin = json.dumps(changed(payload("codex", "Bash"), ("tool_response",), LARGE)).encode()
-    assert await shell.hook(*arguments, stdin=stdin, **settings) == Answered(0, {}, "")
+    assert shell.hook(*arguments, stdin=stdin, **settings) == Answered(0, {}, "")
     assert " passed: " in shell.log()
     assert "the tulip" not in shell.log()
 
@@ -266,11 +255,11 @@ async def test_nothing_makes_it_fail(
 async def test_a_lone_surrogate_fails_nowhere(shell: Shell) -> None:
     sent = payload("claude-code", "Bash")
     sent["tool_response"] |= {"stdout": LARGE + "\ud800", "note": "\udfff"}
-    answer = await shell.sent("claude-code", sent)
+    answer = shell.sent("claude-code", sent)
     assert answer["hookSpecificOutput"]["updatedToolOutput"]["note"] == "\udfff"
 
 
 async def test_a_hook_that_cannot_write_its_log_answers_all_the_same(shell: Shell) -> None:
     (shell.home / ".local").write_text("in the way")
     sent = changed(payload("codex", "Bash"), ("tool_response",), LARGE)
-    assert (await shell.sent("codex", sent))["decision"] == "block"
+    assert (shell.sent("codex", sent))["decision"] == "block"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.doors.hooks.agents import DIALECTS
+from app.doors.hooks.agents import CLIENTS
 from policies.doors import DOORS
 from tests.conftest import Serve
 from tests.counts import count
@@ -187,7 +187,7 @@ def handle_in(message: str) -> str:
 
 def test_every_payload_is_a_case() -> None:
     assert {case[:2] for case in CASES} | set(PASSING) == set(names())
-    assert set(DIALECTS) <= set(DOORS)
+    assert set(CLIENTS) <= set(DOORS)
 
 
 @pytest.mark.parametrize("times", [1, 4], ids=["small body", "large body"])
@@ -298,7 +298,7 @@ async def test_a_service_that_fails_lets_the_result_pass(serve: Serve, tmp_path:
     ids=lambda body: str(body[:12]),
 )
 async def test_a_body_that_is_no_hook_passes(client: httpx.AsyncClient, body: bytes) -> None:
-    for agent in DIALECTS:
+    for agent in CLIENTS:
         answer = await client.post(f"/hooks/{agent}", content=body)
         assert (answer.status_code, answer.json()) == (200, {})
     assert (await client.post("/hooks/unknown", content=body)).status_code == 404
@@ -328,7 +328,7 @@ def mutated(draw: st.DrawFn) -> tuple[str, str, Any, bool]:
     is_large = draw(st.booleans())
     sent = large(client, payload(client, name), path, LARGE if is_large else "few")
     place = draw(st.sampled_from(places(sent)))
-    return client, draw(st.sampled_from(list(DIALECTS))), changed(sent, place, draw(ANY)), is_large
+    return client, draw(st.sampled_from(list(CLIENTS))), changed(sent, place, draw(ANY)), is_large
 
 
 async def test_no_shape_makes_a_hook_fail_or_change_what_it_should_pass(serve: Serve) -> None:

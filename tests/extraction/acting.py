@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import math
 import re
 from collections.abc import Awaitable, Callable, Iterable
 from hashlib import sha256
@@ -44,7 +45,7 @@ class Actor:
         self._latency = latency
         self._slots = anyio.Semaphore(slots)
         self._most_calls = calls_left
-        self._ends = anyio.current_time() + seconds
+        self.ends = anyio.current_time() + seconds
 
     @property
     def concurrency(self) -> int:
@@ -52,7 +53,7 @@ class Actor:
 
     @property
     def seconds_left(self) -> float:
-        return max(0.0, self._ends - anyio.current_time())
+        return max(0.0, self.ends - anyio.current_time())
 
     @property
     def calls_left(self) -> int | None:
@@ -177,4 +178,5 @@ async def task_of(
     store, stored = await stored_text(text)
     watch = [] if steps is None else steps
     source = Source(store, stored, ranges)
-    return Task(source, extract, max_bytes, limits, asking, kept or Kept(), watch.append)
+    ends = math.inf if asking is None else asking.ends
+    return Task(source, extract, max_bytes, limits, asking, kept or Kept(), watch.append, ends=ends)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from content.kinds import Kind, sniff
 from content.tokens.encodings import load_encoding
 from domain.extraction import Span
-from extraction.full_chunked.chunking import Chunk, halves, lines_of, plan
+from extraction.full_chunked.chunking import halves, plan, with_lines
+from extraction.prompts.prompts import Part
 from extraction.task.source import Source
 
 pytestmark = pytest.mark.anyio
@@ -54,11 +55,11 @@ def table(rows: int) -> str:
     return out.getvalue()
 
 
-async def read(source: Source, chunk: Chunk) -> bytes:
+async def read(source: Source, chunk: Part) -> bytes:
     return await source.read(chunk.read_from, chunk.end)
 
 
-def assert_covers(chunks: list[Chunk], start: int, end: int) -> None:
+def assert_covers(chunks: list[Part], start: int, end: int) -> None:
     assert [chunk.start for chunk in chunks] == [start, *(chunk.end for chunk in chunks[:-1])]
     assert chunks[-1].end == end
     assert all(chunk.start < chunk.end and chunk.read_from >= 0 for chunk in chunks)
@@ -80,7 +81,7 @@ async def test_chunks_are_balanced_overlap_as_asked_and_fit_their_budget(text: s
     average = sum(own) / len(own)
     asked = average * percent / (100 - percent)
     for chunk in chunks[1:]:
-        assert min(asked, chunk.start) - 0.06 * average <= chunk.overlap_before < asked + 4
+        assert min(asked, chunk.start) - 0.06 * average <= chunk.overlap < asked + 4
     assert await plan(source, kind, 2000, percent) == chunks
 
 
@@ -106,7 +107,7 @@ async def test_any_text_is_covered_and_no_character_cut(
 
 async def test_what_fits_is_one_chunk_and_what_is_empty_none() -> None:
     source = await source_of("a few words\n" * 10)
-    assert await plan(source, Kind.TEXT, COUNT("a few words\n" * 10), 10) == [Chunk(1, 0, source.size)]
+    assert await plan(source, Kind.TEXT, COUNT("a few words\n" * 10), 10) == [Part(1, 1, 0, source.size)]
     assert await plan(await source_of(""), Kind.TEXT, 100, 10) == []
 
 
@@ -165,7 +166,7 @@ async def test_halves_are_the_same_bytes_in_two_smaller_reads(text: str, percent
         assert {half.number for half in both} == {chunk.number}
         whole = chunk.end - chunk.read_from
         assert all(half.end - half.read_from < 0.75 * whole for half in both)
-        assert both[0].overlap_before <= chunk.overlap_before
+        assert both[0].overlap <= chunk.overlap
         for half in both:
             (await read(source, half)).decode()
 
@@ -186,5 +187,7 @@ async def test_every_chunk_knows_its_lines(text: str, budget: int) -> None:
     expected = [
         (1 + text.count("\n", 0, chunk.start), 1 + text.count("\n", 0, chunk.end - 1)) for chunk in chunks
     ]
-    assert await lines_of(source, chunks) == expected
-    assert await lines_of(source, chunks[1:], expected[1][0] if chunks[1:] else 1) == expected[1:]
+    first = expected[1][0] if chunks[1:] else 1
+    found = await with_lines(source, chunks), await with_lines(source, chunks[1:], first)
+    lines = [[(chunk.first_line, chunk.last_line) for chunk in some] for some in found]
+    assert lines == [expected, expected[1:]]

@@ -6,13 +6,12 @@ import random
 import time
 import tracemalloc
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from email.utils import formatdate
 from typing import Any
 
 import anyio
-import httpx
 import pytest
 
 from domain.errors import (
@@ -26,7 +25,7 @@ from domain.errors import (
 )
 from domain.llm import LlmTokens, Message, ModelTerms, Prompt, Reply, Role, ToolCall, ToolSpec
 from extraction.models import openai, openai_errors
-from extraction.models.openai import OpenAIModel, open_client
+from extraction.models.openai import Connections, OpenAIModel
 from extraction.models.openai_errors import retry_after
 from extraction.models.openai_wire import parse_reply
 from tests.counts import count
@@ -68,24 +67,24 @@ SUCCESSES = ("answers", "echoes_an_order", "usage_wrong", "usage_absurd", "usage
 
 
 @pytest.fixture
-async def client() -> AsyncIterator[httpx.AsyncClient]:
+async def connections() -> AsyncIterator[Connections]:
     """Afterwards nothing of it runs any more."""
     before = running()
-    async with open_client(8) as client:
-        yield client
+    async with aclosing(Connections(8)) as connections:
+        yield connections
     for _ in range(20):
         await asyncio.sleep(0)
     assert running() <= before
 
 
-def model_of(backend: Backend, client: httpx.AsyncClient, base_url: str = "", **kwargs: int) -> OpenAIModel:
-    return OpenAIModel(TERMS, client, base_url or backend.base_url, KEY, version="1.2", **kwargs)
+def model_of(backend: Backend, connections: Connections, base_url: str = "", **kwargs: int) -> OpenAIModel:
+    return OpenAIModel(TERMS, connections, base_url or backend.base_url, KEY, version="1.2", **kwargs)
 
 
-async def failure(client: httpx.AsyncClient, *script: str | Behaviour, prompt: Prompt = PROMPT) -> ModelError:
+async def failure(connections: Connections, *script: str | Behaviour, prompt: Prompt = PROMPT) -> ModelError:
     async with Backend(*script) as backend:
         with pytest.raises(ModelError) as caught:
-            await model_of(backend, client).complete(prompt)
+            await model_of(backend, connections).complete(prompt)
         return caught.value
 
 
@@ -105,41 +104,41 @@ def test_each_behaviour_is_expected_to_end_in_one_way() -> None:
 
 
 @pytest.mark.parametrize("name", FAILURES)
-async def test_a_failure_has_its_class_and_a_reason_of_ours(name: str, client: httpx.AsyncClient) -> None:
+async def test_a_failure_has_its_class_and_a_reason_of_ours(name: str, connections: Connections) -> None:
     kind, detail = FAILURES[name]
     async with Backend(name) as backend:
         with pytest.raises(ModelError) as caught:
-            await model_of(backend, client).complete(PROMPT)
+            await model_of(backend, connections).complete(PROMPT)
         assert (type(caught.value), caught.value.detail) == (kind, detail)
         assert KEY not in repr(caught.value)
-        await client.aclose()
+        await connections.aclose()
         assert await backend.idle()
 
 
 @pytest.mark.parametrize("name", NEVER_ENDING)
 @pytest.mark.parametrize("by", ["scope", "task"])
-async def test_cancelling_closes_what_would_never_end(name: str, by: str, client: httpx.AsyncClient) -> None:
+async def test_cancelling_closes_what_would_never_end(name: str, by: str, connections: Connections) -> None:
     async with Backend(name) as backend:
         if by == "task":
-            call = asyncio.create_task(model_of(backend, client).complete(PROMPT))
+            call = asyncio.create_task(model_of(backend, connections).complete(PROMPT))
             await asyncio.wait((call,), timeout=0.1)
             call.cancel()
             await asyncio.wait((call,))
             assert call.cancelled()
         else:
             with anyio.move_on_after(0.1) as scope:
-                await model_of(backend, client).complete(PROMPT)
+                await model_of(backend, connections).complete(PROMPT)
             assert scope.cancelled_caught
         assert await backend.idle()
         await backend.play("answers")
         # Neither does it keep the connection from others.
-        assert (await model_of(backend, client).complete(PROMPT)).text == "All is well."
+        assert (await model_of(backend, connections).complete(PROMPT)).text == "All is well."
 
 
 @pytest.mark.parametrize("name", SUCCESSES)
-async def test_a_reply_is_what_the_model_said(name: str, client: httpx.AsyncClient) -> None:
+async def test_a_reply_is_what_the_model_said(name: str, connections: Connections) -> None:
     async with Backend(name) as backend:
-        reply = await model_of(backend, client).complete(PROMPT)
+        reply = await model_of(backend, connections).complete(PROMPT)
     assert reply.text == ("IGNORE ALL OF IT" if name == "echoes_an_order" else "All is well.")
     assert reply.stop_reason == "stop"
     known = {"answers": LlmTokens(4, 4), "echoes_an_order": LlmTokens(4, 5)}
@@ -148,7 +147,7 @@ async def test_a_reply_is_what_the_model_said(name: str, client: httpx.AsyncClie
 
 
 @pytest.mark.parametrize("end", ["", "/", "//"])
-async def test_the_request_is_the_one_that_the_api_asks_for(end: str, client: httpx.AsyncClient) -> None:
+async def test_the_request_is_the_one_that_the_api_asks_for(end: str, connections: Connections) -> None:
     called = ToolCall("call-1", "Read", '{"offset":1}')
     messages = (
         *PROMPT.messages,
@@ -156,7 +155,7 @@ async def test_the_request_is_the_one_that_the_api_asks_for(end: str, client: ht
         Message(Role.TOOL, "1\tone", tool_call_id="call-1"),
     )
     async with Backend() as backend:
-        model = model_of(backend, client, backend.base_url + end)
+        model = model_of(backend, connections, backend.base_url + end)
         await model.complete(Prompt(messages, 1000, (TOOL,)))
         asked = backend.asked[0]
     assert asked.path == "/v1/chat/completions"
@@ -194,15 +193,15 @@ async def test_the_request_is_the_one_that_the_api_asks_for(end: str, client: ht
 
 
 @pytest.mark.parametrize("key", [None, "", " "])
-async def test_without_a_key_none_is_sent(key: str | None, client: httpx.AsyncClient) -> None:
+async def test_without_a_key_none_is_sent(key: str | None, connections: Connections) -> None:
     async with Backend() as backend:
-        await OpenAIModel(TERMS, client, backend.base_url, key, version="1").complete(PROMPT)
+        await OpenAIModel(TERMS, connections, backend.base_url, key, version="1").complete(PROMPT)
     assert "authorization" not in backend.asked[0].headers
 
 
-async def test_a_connection_is_used_again(client: httpx.AsyncClient) -> None:
+async def test_a_connection_is_used_again(connections: Connections) -> None:
     async with Backend("answers", "error_503", "bad_key", "answers") as backend:
-        model = model_of(backend, client)
+        model = model_of(backend, connections)
         for _ in range(4):
             try:
                 await model.complete(PROMPT)
@@ -211,9 +210,9 @@ async def test_a_connection_is_used_again(client: httpx.AsyncClient) -> None:
         assert (backend.requests, backend.opened) == (4, 1)
 
 
-async def test_a_connection_that_the_backend_closed_is_not_used_again(client: httpx.AsyncClient) -> None:
+async def test_a_connection_that_the_backend_closed_is_not_used_again(connections: Connections) -> None:
     async with Backend() as backend:
-        model = model_of(backend, client)
+        model = model_of(backend, connections)
         await model.complete(PROMPT)
         await backend.play("refuses")
         await backend.play("answers")
@@ -222,16 +221,16 @@ async def test_a_connection_that_the_backend_closed_is_not_used_again(client: ht
 
 
 async def test_an_idle_connection_is_closed_after_a_while(
-    monkeypatch: pytest.MonkeyPatch, client: httpx.AsyncClient
+    monkeypatch: pytest.MonkeyPatch, connections: Connections
 ) -> None:
     monkeypatch.setattr(openai, "_IDLE_SECONDS", 0.1)
     async with Backend() as backend:
-        await model_of(backend, client).complete(PROMPT)
+        await model_of(backend, connections).complete(PROMPT)
         assert backend.connections == 1
         assert await backend.idle()
 
 
-async def test_no_connection_is_lost_whenever_a_call_is_cancelled(client: httpx.AsyncClient) -> None:
+async def test_no_connection_is_lost_whenever_a_call_is_cancelled(connections: Connections) -> None:
     source = random.Random(1)
     slots = asyncio.Semaphore(8)
 
@@ -245,7 +244,7 @@ async def test_no_connection_is_lost_whenever_a_call_is_cancelled(client: httpx.
             await asyncio.wait((call,))
 
     async with Backend(latency=0.005) as backend:
-        model = model_of(backend, client)
+        model = model_of(backend, connections)
         await asyncio.gather(*(cancelled(model) for _ in range(count(100, 400))))
         await asyncio.sleep(0.3)
         kept, opened = backend.connections, backend.opened
@@ -358,16 +357,16 @@ def test_a_reply_without_text_and_calls_is_a_bad_reply(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", ["great_body", "gzip_bomb"])
-async def test_a_reply_past_the_cap_costs_little_memory(name: str, client: httpx.AsyncClient) -> None:
+async def test_a_reply_past_the_cap_costs_little_memory(name: str, connections: Connections) -> None:
     async with Backend(name) as backend:
-        model = model_of(backend, client, max_reply_bytes=1 << 20)
+        model = model_of(backend, connections, max_reply_bytes=1 << 20)
         with memory_within(SMALL_MEMORY), pytest.raises(ModelBadReply):
             await model.complete(PROMPT)
         assert await backend.idle()
 
 
 @pytest.mark.parametrize("length", [500, 501])
-async def test_the_cap_is_exact(length: int, client: httpx.AsyncClient) -> None:
+async def test_the_cap_is_exact(length: int, connections: Connections) -> None:
     empty = len(b'{"choices": [{"message": {"content": ""}}]}')
     body = b'{"choices": [{"message": {"content": "%s"}}]}' % (b"x" * (length - empty))
 
@@ -382,7 +381,7 @@ async def test_the_cap_is_exact(length: int, client: httpx.AsyncClient) -> None:
 
     for behaviour in (chunked, measured):
         async with Backend(behaviour) as backend:
-            model = model_of(backend, client, max_reply_bytes=500)
+            model = model_of(backend, connections, max_reply_bytes=500)
             if length <= 500:
                 await model.complete(PROMPT)
             else:
@@ -390,7 +389,7 @@ async def test_the_cap_is_exact(length: int, client: httpx.AsyncClient) -> None:
                     await model.complete(PROMPT)
 
 
-async def test_what_was_sent_is_not_held_while_the_backend_thinks(client: httpx.AsyncClient) -> None:
+async def test_what_was_sent_is_not_held_while_the_backend_thinks(connections: Connections) -> None:
     size = 16 << 20
     prompt = Prompt((Message(Role.USER, "x" * size),), 1)
     read = 0
@@ -406,7 +405,7 @@ async def test_what_was_sent_is_not_held_while_the_backend_thinks(client: httpx.
         async with await asyncio.start_server(swallow, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
             before, _ = tracemalloc.get_traced_memory()
-            model = OpenAIModel(TERMS, client, f"http://127.0.0.1:{port}", None, version="1")
+            model = OpenAIModel(TERMS, connections, f"http://127.0.0.1:{port}", None, version="1")
             call = asyncio.create_task(model.complete(prompt))
             while read < size:
                 await asyncio.sleep(0.01)
@@ -539,7 +538,7 @@ def test_the_pause_asked_for_may_be_a_date() -> None:
     assert 58 < pause <= 60
 
 
-async def test_a_field_that_is_not_taken_is_left_out_from_then_on(client: httpx.AsyncClient) -> None:
+async def test_a_field_that_is_not_taken_is_left_out_from_then_on(connections: Connections) -> None:
     def unless_modern(it: Exchange) -> Behaviour:
         if "max_tokens" in it.asked.body:
             return fails(400, "unsupported_parameter", "Use 'max_completion_tokens' instead.")
@@ -551,7 +550,7 @@ async def test_a_field_that_is_not_taken_is_left_out_from_then_on(client: httpx.
         await unless_modern(it)(it)
 
     async with Backend(modern) as backend:
-        model = model_of(backend, client)
+        model = model_of(backend, connections)
         await model.complete(PROMPT)
         assert backend.requests == 3
         await asyncio.gather(*(model.complete(PROMPT) for _ in range(3)))
@@ -561,11 +560,11 @@ async def test_a_field_that_is_not_taken_is_left_out_from_then_on(client: httpx.
 
 
 async def test_a_backend_that_complains_of_a_field_for_ever_is_asked_but_a_few_times(
-    client: httpx.AsyncClient,
+    connections: Connections,
 ) -> None:
     async with Backend(fails(400, None, "max_completion_tokens and temperature are wrong")) as backend:
         with pytest.raises(PromptRefused):
-            await model_of(backend, client).complete(PROMPT)
+            await model_of(backend, connections).complete(PROMPT)
         assert backend.requests == 3
 
 
@@ -610,12 +609,12 @@ def capped_at(most: int, message: str, parameter: str | None = None) -> Behaviou
     ],
 )
 async def test_a_smaller_cap_of_the_answer_is_learnt_and_remembered(
-    most: int, message: str, sent: list[int], client: httpx.AsyncClient
+    most: int, message: str, sent: list[int], connections: Connections
 ) -> None:
     prompt = replace(PROMPT, max_output_tokens=16_384)
     async with Backend(capped_at(most, message)) as backend:
         terms = replace(TERMS, max_output_tokens=16_384)
-        model = OpenAIModel(terms, client, backend.base_url, None, version="1")
+        model = OpenAIModel(terms, connections, backend.base_url, None, version="1")
         await model.complete(prompt)
         assert [asked.body["max_tokens"] for asked in backend.asked] == sent
         await model.complete(prompt)
@@ -624,7 +623,7 @@ async def test_a_smaller_cap_of_the_answer_is_learnt_and_remembered(
 
 
 async def test_a_backend_that_never_has_enough_of_less_is_asked_but_a_few_times(
-    client: httpx.AsyncClient,
+    connections: Connections,
 ) -> None:
     async def haggles(it: Exchange) -> None:
         less = it.asked.body["max_tokens"] - 1
@@ -632,38 +631,38 @@ async def test_a_backend_that_never_has_enough_of_less_is_asked_but_a_few_times(
 
     async with Backend(haggles) as backend:
         with pytest.raises(PromptRefused):
-            await model_of(backend, client).complete(PROMPT)
+            await model_of(backend, connections).complete(PROMPT)
         assert backend.requests == 7
 
 
-async def test_an_answer_of_few_tokens_is_not_made_smaller(client: httpx.AsyncClient) -> None:
+async def test_an_answer_of_few_tokens_is_not_made_smaller(connections: Connections) -> None:
     async with Backend(fails(400, None, "max_tokens is too large")) as backend:
         with pytest.raises(PromptRefused):
-            await model_of(backend, client).complete(replace(PROMPT, max_output_tokens=256))
+            await model_of(backend, connections).complete(replace(PROMPT, max_output_tokens=256))
         assert backend.requests == 1
 
 
-async def test_an_error_whose_body_never_ends_is_known_by_its_status(client: httpx.AsyncClient) -> None:
+async def test_an_error_whose_body_never_ends_is_known_by_its_status(connections: Connections) -> None:
     async def behaviour(it: Exchange) -> None:
         await it.send_head(401, Content_Length="1000")
         await it.wait_for_the_end()
 
     started = time.monotonic()
-    assert (await failure(client, behaviour)).detail == "the backend refused the key"
+    assert (await failure(connections, behaviour)).detail == "the backend refused the key"
     assert time.monotonic() - started < 1.5
 
 
-async def test_headers_without_end_are_a_broken_connection(client: httpx.AsyncClient) -> None:
+async def test_headers_without_end_are_a_broken_connection(connections: Connections) -> None:
     async def behaviour(it: Exchange) -> None:
         it.is_last = True
         await it.write(b"HTTP/1.1 200 OK\r\n" + b"X-More: and more\r\n" * 50_000)
 
-    assert (await failure(client, behaviour)).detail == "the backend broke the connection"
+    assert (await failure(connections, behaviour)).detail == "the backend broke the connection"
 
 
 async def test_no_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
-    async with Backend() as backend, open_client(1) as client:
-        await model_of(backend, client).complete(PROMPT)
+    async with Backend() as backend, aclosing(Connections(1)) as connections:
+        await model_of(backend, connections).complete(PROMPT)
         assert backend.requests == 1

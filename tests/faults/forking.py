@@ -6,8 +6,12 @@ import multiprocessing
 import os
 import runpy
 import sys
+import tempfile
+from contextlib import suppress
+from importlib import import_module
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from subprocess import CompletedProcess
 
 ROOT = Path(__file__).parents[2]
 
@@ -15,25 +19,49 @@ _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["tests.faults.forking", "tests.faults.preloaded"])
 
 
-def start_process(command: tuple[str, ...], environment: dict[str, str], output: Path) -> ForkServerProcess:
+def start_process(
+    command: tuple[str, ...],
+    environment: dict[str, str],
+    output: Path,
+    errors: Path | None = None,
+    stdin: Path | None = None,
+) -> ForkServerProcess:
     """`command` is what would follow `python`: a path, or `-m` and a module, and its arguments. What it
-    prints, to standard output or error, goes to the file `output`."""
-    output.write_bytes(b"")
-    process = _context.Process(target=_run, args=(command, environment, output), daemon=True)
+    prints goes to the file `output`; what it prints to standard error to `errors`, if that is given."""
+    files = {0: stdin, 1: output, 2: errors or output}
+    for file in (output, errors or output):
+        file.write_bytes(b"")
+    process = _context.Process(target=_run, args=(command, environment, files), daemon=True)
     process.start()
     return process
 
 
-def _run(command: tuple[str, ...], environment: dict[str, str], output: Path) -> None:
-    # The server that forks ignores an ImportError.
-    assert "tests.faults.preloaded" in sys.modules
+def run(command: tuple[str, ...], environment: dict[str, str], stdin: bytes) -> CompletedProcess[bytes]:
+    """As subprocess.run, with `stdin` in a pipe."""
+    with tempfile.TemporaryDirectory() as place:
+        pipe, output, errors = (Path(place, name) for name in ("pipe", "output", "errors"))
+        os.mkfifo(pipe)
+        process = start_process(command, environment, output, errors, pipe)
+        with suppress(BrokenPipeError), pipe.open("wb") as writer:
+            writer.write(stdin)
+        process.join()
+        assert process.exitcode is not None
+        return CompletedProcess(command, process.exitcode, output.read_bytes(), errors.read_bytes())
+
+
+def _run(command: tuple[str, ...], environment: dict[str, str], files: dict[int, Path | None]) -> None:
+    # The server that forks ignores an ImportError: here it is raised.
+    import_module("tests.faults.preloaded")
     os.chdir(ROOT)
     os.environ.clear()
     os.environ.update(environment)
-    file = os.open(output, os.O_WRONLY)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
-    os.close(file)
+    for number, path in files.items():
+        if path is not None:
+            file = os.open(path, os.O_WRONLY if number else os.O_RDONLY)
+            os.dup2(file, number)
+            os.close(file)
+    # The server that forks has none, and gives each process /dev/null.
+    sys.stdin = open(0)  # noqa: SIM115
     if command[0] == "-m":
         sys.argv = list(command[1:])
         runpy.run_module(command[1], run_name="__main__", alter_sys=True)

@@ -1,4 +1,4 @@
-"""What a service imports to serve: imported once by the process that `tests.faults.forking` forks."""
+"""What a service and the commands import: imported once by the process that `tests.faults.forking` forks."""
 
 import gc
 import os
@@ -8,7 +8,9 @@ from app.operations.policy_files import load_policies
 from app.settings import Settings
 from content.tokens.encodings import load_encoding
 
-SERVED = (
+IMPORTED = (
+    "app.cli.hook",
+    "app.cli.shell",
     "app.edge.server",
     "app.main",
     "extraction.models.openai",
@@ -23,7 +25,7 @@ SERVED = (
 for name in [name for name in os.environ if name.startswith("SPILLGATE_")]:
     # Of the developer's shell: a service gets the settings of its test.
     del os.environ[name]
-for name in SERVED:
+for name in IMPORTED:
     import_module(name)
 load_policies(Settings(storage_url="memory:"))
 load_encoding("o200k_base").count("a word")

@@ -12,6 +12,8 @@ from storage.redis.draft import RedisDraft
 from storage.redis.ledger import RedisLedger
 
 PAUSE_SECONDS = 5.0
+LOOK_SECONDS = 2.0
+"""All replicas have looked by then, on a busy machine too."""
 
 
 class EarlyDraft(RedisDraft):
@@ -38,7 +40,7 @@ async def look_first(ledger: RedisLedger, charge: Charge) -> Receipt | None:
     session = await ledger.session(charge.key)
     if session is not None and not session.budget(charge.default_window, charge.enforce).fits(charge.tokens):
         return None
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(LOOK_SECONDS)
     return await ledger.settle(charge)
 
 

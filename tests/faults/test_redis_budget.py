@@ -40,7 +40,7 @@ class Race:
 
 
 async def race(lines: Sequence[Streams], clients: Sequence[httpx.AsyncClient], run: str, seed: int) -> Race:
-    """Sends CALLS calls at once, each on its own connection, and samples every replica during the calls."""
+    """Sends CALLS calls at once, each on its own connection, and samples the clients' replicas meanwhile."""
     found = Race()
     while (await clients[0].put(f"/sessions/{run}", json=WINDOW)).status_code == 503:
         await asyncio.sleep(0.1)
@@ -144,6 +144,6 @@ async def test_looking_first_and_charging_then_would_be_found_out(
     services: Services, tmp_path: Path, redis_url: str
 ) -> None:
     async with replicas(services, tmp_path, redis_url, (BROKEN, "look-first")) as (lines, clients):
-        found = await race(lines, clients, "run", 0)
+        found = await race(lines, clients[:1], "run", 0)
     assert found.outcomes[TOKENS, None] > LIMIT // TOKENS
     assert max(found.passed) > LIMIT

@@ -6,13 +6,13 @@ protocol twice. It is installed apart from all else: `make interop`.
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 
 import pytest
 
 from domain.errors import ContextExceeded, ModelRefused, ModelUnavailable
 from domain.llm import LlmTokens, Message, ModelTerms, Prompt, Role, ToolSpec
-from extraction.models.openai import OpenAIModel, open_client
+from extraction.models.openai import Connections, OpenAIModel
 from tests.app import test_extract_embeddings as embeddings
 from tests.conftest import Serve
 from tests.extraction.backend import Backend
@@ -61,8 +61,8 @@ async def server(backend: Backend, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @asynccontextmanager
 async def model(server: str, name: str = proxy.MODEL, key: str = proxy.KEY) -> AsyncIterator[OpenAIModel]:
-    async with open_client(1) as client:
-        yield OpenAIModel(ModelTerms(name, 8000, 1000), client, server, key, version="0")
+    async with aclosing(Connections(1)) as connections:
+        yield OpenAIModel(ModelTerms(name, 8000, 1000), connections, server, key, version="0")
 
 
 def prompt(*messages: Message, tools: tuple[ToolSpec, ...] = ()) -> Prompt:

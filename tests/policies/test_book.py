@@ -148,7 +148,7 @@ def test_a_reason_names_layer_table_and_line() -> None:
 
 def test_a_reason_of_a_model_names_its_table() -> None:
     rules = book("[models.m]\ncontext_window = 5\n", "[models.m]\n\ncontext_window = 6\n")
-    (reason,) = rules.model_reasons("m")
+    (reason,) = rules.reasons_of("models", "m")
     assert (reason.value, reason.place) == (6, "layer 1, [models.m], line 3")
 
 

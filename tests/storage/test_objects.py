@@ -13,8 +13,7 @@ from obstore.store import LocalStore, MemoryStore
 
 from domain.errors import ConfigError, ResultExpired, StoreUnavailable
 from domain.handles import SessionKey
-from storage.objects.bucket import THREADS, Bucket
-from storage.objects.cache import SegmentCache
+from storage.objects.bucket import THREADS, Bucket, SegmentCache
 from storage.objects.layout import Info
 from storage.objects.opening import make_ready
 from storage.objects.store import GRACE_SECONDS, ORPHAN_MS, ObjectStore

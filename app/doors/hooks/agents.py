@@ -3,14 +3,12 @@
 import re
 from typing import Any
 
-from app.doors.hooks.call import Call, Dialect, in_blocks, only_texts, session_of, texts_of
+from app.doors.hooks.call import Call, Client, in_blocks, only_texts, session_of, text_in, texts_of
 from app.doors.hooks.claude_code import claude_code
 
 _SAVED_BY_COPILOT = re.compile(
     r"Output too large to read at once \([^()\n]{1,40}\)\. Saved to: (?P<path>/[^\n]{1,4096}?\.txt)\n"
 )
-
-
 _OPENING, _CLOSING = "<untrusted_context>\n", "\n</untrusted_context>"
 """Around what a command or an MCP tool returned, as Gemini CLI shows it to its model."""
 
@@ -31,10 +29,10 @@ def codex(payload: Any) -> Call | None:
                 return None
             return Call(
                 tool=tool,
-                session=session_of(session, payload.get("agent_id")),
+                session=session_of(session, payload),
                 texts=texts,
                 answer=lambda text: {"decision": "block", "reason": text},
-                call_id=_id(payload.get("tool_use_id")),
+                call_id=text_in(payload, "tool_use_id"),
                 arguments=payload.get("tool_input"),
                 is_error=is_error,
             )
@@ -71,13 +69,10 @@ def gemini(payload: Any) -> Call | None:
             "tool_name": str(tool),
             "tool_response": {"llmContent": content} as response,
         }:
-            match content:
-                case str():
-                    texts: list[str] | None = [content]
-                case {"text": str(text)}:
-                    texts = [text]
-                case _:
-                    texts = only_texts(content)
+            if isinstance(content, str):
+                texts: list[str] | None = [content]
+            else:
+                texts = only_texts(content if isinstance(content, list) else [content])
             if texts is None:
                 return None
             return Call(
@@ -92,7 +87,7 @@ def gemini(payload: Any) -> Call | None:
 
 
 def cursor(payload: Any) -> Call | None:
-    """postToolUse: `tool_output` is JSON in a string (see INNER_JSON). Only results of MCP tools can be
+    """postToolUse: `tool_output` is JSON in a string. Only results of MCP tools can be
     replaced."""
     match payload:
         case {
@@ -108,7 +103,7 @@ def cursor(payload: Any) -> Call | None:
                 session=session,
                 texts=texts,
                 answer=lambda text: {"updated_mcp_tool_output": {"content": in_blocks(blocks, text)}},
-                call_id=_id(payload.get("tool_use_id")),
+                call_id=text_in(payload, "tool_use_id"),
                 arguments=payload.get("tool_input"),
                 is_error=output.get("isError") is True,
             )
@@ -119,30 +114,22 @@ def opencode(payload: Any) -> Call | None:
     """tool.execute.after, as {"input", "output"}. The answer holds the members of `output` to replace."""
     match payload:
         case {"input": {"tool": str(tool), "sessionID": str(session)} as given, "output": {**output}}:
-            match output:
-                case {"output": str(text)}:
-                    texts: list[str] | None = [text]
-                    member = "output"
-                case {"content": list(blocks)}:
-                    texts, member = texts_of(blocks), "content"
-                case _:
-                    return None
-            match output.get("metadata"):
-                case {"truncated": True, "outputPath": str(path)}:
-                    spilled: str | None = path
-                case _:
-                    spilled = None
+            said: Any = output.get("output")
+            blocks: Any = output.get("content")
+            texts = [said] if isinstance(said, str) else texts_of(blocks)
             if texts is None:
                 return None
             return Call(
                 tool=tool,
                 session=session,
                 texts=texts,
-                answer=lambda text: {member: text if member == "output" else in_blocks(blocks, text)},
-                call_id=_id(given.get("callID")),
+                answer=lambda text: (
+                    {"output": text} if isinstance(said, str) else {"content": in_blocks(blocks, text)}
+                ),
+                call_id=text_in(given, "callID"),
                 arguments=given.get("args"),
                 is_error=output.get("isError") is True,
-                spilled=spilled,
+                spilled=text_in(output.get("metadata"), "outputPath"),
             )
     return None
 
@@ -152,11 +139,6 @@ def pi(payload: Any) -> Call | None:
     match payload:
         case {"sessionId": str(session), "toolName": str(tool), "content": list(blocks)}:
             texts = texts_of(blocks)
-            match payload.get("details"):
-                case {"fullOutputPath": str(path)}:
-                    spilled: str | None = path
-                case _:
-                    spilled = None
             if texts is None:
                 return None
             return Call(
@@ -164,10 +146,10 @@ def pi(payload: Any) -> Call | None:
                 session=session,
                 texts=texts,
                 answer=lambda text: {"content": in_blocks(blocks, text)},
-                call_id=_id(payload.get("toolCallId")),
+                call_id=text_in(payload, "toolCallId"),
                 arguments=payload.get("input"),
                 is_error=payload.get("isError") is True,
-                spilled=spilled,
+                spilled=text_in(payload.get("details"), "fullOutputPath"),
             )
     return None
 
@@ -179,21 +161,14 @@ def _unwrapped(text: str) -> str:
     return text
 
 
-def _id(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
-
-
-DIALECTS: dict[str, Dialect] = {
-    "claude-code": claude_code,
-    "claude-code-plugin": claude_code,
-    "codex": codex,
-    "copilot": copilot,
-    "cursor": cursor,
-    "gemini": gemini,
-    "opencode": opencode,
-    "pi": pi,
+CLIENTS: dict[str, Client] = {
+    "claude-code": Client(claude_code),
+    "claude-code-plugin": Client(claude_code),
+    "codex": Client(codex),
+    "copilot": Client(copilot, outputs=re.compile(r"/.*/[0-9]+-copilot-tool-output-[^/]+\.txt")),
+    "cursor": Client(cursor, inner_json="tool_output"),
+    "gemini": Client(gemini),
+    "opencode": Client(opencode, outputs=re.compile(r"/.*/tool-output/[^/]+")),
+    "pi": Client(pi, outputs=re.compile(r"/.*/pi-bash-[^/]+\.log")),
 }
-"""By the client's name, which is also that of its door (`policies.doors`)."""
-
-INNER_JSON = {"cursor": "tool_output"}
-"""The member of a payload that is JSON in a string, by the client."""
+"""By name, which is also that of the client's door (`policies.doors`)."""

@@ -1,8 +1,8 @@
 """One call of a tool, as an agent's hook reports it, and what all agents' hooks have in common.
 
 The service and `spillgate hook` both import this module and the dialects, which therefore use the standard
-library only. A dialect is a function `(payload) -> Call | None`. It reads names and shapes, never the text of
-a result: in the service, a position may stand for it (see `app.edge.documents.Document`).
+library only. What reads the JSON of a hook goes by names and shapes, never by the text of a result: in the
+service, a position may stand for it (see `app.edge.documents.Document`).
 """
 
 import re
@@ -11,7 +11,6 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 Answer = dict[str, Any]
-Reshape = Callable[[str], Any]
 
 MAX_NAME = 256
 """Characters of a tool's name and of a call id, as POST /results takes them."""
@@ -53,7 +52,14 @@ class Call(NamedTuple):
         return session_id_of(self.session)
 
 
-Dialect = Callable[[Any], Call | None]
+class Client(NamedTuple):
+    """A coding agent. `read` reads the JSON of its hook: None for a shape that is not replaced. `inner_json`
+    names a member of it that is JSON in a string. `outputs` are the files in which the agent leaves whole
+    outputs, None if each session has a folder for them, beside its transcript."""
+
+    read: Callable[[Any], Call | None]
+    inner_json: str = ""
+    outputs: re.Pattern[str] | None = None
 
 
 def session_id_of(session: str) -> str:
@@ -63,9 +69,16 @@ def session_id_of(session: str) -> str:
     return sha256(session.encode("utf-8", "replace")).hexdigest()[:32]
 
 
-def session_of(session: str, agent: object = None) -> str:
+def session_of(session: str, payload: Any) -> str:
     """A subagent has a window of its own, and so a session of its own."""
-    return f"{session}.{agent}" if isinstance(agent, str) and agent else session
+    agent = text_in(payload, "agent_id")
+    return session if agent is None else f"{session}.{agent}"
+
+
+def text_in(value: Any, name: str) -> str | None:
+    """The member of this name; None if it is no text, or empty."""
+    found = value.get(name) if isinstance(value, dict) else None
+    return found if isinstance(found, str) and found else None
 
 
 def texts_of(blocks: Any) -> list[str] | None:

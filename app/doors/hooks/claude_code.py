@@ -1,14 +1,18 @@
 """Claude Code: PostToolUse. A replacement must fit the tool's own output schema, else it is ignored."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
-from app.doors.hooks.call import Answer, Call, Reshape, in_blocks, session_of, texts_of
+from app.doors.hooks.call import Answer, Call, in_blocks, session_of, text_in, texts_of
 
 _SAVED_MCP_OUTPUT = re.compile(
     r"Error: result \(.{1,200}?Output has been saved to (?P<path>/[^\n]{1,4096}?/tool-results/[^/\s]+\.\w+)",
     re.DOTALL,
 )
+
+Found = tuple[list[str] | None, Callable[[str], Any]]
+"""The texts of an output, None for an unknown shape, and what makes an output of that shape of one text."""
 
 
 def claude_code(payload: Any) -> Call | None:
@@ -22,17 +26,16 @@ def claude_code(payload: Any) -> Call | None:
             "tool_name": str(tool),
             "tool_response": response,
         }:
-            found = _mcp(response) if tool.startswith("mcp__") else _built_in(tool, response)
-            if found is None:
+            is_mcp = tool.startswith("mcp__")
+            texts, reshape = _mcp(response) if is_mcp else _built_in(tool, response)
+            if texts is None:
                 return None
-            texts, reshape = found
-            call_id = payload.get("tool_use_id")
             return Call(
                 tool=tool,
-                session=session_of(session, payload.get("agent_id")),
+                session=session_of(session, payload),
                 texts=texts,
                 answer=lambda text: _updated(reshape(text)),
-                call_id=call_id if isinstance(call_id, str) and call_id else None,
+                call_id=text_in(payload, "tool_use_id"),
                 arguments=payload.get("tool_input"),
                 spilled=_spilled(response),
             )
@@ -43,18 +46,14 @@ def _updated(output: Any) -> Answer:
     return {"hookSpecificOutput": {"hookEventName": "PostToolUse", "updatedToolOutput": output}}
 
 
-def _mcp(response: Any) -> tuple[list[str], Reshape] | None:
+def _mcp(response: Any) -> Found:
     """A list of content blocks; a string if the result was structured or too large."""
     if isinstance(response, str):
         return [response], lambda text: text
-    return _found(texts_of(response), lambda text: in_blocks(response, text))
+    return texts_of(response), lambda text: in_blocks(response, text)
 
 
-def _found(texts: list[str] | None, reshape: Reshape) -> tuple[list[str], Reshape] | None:
-    return None if texts is None else (texts, reshape)
-
-
-def _built_in(tool: str, response: Any) -> tuple[list[str], Reshape] | None:
+def _built_in(tool: str, response: Any) -> Found:
     match tool, response:
         case "Bash", {"stdout": str(out), "stderr": str(err)} if not response.get("isImage"):
             kept = {name: value for name, value in response.items() if not name.startswith("persisted")}
@@ -66,11 +65,8 @@ def _built_in(tool: str, response: Any) -> tuple[list[str], Reshape] | None:
             }
         case "Grep", {"mode": "content", "content": str(content)}:
             # With a limit left in place, Claude Code would add a line about paging.
-            kept = {
-                name: value
-                for name, value in response.items()
-                if name not in ("appliedLimit", "appliedOffset")
-            }
+            paging = ("appliedLimit", "appliedOffset")
+            kept = {name: value for name, value in response.items() if name not in paging}
             return [content], lambda text: {**kept, "content": text, "numLines": text.count("\n") + 1}
         case "Glob", {"filenames": list(names)} if names and all(isinstance(one, str) for one in names):
             return names, lambda text: {**response, "filenames": [text], "numFiles": 1}
@@ -82,21 +78,14 @@ def _built_in(tool: str, response: Any) -> tuple[list[str], Reshape] | None:
                 "results": [text],
             }
         case "Agent" | "Task", {"status": "completed", "content": list(blocks)}:
-            texts = texts_of(blocks)
-            return _found(texts, lambda text: {**response, "content": in_blocks(blocks, text)})
+            return texts_of(blocks), lambda text: {**response, "content": in_blocks(blocks, text)}
         case "ReadMcpResourceTool", {"contents": [{"uri": uri}, *_] as contents}:
-            texts = texts_of(contents)
-            return _found(
-                texts,
-                lambda text: {
-                    **response,
-                    "contents": [
-                        {"uri": uri, "mimeType": "text/plain", "text": text},
-                        *(one for one in contents if texts_of([one]) is None),
-                    ],
-                },
-            )
-    return None
+            others = [one for one in contents if texts_of([one]) is None]
+            return texts_of(contents), lambda text: {
+                **response,
+                "contents": [{"uri": uri, "mimeType": "text/plain", "text": text}, *others],
+            }
+    return None, str
 
 
 def _search_texts(result: Any) -> list[str]:
@@ -114,5 +103,4 @@ def _spilled(response: Any) -> str | None:
     if isinstance(response, str):
         saved = _SAVED_MCP_OUTPUT.match(response)
         return None if saved is None else saved["path"]
-    path = response.get("persistedOutputPath") if isinstance(response, dict) else None
-    return path if isinstance(path, str) else None
+    return text_in(response, "persistedOutputPath")

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable
 
 from app.doors.govern_call import arguments_of, chunks_of, govern_call
-from app.doors.hooks.agents import DIALECTS, INNER_JSON
+from app.doors.hooks.agents import CLIENTS
+from app.doors.hooks.call import text_in
 from app.edge.documents import Document, read_document
 from app.operations.logs import log_hook_passed
 from app.runtime import Runtime
@@ -19,11 +20,12 @@ async def hook_answer(
     not known. `hold`: see `RequestBody.hold`. Raises SpillgateError."""
     document = await read_document(body, rt.parsing)
     payload, content = document.value, document
-    inner = INNER_JSON.get(client)
-    if inner is not None and isinstance(payload, dict) and isinstance(payload.get(inner), str):
-        content = await _inner(document, payload[inner], rt, hold)
+    reader = CLIENTS[client]
+    inner = reader.inner_json
+    if inner and (text := text_in(payload, inner)) is not None:
+        content = await _inner(document, text, rt, hold)
         payload = {**payload, inner: content.value}
-    call = DIALECTS[client](payload)
+    call = reader.read(payload)
     if call is None:
         log_hook_passed(client, "the payload has a shape that this hook does not replace")
         return PASS

@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 from app import __version__
 from app.doors.mcp.messages import HANDSHAKE, META, STATELESS, Call, Code, Params, RpcError
-from app.operations.tracing import MCP_METHOD, READ
+from app.operations.tracing import READ
 from app.runtime import Runtime
 from app.tools.call import call_tool, read_lines, session_named_in
 from app.tools.definitions import Tool, ToolFormat, definitions, instructions, offered_tools
@@ -66,7 +66,7 @@ class Methods:
             return await method(self, call)
         with tracer.serving(READ, _carrier_in(call) or self._carrier) as span:
             if span is not None:
-                span.attributes[MCP_METHOD] = call.method
+                span.attributes["mcp.method.name"] = call.method
             try:
                 return await method(self, call)
             except RpcError as error:

@@ -16,10 +16,7 @@ if bytes > 0 then
 end
 for place = 5, 6 do
   for _, name in ipairs(redis.call('ZRANGE', KEYS[place], 0, ARGV[4] - 1)) do
-    redis.call('UNLINK', ARGV[1] .. name, ARGV[2] .. name)
-    redis.call('ZREM', KEYS[place], name)
-    add_to(KEYS[1], 'session_bytes', -(number_of(redis.pcall('HGET', KEYS[7], name)) or 0))
-    redis.pcall('HDEL', KEYS[7], name)
+    delete_session(name, ARGV, KEYS[place], KEYS[7], KEYS[1])
     sessions = sessions + 1
   end
 end

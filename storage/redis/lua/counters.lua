@@ -15,6 +15,14 @@ local function add_to(key, field, amount)
   redis.call('HSET', key, field, math.max(0, (number_of(kept) or 0) + amount))
 end
 
+-- Deletes a session and its findings, and its name in `list`.
+local function delete_session(name, prefixes, list, sizes, state)
+  redis.call('UNLINK', prefixes[1] .. name, prefixes[2] .. name)
+  redis.call('ZREM', list, name)
+  add_to(state, 'session_bytes', -(number_of(redis.pcall('HGET', sizes, name)) or 0))
+  redis.pcall('HDEL', sizes, name)
+end
+
 -- Adds to `held`, after `due` was changed. A counter that is damaged or missing is counted again from `due`.
 local function add_to_held(held, due, amount)
   local total = number_of(redis.pcall('GET', held) or '')

@@ -6,13 +6,6 @@
 --      [5] the name to start after  [6] the batch size
 -- Returns the last name of the batch, or '' at the end.
 
-local function forget(list, name)
-  redis.call('UNLINK', ARGV[1] .. name, ARGV[2] .. name)
-  redis.call('ZREM', list, name)
-  add_to(KEYS[4], 'session_bytes', -(number_of(redis.pcall('HGET', KEYS[3], name)) or 0))
-  redis.pcall('HDEL', KEYS[3], name)
-end
-
 local after = ARGV[5] == '' and '-' or '(' .. ARGV[5]
 local names = redis.call('ZRANGEBYLEX', KEYS[1], after, '+', 'LIMIT', 0, ARGV[6])
 for _, name in ipairs(names) do
@@ -20,12 +13,12 @@ for _, name in ipairs(names) do
   local is_whole, session = pcall(cmsgpack.unpack, type(kept) == 'string' and string.sub(kept, 9) or '')
   local used_at = is_whole and type(session) == 'table' and tonumber(session.last_used_at)
   if not kept or used_at and used_at <= tonumber(ARGV[3]) then
-    forget(KEYS[1], name)
+    delete_session(name, ARGV, KEYS[1], KEYS[3], KEYS[4])
   end
 end
 local over = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', ARGV[4], 'LIMIT', 0, ARGV[6])
 for _, name in ipairs(over) do
-  forget(KEYS[2], name)
+  delete_session(name, ARGV, KEYS[2], KEYS[3], KEYS[4])
 end
 if #names == tonumber(ARGV[6]) or #over == tonumber(ARGV[6]) then
   return names[#names] or ARGV[5]

@@ -31,7 +31,8 @@ _SESSION = re.compile(r"session-([^/\s\"'`]+)/file-", re.IGNORECASE)
 _BLOCK_BYTES = 1 << 18
 _BYTES_A_SECOND = 8 << 20
 
-Body = bytes | Iterable[bytes | bytearray | memoryview]
+Buffer = bytes | bytearray | memoryview
+Body = bytes | Iterable[Buffer]
 
 
 class ServiceError(Exception):
@@ -54,8 +55,8 @@ class Refused(ServiceError):
 class Address(NamedTuple):
     """`path` is that of a Unix socket; without one, host and port are used. `prefix` goes before a route."""
 
-    host: str
-    port: int
+    host: str = "localhost"
+    port: int = 80
     is_tls: bool = False
     path: str = ""
     prefix: str = ""
@@ -67,6 +68,21 @@ class Address(NamedTuple):
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"unix:{self.path}" if self.path else f"http{'s' * self.is_tls}://{host}:{self.port}"
+
+
+class Request(NamedTuple):
+    """`size` is that of a body in pieces, which can be iterated over more than once. `seconds` bounds the
+    time that it takes; a large body has another second for each 8 MiB."""
+
+    method: str
+    route: str
+    body: Body = b""
+    headers: Mapping[str, str] = {}
+    size: int = 0
+    seconds: float = ANSWER_SECONDS
+
+    def pieces(self) -> Iterable[Buffer]:
+        return [self.body] if isinstance(self.body, bytes) else self.body
 
 
 class Answer(NamedTuple):
@@ -104,8 +120,7 @@ class Answer(NamedTuple):
 def address_of(url: str) -> Address:
     """Raises ConfigError. The message does not repeat the URL, which may hold a password."""
     if url.startswith("unix:"):
-        path = "/" + url.removeprefix("unix:").lstrip("/")
-        return Address("localhost", 0, path=path)
+        return Address(path="/" + url.removeprefix("unix:").lstrip("/"))
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -117,9 +132,9 @@ def address_of(url: str) -> Address:
     return Address(parts.hostname, port or (443 if is_tls else 80), is_tls, prefix=parts.path.rstrip("/"))
 
 
-def key_of(environment: Mapping[str, str]) -> str | None:
-    """The API key. Raises ConfigError."""
-    key, path = environment.get("SPILLGATE_KEY"), environment.get("SPILLGATE_KEY_FILE")
+def api_key() -> str | None:
+    """That of SPILLGATE_KEY or SPILLGATE_KEY_FILE. Raises ConfigError."""
+    key, path = os.environ.get("SPILLGATE_KEY"), os.environ.get("SPILLGATE_KEY_FILE")
     if key and path:
         raise ConfigError("SPILLGATE_KEY and SPILLGATE_KEY_FILE are both set. Keep one.")
     if path:
@@ -139,18 +154,20 @@ def session_in(handle: str) -> str | None:
     return match[1] if match else None
 
 
-def embedded_directory(environment: Mapping[str, str] = os.environ) -> str:
+def state_folder() -> str:
+    base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return os.path.join(base, "spillgate")
+
+
+def embedded_directory() -> str:
     """Where a service that runs inside a command, such as `spillgate mcp`, has its socket and its lock: in
     the directory of its store."""
-    place = environment.get("SPILLGATE_STORAGE_URL", "").partition("disk:")[2].removeprefix("//")
-    if not place:
-        state = environment.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-        place = os.path.join(state, "spillgate")
-    return os.path.join(place, "embedded")
+    store = os.environ.get("SPILLGATE_STORAGE_URL", "").partition("disk:")[2].removeprefix("//")
+    return os.path.join(store or state_folder(), "embedded")
 
 
-def embedded_address(environment: Mapping[str, str] = os.environ) -> Address:
-    return Address("localhost", 0, path=os.path.join(embedded_directory(environment), "socket"))
+def embedded_address() -> Address:
+    return Address(path=os.path.join(embedded_directory(), "socket"))
 
 
 class Service:
@@ -161,42 +178,30 @@ class Service:
         self.address = address
         self._fallback = fallback
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._kept: list[HTTPConnection] = []
+        self._kept = Connections()
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Service":
+    def from_environment(cls) -> "Service":
         """The service of SPILLGATE_URL or SPILLGATE_UDS, else the default one. If nothing listens there and
         it is on this machine, the one that runs inside another command. Raises ConfigError."""
-        url, path = environment.get("SPILLGATE_URL"), environment.get("SPILLGATE_UDS")
+        url, path = os.environ.get("SPILLGATE_URL"), os.environ.get("SPILLGATE_UDS")
         if not url:
             url = f"unix:{os.path.abspath(path)}" if path else DEFAULT_URL
         address = address_of(url)
-        fallback = embedded_address(environment) if address.is_loopback else None
-        return cls(address, key_of(environment), fallback=fallback)
+        return cls(address, api_key(), fallback=embedded_address() if address.is_loopback else None)
 
-    def request(
-        self,
-        method: str,
-        route: str,
-        body: Body = b"",
-        headers: Mapping[str, str] | None = None,
-        *,
-        size: int = 0,
-        seconds: float = ANSWER_SECONDS,
-    ) -> Answer:
-        """The answer, if its status is below 400. `size` is that of a body in pieces, which can be iterated
-        over more than once. `seconds` bounds each wait for the service, and all of them together, for which a
-        large body has another second for each 8 MiB. Raises ServiceError."""
-        if isinstance(body, bytes):
-            size, body = len(body), [body]
-        sent = {"Content-Type": "application/json", **self._headers, **(headers or {})}
-        sent["Content-Length"] = str(size)
-        patience = _Patience(seconds, time.monotonic() + seconds + size / _BYTES_A_SECOND)
+    def request(self, request: Request) -> Answer:
+        """The answer, if its status is below 400. Raises ServiceError."""
+        size = len(request.body) if isinstance(request.body, bytes) else request.size
+        headers = {"Content-Type": "application/json", **self._headers, **request.headers}
+        headers["Content-Length"] = str(size)
+        request = request._replace(route=self.address.prefix + request.route, headers=headers)
+        deadline = time.monotonic() + request.seconds + size / _BYTES_A_SECOND
         while True:
-            kept = self._take()
-            connection = kept or self._connect(seconds)
+            kept = self._kept.take()
+            connection = kept or self._connect(request.seconds)
             try:
-                answer = _exchange(connection, method, self.address.prefix + route, body, sent, patience)
+                answer = _exchange(connection, request, deadline)
             except ConnectionError as error:
                 connection.close()
                 # A kept connection that the service has closed says nothing about the service.
@@ -206,32 +211,11 @@ class Service:
                 connection.close()
                 raise ServiceError(f"No answer from {self.address}: {why(error)}.") from None
             else:
-                self._kept.append(connection)
+                self._kept.keep(connection)
                 return _accepted(answer)
 
-    def call_tool(
-        self, name: str, arguments: Mapping[str, object], session: str | None = None
-    ) -> tuple[str, bool]:
-        """As Answer.text. The session is the one that the
-        handle names, else `session`, else that of SPILLGATE_SESSION. Raises ServiceError."""
-        named = session_in(str(arguments.get("handle"))) or session or os.environ.get("SPILLGATE_SESSION")
-        call = {"name": name, "arguments": arguments} | ({"session_id": named} if named else {})
-        body = json.dumps(call).encode()
-        return self.request("POST", "/tools/call", body, seconds=TOOL_SECONDS).text()
-
     def close(self) -> None:
-        while self._kept:
-            self._kept.pop().close()
-
-    def _take(self) -> "HTTPConnection | None":
-        while True:
-            try:
-                connection = self._kept.pop()
-            except IndexError:
-                return None
-            if is_open(connection):
-                return connection
-            connection.close()
+        self._kept.close()
 
     def _connect(self, seconds: float) -> "HTTPConnection":
         """Raises Unreachable."""
@@ -253,7 +237,7 @@ def connect(address: Address, seconds: float) -> "HTTPConnection":
     from http.client import HTTPConnection, HTTPSConnection
 
     kind = HTTPSConnection if address.is_tls else HTTPConnection
-    connection = kind(address.host, address.port or 80, timeout=seconds, blocksize=_BLOCK_BYTES)
+    connection = kind(address.host, address.port, timeout=seconds, blocksize=_BLOCK_BYTES)
     try:
         if address.path:
             connection.sock = socket.socket(socket.AF_UNIX)
@@ -269,7 +253,30 @@ def connect(address: Address, seconds: float) -> "HTTPConnection":
     return connection
 
 
-def is_open(connection: "HTTPConnection") -> bool:
+class Connections:
+    """Kept for further requests. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._kept: list[HTTPConnection] = []
+
+    def keep(self, connection: "HTTPConnection") -> None:
+        self._kept.append(connection)
+
+    def take(self) -> "HTTPConnection | None":
+        """One that the other side has not closed; None if there is none."""
+        with suppress(IndexError):  # Another thread has taken the last one.
+            while connection := self._kept.pop():
+                if _is_open(connection):
+                    return connection
+                connection.close()
+        return None
+
+    def close(self) -> None:
+        while self._kept:
+            self._kept.pop().close()
+
+
+def _is_open(connection: "HTTPConnection") -> bool:
     """False for a kept connection that the other side has closed: it can be read."""
     if connection.sock is None:
         return False
@@ -278,27 +285,21 @@ def is_open(connection: "HTTPConnection") -> bool:
     return not waiting.poll(0)
 
 
-class _Patience(NamedTuple):
-    """How long to wait for a service: `seconds` each time, and never past the deadline."""
-
-    seconds: float
-    deadline: float
-
-    def begin_wait(self, sock: socket.socket) -> None:
-        """Before each use of the socket. Raises TimeoutError."""
-        remaining = self.deadline - time.monotonic()
-        if remaining <= 0:
-            raise TimeoutError("timed out")
-        sock.settimeout(min(self.seconds, remaining))
+def _wait_until(sock: socket.socket, deadline: float) -> None:
+    """Before each use of the socket. Raises TimeoutError."""
+    remaining = deadline - time.monotonic()
+    if remaining <= 0:
+        raise TimeoutError("timed out")
+    sock.settimeout(remaining)
 
 
 class _Reader(io.RawIOBase):
     """Reads a socket. http.client gets it in place of the socket."""
 
-    def __init__(self, sock: socket.socket, patience: _Patience) -> None:
+    def __init__(self, sock: socket.socket, deadline: float) -> None:
         self._sock = sock
         self._file = sock.makefile("rb", buffering=0)
-        self._patience = patience
+        self._deadline = deadline
 
     def makefile(self, mode: str) -> io.BufferedReader:
         return io.BufferedReader(self)
@@ -307,7 +308,7 @@ class _Reader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: "WriteableBuffer") -> int | None:
-        self._patience.begin_wait(self._sock)
+        _wait_until(self._sock, self._deadline)
         return self._file.readinto(buffer)
 
     def close(self) -> None:
@@ -315,31 +316,24 @@ class _Reader(io.RawIOBase):
         super().close()
 
 
-def _exchange(
-    connection: "HTTPConnection",
-    method: str,
-    route: str,
-    body: Iterable[bytes | bytearray | memoryview],
-    headers: Mapping[str, str],
-    patience: _Patience,
-) -> Answer:
+def _exchange(connection: "HTTPConnection", request: Request, deadline: float) -> Answer:
     """Raises OSError."""
     from http.client import HTTPException, HTTPResponse
 
     sock = connection.sock
     assert sock is not None
 
-    def pieces() -> Iterator[bytes | bytearray | memoryview]:
-        for piece in body:
-            patience.begin_wait(sock)
+    def pieces() -> Iterator[Buffer]:
+        for piece in request.pieces():
+            _wait_until(sock, deadline)
             yield piece
 
     try:
         # A service that refuses a large body answers before it has read all of it.
         with suppress(ConnectionError):
-            patience.begin_wait(sock)
-            connection.request(method, route, pieces(), dict(headers))
-        reader: Any = _Reader(sock, patience)
+            _wait_until(sock, deadline)
+            connection.request(request.method, request.route, pieces(), dict(request.headers))
+        reader: Any = _Reader(sock, deadline)
         responding: Any = connection
         responding.response_class = lambda _, **options: HTTPResponse(reader, **options)
         answer = connection.getresponse()
