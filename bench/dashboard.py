@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import httpx
 import psutil
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 import app
 from tests.browser.conftest import ENTRIES, chromium
@@ -23,7 +23,7 @@ LOADS = 15
 PAIRS, SECONDS = 6, 30.0
 """Phases with the dashboard closed and open in turn. A page reads its sums every ten seconds."""
 EVERY_MS, REFRESHES = 10_000, 12
-"""Two minutes. Once a minute a page reads its newest questions and results too."""
+"""Two minutes. Once a minute a page reads its tables too."""
 FRAMES = """async () => {
     const box = document.querySelector(".lines"), frames = [];
     let before = performance.now();
@@ -162,12 +162,9 @@ def refreshing(browser: Browser, service: Service, name: str) -> None:
     page.clock.install()
     _open(page, service, name)
     refreshes, busy = _counted(page), sum(process.cpu_times()[:2])
-    for _ in range(REFRESHES):
-        before = page.locator("#read time").get_attribute("datetime")
+    while len(refreshes) < REFRESHES:
         page.clock.fast_forward(EVERY_MS)
-        # For a page that has slowed down.
-        page.evaluate("dispatchEvent(new Event('focus'))")
-        expect(page.locator("#read time")).not_to_have_attribute("datetime", before or "", timeout=30_000)
+        page.wait_for_timeout(1000)
     spent = 1000 * (sum(process.cpu_times()[:2]) - busy) / len(refreshes)
     print(
         f"Refresh at {name}, mean of {len(refreshes)}: {spent:.0f} ms processor time of the service, one in "
@@ -178,9 +175,9 @@ def refreshing(browser: Browser, service: Service, name: str) -> None:
 
 
 def _counted(page: Page) -> list[str]:
-    """The refreshes of the page from now on: each asks once for the sums by tool."""
+    """The refreshes of the page from now on: each asks once for the newest entries."""
     found: list[str] = []
-    page.on("request", lambda one: found.append(one.url) if "group_by=tool_name" in one.url else None)
+    page.on("request", lambda one: found.append(one.url) if "limit=25" in one.url else None)
     return found
 
 

@@ -87,7 +87,9 @@ def running(
         **settings,
     }
     started = [*command, "--port", str(port)] if command else _command(name, port)
-    process = subprocess.Popen(started, cwd=folder if command else tree, env=environ)
+    # What another server logs is not ours.
+    out = subprocess.DEVNULL if command else None
+    process = subprocess.Popen(started, cwd=folder if command else tree, env=environ, stdout=out, stderr=out)
     try:
         if pinned:
             pin(process.pid, SERVER_CORE)

@@ -86,14 +86,16 @@ async function read(page, work) {
   if (page.refresh === undefined) return;
   clearTimeout(timer);
   const took = isFirst ? 0 : performance.now() - began;
-  timer = setTimeout(again, isRead ? Math.max(EVERY_MS, QUIET * took) : RETRY_MS);
+  timer = setTimeout(() => again(), isRead ? Math.max(EVERY_MS, QUIET * took) : RETRY_MS);
 }
 
-/** Reads the view that is shown. A hidden tab and a paused one wait until they are looked at. */
-function again() {
+/** Reads the view that is shown, all of it where an `event` asks for it. A hidden tab and a paused one wait until they
+ *  are looked at. */
+function again(event) {
   if (paused || document.hidden || shown.isBusy || shown.refresh === undefined) return;
-  if (shown.refresh === null) route();
-  else read(shown, shown.refresh);
+  const { refresh } = shown;
+  if (refresh === null) route();
+  else read(shown, () => refresh(event !== undefined));
 }
 
 function askKey(why) {
@@ -146,11 +148,11 @@ function showKeys() {
   $("#keys").hidden = keys.all().length === 0;
 }
 
-function setPaused(value) {
+function setPaused(value, event) {
   paused = value;
   $("#live").setAttribute("aria-pressed", String(!paused));
   $("#live .word").textContent = paused ? "Paused" : "Live";
-  again();
+  again(event);
 }
 
 function setTheme(value) {
@@ -160,7 +162,7 @@ function setTheme(value) {
 
 const isDark = () => (document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
 
-$("#live").addEventListener("click", () => setPaused(!paused));
+$("#live").addEventListener("click", (event) => setPaused(!paused, event));
 $("#keys").addEventListener("click", chooseKey);
 $("#theme").addEventListener("click", () => {
   const next = isDark() ? "light" : "dark";

@@ -10,7 +10,7 @@ const GROUPS = [
   ["outcome", "By outcome", "Outcome"],
   ["trigger", "By trigger", "Trigger"],
 ];
-/** How old the newest questions and results may be that latencies, fallbacks and the largest results are taken from. */
+/** How old all below the chart but the newest entries may be, where nothing asks for more. */
 const DETAILS_MS = 60_000;
 const ADDED = ["entries", "failed", "bytes", "tokens_in", "tokens_out", "tokens_saved", "tokens_saved_observed", "cost_usd"];
 
@@ -30,7 +30,7 @@ export async function show(root, { signal }) {
     figures: h("div", { class: "figures" }), chart: h("div"), groups: h("div", { class: "columns" }),
     extraction: h("div"), recent: h("div"), largest: h("div"), tenants: h("div"),
   };
-  let [chart, details, detailed] = [null, null, 0];
+  let [chart, detailed] = [null, 0];
   signal.addEventListener("abort", () => chart?.destroy());
   let isDrawn = false;
 
@@ -46,7 +46,7 @@ export async function show(root, { signal }) {
     isDrawn = true;
   }
 
-  async function refresh() {
+  async function refresh(isWhole = false) {
     const [, , period, step] = range;
     const { since, until, answers } = taken() ?? ask(range, filter, { signal });
     const asked = { ...filter, since };
@@ -69,17 +69,16 @@ export async function show(root, { signal }) {
     chart = timeChart(parts.chart, `Tokens kept out of context, net of reading back, by ${period}`, times, lines, step);
     parts.recent.replaceChildren(entriesTable(recent.entries));
     performance.mark("first-view");
-    const isOld = Date.now() - detailed >= DETAILS_MS;
-    const [tools, kinds, ...entries] = await Promise.all([
-      sum("tool_name", { type: "tool" }), sum("type,outcome,trigger,strategy"), ...(isOld ? [newest("extract"), newest("tool")] : []),
+    if (!isWhole && until - detailed < DETAILS_MS) return;
+    const [tools, kinds, questions, large] = await Promise.all([
+      sum("tool_name", { type: "tool" }), sum("type,outcome,trigger,strategy"), newest("extract"), newest("tool"),
     ]);
-    if (isOld) [details, detailed] = [entries.map((page) => page.entries), Date.now()];
+    detailed = until;
     const results = kinds.rows.filter((row) => row.groups.type === "tool");
     const rows = { tool_name: tools.rows, outcome: summed(results, "outcome"), trigger: summed(results, "trigger") };
     parts.groups.replaceChildren(...GROUPS.map(([name, title, head]) => card(title, group(name, head, rows[name], range, filter))));
-    const [questions, large] = details;
-    extraction(parts.extraction, kinds.rows.filter((row) => row.groups.type === "extract"), questions, sums.total);
-    if (isOld) largest(parts.largest, large);
+    extraction(parts.extraction, kinds.rows.filter((row) => row.groups.type === "extract"), questions.entries, sums.total);
+    largest(parts.largest, large.entries);
     await tenants(parts.tenants, since, signal);
   }
 
