@@ -34,7 +34,7 @@ run-demo: $(VENV)/.run ## Serve with the built-in demo model: extraction without
 # each worker five seconds.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(or $(WORKERS),3) --dist worksteal -o tmp_path_retention_policy=failed --ignore tests/interop --ignore tests/browser --ignore tests/image --ignore tests/objects
 
-test: $(VENV)/.dev ## Run the test suite, a real redis-server included (4 minutes on 2 cores)
+test: $(VENV)/.dev ## Run the test suite, a real redis-server included (3 minutes on 2 cores)
 	@sh tests/install_tools.sh
 	$(PYTEST)
 

@@ -7,6 +7,7 @@ from functools import partial
 
 import anyio
 from fastapi import FastAPI, Request
+from starlette.datastructures import State
 from starlette.types import Lifespan, Receive, Scope, Send
 
 from app import __version__
@@ -63,6 +64,26 @@ ROUTERS = (
 NOT_KEPT = frozenset({StoreUnavailable.code, StoreFull.code})
 
 
+class ServiceState(State):
+    """What lives as long as the service, as plain attributes: Starlette's own looks each one up in Python.
+    `metrics_port` is that of a listener for metrics alone. `stopping` is set when requests that are still
+    under way must end."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    draining: bool
+    metrics_port: int | None
+    stopping: asyncio.Event
+    config_error: ConfigError | None
+    supervisor: Supervisor
+    gate: BodyGate
+    read_ahead: ReadAhead
+    keys: ApiKeys | None
+    rates: RequestRates
+    runtime: Runtime
+
+
 class Spillgate(FastAPI):
     """FastAPI behind `Access`. POST /results goes from there straight to its function: routing and dependency
     machinery would cost a third of a small result's time. It is declared as a route all the same, for the
@@ -80,10 +101,9 @@ class Spillgate(FastAPI):
             # FastAPI's own spans would hold paths and queries, and its log records exceptions.
             telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
         )
+        self.state: ServiceState = ServiceState()
         self.state.draining = False
-        # Of the listener for metrics alone, if there is one.
         self.state.metrics_port = None
-        # Set while the service stops, when requests still under way must end.
         self.state.stopping = asyncio.Event()
         self.state.config_error = None
         self.state.supervisor = Supervisor(self.task_failed)
@@ -110,8 +130,7 @@ class Spillgate(FastAPI):
         await self._access(scope, receive, send)
 
     async def _inside(self, scope: Scope, receive: Receive, send: Send) -> None:
-        tracer = None if scope["type"] != "http" else self.state.runtime.tracer
-        if tracer is not None:
+        if scope["type"] == "http" and (tracer := self.state.runtime.tracer) is not None:
             name, route = self._routes.span_of(scope["method"], scope["path"])
             if name:
                 await tracer.serve(self._routed, name, route, scope, receive, send)
@@ -127,8 +146,7 @@ class Spillgate(FastAPI):
             await super().__call__(scope, receive, send)
 
     def task_failed(self, name: str) -> None:
-        runtime: Runtime = self.state.runtime
-        runtime.metrics.task_failed(name)
+        self.state.runtime.metrics.task_failed(name)
 
     def refused(self, error: SpillgateError, method: str, path: str) -> None:
         """Counts and logs a refused request."""

@@ -28,6 +28,7 @@ from app.operations.timing import Timed
 from app.operations.tracing import TraceTarget, trace_target
 from app.settings import Settings
 from content.tokens.encodings import TokenMeter, load_encoding
+from domain.extraction import Mode
 from domain.handles import Handle
 from domain.ports import Clock, Ledger, ResultStore, Tokenizer
 from domain.quotas import QuotaOf, TenantQuota
@@ -138,6 +139,13 @@ class Runtime:
     def models(self) -> ModelPool | None:
         """None if no model is configured."""
         return self.model_pool or None
+
+    @property
+    def modes(self) -> tuple[Mode, ...]:
+        """The ways of extraction that can run as configured."""
+        from extraction.ladder import runnable_modes
+
+        return runnable_modes(self.models is not None)
 
     @property
     def warnings(self) -> tuple[str, ...]:

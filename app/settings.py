@@ -4,10 +4,12 @@ import difflib
 import os
 import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import PydanticBaseSettingsSource as Source
 
 from app import DEFAULT_URL
 from app.files import read_text
@@ -15,8 +17,6 @@ from domain.errors import ConfigError
 from domain.quotas import TenantQuota
 
 PREFIX = "SPILLGATE_"
-BYPASS_TOOLS = "TOOL_RESULT_BYPASS_TOOLS"
-"""Read where SPILLGATE_BYPASS_TOOLS is not set."""
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
@@ -35,10 +35,22 @@ def _secret(path: Path, setting: str) -> str:
     return read_text(path, f"{PREFIX}{setting}", secret=True).strip()
 
 
-class Settings(BaseModel):
+class Settings(BaseSettings):
     """Every `SPILLGATE_*` setting. `docs/settings.md` is checked against these descriptions."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", populate_by_name=True)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: Source,
+        env_settings: Source,
+        dotenv_settings: Source,
+        file_secret_settings: Source,
+    ) -> tuple[Source, ...]:
+        """Options and the environment. Sources that look for files, which are never read, take 4 ms."""
+        return init_settings, env_settings
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8377, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
@@ -128,8 +140,9 @@ class Settings(BaseModel):
         description="US dollars that one tenant may spend on model calls in a day of UTC; past it a question "
         "to a model gets 429; 0 = no quota.",
     )
-    bypass_tools: tuple[str, ...] = Field(
+    bypass_tools: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
+        validation_alias=AliasChoices(f"{PREFIX}BYPASS_TOOLS", "TOOL_RESULT_BYPASS_TOOLS", "bypass_tools"),
         description="Comma-separated tool names (globs) whose results always pass. "
         "`TOOL_RESULT_BYPASS_TOOLS` is read too.",
     )
@@ -138,7 +151,7 @@ class Settings(BaseModel):
         description="Lines `tenant:sha256hex`, reloaded on change. Without it only loopback or a Unix "
         "socket may be bound.",
     )
-    allowed_hosts: tuple[str, ...] | None = Field(
+    allowed_hosts: Annotated[tuple[str, ...] | None, NoDecode] = Field(
         None,
         description="Comma-separated `Host` names that are answered; `*` = any. Default: loopback names; "
         "with API keys, any.",
@@ -152,7 +165,7 @@ class Settings(BaseModel):
         None, description="The backend's key. `SPILLGATE_LLM_API_KEY_FILE` names a file that holds it."
     )
     llm_api_key_file: Path | None = Field(None, description="File that holds the backend's key.")
-    llm_models: tuple[str, ...] = Field(
+    llm_models: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Comma-separated models of the backend, tried in order."
     )
     embed_model: str | None = Field(
@@ -293,29 +306,21 @@ class Settings(BaseModel):
 def load_settings(**given: Any) -> Settings:
     """Reads the environment; what is given goes over it. Raises ConfigError, which names the setting at fault
     and never its value."""
+    known = {f"{PREFIX}{name}".upper() for name in Settings.model_fields}
+    for name in os.environ:
+        if name.upper().startswith(PREFIX) and name.upper() not in known:
+            near = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.0)
+            raise ConfigError(f"Unknown setting {name}. Did you mean {near[0]}? See docs/settings.md.")
     try:
-        settings = Settings(**{**_from_environment(), **given})
+        settings = Settings(**given)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
-        field = str(first["loc"][0]).upper() if first["loc"] else "?"
+        field = str(first["loc"][0]).removeprefix(PREFIX).upper() if first["loc"] else "?"
         raise ConfigError(f"{PREFIX}{field}: {first['msg']}.") from None
     _check_binding(settings)
     _check_storage(settings)
     _check_backend(settings)
     return settings
-
-
-def _from_environment() -> dict[str, str]:
-    """The values of the environment by the names of their settings. Raises ConfigError for an unknown one."""
-    values = {name.upper(): value for name, value in os.environ.items()}
-    if BYPASS_TOOLS in values:
-        values.setdefault(f"{PREFIX}BYPASS_TOOLS", values[BYPASS_TOOLS])
-    known = {f"{PREFIX}{name}".upper(): name for name in Settings.model_fields}
-    for name in values:
-        if name.startswith(PREFIX) and name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
-            raise ConfigError(f"Unknown setting {name}. Did you mean {near[0]}? See docs/settings.md.")
-    return {name: values[variable] for variable, name in known.items() if variable in values}
 
 
 def _check_storage(settings: Settings) -> None:

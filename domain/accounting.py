@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 
 from domain.decisions import OutcomeKind, Trigger
 from domain.llm import LlmTokens
+from domain.values import value
 
 
 class EntryType(StrEnum):
@@ -37,8 +39,7 @@ class GroupBy(StrEnum):
 PERIOD_MS = {GroupBy.DAY: 86_400_000, GroupBy.HOUR: 3_600_000, GroupBy.MINUTE: 60_000}
 
 
-# Not frozen, though nothing changes it: a frozen one takes three times as long to build, for every result.
-@dataclass(slots=True, unsafe_hash=True)
+@value
 class EntryDetails:
     """`truncated`: the model did not get the whole result (stored results included), or the extraction did
     not read all of the data. `truncated_bytes` is the size of the text before the cut, `truncated_total` its
@@ -60,8 +61,7 @@ class EntryDetails:
 _NO_DETAILS = EntryDetails()
 
 
-# Not frozen, though nothing changes it: a frozen one takes three times as long to build, for every result.
-@dataclass(slots=True, unsafe_hash=True)
+@value
 class AccountingEntry:
     """`timestamp` is Unix ms, `latency` ms. `tokens_saved` is negative for extractions, model calls and
     reading back: sums are net. `tokens` are those of a model call. The camelCase names are those of
@@ -200,6 +200,7 @@ class Summary:
         return total
 
 
+@lru_cache(maxsize=1024)
 def split_tool_name(tool_name: str, namespace: str | None = None) -> tuple[str, str]:
     """Server namespace and tool. `mcp__ns__tool`, `ns__tool`, `mcp:ns/tool`, `rest:ns/tool` and `ns/tool` are
     split; the namespace of any other name is "". A given `namespace` is used as it is."""

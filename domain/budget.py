@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from domain.handles import SessionKey
 from domain.results import UsageReport
+from domain.values import value
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ def window_of(size: int, buffer: int | None, output: int | None, usual: Window) 
     return Window(size, buffer, output or 0)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Budget:
     """A session's tokens. If `enforced` is false, the window is unknown: tokens are counted, and every result
     fits."""
@@ -70,7 +71,7 @@ class ReportWarning(StrEnum):
     NOT_APPLIED = "not_applied"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Session:
     """An agent's run. Window fields are None if the agent did not declare them. Times are Unix ms.
 
@@ -103,15 +104,9 @@ class Session:
         An undeclared buffer and output together take at most a third of a declared window.
         """
         window = default_window.context_window if self.context_window is None else self.context_window
-        declared, undeclared = 0, 0
-        for own, other in (
-            (self.buffer_tokens, default_window.buffer_tokens),
-            (self.max_output_tokens, default_window.max_output_tokens),
-        ):
-            if own is None:
-                undeclared += other
-            else:
-                declared += own
+        declared = (self.buffer_tokens or 0) + (self.max_output_tokens or 0)
+        undeclared = default_window.buffer_tokens if self.buffer_tokens is None else 0
+        undeclared += default_window.max_output_tokens if self.max_output_tokens is None else 0
         if self.context_window is not None:
             undeclared = min(undeclared, window // 3)
         limit = max(0, window - declared - undeclared)
@@ -156,7 +151,7 @@ class Session:
         return Reported(after, warning)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Reported:
     """A session after a usage report, and the warning for the caller."""
 

@@ -1,11 +1,11 @@
 """Triggers, and the outcome of one result."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from domain.budget import Budget, ReportWarning
 from domain.handles import Handle
 from domain.results import Durability, Measure
+from domain.values import value
 
 
 class Trigger(StrEnum):
@@ -22,8 +22,7 @@ class OutcomeKind(StrEnum):
     REJECT = "reject"
 
 
-# Not frozen, though nothing changes it: a frozen one takes three times as long to build, for every result.
-@dataclass(slots=True, unsafe_hash=True)
+@value
 class Outcome:
     """The outcome of one result. `text` replaces the result; None: it passed unchanged. `durability` is None
     if nothing is stored, or the store cannot tell. `degraded`: Redis was unreachable, and the body or the

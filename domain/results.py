@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from domain.handles import Handle, SessionKey
+from domain.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Measure:
     """Size of one result. `bytes` are UTF-8; `lines` are newlines plus one, 0 for empty text; `chars` are
     Unicode code points; `tokens` are an estimate unless `tokens_exact`."""
@@ -28,7 +29,7 @@ class Durability(StrEnum):
     MEMORY = "memory"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class UsageReport:
     """Tokens in the agent's context, as the agent reports them. `turn` is None if it counts no turns."""
 
@@ -52,8 +53,7 @@ class Door:
     most_bytes: int = 0
 
 
-# Not frozen, though nothing changes it: a frozen one takes three times as long to build, for every result.
-@dataclass(slots=True, unsafe_hash=True)
+@value
 class ToolResult:
     """What a caller sends about one result, without the content.
 

@@ -2,7 +2,6 @@
 
 from content.text import cut_head, cut_tail, decode_part
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
-from extraction.task.source import Source
 from extraction.task.task import Task
 
 NEEDS_MODEL = False
@@ -14,11 +13,7 @@ _MORE = 4
 
 async def answer(task: Task) -> Answer:
     """Returns the whole source if it fits the cap, else as much of both ends as fits."""
-    return await truncated(task.source, task.max_bytes)
-
-
-async def truncated(source: Source, max_bytes: int) -> Answer:
-    """Like `answer`, without a task."""
+    source, max_bytes = task.source, task.max_bytes
     if source.size <= max_bytes:
         body = await source.read(0, source.size)
         return Answer(decode_part(body), Mode.TRUNCATE, ExtractStatus.COMPLETE, Coverage(1, 1, 1.0))

@@ -8,7 +8,9 @@ from typing import Any, Literal
 from domain.budget import Window, window_of
 from domain.errors import ConfigError, InvalidPolicy
 from domain.quotas import TenantQuota
+from domain.results import Door
 from policies.documents import CEILINGS, Keys, Path, PolicyDocument, Profile, Value, from_json
+from policies.doors import bounded
 from policies.facts import Policy
 
 _CACHED = 1024
@@ -85,12 +87,19 @@ class PolicyBook:
         if unknown:
             raise ConfigError("\n".join(f"{place}: {_UNKNOWN_MODEL}" for place in unknown))
 
-    def policy(self, tool_name: str, session: str | None = None, request: str | None = None) -> Policy:
-        """Request over session over the operator's layers; each layer's tools over its defaults.
+    def policy(
+        self,
+        tool_name: str,
+        session: str | None = None,
+        request: str | None = None,
+        door: Door | None = None,
+    ) -> Policy:
+        """Request over session over the operator's layers; each layer's tools over its defaults. The size cap
+        is one that the door's client shows whole.
 
         Raises InvalidPolicy for an override that is wrong or not allowed.
         """
-        return self._look_up(tool_name, session, request)
+        return self._look_up(tool_name, session, request, door)
 
     def check_override(self, text: str) -> None:
         """Raises InvalidPolicy unless the JSON text is an override that could be in force."""
@@ -171,7 +180,7 @@ class PolicyBook:
         window = self._window if output is None else replace(self._window, max_output_tokens=output)
         return SessionTerms(window, self._required)
 
-    def _resolve(self, tool_name: str, session: str | None, request: str | None) -> Policy:
+    def _resolve(self, tool_name: str, session: str | None, request: str | None, door: Door | None) -> Policy:
         if request is not None:
             self.check_request(request)
         keys: dict[str, Value] = {}
@@ -182,7 +191,7 @@ class PolicyBook:
                 self.check_override(text)
                 for document in self._based(self._parsed(text)):
                     keys |= _within(keys, document.for_tool(tool_name))
-        return Policy().model_copy(update=keys)
+        return bounded(Policy().model_copy(update=keys), door)
 
 
 def _within(operator: dict[str, Value], override: dict[str, Value]) -> dict[str, Value]:

@@ -1,7 +1,6 @@
 """The facts about a result, and the policy keys with their types, bounds and defaults."""
 
 import difflib
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
@@ -12,6 +11,7 @@ from content.text import Preview
 from domain.budget import Budget
 from domain.decisions import OutcomeKind
 from domain.results import Measure
+from domain.values import value
 
 
 class PolicyMode(StrEnum):
@@ -111,7 +111,7 @@ class Policy(ToolKeys):
         return hash((self.mode, self.on_oversize, self.max_bytes, self.max_chars, self.max_tokens))
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Facts:
     """One result and its session's budget. `measure` may still grow: a rule that fired stays fired. `rows`
     are the lines of the whole result, without an empty last line."""

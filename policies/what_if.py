@@ -46,10 +46,9 @@ def would_be(entry: AccountingEntry, policy: Policy, message_tokens: int = MESSA
 def _tokens(
     entry: AccountingEntry, kind: OutcomeKind, policy: Policy, measure: Measure, message_tokens: int
 ) -> int:
-    if kind is OutcomeKind.REJECT:
-        return entry.tokens_out if entry.outcome is kind else _REJECTION_TOKENS
-    if kind is OutcomeKind.STORE:
-        return entry.tokens_out if entry.outcome is kind else message_tokens
+    if kind in (OutcomeKind.REJECT, OutcomeKind.STORE):
+        usual = _REJECTION_TOKENS if kind is OutcomeKind.REJECT else message_tokens
+        return entry.tokens_out if entry.outcome is kind else usual
     if kind is OutcomeKind.TRUNCATE:
         share = policy.head_chars / max(measure.chars, 1)
     else:

@@ -10,15 +10,14 @@ import anyio
 import msgspec
 from fastapi import Request
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from starlette.types import Scope
 
 from app.api.answers import encode, prefers
-from app.api.routing import session_key
 from app.edge import large_json
 from app.edge.large_json import STEP_SECONDS, WRONG_CONTENT, Content, pause
 from app.edge.request_body import read_body
-from app.operations.logs import describe_request
 from domain.errors import BadRequest, InvalidField, UnsupportedMedia, unknown_key
-from domain.handles import DEFAULT_SESSION
+from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
 from domain.results import ToolResult, UsageReport
 from policies.doors import DOORS
 
@@ -31,7 +30,7 @@ MAX_CALL_ID = 256
 """Characters of a tool_call_id or an Idempotency-Key. Each entry keeps it twice."""
 
 RAW_BYTES = 1 << 14
-"""Of a JSON body up to this size the content is decoded later: if it passes, it is sent back as it came."""
+"""A JSON body up to this size is decoded at once, whatever its content."""
 
 WHOLE_BYTES = 2 << 20
 """A body up to this size is decoded at once, if its content is a string. That takes at most 5 ms, and of
@@ -138,7 +137,7 @@ async def read_request(request: Request, turns: anyio.CapacityLimiter) -> Result
     if kind.startswith("text/"):
         if _charset(parameters) not in ("", "utf-8", "utf8", "us-ascii"):
             raise UnsupportedMedia("Text must be UTF-8: convert it first, e.g. with iconv -t utf-8.")
-        result = _tool_result(_from_query(request), headers, request.scope["tenant"])
+        result = _tool_result(_from_query(request), headers, request.scope)
         hold = None if is_minimal else request.scope["request_body"].hold
         return ResultRequest(result, _streamed(request), None, wants_text, is_minimal, hold)
     if kind != "application/json" and not kind.endswith("+json"):
@@ -148,7 +147,7 @@ async def read_request(request: Request, turns: anyio.CapacityLimiter) -> Result
     if request.scope["query_string"]:
         raise InvalidField("With a JSON body there are no query parameters: put the fields into the body.")
     fields, content = await _parsed(await read_body(request), turns)
-    result = _tool_result(fields, headers, request.scope["tenant"])
+    result = _tool_result(fields, headers, request.scope)
     return ResultRequest(result, content.governed(), content, wants_text, is_minimal, None)
 
 
@@ -209,8 +208,7 @@ class SentContent:
         """The whole text if it is at hand, else its chunks."""
         if isinstance(self._content, str):
             return self._content
-        whole = self._content.small_text() if self._turns is None else None
-        return self._stepped(self._content.pieces()) if whole is None else whole
+        return self._stepped(self._content.pieces())
 
     async def chunks(self) -> AsyncIterator[str]:
         governed = self.governed()
@@ -246,7 +244,7 @@ def _joined(pieces: Iterator[str]) -> str:
 
 async def _parsed(body: bytes | bytearray, turns: anyio.CapacityLimiter) -> tuple[_Fields, SentContent]:
     """Raises BadRequest for what is not JSON, InvalidField for a wrong field."""
-    if RAW_BYTES < len(body) <= WHOLE_BYTES:
+    if len(body) <= WHOLE_BYTES:
         try:
             text = _decode_text(body)
             return text, SentContent(text.content)
@@ -320,7 +318,7 @@ def _rule_of(message: str, fields: Mapping[str, Sequence[str]] = _FIELDS, whole:
     return f"{owner}: {rule[:1].lower()}{rule[1:]}."
 
 
-def _tool_result(sent: _Fields, headers: Headers, tenant: str) -> ToolResult:
+def _tool_result(sent: _Fields, headers: Headers, scope: Scope) -> ToolResult:
     arguments = _json_text(sent.tool_arguments, MAX_ARGUMENT_BYTES, "tool_arguments")
     if arguments is not None:
         if arguments[0] not in '"{':
@@ -333,9 +331,12 @@ def _tool_result(sent: _Fields, headers: Headers, tenant: str) -> ToolResult:
         if not 0 < len(key) <= MAX_CALL_ID:
             raise InvalidField(f"Idempotency-Key must be 1 to {MAX_CALL_ID} characters.")
         call_id = key.decode("latin-1")
-    describe_request(tool_call_id=call_id)
+    session = SessionKey(scope["tenant"], checked_session_id(sent.session_id))
+    scope["logged"]["session_id"] = sent.session_id
+    if call_id is not None:
+        scope["logged"]["tool_call_id"] = call_id
     return ToolResult(
-        key=session_key(tenant, sent.session_id),
+        key=session,
         tool_name=sent.tool_name,
         call_id=call_id,
         tool_arguments=arguments,

@@ -15,7 +15,7 @@ from app.extracting.known_models import known_window, model_configs, model_terms
 from app.operations.policy_files import load_policies
 from app.operations.storage_keys import load_storage_keys
 from app.operations.tracing import trace_target
-from app.settings import BYPASS_TOOLS, PREFIX, Settings
+from app.settings import PREFIX, Settings
 from content.tokens.encodings import encoding_for_model, load_encoding
 from domain.errors import ConfigError
 from domain.quotas import SETTINGS
@@ -46,9 +46,7 @@ class ConfigReport:
     quotas: Mapping[str, Sequence[Reason]]
 
     def as_dict(self) -> dict[str, Any]:
-        def places(reasons: Sequence[Reason]) -> dict[str, str]:
-            return {one.key: one.place for one in reasons}
-
+        parts = {"settings": self.settings, "policy": self.policy, "terms": self.terms}
         return {
             "settings": _values(self.settings),
             "tool": self.tool,
@@ -57,15 +55,10 @@ class ConfigReport:
             "terms": _values(self.terms),
             "quotas": {tenant: _values(reasons) for tenant, reasons in self.quotas.items()},
             "set_by": {
-                "settings": places(self.settings),
-                "policy": places(self.policy),
-                "terms": places(self.terms),
-                "quotas": {tenant: places(reasons) for tenant, reasons in self.quotas.items()},
+                **{name: _places(reasons) for name, reasons in parts.items()},
+                "quotas": {tenant: _places(reasons) for tenant, reasons in self.quotas.items()},
             },
         }
-
-    def as_json(self) -> str:
-        return json.dumps(self.as_dict(), indent=2, ensure_ascii=False)
 
     def as_text(self, with_settings: bool) -> str:
         """A table for each part; the settings only on request."""
@@ -77,14 +70,21 @@ class ConfigReport:
         for tenant, reasons in self.quotas.items():
             whose = "any tenant that the policy file does not name" if tenant == ANY else f"tenant {tenant}"
             parts.append((f"Quotas of {whose}; 0 = none", reasons))
-        return "\n\n".join(f"{title}\n{table(_rows(reasons))}" for title, reasons in parts)
+        shown = []
+        for title, reasons in parts:
+            rows = [(one.key, json.dumps(one.value, ensure_ascii=False), one.place) for one in reasons]
+            shown.append(f"{title}\n{table(rows)}")
+        return "\n\n".join(shown)
 
 
 def run(options: argparse.Namespace) -> int:
     """Raises ConfigError."""
     found = report(settings_of(options), options.tool or ANY, options.model)
     asked = options.tool is not None or options.model is not None
-    print(found.as_json() if options.json else found.as_text(with_settings=not asked))
+    if options.json:
+        print(json.dumps(found.as_dict(), indent=2, ensure_ascii=False))
+    else:
+        print(found.as_text(with_settings=not asked))
     if (fault := trace_target().fault) is not None:
         print(f"spillgate: warning: {fault}", file=sys.stderr)
     return 0
@@ -150,7 +150,7 @@ def _setting(name: str, value: object, settings: Settings) -> Reason:
 def _place_of(name: str, settings: Settings) -> str:
     if name not in settings.model_fields_set:
         return "default"
-    known = {f"{PREFIX}{name}".upper(), BYPASS_TOOLS if name == "bypass_tools" else ""}
+    known = {f"{PREFIX}{name}".upper(), "TOOL_RESULT_BYPASS_TOOLS" if name == "bypass_tools" else ""}
     return "environment" if any(given.upper() in known for given in os.environ) else "option"
 
 
@@ -199,5 +199,5 @@ def _values(reasons: Iterable[Reason]) -> dict[str, object]:
     return {one.key: one.value for one in reasons}
 
 
-def _rows(reasons: Iterable[Reason]) -> list[tuple[str, str, str]]:
-    return [(one.key, json.dumps(one.value, ensure_ascii=False), one.place) for one in reasons]
+def _places(reasons: Iterable[Reason]) -> dict[str, str]:
+    return {one.key: one.place for one in reasons}

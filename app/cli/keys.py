@@ -36,6 +36,8 @@ def run(options: argparse.Namespace) -> int:
     else:
         at, old = _found(lines, options.key)
         ends = datetime.fromtimestamp(time.time(), UTC) + timedelta(hours=options.hours)
+        if old.expires is not None:
+            ends = min(ends, datetime.fromtimestamp(old.expires, UTC))
         expiring = _line(old.tenant, old.digest, old.role, old.name, ends.strftime("%Y-%m-%dT%H:%MZ"))
         key, token = _made(old.tenant, old.role, old.name, "")
         _write(path, [*lines[:at], expiring, *lines[at + 1 :], key])
@@ -67,7 +69,11 @@ def _parsed(line: str) -> Key | None:
 
 
 def _found(lines: list[str], wanted: str) -> tuple[int, Key]:
-    """The line of the newest key of this name or digest that has not expired."""
+    """The line of the key of this name or digest that has not expired."""
+    if not wanted:
+        raise ConfigError(
+            "NAME is empty. A key without a name is named by the digits that `keys list` shows."
+        )
     now = time.time()
     found = [
         (number, key)

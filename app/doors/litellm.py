@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from app.doors.govern_call import digest_of
-from app.doors.hooks.call import OWN_TOOL, session_id_of, texts_of
+from app.doors.hooks.call import OWN_TOOL, session_id_of, text_in, texts_of
 from app.doors.rows import Conversation
 from app.edge.documents import Document, read_document
 from app.operations.logs import describe_request, log_hook_passed
@@ -19,7 +19,7 @@ from domain.results import Door
 NONE: Iterable[memoryview] = [memoryview(b'{"action":"NONE"}')]
 """The request stays as it is."""
 
-SESSION_HEADER = "x-session-id"
+_SESSION_HEADER = "x-session-id"
 _LITELLM_SESSION_HEADER = "x-litellm-session-id"
 # LiteLLM shows the names of all headers, and of some the values.
 _WITHOUT_VALUE = "[present]"
@@ -53,14 +53,15 @@ async def guardrail_answer(
     governed = await Conversation(rows, key, document).governed(lambda call_id: door, rt)
     if not governed.seen:
         return NONE, governed.error
-    offered = [] if own or not tools or _refuses_tools(payload) else await _offered(key, rt)
+    has_tools = bool(tools) and not own and _parameter(payload, "offer_tools") is not False
+    offered = await tools_of_session(key, rt) if has_tools else []
     if not (governed.is_changed or offered):
         return NONE, governed.error
     # LiteLLM ignores `session_id`; the guardrail class of the Python client asks by it.
     session = {"session_id": key.session_id}
     answer = {"action": "GUARDRAIL_INTERVENED", "structured_messages": governed.rows, **session}
     if offered:
-        answer["tools"] = [*tools, *offered]
+        answer["tools"] = [*tools, *definitions(offered, rt.modes, ToolFormat.OPENAI)]
     return document.pieces(answer), governed.error
 
 
@@ -69,19 +70,18 @@ async def _session_of(payload: Mapping[str, Any], rows: list[Any], document: Doc
     LiteLLM's own session. Else one that stays the same while the conversation begins in the same way."""
     given = payload.get("request_headers")
     headers = {name.lower(): value for name, value in given.items()} if isinstance(given, dict) else {}
-    for name in (_parameter(payload, "session_header"), SESSION_HEADER):
-        value = headers.get(name.lower()) if isinstance(name, str) else None
-        if isinstance(value, str) and value not in ("", _WITHOUT_VALUE):
+    for name in (_parameter(payload, "session_header"), _SESSION_HEADER):
+        value = text_in(headers, name.lower()) if isinstance(name, str) else None
+        if value is not None and value != _WITHOUT_VALUE:
             return value
-    trace = payload.get("litellm_trace_id")
-    if isinstance(trace, str) and trace:
-        is_named = _LITELLM_SESSION_HEADER in headers or not _MADE_UP.fullmatch(trace)
-        if is_named:
-            return trace
-    return await begun_as(rows, document, rt, _user_of(payload))
+    trace = text_in(payload, "litellm_trace_id")
+    if trace is not None and (_LITELLM_SESSION_HEADER in headers or not _MADE_UP.fullmatch(trace)):
+        return trace
+    user = text_in(payload.get("request_data"), "user_api_key_hash")
+    return await _begun_as(rows, document, rt, user or "")
 
 
-async def begun_as(rows: list[Any], document: Document, rt: Runtime, user: str = "") -> str:
+async def _begun_as(rows: list[Any], document: Document, rt: Runtime, user: str) -> str:
     """A session's id by the texts of the conversation's first row that is no instruction of the system."""
     dialogue = (
         row for row in rows if isinstance(row, dict) and row.get("role") not in ("system", "developer")
@@ -91,20 +91,10 @@ async def begun_as(rows: list[Any], document: Document, rt: Runtime, user: str =
     return f"chat-{(await digest_of(document, texts, rt, user))[:32]}"
 
 
-def _user_of(payload: Mapping[str, Any]) -> str:
-    data = payload.get("request_data")
-    user = data.get("user_api_key_hash") if isinstance(data, dict) else None
-    return user if isinstance(user, str) else ""
-
-
 def _parameter(payload: Mapping[str, Any], name: str) -> Any:
     """Of `additional_provider_specific_params` in LiteLLM's configuration."""
     given = payload.get("additional_provider_specific_params")
     return given.get(name) if isinstance(given, dict) else None
-
-
-def _refuses_tools(payload: Mapping[str, Any]) -> bool:
-    return _parameter(payload, "offer_tools") is False
 
 
 def _name(tool: Any) -> str:
@@ -117,10 +107,3 @@ def _name(tool: Any) -> str:
 def _door(own: list[str]) -> Door | None:
     """The client has our tools, over MCP: the texts name them as it does."""
     return next((Door(tool_prefix=one.removesuffix(_ASK)) for one in own if one.endswith(_ASK)), None)
-
-
-async def _offered(key: SessionKey, rt: Runtime) -> list[dict[str, Any]]:
-    from extraction.ladder import runnable_modes
-
-    modes = runnable_modes(rt.models is not None)
-    return definitions(await tools_of_session(key, rt), modes, ToolFormat.OPENAI)

@@ -44,8 +44,8 @@ _REQUEST_ID = re.compile(rb"[A-Za-z0-9._~:/+=@-]{1,128}")
 
 
 class Access:
-    """Pure ASGI. Sets `scope["tenant"]`, `scope["every_tenant"]` and `scope["request_body"]`; refuses by
-    itself, as problem+json."""
+    """Pure ASGI. Sets `scope["tenant"]`, `scope["every_tenant"]`, `scope["request_body"]` and
+    `scope["logged"]`, the fields of each line logged for the request; refuses by itself, as problem+json."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Access:
         carries_results = self._routes.carries_results(scope["method"], scope["path"])
         body = RequestBody(receive, send, self._gate, self._cap, carries_results=carries_results)
         started = perf_counter()
-        logged = begin_request(self._identify(scope, body))
+        scope["logged"] = logged = begin_request(self._identify(scope, body))
         try:
             logged["tenant"] = self._admit(scope, body)
             await self._app(scope, body.receive, body.send)

@@ -294,15 +294,6 @@ class Content:
         """The JSON as it came, a piece at a time, with U+FFFD in place of each lone surrogate."""
         return self._as_json(self._raw)
 
-    def small_text(self) -> str | None:
-        """All of the text at once. None if it is not a string, or belongs to a large body."""
-        if self._skeleton is not None or memoryview(self._raw)[0] != _QUOTE:
-            return None
-        try:
-            return _decode_text(self._raw)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return None
-
     def pieces(self) -> Iterator[str]:
         """The text, a piece at a time, so that a large one is never held decoded. A string is unescaped; of
         blocks, text is taken as it is and any other block as its JSON, one to a line.

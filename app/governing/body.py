@@ -94,9 +94,8 @@ class Body:
         self._held = [data]
         self._held_bytes = len(data)
         self._last = data[-TAIL_BYTES:]
-        measured = measure(data, self._tokenizer, text)
-        self._lines = measured.lines
-        return measured
+        self._lines = data.count(b"\n") + 1 if data else 0
+        return Measure(len(data), self._lines, len(text), self._tokenizer.count(text), True)
 
     async def fill(self, content: str | AsyncIterator[bytes | str]) -> Measure:
         """Reads and measures all of the content. Raises InvalidUtf8, and errors of the chunks and of the

@@ -9,7 +9,6 @@ from app.governing.body import Body, MeasuredResult
 from app.governing.charges import PASSED, charge_of
 from app.governing.replacement import Replacing, candidate_outcomes
 from app.operations.logs import log_stored
-from app.operations.tracing import note_governed
 from app.reading import keep_given
 from app.runtime import Runtime
 from domain.budget import ReportWarning
@@ -20,7 +19,6 @@ from domain.ports import Call, Receipt
 from domain.results import StoredResult, ToolResult
 from policies import view
 from policies.decide import decide
-from policies.doors import bounded
 from policies.facts import Facts, PolicyMode
 
 
@@ -51,7 +49,7 @@ async def govern(
     session = entered.session
     if session.model is not None and result.model is None:
         model = await rt.known_models.of_session(session.model)
-    policy = bounded(rt.policies.policy(result.tool_name, session.policy, result.policy), result.door)
+    policy = rt.policies.policy(result.tool_name, session.policy, result.policy, result.door)
     budget = session.budget(model.window, model.enforce)
     async with Body(rt.store, model.tokenizer, policy, rt.counting, result, budget) as body:
         measure = body.fill_small(content) if isinstance(content, str) else None
@@ -67,9 +65,9 @@ async def govern(
         trigger = decide(Facts(measured.shown, measured.budget, body.rows), policy)
         observes = policy.mode is PolicyMode.OBSERVE
         receipt, whole = None, None
-        if observes or (trigger is None and viewed is None):
+        if hold is not None and (observes or (trigger is None and viewed is None)):
             # Before the ledger is written: a request that fails must not be charged.
-            whole = await call.content()
+            whole = await call.content(hold)
         if trigger is None and viewed is None:
             charge = charge_of(measured, PASSED, rt)
             receipt = await (rt.ledger.settle if policy.bypass else rt.ledger.reserve)(charge)
@@ -192,11 +190,9 @@ class _Call(NamedTuple):
             await self.rt.store.delete(key.tenant, handle)
             raise Conflict("The session ended or was emptied during the request. Send the call again.")
 
-    async def content(self) -> bytes | None:
+    async def content(self, hold: Callable[[int], None]) -> bytes:
         """The whole result, for a caller that did not keep it. Raises Overloaded, StorageError."""
-        if self.hold is None:
-            return None
-        self.hold(self.measured.measure.bytes)
+        hold(self.measured.measure.bytes)
         return await self.measured.body.content()
 
     async def outcome(self, receipt: Receipt, content: bytes | None = None) -> Governed:
@@ -222,10 +218,13 @@ class _Call(NamedTuple):
             report_warning=self.report_warning,
         )
         self.rt.metrics.governed(outcome, entry.tokens_out, perf_counter() - self.started)
-        note_governed(self.measured.result, outcome, entry.tokens_out)
+        if self.rt.tracer is not None:
+            self.rt.tracer.governed(self.measured.result, outcome, entry.tokens_out)
         if receipt.text is not None:
             return Governed(outcome, None)
-        return Governed(outcome, content or await self.content())
+        if content is None and self.hold is not None:
+            content = await self.content(self.hold)
+        return Governed(outcome, content)
 
     def _stored(self) -> StoredResult:
         result, session, sha256 = self.measured.result, self.measured.session, self.measured.body.sha256

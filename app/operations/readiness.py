@@ -117,7 +117,9 @@ class Readiness:
             return
         full = await self._why_full(began)
         uses = await self.tenant_uses()
-        self._fullness = [*full, *self._nearly_full(sum(use.stored_bytes for use in uses))]
+        stored = sum(use.stored_bytes for use in uses)
+        is_near = self._is_near(_NEARLY_FULL, stored, self._storage_max_bytes)
+        self._fullness = [*full, _NEARLY_FULL] if is_near else full
         self._full_tenants = {text: use.tenant for use in uses for text in self._near_quotas(use)}
         # The time of its beginning: a failure during the check is newer than its result. What is full may
         # have room in a moment.
@@ -149,9 +151,6 @@ class Readiness:
             raise failed
         self._down_seconds, self._down_since = self.down_seconds, None
         return found
-
-    def _nearly_full(self, stored: int) -> list[str]:
-        return [_NEARLY_FULL] if self._is_near(_NEARLY_FULL, stored, self._storage_max_bytes) else []
 
     def _near_quotas(self, use: TenantUse) -> Iterator[str]:
         for quota, used, cap in use.shares():

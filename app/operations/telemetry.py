@@ -4,12 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Info, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from app import __version__
 from app.operations.memory_limit import memory_limit
 from app.operations.tenant_uses import TenantUse, tenant_series
+from app.operations.timing import Histogram, Times
 from domain.decisions import Outcome, OutcomeKind, Trigger
 from domain.extraction import Answer
 from domain.llm import LlmCall
@@ -24,7 +25,7 @@ class _Tally:
     """What was governed with one outcome and trigger since the last scrape. Counted here, and added to the
     counters by `render`: six counters and their locks would cost each result three microseconds."""
 
-    seconds: Histogram
+    seconds: Times
     results: int = 0
     bytes: int = 0
     tokens_in: int = 0
@@ -62,12 +63,9 @@ class Metrics:
             "1 while the policy file is not valid and the one before stays in force.",
         )
         self._seconds = Histogram(
-            "spillgate_govern_seconds",
-            "Time to govern one result.",
-            ["outcome"],
-            buckets=_GOVERN_SECONDS,
-            registry=registry,
+            "spillgate_govern_seconds", "Time to govern one result.", ["outcome"], _GOVERN_SECONDS
         )
+        registry.register(self._seconds)
         self.watch_bodies = gauge(
             "spillgate_body_bytes_in_flight", "Body bytes held of the common pool."
         ).set_function
@@ -112,9 +110,9 @@ class Metrics:
             "spillgate_operation_seconds",
             "Time of an operation of the store or the ledger.",
             ["backend", "operation"],
-            buckets=_OPERATION_SECONDS,
-            registry=self._registry,
+            _OPERATION_SECONDS,
         )
+        self._registry.register(self._operations)
         self.published = self.timer("store", "publish")
         """Called with the seconds that it took to make a body durable."""
         gauge("spillgate_memory_limit_bytes", "The least of its control groups; 0 = none.").set(
@@ -126,7 +124,9 @@ class Metrics:
         if outcome.replayed:
             return
         measure = outcome.measure
-        tally = self._tallies.get((outcome.kind, outcome.trigger)) or self._tally(outcome)
+        of = outcome.kind, outcome.trigger
+        if (tally := self._tallies.get(of)) is None:
+            tally = self._tallies[of] = _Tally(self._seconds.labels(outcome.kind.value))
         tally.results += 1
         tally.bytes += measure.bytes
         tally.tokens_in += measure.tokens
@@ -141,12 +141,6 @@ class Metrics:
             self._bytes_kept_out += max(0, measure.bytes - len(outcome.text.encode()))
         if seconds is not None:
             tally.seconds.observe(seconds)
-
-    def _tally(self, outcome: Outcome) -> _Tally:
-        tally = self._tallies[outcome.kind, outcome.trigger] = _Tally(
-            self._seconds.labels(outcome.kind.value)
-        )
-        return tally
 
     def _add_tallies(self) -> None:
         for (kind, trigger), tally in self._tallies.items():

@@ -1,8 +1,49 @@
-"""Times the operations of a port."""
+"""Times the operations of a port, and counts times by their length."""
 
-from collections.abc import Awaitable, Callable
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from itertools import accumulate
 from time import perf_counter
 from typing import Any
+
+from prometheus_client.metrics_core import HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+
+class Times:
+    """The times of one kind of work, in seconds. `bounds` are the upper ends of the buckets."""
+
+    __slots__ = ("_bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, seconds: float) -> None:
+        self.counts[bisect_left(self._bounds, seconds)] += 1
+        self.total += seconds
+
+
+class Histogram(Collector):
+    """Written to from the event loop alone: the library's own, which locks, takes five times as long."""
+
+    def __init__(self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float]) -> None:
+        self._name, self._text, self._labels = name, text, labels
+        self._bounds = bounds
+        self._times: dict[tuple[str, ...], Times] = {}
+
+    def labels(self, *values: str) -> Times:
+        return self._times.setdefault(values, Times(self._bounds))
+
+    def collect(self) -> Iterator[Metric]:
+        family = HistogramMetricFamily(self._name, self._text, labels=self._labels)
+        names = [*map(floatToGoString, self._bounds), "+Inf"]
+        for values, times in self._times.items():
+            buckets = list(zip(names, accumulate(times.counts), strict=True))
+            family.add_metric(values, buckets, times.total)
+        yield family
 
 
 class Timed:

@@ -58,12 +58,13 @@ class Backend:
 
     def warm_up(self) -> None:
         """Looks for the service, or starts it, so that the first result need not wait."""
-        with suppress(RuntimeError):  # No thread can be started: the first result waits.
-            threading.Thread(target=self._warm_up, daemon=True).start()
 
-    def _warm_up(self) -> None:
-        with suppress(ServiceError):
-            self.request(Request("GET", "/livez"))
+        def ask() -> None:
+            with suppress(ServiceError):
+                self.request(Request("GET", "/livez"))
+
+        with suppress(RuntimeError):  # No thread can be started: the first result waits.
+            threading.Thread(target=ask, daemon=True).start()
 
     def request(self, request: Request) -> Answer:
         """As Service.request. Raises ServiceError."""
@@ -137,8 +138,8 @@ class Backend:
             except RuntimeError as error:
                 self._embedded = None
                 raise ServiceError(f"{error}.") from None
-        self._embedded.wait_for_start(deadline - time.monotonic())
-        if self._embedded.is_settled and not _is_listening():
+        is_settled = self._embedded.settled.wait(deadline - time.monotonic())
+        if is_settled and not _is_listening():
             raise self._failure()
 
     def _failure(self) -> ServiceError:

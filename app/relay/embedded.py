@@ -24,17 +24,10 @@ class EmbeddedService(threading.Thread):
         super().__init__(name="embedded service", daemon=True)
         self._socket = socket
         self._server: Server | None = None
-        self._settled = threading.Event()
+        self.settled = threading.Event()
+        """Set once connections are accepted, or it has failed."""
         self.error: str | None = None
         """Why it does not serve; None while it starts and serves."""
-
-    def wait_for_start(self, seconds: float) -> None:
-        """Returns once connections are accepted, or it has failed."""
-        self._settled.wait(seconds)
-
-    @property
-    def is_settled(self) -> bool:
-        return self._settled.is_set()
 
     def run(self) -> None:
         try:
@@ -45,7 +38,7 @@ class EmbeddedService(threading.Thread):
         finally:
             # Of any other exception Python prints the traceback.
             self.error = self.error or "It ended with a fault."
-            self._settled.set()
+            self.settled.set()
 
     def _serve(self) -> int:
         sys.setswitchinterval(_SWITCH_SECONDS)
@@ -66,7 +59,7 @@ class EmbeddedService(threading.Thread):
 
     def _listening(self, server: "Server") -> None:
         self._server = server
-        self._settled.set()
+        self.settled.set()
 
     def stop(self, seconds: float) -> None:
         """Ends it; requests that are under way have so many seconds."""

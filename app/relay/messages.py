@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -101,22 +102,14 @@ def size_of(pieces: Pieces) -> int:
 
 
 def joined(pieces: Pieces) -> Pieces:
-    """The same bytes in fewer pieces: small ones are put together."""
+    """The same bytes in fewer pieces: small ones in a row are put together."""
     found: Pieces = []
-    small = bytearray()
-    for piece in pieces:
-        if len(piece) < _JOINED_BYTES:
-            small += piece
-        if small and (len(piece) >= _JOINED_BYTES or len(small) >= _JOINED_BYTES):
-            found.append(small)
-            small = bytearray()
-        if len(piece) >= _JOINED_BYTES:
-            found.append(piece)
-    return [*found, small] if small else found
+    for is_large, row in groupby(pieces, lambda piece: len(piece) >= _JOINED_BYTES):
+        some = list(row)
+        found += some if is_large else [b"".join(some)]
+    return found
 
 
 def on_one_line(message: bytes) -> bytes:
     """JSON without line ends. A string in JSON holds none, so all of them are white space."""
-    if b"\n" in message or b"\r" in message:
-        return message.replace(b"\r", b" ").replace(b"\n", b" ")
-    return message
+    return message.replace(b"\r", b" ").replace(b"\n", b" ")

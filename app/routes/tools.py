@@ -57,10 +57,7 @@ async def get_tools(
     offered = [] if final_turn else await tools_of_session(key, rt)
     if not offered:
         return ToolsOut(tools=[], instructions="")
-    from extraction.ladder import runnable_modes
-
-    modes = runnable_modes(rt.models is not None)
-    return ToolsOut(tools=definitions(offered, modes, format), instructions=instructions(offered))
+    return ToolsOut(tools=definitions(offered, rt.modes, format), instructions=instructions(offered))
 
 
 @router.post(

@@ -1,6 +1,6 @@
 """Names, arguments and descriptions of the model's tools, and the instructions for the system prompt."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
@@ -34,10 +34,7 @@ class AskArguments(Arguments, frozen=True, forbid_unknown_fields=True):
             ),
         ),
     ]
-    mode: Annotated[
-        Mode,
-        Meta(description="How to look; best left out, which is auto."),
-    ] = Mode.AUTO
+    mode: Annotated[Mode, Meta(description="How to look; best left out, which is auto.")] = Mode.AUTO
 
 
 class GrepArguments(Arguments, frozen=True, forbid_unknown_fields=True):
@@ -177,37 +174,28 @@ def schema(tool: Tool, modes: Iterable[Mode]) -> dict[str, Any]:
     return found
 
 
-def _openai(tool: Tool, parameters: dict[str, Any]) -> dict[str, Any]:
-    function = {"name": tool.name, "description": tool.description, "parameters": parameters}
-    return {"type": "function", "function": function}
-
-
-def _anthropic(tool: Tool, parameters: dict[str, Any]) -> dict[str, Any]:
-    return {"name": tool.name, "description": tool.description, "input_schema": parameters}
-
-
 _CLAUDE_CODE = {"anthropic/maxResultSizeChars": 500_000, "anthropic/alwaysLoad": True}
 """Read by Claude Code: the length of an answer that the model is shown whole, and that the model is shown the
 tool from the start. Without the latter it has to search for the tool first."""
 
 
-def _mcp(tool: Tool, parameters: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "name": tool.name,
-        "title": tool.title,
-        "description": tool.description,
-        "inputSchema": parameters,
-        "annotations": {"title": tool.title, "readOnlyHint": True, "openWorldHint": False},
-        "_meta": _CLAUDE_CODE,
-    }
-
-
-_FORMATS: dict[ToolFormat, Callable[[Tool, dict[str, Any]], dict[str, Any]]] = {
-    ToolFormat.OPENAI: _openai,
-    ToolFormat.ANTHROPIC: _anthropic,
-    ToolFormat.MCP: _mcp,
-}
-
-
 def definitions(offered: Iterable[Tool], modes: Iterable[Mode], form: ToolFormat) -> list[dict[str, Any]]:
-    return [_FORMATS[form](tool, schema(tool, modes)) for tool in offered]
+    return [_definition(tool, schema(tool, modes), form) for tool in offered]
+
+
+def _definition(tool: Tool, parameters: dict[str, Any], form: ToolFormat) -> dict[str, Any]:
+    named = {"name": tool.name, "description": tool.description}
+    match form:
+        case ToolFormat.OPENAI:
+            return {"type": "function", "function": {**named, "parameters": parameters}}
+        case ToolFormat.ANTHROPIC:
+            return {**named, "input_schema": parameters}
+        case ToolFormat.MCP:
+            return {
+                "name": tool.name,
+                "title": tool.title,
+                "description": tool.description,
+                "inputSchema": parameters,
+                "annotations": {"title": tool.title, "readOnlyHint": True, "openWorldHint": False},
+                "_meta": _CLAUDE_CODE,
+            }

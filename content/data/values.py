@@ -11,7 +11,7 @@ from typing import Literal
 from content.kinds import NAMES, Kind, sniff
 from domain.errors import NotQueryable
 
-_SPACE = re.compile(r"[ \t\r\n]*")
+_NO_SPACE = re.compile(r"[^ \t\r\n]")
 
 
 def read_value(data: bytes, tool_name: str = "") -> tuple[Kind, object]:
@@ -49,12 +49,11 @@ def _documents(text: str) -> list[object]:
     """Parses JSON documents with only white space between them."""
     decode = json.JSONDecoder(parse_constant=_null).raw_decode
     found: list[object] = []
-    at = _after_space(text, 0)
+    at = 0
     try:
-        while at < len(text):
-            value, at = decode(text, at)
+        while begin := _NO_SPACE.search(text, at):
+            value, at = decode(text, begin.start())
             found.append(value)
-            at = _after_space(text, at)
     except json.JSONDecodeError as error:
         raise _malformed(f"is not well-formed at line {error.lineno}, column {error.colno}") from None
     except RecursionError:
@@ -62,11 +61,6 @@ def _documents(text: str) -> list[object]:
     except ValueError:
         raise _malformed("holds a number with too many digits") from None
     return found
-
-
-def _after_space(text: str, at: int) -> int:
-    space = _SPACE.match(text, at)
-    return space.end() if space else at
 
 
 def _null(constant: str) -> None:

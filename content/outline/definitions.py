@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from content.outline.languages import TOKENS, Language
 from content.outline.syntaxes import SYNTAXES, Nesting, Syntax
-from content.text import clip, unnumbered
+from content.text import Numbered, clip, unnumbered
 
 _LOOKED_AT = 512 * 1024
 # A call of the regular expression engine holds the GIL, so it sees at most this much text.
@@ -56,13 +56,6 @@ class Definition:
         return f"{self.keyword} {self.name} (line {self.line})"
 
 
-class _Found(NamedTuple):
-    keyword: str
-    name: bytes
-    depth: int
-    row: int
-
-
 class _Open(NamedTuple):
     """A definition or a scope that is not closed yet. `level` is the nesting of its first line: the number of
     open brackets, or the indentation."""
@@ -78,10 +71,7 @@ def definitions(data: bytes, language: Language, most: int = 200, first_line: in
     at most 512 KiB and 20,000 lines of any data. Line numbers that a tool put before the lines are used;
     without them lines count from `first_line`."""
     source = unnumbered(data[:_LOOKED_AT], first_line)
-    found = [
-        Definition(one.keyword, clip(one.name, _NAME_CHARS), one.depth, source.line(one.row))
-        for one in islice(_scan(source.text, language), _MOST_FOUND)
-    ]
+    found = islice(_scan(source, language), _MOST_FOUND)
     outermost = sorted(found, key=attrgetter("depth"))[:most]
     return sorted(outermost, key=attrgetter("line"))
 
@@ -92,8 +82,8 @@ def _compiled(rules: bytes) -> re.Pattern[bytes]:
     return re.compile(rules, re.MULTILINE)
 
 
-def _scan(text: bytes, language: Language) -> Iterator[_Found]:
-    syntax = SYNTAXES[language]
+def _scan(source: Numbered, language: Language) -> Iterator[Definition]:
+    syntax, text = SYNTAXES[language], source.text
     if language is Language.PYTHON:
         text = _without_docstring_end(text)
     code = _bare(b"\n" + text, TOKENS[language])
@@ -114,7 +104,8 @@ def _scan(text: bytes, language: Language) -> Iterator[_Found]:
             start = match.start(f"n{number}")
             row += code.count(b"\n", counted, start)
             counted = start
-            yield _Found(word or _SHOWN.get(keyword, keyword), name, around.depth(keyword), row)
+            shown, depth = word or _SHOWN.get(keyword, keyword), around.depth(keyword)
+            yield Definition(shown, clip(name, _NAME_CHARS), depth, source.line(row))
         if keyword != "closing" and code[done : done + 1] != b";":
             around.enter(keyword, name, is_typedef=b"typedef" in match[0][:80])
 

@@ -110,16 +110,15 @@ def _times(data: bytes) -> Iterator[str]:
 
 def _between(first: str, last: str, form: str) -> timedelta | None:
     """The duration; None if a time is not valid, or a time without a date starts again at midnight."""
-    # A leap year, so that 29 February is a date.
-    start, end = (f"2000 {stamp.replace('/', '-').replace('T', ' ')}" for stamp in (first, last))
-    form = "%Y " + form.replace("/", "-") if "%Y" not in form else form.replace("/", "-")
-    if "%Y-" in form or "-%Y" in form:
-        start, end = start[5:], end[5:]
+    times, form = [one.replace("/", "-").replace("T", " ") for one in (first, last)], form.replace("/", "-")
+    if "%Y" not in form:
+        # A leap year, so that 29 February is a date.
+        times, form = [f"2000 {one}" for one in times], f"%Y {form}"
     try:
-        passed = datetime.strptime(end, form) - datetime.strptime(start, form)
+        start, end = (datetime.strptime(one, form) for one in times)
     except ValueError:
         return None
-    return passed if passed >= timedelta() else None
+    return end - start if end >= start else None
 
 
 @dataclass(slots=True)

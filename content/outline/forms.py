@@ -30,7 +30,7 @@ _LETTERS = {
 _STATUS = re.compile(rb'HTTP/[\d.]{1,3}" (\d{3}) ')
 _STAMP = re.compile(
     rb"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d(?::\d\d)?|\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d"
-    rb"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|(?:\d\d-\d\d )?\d\d:\d\d:\d\d"
+    rb"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d\d-\d\d \d\d:\d\d:\d\d|\d\d:\d\d:\d\d"
 )
 _FILE = re.compile(rb"^([\w./@+~-]{1,300}?)[:-]\d{1,8}[:-]", re.MULTILINE)
 _ELEMENT = re.compile(rb"<([A-Za-z_][\w:.-]{0,100})[\s/>]")

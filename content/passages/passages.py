@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain, pairwise
 
 from content.kinds import sniff
 from content.passages import json_members, text_sections
@@ -25,28 +26,15 @@ def split(data: bytes, tool_name: str = "") -> Iterator[Passage]:
     """Yields passages in order. Every byte is in exactly one passage, and no valid character is cut. Linear
     in the size of any data."""
     line = 1
-    place: Place | None = None
-    for following in _places(data, tool_name):
-        if place is not None:
-            yield (passage := _passage(data, place, following.at, line))
-            line = passage.last_line + (data[following.at - 1] == _NEWLINE)
-        place = following
-    if place is not None and place.at < len(data):
-        yield _passage(data, place, len(data), line)
-
-
-_NEWLINE = ord("\n")
+    for place, following in pairwise(chain(_places(data, tool_name), (Place(len(data), ""),))):
+        if place.at < following.at:
+            breaks = data.count(b"\n", place.at, following.at - 1)
+            yield Passage(place.at, following.at, line, line + breaks, place.path, place.opened)
+            line += breaks + data.endswith(b"\n", place.at, following.at)
 
 
 def _places(data: bytes, tool_name: str) -> Iterator[Place]:
-    if not data:
-        return iter(())
     kind = sniff(data, tool_name)
     if json_members.fits(data, kind):
         return json_members.places(data)
     return text_sections.places(data, kind)
-
-
-def _passage(data: bytes, place: Place, end: int, line: int) -> Passage:
-    breaks = data.count(b"\n", place.at, end - 1)
-    return Passage(place.at, end, line, line + breaks, place.path, place.opened)

@@ -91,33 +91,15 @@ _DEFINITION = re.compile(
 def places(data: bytes, kind: Kind) -> Iterator[Place]:
     cut = _CUTS.get(kind, cut_between)
     marks = _MARKS[kind](data) if kind in _MARKS else iter(())
-    at, trail = 0, _Trail()
+    at, path = 0, ""
+    around: list[tuple[int, str]] = []
     for mark, level, title in chain(marks, ((len(data), 0, ""),)):
         # A section that is too short is joined with the next.
         while at < mark and (mark - at >= LEAST // 2 or mark == len(data)):
-            yield Place(at, str(trail))
+            yield Place(at, path)
             at = min(cut(data, at), mark)
-        trail.enter(level, title)
-
-
-class _Trail:
-    """The titles around a place, outermost first."""
-
-    __slots__ = ("_levels", "_text")
-
-    def __init__(self) -> None:
-        self._levels: list[tuple[int, str]] = []
-        self._text = ""
-
-    def enter(self, level: int, title: str) -> None:
-        while self._levels and self._levels[-1][0] >= level:
-            self._levels.pop()
-        self._levels.append((level, title))
-        lead = "#" * level + " " if level > 0 else ""
-        self._text = lead + " › ".join(title for _, title in self._levels if title)
-
-    def __str__(self) -> str:
-        return self._text
+        around = [*(outer for outer in around if outer[0] < level), (level, title)]
+        path = ("#" * level + " " if level > 0 else "") + " › ".join(name for _, name in around if name)
 
 
 def _after(pattern: re.Pattern[bytes]) -> Cut:

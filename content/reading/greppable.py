@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from typing import Protocol
 
 from content.text import DOUBLE_QUOTED, SINGLE_QUOTED, cut_head
 
@@ -28,7 +27,19 @@ _STRING_ENDS = {
 }
 
 
-class Structure:
+class Form:
+    """Adds newlines by the structure of the data: none to plain text."""
+
+    __slots__ = ()
+
+    def step(self, block: bytes) -> bytes:
+        return block
+
+    def finish(self) -> bytes:
+        return b""
+
+
+class Structure(Form):
     """Adds line breaks after an opening bracket and a comma, and before a closing bracket. Indents by one
     space, up to 8, so that even `[[[[…` grows at most tenfold. Strings are not changed.
 
@@ -188,14 +199,6 @@ def needs_view(size: int, lines: int) -> bool:
     return size >= 1000 * max(1, lines)
 
 
-class Form(Protocol):
-    """Adds newlines by the structure of the data."""
-
-    def step(self, block: bytes) -> bytes: ...
-
-    def finish(self) -> bytes: ...
-
-
 class Greppable:
     """Adds newlines and indentation; removes only white space between tokens of JSON-like data. The view does
     not depend on the chunks: it is made in blocks of 64 KiB."""
@@ -231,18 +234,10 @@ def _form_of(head: bytes) -> Form:
         return Structure(quotes=b'"', brackets=b"{}[]")
     if _LITERAL.match(head):
         return Structure(quotes=b"\"'", brackets=b"{}[]()")
-    return _Markup() if _MARKUP.match(head) else _Plain()
+    return _Markup() if _MARKUP.match(head) else Form()
 
 
-class _Plain:
-    def step(self, block: bytes) -> bytes:
-        return block
-
-    def finish(self) -> bytes:
-        return b""
-
-
-class _Markup:
+class _Markup(Form):
     """Puts adjacent tags on lines of their own."""
 
     __slots__ = ("_held",)

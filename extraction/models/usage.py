@@ -96,13 +96,13 @@ def _texts(text: str, calls: Sequence[ToolCall]) -> list[str]:
     return [text, *(part for call in calls for part in (call.name, call.arguments))]
 
 
+@dataclass(slots=True)
 class Usage:
     """The calls, tokens and cost of one extraction."""
 
-    def __init__(self, shared: SharedModelState, rules: CallRules) -> None:
-        self.shared = shared
-        self.rules = rules
-        self.total = LlmUsage()
+    shared: SharedModelState
+    rules: CallRules
+    total: LlmUsage = field(default_factory=LlmUsage)
 
     def begin(self, lane: ModelLane, prompt: Prompt) -> "Attempt":
         self.total += LlmUsage(llm_calls=1)

@@ -1,8 +1,6 @@
 """The cache that keeps indexes of sources for later questions."""
 
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -43,11 +41,9 @@ class IndexCache:
         """Approximate bytes of memory."""
         return sum(index.size for _, index in self._kept.values())
 
-    @asynccontextmanager
-    async def turn(self, size: int) -> AsyncIterator[None]:
-        """Waits until a text of `size` bytes may be held: one text above 8 MiB, eight smaller ones."""
-        async with self._large if size > _LARGE else self._small:
-            yield
+    def turn(self, size: int) -> anyio.Semaphore:
+        """To be held with a text of `size` bytes: by one text above 8 MiB, by eight smaller ones."""
+        return self._large if size > _LARGE else self._small
 
     async def of(self, source: Source, data: bytes) -> "PassageIndex":
         """Returns the index of `data`, the bytes of the source. Concurrent calls for one source share one

@@ -35,6 +35,7 @@ _LINE_BYTES = 200
 _SHORT = 4
 
 _SUFFIX = re.compile(r"(?:ing|ed|es|s|ly|ions?|ments?)\Z")
+_Form = tuple[str, re.Pattern[str], re.Pattern[str], float]
 _NO_LETTERS = bytes(byte for byte in range(128) if not chr(byte).isalpha())
 
 
@@ -92,10 +93,8 @@ def rank(
     instead = synonyms(word for word in instruction.words if word not in counts)
     counts |= {other: count for other in instead if (count := index.count(other))}
     stands_for = asked | {found: _stem(word) for word, founds in near.items() for found in founds}
-    look = _Look(index, data, instruction, counts, stands_for)
-    hits = [
-        look.hit(number, scores[number]) for number in nlargest(_LOOKED_AT, scores, key=scores.__getitem__)
-    ]
+    look = _look(index, data, instruction, counts, stands_for)
+    hits = [look(number, scores[number]) for number in nlargest(_LOOKED_AT, scores, key=scores.__getitem__)]
     hits = _seen(_with_exact(hits, instruction, data), data, index.kind)
     known = {word.lower() for word in counts}
     missing = (word.lower() for word in absent if not near[word])
@@ -106,7 +105,7 @@ def rank(
     )
     if likeness is None or not (ranked.hits or likeness.stands_out):
         return ranked
-    like = _seen([look.hit(number, 0.0) for number in likeness.near], data, index.kind)
+    like = _seen([look(number, 0.0) for number in likeness.near], data, index.kind)
     return _fused(ranked, like, likeness, lambda hits: _with_exact(hits, instruction, data), index)
 
 
@@ -138,44 +137,34 @@ def _spread(scores: defaultdict[int, float], count: int) -> None:
                     scores[other] = max(scores[other], own.get(other, 0.0) + share * score)
 
 
-class _Look:
-    """Scores single passages: by the words that share a line, by a word that labels the value behind it, and
-    by a value of the kind that the instruction asks for."""
+def _look(
+    index: PassageIndex,
+    data: bytes,
+    instruction: ParsedInstruction,
+    counts: dict[str, int],
+    stands_for: dict[str, str],
+) -> Callable[[int, float], Hit]:
+    """Returns what scores a passage: by the words that share a line, by a word that labels the value behind
+    it, and by a value of the kind that the instruction asks for. `stands_for` names the word of the
+    instruction that a counted word stands for, if it needs one."""
+    total, value, is_page = len(index.passages), instruction.value, index.kind is Kind.HTML
+    words: list[tuple[_Form, str]] = [
+        ((*_forms(word), math.log(1 + total / count)), stands_for.get(word, ""))
+        for word, count in counts.items()
+    ]
 
-    def __init__(
-        self,
-        index: PassageIndex,
-        data: bytes,
-        instruction: ParsedInstruction,
-        counts: dict[str, int],
-        stands_for: dict[str, str],
-    ) -> None:
-        """`stands_for` names the word of the instruction that a counted word stands for, if it needs one."""
-        self._index = index
-        self._data = data
-        self._value = instruction.value
-        self._is_page = index.kind is Kind.HTML
-        self._words = [
-            (*_forms(word), math.log(1 + len(index.passages) / count)) for word, count in counts.items()
-        ]
-        self._asked = [stands_for.get(word, "") for word in counts]
-
-    def hit(self, number: int, score: float) -> Hit:
-        passage = self._index.passages[number]
-        data = self._data[passage.start : passage.end]
-        text = (TAG.sub(b" ", data) if self._is_page else data).decode("utf-8", "replace").lower()
-        held = [
-            (word, asked) for word, asked in zip(self._words, self._asked, strict=True) if word[0] in text
-        ]
+    def hit(number: int, score: float) -> Hit:
+        passage = index.passages[number]
+        piece = data[passage.start : passage.end]
+        text = (TAG.sub(b" ", piece) if is_page else piece).decode("utf-8", "replace").lower()
+        held = [(word, asked) for word, asked in words if word[0] in text]
         present = [word for word, _ in held]
-        best = max(_worth(line, present) for line in text.split("\n"))
-        score += _ONE_LINE * best
-        if self._value is not None and self._value.search(text):
+        score += _ONE_LINE * max(_worth(line, present) for line in text.split("\n"))
+        if value is not None and value.search(text):
             score *= 1 + _VALUE
         return Hit(passage, score, len({asked for word, asked in held if asked and word[1].search(text)}))
 
-
-_Form = tuple[str, re.Pattern[str], re.Pattern[str], float]
+    return hit
 
 
 def _worth(line: str, words: list[_Form]) -> float:
@@ -256,14 +245,14 @@ def _fused(
     weight = _OUTSTANDING if likeness.stands_out else _ORDINARY
 
     def score(passage: Passage) -> float:
-        in_words, in_meaning = by_words.get(passage), likeness.place(index.at(passage.start))
+        in_words, in_meaning = by_words.get(passage), likeness.places.get(index.at(passage.start))
         found = 0.0 if in_words is None else share / (_FUSION + in_words)
         return found if in_meaning is None else found + weight / (_FUSION + in_meaning)
 
     every = narrowed([*ranked.hits, *(hit for hit in like if hit.passage not in by_words)])
     hits = sorted((replace(hit, score=score(hit.passage)) for hit in every), key=lambda hit: -hit.score)
     hits = [hit for hit in hits if hit.score >= _LEAST_SHARE * hits[0].score]
-    best = likeness.place(index.at(hits[0].passage.start))
+    best = likeness.places.get(index.at(hits[0].passage.start))
     return replace(ranked, hits=hits, is_by_meaning=likeness.stands_out and best == 0)
 
 

@@ -3,7 +3,7 @@
 import math
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import anyio
 
@@ -17,15 +17,12 @@ _STEP = 0.25
 @dataclass(frozen=True, slots=True)
 class Likeness:
     """How like an instruction the passages are. `near` are the numbers of those that are nearly as like it as
-    the most like one, best first. `stands_out`: the best is far more like it than chance explains."""
+    the most like one, best first. `stands_out`: the best is far more like it than chance explains. `places`
+    are the places of all that were compared in the order of likeness, from 0."""
 
     near: Sequence[int]
     stands_out: bool
-    places: dict[int, int] = field(repr=False)
-
-    def place(self, number: int) -> int | None:
-        """The passage's place in the order, from 0; None if it was not compared."""
-        return self.places.get(number)
+    places: dict[int, int]
 
 
 class Vectors:

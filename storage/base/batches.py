@@ -26,8 +26,8 @@ class Batches(Generic[J]):
         self.pending = 0
         """The number of jobs that have not ended."""
 
-    async def run(self, job: J) -> object:
-        """Returns the outcome of the job. If the caller is cancelled, the job still runs to its end."""
+    def run(self, job: J) -> "asyncio.Future[object]":
+        """The outcome of the job, to be awaited at once. If the caller is cancelled, the job still runs."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[object] = loop.create_future()
         self._waiting.append((job, answer))
@@ -36,7 +36,7 @@ class Batches(Generic[J]):
             # After all tasks that are ready now: their jobs share the batch.
             self._idle.clear()
             loop.call_soon(self._start)
-        return await answer
+        return answer
 
     async def close(self) -> None:
         """Returns when all jobs have ended. May be called again."""

@@ -1,8 +1,9 @@
 """Pure rules of all ledgers: opening, charging and ending a session, and a tenant's quotas (429, 507)."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Coroutine
 from dataclasses import replace
-from typing import NotRequired, TypedDict, Unpack
+from typing import Any, NotRequired, TypedDict, Unpack
 
 from domain.accounting import AccountingEntry, EntryType
 from domain.budget import Budget, Reported, ReportWarning, Session, SessionChange, next_epoch
@@ -44,8 +45,8 @@ class LedgerBase(ABC):
     async def _charge(self, charge: Charge, *, forced: bool) -> Receipt | None:
         """Reserves; settles if `forced`, and then returns a receipt."""
 
-    async def reserve(self, charge: Charge) -> Receipt | None:
-        return await self._charge(charge, forced=False)
+    def reserve(self, charge: Charge) -> Coroutine[Any, Any, Receipt | None]:
+        return self._charge(charge, forced=False)
 
     async def settle(self, charge: Charge) -> Receipt:
         receipt = await self._charge(charge, forced=True)

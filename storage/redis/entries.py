@@ -134,10 +134,7 @@ class RedisEntries:
 
     async def _shards(self, wanted: EntryFilter) -> list[Shard]:
         """The shards that may have such entries."""
-        if wanted.tenant is None:
-            shards = await self._redis.shards()
-        else:
-            shards = shards_of(wanted.tenant)
+        shards = await self._redis.shards() if wanted.tenant is None else shards_of(wanted.tenant)
         if wanted.session_id is None:
             return shards
         if not is_name(wanted.session_id):

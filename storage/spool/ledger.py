@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, Missing, Summary
 from domain.budget import Reported, Session, SessionChange
@@ -17,6 +17,8 @@ from domain.ports import Call, Charge, Entered, Ledger, Load, Receipt, SessionPa
 from domain.quotas import LedgerUsage, Purged
 from domain.results import UsageReport
 from storage.base.summaries import GroupedSums, matches
+from storage.memory.ledger import MemoryLedger
+from storage.redis.ledger import RedisLedger
 from storage.spool.journal import Appended, Charged, Declared, Journal, Line
 from storage.spool.outage import Outage, refuse
 
@@ -26,24 +28,12 @@ S = TypeVar("S", Session, Session | None)
 log = logging.getLogger("spillgate.spool")
 
 
-class Shared(Ledger, Protocol):
-    """The ledger in Redis."""
-
-    async def replay(self, line: Charge | AccountingEntry) -> None:
-        """Enters what the spool took during an outage, once, and beyond every bound."""
-        ...
-
-
-class Judge(Ledger, Protocol):
-    """A ledger in memory for the time of an outage."""
-
-    def adopt(self, session: Session) -> None: ...
-
-
 class SpoolLedger:
-    """Owns the ledger and the journal. `judge` makes an empty ledger in memory."""
+    """Owns the ledger and the journal. `judge` makes an empty ledger in memory for the time of an outage."""
 
-    def __init__(self, primary: Shared, judge: Callable[[], Judge], journal: Journal, outage: Outage) -> None:
+    def __init__(
+        self, primary: RedisLedger, judge: Callable[[], MemoryLedger], journal: Journal, outage: Outage
+    ) -> None:
         self._primary = primary
         self._new_judge = judge
         self._judge = judge()
@@ -212,7 +202,7 @@ class SpoolLedger:
         await self._primary.close()
         self._journal.close()
 
-    async def _judging(self, key: SessionKey, epoch: int = 0) -> Judge:
+    async def _judging(self, key: SessionKey, epoch: int = 0) -> MemoryLedger:
         """Returns the judge, which adopts the session that this instance knows, unless it is older."""
         if await self._judge.session(key) is None:
             known = self._known.get(key)

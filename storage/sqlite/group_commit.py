@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar, cast
 
 from domain.errors import InvalidField, SpillgateError, StorageError, StoreFull, StoreUnavailable
@@ -41,10 +41,11 @@ class GroupCommit:
         self._guard = guard
         self._batches = Batches(self._commit, "ledger-write", MOST)
 
-    async def run(self, change: Callable[[sqlite3.Connection], T]) -> T:
-        """Returns when `change` is committed, even for a cancelled caller. A change that raises a
-        SpillgateError must not have written anything: the other changes of its transaction are committed."""
-        return cast(T, await self._batches.run(change))
+    def run(self, change: Callable[[sqlite3.Connection], T]) -> Awaitable[T]:
+        """To be awaited at once, for the value of `change` after its commit, even for a cancelled caller. A
+        change that raises a SpillgateError must not have written anything: the other changes of its
+        transaction are committed."""
+        return cast(Awaitable[T], self._batches.run(change))
 
     @property
     def pending(self) -> int:

@@ -277,7 +277,7 @@ def _charge(
     connection: sqlite3.Connection,
     state: SqliteState,
     charge: Charge,
-    row: tuple[object, ...],
+    row: rows.Row,
     forced: bool,
 ) -> Receipt | None:
     before = state.read(connection, charge.key)
@@ -301,7 +301,7 @@ def _charge(
     return session_rules.receipt(budget, charge)
 
 
-def _row(entry: AccountingEntry, charge: Charge | None = None) -> tuple[object, ...]:
+def _row(entry: AccountingEntry, charge: Charge | None = None) -> rows.Row:
     try:
         return rows.entry_row(entry, charge)
     except UNKEEPABLE:

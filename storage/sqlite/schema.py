@@ -12,6 +12,40 @@ from storage.base.places import make_directories, take_lock
 from storage.base.schema import Schema, refusal
 
 VERSION = 7
+
+OF_ENTRY = {
+    "id": ("TEXT NOT NULL", "id"),
+    "tenant": ("TEXT NOT NULL", "tenant"),
+    "session_id": ("TEXT NOT NULL", "session_id"),
+    "type": ("TEXT NOT NULL", "type"),
+    "timestamp": ("INTEGER NOT NULL", "timestamp"),
+    "status": ("TEXT NOT NULL", "status"),
+    "tool_name": ("TEXT NOT NULL", "tool_name"),
+    "trigger": ("TEXT", "trigger"),
+    "outcome": ("TEXT", "outcome"),
+    "model": ("TEXT", "model"),
+    "handle": ("TEXT", "details.tool_output_handle"),
+    "latency": ("REAL NOT NULL", "latency"),
+    "bytes": ("INTEGER NOT NULL", "details.bytes"),
+    "tokens_in": ("INTEGER NOT NULL", "tokens_in"),
+    "tokens_out": ("INTEGER NOT NULL", "tokens_out"),
+    "tokens_saved": ("INTEGER NOT NULL", "tokens_saved"),
+    "cost_usd": ("REAL NOT NULL", "cost_usd"),
+    "observed_tokens_saved": ("INTEGER NOT NULL", "details.observed_tokens_saved"),
+    "strategy": ("TEXT", "strategy"),
+    "tool_kind": ("TEXT", "tool_kind"),
+}
+"""The columns that repeat an attribute of the entry, for queries: each with its type and that attribute."""
+
+OF_CHARGE = {
+    "epoch": "INTEGER",
+    "call_id": "TEXT",
+    "fingerprint": "TEXT",
+    "text": "TEXT",
+    "entry": "BLOB NOT NULL",
+}
+"""The columns after those, with their types: the charge of the entry, and the entry itself as JSON."""
+
 _SCHEMA = """
 CREATE TABLE sessions (
   tenant TEXT NOT NULL, session_id TEXT NOT NULL, epoch INTEGER NOT NULL, created_at INTEGER NOT NULL,
@@ -20,14 +54,7 @@ CREATE TABLE sessions (
   ended_at INTEGER, reports TEXT NOT NULL,
   PRIMARY KEY (tenant, session_id)
 ) WITHOUT ROWID;
-CREATE TABLE entries (
-  seq INTEGER PRIMARY KEY, id TEXT NOT NULL, tenant TEXT NOT NULL, session_id TEXT NOT NULL,
-  type TEXT NOT NULL, timestamp INTEGER NOT NULL, status TEXT NOT NULL, tool_name TEXT NOT NULL,
-  trigger TEXT, outcome TEXT, model TEXT, handle TEXT, latency REAL NOT NULL, bytes INTEGER NOT NULL,
-  tokens_in INTEGER NOT NULL, tokens_out INTEGER NOT NULL, tokens_saved INTEGER NOT NULL,
-  cost_usd REAL NOT NULL, epoch INTEGER, call_id TEXT, fingerprint TEXT, entry BLOB NOT NULL, text TEXT,
-  observed_tokens_saved INTEGER NOT NULL, strategy TEXT, tool_kind TEXT
-);
+CREATE TABLE entries (seq INTEGER PRIMARY KEY, {columns});
 CREATE INDEX sums_of_time ON entries (
   tenant, timestamp, type, tool_name, trigger, outcome, status, model, strategy, tool_kind, latency, bytes,
   tokens_in, tokens_out, tokens_saved, cost_usd, observed_tokens_saved
@@ -62,6 +89,7 @@ CREATE TABLE pulse (one INTEGER PRIMARY KEY, beat INTEGER NOT NULL);
 INSERT INTO pulse VALUES (1, 0);
 CREATE TABLE written_by (one INTEGER PRIMARY KEY, version TEXT NOT NULL);
 """
+_COLUMNS = {name: declared for name, (declared, _) in OF_ENTRY.items()} | OF_CHARGE
 _MIGRATIONS = {6: "CREATE TABLE written_by (one INTEGER PRIMARY KEY, version TEXT NOT NULL);"}
 """The statements that follow each older version, up to the next."""
 
@@ -125,7 +153,9 @@ def _make_tables(connection: sqlite3.Connection, path: Path) -> None:
     found = connection.execute("PRAGMA user_version").fetchone()[0]
     if found == VERSION:
         return
-    steps = [_SCHEMA] if found == 0 else [_MIGRATIONS.get(at, "") for at in range(found, VERSION)]
+    columns = ", ".join(f"{name} {declared}" for name, declared in _COLUMNS.items())
+    new = _SCHEMA.format(columns=columns)
+    steps = [new] if found == 0 else [_MIGRATIONS.get(at, "") for at in range(found, VERSION)]
     if not steps or not all(steps):
         refused = refusal(str(path), Schema(found, _written_by(connection)), VERSION)
         raise ConfigError(refused)

@@ -53,7 +53,7 @@ class SqliteState:
         self._changed: dict[SessionKey, Session] = {}
         self._changed_usages: dict[str, LedgerUsage] = {}
         self._forgotten: set[SessionKey] = set()
-        self._entries: list[tuple[object, ...]] = []
+        self._entries: list[rows.Row] = []
 
     def committed(self, key: SessionKey) -> Session | None:
         """None if it is not cached: it may be in the database."""
@@ -83,11 +83,11 @@ class SqliteState:
         if new != old:
             self.count(tenant, new.sessions - old.sessions, new.bytes - old.bytes)
 
-    def append(self, row: tuple[object, ...], tenant: str) -> None:
+    def append(self, row: rows.Row, tenant: str) -> None:
         self.count(tenant, 0, rows.row_bytes(row))
         self._entries.append(row)
 
-    def append_now(self, connection: sqlite3.Connection, row: tuple[object, ...], tenant: str) -> None:
+    def append_now(self, connection: sqlite3.Connection, row: rows.Row, tenant: str) -> None:
         """For the entry of a named call: a retry in the same transaction has to find it."""
         try:
             connection.execute(rows.APPEND, row)

@@ -14,7 +14,6 @@ from typing import Any
 
 import httpx
 from fastapi import FastAPI, Request
-from pydantic import BaseModel, Field
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from app.api.problems import install
@@ -28,17 +27,6 @@ from app.settings import Settings
 from domain.errors import SpillgateError
 
 KEY = "sk-edge-0123456789"
-
-
-class Item(BaseModel):
-    """A body that FastAPI checks."""
-
-    model_config = {"extra": "forbid"}
-
-    count: int = Field(gt=3)
-    label: str = Field("", max_length=5, pattern="^[a-z]*$")
-    when: float = 0.0
-    kind: dict[str, int] = Field(default_factory=dict)
 
 
 def settings_of(**given: Any) -> Settings:
@@ -100,7 +88,6 @@ def _add_routes(app: FastAPI) -> None:
     app.add_api_route("/let_go", _let_go, methods=["POST"])
     app.add_api_route("/held", _held, methods=["POST"])
     app.add_api_route("/early", _early, methods=["POST"])
-    app.add_api_route("/items", _items, methods=["POST"])
     app.add_api_route("/results/{handle:path}/content", _fail, methods=["GET"])
     app.add_api_route("/big", _big, methods=["GET"])
     app.add_api_route("/slow", _slow, methods=["GET"])
@@ -142,10 +129,6 @@ async def _held(request: Request) -> Response:
 
 async def _early() -> Response:
     return PlainTextResponse("early")
-
-
-async def _items(item: Item, limit: int = 0) -> Response:
-    return PlainTextResponse("ok")
 
 
 async def _fail(handle: str, request: Request) -> Response:

@@ -109,9 +109,8 @@ async def test_a_result_that_the_model_did_not_get_whole_is_truncated(
     assert (whole["outcome"], whole["details"]["truncated"]) == ("pass", False)
 
 
-@pytest.mark.parametrize(
-    ("name", "namespace", "split"),
-    [
+async def test_a_tools_name_is_split_into_server_and_tool(client: httpx.AsyncClient) -> None:
+    names: list[tuple[str, str | None, tuple[str, str]]] = [
         ("mcp__files__read", None, ("files", "read")),
         ("mcp__files__read__all", None, ("files", "read__all")),
         ("files__read", None, ("files", "read")),
@@ -130,16 +129,13 @@ async def test_a_result_that_the_model_did_not_get_whole_is_truncated(
         ("rest:a/b/read", "a", ("a", "b/read")),
         ("other__read", "files", ("files", "other__read")),
         ("files__read", "", ("", "files__read")),
-    ],
-)
-async def test_a_tools_name_is_split_into_server_and_tool(
-    client: httpx.AsyncClient, name: str, namespace: str | None, split: tuple[str, str]
-) -> None:
-    sent = {"tool_name": name, "tool_namespace": namespace, "content": BIG}
-    handle = (await client.post("/results", json=sent)).json()["handle"]
-    await client.get(f"/results/{handle}/lines?limit=1")
-    entries = (await client.get("/accounting/entries")).json()["entries"]
-    assert [(entry["mcpServer"], entry["command"]) for entry in entries] == [split, split]
+    ]
+    for number, (name, namespace, split) in enumerate(names):
+        sent = {"tool_name": name, "tool_namespace": namespace, "content": BIG, "session_id": f"of-{number}"}
+        handle = (await client.post("/results", json=sent)).json()["handle"]
+        await client.get(f"/results/{handle}/lines?limit=1")
+        entries = (await client.get(f"/accounting/entries?session_id=of-{number}")).json()["entries"]
+        assert [(entry["mcpServer"], entry["command"]) for entry in entries] == [split, split], name
 
 
 @pytest.mark.parametrize(

@@ -11,33 +11,28 @@ PLAIN = {"Content-Type": "text/plain"}
 RESULT = "".join(f"line {number} of the result\n" for number in range(1000))
 
 
-@pytest.mark.parametrize("name", DOORS)
-async def test_the_message_names_the_tools_as_the_client_shows_them(
-    client: httpx.AsyncClient, name: str
-) -> None:
-    door = DOORS[name]
-    answer = await client.post("/results", json={"tool_name": "t", "content": RESULT, "door": name})
-    handle, message = answer.json()["handle"], answer.json()["content"].partition("\n\n")[0]
-    shell = f'spillgate ask {handle} "what to extract"'
-    call = f'{door.tool_prefix}tool_output(handle = "{handle}", extract = "what to extract")'
-    assert f"\nCall {call if door.has_tools else shell}.\n" in message
-    assert message.endswith(f"\nIn a shell: {shell}") == (door.has_shell and door.has_tools)
-    assert (door.needs_search in message.split()) == bool(door.needs_search)
+async def test_the_message_names_the_tools_as_the_client_shows_them(client: httpx.AsyncClient) -> None:
+    for name, door in DOORS.items():
+        answer = await client.post("/results", json={"tool_name": "t", "content": RESULT, "door": name})
+        handle, message = answer.json()["handle"], answer.json()["content"].partition("\n\n")[0]
+        shell = f'spillgate ask {handle} "what to extract"'
+        call = f'{door.tool_prefix}tool_output(handle = "{handle}", extract = "what to extract")'
+        assert f"\nCall {call if door.has_tools else shell}.\n" in message, name
+        assert message.endswith(f"\nIn a shell: {shell}") == (door.has_shell and door.has_tools), name
+        assert (door.needs_search in message.split()) == bool(door.needs_search), name
 
 
-@pytest.mark.parametrize("name", DOORS)
 @pytest.mark.parametrize("outcome", ["cap", "truncate", "reject"])
 async def test_other_texts_name_them_too_and_fit_what_the_client_shows(
-    client: httpx.AsyncClient, name: str, outcome: str
+    client: httpx.AsyncClient, outcome: str
 ) -> None:
-    policy = {"on_oversize": outcome}
-    sent = {"tool_name": "t", "content": RESULT, "door": name, "policy": policy}
-    told = (await client.post("/results", json=sent)).json()
-    door = DOORS[name]
-    assert told["outcome"] == outcome
-    assert len(told["content"].encode()) <= (door.most_bytes or 12_288)
-    named = f"{door.tool_prefix}tool_output(" if door.has_tools else f"spillgate ask {told['handle']}"
-    assert f"The whole result is kept: {named}" in told["content"]
+    for name, door in DOORS.items():
+        sent = {"tool_name": "t", "content": RESULT, "door": name, "policy": {"on_oversize": outcome}}
+        told = (await client.post("/results", json=sent)).json()
+        assert told["outcome"] == outcome, name
+        assert len(told["content"].encode()) <= (door.most_bytes or 12_288)
+        named = f"{door.tool_prefix}tool_output(" if door.has_tools else f"spillgate ask {told['handle']}"
+        assert f"The whole result is kept: {named}" in told["content"]
 
 
 async def test_a_name_that_the_policy_gives_goes_before_the_doors(client: httpx.AsyncClient) -> None:

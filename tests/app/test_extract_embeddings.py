@@ -259,7 +259,8 @@ async def test_whatever_an_embedder_does_the_words_answer_in_time(serve: Serve, 
         assert warning.startswith(f"passages were ranked by words alone ({reason}"), (name, warning)
         assert told["body"].split("\n", 1)[1] == expected["body"].split("\n", 1)[1], name
         assert (told["status"], told["strategy"]) == ("complete", "retrieve"), name
-        assert failed, name
+        # Vectors that are shorter than others fail after their call; no other call need be under way then.
+        assert failed or name == "shorter", name
         assert {entry["extract_id"] for entry in failed} == {question["id"]}, name
 
     # Few at a time: all of them would fill this machine's memory.

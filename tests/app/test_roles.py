@@ -198,6 +198,12 @@ def test_keys_are_made_listed_rotated_and_revoked(
     assert lines[0] == "# of the platform team"
     assert not any(digest in line for line in lines)
     assert len(lines) == 3
+    # A key does not live longer for being rotated.
+    said("new", "team-c", "--name", "short", "--expires", "2099-01-31")
+    said("rotate", "short", "--hours", str(24 * 365 * 100))
+    old, new = path.read_text().splitlines()[-2:]
+    assert old.endswith("::short:2099-01-31T00:00Z")
+    assert new.endswith("::short")
 
 
 @pytest.mark.parametrize(
@@ -208,13 +214,14 @@ def test_keys_are_made_listed_rotated_and_revoked(
         (("new", "a", "--name", "two words"), "at most 64"),
         (("revoke", "none"), "No key in force"),
         (("rotate", "twice"), "Several keys"),
+        (("revoke", ""), "NAME is empty"),
     ],
 )
 def test_what_cannot_be_done_says_why_and_changes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], reason: str
 ) -> None:
     path = tmp_path / "keys"
-    before = f"a:{'1' * 64}::twice\na:{'2' * 64}::twice\n"
+    before = f"a:{'1' * 64}::twice\na:{'2' * 64}::twice\na:{'3' * 64}\n"
     path.write_text(before)
     assert main(["keys", *arguments, "--file", str(path)]) == 2
     assert reason in capsys.readouterr().err

@@ -17,6 +17,7 @@ import pytest
 import uvloop
 
 import spillgate
+from domain.handles import is_name
 from spillgate import AsyncSpillgate, Spillgate, governed, governed_tools
 from spillgate.exchange import safe_session_id
 from tests.faults.forking import start_process
@@ -219,7 +220,10 @@ async def test_options_come_from_the_environment_and_headers_go_along(
     monkeypatch.setenv("SPILLGATE_KEY_FILE", str(tmp_path / "key"))
     await ask(make(transport=served.transport).tools())
     assert served.asked[-1].headers["authorization"] == "Bearer sk-2"
-    assert safe_session_id("thread/7 ü") == "thread-7--"
+    names = ("thread/7 ü", "+49 30", "/" * 200, "7" * 200)
+    safe = [safe_session_id(name) for name in names]
+    assert safe == ["thread-7--", "_+49-30", "_" + "-" * 127, "7" * 128]
+    assert all(map(is_name, safe))
     with pytest.raises(httpx.InvalidURL):
         make(base_url="http://sidecar:port")
 

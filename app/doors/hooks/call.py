@@ -1,6 +1,6 @@
 """One call of a tool, as an agent's hook reports it, and what all agents' hooks have in common.
 
-The service and `spillgate hook` both import this module and the dialects, which therefore use the standard
+The service and `spillgate hook` both import this module and the agents, which therefore use the standard
 library only. What reads the JSON of a hook goes by names and shapes, never by the text of a result: in the
 service, a position may stand for it (see `app.edge.documents.Document`).
 """

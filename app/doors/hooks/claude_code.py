@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from app.doors.hooks.call import Answer, Call, in_blocks, session_of, text_in, texts_of
+from app.doors.hooks.call import Call, in_blocks, session_of, text_in, texts_of
 
 _SAVED_MCP_OUTPUT = re.compile(
     r"Error: result \(.{1,200}?Output has been saved to (?P<path>/[^\n]{1,4096}?/tool-results/[^/\s]+\.\w+)",
@@ -34,16 +34,14 @@ def claude_code(payload: Any) -> Call | None:
                 tool=tool,
                 session=session_of(session, payload),
                 texts=texts,
-                answer=lambda text: _updated(reshape(text)),
+                answer=lambda text: {
+                    "hookSpecificOutput": {"hookEventName": "PostToolUse", "updatedToolOutput": reshape(text)}
+                },
                 call_id=text_in(payload, "tool_use_id"),
                 arguments=payload.get("tool_input"),
                 spilled=_spilled(response),
             )
     return None
-
-
-def _updated(output: Any) -> Answer:
-    return {"hookSpecificOutput": {"hookEventName": "PostToolUse", "updatedToolOutput": output}}
 
 
 def _mcp(response: Any) -> Found:

@@ -98,10 +98,7 @@ class Methods:
 
     async def list_tools(self, call: Call) -> dict[str, Any]:
         """All that the policy offers, whether something is stored or not: many clients ask only once."""
-        from extraction.ladder import runnable_modes
-
-        modes = runnable_modes(self._rt.models is not None)
-        return {"tools": definitions(self._offered(), modes, ToolFormat.MCP)}
+        return {"tools": definitions(self._offered(), self._rt.modes, ToolFormat.MCP)}
 
     async def call_tool(self, call: Call) -> dict[str, Any]:
         """The handle names the session: there is none on the wire."""

@@ -67,10 +67,7 @@ class SpillgateMiddleware(AgentMiddleware[Any, Any]):
         replies = (one for one in reversed(messages) if isinstance(one, AIMessage))
         reply = next(replies, None)
         counted = reply.usage_metadata if reply else None
-        return {
-            "session_id": self._session(),
-            "used_tokens": counted["total_tokens"] if counted else None,
-        }
+        return {"session_id": self._session(), "used_tokens": counted["total_tokens"] if counted else None}
 
 
 def _offering(request: ModelRequest, offered: Tools) -> ModelRequest:

@@ -56,8 +56,8 @@ const OWN_TOOL = /(?:^|[^A-Za-z0-9])tool_output(?:_grep|_lines|_query)?$/;
 /** `tool_output` and its kin, with or without the prefix of an MCP client. @param {string} name */
 export const isOwnTool = (name) => OWN_TOOL.test(name);
 
-/** A framework's own id as a session id. @param {string} name */
-export const safeSessionId = (name) => name.replace(/[^A-Za-z0-9._:@=+~-]/g, "-").slice(0, 128);
+/** A framework's own id as a session id, which begins with a letter, a digit or `_`. @param {string} name */
+export const safeSessionId = (name) => name.replace(/[^A-Za-z0-9._:@=+~-]/g, "-").replace(/^\W/, "_$&").slice(0, 128);
 
 /** A tool's result as the text that a model would read. @param {unknown} value @returns {string} */
 export const textOf = (value) => {
@@ -111,7 +111,7 @@ export class Spillgate {
       ...options.fields,
       session_id: options.sessionId ?? this.sessionFor(),
       tool_name: toolName.slice(0, 256) || "tool",
-      tool_call_id: callId || `call-${crypto.randomUUID()}`,
+      tool_call_id: callId?.slice(-256) || `call-${crypto.randomUUID()}`, // The end of an id is what differs.
       tool_arguments: options.arguments,
       is_error: options.isError,
       context: usageOf(options),

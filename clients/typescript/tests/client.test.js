@@ -118,6 +118,6 @@ test("a result is not sent on to the host that an answer names", async () => {
 
 test("names", () => {
   assert.deepEqual(["tool_output", "mcp__spillgate__tool_output_grep", "my_tool_outputs"].map(isOwnTool), [true, true, false]);
-  assert.equal(safeSessionId("thread/7 ü"), "thread-7--");
+  assert.deepEqual(["thread/7 ü", "+49 30", "7".repeat(200)].map(safeSessionId), ["thread-7--", "_+49-30", "7".repeat(128)]);
   assert.throws(() => new Spillgate({ baseUrl: "http://sidecar:port" }), TypeError);
 });
