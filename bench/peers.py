@@ -131,12 +131,15 @@ def main() -> None:
         )
         print("|---|---|---|---|---|---|---|")
         for label, size in SIZES.items():
-            texts = corpus.texts(size, min(2000, 16_000_000 // size))
-            shares = {server.name: kept(server, texts) for server in servers}
+            # Other texts in each round: Headroom keeps what it answered.
+            count = min(2000, 16_000_000 // size)
+            texts = corpus.texts(size, count * options.rounds)
             rounds: dict[str, list[Round]] = {server.name: [] for server in servers}
-            for _ in tqdm(range(options.rounds), desc=label, disable=None):
+            for number in tqdm(range(options.rounds), desc=label, disable=None):
+                sent = texts[number * count : (number + 1) * count]
                 for server in servers:
-                    rounds[server.name].append(one_round(server, texts, options.clients, options.seconds))
+                    rounds[server.name].append(one_round(server, sent, options.clients, options.seconds))
+            shares = {server.name: kept(server, texts) for server in servers}
             for name, found in rounds.items():
                 rate, p99, spent = (statistics.median(column) for column in zip(*found, strict=True))
                 pairs = zip(found, rounds["spillgate"], strict=True)
