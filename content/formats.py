@@ -46,6 +46,7 @@ _SIGNATURES = (
     (rb"PAR1[\x00-\x1f]", "a Parquet file", _TABLE),
 )
 _FORMATS = [(re.compile(pattern, re.DOTALL), Format(name, opener)) for pattern, name, opener in _SIGNATURES]
+_ANY_FORMAT = re.compile(b"|".join(pattern for pattern, _, _ in _SIGNATURES), re.DOTALL)
 _BASE64_OF = (
     (b"JVBERi0", "a PDF file", _PDF),
     (b"iVBORw0KGgo", "a PNG image", _IMAGE),
@@ -63,8 +64,9 @@ def opaque(data: bytes) -> Format | None:
     """The format of a file or of base64, None for text. Reads at most 8 KiB."""
     head = data[:_LOOKED_AT].removeprefix(b"\xef\xbb\xbf")
     bare = head.lstrip()
-    found = (known for signature, known in _FORMATS if signature.match(bare) or signature.match(head))
-    return next(found, None) or _encoded(bare)
+    if not (_ANY_FORMAT.match(bare) or _ANY_FORMAT.match(head)):
+        return _encoded(bare)
+    return next(known for signature, known in _FORMATS if signature.match(bare) or signature.match(head))
 
 
 def _encoded(head: bytes) -> Format | None:

@@ -42,9 +42,10 @@ _HTML = re.compile(
 )
 _XML = re.compile(rb"<(?:\?xml|!--|!DOCTYPE|[A-Za-z_][\w:.-]*[\s/>])")
 _HIT = re.compile(rb"[\w./@+~-]{1,300}[:-]\d{1,8}[:-](?!\d)")
+# An optional group at the beginning takes longer than all that is here.
 _STAMP = re.compile(
-    rb"[\[(]?(?:\d{4}[-/]\d\d[-/]\d\d[T ]\d|(?:\d\d-\d\d )?\d\d:\d\d:\d\d"
-    rb"|(?:[A-Z][a-z]{2} )?[A-Z][a-z]{2} [ \d]\d \d\d:\d\d"
+    rb"[\[(]?(?:\d{4}[-/]\d\d[-/]\d\d[T ]\d|\d\d:\d\d:\d\d|\d\d-\d\d \d\d:\d\d:\d\d"
+    rb"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d|[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d"
     rb"|\[?(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|FATAL|CRITICAL)\b)"
     rb"|\S++ \S++ \S++ \[\d\d/[A-Z][a-z]{2}/\d{4}:"
 )
@@ -64,7 +65,8 @@ _HEADING = re.compile(rb"#{1,6} \S|```")
 _UNLIKE_A_HEADER = re.compile(rb"[{}=]|:\s|:\Z|\(\d+,")
 _CODE = re.compile(
     rb"\s*+(?:#!/|#include\b|import [\w.{*\"']|from [\w.]+ import |def \w+\(|class \w+[(:{ ]|async def "
-    rb"|(?:export |public |private |static |async |pub )*(?:function|fn|func|interface|struct|enum|impl) ?\w*"
+    rb"|(?=[aefips])(?:export |public |private |static |async |pub )*"
+    rb"(?:function|fn|func|interface|struct|enum|impl) ?\w*"
     rb"|(?:const|let|var) \w+ ?=|package [\w.]+;?|using [\w.]+;|return\b|if ?\(.*\) ?\{|\}|@\w+|/[/*])"
 )
 

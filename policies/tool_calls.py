@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 
 from domain.accounting import split_tool_name
@@ -71,11 +71,9 @@ def _by_words(name: str) -> ToolKind:
 def name_of(result: ToolResult) -> str | None:
     """The file, directory or URL in the tool's arguments: one line of at most 300 characters."""
     keys = (*_URLS, *_NAMES) if kind_of(result.tool_name, result.tool_kind) is ToolKind.WEB_FETCH else _NAMES
-    for given in _given(result.tool_arguments):
-        for key in keys:
-            value = given.get(key)
-            if isinstance(value, str) and value.strip():
-                return "".join(sign if sign.isprintable() else " " for sign in value[:_NAME_CHARS]).strip()
+    for value in _values(result, keys):
+        if isinstance(value, str) and value.strip():
+            return "".join(sign if sign.isprintable() else " " for sign in value[:_NAME_CHARS]).strip()
     return None
 
 
@@ -100,17 +98,11 @@ def limit_of(result: ToolResult) -> int | None:
 
 def command_of(result: ToolResult) -> str | None:
     """The shell command in the arguments, if it is one printable line of at most 300 characters."""
-    for given in _given(result.tool_arguments):
-        for key in _COMMANDS:
-            value = given.get(key)
-            if isinstance(value, list) and all(isinstance(word, str) for word in value):
-                value = shlex.join(value)
-            if (
-                isinstance(value, str)
-                and 0 < len(value.strip()) <= _NAME_CHARS
-                and value.strip().isprintable()
-            ):
-                return value.strip()
+    for value in _values(result, _COMMANDS):
+        if isinstance(value, list) and all(isinstance(word, str) for word in value):
+            value = shlex.join(value)
+        if isinstance(value, str) and 0 < len(value.strip()) <= _NAME_CHARS and value.strip().isprintable():
+            return value.strip()
     return None
 
 
@@ -122,24 +114,21 @@ def searches(result: ToolResult) -> bool:
 
 
 def _number(result: ToolResult, keys: tuple[str, ...]) -> int | None:
-    for given in _given(result.tool_arguments):
-        for key in keys:
-            value = given.get(key)
-            if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _LARGEST:
-                return value
+    for value in _values(result, keys):
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _LARGEST:
+            return value
     return None
 
 
-def _given(arguments: str | None) -> Iterator[Mapping[str, object]]:
-    """Yields the arguments, then objects nested under a wrapper key; nothing if they are not a JSON
-    object."""
-    if arguments is None or not arguments.lstrip().startswith("{"):
+def _values(result: ToolResult, keys: Iterable[str]) -> Iterator[object]:
+    """Yields what the arguments hold under these keys, then what objects under a wrapper key hold; nothing if
+    the arguments are not a JSON object."""
+    if result.tool_arguments is None or not result.tool_arguments.lstrip().startswith("{"):
         return
     try:
-        outer = json.loads(arguments)
+        outer = json.loads(result.tool_arguments)
     except (ValueError, RecursionError):
         return
-    yield outer
-    for name in _WRAPPERS:
-        if isinstance(inner := outer.get(name), dict):
-            yield inner
+    wrapped = (outer.get(name) for name in _WRAPPERS)
+    for given in (outer, *(inner for inner in wrapped if isinstance(inner, dict))):
+        yield from (given[key] for key in keys if key in given)

@@ -138,7 +138,8 @@ def _place(in_project: bool, action: str) -> Place:
     is_named = os.path.basename(sys.argv[0]) == "spillgate"
     beside = os.path.join(os.path.dirname(sys.executable), "spillgate")
     path = shutil.which(sys.argv[0] if is_named else "spillgate") or beside
-    command, given = shlex.quote(os.path.abspath(path)), os.environ.get("SPILLGATE_URL")
+    command = shlex.quote(os.path.abspath(path))
+    given = f"unix:{address.path}" if address.path else os.environ.get("SPILLGATE_URL")
     if given and url != DEFAULT_URL:
         command = f"env SPILLGATE_URL={shlex.quote(given)} {command}"
     return Place(Path.home(), None, os.environ, command, url, has_key)

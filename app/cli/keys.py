@@ -35,7 +35,10 @@ def run(options: argparse.Namespace) -> int:
         print(f"revoked: {old.tenant} {old.name or old.digest[:_SHOWN]}")
     else:
         at, old = _found(lines, options.key)
-        ends = datetime.fromtimestamp(time.time(), UTC) + timedelta(hours=options.hours)
+        try:
+            ends = datetime.fromtimestamp(time.time(), UTC) + timedelta(hours=options.hours)
+        except (ValueError, OverflowError):
+            raise ConfigError("--hours must be a number of hours, such as 24.") from None
         if old.expires is not None:
             ends = min(ends, datetime.fromtimestamp(old.expires, UTC))
         expiring = _line(old.tenant, old.digest, old.role, old.name, ends.strftime("%Y-%m-%dT%H:%MZ"))

@@ -21,7 +21,7 @@ _ESCAPED_LINE = re.compile(rb"(?<!\\)\\n")
 _QUOTE = re.compile(rb'\\.|"', re.DOTALL)
 _BRACKET = re.compile(rb'(?:[^"{}\[\]]++|%b)*+([{}\[\]]|\Z)' % DOUBLE_QUOTED, re.DOTALL)
 _COMMA = re.compile(rb"%b|,([ \t]*+\r?\n)?" % DOUBLE_QUOTED, re.DOTALL)
-_BEFORE_STRING, _AFTER_STRING = b"{[,:", b",:]}"
+_BEFORE_STRING, _AFTER_STRING = {b"{", b"[", b",", b":"}, {b",", b":", b"]", b"}"}
 _VOTERS = 100
 _COMMA_SIGN = ord(",")
 
@@ -114,7 +114,7 @@ def _out_of_string(window: bytes) -> int:
     for index, quote in enumerate(quotes):
         before = window[max(0, quote - _GAP) : quote].rstrip()[-1:]
         after = window[quote + 1 : quote + 1 + _GAP].lstrip()[:1]
-        votes[index % 2] += _is_one_of(before, _BEFORE_STRING) - _is_one_of(after, _AFTER_STRING)
+        votes[index % 2] += (before in _BEFORE_STRING) - (after in _AFTER_STRING)
     return 0 if votes[0] >= votes[1] else quotes[0] + 1
 
 
@@ -133,10 +133,6 @@ def _row(window: bytes, low: int, wished: int, high: int) -> int | None:
         if doubtful is None and opened != closes:
             doubtful = place
     return doubtful
-
-
-def _is_one_of(mark: bytes, marks: bytes) -> bool:
-    return mark != b"" and mark in marks
 
 
 def _between_characters(window: bytes, place: int) -> int:

@@ -23,7 +23,8 @@ async def merged(inquiry: Inquiry, findings: Sequence[Finding], gaps: Sequence[G
     empty = prompts.reduce_prompt(
         inquiry.document, inquiry.task.extract, (), gaps, new_nonce(), inquiry.task.max_bytes
     )
-    room = max(_LEAST_ROOM, input_tokens(inquiry.terms) - inquiry.tokens(empty))
+    fixed = sum(inquiry.asking.count(message.content) for message in empty)
+    room = max(_LEAST_ROOM, input_tokens(inquiry.terms) - fixed)
     level = 1
     while True:
         groups = await grouped(inquiry, findings, room)

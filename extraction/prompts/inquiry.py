@@ -50,9 +50,6 @@ class Inquiry:
     document: Document
     kind: Kind
 
-    def tokens(self, messages: Iterable[Message]) -> int:
-        return sum(self.asking.count(message.content) for message in messages)
-
     async def read(self, start: int, end: int) -> str:
         return decode_part(await self.task.source.read(start, end))
 

@@ -226,11 +226,6 @@ def read_grep_prompt(
     return _messages(system, about, instruction, [reach], nonce, max_bytes, "Once you know the answer,")
 
 
-def tool_answer(text: str, nonce: str) -> str:
-    """The tool message with the output of Read or Grep. `nonce` is that of the conversation."""
-    return fenced("data", text, nonce)
-
-
 DROPPED = "[No longer shown, to make room. Call the tool again if it is needed.]"
 
 

@@ -13,7 +13,7 @@ from content.reading.lines import Line, LinePage, LinePager
 from content.text import cut_head
 from domain.errors import BadPattern
 from domain.llm import ToolCall
-from extraction.prompts import prompts
+from extraction.prompts.fences import fenced
 from extraction.task.source import Source
 
 _BLOCK = 1 << 20
@@ -137,7 +137,7 @@ class Tools:
 
     def _framed(self, rows: list[str], note: str) -> str:
         lead, text = _VIEW if self._viewed else "", "\n".join(rows)
-        return f"{lead}{prompts.tool_answer(text, self._nonce)}\n{note}"
+        return f"{lead}{fenced('data', text, self._nonce)}\n{note}"
 
 
 def _lines_text(page: LinePage, room: int) -> tuple[list[str], str]:

@@ -215,6 +215,8 @@ def test_keys_are_made_listed_rotated_and_revoked(
         (("revoke", "none"), "No key in force"),
         (("rotate", "twice"), "Several keys"),
         (("revoke", ""), "NAME is empty"),
+        (("rotate", "3" * 12, "--hours", "nan"), "--hours"),
+        (("rotate", "3" * 12, "--hours", "1e12"), "--hours"),
     ],
 )
 def test_what_cannot_be_done_says_why_and_changes_nothing(

@@ -289,6 +289,12 @@ def test_the_service_and_its_key_are_named_as_each_client_names_them(
     assert main(["hook", "install", "claude-code"]) == 0
     groups = json.loads((home / ".claude/settings.json").read_text())["hooks"]["PostToolUse"]
     assert [group["hooks"][0]["type"] for group in groups] == ["command", "command"]
+    assert " SPILLGATE_URL=unix:/run/spillgate.sock " in groups[0]["hooks"][0]["command"]
+    # The agent does not run with the variable that names the socket at the time of `install`.
+    monkeypatch.delenv("SPILLGATE_URL")
+    monkeypatch.setenv("SPILLGATE_UDS", "/run/other.sock")
+    assert main(["hook", "install", "claude-code"]) == 0
+    assert (home / ".claude/settings.json").read_text().count(" SPILLGATE_URL=unix:/run/other.sock ") == 2
     for client in PLANS:
         assert main(["hook", "uninstall", client]) == 0
     assert files_below(home) == {}

@@ -14,7 +14,7 @@ from domain.ports import Model
 from extraction.full_chunked import strategy as full_chunked
 from extraction.models.demo import DemoModel
 from extraction.prompts import prompts
-from extraction.prompts.fences import parse_report
+from extraction.prompts.fences import fenced, parse_report
 from extraction.prompts.prompts import NOTHING_FOUND, Document, Finding, Part
 from extraction.read_grep import strategy as read_grep
 from extraction.task.task import Task
@@ -95,7 +95,7 @@ async def test_with_tools_it_greps_then_reads_then_reports() -> None:
         nonlocal messages
         call: ToolCall = after.tool_calls[0]
         said = Message(Role.ASSISTANT, after.text, after.tool_calls)
-        content = prompts.tool_answer(answer, NONCE)
+        content = fenced("data", answer, NONCE)
         messages = (*messages, said, Message(Role.TOOL, content, tool_call_id=call.id))
         return await model.complete(Prompt(messages, 2000, TOOLS))
 
@@ -115,7 +115,7 @@ async def test_with_tools_it_greps_then_reads_then_reports() -> None:
 
 async def test_without_tools_it_reports_what_it_has_seen() -> None:
     messages = prompts.read_grep_prompt(DOCUMENT, "errors", NONCE, 4000)
-    seen = Message(Role.TOOL, prompts.tool_answer("3:\tERROR x", NONCE), tool_call_id="call-0")
+    seen = Message(Role.TOOL, fenced("data", "3:\tERROR x", NONCE), tool_call_id="call-0")
     assert await ask((*messages, seen, prompts.read_grep_last_turn(NONCE))) == "line 3: ERROR x"
 
 

@@ -147,7 +147,7 @@ def test_foreign_text_stays_inside_its_fence(hostile: str) -> None:
     found = prompts.reduce_prompt(DOCUMENT, ASKED, [Finding(PART, hostile)], [Gap(1, 2, hostile)], NONCE, 500)
     assert inside("data", said(data)) == [neutralised(hostile)]
     assert inside("finding", said(found)) == [neutralised(hostile)]
-    assert inside("data", prompts.tool_answer(hostile, NONCE)) == [neutralised(hostile)]
+    assert inside("data", fenced("data", hostile, NONCE)) == [neutralised(hostile)]
     assert parse_report(said(found), NONCE) == "the report"
 
 

@@ -224,7 +224,8 @@ class Exchange:
             "tool_call_id": _call_id(call_id),
             "content": sent,
         }
-        answer = yield from self._ask("POST", "/results", body, {"Prefer": "return=minimal"})
+        request = self.request("POST", "/results", body, {"Prefer": "return=minimal"})
+        answer = yield from self.ask(request)
         if answer is None or not {"outcome", "complete", "handle", "budget"} <= answer.keys():
             return self._cut(sent)
         shown, exhausted = answer.get("content", sent), answer["budget"]["exhausted"]
@@ -233,7 +234,7 @@ class Exchange:
     def tools(self, form: str, session_id: str | None) -> Flow[Tools]:
         """One try: a turn without these tools is better than a turn that waits."""
         query = urlencode({"session_id": self.session_id(session_id), "format": form})
-        response = yield self._request("GET", f"/tools?{query}")
+        response = yield self.request("GET", f"/tools?{query}")
         answer = self._read(response) if response else None
         if answer is None or "tools" not in answer:
             return Tools([], "")
@@ -244,7 +245,8 @@ class Exchange:
         if used_tokens is not None:
             yield from self.report(used_tokens, fields.get("turn"), session_id)
         body = {"session_id": self.session_id(session_id), "name": name[:128], "arguments": arguments or {}}
-        answer = yield from self._ask("POST", "/tools/call", body, timeout=CALL_TIMEOUT_SECONDS)
+        request = self.request("POST", "/tools/call", body, timeout=CALL_TIMEOUT_SECONDS)
+        answer = yield from self.ask(request)
         if answer is None:
             return "Stored outputs cannot be reached now. Go on without them, or try once more later."
         text: str = answer.get("text") or answer.get("detail") or "The stored output could not be read."
@@ -254,26 +256,26 @@ class Exchange:
         self, used_tokens: int, turn: int | None, session_id: str | None
     ) -> Flow[Mapping[str, Any] | None]:
         body = {"used_tokens": used_tokens} | ({} if turn is None else {"turn": turn})
-        answer = yield from self._ask("POST", f"{self._path(session_id)}/usage", body)
+        answer = yield from self.ask(self.request("POST", f"{self._path(session_id)}/usage", body))
         return None if answer is None else answer.get("budget")
 
     def content(self, handle: str) -> Flow[bytes | None]:
-        response = yield self._request("GET", f"/results/{quote(handle)}/content")
+        response = yield self.request("GET", f"/results/{quote(handle)}/content")
         return response.body if response is not None and response.status == 200 else None
 
     def open(self, session_id: str, fields: SessionFields) -> Flow[None]:
-        yield from self._ask("PUT", self._path(session_id), fields)
+        yield from self.ask(self.request("PUT", self._path(session_id), fields))
 
     def end(self, session_id: str) -> Flow[None]:
         """404 is no fault: nothing came into the session."""
-        response = yield self._request("DELETE", self._path(session_id))
+        response = yield self.request("DELETE", self._path(session_id))
         if response is None or response.status not in (204, 404):
             log.warning("Session not ended; it expires by itself.")
 
     def _path(self, session_id: str | None) -> str:
         return f"/sessions/{quote(self.session_id(session_id), safe='')}"
 
-    def _request(
+    def request(
         self,
         method: str,
         path: str,
@@ -288,19 +290,11 @@ class Exchange:
             longest = min(longest, AWAY_TIMEOUT_SECONDS)
         return Request(method, path, sent, {**self._headers, **(headers or {}), **given}, longest)
 
-    def _ask(
-        self,
-        method: str,
-        path: str,
-        body: object,
-        headers: Mapping[str, str] | None = None,
-        timeout: float = 0.0,
-    ) -> Flow[dict[str, Any] | None]:
+    def ask(self, request: Request) -> Flow[dict[str, Any] | None]:
         """The answer, a problem that a retry does not cure in time included; None if the service is away.
 
         The same call again is the same call, so what was lost is sent again until `patience` is over.
         While the service is away each call is tried once."""
-        request = self._request(method, path, body, headers, timeout)
         ends = self._monotonic() + (0.0 if self.away else self._patience)
         for wait in (*WAITS_SECONDS, None):
             response = yield request

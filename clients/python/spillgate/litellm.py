@@ -33,7 +33,7 @@ Rows = Sequence[Mapping[str, Any]]
 class _Client(AsyncSpillgate):
     async def guard(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
         """The answer of the guardrail's route; None if the service cannot be reached."""
-        return await self._run(self._exchange._ask("POST", _PATH, request))
+        return await self._run(self._exchange.ask(self._exchange.request("POST", _PATH, request)))
 
 
 class Guardrail(CustomGuardrail):
