@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Query
@@ -87,17 +88,7 @@ async def get_config(
         quotas=told["quotas"][tenant],
         settings=told["settings"],
         set_by=SetBy(**set_by),
-        models=[
-            ModelOut(
-                name=one.name,
-                base_url=mask_url(one.base_url),
-                is_default=one.is_default,
-                in_flight=one.in_flight,
-                retry_ms=one.retry_ms,
-                reason=one.reason,
-            )
-            for one in states
-        ],
+        models=[ModelOut(**{**asdict(one), "base_url": mask_url(one.base_url)}) for one in states],
     )
 
 
