@@ -121,8 +121,11 @@ class Access:
 
     def _identify(self, scope: Scope, body: RequestBody) -> str:
         """The caller's X-Request-ID if it is of plain characters, else a new one. The answer names it too."""
-        given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
-        if not _REQUEST_ID.fullmatch(given):
+        headers: list[tuple[bytes, bytes]] = scope["headers"]
+        for name, given in headers:
+            if name == b"x-request-id" and _REQUEST_ID.fullmatch(given):
+                break
+        else:
             given = f"{self._request_prefix}{next(self._request_count):06x}".encode()
         body.request_id = given
         return given.decode()

@@ -56,11 +56,12 @@ class Body:
     ) -> None:
         self._store = store
         self._policy = policy
+        self._is_judged = not policy.bypass and policy.mode is not PolicyMode.OBSERVE
         self._counting = counting
         self._result = result
         self._view = View(policy, result) if view.is_set(policy) else None
         self._tokenizer = tokenizer
-        self._passing_tokens = passing_tokens(policy, budget) if self._is_judged else math.inf
+        self._budget = budget
         self._meter: Meter | None = None
         self._held: list[bytes] = []
         self._held_bytes = 0
@@ -138,7 +139,7 @@ class Body:
 
     async def viewed(self) -> Viewed:
         """Measures what the view caps leave, by reading the content again."""
-        meter = Meter(self._tokenizer, self._passing_tokens)
+        meter = self._new_meter()
         async for chunk in self._shown():
             await self._weigh(meter, chunk)
         assert self._view is not None
@@ -223,12 +224,12 @@ class Body:
     def _is_over_chars(self, size: int) -> bool:
         return self._is_judged and 0 < self._policy.max_chars < size
 
-    @property
-    def _is_judged(self) -> bool:
-        return not self._policy.bypass and self._policy.mode is not PolicyMode.OBSERVE
+    def _new_meter(self) -> Meter:
+        enough = passing_tokens(self._policy, self._budget) if self._is_judged else math.inf
+        return Meter(self._tokenizer, enough)
 
     async def _opened_meter(self) -> Meter:
-        meter = Meter(self._tokenizer, self._passing_tokens)
+        meter = self._new_meter()
         for chunk in self._held:
             await self._weigh(meter, chunk)
         return meter

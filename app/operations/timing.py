@@ -27,7 +27,7 @@ class Times:
 
 
 class Histogram(Collector):
-    """Written to from the event loop alone: the library's own, which locks, takes five times as long."""
+    """Written to from the event loop alone: the library's own, which locks, takes ten times as long."""
 
     def __init__(self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float]) -> None:
         self._name, self._text, self._labels = name, text, labels

@@ -35,7 +35,8 @@ OF_ENTRY = {
     "strategy": ("TEXT", "strategy"),
     "tool_kind": ("TEXT", "tool_kind"),
 }
-"""The columns that repeat an attribute of the entry, for queries: each with its type and that attribute."""
+"""The columns that repeat an attribute of the entry, for queries: each with its type and that attribute. The
+table, its rows and their insertion follow from it; one more needs a migration, too."""
 
 OF_CHARGE = {
     "epoch": "INTEGER",
