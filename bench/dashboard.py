@@ -8,6 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import httpx
 import psutil
@@ -17,9 +18,12 @@ import app
 from tests.browser.conftest import ENTRIES, chromium
 from tests.browser.serving import Service, log_of, serving, write_ledger
 
-LOADS = 7
-ROUNDS, SECONDS = 6, 6.0
-"""Rounds with the dashboard closed and open in turn. A page reads again every three seconds."""
+RANGES = ("24 h", "7 days")
+LOADS = 15
+PAIRS, SECONDS = 6, 30.0
+"""Phases with the dashboard closed and open in turn. A page reads its sums every ten seconds."""
+EVERY_MS, REFRESHES = 10_000, 12
+"""Two minutes. Once a minute a page reads its tables too."""
 FRAMES = """async () => {
     const box = document.querySelector(".lines"), frames = [];
     let before = performance.now();
@@ -45,7 +49,9 @@ def main() -> None:
             sizes()
             first_view(browser, service)
             scrolling(browser, service)
-            cost(browser, service)
+            for name in RANGES:
+                cost(browser, service, name)
+                refreshing(browser, service, name)
         browser.close()
 
 
@@ -60,12 +66,15 @@ def sizes() -> None:
 
 
 def first_view(browser: Browser, service: Service) -> None:
-    for name in ("24%20h", "7%20days"):
-        times = [_first_view(browser, f"{service.url}/ui#/?range={name}") for _ in range(LOADS)]
+    found: dict[str, list[float]] = {name: [] for name in RANGES}
+    for _ in range(LOADS):
+        for name, times in found.items():
+            times.append(_first_view(browser, f"{service.url}/ui#/?range={quote(name)}"))
+    for name, times in found.items():
         told = (
             f"{statistics.median(times):.0f} ms, the fastest {min(times):.0f}, the slowest {max(times):.0f}"
         )
-        print(f"First view of {ENTRIES:,} entries, {name.replace('%20', ' ')}: median {told}")
+        print(f"First view of {ENTRIES:,} entries, {name}: median {told}", flush=True)
 
 
 def _first_view(browser: Browser, url: str) -> float:
@@ -124,26 +133,58 @@ def _pss(pid: int) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
 
 
-def cost(browser: Browser, service: Service) -> None:
-    """Of a neighbour in the ratio of rates, half disturbs the closed rounds, half the open ones."""
-    for name, where in (("", "#/"), (" at 7 days", "#/?range=7%20days")):
-        page = browser.new_page()
-        rounds = []
-        for _ in range(ROUNDS):
-            page.goto("about:blank")
-            closed = _loaded(service, SECONDS)
-            page.goto(f"{service.url}/ui{where}")
-            page.locator("main td time").first.wait_for()
-            page.wait_for_timeout(1000)
-            rounds.append((closed, _loaded(service, SECONDS)))
-        page.close()
-        rate = statistics.median(open.rate / closed.rate for closed, open in rounds) - 1
-        spent = statistics.median(open.milliseconds / closed.milliseconds for closed, open in rounds) - 1
-        first = statistics.median(closed.milliseconds for closed, _ in rounds)
-        print(
-            f"Dashboard open{name}, {ROUNDS} rounds: {100 * rate:+.1f} % results of 4 KiB a second, "
-            f"{100 * spent:+.1f} % processor time of the service for each ({first:.3f} ms when closed)"
-        )
+def cost(browser: Browser, service: Service, name: str) -> None:
+    """The same load with the dashboard closed and open, by turns."""
+    page, pairs = browser.new_page(), []
+    refreshes = _counted(page)
+    for _ in range(PAIRS):
+        page.goto("about:blank")
+        closed = _loaded(service, SECONDS, page)
+        _open(page, service, name)
+        pairs.append((closed, _loaded(service, SECONDS, page)))
+    page.close()
+    rate = statistics.median(open.rate / closed.rate for closed, open in pairs) - 1
+    spent = statistics.median(open.milliseconds / closed.milliseconds for closed, open in pairs) - 1
+    closed_ms, open_ms = (
+        statistics.median(load.milliseconds for load in loads) for loads in zip(*pairs, strict=True)
+    )
+    print(
+        f"Dashboard open at {name}, {PAIRS} pairs of {SECONDS:.0f} s, {len(refreshes) - PAIRS} refreshes: "
+        f"{100 * rate:+.1f} % results of 4 KiB a second, {100 * spent:+.1f} % processor time of the "
+        f"service for each (medians: closed {closed_ms:.3f} ms, open {open_ms:.3f} ms)"
+    )
+
+
+def refreshing(browser: Browser, service: Service, name: str) -> None:
+    """The service's processor time for the refreshes of an open page, without other load. The page's clock is
+    put forward, so that they follow each other at once."""
+    page, process = browser.new_page(), psutil.Process(service.pid)
+    page.clock.install()
+    _open(page, service, name)
+    refreshes, busy = _counted(page), sum(process.cpu_times()[:2])
+    while len(refreshes) < REFRESHES:
+        page.clock.fast_forward(EVERY_MS)
+        page.wait_for_timeout(1000)
+    spent = 1000 * (sum(process.cpu_times()[:2]) - busy) / len(refreshes)
+    print(
+        f"Refresh at {name}, mean of {len(refreshes)}: {spent:.0f} ms processor time of the service, one in "
+        f"{EVERY_MS / 1000:.0f} s is {100 * spent / EVERY_MS:.2f} % of a core",
+        flush=True,
+    )
+    page.close()
+
+
+def _counted(page: Page) -> list[str]:
+    """The refreshes of the page from now on: each asks once for the newest entries."""
+    found: list[str] = []
+    page.on("request", lambda one: found.append(one.url) if "limit=25" in one.url else None)
+    return found
+
+
+def _open(page: Page, service: Service, name: str) -> None:
+    page.goto(f"{service.url}/ui#/?range={quote(name)}")
+    # The last that a refresh shows.
+    page.locator("#read time").wait_for()
 
 
 class Load(NamedTuple):
@@ -153,7 +194,7 @@ class Load(NamedTuple):
     milliseconds: float
 
 
-def _loaded(service: Service, seconds: float) -> Load:
+def _loaded(service: Service, seconds: float, page: Page) -> Load:
     body = {"tool_name": "read_file", "session_id": "load", "content": "word " * 800}
     process = psutil.Process(service.pid)
     busy, began, sent = sum(process.cpu_times()[:2]), time.perf_counter(), 0
@@ -161,6 +202,7 @@ def _loaded(service: Service, seconds: float) -> Load:
         while time.perf_counter() - began < seconds:
             client.post("/results", json=body).raise_for_status()
             sent += 1
+    page.wait_for_timeout(1)  # Counts the requests that the page has sent.
     spent = sum(process.cpu_times()[:2]) - busy
     return Load(sent / (time.perf_counter() - began), 1000 * spent / sent)
 

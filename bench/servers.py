@@ -10,7 +10,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,10 +62,18 @@ def _command(name: str, port: int) -> list[str]:
 
 @contextlib.contextmanager
 def running(
-    name: str, *, pinned: bool = True, tree: Path = ROOT, disk: Path | None = None, **settings: str
+    name: str,
+    *,
+    command: Sequence[str] = (),
+    wait: float = 30,
+    pinned: bool = True,
+    tree: Path = ROOT,
+    disk: Path | None = None,
+    **settings: str,
 ) -> Iterator[Server]:
-    """Starts `spillgate`, `bare`, `twin` or `unavoidable` as it is in `tree`; ends it and removes its folder,
-    which is made in `disk`."""
+    """Starts `spillgate`, `bare`, `twin` or `unavoidable` as it is in `tree`, or another server by its
+    `command`, to which the port is added; ends it and removes its folder, which is made in `disk`. Raises
+    RuntimeError if it does not answer within `wait` seconds."""
     folder = Path(tempfile.mkdtemp(prefix=f"bench-{name}-", dir=disk))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -78,11 +86,14 @@ def running(
         "SPILLGATE_LOG_LEVEL": "error",
         **settings,
     }
-    process = subprocess.Popen(_command(name, port), cwd=tree, env=environ)
+    started = [*command, "--port", str(port)] if command else _command(name, port)
+    # What another server logs is not ours.
+    out = subprocess.DEVNULL if command else None
+    process = subprocess.Popen(started, cwd=folder if command else tree, env=environ, stdout=out, stderr=out)
     try:
         if pinned:
             pin(process.pid, SERVER_CORE)
-        _wait(port, process)
+        _wait(port, process, wait)
         yield Server(name, port, folder, psutil.Process(process.pid))
     finally:
         process.terminate()
@@ -94,8 +105,8 @@ def running(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _wait(port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 30
+def _wait(port: int, process: subprocess.Popen[bytes], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and process.poll() is None:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/livez", timeout=1):

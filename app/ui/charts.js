@@ -10,17 +10,19 @@ const MOMENT = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeSty
 export const loaded = document.readyState === "loading" || document.readyState === "interactive" && !window.uPlot
   ? new Promise((done) => { document.addEventListener("DOMContentLoaded", done, { once: true }); }) : Promise.resolve();
 
-const color = (name) => {
-  const probe = h("span", { class: `ink-${name}` });
-  document.body.append(probe);
-  const found = getComputedStyle(probe).color;
-  probe.remove();
-  return found;
-};
+/** The colours of classes of page.css: a function from a name to its colour. All in one step of the browser's style. */
+function inks(names) {
+  const probes = names.map((name) => h("span", { class: `ink-${name}` }));
+  document.body.append(...probes);
+  const found = new Map(probes.map((probe, place) => [names[place], getComputedStyle(probe).color]));
+  for (const probe of probes) probe.remove();
+  return (name) => found.get(name);
+}
 
-/** Every period from `since` to `until` (Unix ms), with 0 where `rows` (group: a UTC time) have none. */
+/** Every period from `since` to `until` (Unix ms), with the sum of the values of its `rows` (group: a UTC time). */
 export function periods(rows, step, since, until, value) {
-  const found = new Map(rows.map((row) => [Date.parse(row.group), value(row)]));
+  const found = new Map();
+  for (const row of rows) found.set(Date.parse(row.group), (found.get(Date.parse(row.group)) ?? 0) + value(row));
   const times = [];
   for (let at = Math.floor(since / step) * step; at <= until; at += step) times.push(at);
   return [times.map((at) => at / 1000), times.map((at) => found.get(at) ?? 0)];
@@ -44,6 +46,7 @@ export function timeChart(root, label, times, series, step) {
   const bars = uPlot.paths.bars({ size: [0.82, 26], align: 1, radius: 0.18 });
   const line = uPlot.paths.spline();
   const box = h("div", { class: "chart", role: "img", "aria-label": label });
+  const color = inks(["muted", "line", ...series.flatMap(([, ink]) => [ink, `${ink}-soft`])]);
   const axis = { stroke: color("muted"), grid: { stroke: color("line"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
   const ends = [times[0], (times.at(-1) ?? 0) + step / 1000];
   const chart = new uPlot({

@@ -19,13 +19,13 @@ export function chosen() {
   return [range, Object.fromEntries(FILTERS.map((name) => [name, given.get(name)]).filter(([, value]) => value))];
 }
 
-/** `since` and `until` (Unix ms), and the answers: sums by period, sums by type, the newest entries. */
-export function ask([, span, period], filter, options = {}) {
+/** `since` and `until` (Unix ms; `since` begins a period), and the answers: sums by period and type, the newest entries. */
+export function ask([, span, period, step], filter, options = {}) {
   const until = Date.now();
-  const since = until - span;
-  const sum = (group) => get("/accounting/summary", { ...filter, since, group_by: group }, options);
+  const since = Math.floor((until - span) / step) * step;
+  const sums = get("/accounting/summary", { ...filter, since, group_by: `${period},type` }, options);
   const recent = get("/accounting/entries", { ...filter, order: "newest", limit: 25 }, options);
-  return { since, until, answers: Promise.all([sum(period), sum("type"), recent]) };
+  return { since, until, answers: Promise.all([sums, recent]) };
 }
 
 let early = null;

@@ -1,11 +1,12 @@
 // The frame of the page: which view is shown, how often it is refreshed, the keys of the tab, light and dark.
 
 import { Away, Problem, get, keys } from "./api.js";
-import { h, named } from "./dom.js";
+import { h, named, when } from "./dom.js";
 import * as overview from "./overview.js";
 
-const LEAST_MS = 3000;
-const QUIET = 50;
+const EVERY_MS = 10_000;
+const QUIET = 33;
+const RETRY_MS = 3000;
 
 const ROUTES = [
   [/^$/, async () => overview, "Overview"],
@@ -27,7 +28,7 @@ async function route() {
   const [pattern, load, title] = ROUTES.find(([one]) => one.test(raw)) ?? ROUTES[0];
   clearTimeout(timer);
   shown?.stop.abort();
-  const page = { stop: new AbortController(), root: h("div", { class: "view" }), refresh: null, title };
+  const page = { stop: new AbortController(), root: h("div", { class: "view" }), refresh: null, isBusy: true };
   shown = page;
   for (const link of document.querySelectorAll("nav a")) {
     const own = link.hash === "#/" ? path === "" : location.hash.startsWith(link.hash);
@@ -39,10 +40,9 @@ async function route() {
   const view = await load();
   if (shown !== page) return;
   $("#view").replaceChildren(page.root);
-  await attempt(page, async () => {
+  await read(page, async () => {
     page.refresh = await view.show(page.root, { argument: argument && decodeURIComponent(argument), signal: page.stop.signal });
   });
-  schedule(page, 0);
 }
 
 /** Runs `work`; what goes wrong is shown, and does not end the page. */
@@ -75,17 +75,27 @@ function say(text) {
   if (banner.textContent !== text) banner.textContent = text;
 }
 
-/** A refresh takes at most a fiftieth of the service's time, and none while the page is hidden. */
-function schedule(page, took) {
+/** Runs `work`, and reads the view again later: the service spends less than 3 % of its time on it. */
+async function read(page, work) {
+  const [isFirst, began] = [page.refresh === null, performance.now()];
+  page.isBusy = true;
+  const isRead = await attempt(page, work);
+  page.isBusy = false;
+  if (shown !== page) return;
+  if (isRead) $("#read").replaceChildren(when(Date.now()));
+  if (page.refresh === undefined) return;
   clearTimeout(timer);
-  timer = setTimeout(async () => {
-    if (shown !== page) return;
-    if (paused || document.hidden) { schedule(page, took); return; }
-    const began = performance.now();
-    if (page.refresh === null) { await route(); return; }
-    await attempt(page, () => page.refresh?.());
-    schedule(page, performance.now() - began);
-  }, page.refresh === null ? 2000 : Math.max(LEAST_MS, QUIET * took));
+  const took = isFirst ? 0 : performance.now() - began;
+  timer = setTimeout(() => again(), isRead ? Math.max(EVERY_MS, QUIET * took) : RETRY_MS);
+}
+
+/** Reads the view that is shown, all of it where an `event` asks for it. A hidden tab and a paused one wait until they
+ *  are looked at. */
+function again(event) {
+  if (paused || document.hidden || shown.isBusy || shown.refresh === undefined) return;
+  const { refresh } = shown;
+  if (refresh === null) route();
+  else read(shown, () => refresh(event !== undefined));
 }
 
 function askKey(why) {
@@ -138,10 +148,11 @@ function showKeys() {
   $("#keys").hidden = keys.all().length === 0;
 }
 
-function setPaused(value) {
+function setPaused(value, event) {
   paused = value;
   $("#live").setAttribute("aria-pressed", String(!paused));
   $("#live .word").textContent = paused ? "Paused" : "Live";
+  again(event);
 }
 
 function setTheme(value) {
@@ -151,7 +162,7 @@ function setTheme(value) {
 
 const isDark = () => (document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
 
-$("#live").addEventListener("click", () => setPaused(!paused));
+$("#live").addEventListener("click", (event) => setPaused(!paused, event));
 $("#keys").addEventListener("click", chooseKey);
 $("#theme").addEventListener("click", () => {
   const next = isDark() ? "light" : "dark";
@@ -164,6 +175,8 @@ $("form.find").addEventListener("submit", (event) => {
   if (handle) location.hash = `#/results/${handle}`;
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => setTheme(""));
+document.addEventListener("visibilitychange", again);
+window.addEventListener("focus", again);
 window.addEventListener("hashchange", () => { $("#view").focus({ preventScroll: true }); scrollTo(0, 0); route(); });
 window.addEventListener("keydown", (event) => {
   const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement?.tagName ?? "");

@@ -6,10 +6,23 @@ import { bar, bytes, card, command, dollars, duration, entriesTable, h, named, o
 import { RANGES, ask, chosen, taken } from "./first.js";
 
 const GROUPS = [
-  ["tool_name", "By tool"],
-  ["outcome", "By outcome"],
-  ["trigger", "By trigger"],
+  ["tool_name", "By tool", "Tool"],
+  ["outcome", "By outcome", "Outcome"],
+  ["trigger", "By trigger", "Trigger"],
 ];
+/** How old all below the chart but the newest entries may be, where nothing asks for more. */
+const DETAILS_MS = 60_000;
+const ADDED = ["entries", "failed", "bytes", "tokens_in", "tokens_out", "tokens_saved", "tokens_saved_observed", "cost_usd"];
+
+/** Rows of a summary by several keys, added up by one of them. Mean and longest latency are left out. */
+function summed(rows, key) {
+  const found = new Map();
+  for (const row of rows) {
+    const before = found.get(row.groups[key]) ?? { group: row.groups[key] };
+    found.set(before.group, { ...before, ...Object.fromEntries(ADDED.map((name) => [name, (before[name] ?? 0) + row[name]])) });
+  }
+  return [...found.values()].sort((one, two) => two.tokens_saved - one.tokens_saved);
+}
 
 export async function show(root, { signal }) {
   const [range, filter] = chosen();
@@ -17,7 +30,7 @@ export async function show(root, { signal }) {
     figures: h("div", { class: "figures" }), chart: h("div"), groups: h("div", { class: "columns" }),
     extraction: h("div"), recent: h("div"), largest: h("div"), tenants: h("div"),
   };
-  let chart;
+  let [chart, detailed] = [null, 0];
   signal.addEventListener("abort", () => chart?.destroy());
   let isDrawn = false;
 
@@ -33,36 +46,38 @@ export async function show(root, { signal }) {
     isDrawn = true;
   }
 
-  async function refresh() {
+  async function refresh(isWhole = false) {
     const [, , period, step] = range;
     const { since, until, answers } = taken() ?? ask(range, filter, { signal });
     const asked = { ...filter, since };
     const sum = (group, more = {}) => get("/accounting/summary", { ...asked, group_by: group, ...more }, { signal });
-    const [series, types, recent] = await answers;
+    const newest = (type) => get("/accounting/entries", { ...asked, type, order: "newest", limit: 1000 }, { signal });
+    const [sums, recent] = await answers;
     await loaded;
-    if (types.total.entries === 0 && recent.entries.length === 0 && !Object.keys(filter).length) {
+    if (sums.total.entries === 0 && recent.entries.length === 0 && !Object.keys(filter).length) {
       empty(root);
       isDrawn = false;
       return;
     }
     if (!isDrawn) draw();
-    figures(parts.figures, types);
-    const [times, saved] = periods(series.rows, step, since, until, (row) => row.tokens_saved);
-    const [, observed] = periods(series.rows, step, since, until, (row) => row.tokens_saved_observed);
+    figures(parts.figures, summed(sums.rows, "type"), sums.total);
+    const [times, saved] = periods(sums.rows, step, since, until, (row) => row.tokens_saved);
+    const [, observed] = periods(sums.rows, step, since, until, (row) => row.tokens_saved_observed);
     const lines = [["Kept out, net", "accent", saved]];
     if (observed.some(Boolean)) lines.push(["Would have been saved (observe)", "warm", observed]);
     chart?.destroy();
     chart = timeChart(parts.chart, `Tokens kept out of context, net of reading back, by ${period}`, times, lines, step);
     parts.recent.replaceChildren(entriesTable(recent.entries));
     performance.mark("first-view");
-    const [groups, strategies, questions, large] = await Promise.all([
-      Promise.all(GROUPS.map(([name]) => sum(name, { type: "tool" }))),
-      sum("strategy", { type: "extract" }),
-      get("/accounting/entries", { ...asked, type: "extract", order: "newest", limit: 1000 }, { signal }),
-      get("/accounting/entries", { ...asked, type: "tool", order: "newest", limit: 1000 }, { signal }),
+    if (!isWhole && until - detailed < DETAILS_MS) return;
+    const [tools, kinds, questions, large] = await Promise.all([
+      sum("tool_name", { type: "tool" }), sum("type,outcome,trigger,strategy"), newest("extract"), newest("tool"),
     ]);
-    parts.groups.replaceChildren(...GROUPS.map(([name, title], place) => card(title, group(name, groups[place].rows, range, filter))));
-    extraction(parts.extraction, strategies, questions.entries, types);
+    detailed = until;
+    const results = kinds.rows.filter((row) => row.groups.type === "tool");
+    const rows = { tool_name: tools.rows, outcome: summed(results, "outcome"), trigger: summed(results, "trigger") };
+    parts.groups.replaceChildren(...GROUPS.map(([name, title, head]) => card(title, group(name, head, rows[name], range, filter))));
+    extraction(parts.extraction, kinds.rows.filter((row) => row.groups.type === "extract"), questions.entries, sums.total);
     largest(parts.largest, large.entries);
     await tenants(parts.tenants, since, signal);
   }
@@ -78,7 +93,7 @@ function empty(root) {
     h("p", {}, "Send a first result. It is too large for a model, so it is stored, and a short text takes its place:"),
     command(`seq 1 20000 | curl -s --data-binary @- -H 'Content-Type: text/plain' \\\n  '${origin}/results?session_id=demo&tool_name=execute_shell'`),
     keys.all().length ? h("p", {}, "Add ", h("code", {}, "-H \"Authorization: Bearer $KEY\""), " with your key.") : null,
-    h("p", {}, "This page shows it within five seconds. The API is described at ", h("a", { href: "/docs" }, "/docs"), ".")));
+    h("p", {}, "This page shows it within ten seconds. The API is described at ", h("a", { href: "/docs" }, "/docs"), ".")));
 }
 
 const there = (range, filter) => `#/${query({ range: range[0], ...filter })}`;
@@ -95,34 +110,35 @@ function chips(range, filter) {
   });
 }
 
-function figures(root, types) {
-  const of = Object.fromEntries(types.rows.map((row) => [row.group, row]));
+function figures(root, types, total) {
+  const of = Object.fromEntries(types.map((row) => [row.group, row]));
   const tool = of.tool ?? { entries: 0, tokens_in: 0, tokens_saved: 0, tokens_saved_observed: 0 };
   const back = -["extract", "read", "llm"].reduce((sum, name) => sum + (of[name]?.tokens_saved ?? 0), 0);
-  const share = tool.tokens_in ? types.total.tokens_saved / tool.tokens_in : 0;
+  const share = tool.tokens_in ? total.tokens_saved / tool.tokens_in : 0;
   const figure = (name, value, note) => h("div", { class: "figure" }, h("span", { class: "name" }, name), h("strong", {}, value), h("span", { class: "note" }, note));
   root.replaceChildren(
-    figure("Kept out of context, net", tokens(types.total.tokens_saved), `${percent(share)} of the ${tokens(tool.tokens_in)} that tools returned`),
+    figure("Kept out of context, net", tokens(total.tokens_saved), `${percent(share)} of the ${tokens(tool.tokens_in)} that tools returned`),
     figure("Read back", tokens(back), `${plural((of.extract?.entries ?? 0), "question")}, ${plural((of.read?.entries ?? 0), "read")}`),
     figure("Results governed", whole(tool.entries), `${whole(tool.failed ?? 0)} from failed tools, ${bytes(tool.bytes ?? 0)}`),
-    figure("Spent on models", dollars(types.total.cost_usd), plural(of.llm?.entries ?? 0, "call")),
+    figure("Spent on models", dollars(total.cost_usd), plural(of.llm?.entries ?? 0, "call")),
     tool.tokens_saved_observed ? figure("Observe would have saved", tokens(tool.tokens_saved_observed), "policies that only observe pass everything") : "");
 }
 
-function group(name, rows, range, filter) {
+function group(name, head, rows, range, filter) {
   const most = Math.max(1, ...rows.map((row) => row.tokens_saved));
   const label = (row) => (row.group === null ? h("span", { class: "muted" }, name === "trigger" ? "none fired" : "none")
     : h("a", { href: there(range, { ...filter, [name]: row.group }) }, name === "outcome" ? outcomeMark(row.group) : named(row.group)));
   return table(name, [
-    [name === "tool_name" ? "Tool" : name === "outcome" ? "Outcome" : "Trigger", "text", label],
+    [head, "text", label],
     ["Results", "number", (row) => whole(row.entries)],
     ["Kept out", "number", (row) => short(row.tokens_saved)],
     ["", "share", (row) => bar(row.tokens_saved / most, `${whole(row.tokens_saved)} tokens`)],
   ], rows.slice(0, 12));
 }
 
-function extraction(root, strategies, questions, types) {
-  if (strategies.rows.length === 0) {
+/** `strategies`: rows of a summary, one for each strategy. */
+function extraction(root, strategies, questions, total) {
+  if (strategies.length === 0) {
     root.replaceChildren(h("p", { class: "none" }, "No question was asked. Open a stored result, and ask it one."));
     return;
   }
@@ -132,14 +148,14 @@ function extraction(root, strategies, questions, types) {
   const at = (share) => latencies[Math.min(latencies.length - 1, Math.floor(share * latencies.length))] ?? 0;
   root.replaceChildren(
     table("Extraction by strategy", [
-      ["Strategy", "text", (row) => row.group ?? "none"],
+      ["Strategy", "text", (row) => row.groups.strategy ?? "none"],
       ["Asked", "number", (row) => whole(row.entries)],
       ["Failed", "number", (row) => whole(row.failed)],
       ["Mean", "number", (row) => duration(row.latency_ms_mean)],
       ["Longest", "number", (row) => duration(row.latency_ms_max)],
       ["Tokens", "number", (row) => short(row.tokens_out)],
-    ], strategies.rows),
-    h("p", { class: "note" }, `Half answered within ${duration(at(0.5))}, 95 % within ${duration(at(0.95))}. Models cost ${dollars(types.total.cost_usd)}.`),
+    ], strategies),
+    h("p", { class: "note" }, `Half answered within ${duration(at(0.5))}, 95 % within ${duration(at(0.95))}. Models cost ${dollars(total.cost_usd)}.`),
     fallbacks.size ? table("Fallbacks", [
       ["Fell back because", "text", ([reason]) => named(reason)],
       ["Questions", "number", ([, count]) => whole(count)],

@@ -94,7 +94,7 @@ def _json(text: _Text) -> _Shape:
             return f"JSON, {_value(raw)}", _title(raw)
         except (msgspec.DecodeError, RecursionError):
             pass
-    value, _ = parsed_head(text.head[:SAMPLE_BYTES])
+    value, _ = parsed_head(text.head[:SAMPLE_BYTES], is_cut=not text.is_whole)
     if isinstance(value, list):
         return f"JSON, array{_of_objects(value)}", ""
     if isinstance(value, dict):

@@ -141,8 +141,9 @@ _KEY_CHARS = 60
 _RECORDS = 5
 _NAMES = {str: "string", bool: "boolean", int: "number", float: "number", type(None): "null"}
 
-_TOKEN = re.compile(rb"%b|[{}\[\],]" % DOUBLE_QUOTED, re.DOTALL)
-_CLOSER = {b"{": b"}", b"[": b"]"}
+_LITERAL = re.compile(rb"(%b)" % DOUBLE_QUOTED, re.DOTALL)
+_NO_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
+_CLOSERS = bytes.maketrans(b"{[", b"}]")
 
 
 def json_shape(data: bytes) -> Iterator[str]:
@@ -164,10 +165,11 @@ def records_shape(data: bytes) -> Iterator[str]:
     yield from (f"  {clip(key, _KEY_CHARS)}: {kind}" for key, kind in list(keys.items())[:_KEYS])
 
 
-def parsed_head(data: bytes) -> tuple[object, bool]:
-    """The value or None, and True if the data is complete."""
+def parsed_head(data: bytes, *, is_cut: bool = False) -> tuple[object, bool]:
+    """The value or None, and True if the data is complete. `is_cut`: it is known not to be."""
     try:
-        return json.loads(data), True
+        if not is_cut:
+            return json.loads(data), True
     except (ValueError, RecursionError):
         pass
     try:
@@ -178,18 +180,19 @@ def parsed_head(data: bytes) -> tuple[object, bool]:
 
 def _closed(data: bytes) -> bytes:
     """The data up to its last comma, with its open brackets closed."""
-    tokens = [(match[0], match.start()) for match in _TOKEN.finditer(data)]
-    while tokens and tokens[-1][0] != b",":
-        tokens.pop()
-    if not tokens:
-        return b""
-    still_open: list[bytes] = []
-    for token, _ in tokens:
-        if token in _CLOSER:
-            still_open.append(_CLOSER[token])
-        elif still_open and token in (b"}", b"]"):
+    # At even places what is between two string literals.
+    parts = _LITERAL.split(data)
+    while len(parts) > 1 and b"," not in parts[-1]:
+        del parts[-2:]
+    parts[-1] = parts[-1].rpartition(b",")[0]
+    still_open = bytearray()
+    for bracket in b"".join(parts[::2]).translate(None, _NO_BRACKETS):
+        if bracket in b"{[":
+            still_open.append(bracket)
+        elif still_open:
             still_open.pop()
-    return data[: tokens[-1][1]] + b"".join(reversed(still_open))
+    still_open.reverse()
+    return b"".join(parts) + still_open.translate(_CLOSERS)
 
 
 def _described(label: str, value: object, depth: int) -> Iterator[str]:

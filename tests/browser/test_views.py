@@ -72,21 +72,48 @@ def test_the_overview_sums_up_a_week_and_filters_by_what_is_clicked(
     expect(cards.filter(has_text="By tool").locator("tbody tr")).to_have_count(6)
 
 
-def test_the_overview_is_live_until_it_is_paused(
+def test_the_overview_is_live_until_it_is_paused_or_hidden(
     page: Page, watch: Watch, service: Service, log: str
 ) -> None:
+    page.clock.install()
     opened(page, service, "/")
     rows = page.locator(".card", has_text="Newest entries").locator("tbody tr")
-    expect(rows.first).to_be_visible()
+    expect(page.locator("#read time")).to_be_visible()
+
+    def asked() -> list[str]:
+        return [url.partition("?")[0] for url in watch.requests if "/accounting/" in url]
+
+    before = len(asked())
     service.send("short", tool_name="first_tool")
+    page.clock.fast_forward(10_000)
     expect(rows.first).to_contain_text("first_tool")
+    assert [name.rpartition("/")[2] for name in asked()[before:]] == ["summary", "entries"]
+    page.clock.fast_forward(60_000)
+    expect(page.locator(".card", has_text="By tool")).to_contain_text("first_tool")
     page.get_by_role("button", name="Live").click()
     expect(page.get_by_role("button", name="Paused")).to_have_attribute("aria-pressed", "false")
     service.send("short", tool_name="second_tool")
-    asked = len(watch.requests)
+    before = len(asked())
+    page.clock.fast_forward(60_000)
+    assert len(asked()) == before
     page.get_by_role("button", name="Paused").click()
     expect(rows.first).to_contain_text("second_tool")
-    assert len(watch.requests) > asked
+
+    def hide(is_hidden: bool) -> None:
+        page.evaluate(
+            "is => { Object.defineProperty(document, 'hidden', {value: is, configurable: true});"
+            " document.dispatchEvent(new Event('visibilitychange')); }",
+            is_hidden,
+        )
+
+    expect(page.locator(".card", has_text="By tool")).to_contain_text("second_tool")
+    hide(True)
+    service.send("short", tool_name="third_tool")
+    before = len(asked())
+    page.clock.fast_forward(60_000)
+    assert len(asked()) == before
+    hide(False)
+    expect(rows.first).to_contain_text("third_tool")
 
 
 def test_a_result_is_read_line_by_line_searched_and_asked(
