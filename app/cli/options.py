@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app import __version__
@@ -46,12 +45,16 @@ def parser(chosen: str) -> argparse.ArgumentParser:
 
 
 def _add_address(command: argparse.ArgumentParser) -> None:
+    from pathlib import Path
+
     command.add_argument("--host", help="as SPILLGATE_HOST")
     command.add_argument("--port", type=int, help="as SPILLGATE_PORT")
     command.add_argument("--uds", type=Path, help="as SPILLGATE_UDS")
 
 
 def _add_check(check: argparse.ArgumentParser) -> None:
+    from pathlib import Path
+
     check.add_argument("--tool", help="show the policy for this tool, and who set each key")
     check.add_argument("--model", help="show what is known of this model")
     check.add_argument("--policy", dest="policy_file", type=Path, help="as SPILLGATE_POLICY_FILE")
@@ -63,6 +66,8 @@ def _add_nothing(command: argparse.ArgumentParser) -> None:
 
 
 def _add_try(trial: argparse.ArgumentParser) -> None:
+    from pathlib import Path
+
     trial.add_argument("file", help="the result; - for stdin")
     trial.add_argument("--tool", help="the tool that returned it (read_file; for stdin execute_shell)")
     trial.add_argument("--arguments", help="what the tool was given, as JSON (the file's path)")
@@ -73,6 +78,8 @@ def _add_try(trial: argparse.ArgumentParser) -> None:
 
 
 def _add_keys(keys: argparse.ArgumentParser) -> None:
+    from pathlib import Path
+
     actions = keys.add_subparsers(dest="action", required=True, metavar="ACTION")
     new = actions.add_parser("new", help="make a key, and print it once")
     new.add_argument("tenant")

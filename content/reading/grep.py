@@ -3,7 +3,6 @@
 from collections import deque
 from dataclasses import dataclass
 
-from content.reading.patterns import Pattern
 from content.text import cut_head
 
 LINE_BYTES = 2000
@@ -151,6 +150,9 @@ class Grep:
         max_bytes: int = 1_000_000,
     ) -> None:
         """With a `step` above 1 only each `step`-th match is collected. Raises BadPattern."""
+        # RE2 takes 3 ms to import: not for a process that only describes matches.
+        from content.reading.patterns import Pattern
+
         self._pattern = Pattern(pattern, ignore_case, literal)
         self._page = MatchPage(min(max(0, context), MAX_CONTEXT), limit, max_bytes)
         self._offset = max(0, offset)
