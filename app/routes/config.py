@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Query
 from pydantic import Field
@@ -15,7 +15,9 @@ from app.edge.api_keys import Role
 from domain.accounting import AccountingEntry, EntryFilter, EntryType
 from domain.decisions import OutcomeKind, Trigger
 from domain.errors import InvalidField, InvalidPolicy
-from policies.what_if import MESSAGE_TOKENS, WouldBe, would_be
+
+if TYPE_CHECKING:
+    from policies.what_if import WouldBe
 
 router = Router(tags=["policy"])
 
@@ -155,6 +157,8 @@ async def post_what_if(rt: InRuntime, tenant: Tenant, body: WhatIfIn) -> WhatIfO
         raise InvalidField(f"`policy` must be at most {MAX_POLICY_BYTES} bytes.")
     rt.policies.check_override(text)
     wanted = EntryFilter(tenant, type=EntryType.TOOL, tool_name=body.tool_name)
+    from policies.what_if import MESSAGE_TOKENS, would_be
+
     entries = (await rt.ledger.entries(wanted, body.limit, None, newest_first=True)).entries
     stored = [one.tokens_out for one in entries if one.outcome is OutcomeKind.STORE]
     message = round(sum(stored) / len(stored)) if stored else MESSAGE_TOKENS
@@ -180,7 +184,7 @@ def _sums(outcomes: Iterable[tuple[OutcomeKind, int]]) -> list[OutcomeSum]:
     return [OutcomeSum(outcome=kind, results=results[kind], tokens=tokens[kind]) for kind in sorted(results)]
 
 
-def _changed(entry: AccountingEntry, other: WouldBe) -> Changed:
+def _changed(entry: AccountingEntry, other: "WouldBe") -> Changed:
     return Changed(
         entry_id=entry.id,
         timestamp=entry.timestamp,

@@ -16,8 +16,8 @@ from app.edge.request_body import cancel_on_disconnect
 from app.operations.tracing import READ
 from app.reading import account_read, account_texts, look_up, scan
 from app.runtime import Runtime
-from content.data.jmespath import MAX_EXPRESSION_CHARS
-from content.reading import model_text
+from content.data import MAX_EXPRESSION_CHARS
+from content.reading import MAX_PATTERN_CHARS, model_text
 from content.reading.grep import Grep, Match
 from content.reading.greppable import needs_view
 from content.reading.lines import LinePage, LinePager
@@ -111,7 +111,7 @@ async def get_grep(
     rt: InRuntime,
     tenant: Tenant,
     handle: HandlePath,
-    pattern: Annotated[str, Query(min_length=1, max_length=1000, description="RE2 syntax.")],
+    pattern: Annotated[str, Query(min_length=1, max_length=MAX_PATTERN_CHARS, description="RE2 syntax.")],
     context: Annotated[int, Query(ge=0, le=20, description="Lines before and after each match.")] = 0,
     ignore_case: bool = False,
     literal: bool = False,
