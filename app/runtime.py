@@ -201,11 +201,7 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
         background = Background()
         stack.push_async_callback(background.close)
         known = KnownModels(settings, policies)
-        models = _opened_models(settings, policies, known)
-        stack.push_async_callback(models.close)
-        # anyio's threads take 40 µs more for a job, and each stored result is one.
-        scanning = Threads(2, "scan")
-        stack.push_async_callback(scanning.close)
+        models = _opened_models(settings, policies, known, stack)
         spend_caps = SpendCaps(ledger, DailySpend(ledger, quota_of, clock))
         readiness = Readiness(
             store, ledger, outage, settings.storage_max_bytes, quota_of, spend_caps.daily.known
@@ -223,7 +219,7 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
             models,
             spend_caps,
             readiness,
-            scanning,
+            _opened_threads(stack),
             background=background,
             policy_stamp=stamp,
             storage_keys=keys,
@@ -232,14 +228,25 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
         )
 
 
-def _opened_models(settings: Settings, policies: PolicyBook, known: KnownModels) -> ModelPool:
-    return ModelPool(
+def _opened_threads(stack: AsyncExitStack) -> Threads:
+    # anyio's threads take 40 µs more for a job, and each stored result is one.
+    threads = Threads(2, "scan")
+    stack.push_async_callback(threads.close)
+    return threads
+
+
+def _opened_models(
+    settings: Settings, policies: PolicyBook, known: KnownModels, stack: AsyncExitStack
+) -> ModelPool:
+    models = ModelPool(
         model_configs(settings, policies),
         default_models(settings, policies),
         tokenizer_of=known.tokenizer,
         concurrency=settings.extract_concurrency,
         version=__version__,
     )
+    stack.push_async_callback(models.close)
+    return models
 
 
 async def _sealed(
