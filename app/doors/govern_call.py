@@ -1,6 +1,5 @@
 """One call of a tool that a door found in a JSON body: its result is governed as POST /results does it."""
 
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
@@ -33,25 +32,25 @@ async def govern_call(
     if call.call_id is not None:
         # Some agents, or their models, count calls from 0 again and again.
         with suppress(IdempotencyKeyReused):
-            outcome = (await govern(named, chunks_of(document, call.texts, rt), rt)).outcome
+            outcome = (await govern(named, sent_content(document, call.texts, rt).governed(), rt)).outcome
     if outcome is None:
         digest = await digest_of(document, call.texts, rt, call.tool, arguments or "")
         digested = replace(named, call_id=digest)
-        outcome = (await govern(digested, chunks_of(document, call.texts, rt), rt)).outcome
+        outcome = (await govern(digested, sent_content(document, call.texts, rt).governed(), rt)).outcome
     return outcome
 
 
-def chunks_of(document: Document, texts: list[str], rt: Runtime) -> AsyncIterator[str]:
+def sent_content(document: Document, texts: list[str], rt: Runtime) -> SentContent:
     """Strings of the document as the content of a result, a newline between two."""
     if document.skeleton is None:
-        return SentContent("\n".join(texts)).chunks()
-    return SentContent(document.content(texts), turns=rt.parsing).chunks()
+        return SentContent("\n".join(texts))
+    return SentContent(document.content(texts), turns=rt.parsing)
 
 
 async def digest_of(document: Document, texts: list[str], rt: Runtime, *names: str) -> str:
     """SHA-256 of names and strings of the document, in hex: the same however the JSON was written."""
     digest = sha256("".join(names).encode())
-    async for chunk in chunks_of(document, texts, rt):
+    async for chunk in sent_content(document, texts, rt).chunks():
         digest.update(chunk.encode())
     return digest.hexdigest()
 

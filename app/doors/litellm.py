@@ -54,7 +54,8 @@ async def guardrail_answer(
     if not governed.seen:
         return NONE, governed.error
     has_tools = bool(tools) and not own and _parameter(payload, "offer_tools") is not False
-    offered = await tools_of_session(key, rt) if has_tools else []
+    is_storing = any(one.is_kept for one in governed.seen.values())
+    offered = await tools_of_session(key, rt, is_storing=is_storing) if has_tools else []
     if not (governed.is_changed or offered):
         return NONE, governed.error
     # LiteLLM ignores `session_id`; the guardrail class of the Python client asks by it.

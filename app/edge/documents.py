@@ -55,10 +55,10 @@ class Document(NamedTuple):
         """What a string of `value` says."""
         return string if self.skeleton is None else "".join(self.content([string]).pieces())
 
-    def literal(self, string: str) -> memoryview:
-        """A string of `value` as JSON, without a copy if it is long."""
+    def written(self, string: str) -> bytes | memoryview:
+        """A string of `value` as UTF-8; one that a position stands for as the JSON that came, not copied."""
         if self.skeleton is None or not string.startswith("\0"):
-            return memoryview(msgspec.json.encode(string))
+            return string.encode()
         start, _, end = string[1:].partition(":")
         return self.skeleton.body[int(start) : int(end)]
 
@@ -82,7 +82,8 @@ async def read_document(body: bytes | bytearray, turns: anyio.CapacityLimiter) -
     InvalidField if the body holds more than 2 MiB beside its long strings."""
     if len(body) <= BUILT_BYTES:
         return Document(decoded(_decode_any, body, AS_SAID)[0], None)
-    if len(body) <= WHOLE_BYTES and sum(map(body.count, b",[{")) <= WHOLE_VALUES:
+    # A third of the time of three counts.
+    if len(body) <= WHOLE_BYTES and len(body) - len(body.translate(None, b",[{")) <= WHOLE_VALUES:
         # What is wrong is told below, and lone surrogates are replaced, in steps.
         with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return Document(_decode_any(body), None)

@@ -3,19 +3,22 @@
 import json
 from collections import Counter
 from collections.abc import Iterable
-from typing import Annotated, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Query
 from pydantic import Field
 
 from app.api.result_request import MAX_POLICY_BYTES
-from app.api.routing import INTEGRAL, BodyIn, BodyOut, InRuntime, Router, Tenant, traits
+from app.api.routing import INTEGRAL, BodyIn, BodyOut, InRuntime, Router, Tenant, Traits
 from app.cli.check_config import mask_url, report_on
 from app.edge.api_keys import Role
 from domain.accounting import AccountingEntry, EntryFilter, EntryType
 from domain.decisions import OutcomeKind, Trigger
 from domain.errors import InvalidField, InvalidPolicy
-from policies.what_if import MESSAGE_TOKENS, WouldBe, would_be
+
+if TYPE_CHECKING:
+    from policies.what_if import WouldBe
 
 router = Router(tags=["policy"])
 
@@ -63,7 +66,7 @@ class ConfigOut(BodyOut):
     "/config",
     summary="Settings, policy for a tool and models in force, each with the place that set it",
 )
-@traits(roles=(Role.ADMIN,))
+@Traits(roles=(Role.ADMIN,))
 async def get_config(
     rt: InRuntime,
     tenant: Tenant,
@@ -85,17 +88,7 @@ async def get_config(
         quotas=told["quotas"][tenant],
         settings=told["settings"],
         set_by=SetBy(**set_by),
-        models=[
-            ModelOut(
-                name=one.name,
-                base_url=mask_url(one.base_url),
-                is_default=one.is_default,
-                in_flight=one.in_flight,
-                retry_ms=one.retry_ms,
-                reason=one.reason,
-            )
-            for one in states
-        ],
+        models=[ModelOut(**{**asdict(one), "base_url": mask_url(one.base_url)}) for one in states],
     )
 
 
@@ -144,8 +137,10 @@ class WhatIfOut(BodyOut):
     "/policy/what-if",
     summary="What a policy would have made of the newest results; changes nothing",
 )
-@traits(roles=(Role.ADMIN,), raises=(InvalidPolicy,))
+@Traits(roles=(Role.ADMIN,), raises=(InvalidPolicy,))
 async def post_what_if(rt: InRuntime, tenant: Tenant, body: WhatIfIn) -> WhatIfOut:
+    from policies.what_if import MESSAGE_TOKENS, would_be
+
     try:
         text = json.dumps(body.policy, sort_keys=True, ensure_ascii=False)
         size = len(text.encode())
@@ -180,7 +175,7 @@ def _sums(outcomes: Iterable[tuple[OutcomeKind, int]]) -> list[OutcomeSum]:
     return [OutcomeSum(outcome=kind, results=results[kind], tokens=tokens[kind]) for kind in sorted(results)]
 
 
-def _changed(entry: AccountingEntry, other: WouldBe) -> Changed:
+def _changed(entry: AccountingEntry, other: "WouldBe") -> Changed:
     return Changed(
         entry_id=entry.id,
         timestamp=entry.timestamp,

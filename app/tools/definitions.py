@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from content.data.jmespath import MAX_EXPRESSION_CHARS
-from content.reading.patterns import MAX_PATTERN_CHARS
+from content.data import MAX_EXPRESSION_CHARS
+from content.reading import MAX_PATTERN_CHARS
 from domain.extraction import Mode
 from policies.facts import Offer, Policy
 

@@ -10,9 +10,8 @@ from typing import Any
 
 from jmespath import exceptions, functions, parser, visitor
 
+from content.data import MAX_EXPRESSION_CHARS
 from domain.errors import InvalidField
-
-MAX_EXPRESSION_CHARS = 4096
 
 _MOST_KEYS = 30
 _KEY_CHARS = 60

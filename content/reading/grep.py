@@ -1,9 +1,8 @@
 """Searches a body that arrives in chunks, by blocks of whole lines, and collects a page of matches."""
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from content.reading.patterns import Pattern
 from content.text import cut_head
 
 LINE_BYTES = 2000
@@ -11,7 +10,7 @@ _SIDE_CHARS = 400
 SIDE_BYTES = 4 * _SIDE_CHARS
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Match:
     """A matching line, its 1-based number and the lines before and after it, without newlines. Of a line
     longer than 2,000 bytes, `text` holds 400 characters on each side of the start of the match. `truncated`:
@@ -24,54 +23,38 @@ class Match:
     truncated: bool = False
 
 
-@dataclass(slots=True)
-class _Found:
-    line: int
-    text: str
-    missing: int
-    before: list[str] = field(default_factory=list)
-    after: list[str] = field(default_factory=list)
-    truncated: bool = False
-
-
 class MatchPage:
-    """Receives every line in order, as a match (`add`) or not (`pass_by`). `full`: takes no more matches."""
+    """Receives every line in order, as a match (`add`) or not (`pass_by`). `full`: takes no more matches.
+    Lines after a match are added to it while it is open."""
 
-    __slots__ = ("_context", "_found", "_left", "_limit", "_open", "_recent", "full")
+    __slots__ = ("_context", "_left", "_limit", "_open", "_recent", "full", "matches")
 
     def __init__(self, context: int, limit: int, max_bytes: int) -> None:
         self._context = context
         self._limit = limit
         self._left = max_bytes
-        self._found: list[_Found] = []
-        self._open: list[_Found] = []
+        self.matches: list[Match] = []
+        self._open: list[Match] = []
         self._recent: deque[bytes] = deque(maxlen=context)
         self.full = limit <= 0
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-    def matches(self) -> list[Match]:
-        return [Match(f.line, f.text, f.before, f.after, f.truncated) for f in self._found]
 
     def add(self, number: int, text: bytes, truncated: bool, line: bytes) -> None:
         """Adds a matching line. `text` is shown for it; `line` is shown where it is context of another
         match. Do not call it once `full`."""
         before = [cut_head(recent, LINE_BYTES) for recent in self._recent]
-        found = _Found(number, text.decode(), self._context, truncated=truncated)
-        found.truncated |= any(map(_too_long, self._recent))
-        if len(text) + sum(map(len, before)) > self._left:
+        truncated |= any(map(_too_long, self._recent))
+        has_room = len(text) + sum(map(len, before)) <= self._left
+        if not has_room:
             self._close()
-            if self._found:
+            if self.matches:
                 return
-            text, before, found.truncated, found.missing = cut_head(text, self._left), [], True, 0
-            found.text = text.decode()
-        found.before.extend(recent.decode() for recent in before)
+            text, before, truncated = cut_head(text, self._left), [], True
+        found = Match(number, text.decode(), [recent.decode() for recent in before], [], truncated)
         self._left -= len(text) + sum(map(len, before))
-        self._found.append(found)
-        self.full = self.full or len(self._found) == self._limit
+        self.matches.append(found)
+        self.full = self.full or len(self.matches) == self._limit
         self.pass_by(line, 0, len(line))
-        if found.missing:
+        if has_room and self._context:
             self._open.append(found)
 
     def pass_by(self, block: bytes, start: int, stop: int) -> None:
@@ -96,8 +79,7 @@ class MatchPage:
             self._left -= len(shown)
             found.after.append(shown.decode())
             found.truncated |= _too_long(line)
-            found.missing -= 1
-        self._open = [found for found in self._open if found.missing]
+        self._open = [found for found in self._open if len(found.after) < self._context]
 
     def _remember(self, block: bytes, start: int, stop: int) -> None:
         lines: list[bytes] = []
@@ -168,6 +150,9 @@ class Grep:
         max_bytes: int = 1_000_000,
     ) -> None:
         """With a `step` above 1 only each `step`-th match is collected. Raises BadPattern."""
+        # RE2 takes 3 ms to import: not for a process that only describes matches.
+        from content.reading.patterns import Pattern
+
         self._pattern = Pattern(pattern, ignore_case, literal)
         self._page = MatchPage(min(max(0, context), MAX_CONTEXT), limit, max_bytes)
         self._offset = max(0, offset)
@@ -192,9 +177,9 @@ class Grep:
             self._end_long(len(self._buffer))
         elif self._buffer:
             self._search(bytes(self._buffer))
-        shown = self._offset + len(self._page)
+        shown = self._offset + len(self._page.matches)
         is_last = self._step > 1 or self._total <= shown
-        return GrepPage(self._page.matches(), self._total, None if is_last else shown)
+        return GrepPage(self._page.matches, self._total, None if is_last else shown)
 
     def _drain(self) -> None:
         while len(self._buffer) > _PIECE and self._buffer.find(b"\n", 0, _PIECE) < 0:

@@ -6,9 +6,9 @@ import re
 # as long for a match.
 from re2 import _re2 as re2
 
+from content.reading import MAX_PATTERN_CHARS
 from domain.errors import BadPattern
 
-MAX_PATTERN_CHARS = 1000
 _MAX_MEMORY = 8 << 20
 _MAX_PROGRAM = 20_000
 

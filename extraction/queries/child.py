@@ -14,47 +14,18 @@ import time
 from collections.abc import Callable
 
 import msgspec
-from msgspec import Struct
 
 from content.data.jmespath import Query as Expression
-from content.data.slices import Slice, slice_of
+from content.data.slices import slice_of
 from content.data.values import read_value
-from content.kinds import Kind
 from domain.errors import InvalidField, QueryTooCostly
+from extraction.queries.messages import TOO_LARGE, Found, Query, Refused
 
 MEMORY_BYTES = 320 << 20
 READ_SECONDS = 6
 EVALUATE_SECONDS = 2
 _NICER = 10
 _PR_SET_PDEATHSIG = 1
-
-TOO_LARGE = "The query takes more memory than it has: the data, or what the expression makes, is too large."
-
-
-class Query(Struct, frozen=True):
-    """A JMESPath expression. It answers at most `limit` items of an array, and `max_bytes` of JSON."""
-
-    expression: str
-    max_bytes: int
-    tool_name: str = ""
-    limit: int = 100
-    offset: int = 0
-
-
-class Found(Struct, frozen=True, tag=True):
-    """What the data was read as, and the part of the expression's value that is answered. `hint` says why the
-    expression selects nothing, where keys are the cause."""
-
-    kind: Kind
-    slice: Slice
-    hint: str = ""
-
-
-class Refused(Struct, frozen=True, tag=True):
-    """The code and the detail of an InvalidField or of one of its subclasses."""
-
-    code: str
-    detail: str
 
 
 def answer(query: Query, read: Callable[[], bytes]) -> Found:

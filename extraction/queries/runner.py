@@ -13,7 +13,7 @@ import msgspec
 from anyio.abc import Process
 
 from domain.errors import InvalidField, NotQueryable, Overloaded, QueryTooCostly
-from extraction.queries.child import TOO_LARGE, Found, Query, Refused
+from extraction.queries.messages import TOO_LARGE, Found, Query, Refused
 
 Read = Callable[[], AsyncIterator[bytes]]
 

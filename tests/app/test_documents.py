@@ -40,7 +40,7 @@ async def test_any_value_comes_back_as_it_was_sent(value: Any, ascii_only: bool)
         assert json.loads(b"".join(document.pieces({"only": document.value}))) == {"only": sent}
     assert len(str(document.value["large"])) < 20
     assert document.text(document.value["large"]) == LARGE
-    assert json.loads(bytes(document.literal(document.value["large"]))) == LARGE
+    assert json.loads(bytes(document.written(document.value["large"]))) == LARGE
     two = [document.value["large"], *document.value["large too"]]
     assert "".join(document.content(two).pieces()) == f"{LARGE}\n{LARGE}"
 

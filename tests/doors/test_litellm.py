@@ -142,6 +142,16 @@ async def test_a_conversation_that_becomes_large_stays_the_same(client: httpx.As
     assert len(await entries(client)) == 2
 
 
+async def test_a_text_that_is_the_json_of_another_is_told_apart(client: httpx.AsyncClient) -> None:
+    """Rows of a small body are recognised by their texts, long ones of a large body by their JSON."""
+    later = {"role": "user", "content": "x" * WHOLE_BYTES}
+    for _ in range(2):
+        await ask(client, asked_with(call("c1"), result("c1", json.dumps(LARGE))))
+    told = await ask(client, asked_with(call("c1"), result("c1", LARGE), later))
+    handle = HANDLE.findall(told["structured_messages"][2]["content"])[0][0]
+    assert (await client.get(f"/results/{handle}/content")).text == LARGE
+
+
 async def test_calls_that_are_counted_from_0_again_are_told_apart(client: httpx.AsyncClient) -> None:
     rows = [call("call_0"), result("call_0"), call("call_0", "read_file"), result("call_0", LARGE + "other")]
     told = await ask(client, asked_with(*rows))
@@ -151,6 +161,26 @@ async def test_calls_that_are_counted_from_0_again_are_told_apart(client: httpx.
     assert contents == [LARGE, LARGE + "other"]
     assert sorted(entry["command"] for entry in await entries(client)) == ["bash", "read_file"]
     assert await ask(client, asked_with(*rows)) == told
+
+
+async def test_a_result_belongs_to_the_nearest_call_before_it(client: httpx.AsyncClient) -> None:
+    """By its id. A result without such a call has the name that its row says, if any."""
+    both = call("c1", "one")
+    both["tool_calls"] += [*call("c2", "two")["tool_calls"], *call("c2", "last")["tool_calls"]]
+    rows = [
+        result("c0", "1"),
+        {**result("c9", "22"), "name": "said"},
+        call("c0", "zero"),
+        both,
+        result("c2", "333"),
+        {"role": "user", "content": "Go on."},
+        result("c1", "4444"),
+        {"role": "tool", "content": "55555", "name": None},
+        call("c1", "unrun"),
+    ]
+    assert await ask(client, asked_with(*rows)) == NONE
+    named = {entry["charactersOut"]: entry["tool_name"] for entry in await entries(client)}
+    assert named == {1: "tool", 2: "said", 3: "last", 4: "one", 5: "tool"}
 
 
 SHAPES: list[tuple[str, Any, Any]] = [

@@ -30,7 +30,8 @@ LATER = {
     *("redis", "obstore", "cryptography", "opentelemetry.sdk", "httpx", "genai_prices", "pydantic.v1"),
     *("storage.memory.store", "storage.spool.store", "extraction.ladder", "extraction.models.demo"),
     *("extraction.retrieve.index", "content.outline", "app.extracting.extractor", "app.tools.call"),
-    *("app.doors.litellm", "app.doors.mcp.methods"),
+    *("app.doors.litellm", "app.doors.mcp.methods", "splintr", "re2", "jmespath"),
+    "policies.what_if",
 }
 """What a start on disk and SQLite needs nothing of. It is imported where it is used."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from app.doors.govern_call import arguments_of, chunks_of, govern_call
+from app.doors.govern_call import arguments_of, govern_call, sent_content
 from app.doors.hooks.agents import CLIENTS
 from app.doors.hooks.call import text_in
 from app.edge.documents import Document, read_document
@@ -43,7 +43,7 @@ async def hook_answer(
 async def _inner(outer: Document, text: str, rt: Runtime, hold: Callable[[int], None]) -> Document:
     """The JSON that a string of the payload holds."""
     body = bytearray()
-    async for chunk in chunks_of(outer, [text], rt):
+    async for chunk in sent_content(outer, [text], rt).chunks():
         encoded = chunk.encode()
         hold(len(encoded))
         body += encoded
