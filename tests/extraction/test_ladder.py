@@ -75,12 +75,6 @@ async def test_a_mode_that_is_asked_for_is_used(mode: Mode) -> None:
 FAULTY = LOG.replace("line 1234 of", "line 1234 (disk full) of")
 
 
-async def test_auto_without_a_model_retrieves() -> None:
-    answer = await ladder.answer(await task_of(FAULTY, None, extract="Where was the disk full?"), Mode.AUTO)
-    assert (answer.strategy, answer.status, answer.warnings) == (Mode.RETRIEVE, ExtractStatus.COMPLETE, ())
-    assert "line 1234 (disk full) of a log" in answer.body
-
-
 async def test_retrieve_and_truncate_ask_no_model_even_if_there_is_one() -> None:
     actor = Actor(found)
     answer = await ladder.answer(await task_of(FAULTY, actor, extract="disk full"), Mode.RETRIEVE)

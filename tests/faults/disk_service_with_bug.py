@@ -12,7 +12,9 @@ from storage.disk import store
 from storage.disk.draft import DiskDraft
 from storage.disk.layout import Info, body_name, info_name
 
-PAUSE_SECONDS = 0.3
+EARLY_SECONDS = 5.0
+IN_PLACE_SECONDS = 1.0
+"""Longer than a kill takes to come, on a busy machine too."""
 
 
 class EarlyDraft(DiskDraft):
@@ -25,7 +27,7 @@ class EarlyDraft(DiskDraft):
         return Durability.DISK
 
     async def _publish_later(self, stored: StoredResult) -> None:
-        await asyncio.sleep(PAUSE_SECONDS)
+        await asyncio.sleep(EARLY_SECONDS)
         await super().publish(stored)
 
     async def __aexit__(
@@ -56,7 +58,7 @@ class InPlaceDraft(DiskDraft):
             fd = os.open(body_name(handle), os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=directory)
             try:
                 os.write(fd, body[: len(body) // 2])
-                time.sleep(PAUSE_SECONDS)
+                time.sleep(IN_PLACE_SECONDS)
                 os.write(fd, body[len(body) // 2 :])
             finally:
                 os.close(fd)
