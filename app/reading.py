@@ -4,10 +4,7 @@ import logging
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Protocol
-
-import anyio
 
 from app.operations.logs import describe_request
 from app.operations.tracing import note_read, note_stored
@@ -103,7 +100,7 @@ async def scan(rt: Runtime, stored: StoredResult, scanner: Scanner, *, greppable
         if len(chunk) <= _INLINE_BYTES:
             _feed(scanner, view, chunk)
         else:
-            await anyio.to_thread.run_sync(partial(_feed, scanner, view, chunk), limiter=rt.scanning)
+            await rt.scanning.run(_feed, scanner, view, chunk)
     if view is not None:
         scanner.feed(view.finish())
 

@@ -48,6 +48,7 @@ from storage import (
     open_store,
     sealed_ledger,
 )
+from storage.base.worker_threads import Threads
 
 if TYPE_CHECKING:
     from app.operations.spans import Tracer
@@ -103,6 +104,7 @@ class Runtime:
     model_pool: ModelPool
     spend_caps: SpendCaps
     readiness: Readiness
+    scanning: Threads
     background: Background = field(default_factory=Background)
     queries: Queries = field(default_factory=Queries)
     indexes: IndexCache = field(default_factory=IndexCache)
@@ -110,7 +112,6 @@ class Runtime:
     new_entry_id: EntryIds = field(default_factory=EntryIds)
     # One at a time: the tokenizer holds the GIL, more threads would only fight the event loop for it.
     counting: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
-    scanning: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(2))
     # Large JSON is read on the event loop: one slice of one body, then others have their turn.
     parsing: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
     policy_stamp: Stamp | None = None
@@ -200,8 +201,7 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
         background = Background()
         stack.push_async_callback(background.close)
         known = KnownModels(settings, policies)
-        models = _opened_models(settings, policies, known)
-        stack.push_async_callback(models.close)
+        models = _opened_models(settings, policies, known, stack)
         spend_caps = SpendCaps(ledger, DailySpend(ledger, quota_of, clock))
         readiness = Readiness(
             store, ledger, outage, settings.storage_max_bytes, quota_of, spend_caps.daily.known
@@ -219,6 +219,7 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
             models,
             spend_caps,
             readiness,
+            _opened_threads(stack),
             background=background,
             policy_stamp=stamp,
             storage_keys=keys,
@@ -227,14 +228,25 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
         )
 
 
-def _opened_models(settings: Settings, policies: PolicyBook, known: KnownModels) -> ModelPool:
-    return ModelPool(
+def _opened_threads(stack: AsyncExitStack) -> Threads:
+    # anyio's threads take 40 µs more for a job, and each stored result is one.
+    threads = Threads(2, "scan")
+    stack.push_async_callback(threads.close)
+    return threads
+
+
+def _opened_models(
+    settings: Settings, policies: PolicyBook, known: KnownModels, stack: AsyncExitStack
+) -> ModelPool:
+    models = ModelPool(
         model_configs(settings, policies),
         default_models(settings, policies),
         tokenizer_of=known.tokenizer,
         concurrency=settings.extract_concurrency,
         version=__version__,
     )
+    stack.push_async_callback(models.close)
+    return models
 
 
 async def _sealed(

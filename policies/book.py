@@ -1,6 +1,6 @@
 """The policies in force: merges the layers of documents for a tool."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
@@ -20,8 +20,8 @@ _UNKNOWN_MODEL = (
 )
 _SESSION_MODEL = "session"
 
-Profiles = Mapping[Profile, Sequence[PolicyDocument]]
-"""The layers of each profile, lowest first."""
+Profiles = Callable[[Profile], Sequence[PolicyDocument]]
+"""The layers of a profile, lowest first. Read when a document names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class PolicyBook:
         """`models` are those of the settings. `extract_models` may name them, `session`, and models that a
         layer gives a backend; any name if there are neither. `known_window` returns a model's context window
         in tokens, 0 if it is unknown. `quota` is that of a tenant that no layer names. Raises ConfigError."""
-        self._profiles = profiles or {}
+        self._profiles = profiles or (lambda profile: ())
         self._layers = tuple(part for layer in layers for part in self._based(layer))
         self._window = window
         self._required = required
@@ -155,7 +155,7 @@ class PolicyBook:
 
     def _based(self, document: PolicyDocument) -> list[PolicyDocument]:
         """The layers of the document's profile, then the document."""
-        return [*(self._profiles[document.profile] if document.profile else ()), document]
+        return [*(self._profiles(document.profile) if document.profile else ()), document]
 
     def _unknown_models(self, document: PolicyDocument) -> Iterator[Path]:
         """The paths at which the document names models that are not configured."""

@@ -42,13 +42,13 @@ ErrorClass = type[errors.SpillgateError]
 _ATTRIBUTE = "spillgate_traits"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
-    """`is_open`: callable without an API key. `writes`: refused while the service stops. `carries_results`:
-    takes bodies up to SPILLGATE_MAX_BODY_BYTES; other routes take at most 1 MiB. `fails_open`: a tenant past
-    its quota of requests is answered as if nothing was to be done, by `check_rate`. `roles`: who may call it
-    beside agents. `span` names the span of its requests. `raises`: the errors that `errors_of` cannot
-    derive."""
+    """A decorator below the router's. `is_open`: callable without an API key. `writes`: refused while the
+    service stops. `carries_results`: takes bodies up to SPILLGATE_MAX_BODY_BYTES; other routes take at most
+    1 MiB. `fails_open`: a tenant past its quota of requests is answered as if nothing was to be done, by
+    `check_rate`. `roles`: who may call it beside agents. `span` names the span of its requests. `raises`: the
+    errors that `errors_of` cannot derive."""
 
     is_open: bool = False
     writes: bool = False
@@ -58,25 +58,9 @@ class Traits:
     span: str = ""
     raises: tuple[ErrorClass, ...] = ()
 
-
-def traits(
-    *,
-    is_open: bool = False,
-    writes: bool = False,
-    carries_results: bool = False,
-    fails_open: bool = False,
-    roles: tuple[Role, ...] = (),
-    span: str = "",
-    raises: tuple[ErrorClass, ...] = (),
-) -> Callable[[Endpoint], Endpoint]:
-    """Declares the traits of a route. Stands below the router's decorator."""
-
-    def declare(endpoint: Endpoint) -> Endpoint:
-        found = Traits(is_open, writes, carries_results, fails_open, roles, span, raises)
-        setattr(endpoint, _ATTRIBUTE, found)
+    def __call__(self, endpoint: Endpoint) -> Endpoint:
+        setattr(endpoint, _ATTRIBUTE, self)
         return endpoint
-
-    return declare
 
 
 def traits_of(route: Route) -> Traits:
@@ -157,23 +141,14 @@ class RouteTable:
         return path in self._open_paths or path.startswith(self._mounts)
 
     def writes(self, method: str, path: str) -> bool:
-        return any(
-            traits_of(one).writes and method in (one.methods or ()) and one.path_regex.match(path)
-            for one in self._all
-        )
+        return any(traits_of(one).writes and _serves(one, method, path) for one in self._all)
 
     def fails_open(self, method: str, path: str) -> bool:
-        return any(
-            traits_of(one).fails_open and method in (one.methods or ()) and one.path_regex.match(path)
-            for one in self._all
-        )
+        return any(traits_of(one).fails_open and _serves(one, method, path) for one in self._all)
 
     def roles(self, method: str, path: str) -> tuple[Role, ...]:
         """The roles that may call the route, beside `agent`."""
-        for one in self._all:
-            if method in (one.methods or ()) and one.path_regex.match(path):
-                return traits_of(one).roles
-        return ()
+        return next((traits_of(one).roles for one in self._all if _serves(one, method, path)), ())
 
     def span_of(self, method: str, path: str) -> tuple[str, str]:
         """The name of the span of a request, "" if it has none; and the template of its route."""
@@ -198,9 +173,7 @@ class RouteTable:
     def carries_results(self, method: str, path: str) -> bool:
         if (method, path) in self._result_paths:
             return True
-        return any(
-            method in (one.methods or ()) and one.path_regex.match(path) for one in self._result_patterns
-        )
+        return any(_serves(one, method, path) for one in self._result_patterns)
 
     @cached_property
     def _result_paths(self) -> frozenset[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""The command line: a function for each command, or the module whose `run` it is.
+"""The command line: runs the function of each command.
 
 Each imports what it needs: a healthcheck runs every few seconds, an agent pipes the output of any command
 through `pipe`, and the whole service would cost half a second of processor time.
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from app.cli.hook import run
 
         return run(given[1])
-    from app.cli.options import naming_options, parser
+    from app.cli.options import COMMANDS, naming_options, parser
 
     own = given.index("--") if given[:1] == ["mcp"] and "--" in given else len(given)
     options = parser(given[0] if given else "").parse_args(given[:own])
@@ -40,7 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.server = given[own + 1 :]
     _print_anything()
     try:
-        status = _command(options.command)(options)
+        run_here = _HERE.get(options.command)
+        status: int = (run_here or import_module(COMMANDS[options.command].module).run)(options)
         sys.stdout.flush()
     except ConfigError as error:
         print(f"spillgate: {naming_options(str(error), options)}", file=sys.stderr)
@@ -76,7 +77,7 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _healthcheck(options: argparse.Namespace) -> int:
-    from app.cli.client import Address, Request, Service, ServiceError
+    from app.cli.client import Address, Refused, Request, Service, ServiceError
     from app.cli.options import settings_of
 
     settings = settings_of(options)
@@ -86,7 +87,8 @@ def _healthcheck(options: argparse.Namespace) -> int:
     try:
         service.request(Request("GET", "/readyz", headers=headers, seconds=_HEALTH_SECONDS))
     except ServiceError as error:
-        print(f"not ready: {error}", file=sys.stderr)
+        why = error.status if isinstance(error, Refused) else f"no answer from {service.address}"
+        print(f"not ready: {why}", file=sys.stderr)
         return 1
     return 0
 
@@ -99,29 +101,11 @@ def _openapi(options: argparse.Namespace) -> int:
     return 0
 
 
-COMMANDS: dict[str, Callable[[argparse.Namespace], int] | str] = {
+_HERE: dict[str, Callable[[argparse.Namespace], int]] = {
     "serve": _serve,
     "healthcheck": _healthcheck,
-    "check-config": "app.cli.check_config",
-    "try": "app.cli.try_out",
     "openapi": _openapi,
-    "keys": "app.cli.keys",
-    "pipe": "app.cli.shell",
-    "ask": "app.cli.shell",
-    "grep": "app.cli.shell",
-    "lines": "app.cli.shell",
-    "query": "app.cli.shell",
-    "hook": "app.cli.hook_install",
-    "mcp": "app.relay.command",
 }
-
-
-def _command(name: str) -> Callable[[argparse.Namespace], int]:
-    command = COMMANDS[name]
-    if callable(command):
-        return command
-    run: Callable[[argparse.Namespace], int] = import_module(command).run
-    return run
 
 
 if __name__ == "__main__":

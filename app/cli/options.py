@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from app import __version__
 
@@ -38,9 +38,8 @@ def parser(chosen: str) -> argparse.ArgumentParser:
     )
     whole.add_argument("--version", action="version", version=f"spillgate {__version__}")
     commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name in [chosen] if chosen in _COMMANDS else _COMMANDS:
-        text, add_arguments = _COMMANDS[name]
-        add_arguments(commands.add_parser(name, help=text))
+    for name in [chosen] if chosen in COMMANDS else COMMANDS:
+        COMMANDS[name].add_arguments(commands.add_parser(name, help=COMMANDS[name].help))
     return whole
 
 
@@ -161,20 +160,29 @@ def _add_mcp(mcp: argparse.ArgumentParser) -> None:
     )
 
 
-_COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
-    "serve": ("serve until stopped", _add_address),
-    "healthcheck": ("exit 0 if a running service is ready, else 1", _add_address),
-    "check-config": ("show the settings and policy in force", _add_check),
-    "try": ("show what each outcome would hand to the model for a result", _add_try),
-    "openapi": ("print the OpenAPI document", _add_nothing),
-    "keys": ("make, list, revoke and rotate API keys", _add_keys),
-    # These speak to a running service, that of SPILLGATE_URL.
-    "pipe": ("stdin as a tool's result: print what the model is to read", _add_pipe),
-    "ask": ("ask a question about a stored result", _add_ask),
-    "grep": ("search the lines of a stored result", _add_grep),
-    "lines": ("print lines of a stored result", _add_lines),
-    "query": ("evaluate a JMESPath expression over a stored result", _add_query),
-    "hook": ("a coding agent's hook: answer the JSON on stdin, or set the agent up", _add_hook),
-    "mcp": ("stand before an MCP server, and replace large results of its tools", _add_mcp),
+class Command(NamedTuple):
+    """`module` has the function `run` of the command; "" if it is one of `app.cli.main`."""
+
+    help: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    module: str = ""
+
+
+_SHELL = "app.cli.shell"
+"""Its commands speak to a running service, that of SPILLGATE_URL."""
+
+COMMANDS = {
+    "serve": Command("serve until stopped", _add_address),
+    "healthcheck": Command("exit 0 if a running service is ready, else 1", _add_address),
+    "check-config": Command("show the settings and policy in force", _add_check, "app.cli.check_config"),
+    "try": Command("show what each outcome would hand to the model", _add_try, "app.cli.try_out"),
+    "openapi": Command("print the OpenAPI document", _add_nothing),
+    "keys": Command("make, list, revoke and rotate API keys", _add_keys, "app.cli.keys"),
+    "pipe": Command("stdin as a tool's result: print what the model is to read", _add_pipe, _SHELL),
+    "ask": Command("ask a question about a stored result", _add_ask, _SHELL),
+    "grep": Command("search the lines of a stored result", _add_grep, _SHELL),
+    "lines": Command("print lines of a stored result", _add_lines, _SHELL),
+    "query": Command("evaluate a JMESPath expression over a stored result", _add_query, _SHELL),
+    "hook": Command("answer a coding agent's hook, or set the agent up", _add_hook, "app.cli.hook_install"),
+    "mcp": Command("govern the results of an MCP server's tools", _add_mcp, "app.relay.command"),
 }
-"""What each command does, and what adds its arguments."""

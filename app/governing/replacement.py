@@ -2,8 +2,6 @@
 
 from typing import NamedTuple
 
-import anyio
-
 from app.governing.body import INLINE_BYTES, MeasuredResult
 from app.governing.charges import Decision
 from app.runtime import Runtime
@@ -108,7 +106,7 @@ class Replacing(NamedTuple):
 
         if len(head) + len(tail) <= INLINE_BYTES and not ends.structure and ends.overview is None:
             return write()
-        return await anyio.to_thread.run_sync(write, limiter=self.rt.scanning)
+        return await self.rt.scanning.run(write)
 
     def _overview(self, ends: Ends, head: bytes, tail: bytes, shown: Measure) -> tuple[list[str], str]:
         """Structure and overview of a text, if the outcome shows them. Runs in a thread: the functions

@@ -16,7 +16,7 @@ from pydantic import WithJsonSchema
 from starlette.responses import StreamingResponse
 
 from app.api.answers import prefers
-from app.api.routing import BodyOut, EveryTenant, InRuntime, Router, Tenant, traits
+from app.api.routing import BodyOut, EveryTenant, InRuntime, Router, Tenant, Traits
 from app.edge.api_keys import Role
 from domain.accounting import (
     MOST_GROUPS,
@@ -157,7 +157,7 @@ _CUT = f"There are more than {MOST_GROUPS} groups: `rest` has the sums of the ot
         200: {"content": {CSV: {"schema": {"type": "string"}}, NDJSON: {"schema": {"type": "string"}}}},
     },
 )
-@traits(roles=(Role.ADMIN,))
+@Traits(roles=(Role.ADMIN,))
 async def get_entries(
     request: Request,
     rt: InRuntime,
@@ -251,7 +251,7 @@ def _keys(
     summary="Sums by group, most tokens saved first; Accept: text/csv or format=csv exports",
     responses={200: {"content": {CSV: {"schema": {"type": "string"}}}}},
 )
-@traits(roles=(Role.ADMIN,))
+@Traits(roles=(Role.ADMIN,))
 async def get_summary(
     request: Request,
     rt: InRuntime,

@@ -12,8 +12,8 @@ from app.api.routing import (
     InRuntime,
     Router,
     Tenant,
+    Traits,
     session_key,
-    traits,
 )
 from domain.budget import Session
 from domain.decisions import Trigger
@@ -62,11 +62,8 @@ class CheckOut(BodyOut):
     content: str | None
 
 
-@router.post(
-    "/check",
-    summary="Check a size before the work is done; reserves and stores nothing",
-)
-@traits(raises=(SessionEnded,))
+@router.post("/check", summary="Check a size before the work is done; reserves and stores nothing")
+@Traits(raises=(SessionEnded,))
 async def post_check(rt: InRuntime, tenant: Tenant, body: CheckIn) -> CheckOut:
     if body.bytes is None and body.tokens is None and body.rows is None:
         raise InvalidField("Give the size: `bytes`, `tokens` or `rows`.")

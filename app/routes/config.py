@@ -3,13 +3,14 @@
 import json
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Query
 from pydantic import Field
 
 from app.api.result_request import MAX_POLICY_BYTES
-from app.api.routing import INTEGRAL, BodyIn, BodyOut, InRuntime, Router, Tenant, traits
+from app.api.routing import INTEGRAL, BodyIn, BodyOut, InRuntime, Router, Tenant, Traits
 from app.cli.check_config import mask_url, report_on
 from app.edge.api_keys import Role
 from domain.accounting import AccountingEntry, EntryFilter, EntryType
@@ -65,7 +66,7 @@ class ConfigOut(BodyOut):
     "/config",
     summary="Settings, policy for a tool and models in force, each with the place that set it",
 )
-@traits(roles=(Role.ADMIN,))
+@Traits(roles=(Role.ADMIN,))
 async def get_config(
     rt: InRuntime,
     tenant: Tenant,
@@ -87,17 +88,7 @@ async def get_config(
         quotas=told["quotas"][tenant],
         settings=told["settings"],
         set_by=SetBy(**set_by),
-        models=[
-            ModelOut(
-                name=one.name,
-                base_url=mask_url(one.base_url),
-                is_default=one.is_default,
-                in_flight=one.in_flight,
-                retry_ms=one.retry_ms,
-                reason=one.reason,
-            )
-            for one in states
-        ],
+        models=[ModelOut(**{**asdict(one), "base_url": mask_url(one.base_url)}) for one in states],
     )
 
 
@@ -146,8 +137,10 @@ class WhatIfOut(BodyOut):
     "/policy/what-if",
     summary="What a policy would have made of the newest results; changes nothing",
 )
-@traits(roles=(Role.ADMIN,), raises=(InvalidPolicy,))
+@Traits(roles=(Role.ADMIN,), raises=(InvalidPolicy,))
 async def post_what_if(rt: InRuntime, tenant: Tenant, body: WhatIfIn) -> WhatIfOut:
+    from policies.what_if import MESSAGE_TOKENS, would_be
+
     try:
         text = json.dumps(body.policy, sort_keys=True, ensure_ascii=False)
         size = len(text.encode())
@@ -157,8 +150,6 @@ async def post_what_if(rt: InRuntime, tenant: Tenant, body: WhatIfIn) -> WhatIfO
         raise InvalidField(f"`policy` must be at most {MAX_POLICY_BYTES} bytes.")
     rt.policies.check_override(text)
     wanted = EntryFilter(tenant, type=EntryType.TOOL, tool_name=body.tool_name)
-    from policies.what_if import MESSAGE_TOKENS, would_be
-
     entries = (await rt.ledger.entries(wanted, body.limit, None, newest_first=True)).entries
     stored = [one.tokens_out for one in entries if one.outcome is OutcomeKind.STORE]
     message = round(sum(stored) / len(stored)) if stored else MESSAGE_TOKENS

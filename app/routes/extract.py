@@ -15,9 +15,9 @@ from msgspec import to_builtins
 from pydantic import Field
 from starlette.responses import StreamingResponse
 
-from app.api.answers import prefers
+from app.api.answers import PLAIN, prefers, wants_text
 from app.api.problems import problem_of
-from app.api.routing import INTEGRAL, BodyIn, BodyOut, InRuntime, Router, Tenant, traits
+from app.api.routing import INTEGRAL, BodyIn, BodyOut, InRuntime, Router, Tenant, Traits
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop
 from app.operations.tracing import EXTRACT
 from app.reading import look_up
@@ -85,12 +85,8 @@ class ExtractOut(BodyOut):
     entry_id: str
 
 
-@router.post(
-    "/extract",
-    response_model=ExtractOut,
-    summary="Ask a stored result",
-)
-@traits(
+@router.post("/extract", response_model=ExtractOut, summary="Ask a stored result")
+@Traits(
     writes=True,
     span=EXTRACT,
     raises=(
@@ -101,7 +97,6 @@ class ExtractOut(BodyOut):
 async def post_extract(request: Request, rt: InRuntime, tenant: Tenant, body: ExtractIn) -> Response:
     from app.extracting.extractor import Wish, extract
 
-    accept = request.headers.get("accept", "")
     stopping: asyncio.Event = request.app.state.stopping
     deadline = body.deadline_ms or rt.settings.extract_deadline_ms
     ends = asyncio.get_running_loop().time() + deadline / 1000
@@ -112,7 +107,7 @@ async def post_extract(request: Request, rt: InRuntime, tenant: Tenant, body: Ex
         def work() -> "Coroutine[Any, Any, Extracted]":
             return cancel_on_stop(stopping, extract(tenant, question, wish, rt))
 
-        if prefers(accept, EVENTS):
+        if prefers(request.headers.get("accept", ""), EVENTS):
             # An unknown or expired handle is answered with its status, before the stream begins.
             with anyio.CancelScope(deadline=wish.ends):
                 await look_up(rt, tenant, str(question.handle))
@@ -121,12 +116,12 @@ async def post_extract(request: Request, rt: InRuntime, tenant: Tenant, body: Ex
             return StreamingResponse(_events(steps, work), media_type=EVENTS)
         extracted = await cancel_on_disconnect(request, work())
     except (NotFound, Gone) as error:
-        if not prefers(accept, "text/plain"):
+        if not wants_text(request):
             raise
         handle = body.handle if _HANDLE_LIKE.fullmatch(body.handle) else "unknown"
         text = answer_text.frame_failure("unknown", handle, body.mode, error.detail)
-        return Response(text, error.status, media_type="text/plain; charset=utf-8")
-    if not prefers(accept, "text/plain"):
+        return Response(text, error.status, media_type=PLAIN)
+    if not wants_text(request):
         return JSONResponse(_out(extracted))
     answer = extracted.answer
     headers = {
@@ -134,7 +129,7 @@ async def post_extract(request: Request, rt: InRuntime, tenant: Tenant, body: Ex
         "Spillgate-Strategy": answer.strategy.value,
         "Spillgate-Coverage": f"{answer.coverage.ratio:.4g}",
     }
-    return Response(extracted.text, headers=headers, media_type="text/plain; charset=utf-8")
+    return Response(extracted.text, headers=headers, media_type=PLAIN)
 
 
 def _question(body: ExtractIn) -> Question:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import Query
 
-from app.api.routing import BodyOut, InRuntime, Router, Tenant, traits
+from app.api.routing import BodyOut, InRuntime, Router, Tenant, Traits
 from app.operations.tracing import READ
 from app.reading import given_text, look_up
 from app.routes.stored import HandlePath
@@ -34,11 +34,8 @@ class GivenOut(BodyOut):
     next_cursor: str | None
 
 
-@router.get(
-    "/results/{handle:path}/given",
-    summary="What the model was given of a stored result",
-)
-@traits(span=READ)
+@router.get("/results/{handle:path}/given", summary="What the model was given of a stored result")
+@Traits(span=READ)
 async def get_given(
     rt: InRuntime,
     tenant: Tenant,

@@ -6,7 +6,7 @@ from fastapi import Path, Query, Request, Response
 
 from app.api.answers import in_pieces
 from app.api.openapi import body_of, json_of
-from app.api.routing import BodyOut, InRuntime, Router, Tenant, check_rate, traits
+from app.api.routing import BodyOut, InRuntime, Router, Tenant, Traits, check_rate
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop, read_body
 from app.operations.tracing import EXTRACT, GOVERN
 from domain.errors import Conflict, ResultExpired, ResultNotFound, SessionEnded, SpillgateError
@@ -26,7 +26,7 @@ router = Router(tags=["guardrails"])
     },
     openapi_extra=body_of({}, "The JSON of LiteLLM's generic guardrail, as it comes.", required=False),
 )
-@traits(carries_results=True, fails_open=True, span=GOVERN)
+@Traits(carries_results=True, fails_open=True, span=GOVERN)
 async def post_litellm(request: Request, rt: InRuntime, tenant: Tenant) -> Response:
     """Whatever goes wrong, the request goes on: the answer is then `NONE`, and the log says why. Only a
     request that is not admitted (401, 413) is answered with a problem."""
@@ -55,7 +55,7 @@ async def post_litellm(request: Request, rt: InRuntime, tenant: Tenant) -> Respo
         "`messages` in OpenAI's form; other fields are ignored.",
     ),
 )
-@traits(writes=True, carries_results=True, span=GOVERN)
+@Traits(writes=True, carries_results=True, span=GOVERN)
 async def post_compress(request: Request, rt: InRuntime, tenant: Tenant) -> Response:
     """A result that cannot be stored stays as it is, and the log says why."""
     from app.doors import headroom
@@ -73,11 +73,8 @@ class RetrievedOut(BodyOut):
     tool_name: str
 
 
-@router.get(
-    "/v1/retrieve/{hash}",
-    summary="Ask about a result by its hash, in Headroom's protocol",
-)
-@traits(writes=True, span=EXTRACT, raises=(ResultNotFound, ResultExpired, SessionEnded, Conflict))
+@router.get("/v1/retrieve/{hash}", summary="Ask about a result by its hash, in Headroom's protocol")
+@Traits(writes=True, span=EXTRACT, raises=(ResultNotFound, ResultExpired, SessionEnded, Conflict))
 async def get_retrieved(
     hash: Annotated[str, Path(description="Of `ccr_hashes`.", examples=["aaaaaaaaaaaabbbbbbbbbbbb"])],
     request: Request,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request, Response
 
-from app.api.routing import BodyOut, InRuntime, Router, traits
+from app.api.routing import BodyOut, InRuntime, Router, Traits
 from app.edge.api_keys import ApiKeys, Role
 from app.operations.tenant_uses import TenantUse
 from app.runtime import Runtime
@@ -73,25 +73,19 @@ InReady = Annotated[Runtime, Depends(_ready)]
 
 
 @router.get("/livez", summary="The process answers")
-@traits(is_open=True)
+@Traits(is_open=True)
 async def livez() -> Status:
     return Status(status="ok")
 
 
-@router.get(
-    "/readyz",
-    summary="Writes are kept",
-)
-@traits(is_open=True, raises=_NOT_READY)
+@router.get("/readyz", summary="Writes are kept")
+@Traits(is_open=True, raises=_NOT_READY)
 async def readyz(request: Request, rt: InReady) -> Ready:
     return Ready(status="ok", degraded=rt.readiness.is_degraded, warnings=_warnings(request, rt))
 
 
-@router.get(
-    "/healthz",
-    summary="Readiness, with figures",
-)
-@traits(is_open=True, raises=_NOT_READY)
+@router.get("/healthz", summary="Readiness, with figures")
+@Traits(is_open=True, raises=_NOT_READY)
 async def healthz(request: Request, rt: InReady) -> Health:
     uses, quota = await rt.readiness.tenant_uses(), rt.settings.quota
     sessions = max(
@@ -120,7 +114,7 @@ async def healthz(request: Request, rt: InReady) -> Health:
     summary="Prometheus metrics",
     responses={200: {"content": {"text/plain": {}}}},
 )
-@traits(roles=(Role.METRICS, Role.ADMIN))
+@Traits(roles=(Role.METRICS, Role.ADMIN))
 async def metrics(request: Request, rt: InRuntime) -> Response:
     # First: what follows asks the backends, too.
     rt.metrics.loaded("store", rt.store.load)

@@ -6,7 +6,7 @@ from fastapi import Path, Request, Response
 
 from app.api.answers import in_pieces
 from app.api.openapi import body_of, json_of
-from app.api.routing import InRuntime, Router, Tenant, check_rate, traits
+from app.api.routing import InRuntime, Router, Tenant, Traits, check_rate
 from app.doors.hooks.agents import CLIENTS
 from app.doors.hooks.hook import PASS, hook_answer
 from app.edge.request_body import read_body
@@ -28,7 +28,7 @@ _ANSWER = "`{}` if the result passes, or what the agent reads as a replacement, 
     responses={200: {"description": _ANSWER, "content": json_of({"type": "object"})}},
     openapi_extra=body_of({}, "The JSON of the agent's hook, as it comes.", required=False),
 )
-@traits(carries_results=True, fails_open=True, span=GOVERN)
+@Traits(carries_results=True, fails_open=True, span=GOVERN)
 async def post_hook(client: Client, request: Request, rt: InRuntime, tenant: Tenant) -> Response:
     """Whatever goes wrong with the result, the agent keeps it: the answer is then `{}` and the log says why.
     Only a request that is not admitted (401, 413) is answered with a problem."""

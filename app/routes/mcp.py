@@ -7,7 +7,7 @@ from fastapi import Request, Response
 
 from app.api.answers import JsonAnswer
 from app.api.openapi import body_of, json_of
-from app.api.routing import InRuntime, Router, Tenant, check_json, traits
+from app.api.routing import InRuntime, Router, Tenant, Traits, check_json
 from app.doors.mcp.messages import (
     MOST_ID,
     MOST_MESSAGES,
@@ -84,7 +84,7 @@ def _or_batch(schema: dict[str, Any], each: dict[str, Any]) -> dict[str, Any]:
         },
     },
 )
-@traits(writes=True)
+@Traits(writes=True)
 async def post_mcp(request: Request, rt: InRuntime, tenant: Tenant) -> Response:
     from app.doors.mcp.methods import Methods
 

@@ -3,10 +3,10 @@
 from fastapi import Request, Response
 from msgspec import UNSET, Raw, UnsetType
 
-from app.api.answers import JsonAnswer, ResultOut, encode, result_out, spillgate_headers
+from app.api.answers import PLAIN, JsonAnswer, ResultOut, encode, result_out, spillgate_headers
 from app.api.openapi import json_of, result_body, struct_of
 from app.api.result_request import ResultIn, ResultRequest, read_request
-from app.api.routing import SESSION_ID, InRuntime, Router, traits
+from app.api.routing import SESSION_ID, InRuntime, Router, Traits
 from app.governing.governor import Governed, govern
 from app.operations.tracing import GOVERN
 from domain.errors import (
@@ -55,7 +55,7 @@ _SHAPE = {
     },
     openapi_extra=result_body(ResultIn, _SHAPE),
 )
-@traits(
+@Traits(
     writes=True,
     carries_results=True,
     span=GOVERN,
@@ -79,7 +79,7 @@ async def _answer(sent: ResultRequest, governed: Governed) -> Response:
             passed = await sent.content.text()
         assert passed is not None
         headers |= spillgate_headers(outcome, sent.warnings)
-        return Response(passed, status, headers, media_type="text/plain; charset=utf-8")
+        return Response(passed, status, headers, media_type=PLAIN)
     content: Raw | UnsetType = UNSET
     if outcome.text is not None:
         content = Raw(encode(outcome.text))

@@ -18,8 +18,8 @@ from app.api.routing import (
     InRuntime,
     Router,
     Tenant,
+    Traits,
     session_key,
-    traits,
 )
 from app.edge.api_keys import Role
 from app.runtime import Runtime
@@ -91,11 +91,8 @@ class SessionsOut(BodyOut):
     next_cursor: str | None
 
 
-@router.put(
-    "/sessions/{session_id}",
-    summary="Open or change a session",
-)
-@traits(writes=True, raises=(InvalidPolicy, TooManySessions))
+@router.put("/sessions/{session_id}", summary="Open or change a session")
+@Traits(writes=True, raises=(InvalidPolicy, TooManySessions))
 async def put_session(rt: InRuntime, key: Key, body: SessionIn) -> SessionOut:
     policy = None if body.policy is None else _compact(body.policy)
     if policy is not None:
@@ -112,11 +109,8 @@ async def put_session(rt: InRuntime, key: Key, body: SessionIn) -> SessionOut:
     return await _shown(rt, await rt.ledger.put_session(key, change))
 
 
-@router.get(
-    "/sessions/{session_id}",
-    summary="Read a session",
-)
-@traits(roles=(Role.ADMIN,), raises=(SessionNotFound, SessionEnded))
+@router.get("/sessions/{session_id}", summary="Read a session")
+@Traits(roles=(Role.ADMIN,), raises=(SessionNotFound, SessionEnded))
 async def get_session(rt: InRuntime, key: Key) -> SessionOut:
     session = await rt.ledger.session(key)
     if session is None:
@@ -134,7 +128,7 @@ async def get_session(rt: InRuntime, key: Key) -> SessionOut:
     response_class=Response,
     summary="End a session: its results are deleted, its accounting is kept",
 )
-@traits(writes=True, roles=(Role.ADMIN,), raises=(SessionNotFound,))
+@Traits(writes=True, roles=(Role.ADMIN,), raises=(SessionNotFound,))
 async def delete_session(rt: InRuntime, key: Key) -> None:
     ended = await rt.ledger.end(key)
     if ended is not None:
@@ -144,11 +138,8 @@ async def delete_session(rt: InRuntime, key: Key) -> None:
         raise SessionNotFound("No session has this id.")
 
 
-@router.get(
-    "/sessions",
-    summary="List the sessions that are alive",
-)
-@traits(roles=(Role.ADMIN,))
+@router.get("/sessions", summary="List the sessions that are alive")
+@Traits(roles=(Role.ADMIN,))
 async def list_sessions(
     rt: InRuntime,
     tenant: Tenant,
@@ -161,11 +152,8 @@ async def list_sessions(
     return SessionsOut(sessions=shown, next_cursor=page.next_cursor)
 
 
-@router.post(
-    "/sessions/{session_id}/usage",
-    summary="Report the committed context",
-)
-@traits(writes=True, raises=(SessionEnded, TooManySessions))
+@router.post("/sessions/{session_id}/usage", summary="Report the committed context")
+@Traits(writes=True, raises=(SessionEnded, TooManySessions))
 async def report_usage(rt: InRuntime, key: Key, body: UsageIn) -> SessionOut:
     report = UsageReport(body.used_tokens, body.turn)
     after = await rt.ledger.report(key, report)

@@ -11,7 +11,7 @@ from fastapi import Path, Query, Request, Response
 from starlette.responses import StreamingResponse
 
 from app.api.answers import PLAIN, wants_text
-from app.api.routing import BodyOut, InRuntime, Router, Tenant, traits
+from app.api.routing import BodyOut, InRuntime, Router, Tenant, Traits
 from app.edge.request_body import cancel_on_disconnect
 from app.operations.tracing import READ
 from app.reading import account_read, account_texts, look_up, scan
@@ -72,12 +72,8 @@ class GrepOut(BodyOut):
     view: View
 
 
-@router.get(
-    "/results/{handle:path}/lines",
-    summary="Read lines",
-    response_model=LinePage,
-)
-@traits(span=READ)
+@router.get("/results/{handle:path}/lines", summary="Read lines", response_model=LinePage)
+@Traits(span=READ)
 async def get_lines(
     request: Request,
     rt: InRuntime,
@@ -100,12 +96,8 @@ async def get_lines(
     return page
 
 
-@router.get(
-    "/results/{handle:path}/grep",
-    summary="Search lines",
-    response_model=GrepOut,
-)
-@traits(span=READ, raises=(BadPattern,))
+@router.get("/results/{handle:path}/grep", summary="Search lines", response_model=GrepOut)
+@Traits(span=READ, raises=(BadPattern,))
 async def get_grep(
     request: Request,
     rt: InRuntime,
@@ -162,13 +154,8 @@ _BYTES: dict[int | str, dict[str, Any]] = {
     summary="Size and ETag of the bytes",
     responses=_BYTES,
 )
-@router.get(
-    "/results/{handle:path}/content",
-    response_class=Response,
-    summary="Read bytes",
-    responses=_BYTES,
-)
-@traits(span=READ, raises=(RangeNotSatisfiable,))
+@router.get("/results/{handle:path}/content", response_class=Response, summary="Read bytes", responses=_BYTES)
+@Traits(span=READ, raises=(RangeNotSatisfiable,))
 async def get_content(
     request: Request, rt: InRuntime, tenant: Tenant, handle: HandlePath, accounted: Accounted = True
 ) -> Response:
@@ -185,12 +172,12 @@ async def get_content(
         headers["Content-Range"] = f"bytes {start}-{end - 1}/{size}"
     status = 206 if span else 200
     if request.method == "HEAD":
-        return Response(None, status, headers, media_type="text/plain; charset=utf-8")
+        return Response(None, status, headers, media_type=PLAIN)
     body = await _begun(request.app.state.read_ahead.chunks(partial(rt.store.read, stored), start, end))
     if accounted:
         chars = (end - start) * stored.measure.chars // max(size, 1)
         await account_read(rt, stored, end - start, chars)
-    return StreamingResponse(body, status, headers, media_type="text/plain; charset=utf-8")
+    return StreamingResponse(body, status, headers, media_type=PLAIN)
 
 
 async def _begun(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -222,10 +209,7 @@ def _range(request: Request, etag: str, size: int) -> tuple[int, int] | None:
     return start, end
 
 
-@router.get(
-    "/results/{handle:whole_handle}",
-    summary="What is known of a stored result",
-)
+@router.get("/results/{handle:whole_handle}", summary="What is known of a stored result")
 async def get_stored(rt: InRuntime, tenant: Tenant, handle: HandlePath) -> StoredOut:
     return _stored_out(await look_up(rt, tenant, handle))
 
@@ -236,7 +220,7 @@ async def get_stored(rt: InRuntime, tenant: Tenant, handle: HandlePath) -> Store
     response_class=Response,
     summary="Delete a stored result",
 )
-@traits(writes=True)
+@Traits(writes=True)
 async def delete_stored(rt: InRuntime, tenant: Tenant, handle: HandlePath) -> None:
     await look_up(rt, tenant, handle)
     if not await rt.store.delete(tenant, parse_handle(handle)):
@@ -272,12 +256,8 @@ class QueryOut(BodyOut):
     hint: str
 
 
-@router.get(
-    "/results/{handle:path}/query",
-    summary="Query JSON, NDJSON, CSV or TSV",
-    response_model=QueryOut,
-)
-@traits(span=READ, raises=(NotQueryable, QueryTooCostly))
+@router.get("/results/{handle:path}/query", summary="Query JSON, NDJSON, CSV or TSV", response_model=QueryOut)
+@Traits(span=READ, raises=(NotQueryable, QueryTooCostly))
 async def get_query(
     request: Request,
     rt: InRuntime,

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import Path, Request, Response
 
 from app.api.openapi import JSON
-from app.api.routing import BodyOut, ForOperators, InRuntime, Router, traits
+from app.api.routing import BodyOut, ForOperators, InRuntime, Router, Traits
 from app.edge.api_keys import Role
 from domain.errors import InvalidField, StorageError
 from domain.handles import NAME_PATTERN, RESERVED_TENANT, is_tenant
@@ -52,12 +52,8 @@ class DeletedOut(BodyOut):
     complete: bool
 
 
-@router.get(
-    "/tenants",
-    dependencies=[ForOperators],
-    summary="What each tenant uses of its quotas",
-)
-@traits(roles=(Role.ADMIN,))
+@router.get("/tenants", dependencies=[ForOperators], summary="What each tenant uses of its quotas")
+@Traits(roles=(Role.ADMIN,))
 async def get_tenants(rt: InRuntime) -> TenantsOut:
     uses = await rt.readiness.tenant_uses()
     shown = []
@@ -74,7 +70,7 @@ async def get_tenants(rt: InRuntime) -> TenantsOut:
     summary="Delete the results, sessions and accounting of a tenant",
     responses={202: {"content": {JSON: {}}}},
 )
-@traits(writes=True, roles=(Role.ADMIN,))
+@Traits(writes=True, roles=(Role.ADMIN,))
 async def delete_tenant(
     request: Request,
     rt: InRuntime,

@@ -6,8 +6,8 @@ from fastapi import Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
-from app.api.answers import prefers
-from app.api.routing import SESSION_ID, BodyIn, BodyOut, InRuntime, Router, Tenant, session_key, traits
+from app.api.answers import PLAIN, wants_text
+from app.api.routing import SESSION_ID, BodyIn, BodyOut, InRuntime, Router, Tenant, Traits, session_key
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop
 from app.operations.tracing import READ
 from app.tools.definitions import ToolFormat, definitions, instructions
@@ -40,10 +40,7 @@ class ToolCallOut(BodyOut):
     entry_id: str | None
 
 
-@router.get(
-    "/tools",
-    summary="The model's tools, while the session has something stored",
-)
+@router.get("/tools", summary="The model's tools, while the session has something stored")
 async def get_tools(
     rt: InRuntime,
     tenant: Tenant,
@@ -60,19 +57,15 @@ async def get_tools(
     return ToolsOut(tools=definitions(offered, rt.modes, format), instructions=instructions(offered))
 
 
-@router.post(
-    "/tools/call",
-    summary="Execute a call of the model's tools",
-    response_model=ToolCallOut,
-)
-@traits(writes=True, span=READ, raises=(TooManySessions, Conflict))
+@router.post("/tools/call", summary="Execute a call of the model's tools", response_model=ToolCallOut)
+@Traits(writes=True, span=READ, raises=(TooManySessions, Conflict))
 async def post_tool_call(request: Request, rt: InRuntime, tenant: Tenant, body: ToolCallIn) -> Response:
     from app.tools.call import call_tool
 
     key = session_key(tenant, body.session_id)
     work = cancel_on_stop(request.app.state.stopping, call_tool(key, body.name, body.arguments, rt))
     answer = await cancel_on_disconnect(request, work)
-    if prefers(request.headers.get("accept", ""), "text/plain"):
-        return Response(answer.text, media_type="text/plain; charset=utf-8")
+    if wants_text(request):
+        return Response(answer.text, media_type=PLAIN)
     out = ToolCallOut(text=answer.text, is_error=answer.is_error, entry_id=answer.entry_id)
     return JSONResponse(out.model_dump())

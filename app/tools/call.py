@@ -333,7 +333,8 @@ async def _nothing(reading: _Reading, pattern: str) -> str:
             async with rt.indexes.turn(source.size):
                 data = await source.read(0, source.size)
                 index = await rt.indexes.of(source, data)
-                said += await run_sync(lambda: [_near(index, word) for word in words], limiter=rt.scanning)
+                near = partial(_near, index)
+                said += await run_sync(lambda: list(map(near, words)), limiter=rt.indexes.threads)
     head = await source.read(0, min(source.size, _LANGUAGE_BYTES))
     language = language_of_text(head.decode("utf-8", "ignore"))
     if language and not may_be_in(pattern, language):

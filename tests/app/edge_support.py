@@ -17,7 +17,7 @@ from fastapi import FastAPI, Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from app.api.problems import install
-from app.api.routing import RouteTable, traits
+from app.api.routing import RouteTable, Traits
 from app.edge import server as serving
 from app.edge.access import Access
 from app.edge.api_keys import ApiKeys
@@ -98,7 +98,7 @@ async def _hello(request: Request) -> Response:
     return PlainTextResponse(request.scope["tenant"])
 
 
-@traits(carries_results=True)
+@Traits(carries_results=True)
 async def _results(request: Request) -> Response:
     events: list[str] = request.app.state.events
     size = 0
@@ -112,7 +112,7 @@ async def _results(request: Request) -> Response:
     return PlainTextResponse(str(size))
 
 
-@traits(carries_results=True)
+@Traits(carries_results=True)
 async def _let_go(request: Request) -> Response:
     size = 0
     async for chunk in request.stream():
@@ -121,7 +121,7 @@ async def _let_go(request: Request) -> Response:
     return PlainTextResponse(str(size))
 
 
-@traits(carries_results=True)
+@Traits(carries_results=True)
 async def _held(request: Request) -> Response:
     await request.body()
     return PlainTextResponse(str(request.app.state.gate.in_flight))

@@ -35,7 +35,7 @@ from manifests import (
 )
 
 from app import __version__
-from app.cli.main import COMMANDS
+from app.cli.options import COMMANDS
 from app.edge import request_body
 from app.edge import server as serving
 from app.settings import LOOPBACK_NAMES, PREFIX, Settings
