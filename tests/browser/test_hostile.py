@@ -60,7 +60,7 @@ def test_hostile_text_is_text_in_every_view(page: Page, watch: Watch, service: S
         expect(page.locator(".card").first).to_be_visible()
         went_untouched(page)
     page.goto(f"{service.url}/ui#/policy")
-    page.get_by_label("Tool").fill(SCRIPTS[1])
+    page.get_by_label("Tool", exact=True).fill(SCRIPTS[1])
     page.get_by_label("Cap in bytes").fill("10")
     page.get_by_role("button", name="Try it").click()
     expect(page.get_by_role("status")).to_contain_text("of 1")

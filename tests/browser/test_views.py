@@ -236,7 +236,7 @@ def test_the_policy_says_who_set_what_and_what_another_would_do(
     for number in range(20):
         service.send("word " * 1500, tool_name="read_file", session_id=f"s{number}")
     opened(page, service, "/policy")
-    page.get_by_label("Tool").fill("read_file")
+    page.get_by_label("Tool", exact=True).fill("read_file")
     page.get_by_role("button", name="Show").click()
     expect(page.locator("tr", has_text="max_bytes").first).to_contain_text("12288")
     expect(page.locator("tr", has_text="max_bytes").first).to_contain_text("line")
