@@ -31,7 +31,7 @@ from content.tokens.encodings import TokenMeter, load_encoding
 from domain.extraction import Mode
 from domain.handles import Handle
 from domain.ports import Clock, Ledger, ResultStore, Tokenizer
-from domain.quotas import QuotaOf, TenantQuota
+from domain.quotas import SETTINGS, QuotaOf, TenantQuota
 from domain.results import Durability, ToolResult
 from extraction.models import ModelPool
 from extraction.queries import Queries
@@ -87,6 +87,10 @@ class LiveQuotas:
 
     def __call__(self, tenant: str) -> TenantQuota:
         return self.policies.quota(tenant)
+
+    def set_by(self, tenant: str, quota: str) -> str:
+        """The setting, or the table of the policy file, that sets a quota of a tenant."""
+        return self.policies.quota_table(tenant, quota) or SETTINGS[quota]
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +208,13 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
         models = _opened_models(settings, policies, known, stack)
         spend_caps = SpendCaps(ledger, DailySpend(ledger, quota_of, clock))
         readiness = Readiness(
-            store, ledger, outage, settings.storage_max_bytes, quota_of, spend_caps.daily.known
+            store,
+            ledger,
+            outage,
+            settings.storage_max_bytes,
+            quota_of,
+            spend_caps.daily.known,
+            quota_of.set_by,
         )
         metrics.watch_outage(lambda: readiness.is_degraded)
         yield Runtime(

@@ -198,7 +198,9 @@ class Settings(BaseSettings):
         description="File to which each accounting entry is appended as a line of JSON; `-` = stdout.",
     )
     accounting_export_max_bytes: int = Field(
-        104_857_600, ge=1 << 16, description="Size at which that file is rotated; five older ones are kept."
+        104_857_600,
+        ge=1 << 16,
+        description="Bytes, at least 65536, at which that file is rotated; five older ones are kept.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
     access_log: bool = Field(
@@ -316,11 +318,19 @@ def load_settings(**given: Any) -> Settings:
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         field = str(first["loc"][0]).removeprefix(PREFIX).upper() if first["loc"] else "?"
-        raise ConfigError(f"{PREFIX}{field}: {first['msg']}.") from None
+        raise ConfigError(f"{PREFIX}{field}: {_rule_of(field, first['type']) or first['msg']}.") from None
     _check_binding(settings)
     _check_storage(settings)
     _check_backend(settings)
     return settings
+
+
+def _rule_of(field: str, fault: str) -> str | None:
+    """What to write where pydantic's message says less."""
+    if fault != "int_parsing" or not field.endswith("_BYTES"):
+        return None
+    example = min(Settings.model_fields[field.lower()].default or 1 << 30, 1 << 30)
+    return f"write a number of bytes, such as {example}"
 
 
 def _check_storage(settings: Settings) -> None:

@@ -69,10 +69,15 @@ WHAT_TO_DO = {
 }
 
 
+def shown(figure: float) -> str:
+    """5 of 5.0, and 1,000,000 of 1000000."""
+    return f"{int(figure) if figure == int(figure) else figure:,}"
+
+
 def reached(kind: type[E], quota: str, figure: float, retry_after: int | None = None) -> E:
     """The error of a tenant past a quota. `retry_after` in seconds."""
     error = kind(
-        f"This tenant has reached its quota `{quota}` of {figure:,}. {WHAT_TO_DO[quota]}; or let the "
+        f"This tenant has reached its quota `{quota}` of {shown(figure)}. {WHAT_TO_DO[quota]}; or let the "
         f"operator raise it: {SETTINGS[quota]}, or `{quota}` under `[tenants.TENANT]` in the policy file."
     )
     error.retry_after = retry_after or error.retry_after

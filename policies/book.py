@@ -9,7 +9,7 @@ from domain.budget import Window, window_of
 from domain.errors import ConfigError, InvalidPolicy
 from domain.quotas import TenantQuota
 from domain.results import Door
-from policies.documents import CEILINGS, Keys, Path, PolicyDocument, Profile, Value, from_json
+from policies.documents import CEILINGS, Keys, Path, PolicyDocument, Profile, Value, from_json, header_of
 from policies.doors import bounded
 from policies.facts import Policy
 
@@ -142,6 +142,12 @@ class PolicyBook:
     def quota(self, tenant: str) -> TenantQuota:
         """The quota of the policy file over that of the settings, key by key."""
         return self._quotas.get(tenant, self.default_quota)
+
+    def quota_table(self, tenant: str, quota: str) -> str | None:
+        """`[tenants.TENANT]` if the policy file sets this quota of the tenant."""
+        if not any(quota in layer.tenants.get(tenant, {}) for layer in self._layers):
+            return None
+        return f"`[{header_of(('tenants', tenant))}]` in the policy file"
 
     @property
     def named_tenants(self) -> list[str]:

@@ -4,7 +4,7 @@ import difflib
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -118,6 +118,12 @@ _WILD = re.compile(r"\[!?\]?[^\]]*\]|[*?]")
 _SYNTAX = re.compile(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", re.DOTALL)
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 
+
+def header_of(table: Iterable[str]) -> str:
+    """The name of a table as TOML writes it, without brackets."""
+    return ".".join(part if _PLAIN.fullmatch(part) else f'"{part}"' for part in table)
+
+
 # Strings, comments, brackets and line ends of TOML. The standard parser gives no line numbers.
 _TOML_TOKEN = re.compile(
     r'''"""(?:\\.|[^\\])*?"{3,5}|\'\'\'.*?\'{3,5}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'|\#[^\n]*|[\[\]{}\n]''',
@@ -157,7 +163,7 @@ class PolicyDocument:
         if path not in lines:
             # Defaults may be set outside the section `defaults`.
             table, path = [], (key,)
-        header = ".".join(part if _PLAIN.fullmatch(part) else f'"{part}"' for part in table)
+        header = header_of(table)
         line = lines.get(path)
         parts = (self.source, header and f"[{header}]", line and f"line {line}")
         return ", ".join(str(part) for part in parts if part)

@@ -98,18 +98,25 @@ async def open_spooled_ledger(
     return ledger
 
 
-async def open_sealed_store(store: ResultStore, ring: KeyRing, clock: Clock) -> ResultStore:
-    """Encrypts what `store` keeps. Raises ConfigError for keys that do not open what it has. A store that is
-    away is asked again later."""
+def check_sealing() -> None:
+    """Raises ConfigError without the package that encrypts."""
     try:
-        from storage.sealed.checks import KeyChecks
-        from storage.sealed.store import SealedStore
+        import storage.sealed.store  # noqa: F401
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "cryptography":
             raise
         raise ConfigError(
             f"{KEY_SETTING} needs the package cryptography. Install it: pip install 'spillgate[encryption]'."
         ) from None
+
+
+async def open_sealed_store(store: ResultStore, ring: KeyRing, clock: Clock) -> ResultStore:
+    """Encrypts what `store` keeps. Raises ConfigError for keys that do not open what it has. A store that is
+    away is asked again later."""
+    check_sealing()
+    from storage.sealed.checks import KeyChecks
+    from storage.sealed.store import SealedStore
+
     checks = KeyChecks(store, ring, clock)
     with suppress(StorageError):
         await checks.verify()

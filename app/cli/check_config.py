@@ -99,6 +99,17 @@ def report(settings: Settings, tool: str = "*", model: str | None = None) -> Con
     if settings.storage_key_file is not None:
         for fault in load_storage_keys(settings.storage_key_file).faults:
             raise ConfigError(f"{PREFIX}STORAGE_KEY_FILE, {fault}")
+        from storage import check_sealing
+
+        check_sealing()
+    if settings.accounting_export is not None:
+        from app.operations.export import check_target
+
+        check_target(settings.accounting_export)
+    if settings.uds is not None:
+        from app.edge.unix_socket import check_place
+
+        check_place(settings.uds.absolute())
     policies = load_policies(settings)
     model_configs(settings, policies)
     return report_on(settings, policies, tool, model, (*policies.named_tenants, ANY))

@@ -1,5 +1,6 @@
 """Exports the accounting: each entry that the ledger accepts, as a line of JSON in a file or on stdout."""
 
+import errno
 import logging
 import os
 import queue
@@ -8,6 +9,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from logging.handlers import RotatingFileHandler
+from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -77,8 +79,26 @@ def _handler(target: str, max_bytes: int) -> logging.Handler:
     try:
         return RotatingFileHandler(target, maxBytes=max_bytes, backupCount=KEPT_FILES, encoding="utf-8")
     except OSError as error:
-        why = os.strerror(error.errno or 0)
-        raise ConfigError(f"SPILLGATE_ACCOUNTING_EXPORT cannot be opened for writing: {why}.") from None
+        raise _unwritable(error.errno or 0) from None
+
+
+def check_target(target: str) -> None:
+    """Raises ConfigError for a file that could not be opened for writing. Makes none."""
+    if target == STANDARD_OUTPUT:
+        return
+    path = Path(target).absolute()
+    try:
+        os.stat(f"{path.parent}/")
+    except OSError as error:
+        raise _unwritable(error.errno or 0) from None
+    if path.is_dir():
+        raise _unwritable(errno.EISDIR)
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise _unwritable(errno.EACCES)
+
+
+def _unwritable(why: int) -> ConfigError:
+    return ConfigError(f"SPILLGATE_ACCOUNTING_EXPORT cannot be opened for writing: {os.strerror(why)}.")
 
 
 def exported(ledger: Ledger, export: Export) -> Ledger:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from app.operations.tenant_uses import TenantUse, tenant_uses
 from domain.errors import StorageError, StoreFull
 from domain.ports import Ledger, ResultStore
-from domain.quotas import SETTINGS, WHAT_TO_DO, QuotaOf, unbounded
+from domain.quotas import SETTINGS, WHAT_TO_DO, QuotaOf, shown, unbounded
 
 if TYPE_CHECKING:
     from storage.spool.outage import Outage
@@ -25,7 +25,7 @@ WARNED_FROM, WARNED_UNTIL = 0.9, 0.85
 DEGRADED = "degraded: the local spool keeps what comes, and knows what it was told since."
 _RAISE = "Delete results, end sessions, or raise it."
 _NEARLY_FULL = f"What is stored takes over 90 % of SPILLGATE_STORAGE_MAX_BYTES. {_RAISE}"
-_TENANT_NEARLY_FULL = "Tenant {} uses over 90 % of its quota `{}` of {:,} ({}). {}; or raise it."
+_TENANT_NEARLY_FULL = "Tenant {} uses over 90 % of its quota `{}` of {} ({}). {}; or raise it."
 _OTHERS = "Tenants over 90 % of a quota: {}. The log and /metrics name them."
 
 log = logging.getLogger("spillgate.readiness")
@@ -42,13 +42,16 @@ class Readiness:
         storage_max_bytes: int = 0,
         quota_of: QuotaOf = unbounded,
         spent: Callable[[], Mapping[str, float]] = dict,
+        set_by: Callable[[str, str], str] = lambda tenant, quota: SETTINGS[quota],
     ) -> None:
+        """`set_by` says what sets a quota of a tenant: a setting, or a table of the policy file."""
         self._store = store
         self._ledger = ledger
         self._outage = outage
         self._storage_max_bytes = storage_max_bytes
         self._quota_of = quota_of
         self._spent = spent
+        self._set_by = set_by
         self._checked_at = self._invalidated_at = -math.inf
         self._down_since: float | None = None
         self._down_seconds = 0.0
@@ -156,7 +159,9 @@ class Readiness:
         for quota, used, cap in use.shares():
             if not 0 < cap * WARNED_UNTIL <= used:
                 continue
-            text = _TENANT_NEARLY_FULL.format(use.tenant, quota, cap, SETTINGS[quota], WHAT_TO_DO[quota])
+            text = _TENANT_NEARLY_FULL.format(
+                use.tenant, quota, shown(cap), self._set_by(use.tenant, quota), WHAT_TO_DO[quota]
+            )
             if self._is_near(text, used, cap):
                 yield text
 

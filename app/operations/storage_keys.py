@@ -61,5 +61,5 @@ def load_storage_keys(path: Path) -> KeyLines:
     if found.faults:
         raise ConfigError(f"{KEY_SETTING}, {found.faults[0]}")
     raise ConfigError(
-        f"{KEY_SETTING}: the file holds no key. Write a line `id:key` into it; see docs/settings.md."
+        f"{KEY_SETTING}: the file holds no key. Write a line `id:key` into it; see docs/encryption.md."
     )

@@ -1,6 +1,8 @@
 """check-config: what is in force for a tool and a model, and who set it."""
 
+import base64
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -146,6 +148,40 @@ def test_a_secret_given_where_its_files_path_belongs_is_not_shown(
     said = capsys.readouterr().err
     assert said.startswith("spillgate: SPILLGATE_LLM_API_KEY_FILE: there is no file of that name")
     assert "sk-secret" not in said
+
+
+def test_what_serve_would_refuse_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    keys, shared = tmp_path / "keys", tmp_path / "shared"
+    keys.write_text(f"one:{base64.b64encode(bytes(range(32))).decode()}\n")
+    keys.chmod(0o600)
+    shared.mkdir()
+    shared.chmod(0o777)
+
+    def said(name: str, value: object) -> str:
+        with monkeypatch.context() as patch:
+            patch.setenv(f"SPILLGATE_{name}", str(value))
+            status = main(["check-config"])
+        said = capsys.readouterr().err
+        assert status == (2 if said else 0)
+        return said
+
+    assert said("ACCOUNTING_EXPORT", "-") == ""
+    assert said("ACCOUNTING_EXPORT", tmp_path / "new") == ""
+    for wrong in (tmp_path / "no" / "file", keys / "file", shared):
+        assert "ACCOUNTING_EXPORT cannot be opened" in said("ACCOUNTING_EXPORT", wrong)
+    assert said("UDS", tmp_path / "missing" / "sock") == ""
+    assert said("UDS", shared / "sock").endswith("Choose a directory of your own.\n")
+    assert "shorter path" in said("UDS", tmp_path / ("x" * 120))
+    assert said("STORAGE_KEY_FILE", keys) == ""
+    monkeypatch.setitem(sys.modules, "storage.sealed.store", None)
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    for name in [name for name in sys.modules if name.startswith(("cryptography.", "storage.sealed.s"))]:
+        monkeypatch.delitem(sys.modules, name)
+    assert "pip install 'spillgate[encryption]'" in said("STORAGE_KEY_FILE", keys)
+    # It has made nothing.
+    assert sorted(os.listdir(tmp_path)) == ["keys", "shared"]
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:

@@ -368,7 +368,7 @@ async def test_wrong_keys_are_refused_at_the_start(
     refused = {
         "was encrypted with another key of the id one": key_lines(one=KEYS["two"]),
         "key ids that the file does not have": key_lines(two=KEYS["two"]),
-        "the file holds no key": "# none\n",
+        "the file holds no key. .* see docs/encryption.md": "# none\n",
         "line 1: a key is 32 bytes": "one:abcd\n",
         "line 1: write `id:key`": f"{KEYS['one'].hex()}\n",
     }

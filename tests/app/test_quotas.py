@@ -149,7 +149,7 @@ async def test_requests_a_second_are_bounded_for_each_tenant(opened: Callable[..
 
 def test_a_bucket_fills_at_the_rate_of_its_tenant() -> None:
     now = 0.0
-    quotas = {"a": TenantQuota(requests_per_second=4), "b": TenantQuota(requests_per_second=0.5)}
+    quotas = {"a": TenantQuota(requests_per_second=4.0), "b": TenantQuota(requests_per_second=0.5)}
     rates = RequestRates(lambda tenant: quotas.get(tenant, TenantQuota()), lambda: now)
 
     def taken(tenant: str) -> int:
@@ -158,12 +158,16 @@ def test_a_bucket_fills_at_the_rate_of_its_tenant() -> None:
                 rates.take(tenant)
             except TooManyRequests as error:
                 waits[tenant] = error.retry_after
+                details[tenant] = error.detail
                 return number
         return 100
 
     waits: dict[str, int | None] = {}
+    details: dict[str, str] = {}
     assert [taken(tenant) for tenant in ("a", "b", "c")] == [4, 1, 100]
     assert waits == {"a": 1, "b": 2}
+    assert "`requests_per_second` of 4. " in details["a"]
+    assert "`requests_per_second` of 0.5. " in details["b"]
     now = 0.5
     assert [taken(tenant) for tenant in ("a", "b", "c")] == [2, 0, 100]
     now = 60.0
@@ -255,7 +259,8 @@ async def test_who_is_nearly_full_is_named_to_operators_and_to_the_tenant_itself
     opened: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "spillgate.readiness")
-    text = "Tenant team-a uses over 90 % of its quota `max_sessions` of 20 (SPILLGATE_MAX_SESSIONS)."
+    place = "`[tenants.team-a]` in the policy file"
+    text = f"Tenant team-a uses over 90 % of its quota `max_sessions` of 20 ({place})."
 
     async def warnings(name: str, path: str = "/readyz") -> list[str]:
         state_of(client).runtime.readiness._checked_at = float("-inf")

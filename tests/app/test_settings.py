@@ -56,6 +56,14 @@ def test_a_wrong_value_names_its_setting_and_not_the_value(
     assert "many" not in str(refused.value)
 
 
+def test_a_size_with_a_unit_says_what_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, example in (("STORAGE_MAX_BYTES", 1_073_741_824), ("MAX_BYTES", 12_288)):
+        with monkeypatch.context() as patch:
+            patch.setenv(f"SPILLGATE_{name}", "1GB")
+            with pytest.raises(ConfigError, match=f"{name}: write a number of bytes, such as {example}"):
+                load_settings()
+
+
 def test_without_keys_only_loopback_may_be_bound(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SPILLGATE_HOST", "0.0.0.0")
     with pytest.raises(ConfigError, match="API_KEYS_FILE"):
