@@ -207,15 +207,8 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
         known = KnownModels(settings, policies)
         models = _opened_models(settings, policies, known, stack)
         spend_caps = SpendCaps(ledger, DailySpend(ledger, quota_of, clock))
-        readiness = Readiness(
-            store,
-            ledger,
-            outage,
-            settings.storage_max_bytes,
-            quota_of,
-            spend_caps.daily.known,
-            quota_of.set_by,
-        )
+        spent, most = spend_caps.daily.known, settings.storage_max_bytes
+        readiness = Readiness(store, ledger, outage, most, quota_of, spent, quota_of.set_by)
         metrics.watch_outage(lambda: readiness.is_degraded)
         yield Runtime(
             settings,
