@@ -7,9 +7,10 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from app.edge.api_keys import Key, Role, digest_of, parse_key
+from app.edge.api_keys import NAME, NAME_RULE, Key, Role, digest_of, parse_expiry, parse_key
 from app.files import read_text, replace_text
 from domain.errors import ConfigError
+from domain.handles import is_tenant
 
 _SETTING = "SPILLGATE_API_KEYS_FILE"
 _SHOWN = 12
@@ -26,11 +27,12 @@ def run(options: argparse.Namespace) -> int:
     if options.action == "list":
         print(_table(lines))
     elif options.action == "new":
+        _check_new(options.tenant, options.name, options.expires)
         key, token = _made(options.tenant, options.role, options.name, options.expires)
         _write(path, [*lines, key])
         print(token)
     elif options.action == "revoke":
-        at, old = _found(lines, options.key)
+        at, old = _found(lines, options.key, or_expired=True)
         _write(path, lines[:at] + lines[at + 1 :])
         print(f"revoked: {old.tenant} {old.name or old.digest[:_SHOWN]}")
     else:
@@ -48,15 +50,26 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _check_new(tenant: str, name: str, expires: str) -> None:
+    """Raises ConfigError, which names the argument at fault."""
+    if not is_tenant(tenant):
+        raise ConfigError(
+            "keys new: TENANT has 1 to 128 letters, digits and ._:@=+~-, the first a letter, a digit or _."
+        )
+    if not NAME.fullmatch(name):
+        raise ConfigError(f"keys new: --name: {NAME_RULE}.")
+    try:
+        ends = parse_expiry(expires)
+    except ValueError as error:
+        raise ConfigError(f"keys new: --expires: {error}.") from None
+    if ends is not None and ends <= time.time():
+        raise ConfigError("keys new: --expires has passed. Name a later time, in UTC.")
+
+
 def _made(tenant: str, role: str, name: str, expires: str) -> tuple[str, str]:
     """A line of the file, and the key that it is for."""
     token = secrets.token_hex(32)
-    try:
-        line = _line(tenant, digest_of(token), role, name, expires)
-        parse_key(line)
-    except ValueError as error:
-        raise ConfigError(f"keys new: {error}.") from None
-    return line, token
+    return _line(tenant, digest_of(token), role, name, expires), token
 
 
 def _line(tenant: str, digest: str, role: str, name: str, expires: str) -> str:
@@ -71,8 +84,9 @@ def _parsed(line: str) -> Key | None:
         return None
 
 
-def _found(lines: list[str], wanted: str) -> tuple[int, Key]:
-    """The line of the key of this name or digest that has not expired."""
+def _found(lines: list[str], wanted: str, or_expired: bool = False) -> tuple[int, Key]:
+    """The line of the key of this name or digest that has not expired, or, with `or_expired` and without such
+    a line, of one that has."""
     if not wanted:
         raise ConfigError(
             "NAME is empty. A key without a name is named by the digits that `keys list` shows."
@@ -82,11 +96,13 @@ def _found(lines: list[str], wanted: str) -> tuple[int, Key]:
         (number, key)
         for number, line in enumerate(lines)
         if (key := _parsed(line)) is not None
-        and not key.has_expired(now)
         and (key.name == wanted or (len(wanted) >= _SHOWN and key.digest.startswith(wanted.lower())))
     ]
+    in_force = [one for one in found if not one[1].has_expired(now)]
+    found = in_force or (found if or_expired else [])
     if not found:
-        raise ConfigError("No key in force has this name or digest. `spillgate keys list` shows them.")
+        kind = "key" if or_expired else "key in force"
+        raise ConfigError(f"No {kind} has this name or digest. `spillgate keys list` shows them.")
     if len(found) > 1:
         raise ConfigError("Several keys have this name. Name one by the digits that `keys list` shows.")
     return found[0]

@@ -191,7 +191,7 @@ class Access:
         key = self._keys.key_of(token.strip().decode("utf-8", "replace"))
         if key.name:
             describe_request(key=key.name)
-        scope["role"] = key.role
+        scope["role"], scope["tenant"] = key.role, key.tenant
         if key.role is Role.AGENT:
             return self._within_rate(key.tenant, scope)
         if key.role not in self._routes.roles(scope["method"], path):
@@ -204,6 +204,7 @@ class Access:
 
     def _within_rate(self, tenant: str, scope: Scope) -> str:
         """The tenant. Raises TooManyRequests; a route that must not fail gets it in `scope["over_rate"]`."""
+        scope["tenant"] = tenant
         try:
             self._count_request(tenant)
         except TooManyRequests as error:
@@ -214,6 +215,7 @@ class Access:
 
     async def _refuse(self, error: SpillgateError, scope: Scope, body: RequestBody) -> None:
         method, path = scope["method"], scope["path"]
+        describe_request(tenant=scope.get("tenant"))
         self._refused(error, method, path)
         answer = problem(error, self._routes.template(path), stored_of(method, path))
         await answer(scope, body.receive, body.send)

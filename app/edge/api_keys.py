@@ -21,7 +21,8 @@ _SETTING = "SPILLGATE_API_KEYS_FILE"
 _LINE = re.compile(
     r"(?P<tenant>.+):(?P<digest>[0-9a-fA-F]{64})(?::(?P<role>[^:]*))?(?::(?P<name>[^:]*))?(?::(?P<expires>.*))?"
 )
-_NAME = re.compile(r"[A-Za-z0-9_.@-]{0,64}")
+NAME = re.compile(r"[A-Za-z0-9_.@-]{0,64}")
+NAME_RULE = "a name has at most 64 letters, digits and _.@-"
 _AUTHORITY = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[^\s:/?#@\[\]]+))(?::[0-9]{0,5})?")
 
 
@@ -85,7 +86,7 @@ class ApiKeys:
 
     @property
     def warnings(self) -> list[str]:
-        """The lines that are not in force, expired ones too."""
+        """The lines that have a fault, each by its number, and how many keys have expired."""
         now = self._now()
         expired = sum(key.has_expired(now) for key in self._file.keys.values())
         found = [f"{_SETTING}, {fault}" for fault in self._file.faults]
@@ -147,8 +148,8 @@ def parse_key(line: str) -> Key:
     role, name, expires = match["role"] or Role.AGENT, match["name"] or "", match["expires"]
     if role not in frozenset(Role):
         raise ValueError(f"unknown role; there is {', '.join(Role)}")
-    if not _NAME.fullmatch(name):
-        raise ValueError("a name has at most 64 letters, digits and _.@-")
+    if not NAME.fullmatch(name):
+        raise ValueError(NAME_RULE)
     return Key(match["tenant"], match["digest"].lower(), Role(role), name, parse_expiry(expires))
 
 

@@ -322,9 +322,13 @@ def _make_private(directory: Path) -> None:
     except OSError as error:
         raise ConfigError(f"SPILLGATE_UDS: its directory: {os.strerror(error.errno or 0)}.") from None
     if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        # One that others write to is in use by them, such as /tmp.
+        is_ours = found.st_uid == os.geteuid() and not found.st_mode & (
+            stat.S_ISVTX | stat.S_IWGRP | stat.S_IWOTH
+        )
         raise ConfigError(
             f"SPILLGATE_UDS: others may enter {directory}, and could put a socket of theirs there. Choose a "
-            f"directory of your own, or: chmod 700 {directory}"
+            f"directory of your own{f', or: chmod 700 {directory}' if is_ours else '.'}"
         )
 
 

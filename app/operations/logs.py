@@ -201,6 +201,12 @@ def log_refused(status: int, code: str, method: str, route: str) -> None:
     log.log(level, "refused", extra={"fields": fields})
 
 
+def log_deleted_tenant(deleted: str, results: int, sessions: int, entries: int, is_complete: bool) -> None:
+    """An operator's request deleted this much of the tenant `deleted`."""
+    fields = {"deleted": deleted, "results": results, "sessions": sessions, "entries": entries}
+    log.warning("Deletion of a tenant.", extra={"fields": {**fields, "complete": is_complete}})
+
+
 def log_hook_passed(client: str, why: str) -> None:
     """A hook passed a result without judging it."""
     log.info("hook passed", extra={"fields": {"client": client, "why": why}})

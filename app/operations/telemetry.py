@@ -100,7 +100,7 @@ class Metrics:
 
     def _watch_backends(self) -> None:
         gauge = partial(Gauge, registry=self._registry)
-        self.key_faults = gauge("spillgate_api_key_faults", "Lines of the API keys that are not in force.")
+        self.key_faults = gauge("spillgate_api_key_faults", "What is wrong with the file of API keys.")
         self.storage_key_faults = gauge(
             "spillgate_storage_key_faults", "What is wrong with the file of storage keys."
         )

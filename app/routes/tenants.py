@@ -8,6 +8,7 @@ from fastapi import Path, Request, Response
 from app.api.openapi import JSON
 from app.api.routing import BodyOut, ForOperators, InRuntime, Router, Traits
 from app.edge.api_keys import Role
+from app.operations.logs import log_deleted_tenant
 from domain.errors import InvalidField, StorageError
 from domain.handles import NAME_PATTERN, RESERVED_TENANT, is_tenant
 
@@ -110,6 +111,8 @@ async def delete_tenant(
     rt.spend_caps.daily.forget(tenant_id)
     request.app.state.rates.forget(tenant_id)
     rt.readiness.invalidate()
+    is_complete = found.complete and failure is None
+    log_deleted_tenant(tenant_id, found.results, found.sessions, found.entries, is_complete)
     if failure is not None:
         raise failure
     response.status_code = 200 if found.complete else 202

@@ -156,13 +156,16 @@ async def test_sums_by_tenant_are_an_admins_of_all_and_an_agents_of_its_own(
     assert (await client.get("/accounting/summary", headers=by("metrics"))).status_code == 403
 
 
-async def test_refusals_are_counted_and_bad_lines_are_warnings_and_a_metric(serve: Serve, keys: Path) -> None:
+async def test_refusals_are_counted_and_bad_lines_are_warnings_and_a_metric(
+    serve: Serve, keys: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with keys.open("a") as file:
         file.write(f"red:{'3' * 64}:owner\nred:{'4' * 64}:::2020-01-01\n")
     async with serve(api_keys_file=keys) as client:
         warnings = (await client.get("/readyz")).json()["warnings"]
         assert any("line 5: unknown role" in warning for warning in warnings)
         assert any("expired: 1" in warning for warning in warnings)
+        assert any("line 5" in str(getattr(record, "fields", "")) for record in caplog.records)
         for name in ("unknown", "metrics"):
             await client.get("/sessions", headers=by(name))
         scraped = (await client.get("/metrics", headers=by("metrics"))).text
@@ -198,6 +201,16 @@ def test_keys_are_made_listed_rotated_and_revoked(
     assert lines[0] == "# of the platform team"
     assert not any(digest in line for line in lines)
     assert len(lines) == 3
+    # One in force is revoked before an expired one of the same name. Then that one can be.
+    gone = f"team-d:{'7' * 64}::gone:2020-01-01\n"
+    with path.open("a") as file:
+        file.write(gone)
+    said("new", "team-d", "--name", "gone")
+    assert "(expired)" in said("list")
+    assert said("revoke", "gone") == "revoked: team-d gone"
+    assert gone in path.read_text()
+    said("revoke", "7" * 12)
+    assert "team-d" not in path.read_text()
     # A key does not live longer for being rotated.
     said("new", "team-c", "--name", "short", "--expires", "2099-01-31")
     said("rotate", "short", "--hours", str(24 * 365 * 100))
@@ -209,10 +222,14 @@ def test_keys_are_made_listed_rotated_and_revoked(
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (("new", "../up"), "write `tenant:"),
+        (("new", "../up"), "TENANT has 1 to 128 letters"),
+        (("new", "te am"), "TENANT has 1 to 128 letters"),
         (("new", "a", "--expires", "soon"), "is a date"),
+        (("new", "a", "--expires", "2020-01-01"), "--expires has passed"),
         (("new", "a", "--name", "two words"), "at most 64"),
-        (("revoke", "none"), "No key in force"),
+        (("new", "a", "--name", "x:y"), "--name: a name has at most 64"),
+        (("revoke", "none"), "No key has this name"),
+        (("rotate", "4" * 12), "No key in force"),
         (("rotate", "twice"), "Several keys"),
         (("revoke", ""), "NAME is empty"),
         (("rotate", "3" * 12, "--hours", "nan"), "--hours"),
@@ -223,7 +240,7 @@ def test_what_cannot_be_done_says_why_and_changes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], reason: str
 ) -> None:
     path = tmp_path / "keys"
-    before = f"a:{'1' * 64}::twice\na:{'2' * 64}::twice\na:{'3' * 64}\n"
+    before = f"a:{'1' * 64}::twice\na:{'2' * 64}::twice\na:{'3' * 64}\na:{'4' * 64}:::2020-01-01\n"
     path.write_text(before)
     assert main(["keys", *arguments, "--file", str(path)]) == 2
     assert reason in capsys.readouterr().err

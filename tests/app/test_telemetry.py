@@ -398,6 +398,38 @@ async def test_each_line_of_a_request_names_its_request_tenant_session_and_call(
 
 
 @pytest.mark.anyio
+async def test_a_refusal_and_a_deletion_name_the_tenant_and_the_key(
+    serve: Serve, tmp_path: Path, stream: io.StringIO
+) -> None:
+    keys = tmp_path / "keys"
+    lines = [("team", "agent", "::ci"), ("ops", "admin", ":admin:ada"), ("ops", "metrics", ":metrics")]
+    keys.write_text(
+        "".join(f"{tenant}:{hashlib.sha256(key.encode()).hexdigest()}{more}\n" for tenant, key, more in lines)
+    )
+    keys.chmod(0o600)
+    async with serve(api_keys_file=keys, tenant_requests_per_second=0.001) as client:
+        for method, path, key in (
+            ("PUT", "/sessions/s", "agent"),
+            ("GET", "/sessions", "agent"),
+            ("POST", "/extract", "metrics"),
+            ("GET", "/sessions", "unknown"),
+            ("DELETE", "/tenants/team", "admin"),
+        ):
+            headers = {"Authorization": f"Bearer {key}"}
+            await client.request(method, path, headers=headers, json=None if method == "GET" else {})
+    shown = lines_of(stream)
+    refused = [(one["code"], one.get("tenant"), one.get("key")) for one in shown if one["event"] == "refused"]
+    assert refused == [
+        ("too_many_requests", "team", "ci"),
+        ("forbidden", "ops", None),
+        ("unauthorized", None, None),
+    ]
+    (deleted,) = [one for one in shown if one["event"] == "Deletion of a tenant."]
+    counts = {"deleted": "team", "results": 0, "sessions": 1, "entries": 0, "complete": True}
+    assert deleted.items() >= {**counts, "level": "warning", "tenant": "ops", "key": "ada"}.items()
+
+
+@pytest.mark.anyio
 @pytest.mark.parametrize("level", ["info", "debug"])
 async def test_the_access_log_is_for_debugging_unless_it_is_asked_for(
     serve: Serve, stream: io.StringIO, level: str

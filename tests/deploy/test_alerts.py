@@ -54,6 +54,8 @@ FIRING = {
         'spillgate_extractions_total{status="complete"} 0+2x60',
     ],
     "SpillgatePolicyStale": ["spillgate_policy_stale 1x60"],
+    "SpillgateApiKeyFaults": ["spillgate_api_key_faults 1x60"],
+    "SpillgateStorageKeyFaults": ["spillgate_storage_key_faults 1x60"],
     "SpillgateTaskFails": ['spillgate_task_faults_total{task="sweep"} 0+1x60'],
     "SpillgateExportLost": ["spillgate_export_lost_total 0+1x60"],
     "SpillgateConnectionsNearlyUsedUp": [

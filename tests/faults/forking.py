@@ -7,6 +7,7 @@ import os
 import runpy
 import sys
 import tempfile
+import warnings
 from importlib import import_module
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -52,6 +53,9 @@ def _run(command: tuple[str, ...], environment: dict[str, str], files: dict[int,
     os.chdir(ROOT)
     os.environ.clear()
     os.environ.update(environment)
+    if environment.get("PYTHONWARNINGS") == "error":
+        # Python reads it when an interpreter starts.
+        warnings.simplefilter("error")
     for number, path in files.items():
         if path is not None:
             file = os.open(path, os.O_WRONLY if number else os.O_RDONLY)
