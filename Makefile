@@ -29,9 +29,9 @@ run: $(VENV)/.run ## Serve on 127.0.0.1:8377 (disk + SQLite; settings from SPILL
 run-demo: $(VENV)/.run ## Serve with the built-in demo model: extraction without a key
 	SPILLGATE_LLM_BASE_URL=scripted: SPILLGATE_LLM_MODELS=demo $(BIN)/spillgate serve
 
-# Some of the suite waits (for processes and servers): one worker more than two cores. The files of its tests are in
-# memory (tests/conftest.py) and leave it with their test. The workers share the compiled tests: compiling them takes
-# each worker five seconds.
+# Some of the suite waits (for processes and servers): one worker more than two cores. The files of a test are in memory
+# (tests/conftest.py) and are deleted when it has passed. The workers share the compiled tests: compiling them takes each
+# worker five seconds.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(or $(WORKERS),3) --dist worksteal -o tmp_path_retention_policy=failed --ignore tests/interop --ignore tests/browser --ignore tests/image --ignore tests/objects
 
 test: $(VENV)/.dev ## Run the test suite, a real redis-server included (3 minutes on 2 cores)

@@ -53,7 +53,7 @@ KINDS = {
 
 
 def instructions(tree: Path, kind: Kind) -> float:
-    """Of one counted result, in the version of Spillgate that stands in `tree`. In seconds: about twenty."""
+    """Of one counted result, in the version of Spillgate in `tree`. Takes about twenty seconds."""
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-instructions-"))
         keys = stack.enter_context(key_file(key_line("team-a", API_KEY)))
@@ -123,7 +123,7 @@ def main() -> None:
     print("| result | thousand instructions | before | ratio |\n|---|---|---|---|")
     for name in tqdm(options.only, unit="row"):
         now = instructions(ROOT, KINDS[name]) / 1e3
-        # Keys with roles and quotas are newer than what one compares with.
+        # An older version may not know keys with roles, nor quotas.
         before = (
             instructions(options.before, KINDS[name]) / 1e3 if options.before and "keys" not in name else 0
         )

@@ -216,7 +216,7 @@ WAYS = {
 
 
 def request_rows(rounds: int, seconds: float, bar: "tqdm[None]") -> Iterator[str]:
-    """Servers that take turns, in rounds so short that a slow minute of the machine meets all of them. The
+    """Servers that take turns, in short rounds, so that a slow minute of the machine slows all of them. The
     processor time of the server for each request of 2 KB."""
     plain = [
         load.request("/results", json.dumps({"tool_name": "bench", "content": text}).encode())

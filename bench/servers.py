@@ -87,7 +87,7 @@ def running(
         **settings,
     }
     started = [*command, "--port", str(port)] if command else _command(name, port)
-    # What another server logs is not ours.
+    # The log of another server is not shown.
     out = subprocess.DEVNULL if command else None
     process = subprocess.Popen(started, cwd=folder if command else tree, env=environ, stdout=out, stderr=out)
     try:

@@ -42,7 +42,7 @@ _HTML = re.compile(
 )
 _XML = re.compile(rb"<(?:\?xml|!--|!DOCTYPE|[A-Za-z_][\w:.-]*[\s/>])")
 _HIT = re.compile(rb"[\w./@+~-]{1,300}[:-]\d{1,8}[:-](?!\d)")
-# An optional group at the beginning takes longer than all that is here.
+# No pattern here begins with an optional group: one such costs more than all of these.
 _STAMP = re.compile(
     rb"[\[(]?(?:\d{4}[-/]\d\d[-/]\d\d[T ]\d|\d\d:\d\d:\d\d|\d\d-\d\d \d\d:\d\d:\d\d"
     rb"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d|[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d"

@@ -86,8 +86,8 @@ def struct_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
 
 def body_of(schema: Mapping[str, Any], description: str = "", *, required: bool = True) -> dict[str, Any]:
     """`openapi_extra` of a route that reads its body itself."""
-    told = {"description": description} if description else {}
-    return {"requestBody": {"required": required, **told, "content": json_of(schema)}}
+    described = {"description": description} if description else {}
+    return {"requestBody": {"required": required, **described, "content": json_of(schema)}}
 
 
 def result_body(struct: type[msgspec.Struct], shape: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,9 +114,9 @@ def _problems_of(route: APIRoute, shared: dict[str, Any]) -> dict[str, Any]:
     """The problems that a route answers, by status. Each is a reference into `shared`, which it fills."""
     answers: dict[str, Any] = {}
     for status, kinds in groupby(errors_of(route), key=lambda kind: kind.status):
-        told = list(kinds)
-        name = ".".join(kind.code for kind in told)
-        shared[name] = _problem_answer(status, told)
+        declared = list(kinds)
+        name = ".".join(kind.code for kind in declared)
+        shared[name] = _problem_answer(status, declared)
         answers[str(status)] = {"$ref": f"#/components/responses/{name}"}
     return answers
 
@@ -154,10 +154,10 @@ def _add_examples(paths: dict[str, Any]) -> None:
         method, path = name.split()
         operation = paths[path][method.lower()]
         for place, example in by_place.items():
-            told = operation["requestBody"] if place == "request" else operation["responses"][place]
-            told["content"][JSON]["example"] = example
-            if place == "request" and "text/plain" in told["content"]:
-                told["content"]["text/plain"]["example"] = example["content"]
+            target = operation["requestBody"] if place == "request" else operation["responses"][place]
+            target["content"][JSON]["example"] = example
+            if place == "request" and "text/plain" in target["content"]:
+                target["content"]["text/plain"]["example"] = example["content"]
 
 
 def install(app: FastAPI, routes: RouteTable, *, needs_key: bool) -> None:

@@ -1,1 +1,1 @@
-"""The command line: `spillgate serve`, and every other command."""
+"""The command line: a function `run` for each command."""

@@ -196,8 +196,8 @@ def _terms(model: str, settings: Settings, policies: PolicyBook) -> list[Reason]
         Reason("base_url", settings.llm_base_url or "", f"{PREFIX}LLM_BASE_URL"),
         Reason("api_key_file", str(settings.llm_api_key_file or ""), f"{PREFIX}LLM_API_KEY_FILE"),
     ]
-    told = {one.key: one for one in policies.reasons_of("models", model)}
-    return [told.get(one.key, one) for one in terms]
+    declared = {one.key: one for one in policies.reasons_of("models", model)}
+    return [declared.get(one.key, one) for one in terms]
 
 
 def _quota(tenant: str, policies: PolicyBook) -> list[Reason]:

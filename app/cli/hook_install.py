@@ -183,7 +183,7 @@ def _read(file: SettingsFile) -> str | None:
         text = file.path.read_bytes().decode()
     except FileNotFoundError:
         return None
-    return text if file.kind == "toml" or text.strip("\ufeff \t\r\n") else None
+    return text if file.kind in ("toml", "whole") or text.strip("\ufeff \t\r\n") else None
 
 
 def _installed(client: str, file: SettingsFile, text: str | None) -> str | None:

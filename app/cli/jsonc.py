@@ -7,11 +7,15 @@ container that was there, and behind a space or a line break in one that had to 
 import json
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 _STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"'
-_STRING_OR_COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?\*/", re.DOTALL)
-_STRING_OR_TRAILING_COMMA = re.compile(rf"{_STRING}|,(?=[ \t\r\n]*[}}\]])", re.DOTALL)
+# The group is what stays.
+_STRING_OR_COMMENT = re.compile(rf"({_STRING})|//[^\n]*|/\*.*?\*/", re.DOTALL)
+_COMMA_WITHOUT_VALUE = r"[{\[,][ \t\r\n]*,"
+_STRING_OR_TRAILING_COMMA = re.compile(
+    rf"({_STRING}|{_COMMA_WITHOUT_VALUE})|,(?=[ \t\r\n]*[}}\]])", re.DOTALL
+)
 _BLANK = re.compile(r"[ \t\r\n]*")
 
 _value_at = json.JSONDecoder().raw_decode
@@ -20,7 +24,7 @@ Keys = tuple[str, ...]
 
 
 class Malformed(Exception):
-    """The text is not JSON. The message names the line."""
+    """The text is not JSON. The message names the line, or the constant that JSON lacks."""
 
 
 class Misfit(Exception):
@@ -58,15 +62,20 @@ def _plain(text: str, has_comments: bool) -> str:
 
 
 def _blanked(found: re.Match[str]) -> str:
-    return found[0] if found[0].startswith('"') else re.sub(r"[^\n]", " ", found[0])
+    return found[1] or re.sub(r"[^\n]", " ", found[0])
 
 
 def _root(plain: str) -> Node:
     """Raises Malformed."""
     try:
-        return Node(_after_blank(plain, 0), len(plain), json.loads(plain))
+        return Node(_after_blank(plain, 0), len(plain), json.loads(plain, parse_constant=_refused))
     except (ValueError, RecursionError) as error:
         raise Malformed(f"line {getattr(error, 'lineno', 1)}") from None
+
+
+def _refused(constant: str) -> NoReturn:
+    """Python reads NaN and the infinities, others do not."""
+    raise Malformed(f"`{constant}`")
 
 
 def _after_blank(plain: str, at: int) -> int:

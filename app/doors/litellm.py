@@ -32,7 +32,10 @@ _ASK = "tool_output"
 async def guardrail_answer(
     body: bytes | bytearray, tenant: str, rt: Runtime
 ) -> tuple[Iterable[memoryview], SpillgateError | None]:
-    """The JSON of the answer, in pieces; why some results were left as they are. Raises SpillgateError."""
+    """The JSON of the answer, in pieces; why some results were left as they are. Raises SpillgateError.
+
+    Tools are offered while something is stored. For rows that were seen before, that something is may have
+    been found out an hour ago: the tools are then offered also if it was deleted since."""
     document = await read_document(body, rt.parsing)
     payload = document.value
     match payload:

@@ -124,7 +124,7 @@ class Conversation:
         life: str | None = None
         now, until = rt.clock(), perf_counter() + STEP_SECONDS
         for place, found_row in enumerate(self._rows):
-            until = await _served(until, rt)
+            until = await _yielded(until, rt)
             row = _result(place, found_row)
             if row is None:
                 continue
@@ -143,8 +143,8 @@ class Conversation:
         return seen, fresh, bool(life)
 
     async def _life(self, rt: Runtime) -> str:
-        """Names one life of the session, which deleting it ends, or deleting its tenant, and how the document
-        has its strings. Empty for a session that the ledger does not know."""
+        """Changes when the session or its tenant is deleted, and differs between documents read whole and in
+        parts. Empty if the ledger does not know the session."""
         session = await rt.ledger.session(self._key)
         if session is None:
             return ""
@@ -159,7 +159,7 @@ class Conversation:
         until = perf_counter() + STEP_SECONDS
         # From the end on: what is new is there, and its call just before it.
         for place in range(len(self._rows) - 1, -1, -1):
-            until = await _served(until, rt)
+            until = await _yielded(until, rt)
             if results and results[-1].place == place:
                 waiting.setdefault(results.pop().call_id or "", []).append(place)
             elif waiting:
@@ -222,8 +222,8 @@ def _digest(parts: Iterable[bytes | memoryview]) -> bytes:
     return digest.digest()
 
 
-async def _served(until: float, rt: Runtime) -> float:
-    """Serves other requests if a step has lasted `until` now. Returns the end of the next one."""
+async def _yielded(until: float, rt: Runtime) -> float:
+    """If `until` has passed, lets other requests run. Returns the end of the next step."""
     if perf_counter() < until:
         return until
     await pause(rt.parsing)

@@ -9,6 +9,7 @@ from app.governing.body import Body, MeasuredResult
 from app.governing.charges import PASSED, charge_of
 from app.governing.replacement import Replacing, candidate_outcomes
 from app.operations.logs import log_stored
+from app.operations.tracing import note_governed
 from app.reading import keep_given
 from app.runtime import Runtime
 from domain.budget import ReportWarning
@@ -219,7 +220,7 @@ class _Call(NamedTuple):
         )
         self.rt.metrics.governed(outcome, entry.tokens_out, perf_counter() - self.started)
         if self.rt.tracer is not None:
-            self.rt.tracer.governed(self.measured.result, outcome, entry.tokens_out)
+            note_governed(self.measured.result, outcome, entry.tokens_out)
         if receipt.text is not None:
             return Governed(outcome, None)
         if content is None and self.hold is not None:

@@ -35,12 +35,9 @@ from app.operations.tracing import (
     carrier_of,
     current,
     note_disconnected,
-    note_governed,
     note_refused,
 )
-from domain.decisions import Outcome
 from domain.errors import ConfigError, SpillgateError
-from domain.results import ToolResult
 
 log = logging.getLogger("spillgate.traces")
 
@@ -130,10 +127,6 @@ class Tracer:
         current.set(span)
         describe_request(trace_id=f"{trace_id:032x}")
         return span
-
-    def governed(self, result: ToolResult, outcome: Outcome, tokens_out: int) -> None:
-        """Notes what became of a result in the span of its request."""
-        note_governed(result, outcome, tokens_out)
 
     def part_of(self, outer: Span, name: str) -> Span:
         return self._inside(outer, name, SpanKind.INTERNAL, time.time_ns())

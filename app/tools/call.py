@@ -186,7 +186,8 @@ async def call_tool(key: SessionKey, name: str, arguments: object, rt: Runtime) 
 
 async def tools_of_session(key: SessionKey, rt: Runtime, *, is_storing: bool = False) -> list[Tool]:
     """The tools that its model is given: none while nothing is stored, or when its budget is exhausted.
-    `is_storing`: the caller knows that something is stored. To count takes 10 us for each result."""
+    `is_storing`: the caller knew up to an hour ago that something is stored; nothing is counted, and the
+    tools are offered also if it was deleted since. To count takes 10 µs for each result."""
     if not is_storing and await rt.store.count_results([key]) == [0]:
         return []
     session = await rt.ledger.session(key)

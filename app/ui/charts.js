@@ -10,7 +10,7 @@ const MOMENT = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeSty
 export const loaded = document.readyState === "loading" || document.readyState === "interactive" && !window.uPlot
   ? new Promise((done) => { document.addEventListener("DOMContentLoaded", done, { once: true }); }) : Promise.resolve();
 
-/** The colours of classes of page.css: a function from a name to its colour. All in one step of the browser's style. */
+/** The colours of classes of page.css: a function from a name to its colour. Read together, so that the browser computes styles once. */
 function inks(names) {
   const probes = names.map((name) => h("span", { class: `ink-${name}` }));
   document.body.append(...probes);

@@ -5,7 +5,8 @@ import { h, named, when } from "./dom.js";
 import * as overview from "./overview.js";
 
 const EVERY_MS = 10_000;
-const QUIET = 33;
+/** Waits this many times as long as reading took: the service spends at most 3 % of its time on the page. */
+const WAIT_FACTOR = 33;
 const RETRY_MS = 3000;
 
 const ROUTES = [
@@ -45,28 +46,30 @@ async function route() {
   });
 }
 
-/** Runs `work`; what goes wrong is shown, and does not end the page. */
+/** Runs `work`; what goes wrong is shown and returned, and does not end the page. */
 async function attempt(page, work) {
   try {
     await work();
     say("");
-    return true;
+    return null;
   } catch (error) {
-    if (error.name === "AbortError" || shown !== page) return false;
+    if (error.name === "AbortError" || shown !== page) return error;
     if (error instanceof Problem && error.status === 401) askKey(error.message);
     else if (error instanceof Away) say("The service does not answer. Trying again …");
     else if (error instanceof Problem && error.status >= 500) say(error.message);
     else if (error instanceof Problem) failed(page, error);
     else throw error;
-    return false;
+    return error;
   }
 }
 
+/** Replaces the view, which is built anew by the next read. */
 function failed(page, problem) {
   page.root.replaceChildren(h("section", { class: "empty" },
     h("h1", {}, problem.status === 404 ? "Not found" : "That did not work"),
     h("p", {}, problem.message),
     h("p", {}, h("a", { href: "#/" }, "Back to the overview"))));
+  page.refresh = null;
 }
 
 function say(text) {
@@ -75,22 +78,22 @@ function say(text) {
   if (banner.textContent !== text) banner.textContent = text;
 }
 
-/** Runs `work`, and reads the view again later: the service spends less than 3 % of its time on it. */
+/** Runs `work`, and reads the view again later. */
 async function read(page, work) {
   const [isFirst, began] = [page.refresh === null, performance.now()];
   page.isBusy = true;
-  const isRead = await attempt(page, work);
+  const error = await attempt(page, work);
   page.isBusy = false;
   if (shown !== page) return;
-  if (isRead) $("#read").replaceChildren(when(Date.now()));
+  if (error === null) $("#read").replaceChildren(when(Date.now()));
   if (page.refresh === undefined) return;
   clearTimeout(timer);
   const took = isFirst ? 0 : performance.now() - began;
-  timer = setTimeout(() => again(), isRead ? Math.max(EVERY_MS, QUIET * took) : RETRY_MS);
+  timer = setTimeout(() => again(), error instanceof Away ? RETRY_MS : Math.max(EVERY_MS, WAIT_FACTOR * took));
 }
 
-/** Reads the view that is shown, all of it where an `event` asks for it. A hidden tab and a paused one wait until they
- *  are looked at. */
+/** Reads the view that is shown; an `event` (focus, a click) reads its tables too. A hidden tab and a paused one wait
+ *  until they are looked at. */
 function again(event) {
   if (paused || document.hidden || shown.isBusy || shown.refresh === undefined) return;
   const { refresh } = shown;

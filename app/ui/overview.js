@@ -12,6 +12,8 @@ const GROUPS = [
 ];
 /** How old all below the chart but the newest entries may be, where nothing asks for more. */
 const DETAILS_MS = 60_000;
+/** The same where the window is looked at again. */
+const LOOKED_AT_MS = 10_000;
 const ADDED = ["entries", "failed", "bytes", "tokens_in", "tokens_out", "tokens_saved", "tokens_saved_observed", "cost_usd"];
 
 /** Rows of a summary by several keys, added up by one of them. Mean and longest latency are left out. */
@@ -69,7 +71,7 @@ export async function show(root, { signal }) {
     chart = timeChart(parts.chart, `Tokens kept out of context, net of reading back, by ${period}`, times, lines, step);
     parts.recent.replaceChildren(entriesTable(recent.entries));
     performance.mark("first-view");
-    if (!isWhole && until - detailed < DETAILS_MS) return;
+    if (until - detailed < (isWhole ? LOOKED_AT_MS : DETAILS_MS)) return;
     const [tools, kinds, questions, large] = await Promise.all([
       sum("tool_name", { type: "tool" }), sum("type,outcome,trigger,strategy"), newest("extract"), newest("tool"),
     ]);

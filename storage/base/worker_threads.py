@@ -1,4 +1,4 @@
-"""Worker threads for blocking calls. A job that has started always runs to its end."""
+"""Worker threads for blocking calls. A job always runs to its end."""
 
 import asyncio
 import logging
@@ -18,7 +18,8 @@ class Threads:
         self._is_closed = False
 
     async def run(self, job: Callable[[*Ts], T], *args: *Ts) -> T:
-        """Returns the result of `job(*args)`. If the caller is cancelled, the job still runs to its end."""
+        """Returns the result of `job(*args)`. If the caller is cancelled, the job still runs to its end, also
+        one that has not started."""
         return await asyncio.shield(self.begin(job, *args))
 
     def begin(self, job: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:

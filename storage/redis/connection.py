@@ -225,7 +225,7 @@ class RedisConnection:
             await pool.sentinel_manager.aclose()
 
     async def _learn_schema(self) -> Schema:
-        self._schema = await learn_schema(lambda *asked: self._within(lambda: self._one(asked)))
+        self._schema = await learn_schema(lambda *asked: self._within(lambda: self._run(*asked)))
         return self._schema
 
     async def _learn(self) -> Facts:

@@ -51,8 +51,9 @@ MALFORMED: dict[str, tuple[bytes, int]] = {
 
 
 def told(answer: httpx.Response, status: int) -> dict[str, Any]:
-    assert answer.status_code == status, answer.text
-    assert answer.headers["content-type"] == "application/problem+json"
+    asked = answer.request.method, str(answer.request.url), answer.request.headers.get("content-type")
+    assert answer.status_code == status, (asked, answer.text)
+    assert answer.headers["content-type"] == "application/problem+json", asked
     problem: dict[str, Any] = answer.json()
     assert problem["status"] == status
     assert problem["detail"]

@@ -48,7 +48,8 @@ def socket_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def environment(**settings: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SPILLGATE_")}
-    return kept | {f"SPILLGATE_{name.upper()}": value for name, value in settings.items()}
+    given = {f"SPILLGATE_{name.upper()}": value for name, value in settings.items()}
+    return kept | given | {"PYTHONWARNINGS": "error"}
 
 
 def spillgate(*arguments: str, stdin: bytes = b"", **settings: str) -> subprocess.CompletedProcess[bytes]:
@@ -57,7 +58,7 @@ def spillgate(*arguments: str, stdin: bytes = b"", **settings: str) -> subproces
 
 def python(*options: str, stdin: bytes, **settings: str) -> subprocess.CompletedProcess[bytes]:
     """In an interpreter that has imported nothing yet."""
-    given = environment(**settings) | {"PYTHONWARNINGS": "error"}
+    given = environment(**settings)
     return subprocess.run([sys.executable, *options], input=stdin, cwd=ROOT, env=given, capture_output=True)
 
 

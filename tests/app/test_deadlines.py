@@ -95,6 +95,8 @@ def test_empty_lines_without_end_are_a_slow_head_too(host: Served) -> None:
         with contextlib.suppress(OSError):
             while not select.select([sock], [], [], 0.02)[0]:
                 sock.sendall(b"\r\n")
+        answer = read_all(sock)
+    assert not answer or problem_of(answer)["status"] == 408
 
 
 def test_a_connection_that_asks_nothing_is_closed_without_a_word(host: Served) -> None:
@@ -167,8 +169,14 @@ def test_a_dripping_body_gets_408(host: Served) -> None:
     with host.connect() as sock:
         sock.sendall(head("POST", "/results", "Content-Length: 9999"))
         with contextlib.suppress(OSError):
-            while not select.select([sock], [], [], 0.02)[0]:
+            for _ in range(3000):
+                if select.select([sock], [], [], 0.02)[0]:
+                    break
                 sock.sendall(b"x")
+            else:
+                pytest.fail("A minute of single bytes was accepted.")
+        answer = read_all(sock)
+    assert not answer or problem_of(answer)["status"] == 408
 
 
 def test_a_slow_body_that_moves_is_read_to_its_end(host: Served) -> None:

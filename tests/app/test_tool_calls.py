@@ -255,9 +255,9 @@ async def test_a_mistake_of_the_model_is_a_text(client: httpx.AsyncClient) -> No
     handle = await keep(client, LOG)
     for name, arguments, said in WRONG:
         told = await call(client, name, handle=handle, **arguments)
-        assert (told["is_error"], told["entry_id"]) == (True, None)
+        assert (told["is_error"], told["entry_id"]) == (True, None), (name, arguments)
         assert said in told["text"]
-        assert "secret" not in told["text"]
+        assert "secret" not in told["text"], (name, arguments)
 
 
 @pytest.mark.parametrize(

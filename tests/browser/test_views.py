@@ -72,6 +72,26 @@ def test_the_overview_sums_up_a_week_and_filters_by_what_is_clicked(
     expect(cards.filter(has_text="By tool").locator("tbody tr")).to_have_count(6)
 
 
+def test_a_refused_refresh_is_shown_and_then_the_whole_view_again(
+    page: Page, watch: Watch, service: Service, log: str
+) -> None:
+    watch.may_fail = True
+    page.clock.install()
+    opened(page, service, "/")
+    expect(page.locator("#read time")).to_be_visible()
+    refusal = json.dumps({"status": 429, "code": "too_many_requests", "detail": "Too many requests."})
+    page.route(
+        "**/accounting/summary*",
+        lambda route: route.fulfill(status=429, content_type="application/problem+json", body=refusal),
+        times=1,
+    )
+    page.clock.fast_forward(10_000)
+    expect(page.get_by_role("heading", name="That did not work")).to_be_visible()
+    page.clock.fast_forward(10_000)
+    expect(page.locator(".card", has_text="Newest entries")).to_be_visible()
+    expect(page.locator(".card", has_text="By tool")).to_be_visible()
+
+
 def test_the_overview_is_live_until_it_is_paused_or_hidden(
     page: Page, watch: Watch, service: Service, log: str
 ) -> None:

@@ -9,6 +9,7 @@ import socket
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,13 @@ async def test_what_was_lost_is_sent_again_until_patience_is_over(
     assert served.slept == [0.5, 1.0]
     assert len({request.content for request in served.asked}) == 1, "a retry is not the same call"
     assert json.loads(served.asked[0].content)["tool_call_id"].startswith("call-")
+    served = scripted(*[(200, passed, "")] * 3)
+    client = make(base_url="http://spillgate", transport=served.transport)
+    short, *long = ("é" * 256, "a" + "x" * 256, "b" + "x" * 256)
+    for call_id in (short, *long):
+        await ask(client.govern("t", call_id, "small"))
+    sent = [json.loads(request.content)["tool_call_id"] for request in served.asked]
+    assert sent == [short, *(sha256(call_id.encode()).hexdigest() for call_id in long)]
 
     served = scripted()
     client = make(base_url="http://spillgate", transport=served.transport, cut_chars=100)
@@ -220,9 +228,9 @@ async def test_options_come_from_the_environment_and_headers_go_along(
     monkeypatch.setenv("SPILLGATE_KEY_FILE", str(tmp_path / "key"))
     await ask(make(transport=served.transport).tools())
     assert served.asked[-1].headers["authorization"] == "Bearer sk-2"
-    names = ("thread/7 ü", "+49 30", "/" * 200, "7" * 200)
+    names = ("thread/7 ü", "+49 30", "_x", "/" * 200, "7" * 200)
     safe = [safe_session_id(name) for name in names]
-    assert safe == ["thread-7--", "_+49-30", "_" + "-" * 127, "7" * 128]
+    assert safe == ["thread-7--", "_+49-30", "_x", "_" + "-" * 127, "7" * 128]
     assert all(map(is_name, safe))
     with pytest.raises(httpx.InvalidURL):
         make(base_url="http://sidecar:port")

@@ -394,10 +394,12 @@ async def test_sessions_are_listed_by_id_in_pages_without_the_ended(ledger: Ledg
 
 async def test_a_cursor_that_is_not_ours_is_refused(ledger: Ledger) -> None:
     for cursor in ("", "x", "%%%", "é", "c2Vzc2lvbnM", "ZW50cmllczo5OTk5OTk5OTk5OTk5OTk5OTk5OQ"):
-        with pytest.raises(InvalidField):
-            await ledger.entries(EntryFilter(TENANT), 5, cursor)
-        with pytest.raises(InvalidField):
-            await ledger.sessions(TENANT, 5, cursor)
+        for page in (ledger.entries(EntryFilter(TENANT), 5, cursor), ledger.sessions(TENANT, 5, cursor)):
+            try:
+                await page
+            except InvalidField:
+                continue
+            pytest.fail(f"{cursor!r} was taken.")
 
 
 async def test_an_idle_session_is_forgotten_with_its_calls(ledger: Ledger, clock: FakeClock) -> None:

@@ -4,6 +4,8 @@ import json
 import os
 import socket
 import stat
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -153,6 +155,18 @@ async def test_it_answers_as_the_route_does(
         assert direct == answer
     assert "replaced a result" in shell.log()
     assert shell.sent(agent, payload("codex", "Bash")) == {}
+
+
+async def test_the_installed_script_answers_its_agent(shell: Shell) -> None:
+    sent = changed(payload("codex", "Bash"), ("tool_response",), LARGE)
+    script = Path(sys.executable).with_name("spillgate")
+    environ = {"HOME": str(shell.home), "SPILLGATE_URL": shell.url, "SPILLGATE_HOOK_TIMEOUT_MS": "60000"}
+    done = subprocess.run(
+        [script, "hook", "codex"], input=json.dumps(sent).encode(), env=environ, capture_output=True
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert json.loads(done.stdout) == shell.sent("codex", sent)
+    assert handle_in(json.loads(done.stdout))
 
 
 async def test_what_gemini_shows_in_tags_is_kept_without_them(

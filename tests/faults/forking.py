@@ -7,7 +7,7 @@ import os
 import runpy
 import sys
 import tempfile
-from contextlib import suppress
+import warnings
 from importlib import import_module
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -37,13 +37,11 @@ def start_process(
 
 
 def run(command: tuple[str, ...], environment: dict[str, str], stdin: bytes) -> CompletedProcess[bytes]:
-    """As subprocess.run, with `stdin` in a pipe."""
+    """As subprocess.run, with `stdin` in a file."""
     with tempfile.TemporaryDirectory() as place:
-        pipe, output, errors = (Path(place, name) for name in ("pipe", "output", "errors"))
-        os.mkfifo(pipe)
-        process = start_process(command, environment, output, errors, pipe)
-        with suppress(BrokenPipeError), pipe.open("wb") as writer:
-            writer.write(stdin)
+        given, output, errors = (Path(place, name) for name in ("input", "output", "errors"))
+        given.write_bytes(stdin)
+        process = start_process(command, environment, output, errors, given)
         process.join()
         assert process.exitcode is not None
         return CompletedProcess(command, process.exitcode, output.read_bytes(), errors.read_bytes())
@@ -55,6 +53,9 @@ def _run(command: tuple[str, ...], environment: dict[str, str], files: dict[int,
     os.chdir(ROOT)
     os.environ.clear()
     os.environ.update(environment)
+    if environment.get("PYTHONWARNINGS") == "error":
+        # Python reads it when an interpreter starts.
+        warnings.simplefilter("error")
     for number, path in files.items():
         if path is not None:
             file = os.open(path, os.O_WRONLY if number else os.O_RDONLY)

@@ -174,7 +174,7 @@ def safe_session_id(name: str) -> str:
     """A framework's own id as a session id: other characters become `-`, a `_` goes before what may not begin
     one, and it is cut at 128."""
     safe = _NOT_IN_A_SESSION_ID.sub("-", name)
-    return (safe if safe[:1].isalnum() else f"_{safe}")[:128]
+    return (safe if safe[:1].isalnum() or safe.startswith("_") else f"_{safe}")[:128]
 
 
 def address(options: ClientOptions) -> tuple[str, str | None]:

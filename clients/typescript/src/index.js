@@ -51,6 +51,7 @@ export const TOOL_NAMES = ["tool_output", "tool_output_grep", "tool_output_lines
 const WAITS = [500, 1000, 2000];
 const CALL_TIMEOUT = 130_000; // The longest deadline of an extraction is 120 s.
 const AWAY_TIMEOUT = 2_000;
+const MAX_CALL_ID = 256;
 const OWN_TOOL = /(?:^|[^A-Za-z0-9])tool_output(?:_grep|_lines|_query)?$/;
 
 /** `tool_output` and its kin, with or without the prefix of an MCP client. @param {string} name */
@@ -64,6 +65,17 @@ export const textOf = (value) => {
   if (typeof value === "string") return value;
   if (isBlocks(value)) return value.map((one) => (typeof one.text === "string" ? one.text : textOf({ ...one }))).join("\n");
   return JSON.stringify(value) ?? "";
+};
+
+/**
+ * An id of its own where there is none: a retry of this call must be the same call. The SHA-256 of one that is too long.
+ * @param {string | null | undefined} callId
+ */
+const sentCallId = async (callId) => {
+  if (!callId) return `call-${crypto.randomUUID()}`;
+  if ([...callId].length <= MAX_CALL_ID) return callId;
+  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(callId)));
+  return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
 };
 
 /** @param {unknown} value @returns {value is Block[]} */
@@ -111,7 +123,7 @@ export class Spillgate {
       ...options.fields,
       session_id: options.sessionId ?? this.sessionFor(),
       tool_name: toolName.slice(0, 256) || "tool",
-      tool_call_id: callId?.slice(-256) || `call-${crypto.randomUUID()}`, // The end of an id is what differs.
+      tool_call_id: await sentCallId(callId),
       tool_arguments: options.arguments,
       is_error: options.isError,
       context: usageOf(options),

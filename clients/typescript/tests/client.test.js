@@ -1,6 +1,7 @@
 /** The client against a running service, and away from it. */
 
 import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
 import { createServer } from "node:http";
 import { test } from "node:test";
 import { Spillgate, isOwnTool, safeSessionId } from "../src/index.js";
@@ -63,6 +64,12 @@ test("what was lost is sent again until patience is over, and fails open", async
   assert.deepEqual(asked.map((one) => one.headers.traceparent), ["00-1", "00-2", "00-3"]);
   assert.equal(asked[0].headers.Authorization, "Bearer sk-1");
 
+  const [short, ...long] = ["é".repeat(256), `a${"x".repeat(256)}`, `b${"x".repeat(256)}`];
+  ({ asked, options } = scripted(...Array(3).fill([200, passed])));
+  for (const callId of [short, ...long]) await new Spillgate(options).govern("t", callId, "small");
+  const hashes = long.map((callId) => createHash("sha256").update(callId).digest("hex"));
+  assert.deepEqual(asked.map((one) => JSON.parse(one.body).tool_call_id), [short, ...hashes]);
+
   ({ asked, slept, options } = scripted());
   const away = new Spillgate({ ...options, cutChars: 100, sessionId: () => "run/1" });
   const cut = await away.govern("t", "c", "x".repeat(250));
@@ -118,6 +125,7 @@ test("a result is not sent on to the host that an answer names", async () => {
 
 test("names", () => {
   assert.deepEqual(["tool_output", "mcp__spillgate__tool_output_grep", "my_tool_outputs"].map(isOwnTool), [true, true, false]);
-  assert.deepEqual(["thread/7 ü", "+49 30", "7".repeat(200)].map(safeSessionId), ["thread-7--", "_+49-30", "7".repeat(128)]);
+  const names = ["thread/7 ü", "+49 30", "_x", "7".repeat(200)];
+  assert.deepEqual(names.map(safeSessionId), ["thread-7--", "_+49-30", "_x", "7".repeat(128)]);
   assert.throws(() => new Spillgate({ baseUrl: "http://sidecar:port" }), TypeError);
 });
