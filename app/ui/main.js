@@ -122,9 +122,9 @@ function askKey(why) {
 }
 
 async function chooseKey() {
-  const told = keys.all();
+  const known = keys.all();
   const dialog = h("dialog", { "aria-label": "API keys" });
-  const rows = await Promise.all(told.map(async (key, place) => {
+  const rows = await Promise.all(known.map(async (key, place) => {
     const tenant = await get("/config", {}, { key }).then((found) => found.tenant, () => "unknown key");
     return h("li", { class: "row" },
       named(tenant, { class: "grow" }), place === 0 ? "in use" : h("button", { type: "button", onclick: () => pick(() => keys.use(key)) }, "Use"),

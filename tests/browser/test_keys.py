@@ -45,9 +45,9 @@ def test_a_key_is_asked_for_and_another_tenants_handle_is_unknown(
     expect(page.get_by_role("heading", name="Not found")).to_be_visible()
     assert "tool_of_bolt" not in page.content()
     page.goto(f"{keyed.url}/ui#/results/{own}")
-    with page.expect_download() as told:
+    with page.expect_download() as download:
         page.get_by_role("button", name="Download").click()
-    assert told.value.path().read_bytes() == log_of(3000)
+    assert download.value.path().read_bytes() == log_of(3000)
     # A second key in the tab: the overview shows both tenants, each with its own sums.
     page.get_by_role("button", name="Key", exact=True).click()
     page.get_by_label("Another API key").fill("sk-bolt")

@@ -140,7 +140,7 @@ async def test_of_200_results_at_once_exactly_those_pass_that_fit(
     assert samples > SEEDS
 
 
-async def test_looking_first_and_charging_then_would_be_found_out(
+async def test_a_charge_without_the_atomic_check_exceeds_the_budget(
     services: Services, tmp_path: Path, redis_url: str
 ) -> None:
     async with replicas(services, tmp_path, redis_url, (BROKEN, "look-first")) as (lines, clients):
