@@ -1,6 +1,7 @@
 """The process of one query: reads the query and the data from stdin, writes the answer to stdout, and ends.
 
-The kernel bounds its memory and its CPU time, and kills it when its service ends."""
+The kernel bounds its memory and its CPU time, and kills it when its service ends.
+"""
 
 import ctypes
 import gc
