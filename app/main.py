@@ -26,7 +26,6 @@ from app.routes import (
     check,
     config,
     extract,
-    given,
     guardrails,
     health,
     hooks,
@@ -55,7 +54,6 @@ ROUTERS = (
     mcp.router,
     accounting.router,
     config.router,
-    given.router,
     tenants.router,
 )
 
