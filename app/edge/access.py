@@ -80,7 +80,8 @@ class Access:
             await self._pass(scope, receive, send)
             return
         carries_results = self._routes.carries_results(scope["method"], scope["path"])
-        body = RequestBody(receive, send, self._gate, self._cap, carries_results=carries_results)
+        write = scope.pop("write_whole", None)
+        body = RequestBody(receive, send, write, self._gate, self._cap, carries_results=carries_results)
         started = perf_counter()
         scope["logged"] = logged = begin_request(self._identify(scope, body))
         try:

@@ -5,11 +5,17 @@ import fcntl
 import sys
 import termios
 from collections.abc import Iterable
+from functools import partial
 from itertools import chain
 from typing import Any, ClassVar, NamedTuple
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import (
+    HEADER_VALUE_RE,
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
 from app.api.problems import MEDIA_TYPE, Refused, encoded, headers_of, problem_of, stored_of
 from app.edge.request_body import RequestBody
@@ -51,6 +57,30 @@ CROWDED = Refusal(errors.Overloaded("Too many connections are open. Try again in
 
 class HeadTooLarge(Exception):
     """Ends the parsing of a header block."""
+
+
+def write_whole(
+    cycle: RequestResponseCycle, status: int, headers: list[tuple[bytes, bytes]], body: bytes
+) -> bool:
+    """Writes an answer that is at hand by one call of the system; uvicorn takes two, and searches each header
+    twice. False if uvicorn must send it: to a slow reader, without its body, or as the last one of a
+    connection. `headers` have the length of the body."""
+    if (
+        cycle.flow.write_paused
+        or cycle.disconnected
+        or not cycle.keep_alive
+        or cycle.scope["method"] == "HEAD"
+    ):
+        return False
+    if HEADER_VALUE_RE.search(b"".join([value for _, value in headers])):
+        raise RuntimeError("A header of the answer holds a control character.")
+    lines = [b"%b: %b\r\n" % header for header in (*cycle.default_headers, *headers)]
+    cycle.response_started = cycle.response_complete = True
+    cycle.waiting_for_100_continue = False
+    cycle.transport.write(b"".join((STATUS_LINE[status], *lines, b"\r\n", body)))
+    cycle.message_event.set()
+    cycle.on_response()
+    return True
 
 
 class Protocol(HttpToolsProtocol):
@@ -141,6 +171,7 @@ class Protocol(HttpToolsProtocol):
         if is_large or len(self.pipeline) >= self.MAX_PIPELINED:
             raise HeadTooLarge
         super().on_headers_complete()
+        self.scope["write_whole"] = partial(write_whole, self.cycle)  # type: ignore[typeddict-unknown-key]
         # Trailers must not become headers of a request that was admitted without them.
         self.headers = []
         self.in_body = True

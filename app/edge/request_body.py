@@ -30,6 +30,10 @@ LEAST_CHUNK_BYTES = 1 << 12
 
 LINGER_SECONDS = 2.0
 
+Headers = list[tuple[bytes, bytes]]
+WriteWhole = Callable[[int, Headers, bytes], bool]
+"""Writes an answer at once, by its status, headers and body. Returns False if it cannot."""
+
 _NOSNIFF = (b"x-content-type-options", b"nosniff")
 _NO_STORE = (b"cache-control", b"no-store")
 _CLOSE = (b"connection", b"close")
@@ -101,6 +105,7 @@ class RequestBody:
         "_receive",
         "_send",
         "_taken",
+        "_write_whole",
         "has_body",
         "request_id",
         "started",
@@ -108,10 +113,18 @@ class RequestBody:
     )
 
     def __init__(
-        self, receive: Receive, send: Send, gate: BodyGate, cap: int, *, carries_results: bool = True
+        self,
+        receive: Receive,
+        send: Send,
+        write_whole: WriteWhole | None,
+        gate: BodyGate,
+        cap: int,
+        *,
+        carries_results: bool = True,
     ) -> None:
         self._receive = receive
         self._send = send
+        self._write_whole = write_whole
         self._gate = gate
         self._cap = cap if carries_results else min(cap, PLAIN_BODY_BYTES)
         self._members = None if carries_results else 0
@@ -196,6 +209,8 @@ class RequestBody:
         body: bytes = message.get("body", b"")
         if len(body) <= FREE_BYTES and (self._ended or not self.has_body):
             if self._held_back is not None:
+                if not message.get("more_body", False) and self._wrote_whole(self._held_back, body):
+                    return
                 await self._send_start()
             await self._send(message)
             return
@@ -214,6 +229,14 @@ class RequestBody:
         await self._send(message)
         if takes_room:
             self.let_go(len(body))
+
+    def _wrote_whole(self, start: Message, body: bytes) -> bool:
+        status, headers = start["status"], start["headers"]
+        is_whole = (b"content-length", b"%d" % len(body)) in headers
+        if self._write_whole is None or not is_whole or not self._write_whole(status, headers, body):
+            return False
+        self._held_back, self.started, self.status = None, True, status
+        return True
 
     async def _send_start(self) -> None:
         if self._held_back is not None:

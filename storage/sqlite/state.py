@@ -90,11 +90,11 @@ class SqliteState:
     def append_now(self, connection: sqlite3.Connection, row: rows.Row, tenant: str) -> None:
         """For the entry of a named call: a retry in the same transaction has to find it."""
         try:
-            connection.execute(rows.APPEND, row)
+            rows.insert(connection, [row])
         except sqlite3.IntegrityError:
             # The entry of the same call is damaged: this one takes its place as the receipt.
             connection.execute(rows.FORGET_CALL, rows.call_of(row))
-            connection.execute(rows.APPEND, row)
+            rows.insert(connection, [row])
         self.count(tenant, 0, rows.row_bytes(row))
 
     def forget_session(self, connection: sqlite3.Connection, key: SessionKey, times: Times) -> bool:
@@ -180,8 +180,7 @@ class SqliteState:
 
     def write(self, connection: sqlite3.Connection) -> None:
         """Runs once per transaction: a session that was charged many times is written once."""
-        if self._entries:
-            connection.executemany(rows.APPEND, self._entries)
+        rows.insert(connection, self._entries)
         for session in self._changed.values():
             connection.execute(rows.SAVE_SESSION, rows.session_row(session))
         for tenant, usage in self._changed_usages.items():

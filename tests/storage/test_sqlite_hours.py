@@ -54,7 +54,7 @@ async def test_summaries_agree_with_the_memory_ledger(tmp_path: Path, clock: Fak
                 await ledger.append(made)
         elif step < 0.7:
             made_call = charge(5, call_id=f"call-{dice.randrange(10**9)}")
-            made_call.entry = replace(made_call.entry, timestamp=clock())
+            made_call = replace(made_call, entry=replace(made_call.entry, timestamp=clock()))
             for ledger in ledgers:
                 await ledger.settle(made_call)
         elif step < 0.85:
