@@ -47,7 +47,7 @@ from storage import (
     open_store,
     sealed_ledger,
 )
-from storage.base.worker_threads import Threads
+from storage.base.threads import Threads
 
 if TYPE_CHECKING:
     from app.operations.spans import Tracer

@@ -1,13 +1,15 @@
-"""Keys of encryption at rest: the lines of a key file, and the ring of the keys in force."""
+"""Keys of encryption at rest: a key file's lines, the ring of keys in force, and a process without keys."""
 
 import base64
 import binascii
 import re
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from domain.errors import StoreUnavailable
-from domain.handles import RESERVED_TENANT, SessionKey
+from domain.handles import RESERVED_TENANT, Handle, SessionKey
+from domain.ports import Call, Charge, Entered, Ledger, Receipt, ResultStore
+from domain.results import StoredResult
 
 PREFIX = "spillgate-sealed-1:"
 """How a sealed text begins."""
@@ -91,3 +93,59 @@ def _parse_key(line: str) -> Key:
     if len(secret) != KEY_BYTES:
         raise ValueError(f"a key is {KEY_BYTES} bytes in hex or base64; `openssl rand -hex 32` makes one")
     return Key(match["id"], secret)
+
+
+class KeylessStore:
+    """Has all else as `inner` has it."""
+
+    def __init__(self, inner: ResultStore) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
+        """Raises UnknownKey."""
+        found = await self._inner.find(tenant, handle)
+        if found is not None and is_sealed(found.tool_arguments):
+            raise UnknownKey
+        return found
+
+
+class KeylessLedger:
+    """Has all else as `inner` has it. Raises UnknownKey for a text that is sealed."""
+
+    def __init__(self, inner: Ledger) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def enter(self, call: Call) -> Entered:
+        entered = await self._inner.enter(call)
+        if entered.receipt is not None:
+            _readable(entered.receipt.text)
+        return entered
+
+    async def reserve(self, charge: Charge) -> Receipt | None:
+        receipt = await self._inner.reserve(charge)
+        return None if receipt is None else _first(receipt)
+
+    async def settle(self, charge: Charge) -> Receipt:
+        return _first(await self._inner.settle(charge))
+
+    async def finding(self, key: SessionKey, epoch: int, name: str) -> str | None:
+        return _readable(await self._inner.finding(key, epoch, name))
+
+
+def _first(receipt: Receipt) -> Receipt:
+    # The text of a call that is charged now is this process's own, whatever it begins with.
+    if receipt.replayed:
+        _readable(receipt.text)
+    return receipt
+
+
+def _readable(text: str | None) -> str | None:
+    if is_sealed(text):
+        raise UnknownKey
+    return text

@@ -22,7 +22,7 @@ from storage import (
 from storage.objects.bucket import Bucket
 from storage.objects.opening import make_ready
 from storage.objects.store import ObjectStore
-from storage.sealed.chunks import sealed_size
+from storage.sealed.store import sealed_size
 from storage.spool.outage import Outage
 
 SEALED = "sealed+"

@@ -16,7 +16,7 @@ from domain.llm import Message, ModelTerms, Prompt, Reply, ToolCall
 from domain.results import Measure, StoredResult
 from extraction.prompts import closing, inside, opening
 from extraction.task import ExtractionLimits, Progress, Source, Task
-from storage.memory.store import MemoryStore
+from storage.memory import MemoryStore
 
 Play = Callable[[Prompt], Reply | ModelError | Awaitable[Reply]]
 
