@@ -6,10 +6,11 @@ from app.cli.main import main
 from app.edge import server as serving
 from app.edge.deadlines import Protocol
 from app.operations import background
-from storage.redis import connection
+from storage.redis import connection, url
 
 if __name__ == "__main__":
     for name, _, seconds in (argument.partition("=") for argument in sys.argv[1:]):
-        (owner,) = [place for place in (Protocol, serving, background, connection) if hasattr(place, name)]
+        owners = (Protocol, serving, background, connection, url)
+        (owner,) = [place for place in owners if hasattr(place, name)]
         setattr(owner, name, float(seconds))
     sys.exit(main(["serve", "--port", "0"]))
