@@ -200,7 +200,7 @@ async def _open_objects(url: str, options: StoreOptions) -> ResultStore:
     try:
         from storage.objects.opening import open_objects
     except ModuleNotFoundError as error:
-        if error.name != "obstore":
+        if (error.name or "").partition(".")[0] != "obstore":
             raise
         raise ConfigError(
             "SPILLGATE_STORAGE_URL names an object store, and obstore is not installed. Install the extra: "
