@@ -51,7 +51,7 @@ from storage.base.threads import Threads
 
 if TYPE_CHECKING:
     from app.operations.spans import Tracer
-    from storage.spool.outage import Outage
+    from storage.spool import Outage
 
 log = logging.getLogger(__name__)
 

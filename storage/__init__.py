@@ -14,12 +14,12 @@ from domain.handles import Handle
 from domain.ports import Clock, Ledger, ResultStore
 from domain.quotas import QuotaOf, TenantQuota, unbounded
 from storage.base.session_rules import LedgerOptions, LedgerTimes
-from storage.sealed.keys import CHECKS, KEY_SETTING, KeyRing
+from storage.sealed import CHECKS, KEY_SETTING, KeyRing
 
 if TYPE_CHECKING:
     from storage.disk.store import DiskStore
     from storage.redis.connection import RedisConnection
-    from storage.spool.outage import Outage, Supervise
+    from storage.spool import Outage, Supervise
 
 Opener = TypeVar("Opener")
 SPOOL_QUOTA = TenantQuota(ledger_max_bytes=1 << 28)
@@ -66,7 +66,7 @@ def open_outage(changed: Callable[[str | None], None], supervise: "Supervise") -
     """For a store and a ledger in Redis. Calls `changed` with the reason when an outage begins, with None
     when it ends. `supervise` runs a background task; it gets the name and the task."""
     from storage.redis.connection import renew_patience
-    from storage.spool.outage import Outage
+    from storage.spool import Outage
 
     return Outage(changed, renew_patience, supervise)
 
@@ -137,7 +137,7 @@ async def open_keyless(store: ResultStore, ledger: Ledger) -> tuple[ResultStore,
         (checks,) = await store.count_results([CHECKS])
     if checks:
         raise ConfigError(f"{KEY_SETTING} is not set, and what is stored is encrypted. Name the key file.")
-    from storage.sealed.keys import KeylessLedger, KeylessStore
+    from storage.sealed import KeylessLedger, KeylessStore
 
     return cast(ResultStore, KeylessStore(store)), cast(Ledger, KeylessLedger(ledger))
 
@@ -198,7 +198,7 @@ async def _open_redis(url: str, options: StoreOptions) -> ResultStore:
 
 async def _open_objects(url: str, options: StoreOptions) -> ResultStore:
     try:
-        from storage.objects.opening import open_objects
+        from storage.objects import open_objects
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "obstore":
             raise

@@ -26,7 +26,7 @@ from domain.handles import Handle, SessionKey
 from domain.ports import Call, Charge, Draft, Entered, Ledger, Receipt, ResultStore
 from domain.results import Durability, StoredResult
 from storage.base.damage import Notices
-from storage.sealed.keys import KEY_BYTES, MOST_ID, Key, is_sealed
+from storage.sealed import KEY_BYTES, MOST_ID, Key, is_sealed
 from storage.sealed.seals import SALT, TAG, DamagedSeal, KeyChecks, Seals, about_info, key_id_of, unwrap, wrap
 
 CHUNK = 1 << 16

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from content.formats import opaque
-from content.passages.passages import split
+from content.kinds import opaque
+from content.passages import split
 from domain.extraction import Answer, ExtractStatus, Gap, Mode, Span
 from extraction import ladder
 from extraction.retrieve import index as passage_index
