@@ -18,9 +18,9 @@ from domain.llm import Message, Prompt, Reply, Role, ToolCall, ToolSpec
 from extraction import prompts
 from extraction.inquiry import Inquiry, Report, inquire
 from extraction.prompts import fenced, new_nonce
+from extraction.source import Source
 from extraction.task import (
     Progress,
-    Source,
     StrategyFailed,
     Task,
     cap_answer,

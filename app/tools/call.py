@@ -39,7 +39,8 @@ from domain.handles import Handle, SessionKey, is_name, parse_handle
 from domain.ports import Call, Charge
 from domain.results import StoredResult
 from extraction.queries import Query
-from extraction.task import Source, frame_failure
+from extraction.source import Source
+from extraction.task import frame_failure
 
 if TYPE_CHECKING:
     from extraction.retrieve.index import PassageIndex

@@ -20,7 +20,8 @@ from extraction.retrieve import meaning
 from extraction.retrieve.index import Likeness, PassageIndex
 from extraction.retrieve.instruction import ParsedInstruction, parse
 from extraction.retrieve.ranking import Ranked, rank
-from extraction.task import CUT_WARNING, Progress, Source, StrategyFailed, Task, cap_answer
+from extraction.source import Source
+from extraction.task import CUT_WARNING, Progress, StrategyFailed, Task, cap_answer
 
 NEEDS_MODEL = False
 

@@ -20,7 +20,8 @@ from extraction.retrieve import strategy as retrieve
 from extraction.retrieve.index import PassageIndex, Stopped
 from extraction.retrieve.index_cache import IndexCache
 from extraction.retrieve.strategy import Excerpts
-from extraction.task import Source, StrategyFailed
+from extraction.source import Source
+from extraction.task import StrategyFailed
 from tests.extraction.acting import stored_text, task_of
 
 pytestmark = pytest.mark.anyio
