@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from tests.app import relay_tools
-from tests.app.relay_client import ROOT, SCRIPTED, SPILLGATE, STATELESS, RelayClient
+from tests.app.relay_client import ROOT, SCRIPTED, STATELESS, RelayClient
 from tests.faults.service import Service, Services
 from tests.misbehaving_server import BAD_ANSWERS, answering
 
@@ -149,7 +149,7 @@ def test_all_else_passes_byte_for_byte_and_in_order(relay: RelayClient, tmp_path
     relay.write(b"".join(ours))
     relay.stdin.close()
     assert relay.stdout.read() == b"".join(theirs)
-    assert relay.process.wait() == 0
+    assert relay.status() == 0
     assert (tmp_path / "received").read_bytes() == b"".join(ours)
 
 
@@ -281,18 +281,18 @@ def test_the_exit_status_and_signals_are_those_of_the_server(service: Service, t
     (tmp_path / "t").mkdir()
     with opened(tmp_path / "t", url=url) as relay:
         relay.ask("ping")
-        relay.process.send_signal(signal.SIGTERM)
-        assert relay.process.wait() == -signal.SIGTERM
+        relay.signal(signal.SIGTERM)
+        assert relay.status() == -signal.SIGTERM
     # Some clients leave the dashes out.
     command = ("--no-embedded", sys.executable, "-uc", "print('{}'); raise SystemExit(5)")
     with RelayClient(*command, state=tmp_path / "d") as relay:
         assert relay.read() == {}
-        assert relay.process.wait() == 5
+        assert relay.status() == 5
     with RelayClient("--", "/no/such/command", state=tmp_path / "n") as relay:
-        assert relay.process.wait() == 127
+        assert relay.status() == 127
         assert relay.said() == b"spillgate mcp: /no/such/command: No such file or directory\n"
     with RelayClient(state=tmp_path / "m") as relay:
-        assert relay.process.wait() == 2
+        assert relay.status() == 2
         assert b"--url URL" in relay.said()
 
 
@@ -300,8 +300,8 @@ def test_a_server_that_hangs_is_left_to_the_client(relay: RelayClient) -> None:
     """Its process ends with the client's signal."""
     relay.send("tools/call", {"name": "do", "arguments": {"what": "hold"}})
     relay.ask("ping")
-    relay.process.send_signal(signal.SIGINT)
-    assert relay.process.wait() == -signal.SIGINT
+    relay.signal(signal.SIGINT)
+    assert relay.status() == -signal.SIGINT
 
 
 def test_results_of_any_size(relay: RelayClient) -> None:
@@ -366,17 +366,14 @@ def test_a_service_that_does_not_answer_is_left_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_open", [True, False])
 def test_a_closed_stderr_loses_no_result(tmp_path: Path, is_open: bool) -> None:
     """A pipe that no process reads, or none at all."""
-    without = (
-        "-c",
+    code = (
         "import os, sys\n"
-        "os.close(2)\n"
-        "os.execv(sys.executable, [sys.executable, '-m', 'app.cli.main', *sys.argv[1:]])",
+        "reader, writer = os.pipe()\n"
+        "os.close(reader)\n"
+        f"os.dup2(writer, 2) if {is_open} else os.close(2)\n"
+        "os.execv(sys.executable, [sys.executable, '-m', 'app.cli.main', *sys.argv[1:]])"
     )
-    reader, writer = os.pipe()
-    os.close(reader)
-    program = SPILLGATE if is_open else without
-    with opened(tmp_path, "--no-embedded", program=program, stderr=writer, url="http://127.0.0.1:1") as relay:
-        os.close(writer)
+    with opened(tmp_path, "--no-embedded", program=("-c", code), url="http://127.0.0.1:1") as relay:
         for _ in range(2):
             assert text_of(relay.call("text", size=20_000)).startswith("line é of text\n")
             relay.send("tools/call", {"name": "do", "arguments": {"what": "garbage"}})
@@ -419,9 +416,9 @@ def test_a_client_that_reads_no_more_ends_the_server(relay: RelayClient) -> None
     relay.ask("ping")
     relay.stdout.close()
     with suppress(BrokenPipeError):
-        while relay.process.poll() is None:
+        while relay.process.is_alive():
             relay.send("ping")
-    assert relay.process.wait() != 0
+    assert relay.status() != 0
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "http://127.0.0.1:1"])

@@ -61,7 +61,7 @@ def test_relays_share_a_service_and_take_it_over(place: Path, nowhere: str) -> N
         assert "line é of text" in lines(second, stored(second))
         assert "line é of text" in lines(third, handle)
         second.process.kill()
-        second.process.wait()
+        second.status()
         assert "line é of text" in lines(third, stored(third))
         assert "line é of text" in lines(third, handle)
         assert third.said() == b""
