@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from tests.conftest import Serve
+from tests.counts import count
 
 pytestmark = pytest.mark.anyio
 
@@ -92,8 +93,8 @@ async def test_the_message_is_charged_even_past_the_limit(client: httpx.AsyncCli
 async def test_without_a_window_nothing_is_refused_but_everything_counted(
     client: httpx.AsyncClient,
 ) -> None:
-    for _ in range(2000):
-        last = await post(client)
+    for _ in range(200):
+        last = await post(client, HUNDRED * 10)
     assert last["outcome"] == "pass"
     assert last["budget"]["enforced"] is False
     assert last["budget"]["reserved_tokens"] == 200_000
@@ -147,7 +148,7 @@ async def test_usage_can_be_reported_on_its_own(client: httpx.AsyncClient) -> No
     assert answer.json()["turn"] == 3
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(count(2, 5)))
 async def test_concurrent_results_never_hold_more_than_the_limit_together(
     client: httpx.AsyncClient, seed: int
 ) -> None:

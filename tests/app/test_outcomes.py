@@ -392,14 +392,14 @@ async def test_sends_of_one_call_at_once_are_answered_alike(client: httpx.AsyncC
 
 async def streamed(size: int) -> AsyncIterator[bytes]:
     """Lines of 22 bytes with a character that chunks cut in two."""
-    piece = "an ordinary liné 123\n".encode() * 5000
+    piece = "an ordinary liné 123\n".encode() * 2500
     for _ in range(size // len(piece)):
-        yield piece[:69_998]
-        yield piece[69_998:]
+        yield piece[:34_998]
+        yield piece[34_998:]
 
 
 @pytest.mark.parametrize("outcome", ["truncate", "cap", "reject", "store"])
-@pytest.mark.parametrize(("keep", "rows"), [("true", 0), ("false", 30_000)])
+@pytest.mark.parametrize(("keep", "rows"), [("true", 0), ("false", 10_000)])
 async def test_a_long_stream_is_answered_in_constant_memory(
     client: httpx.AsyncClient, outcome: str, keep: str, rows: int
 ) -> None:
@@ -407,13 +407,14 @@ async def test_a_long_stream_is_answered_in_constant_memory(
     rules = f'{{"on_oversize":"{outcome}","keep":{keep},"max_rows":{rows},"max_line_chars":500}}'
     query = {"tool_name": "read_file", "policy": rules}
     tracemalloc.start()
-    answer = await client.post("/results", params=query, content=streamed(20_000_000), headers=PLAIN)
+    answer = await client.post("/results", params=query, content=streamed(5_000_000), headers=PLAIN)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     told = answer.json()
     assert (told["outcome"], told["trigger"]) == (outcome, "size_cap")
-    assert told["measure"]["lines"] == 905_001
-    assert peak < 12_000_000
+    assert told["measure"]["lines"] == 225_001
+    # A chunk, what waits for the disk, and the tokenizer take three megabytes.
+    assert peak < 4_000_000
     if told["handle"] is not None:
         info = (await client.get(f"/results/{told['handle']}")).json()
         assert info["measure"]["bytes"] == told["measure"]["bytes"]

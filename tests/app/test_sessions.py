@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from tests.conftest import StillClock
+from tests.counts import count
 
 pytestmark = pytest.mark.anyio
 
@@ -93,7 +94,7 @@ async def test_ending_a_session_that_is_only_now_being_opened_takes_nothing_from
         await asyncio.sleep(pause)
         return (await client.delete(f"/sessions/{session}")).status_code
 
-    for number in range(150):
+    for number in range(count(30, 150)):
         session = f"s{number}"
         answer, ended = await asyncio.gather(store(client, session), end(session, number % 30 / 5000))
         if answer.status_code == 201 and ended == 404:
