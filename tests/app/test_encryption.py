@@ -525,7 +525,7 @@ async def test_without_the_package_the_start_says_what_to_install(
                 pass
     # Another fault of an import is not taken for a missing package.
     monkeypatch.setitem(sys.modules, "storage.sealed.seals", ModuleType("storage.sealed.seals"))
-    with pytest.raises(ImportError, match="from 'storage.sealed.seals'"):
+    with pytest.raises(ImportError, match=r"from 'storage\.sealed\.seals'"):
         async with serve(storage_key_file=keys):
             pass
 
