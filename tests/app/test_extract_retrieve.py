@@ -11,7 +11,7 @@ import pytest
 
 from app.extracting import extractor
 from app.main import create_app
-from app.operations.sweeper import sweep
+from app.operations.background import sweep
 from app.runtime import open_runtime
 from app.settings import Settings
 from tests.conftest import Serve, StillClock

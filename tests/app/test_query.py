@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from app.main import create_app
-from extraction.queries import runner
+from extraction import queries
 from tests.app.edge_support import head, keys_file, served, settings_of, wait_for
 from tests.conftest import Serve, StillClock
 
@@ -163,8 +163,8 @@ async def test_what_is_no_data_is_named_and_another_way_is_told(
 async def test_data_beyond_the_cap_is_not_queried(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert runner.MAX_DATA_BYTES == 33_554_432
-    monkeypatch.setattr(runner, "MAX_DATA_BYTES", 20_000)
+    assert queries.MAX_DATA_BYTES == 33_554_432
+    monkeypatch.setattr(queries, "MAX_DATA_BYTES", 20_000)
     handle = await keep(client, " " * 19_999 + "[]")
     answer = await client.get(f"/results/{handle}/query", params={"expression": "@"})
     assert answer.status_code == 422
@@ -176,11 +176,11 @@ async def test_data_beyond_the_cap_is_not_queried(
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Queries have a third of the memory and half of the time, so that hostile ones end sooner."""
     less = "child.MEMORY_BYTES, child.EVALUATE_SECONDS = 100 << 20, 1"
-    code = f"from extraction.queries import child; {less}; child.main()"
-    monkeypatch.setattr(runner, "_COMMAND", (sys.executable, "-S", "-P", "-c", code))
+    code = f"from extraction import query_child as child; {less}; child.main()"
+    monkeypatch.setattr(queries, "_COMMAND", (sys.executable, "-S", "-P", "-c", code))
     # However slow the machine: processor time ends them, not the clock.
-    monkeypatch.setattr(runner, "RUN_SECONDS", 600)
-    monkeypatch.setattr(runner, "WAIT_SECONDS", 600)
+    monkeypatch.setattr(queries, "RUN_SECONDS", 600)
+    monkeypatch.setattr(queries, "WAIT_SECONDS", 600)
 
 
 @pytest.mark.usefixtures("small")
@@ -230,7 +230,7 @@ async def test_the_service_answers_while_hostile_queries_run(client: httpx.Async
 def test_who_hangs_up_ends_the_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     began = tmp_path / "began"
     endless = f"import os, time; open({str(began)!r}, 'w').write(f'{{os.getpid()}}\\n'); time.sleep(600)"
-    monkeypatch.setattr(runner, "_COMMAND", (sys.executable, "-c", endless))
+    monkeypatch.setattr(queries, "_COMMAND", (sys.executable, "-c", endless))
     settings = settings_of()
     app = create_app(settings)
     app.state.codes = []
@@ -265,17 +265,17 @@ async def test_a_tenant_that_queries_without_end_holds_up_no_other(
         answers = [await client.post("/results", json=sent, headers=each) for each in headers]
         paths = [f"/results/{answer.json()['handle']}/query?expression=@" for answer in answers]
         started = anyio.Event()
-        begin = runner.anyio.open_process
+        begin = queries.anyio.open_process
 
         async def open_process(*arguments: Any, **options: Any) -> Any:
             process = await begin(*arguments, **options)
             started.set()
             return process
 
-        monkeypatch.setattr(runner, "_COMMAND", SLEEP)
-        monkeypatch.setattr(runner.anyio, "open_process", open_process)
+        monkeypatch.setattr(queries, "_COMMAND", SLEEP)
+        monkeypatch.setattr(queries.anyio, "open_process", open_process)
         async with anyio.create_task_group() as tasks:
-            for _ in range(2 * runner.AT_A_TIME):
+            for _ in range(2 * queries.AT_A_TIME):
                 tasks.start_soon(partial(client.get, paths[0], headers=headers[0]))
             await started.wait()
             monkeypatch.undo()
@@ -287,8 +287,8 @@ async def test_a_query_that_the_wall_clock_ends_may_be_tried_again(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handle = await keep(client, "[1]", policy={"max_bytes": 1})
-    monkeypatch.setattr(runner, "RUN_SECONDS", 0.05)
-    monkeypatch.setattr(runner, "_COMMAND", SLEEP)
+    monkeypatch.setattr(queries, "RUN_SECONDS", 0.05)
+    monkeypatch.setattr(queries, "_COMMAND", SLEEP)
     answer = await client.get(f"/results/{handle}/query", params={"expression": "@"})
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
     assert (answer.json()["code"], answer.json()["retryable"]) == ("overloaded", True)

@@ -141,11 +141,11 @@ def serve(*_):
 app.edge.server.serve = serve
 """
 SLOW = """
-import app.relay.embedded
+import app.relay.backend
 def serve(*_):
     os.write(2, b'starts')
     threading.Event().wait()
-app.relay.embedded.EmbeddedService._serve = serve
+app.relay.backend.EmbeddedService._serve = serve
 app.relay.backend.START_SECONDS = 0.1
 app.relay.backend.PAUSE_SECONDS = 0
 """

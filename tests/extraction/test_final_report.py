@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extraction.prompts.fences import closing, new_nonce, opening, parse_report
+from extraction.inquiry import parse_report
+from extraction.prompts import closing, new_nonce, opening
 
 NONCE = "4be1c07a99d2f365"
 OPEN, CLOSE = opening(NONCE), closing(NONCE)

@@ -14,9 +14,20 @@ from content.kinds import Kind
 from content.tokens.encodings import load_encoding
 from domain.extraction import Gap
 from domain.llm import Message, Role, ToolSpec
-from extraction.prompts import prompts
-from extraction.prompts.fences import closing, fenced, inside, neutralised, opening, outside, parse_report
-from extraction.prompts.prompts import NOTHING_FOUND, Document, Finding, Part
+from extraction import prompts
+from extraction.inquiry import parse_report
+from extraction.prompts import (
+    NOTHING_FOUND,
+    Document,
+    Finding,
+    Part,
+    closing,
+    fenced,
+    inside,
+    neutralised,
+    opening,
+    outside,
+)
 
 NONCE = "4be1c07a99d2f365"
 DOCUMENT = Document("read_log", '{"path": "/var/log/ü.log"}', 123_456, 2_345, 33_000, "log")

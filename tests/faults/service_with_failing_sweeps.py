@@ -9,7 +9,7 @@ import sys
 from collections.abc import Awaitable, Callable
 
 from app.cli.main import main
-from app.operations import supervisor, sweeper
+from app.operations import background, supervisor
 from storage.disk.store import DiskStore
 from storage.spool.journal import Journal, Line
 
@@ -51,7 +51,7 @@ async def run_once(self: supervisor.Supervisor, name: str, task: Callable[[], Aw
 
 if __name__ == "__main__":
     fault = sys.argv[1]
-    sweeper.SHORTEST_SECONDS = sweeper.LONGEST_SECONDS = PAUSE_SECONDS
+    background.SHORTEST_SECONDS = background.LONGEST_SECONDS = PAUSE_SECONDS
     supervisor.FIRST_SECONDS = PAUSE_SECONDS
     fail_sweeps(fault)
     if fault == "replay":
