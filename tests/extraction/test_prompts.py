@@ -187,12 +187,12 @@ def test_ordinary_tags_are_no_lookalikes(text: str) -> None:
 @pytest.mark.parametrize(
     "piece", ["<", "< ", "</", "<ai-agent-", "<ai-agent-final", "fina", "<spillgate-", " "]
 )
-def test_megabytes_of_anything_are_neutralised_in_no_time(piece: str) -> None:
-    text = piece * (2_000_000 // len(piece))
+def test_much_of_anything_is_neutralised_in_no_time(piece: str) -> None:
+    text = piece * (200_000 // len(piece))
     started = time.process_time()
     neutralised(text)
     neutralised("<ai-agent-" + text)
-    assert time.process_time() - started < 3
+    assert time.process_time() - started < 0.3
 
 
 def test_the_overhead_is_about_what_a_prompt_has_without_its_data() -> None:
