@@ -26,7 +26,7 @@ from app.operations.supervisor import Background, Supervisor
 from app.operations.telemetry import Metrics, Timed
 from app.operations.tracing import TraceTarget, trace_target
 from app.settings import Settings
-from content.tokens.encodings import TokenMeter, load_encoding
+from content.tokens import TokenMeter, load_encoding
 from domain.extraction import Mode
 from domain.handles import Handle
 from domain.ports import Clock, Ledger, ResultStore, Tokenizer
