@@ -32,9 +32,9 @@ from domain.handles import Handle
 from domain.ports import Clock, Ledger, ResultStore, Tokenizer
 from domain.quotas import SETTINGS, QuotaOf, TenantQuota
 from domain.results import Durability, ToolResult
+from extraction.index_cache import IndexCache
 from extraction.models import ModelPool
 from extraction.queries import Queries
-from extraction.retrieve.index_cache import IndexCache
 from policies.book import PolicyBook
 from storage import (
     body_path,

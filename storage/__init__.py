@@ -1,4 +1,4 @@
-"""Stores of bodies and ledgers: a folder for each backend, chosen by the scheme of its URL. A backend is
+"""Stores of bodies and ledgers: a file or folder for each, chosen by the scheme of its URL. A backend is
 imported where it is opened."""
 
 import asyncio

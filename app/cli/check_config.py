@@ -16,7 +16,7 @@ from app.operations.policy_files import load_policies
 from app.operations.storage_keys import load_storage_keys
 from app.operations.tracing import trace_target
 from app.settings import PREFIX, Settings
-from content.tokens import encoding_for_model, load_encoding
+from content.tokens.encodings import encoding_for_model, load_encoding
 from domain.errors import ConfigError
 from domain.quotas import SETTINGS
 from policies.book import PolicyBook, Reason
@@ -107,7 +107,7 @@ def report(settings: Settings, tool: str = "*", model: str | None = None) -> Con
 
         check_target(settings.accounting_export)
     if settings.uds is not None:
-        from app.edge.server import check_place
+        from app.edge.unix_socket import check_place
 
         check_place(settings.uds.absolute())
     policies = load_policies(settings)

@@ -21,7 +21,7 @@ IMPORTED = (
     "extraction.ladder",
     "extraction.models.openai",
     "extraction.read_grep",
-    "extraction.retrieve.strategy",
+    "extraction.retrieve",
     "extraction.truncate",
     "fastapi.telemetry._runtime",
     "pydantic.v1",
