@@ -55,7 +55,8 @@ class _Bucket:
 
 
 class RequestRates:
-    """A tenant that was idle may send the requests of one second at once, at least one."""
+    """A token bucket at this instance for each tenant with a quota. One that was idle may send the requests
+    of one second at once, at least one."""
 
     def __init__(self, quota_of: QuotaOf, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._quota_of = quota_of
