@@ -17,17 +17,15 @@ from app.edge.access import Access
 from app.edge.api_keys import ApiKeys
 from app.edge.request_body import BodyGate, ReadAhead
 from app.edge.request_rates import RequestRates
+from app.operations.background import follow_policies, sweep_forever
 from app.operations.logs import log_refused, log_stopped
-from app.operations.policy_reload import follow_policies
 from app.operations.supervisor import Supervisor
-from app.operations.sweeper import sweep_forever
 from app.operations.tracing import note_refused
 from app.routes import (
     accounting,
     check,
     config,
     extract,
-    given,
     guardrails,
     health,
     hooks,
@@ -56,7 +54,6 @@ ROUTERS = (
     mcp.router,
     accounting.router,
     config.router,
-    given.router,
     tenants.router,
 )
 

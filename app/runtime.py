@@ -23,8 +23,7 @@ from app.operations.policy_files import load_policies
 from app.operations.readiness import Readiness
 from app.operations.storage_keys import StorageKeys
 from app.operations.supervisor import Background, Supervisor
-from app.operations.telemetry import Metrics
-from app.operations.timing import Timed
+from app.operations.telemetry import Metrics, Timed
 from app.operations.tracing import TraceTarget, trace_target
 from app.settings import Settings
 from content.tokens.encodings import TokenMeter, load_encoding

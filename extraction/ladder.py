@@ -8,13 +8,9 @@ import anyio
 
 from domain.errors import ModelError
 from domain.extraction import Answer, ExtractStatus, Mode
-from extraction import truncate
-from extraction.full_chunked import strategy as full_chunked
-from extraction.read_grep import strategy as read_grep
+from extraction import full_chunked, read_grep, truncate
 from extraction.retrieve import strategy as retrieve
-from extraction.task import answer_text
-from extraction.task.source import Source
-from extraction.task.task import DEADLINE_PASSED, FALLBACK_SECONDS, StrategyFailed, Task
+from extraction.task import DEADLINE_PASSED, FALLBACK_SECONDS, Source, StrategyFailed, Task, cap_answer
 
 
 class Strategy(Protocol):
@@ -62,7 +58,7 @@ async def shorter(found: Answer, task: Task, max_bytes: int) -> Answer:
     """Shortens the answer without asking a model again."""
     strategy = STRATEGIES[found.strategy]
     if strategy.NEEDS_MODEL:
-        return answer_text.cap_answer(found, max_bytes)
+        return cap_answer(found, max_bytes)
     if found.status is not ExtractStatus.FALLBACK:
         return replace(await strategy.answer(replace(task, max_bytes=max_bytes)), usage=found.usage)
     warning = found.warnings[0]

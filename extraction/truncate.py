@@ -2,7 +2,7 @@
 
 from content.text import cut_head, cut_tail, decode_part
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
-from extraction.task.task import Task
+from extraction.task import Task
 
 NEEDS_MODEL = False
 

@@ -16,8 +16,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from app.cli.client import Refused, Request, Service, ServiceError, state_folder
-from app.doors.hooks.agents import CLIENTS
-from app.doors.hooks.call import Answer, Call, text_in
+from app.doors.hooks import CLIENTS, Answer, Call, text_in
 from domain.errors import ConfigError
 
 PATIENCE_MS = 1000

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hashlib import sha256
 
 from app.api.result_request import MAX_ARGUMENT_BYTES, SentContent
-from app.doors.hooks.call import Call
+from app.doors.hooks import Call
 from app.edge.documents import Document
 from app.governing.governor import govern
 from app.runtime import Runtime

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from app.doors.govern_call import digest_of
-from app.doors.hooks.call import OWN_TOOL, session_id_of, text_in, texts_of
+from app.doors.hooks import OWN_TOOL, session_id_of, text_in, texts_of
 from app.doors.rows import Conversation
 from app.edge.documents import Document, read_document
 from app.operations.logs import describe_request, log_hook_passed

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import anyio.to_thread
 
 from app.doors.govern_call import arguments_of, digest_of, govern_call
-from app.doors.hooks.call import MAX_NAME, Call, in_blocks, texts_of
+from app.doors.hooks import MAX_NAME, Call, in_blocks, texts_of
 from app.doors.seen_rows import Seen
 from app.edge.documents import Document
 from app.edge.large_json import STEP_SECONDS, pause

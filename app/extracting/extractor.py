@@ -20,10 +20,8 @@ from domain.handles import SessionKey
 from domain.llm import LlmCall
 from domain.ports import Call, Charge, Ledger, Receipt
 from domain.results import StoredResult
-from extraction.models import CallRules
-from extraction.task import answer_text
-from extraction.task.source import Source
-from extraction.task.task import ExtractionLimits, Progress, Task
+from extraction.models.usage import CallRules
+from extraction.task import ExtractionLimits, Progress, Source, Task, frame_answer, frame_failure
 from policies.facts import Policy
 
 UNCAPPED_BYTES = 12_288
@@ -235,7 +233,7 @@ class _Extraction:
         if self._wish.require_complete:
             raise Incomplete("What is left of the context budget does not hold the answer.")
         answer = replace(_nothing(answer.strategy, _EXHAUSTED), usage=answer.usage)
-        text = answer_text.frame_failure(
+        text = frame_failure(
             subject.stored.tool_name, str(subject.stored.handle), answer.strategy, _EXHAUSTED
         )
         tokens = await self._count(subject, text)
@@ -258,12 +256,12 @@ class _Extraction:
         handle, subject = str(self._question.handle), self._subject
         if subject is None:
             answer = _nothing(self._question.mode, _LATE)
-            text = answer_text.frame_failure("unknown", handle, answer.strategy, _LATE)
+            text = frame_failure("unknown", handle, answer.strategy, _LATE)
             entry = self._failure("deadline", answer, text)
             self._rt.background.start(self._rt.ledger.append(entry))
             return Extracted(text, answer, handle, "unknown", entry)
         answer = _nothing(self._question.mode, _LATE)
-        text = answer_text.frame_failure(subject.stored.tool_name, handle, answer.strategy, _LATE)
+        text = frame_failure(subject.stored.tool_name, handle, answer.strategy, _LATE)
         tokens = subject.model.tokenizer.count(text)
         entry = replace(
             self._entry(subject, answer, text, tokens), status=EntryStatus.FAILED, error="deadline"
@@ -342,7 +340,7 @@ def _nothing(strategy: Mode, reason: str) -> Answer:
 
 
 def _framed(stored: StoredResult, strategy: Mode, body: str) -> str:
-    return answer_text.frame_answer(stored.tool_name, str(stored.handle), strategy, body)
+    return frame_answer(stored.tool_name, str(stored.handle), strategy, body)
 
 
 def _charge(subject: _Subject, entry: AccountingEntry, tokens: int) -> Charge:

@@ -1,8 +1,14 @@
 """Metrics. They never hold a result, an argument or a secret."""
 
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
+from pathlib import Path, PurePath
+from time import perf_counter
+from typing import Any
 
 from prometheus_client import (
     CollectorRegistry,
@@ -13,21 +19,110 @@ from prometheus_client import (
     disable_created_metrics,
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from app import __version__
-from app.operations.memory_limit import memory_limit
 from app.operations.tenant_uses import TenantUse, tenant_series
-from app.operations.timing import Histogram, Times
 from domain.decisions import Outcome, OutcomeKind, Trigger
 from domain.extraction import Answer
 from domain.llm import LlmCall
 from domain.ports import Load
+
+_GROUPS, _OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+_NO_LIMIT = 1 << 60
+"""Version 1 writes a number above this where no limit is set; version 2 writes `max`."""
 
 _GOVERN_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _OPERATION_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 2.5)
 
 # Our own histograms have no series `_created`: so the library's counters have none.
 disable_created_metrics()  # type: ignore[no-untyped-call]
+
+
+class Times:
+    """The times of one kind of work, in seconds. `bounds` are the upper ends of the buckets."""
+
+    __slots__ = ("_bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, seconds: float) -> None:
+        self.counts[bisect_left(self._bounds, seconds)] += 1
+        self.total += seconds
+
+
+class Histogram(Collector):
+    """Written to from the event loop alone: the library's own, which locks, takes ten times as long."""
+
+    def __init__(self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float]) -> None:
+        self._name, self._text, self._labels = name, text, labels
+        self._bounds = bounds
+        self._times: dict[tuple[str, ...], Times] = {}
+
+    def labels(self, *values: str) -> Times:
+        return self._times.setdefault(values, Times(self._bounds))
+
+    def collect(self) -> Iterator[Metric]:
+        family = HistogramMetricFamily(self._name, self._text, labels=self._labels)
+        names = [*map(floatToGoString, self._bounds), "+Inf"]
+        for values, times in self._times.items():
+            buckets = list(zip(names, accumulate(times.counts), strict=True))
+            family.add_metric(values, buckets, times.total)
+        yield family
+
+
+class Timed:
+    """A port whose `operations`, which are coroutine functions, are timed; all else is the port's own."""
+
+    def __init__(
+        self, port: object, operations: tuple[str, ...], timer: Callable[[str], Callable[[float], None]]
+    ) -> None:
+        """`timer` returns what takes the seconds of the operation of that name."""
+        self._port = port
+        for name in operations:
+            setattr(self, name, _timed(port, name, timer(name)))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._port, name)
+
+
+def _timed(port: object, name: str, took: Callable[[float], None]) -> Callable[..., Awaitable[Any]]:
+    async def timed(*arguments: Any) -> Any:
+        began = perf_counter()
+        try:
+            return await getattr(port, name)(*arguments)
+        finally:
+            took(perf_counter() - began)
+
+    return timed
+
+
+def memory_limit(groups: Path = _GROUPS, own: Path = _OWN) -> int:
+    """Returns bytes, 0 if no limit is set. `groups` is where control groups are mounted; `own` lists those of
+    this process. In a container the root of the mount is the container's own group."""
+    lines = []
+    with suppress(OSError):
+        lines = own.read_text().splitlines()
+    found = [_NO_LIMIT]
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            mount, name = groups, "memory.max"
+        elif "memory" in controllers.split(","):
+            mount, name = groups / "memory", "memory.limit_in_bytes"
+        else:
+            continue
+        group = PurePath(path.lstrip("/"))
+        for one in (group, *group.parents):
+            with suppress(OSError, ValueError):
+                found.append(int((mount / one / name).read_text()))
+    least = min(found)
+    return least if least < _NO_LIMIT else 0
 
 
 @dataclass(slots=True)

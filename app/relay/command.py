@@ -12,7 +12,7 @@ from domain.errors import ConfigError
 
 if TYPE_CHECKING:
     from app.relay.http import HttpServer
-    from app.relay.stdio import CommandServer
+    from app.relay.streams import CommandServer
 
 _ANSWERS_SECONDS = 30.0
 
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
 def _server(options: argparse.Namespace, command: Sequence[str]) -> "CommandServer | HttpServer":
     """Raises OSError, ConfigError."""
     if command:
-        from app.relay.stdio import CommandServer
+        from app.relay.streams import CommandServer
 
         return CommandServer(command)
     from app.relay.http import HttpServer

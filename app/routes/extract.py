@@ -37,8 +37,7 @@ from domain.errors import (
 )
 from domain.extraction import Coverage, ExtractStatus, LlmUsage, Mode, Question, Span
 from domain.handles import parse_handle
-from extraction.task import answer_text
-from extraction.task.task import Progress
+from extraction.task import Progress, frame_failure
 
 if TYPE_CHECKING:
     from app.extracting.extractor import Extracted
@@ -119,7 +118,7 @@ async def post_extract(request: Request, rt: InRuntime, tenant: Tenant, body: Ex
         if not wants_text(request):
             raise
         handle = body.handle if _HANDLE_LIKE.fullmatch(body.handle) else "unknown"
-        text = answer_text.frame_failure("unknown", handle, body.mode, error.detail)
+        text = frame_failure("unknown", handle, body.mode, error.detail)
         return Response(text, error.status, media_type=PLAIN)
     if not wants_text(request):
         return JSONResponse(_out(extracted))

@@ -1,4 +1,4 @@
-"""A stored result: its info, its bytes, its lines, a search and a query over it."""
+"""A stored result: its info, its bytes, its lines, search, query, and what models were given of it."""
 
 import re
 from collections.abc import AsyncIterator
@@ -14,13 +14,15 @@ from app.api.answers import PLAIN, wants_text
 from app.api.routing import BodyOut, InRuntime, Router, Tenant, Traits
 from app.edge.request_body import cancel_on_disconnect
 from app.operations.tracing import READ
-from app.reading import account_read, account_texts, look_up, scan
+from app.reading import account_read, account_texts, given_text, look_up, scan
 from app.runtime import Runtime
 from content.data import MAX_EXPRESSION_CHARS
 from content.reading import MAX_PATTERN_CHARS, model_text
 from content.reading.grep import Grep, Match
 from content.reading.greppable import needs_view
 from content.reading.lines import LinePage, LinePager
+from domain.accounting import EntryFilter, EntryType
+from domain.decisions import OutcomeKind
 from domain.errors import BadPattern, NotQueryable, QueryTooCostly, RangeNotSatisfiable, ResultNotFound
 from domain.handles import parse_handle
 from domain.results import Measure, StoredResult
@@ -289,3 +291,51 @@ async def _cap(rt: Runtime, stored: StoredResult) -> int:
     session = await rt.ledger.session(stored.key)
     policy = rt.policies.policy(stored.tool_name, session.policy if session else None)
     return min(policy.max_bytes or UNCAPPED_BYTES, UNCAPPED_BYTES)
+
+
+class Given(BodyOut):
+    """A text that a model was given: in place of the result (`tool`), as the answer to a question
+    (`extract`), or read back (`read`). `text` is null where it was not kept."""
+
+    entry_id: str
+    type: EntryType
+    timestamp: int
+    outcome: OutcomeKind | None
+    strategy: str | None
+    tokens: int
+    text: str | None
+
+
+class GivenOut(BodyOut):
+    """Oldest first."""
+
+    given: list[Given]
+    next_cursor: str | None
+
+
+@router.get("/results/{handle:path}/given", summary="What the model was given of a stored result")
+@Traits(span=READ)
+async def get_given(
+    rt: InRuntime,
+    tenant: Tenant,
+    handle: HandlePath,
+    limit: Annotated[int, Query(ge=1, le=200)] = 100,
+    cursor: Annotated[str | None, Query(max_length=512)] = None,
+) -> GivenOut:
+    stored = await look_up(rt, tenant, handle)
+    about = EntryFilter(tenant, stored.handle.session_id, handle=str(stored.handle))
+    page = await rt.ledger.entries(about, limit, cursor)
+    given = [
+        Given(
+            entry_id=entry.id,
+            type=entry.type,
+            timestamp=entry.timestamp,
+            outcome=entry.outcome,
+            strategy=entry.strategy,
+            tokens=entry.tokens_out,
+            text=await given_text(rt, stored, entry),
+        )
+        for entry in page.entries
+        if entry.type is not EntryType.LLM
+    ]
+    return GivenOut(given=given, next_cursor=page.next_cursor)

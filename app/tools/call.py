@@ -40,8 +40,7 @@ from domain.handles import Handle, SessionKey, is_name, parse_handle
 from domain.ports import Call, Charge
 from domain.results import StoredResult
 from extraction.queries import Query
-from extraction.task import answer_text
-from extraction.task.source import Source
+from extraction.task import Source, frame_failure
 
 if TYPE_CHECKING:
     from extraction.retrieve.index import PassageIndex
@@ -261,7 +260,7 @@ async def _ask(rt: Runtime, key: SessionKey, handle: Handle, asked: AskArguments
         found = await extract(key.tenant, Question(handle, asked.extract, asked.mode), Wish(ends), rt)
     except (NotFound, Gone) as error:
         note_refused(error)
-        text = answer_text.frame_failure("unknown", str(handle), asked.mode, error.detail)
+        text = frame_failure("unknown", str(handle), asked.mode, error.detail)
         return ToolText(text, is_error=True)
     return ToolText(found.text, found.entry.status is EntryStatus.FAILED, found.entry.id)
 

@@ -111,7 +111,7 @@ class _Tracer(_Interpreter):
 
 
 class Query:
-    """A parsed expression. Its time and memory are bounded by its process: see extraction/queries."""
+    """A parsed expression. Its time and memory are bounded by its process: see extraction/query_child.py."""
 
     __slots__ = ("_tree",)
 

@@ -18,10 +18,10 @@ from domain.errors import (
 )
 from domain.extraction import LlmUsage
 from domain.llm import ModelTerms, Prompt, Reply
-from extraction.models.lane import ModelLane
 from extraction.models.usage import (
     Attempt,
     CallRules,
+    ModelLane,
     SharedModelState,
     Usage,
     count,
@@ -82,7 +82,7 @@ class _Call:
 
 
 class Asker:
-    """Implements extraction.task.task.Asking over at least one lane, in the lanes' order."""
+    """Implements extraction.task.Asking over at least one lane, in the lanes' order."""
 
     def __init__(self, lanes: Sequence[ModelLane], shared: SharedModelState, rules: CallRules) -> None:
         self._lanes = lanes

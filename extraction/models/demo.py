@@ -12,8 +12,7 @@ import anyio.to_thread
 from content.text import cut_head
 from domain.errors import ContextExceeded
 from domain.llm import LlmTokens, Message, ModelTerms, Prompt, Reply, Role, ToolCall
-from extraction.prompts.fences import closing, inside, opening, outside
-from extraction.prompts.prompts import GREP_TOOL, NOTHING_FOUND, READ_TOOL
+from extraction.prompts import GREP_TOOL, NOTHING_FOUND, READ_TOOL, closing, inside, opening, outside
 from extraction.retrieve.instruction import parse
 
 Line = tuple[int, str]

@@ -11,11 +11,12 @@ from anyio.to_thread import run_sync
 
 from domain.errors import ModelBadReply, ModelUnavailable
 from domain.llm import ModelTerms, Prompt, Reply
-from extraction.models.openai_errors import failure, parse_complaint
 from extraction.models.openai_wire import (
     Dialect,
     embeddings_body,
+    failure,
     output_tokens,
+    parse_complaint,
     parse_embeddings,
     parse_reply,
     request_body,

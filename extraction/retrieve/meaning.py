@@ -16,11 +16,10 @@ from domain.errors import (
     PromptRefused,
 )
 from domain.llm import Message, Prompt, Role
-from extraction.prompts.inquiry import gather
-from extraction.retrieve.index import PassageIndex
+from extraction.inquiry import gather
+from extraction.retrieve.index import Likeness, PassageIndex, Vectors
 from extraction.retrieve.instruction import parse
-from extraction.retrieve.vectors import Likeness, Vectors
-from extraction.task.task import DEADLINE_PASSED, Asking, Task
+from extraction.task import DEADLINE_PASSED, Asking, Task
 
 MOST_PASSAGES = 2000
 """The most passages that one question compares. Of more, the best by words and an even sample."""

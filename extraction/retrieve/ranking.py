@@ -11,10 +11,8 @@ from content.kinds import Kind
 from content.passages.passages import Passage
 from content.passages.text_sections import TAG
 from content.passages.unseen import is_seen
-from extraction.retrieve.index import PassageIndex
-from extraction.retrieve.instruction import ParsedInstruction
-from extraction.retrieve.synonyms import synonyms
-from extraction.retrieve.vectors import Likeness
+from extraction.retrieve.index import Likeness, PassageIndex
+from extraction.retrieve.instruction import ParsedInstruction, synonyms
 
 # Weights, measured on questions about recorded results: see the table in `bench/README.md`. Half or twice a
 # weight changes one answer in a hundred.

@@ -1,7 +1,8 @@
 """Answers with the passages that match the instruction best, and with the extent of the data where asked."""
 
 import sqlite3
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 
 from anyio.to_thread import run_sync
@@ -12,18 +13,15 @@ from content.natural_language import language_of_text, may_be_in
 from content.outline import outline
 from content.outline.extent import extent
 from content.passages.passages import Passage
+from content.passages.whole import Whole, whole
 from content.text import cut_head, cut_tail, decode_part
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
-from extraction.prompts.prompts import NOTHING_FOUND
+from extraction.prompts import NOTHING_FOUND
 from extraction.retrieve import meaning
-from extraction.retrieve.excerpts import Excerpts
-from extraction.retrieve.index import PassageIndex
+from extraction.retrieve.index import Likeness, PassageIndex
 from extraction.retrieve.instruction import ParsedInstruction, parse
 from extraction.retrieve.ranking import Ranked, rank
-from extraction.retrieve.vectors import Likeness
-from extraction.task import answer_text
-from extraction.task.source import Source
-from extraction.task.task import Progress, StrategyFailed, Task
+from extraction.task import CUT_WARNING, Progress, Source, StrategyFailed, Task, cap_answer
 
 NEEDS_MODEL = False
 
@@ -164,9 +162,7 @@ def _listed(words: tuple[str, ...]) -> str:
 def _too_little_room(data: bytes, best: Passage, total: int, max_bytes: int) -> Answer:
     body = cut_head(data[best.start : best.end], max_bytes)
     coverage = Coverage(total, 0, round(len(body) / len(data), 4))
-    return Answer(
-        decode_part(body), Mode.RETRIEVE, ExtractStatus.PARTIAL, coverage, warnings=(answer_text.CUT_WARNING,)
-    )
+    return Answer(decode_part(body), Mode.RETRIEVE, ExtractStatus.PARTIAL, coverage, warnings=(CUT_WARNING,))
 
 
 def _without_hits(
@@ -204,7 +200,7 @@ def _extent(source: Source, data: bytes) -> str:
 def _complete(body: str, passages: int, max_bytes: int) -> Answer:
     """The answer rests on all of the data. A body that has to be cut makes it partial."""
     coverage = Coverage(passages, passages, 1.0)
-    return answer_text.cap_answer(Answer(body, Mode.RETRIEVE, ExtractStatus.COMPLETE, coverage), max_bytes)
+    return cap_answer(Answer(body, Mode.RETRIEVE, ExtractStatus.COMPLETE, coverage), max_bytes)
 
 
 def _binary(data: bytes) -> str:
@@ -233,4 +229,105 @@ def _unreadable(source: Source, found: Format, max_bytes: int) -> Answer:
         f"Use {found.opener}."
     )
     answer = Answer(body, Mode.RETRIEVE, ExtractStatus.PARTIAL, Coverage(1, 0, 0.0))
-    return answer_text.cap_answer(_in_part(source, answer, 0.0), max_bytes)
+    return cap_answer(_in_part(source, answer, 0.0), max_bytes)
+
+
+_NEWLINE = ord("\n")
+
+
+@dataclass(frozen=True, slots=True)
+class _Excerpt:
+    """Bytes `start` to before `end`, from line `line` on (1-based). `first` is the part it begins with."""
+
+    start: int
+    end: int
+    line: int
+    first: Whole
+
+    def joins(self, other: "_Excerpt") -> bool:
+        if self.first.path == other.first.path and (self.end == other.start or other.end == self.start):
+            return True
+        return self.start < other.end and other.start < self.end
+
+
+class Excerpts:
+    """Passages in the order in which they are added. What overlaps an excerpt, or adjoins one with the same
+    path, becomes a part of it. Of binary data only the readable runs are shown."""
+
+    def __init__(self, source: Source, data: bytes, max_bytes: int, has_sentences: bool = True) -> None:
+        """`data` is all of the source. `max_bytes` is room for the text, without its note. `has_sentences`:
+        prose is shown with the sentences around it."""
+        self._source = source
+        self._data = data
+        self._max_bytes = max_bytes
+        self._has_sentences = has_sentences
+        self._kind = sniff(data, source.stored.tool_name)
+        self._is_text = self._kind is not Kind.BINARY and not opaque(data)
+        self._excerpts: list[_Excerpt] = []
+        self._left = max_bytes
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._excerpts
+
+    def add(self, passage: Passage) -> None:
+        """Adds the passage with what belongs to it; alone where there is no room for that; not at all where
+        there is no room for it either."""
+        known = sum(
+            max(0, min(one.end, passage.end) - max(one.start, passage.start)) for one in self._excerpts
+        )
+        is_blank = not self._is_text and not readable(self._data[passage.start : passage.end])
+        if is_blank or passage.end - passage.start - known > self._left:
+            return
+        alone = Whole(passage.start, passage.end, passage.path)
+        for shown in (whole(self._data, passage, self._kind, self._has_sentences), alone):
+            excerpts = self._with(passage, shown)
+            size = sum(len(part.encode()) for part in self._parts(excerpts, ""))
+            if size <= self._max_bytes:
+                self._excerpts, self._left = excerpts, self._max_bytes - size
+                return
+
+    def text(self, note: str) -> str:
+        """The `note` stands beside the first place."""
+        return "".join(self._parts(self._excerpts, note))
+
+    def _with(self, passage: Passage, shown: Whole) -> list[_Excerpt]:
+        line = passage.line - self._data.count(b"\n", shown.start, passage.start)
+        added = _Excerpt(shown.start, shown.end, line, shown)
+        joined = [one for one in self._excerpts if one.joins(added)]
+        if not joined:
+            return [*self._excerpts, added]
+        parts = [*joined, added]
+        first = min(parts, key=lambda one: one.start)
+        all_of_it = _Excerpt(first.start, max(one.end for one in parts), first.line, first.first)
+        return [all_of_it if one is joined[0] else one for one in self._excerpts if one not in joined[1:]]
+
+    def _parts(self, excerpts: list[_Excerpt], note: str) -> Iterator[str]:
+        headers = set()
+        for one in excerpts:
+            first = one.first
+            columns = f"columns: {first.columns}" if first.columns else ""
+            yield f"[{' · '.join(filter(None, (self._place(one), first.path, columns, note)))}]\n"
+            if first.header and first.header not in headers:
+                headers.add(first.header)
+                yield decode_part(self._data[slice(*first.header)])
+            piece = self._data[one.start : one.end]
+            body = decode_part(piece if self._is_text else readable(piece))
+            yield body if body.endswith("\n") else body + "\n"
+            note = ""
+
+    def _place(self, excerpt: _Excerpt) -> str:
+        """The lines of the stored result if they are known and whole, otherwise the bytes, as in `ranges`."""
+        data, source = self._data, self._source
+        spans = source.located(excerpt.start, excerpt.end)
+        in_bytes = f"bytes {spans[0].start}-{spans[-1].end}"
+        if source.size < source.stored.measure.bytes:
+            return in_bytes
+        first, last = excerpt.line, excerpt.line + data.count(b"\n", excerpt.start, excerpt.end - 1)
+        lines = f"line {first}" if first == last else f"lines {first}-{last}"
+        if header := excerpt.first.header:
+            above = data.count(b"\n", header[0], excerpt.start)
+            lines += f" under line {first - above}"
+        begins = excerpt.start == 0 or data[excerpt.start - 1] == _NEWLINE
+        is_whole = begins and (excerpt.end == len(data) or data[excerpt.end - 1] == _NEWLINE)
+        return lines if is_whole else f"{lines}, {in_bytes}"

@@ -22,8 +22,8 @@ from app.settings import Settings
 from domain.llm import Message, ModelTerms, Prompt, Role
 from extraction.models.openai import Connections, OpenAIEmbedder
 from extraction.models.openai_wire import parse_embeddings
+from extraction.retrieve.index import Likeness, Vectors
 from extraction.retrieve.meaning import MOST_PASSAGES, MOST_TEXTS
-from extraction.retrieve.vectors import Likeness, Vectors
 from tests.app.test_extract_models import entries, keep, saying
 from tests.conftest import Serve, StillClock
 from tests.extraction.backend import Backend

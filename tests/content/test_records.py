@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from content.kinds import Kind
-from extraction.full_chunked.record_boundaries import best_cut
+from extraction.full_chunked.chunking import best_cut
 
 WORDS = st.text('ab1 é,:{}[]"\\\n', max_size=12)
 RECORDS = st.recursive(

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,21 @@ BOUNDED = {name: url for name, url in LEDGERS.items() if not url.startswith(SEAL
 @pytest.fixture(autouse=True)
 def patient(patient_redis: None) -> None:
     """The promises do not depend on the speed of a backend."""
+
+
+@pytest.fixture
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step of a deletion or of a sweep has a twentieth of the usual number of items."""
+    batches = ("disk.published._BATCH", "memory.ledger._BATCH", "memory.store._BATCH", "objects.store._BATCH")
+    for name in (
+        *batches,
+        "redis.ledger._BATCH",
+        "redis.store._BATCH",
+        "sqlite.state.KEPT",
+        "sqlite.state.MOST",
+    ):
+        module, _, constant = f"storage.{name}".rpartition(".")
+        monkeypatch.setattr(import_module(module), constant, getattr(import_module(module), constant) // 20)
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ from app.cli.options import COMMANDS
 from app.edge import request_body
 from app.edge import server as serving
 from app.settings import LOOPBACK_NAMES, PREFIX, Settings
-from extraction.queries import child, runner
+from extraction import queries, query_child
 from extraction.retrieve import index_cache
 from extraction.retrieve import strategy as retrieve
 from storage import LEDGERS, STORES
@@ -230,7 +230,7 @@ def test_the_memory_that_is_allowed_holds_all_that_has_a_bound() -> None:
     needed_at_once = (
         at_rest
         + request_body.LEAST_POOL_BYTES
-        + runner.AT_A_TIME * child.MEMORY_BYTES
+        + queries.AT_A_TIME * query_child.MEMORY_BYTES
         + retrieve.MOST_BYTES * for_each_byte_searched
         + index_cache.MAX_BYTES
     )

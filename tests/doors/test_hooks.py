@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.doors.hooks.agents import CLIENTS
+from app.doors.hooks import CLIENTS
 from policies.doors import DOORS
 from tests.conftest import Serve
 from tests.counts import count

@@ -14,9 +14,8 @@ from domain.extraction import LlmUsage, Span
 from domain.handles import Handle
 from domain.llm import Message, ModelTerms, Prompt, Reply, ToolCall
 from domain.results import Measure, StoredResult
-from extraction.prompts.fences import closing, inside, opening
-from extraction.task.source import Source
-from extraction.task.task import ExtractionLimits, Progress, Task
+from extraction.prompts import closing, inside, opening
+from extraction.task import ExtractionLimits, Progress, Source, Task
 from storage.memory.store import MemoryStore
 
 Play = Callable[[Prompt], Reply | ModelError | Awaitable[Reply]]

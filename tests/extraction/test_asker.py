@@ -29,8 +29,7 @@ from domain.llm import LlmCall, LlmTokens, Message, ModelTerms, Price, Prompt, R
 from domain.ports import Tokenizer
 from extraction.models import ModelConfig, ModelPool
 from extraction.models.asker import Asker
-from extraction.models.lane import ModelHealth, ModelLane
-from extraction.models.usage import CallRules, SharedModelState
+from extraction.models.usage import CallRules, ModelHealth, ModelLane, SharedModelState
 from tests.conftest import StillClock
 from tests.extraction.backend import Backend, running
 from tests.virtual_time import VIRTUAL_TIME

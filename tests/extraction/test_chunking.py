@@ -11,8 +11,8 @@ from content.kinds import Kind, sniff
 from content.tokens.encodings import load_encoding
 from domain.extraction import Span
 from extraction.full_chunked.chunking import halves, plan, with_lines
-from extraction.prompts.prompts import Part
-from extraction.task.source import Source
+from extraction.prompts import Part
+from extraction.task import Source
 
 pytestmark = pytest.mark.anyio
 

@@ -11,13 +11,11 @@ from domain.errors import ContextExceeded
 from domain.extraction import Answer, Gap
 from domain.llm import LlmTokens, Message, ModelTerms, Prompt, Reply, Role, ToolCall
 from domain.ports import Model
-from extraction.full_chunked import strategy as full_chunked
+from extraction import full_chunked, prompts, read_grep
+from extraction.inquiry import parse_report
 from extraction.models.demo import DemoModel
-from extraction.prompts import prompts
-from extraction.prompts.fences import fenced, parse_report
-from extraction.prompts.prompts import NOTHING_FOUND, Document, Finding, Part
-from extraction.read_grep import strategy as read_grep
-from extraction.task.task import Task
+from extraction.prompts import NOTHING_FOUND, Document, Finding, Part, fenced
+from extraction.task import Task
 
 pytestmark = pytest.mark.anyio
 

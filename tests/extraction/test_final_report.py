@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extraction.prompts.fences import closing, new_nonce, opening, parse_report
+from extraction.inquiry import parse_report
+from extraction.prompts import closing, new_nonce, opening
 
 NONCE = "4be1c07a99d2f365"
 OPEN, CLOSE = opening(NONCE), closing(NONCE)
@@ -87,13 +88,13 @@ def test_no_reply_makes_it_raise(pieces: list[str]) -> None:
 @pytest.mark.parametrize(
     "piece", ["<", " ", "< ", "</", "<think>", "</think>", "`", "```\n", OPEN[:-1], OPEN, CLOSE, "<ai-agent-"]
 )
-def test_megabytes_of_anything_are_read_in_no_time(piece: str) -> None:
-    reply = piece * (2_000_000 // len(piece))
+def test_much_of_anything_is_read_in_no_time(piece: str) -> None:
+    reply = piece * (200_000 // len(piece))
     started = time.process_time()
     parse_report(reply, NONCE)
     parse_report(OPEN + reply, NONCE)
     parse_report(f"```\n{OPEN}\n```\n{reply}", NONCE)
-    assert time.process_time() - started < 3
+    assert time.process_time() - started < 0.3
 
 
 def test_nonces_differ_and_can_stand_in_a_tag() -> None:

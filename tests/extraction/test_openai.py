@@ -24,10 +24,9 @@ from domain.errors import (
     PromptRefused,
 )
 from domain.llm import LlmTokens, Message, ModelTerms, Prompt, Reply, Role, ToolCall, ToolSpec
-from extraction.models import openai, openai_errors
+from extraction.models import openai, openai_wire
 from extraction.models.openai import Connections, OpenAIModel
-from extraction.models.openai_errors import retry_after
-from extraction.models.openai_wire import parse_reply
+from extraction.models.openai_wire import parse_reply, retry_after
 from tests.counts import count
 from tests.extraction.backend import BEHAVIOURS, Backend, Spoken, completion, running
 from tests.extraction.behaviours import Behaviour, Exchange, fails
@@ -421,7 +420,7 @@ async def test_what_was_sent_is_not_held_while_the_backend_thinks(connections: C
 
 
 def classified(status: int, body: bytes, **headers: str) -> ModelError:
-    return openai_errors.failure(status, headers, openai_errors.parse_complaint(body))
+    return openai_wire.failure(status, headers, openai_wire.parse_complaint(body))
 
 
 def error_json(code: str | None = None, message: str = "No.") -> bytes:

@@ -14,9 +14,20 @@ from content.kinds import Kind
 from content.tokens.encodings import load_encoding
 from domain.extraction import Gap
 from domain.llm import Message, Role, ToolSpec
-from extraction.prompts import prompts
-from extraction.prompts.fences import closing, fenced, inside, neutralised, opening, outside, parse_report
-from extraction.prompts.prompts import NOTHING_FOUND, Document, Finding, Part
+from extraction import prompts
+from extraction.inquiry import parse_report
+from extraction.prompts import (
+    NOTHING_FOUND,
+    Document,
+    Finding,
+    Part,
+    closing,
+    fenced,
+    inside,
+    neutralised,
+    opening,
+    outside,
+)
 
 NONCE = "4be1c07a99d2f365"
 DOCUMENT = Document("read_log", '{"path": "/var/log/ü.log"}', 123_456, 2_345, 33_000, "log")
@@ -176,12 +187,12 @@ def test_ordinary_tags_are_no_lookalikes(text: str) -> None:
 @pytest.mark.parametrize(
     "piece", ["<", "< ", "</", "<ai-agent-", "<ai-agent-final", "fina", "<spillgate-", " "]
 )
-def test_megabytes_of_anything_are_neutralised_in_no_time(piece: str) -> None:
-    text = piece * (2_000_000 // len(piece))
+def test_much_of_anything_is_neutralised_in_no_time(piece: str) -> None:
+    text = piece * (200_000 // len(piece))
     started = time.process_time()
     neutralised(text)
     neutralised("<ai-agent-" + text)
-    assert time.process_time() - started < 3
+    assert time.process_time() - started < 0.3
 
 
 def test_the_overhead_is_about_what_a_prompt_has_without_its_data() -> None:

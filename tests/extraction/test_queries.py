@@ -10,9 +10,8 @@ import psutil
 import pytest
 
 from domain.errors import Overloaded, StoreUnavailable
-from extraction.queries import Queries, Query, runner
-from extraction.queries.child import MEMORY_BYTES
-from extraction.queries.runner import Read
+from extraction.queries import AT_A_TIME, Queries, Query, Read
+from extraction.query_child import MEMORY_BYTES
 
 pytestmark = pytest.mark.anyio
 
@@ -31,7 +30,7 @@ def reading(data: bytes) -> Read:
 
 def of_queries() -> list[psutil.Process]:
     children = psutil.Process().children()
-    return [child for child in children if "extraction.queries.child" in child.cmdline()]
+    return [child for child in children if "extraction.query_child" in child.cmdline()]
 
 
 async def test_the_process_is_confined_and_knows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +81,7 @@ async def test_no_process_outlives_a_store_that_fails() -> None:
 
 
 async def test_a_tenant_has_one_child_and_all_tenants_together_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "WAIT_SECONDS", 0.05)
+    monkeypatch.setattr("extraction.queries.WAIT_SECONDS", 0.05)
     queries, go_on = Queries(), anyio.Event()
     running: list[object] = []
 
@@ -95,7 +94,7 @@ async def test_a_tenant_has_one_child_and_all_tenants_together_a_few(monkeypatch
         await queries.run(tenant, Query("@", 1000), 3, reading(b"[1]"))
 
     async with anyio.create_task_group() as tasks:
-        for number in range(runner.AT_A_TIME):
+        for number in range(AT_A_TIME):
             if number:
                 await one("not yet running")
             tasks.start_soon(queries.run, f"tenant {number}", Query("@", 1000), 3, chunks)
@@ -106,5 +105,5 @@ async def test_a_tenant_has_one_child_and_all_tenants_together_a_few(monkeypatch
         with pytest.raises(Overloaded):
             await one("not yet running")
         go_on.set()
-    for number in range(runner.AT_A_TIME):
+    for number in range(AT_A_TIME):
         await one(f"tenant {number}")

@@ -17,11 +17,10 @@ from domain.extraction import Answer, ExtractStatus, Gap, Mode, Span
 from extraction import ladder
 from extraction.retrieve import index as passage_index
 from extraction.retrieve import strategy as retrieve
-from extraction.retrieve.excerpts import Excerpts
 from extraction.retrieve.index import PassageIndex, Stopped
 from extraction.retrieve.index_cache import IndexCache
-from extraction.task.source import Source
-from extraction.task.task import StrategyFailed
+from extraction.retrieve.strategy import Excerpts
+from extraction.task import Source, StrategyFailed
 from tests.extraction.acting import stored_text, task_of
 
 pytestmark = pytest.mark.anyio

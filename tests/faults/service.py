@@ -14,12 +14,15 @@ from tests.faults.forking import ROOT, start_process
 
 START_SECONDS = 90
 SERVE = ("-m", "app.cli.main", "serve", "--port", "0")
-WITH_TIME_LIMITS = ("-m", "tests.faults.service_with_time_limits")
-"""Settings of time follow, as in `GRACEFUL_SECONDS=2`."""
-PATIENT = (
-    *WITH_TIME_LIMITS,
-    *(f"{name}_SECONDS=60" for name in ("CONNECT", "NODE", "REQUEST", "MOST", "BUSY")),
-)
+
+
+def service_with(*changes: str) -> tuple[str, ...]:
+    """`changes`: the arguments of tests/faults/service_with.py."""
+    return "-m", "tests.faults.service_with", *changes
+
+
+PATIENCE = tuple(f"{name}_SECONDS=60" for name in ("CONNECT", "NODE", "REQUEST", "MOST", "BUSY"))
+PATIENT = service_with(*PATIENCE)
 """To which Redis never seems slow."""
 
 

@@ -3,9 +3,8 @@
 import asyncio
 import json
 import os
+import runpy
 import sqlite3
-import subprocess
-import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -15,12 +14,11 @@ import httpx
 import pytest
 
 from tests.faults.calls import Call, Kept, text_of
-from tests.faults.forking import ROOT
-from tests.faults.service import Service, Services
+from tests.faults.service import Service, Services, service_with
 
 pytestmark = pytest.mark.anyio
 
-FAULTY = str(Path(__file__).with_name("service_with_failing_sweeps.py"))
+SWEEPING = service_with("sweeping often")
 SECONDS = 30
 
 
@@ -83,7 +81,7 @@ async def test_a_damaged_info_is_not_found_by_any_route_and_named_in_one_warning
     services: Services, tmp_path: Path
 ) -> None:
     state = tmp_path / "state"
-    service = await services.start(state, (FAULTY, "none"))
+    service = await services.start(state, SWEEPING)
     async with service.client() as client:
         damaged = {name: await store(client, "damaged", name) for name in DAMAGES}
         whole = await store(client, "damaged", "whole")
@@ -153,7 +151,7 @@ async def test_damaged_rows_of_the_ledger_are_left_out_and_stop_no_other(
         lost = [results[ids[0]].entry_id, named.entry_id]
         database.execute("UPDATE entries SET entry = x'7bff' WHERE id IN (?, ?)", lost)
     # No room for one more session: what replaces a damaged one opens none.
-    service = await services.start(state, (FAULTY, "none"), max_sessions=str(len(ids) + 1))
+    service = await services.start(state, SWEEPING, max_sessions=str(len(ids) + 1))
     async with service.client() as client:
         for session_id in 2 * ids:
             assert (await client.get(f"/sessions/{session_id}")).status_code == 404
@@ -186,11 +184,11 @@ async def test_damaged_rows_of_the_ledger_are_left_out_and_stop_no_other(
     assert counted == (sum(live.values()),) == (len(ids) + 1 - len(damages),)
 
 
-@pytest.mark.parametrize(("fault", "ends"), [("errors", False), ("panic", True)])
+@pytest.mark.parametrize(("fault", "ends"), [("sweeps that raise", False), ("a sweep that panics", True)])
 async def test_a_background_fault_is_logged_and_the_task_starts_again_or_the_process_ends(
     services: Services, tmp_path: Path, fault: str, ends: bool
 ) -> None:
-    service = await services.start(tmp_path / "state", (FAULTY, fault))
+    service = await services.start(tmp_path / "state", service_with(fault))
     if ends:
         assert await service.ended() == 1
         (failed,) = [line for line in service.lines() if line["level"] == "critical"]
@@ -214,7 +212,7 @@ async def test_a_process_whose_stores_are_closed_by_a_fault_does_not_go_on(
     services: Services, tmp_path: Path
 ) -> None:
     """Any early end of the lifespan ends the process, also one by a failed supervisor."""
-    service = await services.start(tmp_path / "state", (FAULTY, "unsupervised"))
+    service = await services.start(tmp_path / "state", service_with("sweeps that raise, unsupervised"))
     assert await service.ended() == 1
 
 
@@ -306,7 +304,7 @@ async def test_directories_where_files_belong_stop_neither_the_start_nor_the_end
     (state / "tool_output" / "default" / "session-file").write_text("a file")
     (state / "tool_output" / "tenant").write_text("a file")
 
-    service = await services.start(state, (FAULTY, "none"))
+    service = await services.start(state, SWEEPING)
     async with service.client() as client:
         assert (await client.get("/readyz")).status_code == 200
         for kept in (full, empty, info):
@@ -352,8 +350,8 @@ async def test_a_start_that_a_wrong_kind_of_file_prevents_names_it(
 
 
 def test_settings_in_the_shell_of_a_developer_do_not_stop_the_process_that_forks_services(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = {"SPILLGATE_POLICY_FILE": str(tmp_path / "none.toml"), "SPILLGATE_UNKNOWN": "1"}
-    command = [sys.executable, "-c", "import tests.faults.preloaded"]
-    subprocess.run(command, env=os.environ | settings, cwd=ROOT, check=True)
+    monkeypatch.setenv("SPILLGATE_POLICY_FILE", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("SPILLGATE_UNKNOWN", "1")
+    runpy.run_module("tests.faults.preloaded")

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from app.main import create_app
-from app.operations.sweeper import sweep
+from app.operations.background import sweep
 from app.runtime import Runtime, open_runtime
 from app.settings import Settings
 from content.tokens.encodings import load_encoding

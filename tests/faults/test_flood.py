@@ -13,7 +13,7 @@ import pytest
 
 from tests.faults import audit
 from tests.faults.calls import Call
-from tests.faults.service import WITH_TIME_LIMITS, Service, Services
+from tests.faults.service import Service, Services, service_with
 from tests.faults.uploads import Connections, Streams
 
 pytestmark = pytest.mark.anyio
@@ -130,7 +130,7 @@ async def test_five_hundred_slow_clients_and_fifty_endless_uploads_do_not_hinder
     bounds = (f"HEAD_SECONDS={BOUND_SECONDS}", f"BODY_SECONDS={BOUND_SECONDS}")
     service = await services.start(
         tmp_path / "state",
-        (*WITH_TIME_LIMITS, *bounds),
+        service_with(*bounds),
         max_body_bytes="16000000",
         storage_max_bytes="200000000",
     )

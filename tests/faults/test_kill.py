@@ -14,7 +14,7 @@ import pytest
 from tests.counts import count
 from tests.faults import audit
 from tests.faults.calls import Call, Kept, read_back, some_call
-from tests.faults.service import SERVE, Services
+from tests.faults.service import SERVE, Services, service_with
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(count(180, 3600))]
 
@@ -22,7 +22,6 @@ CAMPAIGNS = 2
 LIVES = count(2, 15)
 WRITERS = 5
 SAMPLE = 4
-BROKEN = Path(__file__).with_name("disk_service_with_bug.py")
 
 
 class Campaign:
@@ -211,7 +210,7 @@ async def test_killed_thirty_times_under_load_it_keeps_all_that_it_acknowledged(
 async def test_a_service_that_answers_too_early_or_writes_in_place_is_found_out(
     services: Services, tmp_path: Path, fault: str, seen: Callable[[Campaign], list[str]]
 ) -> None:
-    campaign = Campaign(services, tmp_path / "state", 7, (str(BROKEN), fault), share_deleted=0)
+    campaign = Campaign(services, tmp_path / "state", 7, service_with(fault), share_deleted=0)
     # A body stands half-written only for a moment: a kill may miss it, or the check of the next start see it.
     for _ in range(5):
         with contextlib.suppress(AssertionError):

@@ -9,7 +9,7 @@ import httpx
 import psutil
 import pytest
 
-from extraction.queries.child import MEMORY_BYTES
+from extraction.query_child import MEMORY_BYTES
 from tests.faults.service import Service, Services
 
 pytestmark = pytest.mark.anyio

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from tests.counts import count
-from tests.faults.service import SERVE, Services
+from tests.faults.service import SERVE, Services, service_with
 from tests.faults.uploads import Connections, Streams
 
 pytestmark = pytest.mark.anyio
@@ -25,7 +25,6 @@ CALLS = 200
 TOKENS = 100
 LIMIT = 10_000
 WINDOW = {"context_window": LIMIT, "buffer_tokens": 0, "max_output_tokens": 0}
-BROKEN = str(Path(__file__).with_name("redis_service_with_bug.py"))
 
 
 @dataclass
@@ -143,7 +142,7 @@ async def test_of_200_results_at_once_exactly_those_pass_that_fit(
 async def test_a_charge_without_the_atomic_check_exceeds_the_budget(
     services: Services, tmp_path: Path, redis_url: str
 ) -> None:
-    async with replicas(services, tmp_path, redis_url, (BROKEN, "look-first")) as (lines, clients):
+    async with replicas(services, tmp_path, redis_url, service_with("look-first")) as (lines, clients):
         found = await race(lines, clients[:1], "run", 0)
     assert found.outcomes[TOKENS, None] > LIMIT // TOKENS
     assert max(found.passed) > LIMIT

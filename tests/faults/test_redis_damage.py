@@ -12,11 +12,12 @@ from domain.handles import SessionKey, parse_handle
 from storage.redis.connection import RedisConnection, open_redis
 from storage.redis.keys import file_name, shard_of
 from tests.faults.calls import Call, Kept, text_of
-from tests.faults.service import Services
-from tests.faults.test_damage import DAMAGES, FAULTY, logged, store
+from tests.faults.service import PATIENCE, Services, service_with
+from tests.faults.test_damage import DAMAGES, logged, store
 
 pytestmark = pytest.mark.anyio
 
+SWEEPING = service_with("sweeping often", *PATIENCE)
 SHARD = shard_of(SessionKey("default", "damaged"))
 
 
@@ -46,7 +47,7 @@ async def change(redis: RedisConnection, kept: Kept, field: str, damage: Callabl
 async def test_a_damaged_result_is_not_found_by_any_route_and_named_in_one_warning(
     services: Services, tmp_path: Path, redis_url: str
 ) -> None:
-    service = await services.start(tmp_path / "state", (FAULTY, "none"), storage_url=redis_url)
+    service = await services.start(tmp_path / "state", SWEEPING, storage_url=redis_url)
     async with opened(redis_url) as redis, service.client() as client:
         damaged = {name: await store(client, "damaged", name) for name in (*DAMAGES, "used", "another type")}
         whole = await store(client, "damaged", "whole")
@@ -117,7 +118,7 @@ async def swept(redis: RedisConnection) -> None:
 async def test_a_damaged_session_is_unknown_and_can_be_replaced_and_ended_and_stops_no_other(
     services: Services, tmp_path: Path, redis_url: str
 ) -> None:
-    service = await services.start(tmp_path / "state", (FAULTY, "none"), storage_url=redis_url)
+    service = await services.start(tmp_path / "state", SWEEPING, storage_url=redis_url)
     async with opened(redis_url) as redis, service.client() as client:
         results = {
             f"{kind}-{use}": await store(client, f"{kind}-{use}", kind)
@@ -156,7 +157,7 @@ async def test_damaged_entries_sums_and_receipts_are_left_out_and_stop_no_other(
     old = shard_of(SessionKey("default", "old")).key("entries")
     async with opened(redis_url) as redis:
         await redis.command("XADD", old, "1-1", "e", "no entry")
-        service = await services.start(tmp_path / "state", (FAULTY, "none"), storage_url=redis_url)
+        service = await services.start(tmp_path / "state", SWEEPING, storage_url=redis_url)
         async with service.client() as client:
             kept = [await store(client, "old", f"call {number}") for number in range(2)]
             call = Call("damaged", text_of("named", 20_000), call_id="call-1")
@@ -214,7 +215,7 @@ async def test_damaged_counters_stop_nothing_and_the_bytes_of_results_are_counte
 ) -> None:
     held, state, sizes, stream = (SHARD.key(name) for name in ("held", "state", "sizes", "entries"))
     options = {"storage_max_bytes": "1000000", "ledger_max_bytes": "10000000"}
-    service = await services.start(tmp_path / "state", (FAULTY, "none"), storage_url=redis_url, **options)
+    service = await services.start(tmp_path / "state", SWEEPING, storage_url=redis_url, **options)
     async with opened(redis_url) as redis, service.client() as client:
 
         async def damage_counters() -> None:

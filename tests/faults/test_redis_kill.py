@@ -12,7 +12,7 @@ import pytest
 from tests.counts import count
 from tests.faults import audit
 from tests.faults.calls import Call, Kept, insist, read_back, text_of
-from tests.faults.service import SERVE, Service, Services
+from tests.faults.service import SERVE, Service, Services, service_with
 from tests.faults.test_kill import storage_keys
 from tests.redis_server import RedisServer
 from tests.stopwatch import Stopwatch
@@ -29,7 +29,6 @@ LEAST = 4
 RECOVERY_SECONDS = 5.0
 STORED = 13_000
 SIZES = (2_000, 2_000, STORED, STORED, STORED, 50_000, 50_000, 1_100_000)
-BROKEN = str(Path(__file__).with_name("redis_service_with_bug.py"))
 
 
 class Campaign:
@@ -194,7 +193,7 @@ async def test_through_thirty_kills_under_load_all_that_was_acknowledged_is_ther
 
 @pytest.mark.parametrize(
     ("aof", "command", "victim"),
-    [("always", (BROKEN, "early"), "replica"), ("no", SERVE, "redis")],
+    [("always", service_with("early"), "replica"), ("no", SERVE, "redis")],
     ids=["answers-too-early", "no-append-only-file"],
 )
 async def test_a_service_or_a_redis_that_promises_too_much_is_found_out(

@@ -9,7 +9,7 @@ import pytest
 
 from tests.faults import audit
 from tests.faults.calls import Call, Kept, read_back, text_of
-from tests.faults.service import WITH_TIME_LIMITS, Service, Services
+from tests.faults.service import Service, Services, service_with
 from tests.faults.uploads import Connections, Upload, drip
 
 pytestmark = pytest.mark.anyio
@@ -83,7 +83,7 @@ async def check_kept(services: Services, state: Path, kept: list[Kept]) -> None:
 async def test_uploads_that_do_not_finish_are_refused_in_time_and_leave_nothing(
     services: Services, connections: Connections, tmp_path: Path
 ) -> None:
-    service = await services.start(tmp_path / "state", (*WITH_TIME_LIMITS, "GRACEFUL_SECONDS=2"))
+    service = await services.start(tmp_path / "state", service_with("GRACEFUL_SECONDS=2"))
     uploads = [
         Upload(Call("stop", text_of(f"{number}", size)), bool(number % 2))
         for number, size in enumerate((5_000_000, 5_000_000, 20_000_000, 20_000_000, 30_000, 30_000))

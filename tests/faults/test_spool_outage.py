@@ -13,7 +13,7 @@ import pytest
 
 from tests.counts import count
 from tests.faults.calls import Call, Kept, read_back, text_of
-from tests.faults.service import PATIENT, SERVE, Service, Services
+from tests.faults.service import PATIENCE, PATIENT, SERVE, Service, Services, service_with
 from tests.redis_server import RedisServer
 
 pytestmark = pytest.mark.anyio
@@ -298,9 +298,8 @@ async def test_a_fault_of_the_replay_is_logged_and_it_starts_again(
     services: Services, redis: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    faulty = str(Path(__file__).with_name("service_with_failing_sweeps.py"))
     redis.kill()
-    service = await started(services, redis, command=(faulty, "replay"))
+    service = await started(services, redis, command=service_with("replays that raise", *PATIENCE))
     async with service.client() as client:
         kept = await stored(client, "during", degraded=True)
         redis.start()

@@ -8,7 +8,7 @@ import pytest
 
 from tests.extraction.backend import Backend
 from tests.extraction.behaviours import Exchange
-from tests.faults.service import WITH_TIME_LIMITS, Services
+from tests.faults.service import Services, service_with
 
 pytestmark = pytest.mark.anyio
 
@@ -25,7 +25,7 @@ async def test_a_stop_during_an_extraction_is_said(tmp_path: Path, accept: str) 
         async with Backend(hangs) as backend:
             service = await services.start(
                 tmp_path / "state",
-                (*WITH_TIME_LIMITS, "EXTRACT_SECONDS=0.1"),
+                service_with("EXTRACT_SECONDS=0.1"),
                 llm_base_url=backend.base_url,
                 llm_models="m",
             )

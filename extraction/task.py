@@ -1,16 +1,75 @@
-"""The task of a strategy, its ports, and its progress."""
+"""The input of a strategy: the task, its source, its time and tokens; and the text of its answer."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Protocol
 
 import anyio
 
-from domain.extraction import LlmUsage
+from content.text import cut_head
+from domain.errors import InvalidField
+from domain.extraction import Answer, ExtractStatus, LlmUsage, Mode, Span
 from domain.llm import ModelTerms, Prompt, Reply
+from domain.ports import ResultStore
+from domain.results import StoredResult
 from extraction.retrieve.index_cache import IndexCache
-from extraction.task.source import Source
+
+
+class Source:
+    """One stored result, limited to the ranges of the question. Offsets count within those ranges."""
+
+    def __init__(self, store: ResultStore, stored: StoredResult, ranges: Iterable[Span] = ()) -> None:
+        self._store = store
+        self.stored = stored
+        wanted = tuple(ranges)
+        self.spans = _merged(wanted or (Span(0, stored.measure.bytes),), stored.measure.bytes)
+        if wanted and not self.spans:
+            raise InvalidField(f"The `ranges` lie outside the result ({stored.measure.bytes} bytes).")
+        # The offset of each span in this source, then the end of the last span.
+        self._bases = list(accumulate((span.end - span.start for span in self.spans), initial=0))
+        self.size = self._bases[-1]
+
+    async def read(self, start: int, end: int) -> bytes:
+        pieces = [
+            piece
+            for span in self.located(start, end)
+            async for piece in self._store.read(self.stored, span.start, span.end)
+        ]
+        return b"".join(pieces)
+
+    async def stream(self) -> AsyncIterator[bytes]:
+        """Yields the whole source in pieces."""
+        for span in self.spans:
+            async for piece in self._store.read(self.stored, span.start, span.end):
+                yield piece
+
+    def located(self, start: int, end: int) -> list[Span]:
+        """The spans of the stored result for bytes `start` to before `end` of this source."""
+        start, end = max(0, start), min(end, self.size)
+        found = []
+        index = bisect_right(self._bases, start) - 1
+        while start < end:
+            shift = self.spans[index].start - self._bases[index]
+            index += 1
+            until = min(end, self._bases[index])
+            found.append(Span(start + shift, until + shift))
+            start = until
+        return found
+
+
+def _merged(ranges: Iterable[Span], size: int) -> tuple[Span, ...]:
+    """Sorts the ranges, limits them to `size` and merges those that overlap."""
+    merged: list[Span] = []
+    for span in sorted(ranges, key=lambda span: span.start):
+        start, end = min(span.start, size), min(span.end, size)
+        if merged and start <= merged[-1].end:
+            merged[-1] = Span(merged[-1].start, max(merged[-1].end, end))
+        elif start < end:
+            merged.append(Span(start, end))
+    return tuple(merged)
 
 
 class StrategyFailed(Exception):
@@ -159,3 +218,50 @@ def data_tokens(terms: ModelTerms, other_tokens: int) -> int:
 def finding_bytes(terms: ModelTerms, max_bytes: int) -> int:
     """The cap of a finding that is merged with others into an answer of `max_bytes`."""
     return min(max(max_bytes, _FINDING_BYTES), 3 * output_tokens(terms))
+
+
+CUT_WARNING = "the answer was cut: it was longer than its cap"
+
+_CUT = b"\n[The rest was cut: it was longer than its cap.]"
+_CUT_LINE = _CUT.decode()
+
+
+def frame_answer(tool_name: str, handle: str, strategy: Mode, body: str) -> str:
+    return f"ABSTRACT FROM TOOL OUTPUT {tool_name} WITH HANDLE {handle}, STRATEGY:{strategy}:\n\n{body}"
+
+
+def frame_failure(tool_name: str, handle: str, strategy: Mode, error: str) -> str:
+    return f"TOOL_OUTPUT FAILED FOR {tool_name} WITH HANDLE {handle}, STRATEGY:{strategy}:\n\n{error}"
+
+
+def cap_answer(answer: Answer, max_bytes: int) -> Answer:
+    """Returns the answer with a body of at most `max_bytes`. An answer whose body is cut, here or before, is
+    partial and carries CUT_WARNING."""
+    body = cap_text(answer.body, max_bytes)
+    if body == answer.body and not body.endswith(_CUT_LINE):
+        return answer
+    status = ExtractStatus.PARTIAL if answer.status is ExtractStatus.COMPLETE else answer.status
+    is_warned = CUT_WARNING in answer.warnings
+    warnings = answer.warnings if is_warned else (*answer.warnings, CUT_WARNING)
+    return replace(answer, body=body, status=status, warnings=warnings)
+
+
+def cap_text(text: str, max_bytes: int) -> str:
+    """Returns the text if it fits `max_bytes` of UTF-8, else its beginning and a line that says so."""
+    data = text.encode()
+    if len(data) <= max_bytes:
+        return text
+    if max_bytes < len(_CUT):
+        return cut_head(data, max_bytes).decode()
+    return (cut_head(data, max_bytes - len(_CUT)) + _CUT).decode()
+
+
+def cap_texts(texts: Sequence[str], max_bytes: int) -> list[str]:
+    """Caps each text at an equal share of `max_bytes`. Long texts share what short texts leave."""
+    kept = list(texts)
+    left = max(0, max_bytes)
+    by_size = sorted(range(len(kept)), key=lambda index: len(kept[index].encode()))
+    for served, index in enumerate(by_size):
+        kept[index] = cap_text(kept[index], left // (len(kept) - served))
+        left -= len(kept[index].encode())
+    return kept

@@ -19,7 +19,7 @@ from content.data.jmespath import Query as Expression
 from content.data.slices import slice_of
 from content.data.values import read_value
 from domain.errors import InvalidField, QueryTooCostly
-from extraction.queries.messages import TOO_LARGE, Found, Query, Refused
+from extraction.queries import TOO_LARGE, Found, Query, Refused
 
 MEMORY_BYTES = 320 << 20
 READ_SECONDS = 6

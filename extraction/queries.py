@@ -1,4 +1,4 @@
-"""Runs queries: one of a tenant at a time, a few of all tenants, each in a child process."""
+"""JMESPath over stored data: each query runs in a confined process of its own, a few at a time."""
 
 import contextlib
 import os
@@ -11,9 +11,43 @@ from weakref import WeakValueDictionary
 import anyio
 import msgspec
 from anyio.abc import Process
+from msgspec import Struct
 
+from content.data.slices import Slice
+from content.kinds import Kind
 from domain.errors import InvalidField, NotQueryable, Overloaded, QueryTooCostly
-from extraction.queries.messages import TOO_LARGE, Found, Query, Refused
+
+__all__ = ["Queries", "Query"]
+
+
+TOO_LARGE = "The query takes more memory than it has: the data, or what the expression makes, is too large."
+
+
+class Query(Struct, frozen=True):
+    """A JMESPath expression. It answers at most `limit` items of an array, and `max_bytes` of JSON."""
+
+    expression: str
+    max_bytes: int
+    tool_name: str = ""
+    limit: int = 100
+    offset: int = 0
+
+
+class Found(Struct, frozen=True, tag=True):
+    """What the data was read as, and the part of the expression's value that is answered. `hint` says why the
+    expression selects nothing, where keys are the cause."""
+
+    kind: Kind
+    slice: Slice
+    hint: str = ""
+
+
+class Refused(Struct, frozen=True, tag=True):
+    """The code and the detail of an InvalidField or of one of its subclasses."""
+
+    code: str
+    detail: str
+
 
 Read = Callable[[], AsyncIterator[bytes]]
 
@@ -22,7 +56,7 @@ AT_A_TIME = 3
 WAIT_SECONDS = 10.0
 RUN_SECONDS = 30.0
 
-_COMMAND = (sys.executable, "-S", "-P", "-m", "extraction.queries.child")
+_COMMAND = (sys.executable, "-S", "-P", "-m", "extraction.query_child")
 # Signals that end a child when memory runs out.
 _OUT_OF_MEMORY = (signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS)
 _REFUSALS: dict[str, type[InvalidField]] = {

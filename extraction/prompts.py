@@ -1,5 +1,8 @@
-"""The texts of all prompts of an extraction."""
+"""Prompts for models, and the fences around data in them."""
 
+import hashlib
+import re
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -8,7 +11,56 @@ from content.text import cut_head
 from domain.extraction import Gap
 from domain.llm import Message, Role, ToolSpec
 from domain.results import StoredResult
-from extraction.prompts.fences import closing, fence, fenced, neutralised, opening
+
+_STEM = "spillgate"
+
+# Invisible characters are allowed between `<` and the name.
+_GAP = "[\\s\u00ad\u200b-\u200f\u2060\ufeff]*+"
+_LOOKALIKE = re.compile(rf"<(?={_GAP}/?+{_GAP}(?:{_STEM}-|ai-agent-[^<>]*?final))", re.IGNORECASE)
+
+_FENCE = re.compile(
+    rf"<(?P<tag>{_STEM}-(?P<role>[a-z]+)-[0-9a-f]{{12}})[^<>]*>\n(?P<text>.*?)\n</(?P=tag)>", re.DOTALL
+)
+
+
+def neutralised(text: str) -> str:
+    """Replaces < by ‹ in everything that looks like a fence or like the wrapper of a report."""
+    return _LOOKALIKE.sub("‹", text)
+
+
+def fenced(role: str, text: str, nonce: str, title: str = "") -> str:
+    """The fenced text. The fence has its own nonce, derived from `nonce`, that of the report."""
+    return "\n".join(fence(role, text, nonce, title))
+
+
+def fence(role: str, text: str, nonce: str, title: str = "") -> tuple[str, str, str]:
+    """Like `fenced`, as lines. Joining them into a prompt copies a long text only once."""
+    mark = hashlib.sha256(nonce.encode()).hexdigest()[:12]
+    tag = f"{_STEM}-{role}-{mark}"
+    return f"<{tag}{title and f' {title}'}>", neutralised(text), f"</{tag}>"
+
+
+def inside(role: str, prompt: str) -> list[str]:
+    """The texts in the fences of a role, in order."""
+    return [found["text"] for found in _FENCE.finditer(prompt) if found["role"] == role]
+
+
+def outside(prompt: str) -> str:
+    """The prompt without its fenced texts."""
+    return _FENCE.sub("", prompt)
+
+
+def new_nonce() -> str:
+    return secrets.token_hex(8)
+
+
+def opening(nonce: str) -> str:
+    return f'<ai-agent-{nonce}-FINAL format="text">'
+
+
+def closing(nonce: str) -> str:
+    return f"</ai-agent-{nonce}-FINAL>"
+
 
 PROMPT_VERSION = 2
 """Raise it with every change that may change an answer. It is part of the key of a finding."""

@@ -8,12 +8,11 @@ import anyio
 
 from domain.errors import ContextExceeded, ModelError
 from domain.llm import Message
+from extraction import prompts
 from extraction.full_chunked import chunking
-from extraction.prompts import prompts
-from extraction.prompts.fences import new_nonce
-from extraction.prompts.inquiry import Inquiry, Report, built, gather
-from extraction.prompts.prompts import Part
-from extraction.task.task import DEADLINE_PASSED, MARGIN_SECONDS, Progress
+from extraction.inquiry import Inquiry, Report, built, gather
+from extraction.prompts import Part, new_nonce
+from extraction.task import DEADLINE_PASSED, MARGIN_SECONDS, Progress
 
 # The share of the time kept for the reduce phase.
 _RESERVED_SHARE = 0.25

@@ -1,6 +1,7 @@
-"""What strategies with a model share: asking for reports, keeping findings, concurrent calls."""
+"""What strategies with a model share: asking for reports, parsing and keeping them, concurrent calls."""
 
 import hashlib
+import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,11 +16,9 @@ from content.text import decode_part
 from domain.errors import ModelBadReply, ModelError, SpillgateError, StorageError
 from domain.extraction import Span
 from domain.llm import Message, ModelTerms, Prompt, Reply, Role
-from extraction.prompts import prompts
-from extraction.prompts.fences import parse_report
-from extraction.prompts.prompts import Document
-from extraction.task import answer_text
-from extraction.task.task import Asking, StrategyFailed, Task, output_tokens
+from extraction import prompts
+from extraction.prompts import Document, closing
+from extraction.task import Asking, StrategyFailed, Task, cap_text, output_tokens
 
 T = TypeVar("T")
 
@@ -30,6 +29,15 @@ _INLINE_BYTES = 256 * 1024
 
 # A backend may send more than the allowed tokens.
 _MOST_BYTES_A_TOKEN = 8
+
+# Gaps are bounded, so that a reply of nothing but spaces costs no more than any other.
+_SPACES = r"\s{0,8}"
+# Matches any nonce: compiling a pattern for each call would take longer than using it.
+_NAME = r"ai-agent-([A-Za-z0-9]{1,64})-FINAL(?![\w-])"
+_OPENING = re.compile(rf"<{_SPACES}{_NAME}[^<>]{{0,200}}>", re.IGNORECASE)
+_CLOSING = re.compile(rf"<{_SPACES}/{_SPACES}{_NAME}", re.IGNORECASE)
+_THOUGHT = re.compile(r"<(/?)(?:think|thinking|thought|reasoning)\b", re.IGNORECASE)
+_FENCES = ("```", "~~~")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +107,7 @@ class Inquiry:
         if not report:
             raise ModelBadReply("the model's report was empty")
         most = _MOST_BYTES_A_TOKEN * output_tokens(self.terms)
-        return Report(answer_text.cap_text(report, most), reply.model)
+        return Report(cap_text(report, most), reply.model)
 
 
 async def built(build: Callable[[], tuple[Message, ...]], size: int) -> tuple[Message, ...]:
@@ -138,3 +146,53 @@ async def gather(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
     if errors:
         raise errors[0]
     return [results[index] for index in range(len(calls))]
+
+
+def parse_report(reply: str, nonce: str) -> str | None:
+    """Returns the report, "" if it is empty, None if there is none. The last opening tag outside of a think
+    block counts, in any case and with any spaces and attributes. The closing tag may be missing."""
+    openings = _tags(_OPENING, reply, 0, nonce)
+    if not openings:
+        return None
+    last = openings[-1]
+    end = next(iter(_tags(_CLOSING, reply, last.end(), nonce)), None)
+    if _is_thought(reply, end.end() if end else last.end()):
+        return None
+    if end:
+        return _bare(reply[last.end() : end.start()])
+    return _bare(_unclosed(reply[last.end() :], reply[: last.start()], closing(nonce)))
+
+
+def _tags(pattern: re.Pattern[str], reply: str, start: int, nonce: str) -> list[re.Match[str]]:
+    return [tag for tag in pattern.finditer(reply, start) if tag[1].lower() == nonce.lower()]
+
+
+def _is_thought(reply: str, start: int) -> bool:
+    """True if `start` is within a think block."""
+    depth = 0
+    for mark in _THOUGHT.finditer(reply, start):
+        depth += -1 if mark[1] else 1
+        if depth < 0:
+            return True
+    return False
+
+
+def _unclosed(report: str, before: str, tag: str) -> str:
+    """Removes a partial closing tag, and the end of a code fence that began before the report."""
+    cut = report.rfind("</")
+    if cut >= 0 and tag.lower().startswith(report[cut:].strip().lower()):
+        report = report[:cut]
+    if before.rstrip().rpartition("\n")[2].startswith(_FENCES):
+        report = report.rstrip().removesuffix("```").removesuffix("~~~")
+    return report
+
+
+def _bare(report: str) -> str:
+    """Removes spaces and a code fence around the whole report."""
+    report = report.strip()
+    first, _, rest = report.partition("\n")
+    body, _, last = rest.rpartition("\n")
+    mark, info = first[:3], first[3:].strip()
+    if mark in _FENCES and last.strip() == mark and mark not in body and (not info or info.isalnum()):
+        return body.strip()
+    return report

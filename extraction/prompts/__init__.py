@@ -1,1 +1,0 @@
-"""Prompts for models, fences around data in them, and the parsing of reports."""

@@ -1,1 +1,0 @@
-"""read-grep: a model searches one stored result with two tools, Read and Grep."""

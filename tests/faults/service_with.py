@@ -1,0 +1,138 @@
+"""The service with faults that tests must see, or with time bounds for which tests can wait, or need not:
+each argument is a name of FAULTS, or `NAME=seconds`."""
+
+import asyncio
+import itertools
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from app.cli.main import main
+from app.edge import server as serving
+from app.edge.deadlines import Protocol
+from app.operations import background, supervisor
+from domain.ports import Charge, Receipt
+from domain.results import Durability, StoredResult
+from storage.disk import store as disk_store
+from storage.disk.draft import DiskDraft
+from storage.disk.layout import Info, body_name, info_name
+from storage.disk.store import DiskStore
+from storage.redis import connection
+from storage.redis import store as redis_store
+from storage.redis.draft import RedisDraft
+from storage.redis.ledger import RedisLedger
+from storage.spool.journal import Journal
+
+# Longer than a kill takes to come, or than all replicas take to look, on a busy machine too.
+EARLY_SECONDS = 5.0
+IN_PLACE_SECONDS = 1.0
+LOOK_SECONDS = 2.0
+PAUSE_SECONDS = 0.02
+
+
+def early(draft: Any) -> type:
+    """Says that it is published before it is."""
+
+    class EarlyDraft(draft):  # type: ignore[misc]
+        _later: asyncio.Task[None] | None = None
+
+        async def publish(self, stored: StoredResult) -> Durability:
+            self._later = asyncio.create_task(self._publish_later(stored))
+            return Durability.DISK
+
+        async def _publish_later(self, stored: StoredResult) -> None:
+            await asyncio.sleep(EARLY_SECONDS)
+            await super().publish(stored)
+
+        async def __aexit__(self, *error: Any) -> None:
+            if self._later is None:
+                await super().__aexit__(*error)
+
+    return EarlyDraft
+
+
+class InPlaceDraft(DiskDraft):
+    """Writes the body where readers look after its info says that it is whole."""
+
+    async def publish(self, stored: StoredResult) -> Durability:
+        await self._run(self._publish, stored)
+        return Durability.DISK
+
+    def _publish(self, stored: StoredResult) -> None:
+        draft = self._open()
+        self._spill()
+        body = os.pread(draft, self._spilled, 0)
+        self._write_info(Info(len(body), stored))
+        published, handle = self._published, stored.handle
+        published.dirs.make(stored.key)
+        with published.dirs.opened(stored.key) as directory:
+            os.rename(
+                f"{self._name}.json", info_name(handle), src_dir_fd=published.drafts, dst_dir_fd=directory
+            )
+            fd = os.open(body_name(handle), os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=directory)
+            try:
+                os.write(fd, body[: len(body) // 2])
+                time.sleep(IN_PLACE_SECONDS)
+                os.write(fd, body[len(body) // 2 :])
+            finally:
+                os.close(fd)
+        self._spilled = 0
+        self._drop()
+
+
+async def look_first(ledger: RedisLedger, charge: Charge) -> Receipt | None:
+    """Get, then increment: two steps, between which others may take the rest."""
+    session = await ledger.session(charge.key)
+    if session is not None and not session.budget(charge.default_window, charge.enforce).fits(charge.tokens):
+        return None
+    await asyncio.sleep(LOOK_SECONDS)
+    return await ledger.settle(charge)
+
+
+class Panic(BaseException):
+    """As a native library raises it."""
+
+
+def failing(act: Callable[..., Awaitable[Any]], error: type[BaseException], *numbers: int) -> object:
+    """Raises at the calls of these numbers, counted from 1."""
+    count = itertools.count(1)
+
+    async def faulty(*args: Any) -> Any:
+        if next(count) in numbers:
+            raise error("kept out of the log")
+        return await act(*args)
+
+    return faulty
+
+
+async def run_once(self: supervisor.Supervisor, name: str, task: Callable[[], Awaitable[None]]) -> None:
+    await task()
+
+
+SWEEPS_FAIL = (DiskStore, "sweep", failing(DiskStore.sweep, RuntimeError, 1, 2, 3))
+OFTEN = [(background, "SHORTEST_SECONDS", PAUSE_SECONDS), (background, "LONGEST_SECONDS", PAUSE_SECONDS)]
+OFTEN += [(supervisor, "FIRST_SECONDS", PAUSE_SECONDS)]
+FAULTS: dict[str, list[tuple[object, str, object]]] = {
+    "early": [(disk_store, "DiskDraft", early(DiskDraft)), (redis_store, "RedisDraft", early(RedisDraft))],
+    "in-place": [(disk_store, "DiskDraft", InPlaceDraft)],
+    "look-first": [(RedisLedger, "reserve", look_first)],
+    "sweeping often": OFTEN,
+    "sweeps that raise": [*OFTEN, SWEEPS_FAIL],
+    "a sweep that panics": [*OFTEN, (DiskStore, "sweep", failing(DiskStore.sweep, Panic, 2))],
+    "sweeps that raise, unsupervised": [*OFTEN, SWEEPS_FAIL, (supervisor.Supervisor, "run", run_once)],
+    "replays that raise": [*OFTEN, (Journal, "replay", failing(Journal.replay, RuntimeError, 1, 2))],
+}
+
+if __name__ == "__main__":
+    for argument in sys.argv[1:]:
+        name, _, seconds = argument.partition("=")
+        for owner, attribute, value in FAULTS.get(name, ()):
+            setattr(owner, attribute, value)
+        if seconds:
+            (bound,) = [one for one in (Protocol, serving, background, connection) if hasattr(one, name)]
+            setattr(bound, name, float(seconds))
+        else:
+            assert name in FAULTS
+    sys.exit(main(["serve", "--port", "0"]))
