@@ -20,11 +20,11 @@ from storage import (
     open_store,
     sealed_ledger,
 )
+from storage.objects import make_ready
 from storage.objects.bucket import Bucket
-from storage.objects.opening import make_ready
 from storage.objects.store import ObjectStore
-from storage.sealed.chunks import sealed_size
-from storage.spool.outage import Outage
+from storage.sealed.store import sealed_size
+from storage.spool import Outage
 
 SEALED = "sealed+"
 # The URL, after a space the spool's folder; and what the store promises.
