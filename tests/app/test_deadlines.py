@@ -310,7 +310,8 @@ def test_a_head_with_a_length_is_written_with_the_beginning_of_its_body() -> Non
 
 def test_head_is_answered_without_a_body(host: Served) -> None:
     answer = host.talk(head("HEAD", "/hello", "Connection: close"))
-    assert answer.startswith(b"HTTP/1.1 ") and answer.endswith(b"\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 ")
+    assert answer.endswith(b"\r\n\r\n")
 
 
 def test_pipelined_requests_are_answered_in_order(host: Served) -> None:
