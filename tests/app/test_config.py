@@ -115,18 +115,14 @@ async def test_what_if_estimates_what_each_outcome_shows(
     assert tokens[0] <= row["tokens"] <= tokens[1]
 
 
-@pytest.mark.parametrize(
-    ("policy", "code"),
-    [
+async def test_what_if_refuses_what_a_session_could_not_set(client: httpx.AsyncClient) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"max_bites": 1}, "invalid_policy"),
         ({"models": {"m": {"context_window": 5}}}, "invalid_policy"),
         ({"suggestion": "\ud800"}, "invalid_field"),
         ({"tool_names": {"shell": "x" * 9000}}, "invalid_field"),
-    ],
-)
-async def test_what_if_refuses_what_a_session_could_not_set(
-    client: httpx.AsyncClient, policy: dict[str, Any], code: str
-) -> None:
-    body = json.dumps({"policy": policy})
-    answer = await client.post("/policy/what-if", content=body)
-    assert (answer.status_code, answer.json()["code"]) == (422, code)
+    ]
+    for policy, code in cases:
+        body = json.dumps({"policy": policy})
+        answer = await client.post("/policy/what-if", content=body)
+        assert (answer.status_code, answer.json()["code"]) == (422, code)

@@ -41,17 +41,17 @@ async def ask(client: httpx.AsyncClient, handle: str, extract: str, **fields: An
     return told
 
 
-@pytest.mark.parametrize("mode", ["auto", "retrieve"])
-async def test_a_question_is_answered_with_no_model(client: httpx.AsyncClient, mode: str) -> None:
-    handle = await keep(client, FAULTY)
-    told = await ask(client, handle, "Which host was the connection lost to?", mode=mode)
-    frame = f"ABSTRACT FROM TOOL OUTPUT journal WITH HANDLE {handle}, STRATEGY:retrieve:\n\n"
-    assert told["text"] == frame + told["body"]
-    assert "ERROR request 2000 lost its connection to db-7.internal, took 20 ms\n" in told["body"]
-    assert re.search(r"^\[lines \d+-\d+ · \d of 3 words\]$", told["body"], re.MULTILINE)
-    assert (told["status"], told["strategy"], told["warnings"]) == ("complete", "retrieve", [])
-    assert told["usage"] == {"llm_calls": 0, "input_tokens": 0, "output_tokens": 0, "cost_usd": 0.0}
-    assert (told["coverage"]["ratio"], told["coverage"]["missing"]) == (1.0, [])
+async def test_a_question_is_answered_with_no_model(client: httpx.AsyncClient) -> None:
+    for mode in ["auto", "retrieve"]:
+        handle = await keep(client, FAULTY)
+        told = await ask(client, handle, "Which host was the connection lost to?", mode=mode)
+        frame = f"ABSTRACT FROM TOOL OUTPUT journal WITH HANDLE {handle}, STRATEGY:retrieve:\n\n"
+        assert told["text"] == frame + told["body"]
+        assert "ERROR request 2000 lost its connection to db-7.internal, took 20 ms\n" in told["body"]
+        assert re.search(r"^\[lines \d+-\d+ · \d of 3 words\]$", told["body"], re.MULTILINE)
+        assert (told["status"], told["strategy"], told["warnings"]) == ("complete", "retrieve", [])
+        assert told["usage"] == {"llm_calls": 0, "input_tokens": 0, "output_tokens": 0, "cost_usd": 0.0}
+        assert (told["coverage"]["ratio"], told["coverage"]["missing"]) == (1.0, [])
 
 
 async def test_all_that_is_shown_stands_in_the_result(client: httpx.AsyncClient) -> None:
@@ -85,15 +85,13 @@ EXTENTS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "extract", "said"), EXTENTS)
-async def test_a_question_about_the_extent_is_answered_by_what_is_known(
-    client: httpx.AsyncClient, text: str, extract: str, said: str
-) -> None:
-    told = await ask(client, await keep(client, text), extract)
-    assert said in told["body"].splitlines()[0]
-    assert "NO RELEVANT DATA FOUND" not in told["body"]
-    assert "Nowhere in" not in told["body"]
-    assert (told["status"], told["coverage"]["ratio"]) == ("complete", 1.0)
+async def test_a_question_about_the_extent_is_answered_by_what_is_known(client: httpx.AsyncClient) -> None:
+    for text, extract, said in EXTENTS:
+        told = await ask(client, await keep(client, text), extract)
+        assert said in told["body"].splitlines()[0]
+        assert "NO RELEVANT DATA FOUND" not in told["body"]
+        assert "Nowhere in" not in told["body"]
+        assert (told["status"], told["coverage"]["ratio"]) == ("complete", 1.0)
 
 
 async def test_a_count_of_what_the_data_does_not_hold_is_nothing_found(client: httpx.AsyncClient) -> None:

@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from tests.app import relay_tools
-from tests.app.relay_client import ROOT, SCRIPTED, SPILLGATE, STATELESS, RelayClient
+from tests.app.relay_client import ROOT, SCRIPTED, STATELESS, RelayClient
 from tests.faults.service import Service, Services
 from tests.misbehaving_server import BAD_ANSWERS, answering
 
@@ -149,7 +149,7 @@ def test_all_else_passes_byte_for_byte_and_in_order(relay: RelayClient, tmp_path
     relay.write(b"".join(ours))
     relay.stdin.close()
     assert relay.stdout.read() == b"".join(theirs)
-    assert relay.process.wait() == 0
+    assert relay.status() == 0
     assert (tmp_path / "received").read_bytes() == b"".join(ours)
 
 
@@ -281,18 +281,18 @@ def test_the_exit_status_and_signals_are_those_of_the_server(service: Service, t
     (tmp_path / "t").mkdir()
     with opened(tmp_path / "t", url=url) as relay:
         relay.ask("ping")
-        relay.process.send_signal(signal.SIGTERM)
-        assert relay.process.wait() == -signal.SIGTERM
+        relay.signal(signal.SIGTERM)
+        assert relay.status() == -signal.SIGTERM
     # Some clients leave the dashes out.
     command = ("--no-embedded", sys.executable, "-uc", "print('{}'); raise SystemExit(5)")
     with RelayClient(*command, state=tmp_path / "d") as relay:
         assert relay.read() == {}
-        assert relay.process.wait() == 5
+        assert relay.status() == 5
     with RelayClient("--", "/no/such/command", state=tmp_path / "n") as relay:
-        assert relay.process.wait() == 127
+        assert relay.status() == 127
         assert relay.said() == b"spillgate mcp: /no/such/command: No such file or directory\n"
     with RelayClient(state=tmp_path / "m") as relay:
-        assert relay.process.wait() == 2
+        assert relay.status() == 2
         assert b"--url URL" in relay.said()
 
 
@@ -300,20 +300,26 @@ def test_a_server_that_hangs_is_left_to_the_client(relay: RelayClient) -> None:
     """Its process ends with the client's signal."""
     relay.send("tools/call", {"name": "do", "arguments": {"what": "hold"}})
     relay.ask("ping")
-    relay.process.send_signal(signal.SIGINT)
-    assert relay.process.wait() == -signal.SIGINT
+    relay.signal(signal.SIGINT)
+    assert relay.status() == -signal.SIGINT
 
 
 def test_results_of_any_size(relay: RelayClient) -> None:
-    """50 MB are governed, in less memory than four times that. 200 MB pass: the service refuses them."""
-    assert "Tool output is too large (52428800 bytes" in text_of(relay.call("raw", size=50 << 20))
-    status = Path(f"/proc/{relay.process.pid}/status").read_text()
-    peak = re.search(r"VmHWM:\s*(\d+) kB", status)
-    assert peak is not None
-    assert int(peak[1]) < 4 * (50 << 10)
-    relay.send("tools/call", {"name": "do", "arguments": {"what": "raw", "size": 200 << 20}})
+    """20 MB are governed, in less memory than four times that. 65 MB pass: the service refuses them."""
+
+    def peak_kilobytes() -> int:
+        status = Path(f"/proc/{relay.process.pid}/status").read_text()
+        found = re.search(r"VmHWM:\s*(\d+) kB", status)
+        assert found is not None
+        return int(found[1])
+
+    relay.ask("ping")
+    before = peak_kilobytes()
+    assert "Tool output is too large (20971520 bytes" in text_of(relay.call("raw", size=20 << 20))
+    assert peak_kilobytes() - before < 4 * (20 << 10)
+    relay.send("tools/call", {"name": "do", "arguments": {"what": "raw", "size": 65 << 20}})
     line = relay.stdout.readline()
-    assert line.count(b"0123456789abcde\\n") == 200 << 16
+    assert line.count(b"0123456789abcde\\n") == 65 << 16
     assert b"(413 body_too_large)" in relay.said()
     assert "too large" in text_of(relay.call("text", size=20_000))
 
@@ -366,17 +372,14 @@ def test_a_service_that_does_not_answer_is_left_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_open", [True, False])
 def test_a_closed_stderr_loses_no_result(tmp_path: Path, is_open: bool) -> None:
     """A pipe that no process reads, or none at all."""
-    without = (
-        "-c",
+    code = (
         "import os, sys\n"
-        "os.close(2)\n"
-        "os.execv(sys.executable, [sys.executable, '-m', 'app.cli.main', *sys.argv[1:]])",
+        "reader, writer = os.pipe()\n"
+        "os.close(reader)\n"
+        f"os.dup2(writer, 2) if {is_open} else os.close(2)\n"
+        "os.execv(sys.executable, [sys.executable, '-m', 'app.cli.main', *sys.argv[1:]])"
     )
-    reader, writer = os.pipe()
-    os.close(reader)
-    program = SPILLGATE if is_open else without
-    with opened(tmp_path, "--no-embedded", program=program, stderr=writer, url="http://127.0.0.1:1") as relay:
-        os.close(writer)
+    with opened(tmp_path, "--no-embedded", program=("-c", code), url="http://127.0.0.1:1") as relay:
         for _ in range(2):
             assert text_of(relay.call("text", size=20_000)).startswith("line é of text\n")
             relay.send("tools/call", {"name": "do", "arguments": {"what": "garbage"}})
@@ -402,26 +405,33 @@ def test_after_a_fault_of_the_relay_messages_pass(tmp_path: Path) -> None:
         assert relay.end() == 0
 
 
-@pytest.mark.parametrize("name", BAD_ANSWERS)
-def test_after_an_answer_that_is_no_outcome_the_result_passes(tmp_path: Path, name: str) -> None:
+def test_after_an_answer_that_is_no_outcome_the_result_passes(tmp_path: Path) -> None:
+    code = (
+        "import app.relay.backend, app.cli.main as main\n"
+        "app.relay.backend.PAUSE_SECONDS = 0\n"
+        "main.sys.exit(main.main())"
+    )
+    answers: list[bytes] = []
     with (
-        answering(BAD_ANSWERS[name]) as url,
-        opened(tmp_path, "--no-embedded", url=url) as relay,
+        answering(answers) as url,
+        opened(tmp_path, "--no-embedded", program=("-c", code), url=url) as relay,
     ):
-        assert text_of(relay.call("text", size=20_000)).startswith("line é of text\n")
-        assert b"The result passes unchanged.\n" in relay.said()
-        answer = relay.tool("tool_output_lines", handle="session-s/file-x", offset=1)
-        assert answer["isError"] is True
-        assert "takes an object" not in text_of(answer)
+        for name, answer in BAD_ANSWERS.items():
+            answers.append(answer)
+            assert text_of(relay.call("text", size=20_000)).startswith("line é of text\n"), name
+            assert b"The result passes unchanged.\n" in relay.said()
+            told = relay.tool("tool_output_lines", handle="session-s/file-x", offset=1)
+            assert told["isError"] is True, name
+            assert "takes an object" not in text_of(told)
 
 
 def test_a_client_that_reads_no_more_ends_the_server(relay: RelayClient) -> None:
     relay.ask("ping")
     relay.stdout.close()
     with suppress(BrokenPipeError):
-        while relay.process.poll() is None:
+        while relay.process.is_alive():
             relay.send("ping")
-    assert relay.process.wait() != 0
+    assert relay.status() != 0
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "http://127.0.0.1:1"])

@@ -1,8 +1,6 @@
 """Settings: read from the environment, documented, and refused where they are not valid."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -205,11 +203,9 @@ def test_a_bad_policy_file_refuses_to_start_and_names_the_line(
     assert said in capsys.readouterr().err
 
 
-def test_openapi_prints_the_document() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "app.cli.main", "openapi"], cwd=ROOT, capture_output=True, check=True
-    )
-    assert json.loads(done.stdout)["info"]["title"] == "Spillgate"
+def test_openapi_prints_the_document(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["openapi"]) == 0
+    assert json.loads(capsys.readouterr().out)["info"]["title"] == "Spillgate"
 
 
 def test_healthcheck_fails_where_nothing_listens() -> None:
