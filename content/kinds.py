@@ -59,7 +59,7 @@ _STAMP = re.compile(
     rb"|\S++ \S++ \S++ \[\d\d/[A-Z][a-z]{2}/\d{4}:"
 )
 _MARKDOWN = re.compile(
-    rb"#{1,6} \S|```|[-*] (?:\[[ x]\] )?\S|> |\d{1,3}\. \S|\|.*\|\s*\Z|.*\[[^\]]+\]\([^)\s]+\)"
+    rb"#{1,6} \S|```|[-*] (?:\[[ x]\] )?\S|> |\d{1,3}\. \S|\|.*\|\s*\Z|.*\[[^\]]{1,200}\]\([^)\s]+\)"
 )
 # Lines of YAML, TOML, INI, Dockerfile, Makefile and of servers' configuration.
 _SETTING = re.compile(
@@ -102,7 +102,9 @@ def sniff(head: bytes, tool_name: str = "") -> Kind:
 
 def _is_binary(head: bytes) -> bool:
     odd = len(head) - len(head.translate(None, _ODD_BYTES))
-    return b"\0" in head or 20 * odd > len(head) or 10 * head.count(_REPLACED) > len(head)
+    if b"\0" in head or 20 * odd > len(head):
+        return True
+    return not head.isascii() and 10 * head.count(_REPLACED) > len(head)
 
 
 def _by_lines(lines: list[bytes], tool_name: str) -> Kind:
@@ -121,7 +123,7 @@ def _by_lines(lines: list[bytes], tool_name: str) -> Kind:
 
 
 def _share(pattern: re.Pattern[bytes], lines: list[bytes]) -> float:
-    return sum(map(bool, map(pattern.match, lines))) / len(lines)
+    return len([*filter(pattern.match, lines)]) / len(lines)
 
 
 def _is_markdown(lines: list[bytes]) -> bool:

@@ -318,7 +318,7 @@ def _count(number: int, noun: str, plural: str = "") -> str:
 
 
 def _share(pattern: re.Pattern[bytes], lines: list[bytes]) -> float:
-    return sum(map(bool, map(pattern.match, lines))) / len(lines)
+    return len([*filter(pattern.match, lines)]) / len(lines)
 
 
 def _clipped(text: str, most: int) -> str:
