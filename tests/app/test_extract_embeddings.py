@@ -261,7 +261,7 @@ async def test_whatever_an_embedder_does_the_words_answer_in_time(serve: Serve, 
         assert (told["status"], told["strategy"]) == ("complete", "retrieve"), name
         # Vectors that are shorter than others fail after their call; no other call need be under way then.
         assert failed or name == "shorter", name
-        assert {entry["extract_id"] for entry in failed} == {question["id"]}, name
+        assert {entry["extract_id"] for entry in failed} <= {question["id"]}, name
 
     # Few at a time: all of them would fill this machine's memory.
     for start in range(0, len(FAULTS), 7):
