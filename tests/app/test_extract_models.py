@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from app.operations import background
 from domain.errors import ConfigError
 from tests.conftest import Serve
 from tests.extraction.backend import Backend, Spoken, report
@@ -19,7 +20,9 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def anyio_backend() -> object:
+def anyio_backend(monkeypatch: pytest.MonkeyPatch) -> object:
+    """Hours pass in a moment, unless something looks at a file twice a second."""
+    monkeypatch.setattr(background, "LOOK_SECONDS", 3600)
     return VIRTUAL_TIME
 
 
