@@ -120,20 +120,17 @@ def test_a_connection_that_asks_nothing_is_closed_without_a_word(host: Served) -
     assert host.talk() == b""
 
 
-@pytest.mark.parametrize(
-    "pieces",
-    [
+def test_large_headers_get_431(host: Served) -> None:
+    for pieces in [
         [head("GET", "/hello", "X: " + "y" * (16 << 10))],
         [head("GET", "/hello", *[f"X{n}: y" for n in range(3000)])],
         [head("GET", "/" + "p" * (8 << 10))],
         [head("GET", "/hello?" + "q" * (8 << 10))],
         [b"GET /hello HTTP/1.1\r\nX: ", b"y" * (17 << 10)],
         [b"\r\n" * (9 << 10)],
-    ],
-)
-def test_large_headers_get_431(host: Served, pieces: list[bytes]) -> None:
-    found = problem_of(host.talk(*pieces))
-    assert (found["status"], found["code"]) == (431, "headers_too_large")
+    ]:
+        found = problem_of(host.talk(*pieces))
+        assert (found["status"], found["code"]) == (431, "headers_too_large")
 
 
 def test_endless_headers_get_431_long_before_they_are_held(host: Served) -> None:
@@ -150,9 +147,8 @@ def test_headers_just_below_the_bounds_pass(host: Served) -> None:
     assert host.talk(line).startswith(b"HTTP/1.1 200")
 
 
-@pytest.mark.parametrize(
-    "request_",
-    [
+def test_what_is_not_http_1_1_gets_400(host: Served) -> None:
+    for request_ in [
         b"NONSENSE\r\n\r\n",
         b"GET /hello HTTP/1.1\nHost: localhost\n\n",
         b"GET /hello HTTP/1.1\r\nHost: localhost\n\r\n",
@@ -167,11 +163,9 @@ def test_headers_just_below_the_bounds_pass(host: Served) -> None:
         b"GET /\xff HTTP/1.1\r\nHost: localhost\r\n\r\n",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-    ],
-)
-def test_what_is_not_http_1_1_gets_400(host: Served, request_: bytes) -> None:
-    found = problem_of(host.talk(request_))
-    assert (found["status"], found["code"]) == (400, "malformed")
+    ]:
+        found = problem_of(host.talk(request_))
+        assert (found["status"], found["code"]) == (400, "malformed")
 
 
 def test_a_body_that_stops_moving_gets_408(host: Served) -> None:
@@ -264,14 +258,14 @@ def test_a_client_that_ends_its_side_after_its_requests_gets_every_answer(host: 
         assert read_all(sock) == b""
 
 
-@pytest.mark.parametrize("is_reset", [False, True])
-def test_the_work_for_a_client_that_is_gone_is_cancelled(host: Served, is_reset: bool) -> None:
-    with host.connect() as sock:
-        sock.sendall(head("GET", "/costly"))
-        wait_for(lambda: host.app.state.events == ["work began"])
-        if is_reset:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    wait_for(lambda: host.app.state.events == ["work began", "work cancelled"], 5)
+def test_the_work_for_a_client_that_is_gone_is_cancelled(host: Served) -> None:
+    for is_reset in [False, True]:
+        with host.connect() as sock:
+            sock.sendall(head("GET", "/costly"))
+            wait_for(lambda: host.app.state.events == ["work began"])
+            if is_reset:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        wait_for(lambda: host.app.state.events == ["work began", "work cancelled"], 5)
 
 
 def test_uvicorn_still_has_what_the_protocol_leans_on() -> None:
