@@ -103,8 +103,8 @@ async def test_what_if_estimates_what_each_outcome_shows(client: httpx.AsyncClie
         ({"mode": "observe"}, "pass", (4000, 4001)),
         ({"bypass": True}, "pass", (4000, 4001)),
     ]
+    await sent(client, "read_file", 20_000)
     for policy, outcome, tokens in cases:
-        await sent(client, "read_file", 20_000)
         told = (await client.post("/policy/what-if", json={"policy": policy})).json()
         (row,) = told["would_be"]
         assert row["outcome"] == outcome

@@ -260,6 +260,7 @@ def test_a_client_that_ends_its_side_after_its_requests_gets_every_answer(host: 
 
 def test_the_work_for_a_client_that_is_gone_is_cancelled(host: Served) -> None:
     for is_reset in [False, True]:
+        host.app.state.events.clear()
         with host.connect() as sock:
             sock.sendall(head("GET", "/costly"))
             wait_for(lambda: host.app.state.events == ["work began"])
