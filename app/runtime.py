@@ -47,11 +47,11 @@ from storage import (
     open_store,
     sealed_ledger,
 )
-from storage.base.worker_threads import Threads
+from storage.base.threads import Threads
 
 if TYPE_CHECKING:
     from app.operations.spans import Tracer
-    from storage.spool.outage import Outage
+    from storage.spool import Outage
 
 log = logging.getLogger(__name__)
 

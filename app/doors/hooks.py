@@ -375,4 +375,4 @@ CLIENTS: dict[str, Client] = {
     "opencode": Client(opencode, outputs=re.compile(r"/.*/tool-output/[^/]+")),
     "pi": Client(pi, outputs=re.compile(r"/.*/pi-bash-[^/]+\.log")),
 }
-"""By name, which is also that of the client's door (`policies.doors`)."""
+"""By name, which is also that of the client's door (`policies.oversized`)."""

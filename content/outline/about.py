@@ -10,8 +10,7 @@ from typing import NamedTuple, TypeGuard
 import msgspec
 from msgspec import Raw
 
-from content.formats import opaque
-from content.kinds import Kind, sniff
+from content.kinds import Kind, opaque, sniff
 from content.natural_language import language_of_text
 from content.outline.definitions import definitions
 from content.outline.forms import hits, log_levels, log_times, parsed_head, without_comments
@@ -319,7 +318,7 @@ def _count(number: int, noun: str, plural: str = "") -> str:
 
 
 def _share(pattern: re.Pattern[bytes], lines: list[bytes]) -> float:
-    return sum(map(bool, map(pattern.match, lines))) / len(lines)
+    return len([*filter(pattern.match, lines)]) / len(lines)
 
 
 def _clipped(text: str, most: int) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from content.reading.patterns import Pattern
+from content.patterns import Pattern
 from domain.errors import BadPattern
 from extraction.retrieve.index import pieces
 

@@ -7,12 +7,11 @@ from functools import partial
 
 from anyio.to_thread import run_sync
 
-from content.formats import Format, opaque, readable
-from content.kinds import Kind, is_binary, sniff
+from content.kinds import Format, Kind, is_binary, opaque, readable, sniff
 from content.natural_language import language_of_text, may_be_in
 from content.outline import outline
 from content.outline.extent import extent
-from content.passages.passages import Passage
+from content.passages import Passage
 from content.passages.whole import Whole, whole
 from content.text import cut_head, cut_tail, decode_part
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
@@ -21,7 +20,8 @@ from extraction.retrieve import meaning
 from extraction.retrieve.index import Likeness, PassageIndex
 from extraction.retrieve.instruction import ParsedInstruction, parse
 from extraction.retrieve.ranking import Ranked, rank
-from extraction.task import CUT_WARNING, Progress, Source, StrategyFailed, Task, cap_answer
+from extraction.source import Source
+from extraction.task import CUT_WARNING, Progress, StrategyFailed, Task, cap_answer
 
 NEEDS_MODEL = False
 

@@ -8,7 +8,7 @@ from typing import Self, TypeVarTuple
 
 from domain.errors import StoreUnavailable
 from domain.results import Durability, StoredResult
-from storage.base.worker_threads import Threads
+from storage.base.threads import Threads
 from storage.disk.group_publish import GroupPublish, Publication
 from storage.disk.layout import Info
 from storage.disk.published import PublishedBodies

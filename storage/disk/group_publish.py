@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from domain.errors import SpillgateError
 from domain.handles import SessionKey
 from domain.results import StoredResult
-from storage.base.batches import Batches
+from storage.base.threads import Batches
 from storage.disk.layout import Info, body_name, info_name
 from storage.disk.published import PublishedBodies
 from storage.disk.syscalls import size_of, unlink, write_all

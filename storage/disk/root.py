@@ -9,9 +9,8 @@ import msgspec
 from domain import __version__
 from domain.errors import ConfigError
 from domain.quotas import QuotaOf, unbounded
-from storage.base.places import InPlace, make_directories, take_lock
+from storage.base.places import InPlace, Schema, make_directories, refusal, take_lock
 from storage.base.quota import Quota
-from storage.base.schema import Schema, refusal
 from storage.disk.published import PublishedBodies
 from storage.disk.syscalls import Files, open_dir, open_file, remove, unlink, write_all
 

@@ -14,7 +14,7 @@ from domain.errors import ResultExpired
 from domain.handles import Handle, SessionKey
 from domain.ports import Clock, Draft, Load
 from domain.results import Durability, StoredResult
-from storage.base.worker_threads import Threads
+from storage.base.threads import Threads
 from storage.disk.draft import DiskDraft
 from storage.disk.group_publish import GroupPublish
 from storage.disk.root import Root

@@ -12,8 +12,7 @@ import pytest
 from app.operations.logs import describe
 from domain.accounting import AccountingEntry
 from domain.errors import StoreUnavailable
-from storage.memory.ledger import MemoryLedger
-from storage.memory.store import MemoryStore
+from storage.memory import MemoryLedger, MemoryStore
 from tests.app.test_extract_models import (
     anyio_backend,  # noqa: F401
     ask,

@@ -12,7 +12,7 @@ from content.tokens.encodings import load_encoding
 from domain.extraction import Span
 from extraction.full_chunked.chunking import halves, plan, with_lines
 from extraction.prompts import Part
-from extraction.task import Source
+from extraction.source import Source
 
 pytestmark = pytest.mark.anyio
 

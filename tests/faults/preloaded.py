@@ -29,7 +29,7 @@ IMPORTED = (
     "storage.disk.store",
     "storage.redis.ledger",
     "storage.redis.store",
-    "storage.sealed.keyless",
+    "storage.sealed",
     "storage.spool.ledger",
     "storage.spool.store",
     "storage.sqlite.ledger",

@@ -19,7 +19,7 @@ from storage.disk import store as disk_store
 from storage.disk.draft import DiskDraft
 from storage.disk.layout import Info, body_name, info_name
 from storage.disk.store import DiskStore
-from storage.redis import connection
+from storage.redis import connection, url
 from storage.redis import store as redis_store
 from storage.redis.draft import RedisDraft
 from storage.redis.ledger import RedisLedger
@@ -131,7 +131,8 @@ if __name__ == "__main__":
         for owner, attribute, value in FAULTS.get(name, ()):
             setattr(owner, attribute, value)
         if seconds:
-            (bound,) = [one for one in (Protocol, serving, background, connection) if hasattr(one, name)]
+            owners = (Protocol, serving, background, connection, url)
+            (bound,) = [one for one in owners if hasattr(one, name)]
             setattr(bound, name, float(seconds))
         else:
             assert name in FAULTS

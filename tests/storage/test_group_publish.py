@@ -147,14 +147,14 @@ async def test_what_is_being_written_is_not_found_not_swept_not_deleted_and_not_
     assert await store.stored_bytes() == 0
 
 
-@pytest.mark.parametrize("size", [9, 2_000_000], ids=["small", "spilled"])
+@pytest.mark.parametrize("size", [9, SPILL], ids=["small", "spilled"])
 async def test_another_body_of_the_same_handle_replaces_it_and_counts_once(
     store: DiskStore, files: HeldFiles, clock: FakeClock, size: int
 ) -> None:
     where = handle()
     first = await held(store, files, clock, where)
     second = asyncio.create_task(put(store, b"x" * size, clock(), where=where))
-    if size > SPILL:
+    if size >= SPILL:
         await waits_for_its_name(store, files)
     files.let_go.set()
     await first
