@@ -65,16 +65,23 @@ def host(running: Served) -> Iterator[Served]:
 
 @pytest.fixture
 def tick(host: Served, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Time passes for the deadlines by calls alone: a busy machine does not make a client slow."""
-    check, now, checked = Protocol.check, [time.monotonic()], set[float]()
+    """From the first call on time passes for the deadlines by calls alone: a busy machine does not make a
+    client slow. The first call waits until a request has begun."""
+    check, state = Protocol.check, host.server.server_state
+    now: list[float] = []
+    checked = set[float]()
 
     def check_then(protocol: Protocol, real: float) -> None:
-        check(protocol, now[0])
-        checked.add(now[0])
+        at = now[0] if now else real
+        check(protocol, at)
+        checked.add(at)
 
     def tick(seconds: float) -> None:
+        if not now:
+            wait_for(lambda: state.tasks)
+            now.append(time.monotonic())
         now[0] += seconds
-        wait_for(lambda: now[0] in checked or not host.server.server_state.connections)
+        wait_for(lambda: now[0] in checked or not state.connections)
 
     monkeypatch.setattr(Protocol, "check", check_then)
     return tick
