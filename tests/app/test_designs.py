@@ -133,15 +133,6 @@ async def test_a_cap_below_the_head_still_shows_a_head_and_commands(client: http
         assert commands(told)
 
 
-async def test_ouros_thresholds_leave_its_text_as_it_is(client: httpx.AsyncClient) -> None:
-    told = await post(client, CODE, "read_file", tool_arguments={"path": "src/data.py"}, policy=OURO)
-    assert told["content"].startswith(
-        f"{CODE[:2000]}\n\n[... {len(CODE) - 2000} characters truncated ...]\n\n"
-    )
-    assert "  - class DataProcessor (line 4)\n" in told["content"]
-    assert len(told["content"]) <= 3500
-
-
 # RFC 002: counts, pages, words of one's own
 
 
