@@ -88,7 +88,7 @@ class StillClock:
         self.now += int(seconds * 1000)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
 
