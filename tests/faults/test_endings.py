@@ -9,7 +9,7 @@ import pytest
 
 from app.operations.background import sweep
 from app.runtime import Runtime
-from content.tokens.encodings import load_encoding
+from content.tokens import load_encoding
 from domain.handles import SessionKey
 from domain.ports import Charge, Receipt
 from tests.conftest import served
