@@ -9,9 +9,9 @@ DRIP_SECONDS = 0.05
 
 
 @contextmanager
-def answering(answer: bytes | None, *, is_slow: bool = False) -> Iterator[str]:
-    """The URL of a server that reads a request and answers with these bytes; with None, never. A slow one
-    sends a byte at a time until the client closes the connection."""
+def answering(answer: bytes | list[bytes] | None, *, is_slow: bool = False) -> Iterator[str]:
+    """The URL of a server that reads a request and answers with these bytes, or with the last of a list; with
+    None, never. A slow one sends a byte at a time until the client closes the connection."""
     done = threading.Event()
 
     def serve(connection: socket.socket) -> None:
@@ -25,7 +25,7 @@ def answering(answer: bytes | None, *, is_slow: bool = False) -> Iterator[str]:
                     if done.wait(DRIP_SECONDS):
                         break
             else:
-                connection.sendall(answer)
+                connection.sendall(answer[-1] if isinstance(answer, list) else answer)
 
     def accept() -> None:
         with suppress(OSError):

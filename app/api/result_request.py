@@ -21,7 +21,7 @@ from domain.errors import BadRequest, InvalidField, UnsupportedMedia, unknown_ke
 from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
 from domain.results import ToolResult, UsageReport
 from domain.values import value
-from policies.doors import DOORS
+from policies.oversized import DOORS
 
 T = TypeVar("T")
 Headers = Mapping[bytes, bytes]

@@ -19,13 +19,18 @@ function inks(names) {
   return (name) => found.get(name);
 }
 
-/** Every period from `since` to `until` (Unix ms), with the sum of the values of its `rows` (group: a UTC time). */
-export function periods(rows, step, since, until, value) {
-  const found = new Map();
-  for (const row of rows) found.set(Date.parse(row.group), (found.get(Date.parse(row.group)) ?? 0) + value(row));
+/** Every period from `since` to `until` (Unix ms): their times (Unix s), and for each of `names` the sums of the `rows` (group: a
+ *  UTC time) in them. */
+export function periods(rows, step, since, until, names) {
   const times = [];
-  for (let at = Math.floor(since / step) * step; at <= until; at += step) times.push(at);
-  return [times.map((at) => at / 1000), times.map((at) => found.get(at) ?? 0)];
+  const first = Math.floor(since / step) * step;
+  for (let at = first; at <= until; at += step) times.push(at / 1000);
+  const sums = names.map(() => times.map(() => 0));
+  for (const row of rows) {
+    const place = (Date.parse(row.group) - first) / step;
+    if (place < times.length) names.forEach((name, which) => { sums[which][place] += row[name]; });
+  }
+  return [times, ...sums];
 }
 
 /** Times in the reader's zone and words; the date below the first time of each day. */
@@ -70,7 +75,9 @@ export function timeChart(root, label, times, series, step) {
     if (box.clientWidth) chart.setSize({ width: box.clientWidth, height: 240 });
   });
   fit.observe(box);
-  root.replaceChildren(box, numbers(label, times, series));
+  root.replaceChildren(box);
+  // After the chart is shown: a week has 169 rows.
+  setTimeout(() => { if (box.isConnected) box.after(numbers(label, times, series)); });
   return { destroy() { fit.disconnect(); chart.destroy(); } };
 }
 

@@ -20,8 +20,10 @@ const ADDED = ["entries", "failed", "bytes", "tokens_in", "tokens_out", "tokens_
 function summed(rows, key) {
   const found = new Map();
   for (const row of rows) {
-    const before = found.get(row.groups[key]) ?? { group: row.groups[key] };
-    found.set(before.group, { ...before, ...Object.fromEntries(ADDED.map((name) => [name, (before[name] ?? 0) + row[name]])) });
+    const group = row.groups[key];
+    if (!found.has(group)) found.set(group, { group, ...Object.fromEntries(ADDED.map((name) => [name, 0])) });
+    const sums = found.get(group);
+    for (const name of ADDED) sums[name] += row[name];
   }
   return [...found.values()].sort((one, two) => two.tokens_saved - one.tokens_saved);
 }
@@ -63,8 +65,7 @@ export async function show(root, { signal }) {
     }
     if (!isDrawn) draw();
     figures(parts.figures, summed(sums.rows, "type"), sums.total);
-    const [times, saved] = periods(sums.rows, step, since, until, (row) => row.tokens_saved);
-    const [, observed] = periods(sums.rows, step, since, until, (row) => row.tokens_saved_observed);
+    const [times, saved, observed] = periods(sums.rows, step, since, until, ["tokens_saved", "tokens_saved_observed"]);
     const lines = [["Kept out, net", "accent", saved]];
     if (observed.some(Boolean)) lines.push(["Would have been saved (observe)", "warm", observed]);
     chart?.destroy();

@@ -1,7 +1,8 @@
-"""Sums of the entries of whole hours, so that a summary of weeks reads few rows.
+"""Sums of the entries of each hour, so that a summary of weeks reads few rows.
 
-A trigger lists each hour that an entry is added to or deleted from. A sweep sums up the listed hours that are
-over. Hours are numbered since 1970.
+The writer adds each MOST_UNSUMMED new entries to the sums of their hours, late entries too. Entries with a
+`seq` above `summed.seq` are in no sum yet. A trigger lists each hour that an entry is deleted from; a sweep
+sums up that hour again. Hours are numbered since 1970.
 """
 
 import sqlite3
@@ -12,29 +13,54 @@ from domain.accounting import PERIOD_MS, EntryFilter, GroupBy
 
 HOUR_MS = PERIOD_MS[GroupBy.HOUR]
 
+MOST_UNSUMMED = 500
+"""A summary reads the newest entries one by one, up to about as many. To sum them up takes 1 ms."""
+
 MOST_ENTRIES = 100_000
-"""An hour with more stays unsummed: to sum it up would stop the writer for 0.1 s."""
+"""An hour with more is not summed up again: that would stop the writer for 0.1 s."""
 
 MOST_RANGES = 16
-"""With more ranges of unsummed hours, a summary reads the entries of all of its time."""
+"""With more ranges of listed hours, a summary reads the entries of all of its time."""
 
-UNSUMMED = "SELECT tenant, hour FROM unsummed_hours WHERE hour < ?"
-_UNSUMMED_OF_TENANTS = (
+_END = (1 << 62) // HOUR_MS
+"""After every hour."""
+
+LISTED = "SELECT tenant, hour FROM unsummed_hours"
+_LISTED_OF_TENANTS = (
     "SELECT DISTINCT hour FROM unsummed_hours WHERE ifnull(tenant = ?, TRUE) AND hour >= ? AND hour < ?"
     " ORDER BY hour"
 )
+SUMMED_SEQ = "SELECT seq FROM summed"
+_SINCE = "SELECT min(first_seq) FROM hour_sums WHERE tenant = ? AND hour >= ?"
+_FIRST_UNSUMMED = f"({SUMMED_SEQ}) + 1"
+FROM_HOUR = f"seq >= min(ifnull(({_SINCE}), {_FIRST_UNSUMMED}), {_FIRST_UNSUMMED})"
+"""A condition that is true for all entries of a tenant in an hour and later, and for few others."""
 _COUNT = "SELECT count(*) FROM entries WHERE tenant = ? AND timestamp >= ? AND timestamp < ?"
-_FORGET = "DELETE FROM hour_sums WHERE tenant = ? AND hour = ?"
-_SUM_UP = (
-    "INSERT INTO hour_sums SELECT tenant, ?, type, tool_name, trigger, outcome, status, model, strategy,"
-    " tool_kind, count(*), sum(status = 'failed'), sum(bytes), sum(tokens_in), sum(tokens_out),"
+_ADD = (
+    f"INSERT INTO hour_sums SELECT tenant, timestamp / {HOUR_MS}, type, tool_name, ifnull(trigger, x''),"  # noqa: S608
+    " ifnull(outcome, x''), status, ifnull(model, x''), ifnull(strategy, x''), ifnull(tool_kind, x''),"
+    " min(seq), count(*), sum(status = 'failed'), sum(bytes), sum(tokens_in), sum(tokens_out),"
     " sum(tokens_saved), sum(latency), max(latency), total(cost_usd), sum(observed_tokens_saved)"
-    " FROM entries WHERE tenant = ? AND timestamp >= ? AND timestamp < ?"
-    " GROUP BY type, tool_name, trigger, outcome, status, model, strategy, tool_kind"
+    " FROM entries {} WHERE {} GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10"
 )
-_FORGET_SUMS = "DELETE FROM hour_sums WHERE rowid IN (SELECT rowid FROM hour_sums WHERE tenant = ? LIMIT ?)"
+ADD_NEW = _ADD.format("NOT INDEXED", f"seq > ({SUMMED_SEQ})") + (
+    " ON CONFLICT DO UPDATE SET first_seq = min(first_seq, excluded.first_seq),"
+    " entries = entries + excluded.entries, failed = failed + excluded.failed,"
+    " bytes = bytes + excluded.bytes, tokens_in = tokens_in + excluded.tokens_in,"
+    " tokens_out = tokens_out + excluded.tokens_out, tokens_saved = tokens_saved + excluded.tokens_saved,"
+    " latency = latency + excluded.latency, latency_max = max(latency_max, excluded.latency_max),"
+    " cost_usd = cost_usd + excluded.cost_usd,"
+    " observed_tokens_saved = observed_tokens_saved + excluded.observed_tokens_saved"
+)
+MARK = "UPDATE summed SET seq = ifnull((SELECT max(seq) FROM entries), 0)"
+_ADD_HOUR = _ADD.format("", f"tenant = ? AND timestamp >= ? AND timestamp < ? AND seq <= ({SUMMED_SEQ})")
+_FORGET = "DELETE FROM hour_sums WHERE tenant = ? AND hour = ?"
+_UNLIST = "DELETE FROM unsummed_hours WHERE tenant = ? AND hour = ?"
+_FORGET_SUMS = (
+    "DELETE FROM hour_sums WHERE tenant = ? AND hour <="
+    " ifnull((SELECT hour FROM hour_sums WHERE tenant = ? ORDER BY hour LIMIT 1 OFFSET ?), hour)"
+)
 _FORGET_HOURS = "DELETE FROM unsummed_hours WHERE tenant = ?"
-_LISTED = "DELETE FROM unsummed_hours WHERE tenant = ? AND hour = ?"
 
 
 class Hours(NamedTuple):
@@ -44,34 +70,39 @@ class Hours(NamedTuple):
     end: int
 
 
-def sum_up(connection: sqlite3.Connection, tenant: str, hour: int) -> None:
+def sum_up_new(connection: sqlite3.Connection) -> None:
+    """Adds the entries after `summed.seq` to their hours. Within a transaction of the writer."""
+    connection.execute(ADD_NEW)
+    connection.execute(MARK)
+
+
+def sum_up_again(connection: sqlite3.Connection, tenant: str, hour: int) -> None:
     """Within a transaction of the writer."""
     span = (tenant, hour * HOUR_MS, (hour + 1) * HOUR_MS)
     if connection.execute(_COUNT, span).fetchone()[0] > MOST_ENTRIES:
         return
     connection.execute(_FORGET, (tenant, hour))
-    connection.execute(_SUM_UP, (hour, *span))
-    connection.execute(_LISTED, (tenant, hour))
+    connection.execute(_ADD_HOUR, span)
+    connection.execute(_UNLIST, (tenant, hour))
 
 
 def forget_tenant(connection: sqlite3.Connection, tenant: str, most: int) -> bool:
-    """Deletes up to `most` sums of a tenant without entries. Returns whether none is left."""
-    if connection.execute(_FORGET_SUMS, (tenant, most)).rowcount == most:
+    """Deletes about `most` sums of a tenant without entries. Returns whether none is left."""
+    if connection.execute(_FORGET_SUMS, (tenant, tenant, most)).rowcount > most:
         return False
     connection.execute(_FORGET_HOURS, (tenant,))
     return True
 
 
-def summed_hours(connection: sqlite3.Connection, wanted: EntryFilter, now: int) -> list[Hours]:
+def summed_hours(connection: sqlite3.Connection, wanted: EntryFilter) -> list[Hours]:
     """The ranges of hours that the filter covers whole and that are summed up."""
-    since = wanted.since or 0
-    until = min(now, now if wanted.until is None else wanted.until)
-    first, end = -(-since // HOUR_MS), until // HOUR_MS
+    first = -(-(wanted.since or 0) // HOUR_MS)
+    end = _END if wanted.until is None else wanted.until // HOUR_MS
     if first >= end:
         return []
-    unsummed = [hour for (hour,) in connection.execute(_UNSUMMED_OF_TENANTS, (wanted.tenant, first, end))]
+    listed = [hour for (hour,) in connection.execute(_LISTED_OF_TENANTS, (wanted.tenant, first, end))]
     found = []
-    for hour in (*unsummed, end):
+    for hour in (*listed, end):
         if first < hour:
             found.append(Hours(first, hour))
         first = hour + 1
@@ -80,12 +111,14 @@ def summed_hours(connection: sqlite3.Connection, wanted: EntryFilter, now: int) 
 
 def unsummed_times(summed: Sequence[Hours], wanted: EntryFilter) -> list[tuple[int | None, int | None]]:
     """The times (Unix ms; None for no bound) of the filter that are outside of `summed`."""
+    if not summed:
+        return [(wanted.since, wanted.until)]
     found: list[tuple[int | None, int | None]] = []
     since = wanted.since
     for hours in summed:
         if since is None or since < hours.first * HOUR_MS:
             found.append((since, hours.first * HOUR_MS))
         since = hours.end * HOUR_MS
-    if not summed or wanted.until is None or since is None or since < wanted.until:
+    if wanted.until is not None and since is not None and since < wanted.until:
         found.append((since, wanted.until))
     return found

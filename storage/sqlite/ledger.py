@@ -22,7 +22,7 @@ from domain.results import UsageReport
 from storage.base import cursors, session_rules
 from storage.base.places import InPlace
 from storage.base.session_rules import LedgerBase, LedgerOptions
-from storage.base.worker_threads import Threads
+from storage.base.threads import Threads
 from storage.sqlite import hours, rows
 from storage.sqlite.group_commit import UNKEEPABLE, GroupCommit, translated, unkeepable
 from storage.sqlite.schema import open_database
@@ -161,13 +161,12 @@ class SqliteLedger(LedgerBase):
     async def summary(self, wanted: EntryFilter, *group_by: GroupBy) -> Summary:
         def read() -> Summary:
             with self._long as connection:
-                # One snapshot: an hour may be changed between the two.
+                # One snapshot: an entry may be deleted between the two.
                 connection.execute("BEGIN")
-                summed = hours.summed_hours(connection, wanted, now) if is_summed else []
+                summed = hours.summed_hours(connection, wanted) if is_summed else []
                 found = connection.execute(*rows.summary_query(wanted, group_by, summed))
                 return rows.summary_of(found, group_by)
 
-        now = self._clock()
         in_sums = {GroupBy.SESSION_ID, GroupBy.MINUTE}.isdisjoint(group_by)
         is_summed = in_sums and wanted.session_id is None and wanted.handle is None
         return await self._on_thread(read)
@@ -207,8 +206,8 @@ class SqliteLedger(LedgerBase):
                 pass
         while await self._writer.run(partial(state.forget_entries, times=times)):
             pass
-        for tenant, hour in await self._later(hours.UNSUMMED, [now // hours.HOUR_MS]):
-            await self._writer.run(partial(hours.sum_up, tenant=tenant, hour=hour))
+        for tenant, hour in await self._later(hours.LISTED, []):
+            await self._writer.run(partial(hours.sum_up_again, tenant=tenant, hour=hour))
         return [SessionKey(*key) for key in await self._later(ENDED, [])]
 
     async def delete_tenant(self, tenant: str) -> Purged:

@@ -19,7 +19,7 @@ from domain.quotas import LedgerUsage
 from domain.results import UsageReport
 from storage.base import session_rules
 from storage.base.damage import Notices
-from storage.sqlite.hours import HOUR_MS, Hours, unsummed_times
+from storage.sqlite.hours import FROM_HOUR, HOUR_MS, SUMMED_SEQ, Hours, unsummed_times
 from storage.sqlite.schema import OF_ENTRY
 
 Row = tuple[object, ...]
@@ -63,11 +63,19 @@ _SUMS = (
     "sum(entries), sum(failed), sum(bytes), sum(tokens_in), sum(tokens_out), sum(tokens_saved),"
     " sum(latency) / sum(entries), max(latency_max), total(cost_usd), sum(observed_tokens_saved) FROM "
 )
-_ADDED = "bytes, tokens_in, tokens_out, tokens_saved, latency, cost_usd, observed_tokens_saved"
-_OF_ENTRIES = (
-    f"1 AS entries, status = 'failed' AS failed, {_ADDED}, latency AS latency_max FROM entries WHERE "
+_ADDED = (
+    "sum(bytes) AS bytes, sum(tokens_in) AS tokens_in, sum(tokens_out) AS tokens_out,"
+    " sum(tokens_saved) AS tokens_saved, sum(latency) AS latency, total(cost_usd) AS cost_usd,"
+    " sum(observed_tokens_saved) AS observed_tokens_saved"
 )
-_OF_HOURS = f"entries, failed, {_ADDED}, latency_max FROM hour_sums WHERE "
+_OF_ENTRIES = (
+    f"count(*) AS entries, sum(status = 'failed') AS failed, {_ADDED}, max(latency) AS latency_max"
+    " FROM entries"
+)
+_OF_HOURS = (
+    f"sum(entries) AS entries, sum(failed) AS failed, {_ADDED}, max(latency_max) AS latency_max"
+    " FROM hour_sums"
+)
 
 _encode = msgspec.json.Encoder().encode
 _decode_entry = msgspec.json.Decoder(AccountingEntry).decode
@@ -206,40 +214,48 @@ def summary_query(
     """Rows of a group's values and its sums, most tokens saved first. `summed`: hours that are answered from
     their sums. The index `sums_of_time` holds all other columns that this needs, except `session_id` and
     `handle`."""
-    columns, of_entry, of_hour = "", "", ""
+    columns, of_entry, of_hour, in_order = "", "", "", list[str]()
     for number, key in enumerate(group_by):
-        grouped, entry, hour = f"group{number}", key.value, key.value
+        grouped, entry, hour, place = f"group{number}", key.value, f"nullif({key.value}, x'')", key.value
         if (period := PERIOD_MS.get(key)) is not None:
-            entry, hour = f"timestamp / {period}", f"hour * {HOUR_MS} / {period}"
+            entry, hour, place = f"timestamp / {period}", f"hour * {HOUR_MS} / {period}", "hour"
             grouped = f"strftime('{_PERIODS[key]}', group{number} * {period // 1000}, 'unixepoch')"
         columns += f"{grouped}, "
         of_entry += f"{entry} AS group{number}, "
         of_hour += f"{hour} AS group{number}, "
+        in_order.append(place)
+    groups = ", ".join(f"group{number}" for number in range(len(group_by)))
     parts, values = list[str](), list[object]()
+
+    def add(select: str, part: EntryFilter, more: str, order: str, *bounds: int) -> None:
+        condition, given = where(part)
+        parts.append(f"SELECT {select} WHERE {condition}{more} GROUP BY {order}")
+        values.extend((*given, *bounds))
+
     for since, until in unsummed_times(summed, wanted):
-        condition, given = where(replace(wanted, since=since, until=until))
-        parts.append(f"SELECT {of_entry}{_OF_ENTRIES}{condition}")
-        values += given
+        timed = replace(wanted, since=since, until=until)
+        add(of_entry + _OF_ENTRIES, timed, f" AND seq <= ({SUMMED_SEQ})" if summed else "", groups)
     for hours in summed:
-        condition, given = where(replace(wanted, since=None, until=None))
-        parts.append(f"SELECT {of_hour}{_OF_HOURS}{condition} AND hour >= ? AND hour < ?")
-        values += [*given, *hours]
-    groups = [f"group{number}" for number in range(len(group_by))]
-    order = ", ".join(["sum(tokens_saved) DESC", *(f"ifnull({group}, '')" for group in groups)])
+        every = replace(wanted, since=None, until=None)
+        add(of_hour + _OF_HOURS, every, " AND hour >= ? AND hour < ?", ", ".join(in_order), *hours)
+    if summed:
+        # By the number of the row: the index of times would be read whole.
+        add(f"{of_entry}{_OF_ENTRIES} NOT INDEXED", wanted, f" AND seq > ({SUMMED_SEQ})", groups)
+    order = ", ".join(["sum(tokens_saved) DESC", *(f"ifnull({group}, '')" for group in groups.split(", "))])
     found = f"SELECT {columns}{_SUMS}({' UNION ALL '.join(parts)})"
-    return f"{found} GROUP BY {', '.join(groups)} ORDER BY {order}", values
+    return f"{found} GROUP BY {groups} ORDER BY {order}", values
 
 
 def summary_of(found: Iterable[tuple[Any, ...]], group_by: Sequence[GroupBy]) -> Summary:
     """`found` are the rows of `summary_query`."""
-    rows, rest, count = list[SummaryRow](), None, len(group_by)
+    rows, rest, names, count = list[SummaryRow](), None, tuple(map(str, group_by)), len(group_by)
     for values in found:
-        groups = dict(zip(map(str, group_by), values, strict=False))
-        row = replace(SummaryRow(values[0], *values[count:]), groups=groups)
         if len(rows) < accounting.MOST_GROUPS:
-            rows.append(row)
+            groups = dict(zip(names, values, strict=False))
+            rows.append(SummaryRow(values[0], *[*values[count:], groups]))
         else:
-            rest = replace(row, group=None, groups={}) if rest is None else rest.plus(row)
+            row = SummaryRow(None, *values[count:])
+            rest = row if rest is None else rest.plus(row)
     return Summary(rows, rest)
 
 
@@ -248,6 +264,10 @@ def entries_query(
 ) -> tuple[str, list[object]]:
     """`place` is the row before the first one; None at the start."""
     condition, values = where(wanted)
+    if wanted.tenant is not None and wanted.since is not None:
+        # Entries are nearly in order of time: does not read those of earlier hours.
+        condition += f" AND {FROM_HOUR}"
+        values += [wanted.tenant, wanted.since // HOUR_MS]
     sign, order = ("<", "DESC") if newest_first else (">", "ASC")
     if place is not None:
         condition, values = f"{condition} AND seq {sign} ?", [*values, place]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from domain import __version__
 from domain.errors import ConfigError
-from storage.base.places import make_directories, take_lock
-from storage.base.schema import Schema, refusal
+from storage.base.places import Schema, make_directories, refusal, take_lock
+from storage.sqlite.hours import ADD_NEW, MARK
 
-VERSION = 7
+VERSION = 8
 
 OF_ENTRY = {
     "id": ("TEXT NOT NULL", "id"),
@@ -47,6 +47,28 @@ OF_CHARGE = {
 }
 """The columns after those, with their types: the charge of the entry, and the entry itself as JSON."""
 
+_SUMS = """
+CREATE TABLE hour_sums (
+  tenant TEXT NOT NULL, hour INTEGER NOT NULL, type TEXT NOT NULL, tool_name TEXT NOT NULL,
+  trigger TEXT NOT NULL, outcome TEXT NOT NULL, status TEXT NOT NULL, model TEXT NOT NULL,
+  strategy TEXT NOT NULL, tool_kind TEXT NOT NULL, first_seq INTEGER NOT NULL,
+  entries INTEGER NOT NULL, failed INTEGER NOT NULL, bytes INTEGER NOT NULL,
+  tokens_in INTEGER NOT NULL, tokens_out INTEGER NOT NULL, tokens_saved INTEGER NOT NULL,
+  latency REAL NOT NULL, latency_max REAL NOT NULL, cost_usd REAL NOT NULL,
+  observed_tokens_saved INTEGER NOT NULL,
+  PRIMARY KEY (tenant, hour, type, tool_name, trigger, outcome, status, model, strategy, tool_kind)
+) WITHOUT ROWID;
+CREATE TABLE summed (one INTEGER PRIMARY KEY, seq INTEGER NOT NULL);
+INSERT INTO summed VALUES (1, 0);
+CREATE TABLE unsummed_hours (
+  tenant TEXT NOT NULL, hour INTEGER NOT NULL, PRIMARY KEY (tenant, hour)
+) WITHOUT ROWID;
+CREATE TRIGGER deleted AFTER DELETE ON entries BEGIN
+  INSERT OR IGNORE INTO unsummed_hours VALUES (OLD.tenant, OLD.timestamp / 3600000);
+  UPDATE summed SET seq = ifnull((SELECT max(seq) FROM entries), 0)
+    WHERE seq > ifnull((SELECT max(seq) FROM entries), 0);
+END;
+"""
 _SCHEMA = """
 CREATE TABLE sessions (
   tenant TEXT NOT NULL, session_id TEXT NOT NULL, epoch INTEGER NOT NULL, created_at INTEGER NOT NULL,
@@ -60,23 +82,7 @@ CREATE INDEX sums_of_time ON entries (
   tenant, timestamp, type, tool_name, trigger, outcome, status, model, strategy, tool_kind, latency, bytes,
   tokens_in, tokens_out, tokens_saved, cost_usd, observed_tokens_saved
 );
-CREATE TABLE hour_sums (
-  tenant TEXT NOT NULL, hour INTEGER NOT NULL, type TEXT, tool_name TEXT, trigger TEXT, outcome TEXT,
-  status TEXT, model TEXT, strategy TEXT, tool_kind TEXT, entries INTEGER, failed INTEGER, bytes INTEGER,
-  tokens_in INTEGER, tokens_out INTEGER, tokens_saved INTEGER, latency REAL, latency_max REAL,
-  cost_usd REAL, observed_tokens_saved INTEGER
-);
-CREATE INDEX sums_of_hour ON hour_sums (tenant, hour);
-CREATE TABLE unsummed_hours (
-  tenant TEXT NOT NULL, hour INTEGER NOT NULL, PRIMARY KEY (tenant, hour)
-) WITHOUT ROWID;
-CREATE TRIGGER added AFTER INSERT ON entries BEGIN
-  INSERT OR IGNORE INTO unsummed_hours VALUES (NEW.tenant, NEW.timestamp / 3600000);
-END;
-CREATE TRIGGER deleted AFTER DELETE ON entries BEGIN
-  INSERT OR IGNORE INTO unsummed_hours VALUES (OLD.tenant, OLD.timestamp / 3600000);
-END;
-CREATE INDEX entries_of_session ON entries (tenant, session_id, seq);
+{sums}CREATE INDEX entries_of_session ON entries (tenant, session_id, seq);
 CREATE UNIQUE INDEX entries_of_call ON entries (tenant, session_id, epoch, call_id) WHERE call_id IS NOT NULL;
 CREATE INDEX entries_of_handle ON entries (tenant, handle) WHERE handle IS NOT NULL;
 CREATE TABLE findings (
@@ -91,7 +97,11 @@ INSERT INTO pulse VALUES (1, 0);
 CREATE TABLE written_by (one INTEGER PRIMARY KEY, version TEXT NOT NULL);
 """
 _COLUMNS = {name: declared for name, (declared, _) in OF_ENTRY.items()} | OF_CHARGE
-_MIGRATIONS = {6: "CREATE TABLE written_by (one INTEGER PRIMARY KEY, version TEXT NOT NULL);"}
+_MIGRATIONS = {
+    6: "CREATE TABLE written_by (one INTEGER PRIMARY KEY, version TEXT NOT NULL);",
+    7: "DROP TRIGGER added; DROP TRIGGER deleted; DROP TABLE hour_sums; DROP TABLE unsummed_hours;"
+    f"{_SUMS}{ADD_NEW};{MARK};",
+}
 """The statements that follow each older version, up to the next."""
 
 
@@ -155,7 +165,7 @@ def _make_tables(connection: sqlite3.Connection, path: Path) -> None:
     if found == VERSION:
         return
     columns = ", ".join(f"{name} {declared}" for name, declared in _COLUMNS.items())
-    new = _SCHEMA.format(columns=columns)
+    new = _SCHEMA.format(columns=columns, sums=_SUMS)
     steps = [new] if found == 0 else [_MIGRATIONS.get(at, "") for at in range(found, VERSION)]
     if not steps or not all(steps):
         refused = refusal(str(path), Schema(found, _written_by(connection)), VERSION)

@@ -54,6 +54,8 @@ class SqliteState:
         self._changed_usages: dict[str, LedgerUsage] = {}
         self._forgotten: set[SessionKey] = set()
         self._entries: list[rows.Row] = []
+        # The first write also sums up what the last process left.
+        self._unsummed = hours.MOST_UNSUMMED
 
     def committed(self, key: SessionKey) -> Session | None:
         """None if it is not cached: it may be in the database."""
@@ -84,7 +86,7 @@ class SqliteState:
             self.count(tenant, new.sessions - old.sessions, new.bytes - old.bytes)
 
     def append(self, row: rows.Row, tenant: str) -> None:
-        self.count(tenant, 0, rows.row_bytes(row))
+        self._count_entry(row, tenant)
         self._entries.append(row)
 
     def append_now(self, connection: sqlite3.Connection, row: rows.Row, tenant: str) -> None:
@@ -95,7 +97,11 @@ class SqliteState:
             # The entry of the same call is damaged: this one takes its place as the receipt.
             connection.execute(rows.FORGET_CALL, rows.call_of(row))
             rows.insert(connection, [row])
+        self._count_entry(row, tenant)
+
+    def _count_entry(self, row: rows.Row, tenant: str) -> None:
         self.count(tenant, 0, rows.row_bytes(row))
+        self._unsummed += 1
 
     def forget_session(self, connection: sqlite3.Connection, key: SessionKey, times: Times) -> bool:
         """Returns False if the session has more calls to delete: then call it again."""
@@ -181,6 +187,9 @@ class SqliteState:
     def write(self, connection: sqlite3.Connection) -> None:
         """Runs once per transaction: a session that was charged many times is written once."""
         rows.insert(connection, self._entries)
+        if self._unsummed >= hours.MOST_UNSUMMED:
+            hours.sum_up_new(connection)
+            self._unsummed = 0
         for session in self._changed.values():
             connection.execute(rows.SAVE_SESSION, rows.session_row(session))
         for tenant, usage in self._changed_usages.items():

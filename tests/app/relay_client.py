@@ -3,12 +3,12 @@
 import itertools
 import json
 import os
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+from tests.faults.forking import start_process
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTED = str(Path(__file__).with_name("scripted_mcp.py"))
@@ -27,26 +27,21 @@ class RelayClient:
         *arguments: str,
         state: Path,
         program: tuple[str, ...] = SPILLGATE,
-        stderr: int | None = None,
         **environment: str,
     ) -> None:
-        """`stderr` is a file descriptor; without one, `said` returns what is written there."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SPILLGATE_")}
         given = {f"SPILLGATE_{name.upper()}": value for name, value in environment.items()}
         given = {"SPILLGATE_STORAGE_URL": f"disk://{state}", "PYTHONPATH": str(ROOT)} | given
-        self._said = state.with_name(f"{state.name}-{next(_NUMBERS)}-stderr")
-        with self._said.open("wb") as said:
-            self.process = subprocess.Popen(
-                [sys.executable, *program, "mcp", *arguments],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=said if stderr is None else stderr,
-                env=kept | given,
-                cwd=ROOT,
-            )
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.stdin, self.stdout = self.process.stdin, self.process.stdout
+        number = next(_NUMBERS)
+        self._said, given_to, answered = (
+            state.with_name(f"{state.name}-{number}-{name}") for name in ("stderr", "stdin", "stdout")
+        )
+        for fifo in (given_to, answered):
+            os.mkfifo(fifo)
+        command = (*program, "mcp", *arguments)
+        self.process = start_process(command, kept | given, answered, self._said, given_to)
+        # Each returns when the process opens the other end, in the same order.
+        self.stdin, self.stdout = given_to.open("wb"), answered.open("rb")
         self._requests = 0
 
     def __enter__(self) -> Self:
@@ -56,7 +51,7 @@ class RelayClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.process.kill()
-        self.process.wait()
+        self.process.join()
         for stream in (self.stdin, self.stdout):
             with suppress(BrokenPipeError):
                 stream.close()
@@ -98,4 +93,14 @@ class RelayClient:
     def end(self) -> int:
         """Closes its side. The exit status."""
         self.stdin.close()
-        return self.process.wait()
+        return self.status()
+
+    def status(self) -> int:
+        """Waits for its end. Negative: the signal that ended it."""
+        self.process.join()
+        assert self.process.exitcode is not None
+        return self.process.exitcode
+
+    def signal(self, number: int) -> None:
+        assert self.process.pid is not None
+        os.kill(self.process.pid, number)

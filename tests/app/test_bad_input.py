@@ -72,12 +72,12 @@ async def test_malformed_json_gets_its_problem(client: httpx.AsyncClient, tmp_pa
     assert (await client.get("/accounting/entries")).json()["entries"] == []
 
 
-@pytest.mark.parametrize("route", ROUTES[1:])
-async def test_malformed_json_gets_its_problem_on_every_route(client: httpx.AsyncClient, route: str) -> None:
-    for name in ("empty", "cut off", "NaN", "deep", "invalid UTF-8", "an array"):
-        answer = await client.post(route, content=MALFORMED[name][0], headers=JSON)
-        assert answer.status_code in (400, 422), name
-        told(answer, answer.status_code)
+async def test_malformed_json_gets_its_problem_on_every_route(client: httpx.AsyncClient) -> None:
+    for route in ROUTES[1:]:
+        for name in ("empty", "cut off", "NaN", "deep", "invalid UTF-8", "an array"):
+            answer = await client.post(route, content=MALFORMED[name][0], headers=JSON)
+            assert answer.status_code in (400, 422), name
+            told(answer, answer.status_code)
 
 
 async def test_a_wrong_query_gets_its_problem(client: httpx.AsyncClient) -> None:
@@ -94,15 +94,13 @@ async def test_a_wrong_query_gets_its_problem(client: httpx.AsyncClient) -> None
         told(await client.post(f"/results?{query}", content=b"x" * 20_000, headers=TEXT), 422)
 
 
-@pytest.mark.parametrize("body", [b"MARK\xff" + b"x" * 20_000, b"x" * 2_000_000 + b"\xe2\x82"])
-async def test_text_that_is_not_utf8_leaves_nothing_behind(
-    client: httpx.AsyncClient, tmp_path: Path, body: bytes
-) -> None:
-    answer = await client.post("/results?tool_name=t", content=body, headers=TEXT)
-    assert told(answer, 400)["code"] == "invalid_utf8"
-    drafts = (tmp_path / "state" / "drafts").iterdir()
-    assert not [draft for draft in drafts if not draft.name.startswith("probe")]
-    assert (await client.get("/healthz")).json()["stored_bytes"] == 0
+async def test_text_that_is_not_utf8_leaves_nothing_behind(client: httpx.AsyncClient, tmp_path: Path) -> None:
+    for body in [b"MARK\xff" + b"x" * 20_000, b"x" * 2_000_000 + b"\xe2\x82"]:
+        answer = await client.post("/results?tool_name=t", content=body, headers=TEXT)
+        assert told(answer, 400)["code"] == "invalid_utf8"
+        drafts = (tmp_path / "state" / "drafts").iterdir()
+        assert not [draft for draft in drafts if not draft.name.startswith("probe")]
+        assert (await client.get("/healthz")).json()["stored_bytes"] == 0
 
 
 async def test_what_is_not_json_or_text_is_415(client: httpx.AsyncClient) -> None:
@@ -283,31 +281,27 @@ async def test_an_error_names_the_query_parameter(client: httpx.AsyncClient) -> 
         assert told(answer, 422)["detail"] == detail
 
 
-@pytest.mark.parametrize("query", ["MARK=1", "tool_name=t"])
-async def test_a_json_body_takes_no_query_parameters(client: httpx.AsyncClient, query: str) -> None:
-    answer = await client.post(f"/results?{query}", json={"tool_name": "t", "content": "x"})
-    assert "put the fields into the body" in told(answer, 422)["detail"]
-    assert (await client.get("/accounting/entries")).json()["entries"] == []
+async def test_a_json_body_takes_no_query_parameters(client: httpx.AsyncClient) -> None:
+    for query in ["MARK=1", "tool_name=t"]:
+        answer = await client.post(f"/results?{query}", json={"tool_name": "t", "content": "x"})
+        assert "put the fields into the body" in told(answer, 422)["detail"]
+        assert (await client.get("/accounting/entries")).json()["entries"] == []
 
 
-@pytest.mark.parametrize(
-    ("method", "url", "sent"),
-    [
+async def test_a_body_of_another_type_is_415_on_every_route(client: httpx.AsyncClient) -> None:
+    cases: list[tuple[str, str, dict[str, Any]]] = [
         ("POST", "/check", {"tool_name": "t", "bytes": 1}),
         ("POST", "/extract", {"handle": "h", "extract": "x"}),
         ("PUT", "/sessions/s", {"model": "gpt-4o"}),
         ("POST", "/sessions/s/usage", {"used_tokens": 1}),
-    ],
-)
-async def test_a_body_of_another_type_is_415_on_every_route(
-    client: httpx.AsyncClient, method: str, url: str, sent: dict[str, Any]
-) -> None:
-    body = json.dumps(sent).encode()
-    for media in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
-        told(await client.request(method, url, content=body, headers={"Content-Type": media}), 415)
-    for headers in ({}, JSON, {"Content-Type": "application/problem+json; charset=utf-8"}):
-        answer = await client.request(method, url, content=body, headers=headers)
-        assert answer.status_code == (404 if url == "/extract" else 200)
+    ]
+    for method, url, sent in cases:
+        body = json.dumps(sent).encode()
+        for media in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
+            told(await client.request(method, url, content=body, headers={"Content-Type": media}), 415)
+        for headers in ({}, JSON, {"Content-Type": "application/problem+json; charset=utf-8"}):
+            answer = await client.request(method, url, content=body, headers=headers)
+            assert answer.status_code == (404 if url == "/extract" else 200)
 
 
 async def test_allow_names_the_methods_of_the_path(client: httpx.AsyncClient) -> None:

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from tests.conftest import Serve
+from tests.counts import count
 
 pytestmark = pytest.mark.anyio
 
@@ -46,24 +47,21 @@ async def test_what_would_not_fit_alone_fires_token_budget(client: httpx.AsyncCl
     assert (await post(client))["trigger"] == "token_budget"
 
 
-@pytest.mark.parametrize(
-    ("limit", "policy", "outcome", "exact"),
-    [
+async def test_tokens_are_estimated_once_more_of_them_can_change_nothing(client: httpx.AsyncClient) -> None:
+    cases: list[tuple[int, dict[str, Any], str, bool]] = [
         (30_000, {}, "store", False),
         (60_000, {}, "pass", True),
         (60_000, {"max_tokens": 30_000}, "store", False),
         (60_000, {"max_tokens": 60_000}, "pass", True),
         (60_000, {"max_chars": 239_999}, "store", False),
         (1, {"max_tokens": 1, "mode": "observe"}, "pass", True),
-    ],
-)
-async def test_tokens_are_estimated_once_more_of_them_can_change_nothing(
-    client: httpx.AsyncClient, limit: int, policy: dict[str, Any], outcome: str, exact: bool
-) -> None:
-    await put(client, limit)
-    told = await post(client, " the" * 60_000, policy={"max_bytes": 0, **policy})
-    assert (told["outcome"], told["measure"]["tokens_exact"]) == (outcome, exact)
-    assert told["measure"]["tokens"] == pytest.approx(60_000, rel=0.02 * (not exact))
+    ]
+    for number, (limit, policy, outcome, exact) in enumerate(cases):
+        session = f"of-{number}"
+        await put(client, limit, session)
+        told = await post(client, " the" * 60_000, session_id=session, policy={"max_bytes": 0, **policy})
+        assert (told["outcome"], told["measure"]["tokens_exact"]) == (outcome, exact)
+        assert told["measure"]["tokens"] == pytest.approx(60_000, rel=0.02 * (not exact))
 
 
 async def test_what_fits_alone_but_not_beside_the_others_fires_reserve_failed(
@@ -92,8 +90,8 @@ async def test_the_message_is_charged_even_past_the_limit(client: httpx.AsyncCli
 async def test_without_a_window_nothing_is_refused_but_everything_counted(
     client: httpx.AsyncClient,
 ) -> None:
-    for _ in range(2000):
-        last = await post(client)
+    for _ in range(200):
+        last = await post(client, HUNDRED * 10)
     assert last["outcome"] == "pass"
     assert last["budget"]["enforced"] is False
     assert last["budget"]["reserved_tokens"] == 200_000
@@ -147,20 +145,18 @@ async def test_usage_can_be_reported_on_its_own(client: httpx.AsyncClient) -> No
     assert answer.json()["turn"] == 3
 
 
-@pytest.mark.parametrize("seed", range(5))
-async def test_concurrent_results_never_hold_more_than_the_limit_together(
-    client: httpx.AsyncClient, seed: int
-) -> None:
-    session = f"crowd-{seed}"
-    await put(client, 10_000, session)
-    answers = await asyncio.gather(*(post(client, session_id=session) for _ in range(200)))
-    outcomes = [told["outcome"] for told in answers]
-    triggers = {told["trigger"] for told in answers if told["outcome"] == "store"}
-    # Messages are charged past the limit, and may so take the place of a result: never the other way.
-    held = sum(told["measure"]["tokens"] for told in answers if told["outcome"] == "pass")
-    assert held <= 10_000
-    assert outcomes.count("pass") == 100
-    assert triggers == {"reserve_failed"}
+async def test_concurrent_results_never_hold_more_than_the_limit_together(client: httpx.AsyncClient) -> None:
+    for seed in range(count(2, 5)):
+        session = f"crowd-{seed}"
+        await put(client, 10_000, session)
+        answers = await asyncio.gather(*(post(client, session_id=session) for _ in range(200)))
+        outcomes = [told["outcome"] for told in answers]
+        triggers = {told["trigger"] for told in answers if told["outcome"] == "store"}
+        # Messages are charged past the limit, and may so take the place of a result: never the other way.
+        held = sum(told["measure"]["tokens"] for told in answers if told["outcome"] == "pass")
+        assert held <= 10_000
+        assert outcomes.count("pass") == 100
+        assert triggers == {"reserve_failed"}
 
 
 async def test_a_model_known_to_the_operator_needs_no_declared_window(
@@ -198,24 +194,23 @@ async def usage(client: httpx.AsyncClient, used: int, turn: int | None = None) -
     return answer.json()  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("by_result", [True, False])
-async def test_a_second_run_in_one_session_is_guarded_by_its_own_reports(
-    client: httpx.AsyncClient, by_result: bool
-) -> None:
-    async def report(used: int, turn: int) -> dict[str, Any]:
-        if not by_result:
-            return await usage(client, used, turn)
-        return await post(client, "x", context={"used_tokens": used, "turn": turn})
+async def test_a_second_run_in_one_session_is_guarded_by_its_own_reports(client: httpx.AsyncClient) -> None:
+    async def by_usage(used: int, turn: int) -> dict[str, Any]:
+        return await usage(client, used, turn)
 
-    for turn in (1, 2, 3):
-        assert (await report(1000 * turn, turn))["warnings"] == []
-    second = await report(60_000, 1)
-    assert second["budget"]["used_tokens"] == 60_000
-    assert "new run" in second["warnings"][0]
-    assert (await report(61_000, 2))["warnings"] == []
-    # A late result of this run's first turn.
-    late = await report(60_000, 1)
-    assert (late["budget"]["used_tokens"], late["warnings"]) == (61_000, [])
+    async def by_result(used: int, turn: int) -> dict[str, Any]:
+        return await post(client, "x", session_id="t", context={"used_tokens": used, "turn": turn})
+
+    for report in (by_usage, by_result):
+        for turn in (1, 2, 3):
+            assert (await report(1000 * turn, turn))["warnings"] == []
+        second = await report(60_000, 1)
+        assert second["budget"]["used_tokens"] == 60_000
+        assert "new run" in second["warnings"][0]
+        assert (await report(61_000, 2))["warnings"] == []
+        # A late result of this run's first turn.
+        late = await report(60_000, 1)
+        assert (late["budget"]["used_tokens"], late["warnings"]) == (61_000, [])
 
 
 async def test_a_second_report_of_one_turn_is_applied_with_a_warning(client: httpx.AsyncClient) -> None:

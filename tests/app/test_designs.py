@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from content.tokens.encodings import load_encoding
+from content.tokens import load_encoding
 
 pytestmark = pytest.mark.anyio
 
@@ -34,30 +34,28 @@ def commands(told: Any) -> list[str]:
 # oxide-code, under its own tool names
 
 
-@pytest.mark.parametrize(("tool", "cut"), [("read", True), ("grep", True), ("glob", False), ("bash", False)])
-async def test_oxide_codes_lines_are_capped_and_count_as_no_rows(
-    client: httpx.AsyncClient, tool: str, cut: bool
-) -> None:
-    told = await post(client, "x" * 700, tool, policy={"profile": "oxide-code", "keep": False})
-    assert told["content"] == ("x" * 500 + "… [+200 chars]" if cut else "x" * 700)
-    assert told["truncated_total"] is None
+async def test_oxide_codes_lines_are_capped_and_count_as_no_rows(client: httpx.AsyncClient) -> None:
+    for tool, cut in [("read", True), ("grep", True), ("glob", False), ("bash", False)]:
+        told = await post(client, "x" * 700, tool, policy={"profile": "oxide-code", "keep": False})
+        assert told["content"] == ("x" * 500 + "… [+200 chars]" if cut else "x" * 700)
+        assert told["truncated_total"] is None
 
 
 # structure
 
 
-@pytest.mark.parametrize("path", ["values.yaml", "Dockerfile", "Makefile", "app.toml", "nginx.conf", None])
-async def test_comments_of_settings_are_no_structure(client: httpx.AsyncClient, path: str | None) -> None:
-    text = "# How many\nreplicas: 2\n\n# Image\nimage: shop\n" * 200
-    arguments = {"path": path} if path else {}
-    told = await post(client, text, "read_file", tool_arguments=arguments, policy={"profile": "ouro"})
-    assert told["outcome"] == "truncate"
-    assert "Structure:" not in told["content"]
+async def test_comments_of_settings_are_no_structure(client: httpx.AsyncClient) -> None:
+    cases: list[str | None] = ["values.yaml", "Dockerfile", "Makefile", "app.toml", "nginx.conf", None]
+    for path in cases:
+        text = "# How many\nreplicas: 2\n\n# Image\nimage: shop\n" * 200
+        arguments = {"path": path} if path else {}
+        told = await post(client, text, "read_file", tool_arguments=arguments, policy={"profile": "ouro"})
+        assert told["outcome"] == "truncate"
+        assert "Structure:" not in told["content"]
 
 
-@pytest.mark.parametrize(
-    ("path", "text", "line"),
-    [
+async def test_definitions_and_headings_are_structure(client: httpx.AsyncClient) -> None:
+    for path, text, line in [
         (
             "lib/shop.ex",
             "defmodule Shop do\n  def price(order) do\n    1\n  end\nend\n",
@@ -65,29 +63,24 @@ async def test_comments_of_settings_are_no_structure(client: httpx.AsyncClient, 
         ),
         ("R/shop.R", "price <- function(order) {\n  1\n}\n", "function price (line 1)"),
         ("docs/a.md", "# One\n\nText.\n\n## Two\n\nMore.\n", "## Two (line 5)"),
-    ],
-)
-async def test_definitions_and_headings_are_structure(
-    client: httpx.AsyncClient, path: str, text: str, line: str
-) -> None:
-    told = await post(client, text + "\n" * 9000, "read_file", tool_arguments={"path": path}, policy=OURO)
-    assert f"  - {line}\n" in told["content"]
+    ]:
+        told = await post(client, text + "\n" * 9000, "read_file", tool_arguments={"path": path}, policy=OURO)
+        assert f"  - {line}\n" in told["content"]
 
 
 OURO = {"profile": "ouro", "keep": False}
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments"),
-    [("grep_content", {"pattern": "def", "path": "a.py"}), ("execute_shell", {"command": "rg -n def a.py"})],
-)
-async def test_matches_get_recovery_hints_and_no_structure(
-    client: httpx.AsyncClient, tool: str, arguments: dict[str, str]
-) -> None:
-    text = "".join(f"{number}:def f{number}(a):\n" for number in range(1, 500))
-    told = await post(client, text, tool, tool_arguments=arguments, policy=OURO)
-    assert "Structure:" not in told["content"]
-    assert commands(told)
+async def test_matches_get_recovery_hints_and_no_structure(client: httpx.AsyncClient) -> None:
+    cases: list[tuple[str, dict[str, str]]] = [
+        ("grep_content", {"pattern": "def", "path": "a.py"}),
+        ("execute_shell", {"command": "rg -n def a.py"}),
+    ]
+    for tool, arguments in cases:
+        text = "".join(f"{number}:def f{number}(a):\n" for number in range(1, 500))
+        told = await post(client, text, tool, tool_arguments=arguments, policy=OURO)
+        assert "Structure:" not in told["content"]
+        assert commands(told)
 
 
 # truncate within its caps
@@ -130,24 +123,14 @@ async def test_a_truncated_text_is_never_larger_than_the_cap(
     assert f"[... {len(text) - len(head)} characters truncated ...]" in told["content"]
 
 
-@pytest.mark.parametrize("caps", [{"max_bytes": 1100}, {"max_chars": 1100}, {"max_tokens": 1000}])
-async def test_a_cap_below_the_head_still_shows_a_head_and_commands(
-    client: httpx.AsyncClient, caps: dict[str, int]
-) -> None:
-    rules = {"on_oversize": "truncate", "max_bytes": 0, "keep": False, **caps}
-    told = await post(client, CODE, "read_file", tool_arguments={"path": "a.py"}, policy=rules)
-    assert told["outcome"] == "truncate"
-    assert len(told["content"].split("\n\n[... ")[0]) > 100
-    assert commands(told)
-
-
-async def test_ouros_thresholds_leave_its_text_as_it_is(client: httpx.AsyncClient) -> None:
-    told = await post(client, CODE, "read_file", tool_arguments={"path": "src/data.py"}, policy=OURO)
-    assert told["content"].startswith(
-        f"{CODE[:2000]}\n\n[... {len(CODE) - 2000} characters truncated ...]\n\n"
-    )
-    assert "  - class DataProcessor (line 4)\n" in told["content"]
-    assert len(told["content"]) <= 3500
+async def test_a_cap_below_the_head_still_shows_a_head_and_commands(client: httpx.AsyncClient) -> None:
+    cases: list[dict[str, int]] = [{"max_bytes": 1100}, {"max_chars": 1100}, {"max_tokens": 1000}]
+    for caps in cases:
+        rules = {"on_oversize": "truncate", "max_bytes": 0, "keep": False, **caps}
+        told = await post(client, CODE, "read_file", tool_arguments={"path": "a.py"}, policy=rules)
+        assert told["outcome"] == "truncate"
+        assert len(told["content"].split("\n\n[... ")[0]) > 100
+        assert commands(told)
 
 
 # RFC 002: counts, pages, words of one's own
@@ -172,9 +155,8 @@ async def test_more_rows_than_allowed_are_rejected_whatever_the_policy_names(
     assert (await client.post("/check", json=asked | {"rows": 100})).json()["allowed"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "suggestion"),
-    [
+async def test_a_read_that_was_paginated_is_told_to_read_less(client: httpx.AsyncClient) -> None:
+    cases: list[tuple[dict[str, int], str]] = [
         ({}, "Use offset and limit to read a part of it, or grep_content to search it."),
         ({"offset": 5}, "Use offset and limit to read a part of it, or grep_content to search it."),
         (
@@ -185,14 +167,11 @@ async def test_more_rows_than_allowed_are_rejected_whatever_the_policy_names(
             {"start_line": 1, "end_line": 900},
             "Read less at once: a smaller limit, or grep_content to search it.",
         ),
-    ],
-)
-async def test_a_read_that_was_paginated_is_told_to_read_less(
-    client: httpx.AsyncClient, arguments: dict[str, int], suggestion: str
-) -> None:
-    rules = {"on_oversize": "reject", "max_bytes": 1000, "keep": False}
-    told = await post(client, "x" * 2000, "read_file", tool_arguments=arguments, policy=rules)
-    assert told["content"].split("\n")[1] == suggestion
+    ]
+    for arguments, suggestion in cases:
+        rules = {"on_oversize": "reject", "max_bytes": 1000, "keep": False}
+        told = await post(client, "x" * 2000, "read_file", tool_arguments=arguments, policy=rules)
+        assert told["content"].split("\n")[1] == suggestion
 
 
 async def test_the_second_line_of_a_rejection_may_be_the_policys_own(client: httpx.AsyncClient) -> None:
@@ -225,40 +204,39 @@ async def test_a_name_that_no_text_uses_is_refused(client: httpx.AsyncClient) ->
     assert "grep_content" in answer.json()["detail"]
 
 
-@pytest.mark.parametrize(
-    ("rules", "first"), [({}, 101), ({"offset_base": 0}, 102), ({"profile": "ouro", "keep": False}, 102)]
-)
-async def test_lines_count_from_the_offset(client: httpx.AsyncClient, rules: Any, first: int) -> None:
-    rules = {"on_oversize": "truncate", "max_bytes": 1000, "head_chars": 30, **rules}
-    arguments = {"path": "a.py", "offset": 101}
-    told = await post(client, CODE, "read_file", tool_arguments=arguments, policy=rules)
-    assert f"class DataProcessor (line {first + 3})" in told["content"]
-    view = {**rules, "max_bytes": 0, "max_chars": 0, "max_rows": 2}
-    told = await post(client, CODE, "read_file", tool_arguments=arguments, policy=view)
-    assert (
-        f"(Showing lines {first}–{first + 1} of {first + CODE.count(chr(10)) - 1} total)" in told["content"]
-    )
+async def test_lines_count_from_the_offset(client: httpx.AsyncClient) -> None:
+    cases: list[tuple[Any, int]] = [
+        ({}, 101),
+        ({"offset_base": 0}, 102),
+        ({"profile": "ouro", "keep": False}, 102),
+    ]
+    for rules, first in cases:
+        rules = {"on_oversize": "truncate", "max_bytes": 1000, "head_chars": 30, **rules}
+        arguments = {"path": "a.py", "offset": 101}
+        told = await post(client, CODE, "read_file", tool_arguments=arguments, policy=rules)
+        assert f"class DataProcessor (line {first + 3})" in told["content"]
+        view = {**rules, "max_bytes": 0, "max_chars": 0, "max_rows": 2}
+        told = await post(client, CODE, "read_file", tool_arguments=arguments, policy=view)
+        assert (
+            f"(Showing lines {first}–{first + 1} of {first + CODE.count(chr(10)) - 1} total)"
+            in told["content"]
+        )
 
 
 # shell hints
 
 
-@pytest.mark.parametrize(
-    ("command", "ran"),
-    [
+async def test_shell_hints_name_the_command_that_ran(client: httpx.AsyncClient) -> None:
+    for command, ran in [
         ("make all", "make all"),
         ("make 2>&1 && make test", "(make 2>&1 && make test)"),
         ("echo 'unclosed", "<command>"),
         ("make # all", "<command>"),
         ("a\nb", "<command>"),
         ("x" * 400, "<command>"),
-    ],
-)
-async def test_shell_hints_name_the_command_that_ran(
-    client: httpx.AsyncClient, command: str, ran: str
-) -> None:
-    told = await post(client, LOG, "execute_shell", tool_arguments={"command": command}, policy=OURO)
-    assert commands(told)[0] == f"shell(command={json.dumps(f'{ran} | head -n 50')})  # First 50 lines"
+    ]:
+        told = await post(client, LOG, "execute_shell", tool_arguments={"command": command}, policy=OURO)
+        assert commands(told)[0] == f"shell(command={json.dumps(f'{ran} | head -n 50')})  # First 50 lines"
 
 
 async def test_shell_hints_name_the_stored_file_so_that_nothing_runs_twice(

@@ -10,11 +10,8 @@ import httpx
 import pytest
 
 from app.extracting import extractor
-from app.main import create_app
 from app.operations.background import sweep
-from app.runtime import open_runtime
-from app.settings import Settings
-from tests.conftest import Serve, StillClock
+from tests.conftest import Serve, StillClock, served
 
 pytestmark = pytest.mark.anyio
 
@@ -41,17 +38,17 @@ async def ask(client: httpx.AsyncClient, handle: str, extract: str, **fields: An
     return told
 
 
-@pytest.mark.parametrize("mode", ["auto", "retrieve"])
-async def test_a_question_is_answered_with_no_model(client: httpx.AsyncClient, mode: str) -> None:
-    handle = await keep(client, FAULTY)
-    told = await ask(client, handle, "Which host was the connection lost to?", mode=mode)
-    frame = f"ABSTRACT FROM TOOL OUTPUT journal WITH HANDLE {handle}, STRATEGY:retrieve:\n\n"
-    assert told["text"] == frame + told["body"]
-    assert "ERROR request 2000 lost its connection to db-7.internal, took 20 ms\n" in told["body"]
-    assert re.search(r"^\[lines \d+-\d+ · \d of 3 words\]$", told["body"], re.MULTILINE)
-    assert (told["status"], told["strategy"], told["warnings"]) == ("complete", "retrieve", [])
-    assert told["usage"] == {"llm_calls": 0, "input_tokens": 0, "output_tokens": 0, "cost_usd": 0.0}
-    assert (told["coverage"]["ratio"], told["coverage"]["missing"]) == (1.0, [])
+async def test_a_question_is_answered_with_no_model(client: httpx.AsyncClient) -> None:
+    for mode in ["auto", "retrieve"]:
+        handle = await keep(client, FAULTY)
+        told = await ask(client, handle, "Which host was the connection lost to?", mode=mode)
+        frame = f"ABSTRACT FROM TOOL OUTPUT journal WITH HANDLE {handle}, STRATEGY:retrieve:\n\n"
+        assert told["text"] == frame + told["body"]
+        assert "ERROR request 2000 lost its connection to db-7.internal, took 20 ms\n" in told["body"]
+        assert re.search(r"^\[lines \d+-\d+ · \d of 3 words\]$", told["body"], re.MULTILINE)
+        assert (told["status"], told["strategy"], told["warnings"]) == ("complete", "retrieve", [])
+        assert told["usage"] == {"llm_calls": 0, "input_tokens": 0, "output_tokens": 0, "cost_usd": 0.0}
+        assert (told["coverage"]["ratio"], told["coverage"]["missing"]) == (1.0, [])
 
 
 async def test_all_that_is_shown_stands_in_the_result(client: httpx.AsyncClient) -> None:
@@ -85,15 +82,13 @@ EXTENTS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "extract", "said"), EXTENTS)
-async def test_a_question_about_the_extent_is_answered_by_what_is_known(
-    client: httpx.AsyncClient, text: str, extract: str, said: str
-) -> None:
-    told = await ask(client, await keep(client, text), extract)
-    assert said in told["body"].splitlines()[0]
-    assert "NO RELEVANT DATA FOUND" not in told["body"]
-    assert "Nowhere in" not in told["body"]
-    assert (told["status"], told["coverage"]["ratio"]) == ("complete", 1.0)
+async def test_a_question_about_the_extent_is_answered_by_what_is_known(client: httpx.AsyncClient) -> None:
+    for text, extract, said in EXTENTS:
+        told = await ask(client, await keep(client, text), extract)
+        assert said in told["body"].splitlines()[0]
+        assert "NO RELEVANT DATA FOUND" not in told["body"]
+        assert "Nowhere in" not in told["body"]
+        assert (told["status"], told["coverage"]["ratio"]) == ("complete", 1.0)
 
 
 async def test_a_count_of_what_the_data_does_not_hold_is_nothing_found(client: httpx.AsyncClient) -> None:
@@ -183,15 +178,8 @@ async def test_questions_at_the_same_time_and_after_a_restart_agree(serve: Serve
 
 @pytest.fixture
 async def service(tmp_path: Path, clock: StillClock) -> AsyncIterator[Any]:
-    given = Settings(storage_url=f"disk://{tmp_path}/state", retention_seconds=100)
-    async with open_runtime(given, clock) as rt:
-        app = create_app(given, rt)
-        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-        async with (
-            app.router.lifespan_context(app),
-            httpx.AsyncClient(transport=transport, base_url="http://localhost:8377") as client,
-        ):
-            yield rt, client
+    async with served(clock, storage_url=f"disk://{tmp_path}/state", retention_seconds=100) as both:
+        yield both
 
 
 @pytest.mark.parametrize("end", ["delete", "session", "expiry"])

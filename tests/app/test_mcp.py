@@ -11,36 +11,35 @@ import httpx
 import pytest
 
 from domain.errors import StoreUnavailable
-from storage.disk.store import DiskStore
+from storage.disk import DiskStore
 from tests.app.mcp_client import ERAS, LOG, META, NEW, OLD, SECRET, STATELESS, UNKNOWN, Era, keep
 from tests.conftest import Serve
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize(
-    ("asked", "agreed"),
-    [
+async def test_initialize_agrees_on_the_version_asked_for_if_it_is_served(client: httpx.AsyncClient) -> None:
+    for asked, agreed in [
         ("2025-11-25", "2025-11-25"),
         ("2025-06-18", "2025-06-18"),
         ("2025-03-26", "2025-03-26"),
         ("2024-11-05", "2025-11-25"),
         (STATELESS, "2025-11-25"),
-    ],
-)
-async def test_initialize_agrees_on_the_version_asked_for_if_it_is_served(
-    client: httpx.AsyncClient, asked: str, agreed: str
-) -> None:
-    info = {"protocolVersion": asked, "capabilities": {}, "clientInfo": {"name": "mcp", "version": "0.1.0"}}
-    told = await Era(None).call(client, "initialize", **info)
-    assert told["protocolVersion"] == agreed
-    assert told["capabilities"] == {"tools": {}, "resources": {}}
-    assert told["serverInfo"]["name"] == "spillgate"
-    assert "tool_output_grep" in told["instructions"]
-    sent = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-    answer = await client.post("/mcp", json=sent, headers={"mcp-protocol-version": agreed})
-    assert (answer.status_code, answer.content) == (202, b"")
-    assert await Era(agreed).call(client, "ping") == {}
+    ]:
+        info = {
+            "protocolVersion": asked,
+            "capabilities": {},
+            "clientInfo": {"name": "mcp", "version": "0.1.0"},
+        }
+        told = await Era(None).call(client, "initialize", **info)
+        assert told["protocolVersion"] == agreed
+        assert told["capabilities"] == {"tools": {}, "resources": {}}
+        assert told["serverInfo"]["name"] == "spillgate"
+        assert "tool_output_grep" in told["instructions"]
+        sent = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        answer = await client.post("/mcp", json=sent, headers={"mcp-protocol-version": agreed})
+        assert (answer.status_code, answer.content) == (202, b"")
+        assert await Era(agreed).call(client, "ping") == {}
 
 
 async def test_discover_names_the_stateless_version(client: httpx.AsyncClient) -> None:

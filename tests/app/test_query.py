@@ -47,21 +47,23 @@ async def asked(client: httpx.AsyncClient, handle: str, expression: str, **more:
     return told
 
 
-@pytest.mark.parametrize(("text", "kind"), [(json.dumps(ROWS), "json"), (NDJSON, "ndjson"), (CSV, "csv")])
-async def test_counts_lists_extremes_and_filters_are_answered(
-    client: httpx.AsyncClient, text: str, kind: str
-) -> None:
-    handle = await keep(client, text)
-    counted = await asked(client, handle, "length([?level == 'ERROR'])")
-    assert counted == {
-        "result": 40,
-        "type": "number",
-        "kind": kind,
-        "total": None,
-        "next_offset": None,
-        "truncated": False,
-        "hint": "",
-    }
+async def refused(client: httpx.AsyncClient, handle: str, expression: str, code: str, *said: str) -> None:
+    answer = await client.get(f"/results/{handle}/query", params={"expression": expression})
+    problem = answer.json()
+    assert (answer.status_code, problem["code"], problem["retryable"]) == (422, code, False)
+    assert answer.headers["content-type"] == "application/problem+json"
+    for part in said:
+        assert part in problem["detail"]
+    assert "S3cret" not in answer.text
+    assert "web-" not in answer.text
+
+
+async def test_counts_lists_extremes_and_filters_are_answered(client: httpx.AsyncClient) -> None:
+    for text, kind in ((CSV, "csv"), (NDJSON, "ndjson"), (json.dumps(ROWS), "json")):
+        handle = await keep(client, text)
+        counted = await asked(client, handle, "length([?level == 'ERROR' && ms > `10`])")
+        rest = {"total": None, "next_offset": None, "truncated": False, "hint": ""}
+        assert counted == {"result": 39, "type": "number", "kind": kind, **rest}
     assert (await asked(client, handle, "max_by(@, &ms)"))["result"] == ROWS[-1]
     assert (await asked(client, handle, "[?ms > `2995`].id"))["result"] == [1997, 1998, 1999]
     by_host = await asked(client, handle, "count_by(@, &host)")
@@ -105,59 +107,31 @@ async def test_what_is_read_is_accounted(client: httpx.AsyncClient) -> None:
     assert entries[0]["tokens_saved"] == -entries[0]["tokens_out"] < 0
 
 
-@pytest.mark.parametrize(
-    ("expression", "says"),
-    [
+async def test_a_wrong_expression_is_422_and_says_what_to_do(client: httpx.AsyncClient) -> None:
+    handle = await keep(client, json.dumps(ROWS))
+    for expression, says in (
         ("S3cret[?", "at its end"),
         ("S3cret]x", "character 7"),
         ("S3cret(@)", "Known are: abs"),
         ("sum([].host)", "sum() takes array-number, and gets string here."),
         ("&S3cret", "give it to a function"),
         ("(" * 3000, "too deeply"),
-    ],
-)
-async def test_a_wrong_expression_is_422_and_says_what_to_do(
-    client: httpx.AsyncClient, expression: str, says: str
-) -> None:
-    handle = await keep(client, json.dumps(ROWS))
-    answer = await client.get(f"/results/{handle}/query", params={"expression": expression})
-    assert answer.status_code == 422
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert answer.json()["code"] == "invalid_field"
-    assert says in answer.json()["detail"]
-    assert "S3cret" not in answer.text
-    assert "web-" not in answer.text
+    ):
+        await refused(client, handle, expression, "invalid_field", says)
+    for parameters in ({}, {"expression": ""}, {"expression": "x" * 5000}, {"expr": "@"}):
+        answer = await client.get(f"/results/{handle}/query", params=parameters)
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_field")
 
 
-@pytest.mark.parametrize("parameters", [{}, {"expression": ""}, {"expression": "x" * 5000}, {"expr": "@"}])
-async def test_without_a_usable_expression_it_is_422(
-    client: httpx.AsyncClient, parameters: dict[str, str]
-) -> None:
-    handle = await keep(client, json.dumps(ROWS))
-    answer = await client.get(f"/results/{handle}/query", params=parameters)
-    assert answer.status_code == 422
-    assert answer.json()["code"] == "invalid_field"
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
+async def test_what_is_no_data_is_named_and_another_way_is_told(client: httpx.AsyncClient) -> None:
+    for text, says in (
         ("some words S3cret\n" * 2000, "plain text"),
         ("<html><body>S3cret</body></html>\n" * 1000, "HTML"),
         ('{"S3cret": 1,\n' + '"a": [1, 2],\n' * 2000, "line 2002, column 1"),
         ("[" * 20_000, "too deeply"),
         ('a,b,c\n1,2,3\n1,"S3cret,3\n' + "1,2,3\n" * 3000, "not closed"),
-    ],
-)
-async def test_what_is_no_data_is_named_and_another_way_is_told(
-    client: httpx.AsyncClient, text: str, says: str
-) -> None:
-    answer = await client.get(f"/results/{await keep(client, text)}/query", params={"expression": "@"})
-    assert answer.status_code == 422
-    assert answer.json()["code"] == "not_queryable"
-    assert says in answer.json()["detail"]
-    assert "grep" in answer.json()["detail"]
-    assert "S3cret" not in answer.text
+    ):
+        await refused(client, await keep(client, text), "@", "not_queryable", says, "grep")
 
 
 async def test_data_beyond_the_cap_is_not_queried(
@@ -165,17 +139,13 @@ async def test_data_beyond_the_cap_is_not_queried(
 ) -> None:
     assert queries.MAX_DATA_BYTES == 33_554_432
     monkeypatch.setattr(queries, "MAX_DATA_BYTES", 20_000)
-    handle = await keep(client, " " * 19_999 + "[]")
-    answer = await client.get(f"/results/{handle}/query", params={"expression": "@"})
-    assert answer.status_code == 422
-    assert answer.json()["code"] == "not_queryable"
-    assert "up to 20,000 can" in answer.json()["detail"]
+    await refused(client, await keep(client, " " * 19_999 + "[]"), "@", "not_queryable", "up to 20,000 can")
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Queries have a third of the memory and half of the time, so that hostile ones end sooner."""
-    less = "child.MEMORY_BYTES, child.EVALUATE_SECONDS = 100 << 20, 1"
+    """Queries have a fifth of the memory and half of the time, so that hostile ones end sooner."""
+    less = "child.MEMORY_BYTES, child.EVALUATE_SECONDS = 64 << 20, 1"
     code = f"from extraction import query_child as child; {less}; child.main()"
     monkeypatch.setattr(queries, "_COMMAND", (sys.executable, "-S", "-P", "-c", code))
     # However slow the machine: processor time ends them, not the clock.
@@ -185,46 +155,32 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize(
-    "text", ["[" + "[]," * 2_000_000 + "[]]", "a,b,c\n" + "10,21,32\n" * 900_000], ids=["json", "csv"]
+    "text", ["[" + "[]," * 900_000 + "[]]", "a,b,c\n" + "10,21,32\n" * 250_000], ids=["json", "csv"]
 )
 async def test_data_that_unpacks_to_far_more_is_refused(client: httpx.AsyncClient, text: str) -> None:
-    sent = await client.post(
-        "/results", params={"tool_name": "t"}, content=text, headers={"Content-Type": "text/plain"}
-    )
-    answer = await client.get(sent.headers["location"] + "/query", params={"expression": "@"})
-    assert answer.status_code == 422
-    assert answer.json()["code"] == "query_too_costly"
+    await refused(client, await keep(client, text), "@", "query_too_costly")
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("name", HOSTILE)
-async def test_an_expression_without_end_is_stopped(client: httpx.AsyncClient, name: str) -> None:
+async def test_an_expression_without_end_is_stopped_and_the_service_answers_meanwhile(
+    client: httpx.AsyncClient,
+) -> None:
     handle = await keep(client, json.dumps(ROWS))
-    answer = await client.get(f"/results/{handle}/query", params={"expression": HOSTILE[name]})
-    assert answer.status_code == 422
-    assert answer.json()["code"] == "query_too_costly"
-    assert answer.json()["retryable"] is False
-
-
-@pytest.mark.usefixtures("small")
-async def test_the_service_answers_while_hostile_queries_run(client: httpx.AsyncClient) -> None:
-    handle = await keep(client, json.dumps(ROWS))
-    refused: list[int] = []
-    answered = 0
+    stopped: list[str] = []
 
     async def attack(expression: str) -> None:
-        answer = await client.get(f"/results/{handle}/query", params={"expression": expression})
-        refused.append(answer.status_code)
+        await refused(client, handle, expression, "query_too_costly")
+        stopped.append(expression)
 
+    answered = 0
     async with anyio.create_task_group() as tasks:
-        for name in ("nested", "sorted"):
-            tasks.start_soon(attack, HOSTILE[name])
-        while len(refused) < 2:
+        for expression in HOSTILE.values():
+            tasks.start_soon(attack, expression)
+        while len(stopped) < len(HOSTILE):
             assert (await client.get("/livez")).status_code == 200
             answered += 1
-            await anyio.sleep(0.01)
-    assert refused == [422] * 2
-    assert answered > 20
+            await anyio.sleep(0.05)
+    assert answered > 10
 
 
 def test_who_hangs_up_ends_the_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,19 +264,18 @@ async def test_hostile_text_in_the_data_is_answered_as_json(client: httpx.AsyncC
     }
 
 
-async def test_an_unknown_handle_is_404(client: httpx.AsyncClient) -> None:
-    for handle in ("nonsense", "session-default/file-00000000-0000-4000-8000-000000000000"):
-        answer = await client.get(f"/results/{handle}/query", params={"expression": "@"})
-        assert answer.status_code == 404
-        assert answer.json()["code"] == "result_not_found"
-
-
-async def test_an_expired_or_ended_one_is_410(client: httpx.AsyncClient, clock: StillClock) -> None:
-    handle = await keep(client, NDJSON, session_id="s")
+async def test_a_result_that_is_unknown_expired_or_of_an_ended_session_is_not_queried(
+    client: httpx.AsyncClient, clock: StillClock
+) -> None:
+    expired = await keep(client, NDJSON, session_id="s")
     clock.pass_seconds(100_000)
-    answer = await client.get(f"/results/{handle}/query", params={"expression": "@"})
-    assert (answer.status_code, answer.json()["code"]) == (410, "result_expired")
-    other = await keep(client, NDJSON, session_id="r")
+    ended = await keep(client, NDJSON, session_id="r")
     await client.delete("/sessions/r")
-    answer = await client.get(f"/results/{other}/query", params={"expression": "@"})
-    assert (answer.status_code, answer.json()["code"]) == (410, "session_ended")
+    for handle, status, code in (
+        ("nonsense", 404, "result_not_found"),
+        ("session-default/file-00000000-0000-4000-8000-000000000000", 404, "result_not_found"),
+        (expired, 410, "result_expired"),
+        (ended, 410, "session_ended"),
+    ):
+        answer = await client.get(f"/results/{handle}/query", params={"expression": "@"})
+        assert (answer.status_code, answer.json()["code"]) == (status, code)

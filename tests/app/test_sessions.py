@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from tests.conftest import StillClock
+from tests.counts import count
 
 pytestmark = pytest.mark.anyio
 
@@ -93,7 +94,7 @@ async def test_ending_a_session_that_is_only_now_being_opened_takes_nothing_from
         await asyncio.sleep(pause)
         return (await client.delete(f"/sessions/{session}")).status_code
 
-    for number in range(150):
+    for number in range(count(30, 150)):
         session = f"s{number}"
         answer, ended = await asyncio.gather(store(client, session), end(session, number % 30 / 5000))
         if answer.status_code == 201 and ended == 404:
@@ -154,22 +155,11 @@ async def test_results_expire_after_their_last_use(client: httpx.AsyncClient, cl
     assert answer.json()["code"] == "result_expired"
 
 
-async def test_an_unknown_model_draws_one_warning(
-    client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
-) -> None:
-    for model in ("zorg-9", "gpt-4o", "zorg-9"):
-        sent = {"tool_name": "t", "content": "x", "model": model}
-        assert (await client.post("/results", json=sent)).status_code == 200
-        assert (await client.put("/sessions/s", json={"model": model})).status_code == 200
-    warned = [line.__dict__["fields"] for line in caplog.records if "model is not known" in line.message]
-    assert warned == [{"model": "zorg-9"}]
-
-
-@pytest.mark.parametrize("name", ["a/b", "..", ".hidden", "a b", "é", "x" * 129, "a\x00"])
-async def test_a_session_id_that_is_no_safe_name_is_refused(client: httpx.AsyncClient, name: str) -> None:
-    answer = await client.post("/results", json={"session_id": name, "tool_name": "t", "content": BIG})
-    assert answer.status_code == 422
-    assert name not in answer.text
+async def test_a_session_id_that_is_no_safe_name_is_refused(client: httpx.AsyncClient) -> None:
+    for name in ["a/b", "..", ".hidden", "a b", "é", "x" * 129, "a\x00"]:
+        answer = await client.post("/results", json={"session_id": name, "tool_name": "t", "content": BIG})
+        assert answer.status_code == 422
+        assert name not in answer.text
 
 
 async def test_a_policy_that_is_not_unicode_is_refused_and_spoils_no_list(client: httpx.AsyncClient) -> None:
@@ -177,10 +167,6 @@ async def test_a_policy_that_is_not_unicode_is_refused_and_spoils_no_list(client
     headers = {"Content-Type": "application/json"}
     assert (await client.put("/sessions/s", content=body, headers=headers)).status_code == 422
     assert (await client.get("/sessions")).status_code == 200
-
-
-async def test_allow_lists_every_method_of_a_path(client: httpx.AsyncClient) -> None:
-    assert (await client.patch("/sessions/s")).headers["allow"] == "DELETE, GET, PUT"
 
 
 async def test_a_policy_is_measured_in_bytes(client: httpx.AsyncClient) -> None:
@@ -249,23 +235,22 @@ async def test_a_full_ledger_refuses_results_whole_and_lets_everything_else_go_o
         assert (await client.delete("/sessions/s")).status_code == 204
 
 
-@pytest.mark.parametrize(
-    ("field", "most"),
-    [
+async def test_labels_are_bounded(client: httpx.AsyncClient) -> None:
+    for field, most in [
         ("tool_name", 256),
         ("tool_call_id", 256),
         ("model", 256),
         ("provider", 128),
         ("tool_kind", 128),
         ("tool_namespace", 128),
-    ],
-)
-async def test_labels_are_bounded(client: httpx.AsyncClient, field: str, most: int) -> None:
-    for size, status in ((most, 200), (most + 1, 422)):
-        sent = {"tool_name": "t", "content": "x", field: "é" * size}
-        answer = await client.post("/results", json=sent)
-        assert answer.status_code == status
-        query = {name: value for name, value in sent.items() if name != "content"}
-        assert (await client.post("/results", params=query, content="x", headers=TEXT)).status_code == status
-    assert f"{most}" in answer.json()["detail"]
-    assert field in answer.json()["detail"]
+    ]:
+        for size, status in ((most, 200), (most + 1, 422)):
+            sent = {"tool_name": "t", "content": "x", field: "é" * size}
+            answer = await client.post("/results", json=sent)
+            assert answer.status_code == status
+            query = {name: value for name, value in sent.items() if name != "content"}
+            assert (
+                await client.post("/results", params=query, content="x", headers=TEXT)
+            ).status_code == status
+        assert f"{most}" in answer.json()["detail"]
+        assert field in answer.json()["detail"]

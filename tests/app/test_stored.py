@@ -40,37 +40,36 @@ async def test_a_person_reads_without_an_entry(client: httpx.AsyncClient) -> Non
             assert (path, after - before) == (path, entries)
 
 
-@pytest.mark.parametrize(
-    ("asked", "start", "end"),
-    [("bytes=0-9", 0, 10), ("bytes=100-", 100, None), ("bytes=-5", -5, None), ("bytes=5-99999999", 5, None)],
-)
-async def test_a_range_is_answered_exactly(
-    client: httpx.AsyncClient, asked: str, start: int, end: int | None
-) -> None:
-    handle, data = await keep(client), LOG.encode()
-    answer = await client.get(f"/results/{handle}/content", headers={"Range": asked})
-    first = start % len(data)
-    last = (end or len(data)) - 1
-    assert answer.status_code == 206
-    assert answer.content == data[start:end]
-    assert answer.headers["content-range"] == f"bytes {first}-{last}/{len(data)}"
-    assert answer.headers["content-length"] == str(len(answer.content))
+async def test_a_range_is_answered_exactly(client: httpx.AsyncClient) -> None:
+    cases: list[tuple[str, int, int | None]] = [
+        ("bytes=0-9", 0, 10),
+        ("bytes=100-", 100, None),
+        ("bytes=-5", -5, None),
+        ("bytes=5-99999999", 5, None),
+    ]
+    for asked, start, end in cases:
+        handle, data = await keep(client), LOG.encode()
+        answer = await client.get(f"/results/{handle}/content", headers={"Range": asked})
+        first = start % len(data)
+        last = (end or len(data)) - 1
+        assert answer.status_code == 206
+        assert answer.content == data[start:end]
+        assert answer.headers["content-range"] == f"bytes {first}-{last}/{len(data)}"
+        assert answer.headers["content-length"] == str(len(answer.content))
 
 
-@pytest.mark.parametrize("asked", ["bytes=99999999-", "bytes=-0"])
-async def test_a_range_outside_is_416_with_the_size(client: httpx.AsyncClient, asked: str) -> None:
-    answer = await client.get(f"/results/{await keep(client)}/content", headers={"Range": asked})
-    assert answer.status_code == 416
-    assert answer.headers["content-range"] == f"bytes */{len(LOG.encode())}"
+async def test_a_range_outside_is_416_with_the_size(client: httpx.AsyncClient) -> None:
+    for asked in ["bytes=99999999-", "bytes=-0"]:
+        answer = await client.get(f"/results/{await keep(client)}/content", headers={"Range": asked})
+        assert answer.status_code == 416
+        assert answer.headers["content-range"] == f"bytes */{len(LOG.encode())}"
 
 
-@pytest.mark.parametrize("asked", ["bytes=0-1,5-6", "lines=1-2", "bytes=9-3", "bytes=a-b"])
-async def test_a_range_that_is_not_understood_answers_the_whole(
-    client: httpx.AsyncClient, asked: str
-) -> None:
-    answer = await client.get(f"/results/{await keep(client)}/content", headers={"Range": asked})
-    assert answer.status_code == 200
-    assert answer.text == LOG
+async def test_a_range_that_is_not_understood_answers_the_whole(client: httpx.AsyncClient) -> None:
+    for asked in ["bytes=0-1,5-6", "lines=1-2", "bytes=9-3", "bytes=a-b"]:
+        answer = await client.get(f"/results/{await keep(client)}/content", headers={"Range": asked})
+        assert answer.status_code == 200
+        assert answer.text == LOG
 
 
 async def test_head_and_etag_spare_the_bytes(client: httpx.AsyncClient) -> None:
@@ -152,24 +151,19 @@ async def test_a_deleted_result_is_gone(client: httpx.AsyncClient) -> None:
     assert (await client.get(f"/results/{handle}/content")).status_code == 404
 
 
-@pytest.mark.parametrize(
-    "handle",
-    [
+async def test_an_unknown_or_foreign_handle_is_404_with_one_body(client: httpx.AsyncClient) -> None:
+    for handle in [
         "session-default/file-00000000-0000-4000-8000-000000000000",
         "nonsense",
         "session-default/../../../etc/passwd",
         "session-..%2f..%2fetc/file-00000000-0000-4000-8000-000000000000",
         "session-default/file-00000000-0000-4000-8000-000000000000%00",
-    ],
-)
-async def test_an_unknown_or_foreign_handle_is_404_with_one_body(
-    client: httpx.AsyncClient, handle: str
-) -> None:
-    for part in ("", "/content", "/lines", "/grep?pattern=x"):
-        answer = await client.get(f"/results/{handle}{part}")
-        assert answer.status_code == 404, part
-        assert answer.headers["content-type"] == "application/problem+json"
-        assert "passwd" not in answer.text
+    ]:
+        for part in ("", "/content", "/lines", "/grep?pattern=x"):
+            answer = await client.get(f"/results/{handle}{part}")
+            assert answer.status_code == 404, part
+            assert answer.headers["content-type"] == "application/problem+json"
+            assert "passwd" not in answer.text
 
 
 async def test_a_multibyte_range_may_cut_a_character_but_lines_never_do(client: httpx.AsyncClient) -> None:

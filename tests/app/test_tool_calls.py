@@ -170,69 +170,58 @@ async def test_a_query_answers_with_json_or_a_table(client: httpx.AsyncClient) -
     assert more.endswith(" of 2,000. Go on with: … | [1000:]]")
 
 
-@pytest.mark.parametrize(
-    ("expression", "said"),
-    [
+async def test_a_query_that_selects_nothing_says_which_key_is_wrong(client: httpx.AsyncClient) -> None:
+    for expression, said in [
         (
             "orders[*].citty",
             "No object there has the key citty. The nearest is city. Keys: id, city, total, note.",
         ),
         ("order[*].id", "No object there has the key order. The nearest is orders. Keys: orders."),
         ("orders.id", "id is asked of a list: put [] or [*] before it."),
-    ],
-)
-async def test_a_query_that_selects_nothing_says_which_key_is_wrong(
-    client: httpx.AsyncClient, expression: str, said: str
-) -> None:
-    handle = await keep(client, ORDERS)
-    text = await text_of(client, "tool_output_query", handle=handle, expression=expression)
-    assert text.endswith(f"[Nothing is selected. {said}]")
+    ]:
+        handle = await keep(client, ORDERS)
+        text = await text_of(client, "tool_output_query", handle=handle, expression=expression)
+        assert text.endswith(f"[Nothing is selected. {said}]")
 
 
-@pytest.mark.parametrize("form", ['"{}"', " {} \n", "`{}`", "“{}”"])
-async def test_a_handle_is_taken_with_quotes_spaces_and_other_case(
-    client: httpx.AsyncClient, form: str
-) -> None:
-    handle = await keep(client, LOG)
-    for spelled in (form.format(handle), form.format(handle.upper()), handle.partition("/")[2]):
-        assert (await text_of(client, "tool_output_lines", handle=spelled, offset=1)).startswith("1: ")
+async def test_a_handle_is_taken_with_quotes_spaces_and_other_case(client: httpx.AsyncClient) -> None:
+    for form in ['"{}"', " {} \n", "`{}`", "“{}”"]:
+        handle = await keep(client, LOG)
+        for spelled in (form.format(handle), form.format(handle.upper()), handle.partition("/")[2]):
+            assert (await text_of(client, "tool_output_lines", handle=spelled, offset=1)).startswith("1: ")
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments"),
-    [
+async def test_lone_surrogates_in_arguments_are_no_error_of_http(client: httpx.AsyncClient) -> None:
+    cases: list[tuple[str, dict[str, Any]]] = [
         ("tool_output", {"extract": "a\ud83db ERROR"}),
         ("tool_output_grep", {"pattern": "\ud83d"}),
         ("tool_output_query", {"expression": "\ud83d"}),
         ("tool_output_lines", {"offset": 1, "\ud83d": 1}),
-    ],
-)
-async def test_lone_surrogates_in_arguments_are_no_error_of_http(
-    client: httpx.AsyncClient, name: str, arguments: dict[str, Any]
-) -> None:
-    handle = await keep(client, LOG)
-    body = json.dumps({"name": name, "arguments": {"handle": handle, **arguments}})
-    answer = await client.post("/tools/call", content=body, headers={"Content-Type": "application/json"})
-    assert answer.status_code == 200, answer.text
-    assert answer.json()["text"]
+    ]
+    for name, arguments in cases:
+        handle = await keep(client, LOG)
+        body = json.dumps({"name": name, "arguments": {"handle": handle, **arguments}})
+        answer = await client.post("/tools/call", content=body, headers={"Content-Type": "application/json"})
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["text"]
 
 
-@pytest.mark.parametrize("max_bytes", [300, 450, 700, 1024])
-async def test_each_answer_is_within_a_small_size_cap(client: httpx.AsyncClient, max_bytes: int) -> None:
-    await client.put("/sessions/default", json={"policy": {"max_bytes": max_bytes}})
-    wide = json.dumps([{f"a long name of column {n}": n for n in range(40)} for _ in range(40)])
-    handle = await keep(client, wide)
-    for name, arguments in (
-        ("tool_output_lines", {"offset": 1}),
-        ("tool_output_grep", {"pattern": "column", "context": 5}),
-        ("tool_output_grep", {"pattern": "zebra lion tiger"}),
-        ("tool_output_query", {"expression": "length(@)"}),
-        ("tool_output_query", {"expression": "[*].colum"}),
-        ("tool_output", {"extract": "column 7"}),
-    ):
-        told = await call(client, name, handle=handle, **arguments)
-        assert len(told["text"].encode()) <= max_bytes, name
-        assert not told["is_error"], told
+async def test_each_answer_is_within_a_small_size_cap(client: httpx.AsyncClient) -> None:
+    for max_bytes in [300, 450, 700, 1024]:
+        await client.put("/sessions/default", json={"policy": {"max_bytes": max_bytes}})
+        wide = json.dumps([{f"a long name of column {n}": n for n in range(40)} for _ in range(40)])
+        handle = await keep(client, wide)
+        for name, arguments in (
+            ("tool_output_lines", {"offset": 1}),
+            ("tool_output_grep", {"pattern": "column", "context": 5}),
+            ("tool_output_grep", {"pattern": "zebra lion tiger"}),
+            ("tool_output_query", {"expression": "length(@)"}),
+            ("tool_output_query", {"expression": "[*].colum"}),
+            ("tool_output", {"extract": "column 7"}),
+        ):
+            told = await call(client, name, handle=handle, **arguments)
+            assert len(told["text"].encode()) <= max_bytes, name
+            assert not told["is_error"], told
 
 
 WRONG: list[tuple[str, dict[str, Any], str]] = [
@@ -260,28 +249,24 @@ async def test_a_mistake_of_the_model_is_a_text(client: httpx.AsyncClient) -> No
         assert "secret" not in told["text"], (name, arguments)
 
 
-@pytest.mark.parametrize(
-    "name", ["tool_output", "tool_output_grep", "tool_output_lines", "tool_output_query"]
-)
-@pytest.mark.parametrize("whose", ["unknown", "another session", "no handle"])
-async def test_a_handle_that_names_nothing_here_is_a_text(
-    client: httpx.AsyncClient, name: str, whose: str
-) -> None:
-    other = await keep(client, LOG, session="other")
-    handle = {
-        "unknown": "session-default/file-00000000-0000-4000-8000-000000000000",
-        "another session": other,
-        "no handle": "../../etc/passwd",
-    }[whose]
-    more: dict[str, dict[str, Any]] = {
-        "tool_output": {"extract": "x"},
-        "tool_output_grep": {"pattern": "x"},
-        "tool_output_lines": {"offset": 1},
-        "tool_output_query": {"expression": "x"},
-    }
-    told = await call(client, name, handle=handle, **more[name])
-    assert told["is_error"]
-    assert "has this handle. Use it exactly as the handle message gave it." in told["text"]
+async def test_a_handle_that_names_nothing_here_is_a_text(client: httpx.AsyncClient) -> None:
+    for whose in ["unknown", "another session", "no handle"]:
+        for name in ["tool_output", "tool_output_grep", "tool_output_lines", "tool_output_query"]:
+            other = await keep(client, LOG, session="other")
+            handle = {
+                "unknown": "session-default/file-00000000-0000-4000-8000-000000000000",
+                "another session": other,
+                "no handle": "../../etc/passwd",
+            }[whose]
+            more: dict[str, dict[str, Any]] = {
+                "tool_output": {"extract": "x"},
+                "tool_output_grep": {"pattern": "x"},
+                "tool_output_lines": {"offset": 1},
+                "tool_output_query": {"expression": "x"},
+            }
+            told = await call(client, name, handle=handle, **more[name])
+            assert told["is_error"]
+            assert "has this handle. Use it exactly as the handle message gave it." in told["text"]
 
 
 async def test_arguments_may_be_the_text_of_an_object(client: httpx.AsyncClient) -> None:
@@ -338,20 +323,15 @@ async def test_a_policy_says_which_tools_are_offered(client: httpx.AsyncClient) 
     assert (await client.get("/tools?session_id=s&final_turn=true")).json()["tools"] == []
 
 
-@pytest.mark.parametrize(
-    ("route", "first"),
-    [
+async def test_the_routes_answer_with_the_same_text(client: httpx.AsyncClient) -> None:
+    for route, first in [
         ("lines?offset=8&limit=1", "8: 2026-11-20 08:00:07 ERROR request 7 took 7 ms"),
         ("grep?pattern=request%207%20", "8: 2026-11-20 08:00:07 ERROR request 7 took 7 ms"),
-    ],
-)
-async def test_the_routes_answer_with_the_same_text(
-    client: httpx.AsyncClient, route: str, first: str
-) -> None:
-    handle = await keep(client, LOG)
-    answer = await client.get(f"/results/{handle}/{route}", headers={"Accept": "text/plain"})
-    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
-    assert answer.text.splitlines()[0] == first
+    ]:
+        handle = await keep(client, LOG)
+        answer = await client.get(f"/results/{handle}/{route}", headers={"Accept": "text/plain"})
+        assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+        assert answer.text.splitlines()[0] == first
 
 
 async def test_the_text_of_grep_goes_on_as_the_route_counts(client: httpx.AsyncClient) -> None:

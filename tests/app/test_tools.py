@@ -15,26 +15,25 @@ async def test_there_is_no_tool_until_something_is_stored(client: httpx.AsyncCli
     assert "tool_output" in told["instructions"]
 
 
-@pytest.mark.parametrize(
-    ("format", "path"),
-    [("openai", ("function", "parameters")), ("anthropic", ("input_schema",)), ("mcp", ("inputSchema",))],
-)
-async def test_each_format_holds_the_same_schema(
-    client: httpx.AsyncClient, format: str, path: tuple[str, ...]
-) -> None:
-    await client.post("/results", json={"tool_name": "t", "content": "x" * 20_000})
-    schema = (await client.get("/tools", params={"format": format})).json()["tools"][0]
-    for part in path:
-        schema = schema[part]
-    assert schema["required"] == ["handle", "extract"]
-    assert schema["additionalProperties"] is False
-    assert schema["properties"]["handle"]["minLength"] == 1
-    assert schema["properties"]["mode"]["enum"] == ["auto", "truncate", "retrieve"]
+async def test_each_format_holds_the_same_schema(client: httpx.AsyncClient) -> None:
+    cases: list[tuple[str, tuple[str, ...]]] = [
+        ("openai", ("function", "parameters")),
+        ("anthropic", ("input_schema",)),
+        ("mcp", ("inputSchema",)),
+    ]
+    for format, path in cases:
+        await client.post("/results", json={"tool_name": "t", "content": "x" * 20_000})
+        schema = (await client.get("/tools", params={"format": format})).json()["tools"][0]
+        for part in path:
+            schema = schema[part]
+        assert schema["required"] == ["handle", "extract"]
+        assert schema["additionalProperties"] is False
+        assert schema["properties"]["handle"]["minLength"] == 1
+        assert schema["properties"]["mode"]["enum"] == ["auto", "truncate", "retrieve"]
 
 
-@pytest.mark.parametrize(
-    ("asked", "trigger", "said"),
-    [
+async def test_check_tells_before_the_work_is_done(client: httpx.AsyncClient) -> None:
+    cases: list[tuple[dict[str, object], str | None, str | None]] = [
         ({"tool_name": "read_file", "bytes": 12_288}, None, None),
         ({"tool_name": "read_file", "bytes": 12_289}, "size_cap", "Error: File content (~12289 bytes)"),
         ({"tool_name": "bash", "tokens": 900}, None, None),
@@ -44,21 +43,18 @@ async def test_each_format_holds_the_same_schema(
         ({"tool_name": "grep", "bytes": 99_999}, "size_cap", "Error: Search output"),
         ({"tool_name": "fly", "bytes": 99_999}, "size_cap", "Error: Tool output"),
         ({"tool_name": "read_file", "bytes": 99_999, "paginated": True}, None, None),
-    ],
-)
-async def test_check_tells_before_the_work_is_done(
-    client: httpx.AsyncClient, asked: dict[str, object], trigger: str | None, said: str | None
-) -> None:
-    await client.put(
-        "/sessions/default", json={"context_window": 5000, "buffer_tokens": 0, "max_output_tokens": 0}
-    )
-    told = (await client.post("/check", json=asked)).json()
-    assert told["allowed"] is (trigger is None)
-    assert told["trigger"] == trigger
-    assert (told["content"] or "").startswith(said or "")
-    session = (await client.get("/sessions/default")).json()
-    assert session["budget"]["reserved_tokens"] == 0
-    assert (await client.get("/accounting/entries")).json()["entries"] == []
+    ]
+    for asked, trigger, said in cases:
+        await client.put(
+            "/sessions/default", json={"context_window": 5000, "buffer_tokens": 0, "max_output_tokens": 0}
+        )
+        told = (await client.post("/check", json=asked)).json()
+        assert told["allowed"] is (trigger is None)
+        assert told["trigger"] == trigger
+        assert (told["content"] or "").startswith(said or "")
+        session = (await client.get("/sessions/default")).json()
+        assert session["budget"]["reserved_tokens"] == 0
+        assert (await client.get("/accounting/entries")).json()["entries"] == []
 
 
 async def test_check_needs_a_size(client: httpx.AsyncClient) -> None:

@@ -16,7 +16,7 @@ import httpx
 
 from domain.accounting import AccountingEntry, EntryDetails, EntryStatus, EntryType
 from domain.decisions import OutcomeKind, Trigger
-from storage.sqlite import rows
+from storage.sqlite import hours, rows
 from storage.sqlite.schema import open_database
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -164,6 +164,7 @@ def write_ledger(state: Path, count: int) -> None:
     with connections.writer as writer:
         writer.execute("BEGIN")
         rows.insert(writer, map(rows.entry_row, past_entries(count, now)))
+        hours.sum_up_new(writer)
         writer.execute("COMMIT")
     for connection in (connections.by_key, connections.long, connections.writer):
         connection.close()

@@ -151,9 +151,9 @@ def test_a_result_is_read_line_by_line_searched_and_asked(
     expect(lines.locator(".line.at mark")).to_have_text(re.compile("FAILED in [0-9]+ ms"))
     page.get_by_role("region", name="Matching lines").get_by_role("button").nth(3).click()
     expect(lines.locator(".line.at")).to_contain_text("item 4000")
+    watch.may_fail = True
     page.get_by_label("Search lines").fill("(")
     page.keyboard.press("Enter")
-    watch.may_fail = True
     expect(page.locator(".hits .warning")).to_be_visible()
     given = page.locator(".given details")
     expect(given).to_have_count(2)

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -19,11 +20,11 @@ from storage import (
     open_store,
     sealed_ledger,
 )
+from storage.objects import make_ready
 from storage.objects.bucket import Bucket
-from storage.objects.opening import make_ready
 from storage.objects.store import ObjectStore
-from storage.sealed.chunks import sealed_size
-from storage.spool.outage import Outage
+from storage.sealed.store import sealed_size
+from storage.spool import Outage
 
 SEALED = "sealed+"
 # The URL, after a space the spool's folder; and what the store promises.
@@ -61,6 +62,18 @@ BOUNDED = {name: url for name, url in LEDGERS.items() if not url.startswith(SEAL
 @pytest.fixture(autouse=True)
 def patient(patient_redis: None) -> None:
     """The promises do not depend on the speed of a backend."""
+
+
+@pytest.fixture
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step of a deletion or of a sweep has a twentieth of the usual number of items."""
+    for name in (
+        *("disk.published._BATCH", "memory._BATCH", "memory._SWEPT_ENTRIES", "objects.store._BATCH"),
+        *("redis.ledger._BATCH", "redis.store._BATCH", "sqlite.state.KEPT", "sqlite.state.MOST"),
+    ):
+        module, _, constant = f"storage.{name}".rpartition(".")
+        usual = getattr(import_module(module), constant)
+        monkeypatch.setattr(f"{module}.{constant}", usual // 20)
 
 
 @pytest.fixture

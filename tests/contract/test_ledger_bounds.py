@@ -174,13 +174,12 @@ async def test_the_counts_survive_a_restart(open_bounded_ledger: OpenBounded) ->
     await ledger.append(entry())
 
 
-async def test_a_deleted_tenant_leaves_nothing_and_others_stay(
-    open_bounded_ledger: OpenBounded,
-) -> None:
-    ledger = await open_bounded_ledger(ledger_max_bytes=10_000_000, max_sessions=700)
+@pytest.mark.usefixtures("small_steps")
+async def test_a_deleted_tenant_leaves_nothing_and_others_stay(open_bounded_ledger: OpenBounded) -> None:
+    ledger = await open_bounded_ledger(ledger_max_bytes=10_000_000, max_sessions=200)
     other = SessionKey("other", "one")
     handle = Handle("run-0", "0b9e4c1e-2f34-8d5a-9c1b-6f0d3f7a2e11")
-    for number in range(700):
+    for number in range(200):
         # Spread over the shards, more than one step deletes.
         key = SessionKey(TENANT, f"run-{number}")
         details = EntryDetails(tool_output_handle=str(handle)) if number == 0 else EntryDetails()
@@ -193,13 +192,13 @@ async def test_a_deleted_tenant_leaves_nothing_and_others_stay(
     await ledger.append(entry(SessionKey(TENANT, "run-0"), START - 450_000))
     await ledger.sweep()
     kept = (await ledger.usage())["other"], await ledger.session(other)
-    assert (await used(ledger)).sessions == 699
+    assert (await used(ledger)).sessions == 199
 
     steps = [await ledger.delete_tenant(TENANT)]
     while not steps[-1].is_done:
         steps.append(await ledger.delete_tenant(TENANT))
     assert len(steps) > 1
-    assert (sum(step.sessions for step in steps), sum(step.entries for step in steps)) == (700, 701)
+    assert (sum(step.sessions for step in steps), sum(step.entries for step in steps)) == (200, 201)
     assert await ledger.delete_tenant(TENANT) == (0, 0, True)
 
     assert await used(ledger) == LedgerUsage(0, 0)

@@ -26,11 +26,13 @@ def start_process(
     errors: Path | None = None,
     stdin: Path | None = None,
 ) -> ForkServerProcess:
-    """`command` is what would follow `python`: a path, or `-m` and a module, and its arguments. What it
-    prints goes to the file `output`; what it prints to standard error to `errors`, if that is given."""
+    """`command` is what would follow `python`: a path, `-m` and a module, or `-c` and code; and arguments.
+    What it prints goes to the file or FIFO `output`; what it prints to standard error to `errors`, if that is
+    given."""
     files = {0: stdin, 1: output, 2: errors or output}
     for file in (output, errors or output):
-        file.write_bytes(b"")
+        if not file.is_fifo():
+            file.write_bytes(b"")
     process = _context.Process(target=_run, args=(command, environment, files), daemon=True)
     process.start()
     return process
@@ -61,11 +63,14 @@ def _run(command: tuple[str, ...], environment: dict[str, str], files: dict[int,
             file = os.open(path, os.O_WRONLY if number else os.O_RDONLY)
             os.dup2(file, number)
             os.close(file)
-    # The server that forks has none, and gives each process /dev/null.
-    sys.stdin = open(0)  # noqa: SIM115
+    # The server that forks has no stdin, and gives each process /dev/null. Its stdout may be seekable.
+    sys.stdin, sys.stdout = open(0), open(1, "w")  # noqa: SIM115
     if command[0] == "-m":
         sys.argv = list(command[1:])
         runpy.run_module(command[1], run_name="__main__", alter_sys=True)
+    elif command[0] == "-c":
+        sys.argv = [command[0], *command[2:]]
+        exec(compile(command[1], "<string>", "exec"), {"__name__": "__main__"})
     else:
         sys.argv = list(command)
         runpy.run_path(command[0], run_name="__main__")

@@ -7,18 +7,20 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from samples import KEY, TENANT, FakeClock, charge
+from samples import KEY, FakeClock, charge
 
 from domain import __version__
-from domain.accounting import EntryFilter
+from domain.accounting import EntryFilter, GroupBy
 from domain.errors import ConfigError, StoreUnavailable
 from domain.ports import Ledger, ResultStore
 from storage import open_ledger, open_store
+from storage.sqlite.schema import VERSION
 from tests.redis_server import RedisServer
 
 pytestmark = pytest.mark.anyio
 
 OLDER, NEWER = (0, "0.0.9"), (1000, "9.0.0")
+LEDGER_7 = Path(__file__).resolve().parents[1] / "deploy/kept/0.1.0/ledger.sql"
 REDIS_KEY = "spillgate:schema"
 
 
@@ -96,21 +98,27 @@ async def test_a_database_of_another_schema_is_refused_and_left_as_it_is(
     assert path.read_bytes() == before
 
 
-async def test_a_database_of_schema_6_is_migrated_and_keeps_its_entries(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [6, 7])
+async def test_a_database_of_an_older_schema_is_migrated_keeps_its_entries_and_sums_them_up(
+    tmp_path: Path, number: int
+) -> None:
     path = tmp_path / "ledger.db"
-    ledger = await opened_ledger(f"sqlite://{path}")
-    receipt = await ledger.settle(charge(1, "call"))
-    await ledger.close()
     with sqlite3.connect(path) as connection:
-        connection.executescript("DROP TABLE written_by; PRAGMA user_version = 6")
+        connection.executescript(LEDGER_7.read_text())
+        if number == 6:
+            connection.executescript("DROP TABLE written_by; PRAGMA user_version = 6")
+        tenant, before = connection.execute("SELECT tenant, count(*) FROM entries").fetchone()
     connection.close()
     ledger = await opened_ledger(f"sqlite://{path}")
-    assert (await ledger.entries(EntryFilter(TENANT), 10, None)).entries == [receipt.entry]
-    assert (await ledger.settle(charge(1, "call"))).replayed
+    entries = (await ledger.entries(EntryFilter(tenant), 10, None)).entries
+    assert len(entries) == before > 0
+    (row,) = (await ledger.summary(EntryFilter(tenant), GroupBy.TENANT)).rows
+    assert (row.entries, row.tokens_in) == (before, sum(entry.tokens_in for entry in entries))
     await ledger.close()
     with sqlite3.connect(path) as connection:
         assert connection.execute("SELECT version FROM written_by").fetchall() == [(__version__,)]
-        assert connection.execute("PRAGMA user_version").fetchone() == (7,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
+        assert connection.execute("SELECT sum(entries) FROM hour_sums").fetchone() == (before,)
     connection.close()
 
 
