@@ -144,8 +144,11 @@ def _is_table(lines: list[bytes]) -> bool:
     # With a quote left, a cell of the header goes on in the next line.
     if b'"' not in header and not any(_may_separate(mark, header, len(lines)) for mark in _MARKS):
         return False
+    text = b"\n".join(lines)
+    if b'"' not in text:
+        return any(_is_separator(mark, _whole(lines)) for mark in _MARKS)
     bare = _whole([_QUOTED.sub(b"", line) for line in lines])
-    joined = _whole(_QUOTED.sub(b"", b"\n".join(lines)).split(b"\n"))
+    joined = _whole(_QUOTED.sub(b"", text).split(b"\n"))
     return any(_is_separator(mark, rows) for rows in (bare, joined) for mark in _MARKS)
 
 
@@ -154,9 +157,10 @@ def _whole(lines: list[bytes]) -> list[bytes]:
 
 
 def _is_separator(mark: bytes, lines: list[bytes]) -> bool:
-    count = lines[0].count(mark)
-    alike = sum(line.count(mark) == count for line in lines)
-    return alike >= 0.9 * len(lines) and _may_separate(mark, lines[0], len(lines))
+    if not _may_separate(mark, lines[0], len(lines)):
+        return False
+    counts = [line.count(mark) for line in lines]
+    return counts.count(counts[0]) >= 0.9 * len(lines)
 
 
 def _may_separate(mark: bytes, header: bytes, rows: int) -> bool:
