@@ -108,27 +108,37 @@ def _is_binary(head: bytes) -> bool:
 
 
 def _by_lines(lines: list[bytes], tool_name: str) -> Kind:
-    if _share(_STAMP, lines) >= 0.5:
+    if _reaches(_STAMP, lines, 0.5):
         return Kind.LOG
-    hits, numbered = _share(_HIT, lines), _share(_NUMBERED, lines)
-    if hits >= 0.6 or ("grep" in tool_name and hits + numbered >= 0.2):
+    if _reaches(_HIT, lines, 0.6):
         return Kind.GREP
-    if numbered >= 0.7:
+    if "grep" in tool_name and _share(_HIT, lines) + _share(_NUMBERED, lines) >= 0.2:
+        return Kind.GREP
+    if _reaches(_NUMBERED, lines, 0.7):
         lines = unnumbered(b"\n".join(lines)).text.split(b"\n")
     if _is_table(lines):
         return Kind.CSV
     if _is_markdown(lines):
         return Kind.MARKDOWN
-    return Kind.CODE if _share(_CODE, lines) >= 0.2 else Kind.TEXT
+    return Kind.CODE if _reaches(_CODE, lines, 0.2) else Kind.TEXT
 
 
 def _share(pattern: re.Pattern[bytes], lines: list[bytes]) -> float:
     return len([*filter(pattern.match, lines)]) / len(lines)
 
 
+def _reaches(pattern: re.Pattern[bytes], lines: list[bytes], share: float) -> bool:
+    """True if at least that share of the lines match. Ends when the first lines have decided."""
+    first = len(lines) - int(share * len(lines)) + 1
+    found = len([*filter(pattern.match, lines[:first])])
+    if found and found / len(lines) < share:
+        found += len([*filter(pattern.match, lines[first:])])
+    return found / len(lines) >= share
+
+
 def _is_markdown(lines: list[bytes]) -> bool:
     """True for headings and prose. A `#` between settings is a comment, unless there are three levels."""
-    if not _share(_HEADING, lines) or _share(_MARKDOWN, lines) < 0.15 or _share(_CODE, lines) >= 0.3:
+    if not any(map(_HEADING.match, lines)) or _share(_MARKDOWN, lines) < 0.15 or _share(_CODE, lines) >= 0.3:
         return False
     levels = {len(line) - len(line.lstrip(b"#")) for line in lines if _HEADING.match(line)}
     rest = [line for line in lines if not line.lstrip().startswith(b"#")]
