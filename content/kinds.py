@@ -1,4 +1,4 @@
-"""Recognises the kind of a text, and binary files that a tool returned as text, by their beginning."""
+"""The kind of a text by its beginning; formats of files returned as text or base64, and what opens them."""
 
 import re
 from enum import StrEnum

@@ -32,7 +32,7 @@ Serve = Callable[..., AbstractAsyncContextManager[httpx.AsyncClient]]
 hypothesis_settings.register_profile(
     "house",
     deadline=None,
-    max_examples=count(15, 200),
+    max_examples=count(10, 200),
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

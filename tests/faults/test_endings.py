@@ -12,7 +12,7 @@ from app.main import create_app
 from app.operations.background import sweep
 from app.runtime import Runtime, open_runtime
 from app.settings import Settings
-from content.tokens.encodings import load_encoding
+from content.tokens import load_encoding
 from domain.handles import SessionKey
 from domain.ports import Charge, Receipt
 from tests.counts import count

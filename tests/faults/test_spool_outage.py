@@ -253,6 +253,7 @@ async def test_nothing_that_was_acknowledged_is_lost_over_kills_under_load(
                 acknowledged.append((Kept.of(call, answer), answer.json()["degraded"]))
             else:
                 refused.append(answer.text)
+            await asyncio.sleep(0.02)
 
     async with service.client() as client, asyncio.TaskGroup() as tasks:
         for worker in range(8):
