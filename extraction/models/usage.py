@@ -1,4 +1,4 @@
-"""What calls to models cost: every attempt is counted, priced and accounted, however it ends."""
+"""Calls to models: each attempt is counted, priced and accounted; and a model that fails is left alone."""
 
 import asyncio
 import logging

@@ -12,7 +12,7 @@ from content.natural_language import language_of_text, may_be_in
 from content.outline import outline
 from content.outline.extent import extent
 from content.passages import Passage
-from content.passages.whole import Whole, whole
+from content.passages.surroundings import Whole, whole
 from content.text import cut_head, cut_tail, decode_part
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
 from extraction.prompts import NOTHING_FOUND
