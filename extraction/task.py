@@ -10,7 +10,7 @@ import anyio
 from content.text import cut_head
 from domain.extraction import Answer, ExtractStatus, LlmUsage, Mode
 from domain.llm import ModelTerms, Prompt, Reply
-from extraction.retrieve.index_cache import IndexCache
+from extraction.index_cache import IndexCache
 from extraction.source import Source
 
 

@@ -1,4 +1,4 @@
-"""Stores of bodies and ledgers: a folder for each backend, chosen by the scheme of its URL. A backend is
+"""Stores of bodies and ledgers: a file or folder for each, chosen by the scheme of its URL. A backend is
 imported where it is opened."""
 
 import asyncio
@@ -17,7 +17,7 @@ from storage.base.session_rules import LedgerOptions, LedgerTimes
 from storage.sealed import CHECKS, KEY_SETTING, KeyRing
 
 if TYPE_CHECKING:
-    from storage.disk.store import DiskStore
+    from storage.disk import DiskStore
     from storage.redis.connection import RedisConnection
     from storage.spool import Outage, Supervise
 
@@ -86,8 +86,7 @@ async def open_spooled_ledger(
     """Adds a journal in `folder`, which exists, to a `primary` in Redis. Raises ConfigError."""
     from storage.memory import MemoryLedger
     from storage.redis.ledger import RedisLedger
-    from storage.spool.journal import Journal
-    from storage.spool.ledger import SpoolLedger
+    from storage.spool.ledger import Journal, SpoolLedger
 
     assert isinstance(primary, RedisLedger)
     journal = await asyncio.to_thread(Journal, folder / "journal.jsonl")
@@ -158,8 +157,7 @@ async def _open_disk(url: str, options: StoreOptions) -> ResultStore:
 
 
 async def _opened_disk(folder: Path, options: StoreOptions) -> "DiskStore":
-    from storage.disk.root import Root
-    from storage.disk.store import DiskStore
+    from storage.disk import DiskStore, Root
 
     open_root = partial(Root, folder, options["max_bytes"], quota_of=options.get("quota_of", unbounded))
     root = await asyncio.to_thread(open_root)

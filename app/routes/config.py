@@ -18,7 +18,7 @@ from domain.decisions import OutcomeKind, Trigger
 from domain.errors import InvalidField, InvalidPolicy
 
 if TYPE_CHECKING:
-    from policies.decide import WouldBe
+    from policies.what_if import WouldBe
 
 router = Router(tags=["policy"])
 
@@ -139,7 +139,7 @@ class WhatIfOut(BodyOut):
 )
 @Traits(roles=(Role.ADMIN,), raises=(InvalidPolicy,))
 async def post_what_if(rt: InRuntime, tenant: Tenant, body: WhatIfIn) -> WhatIfOut:
-    from policies.decide import MESSAGE_TOKENS, would_be
+    from policies.what_if import MESSAGE_TOKENS, would_be
 
     try:
         text = json.dumps(body.policy, sort_keys=True, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Reads the accounting: pages merged from the shards of a tenant, and sums."""
+"""Records as msgpack, which the Lua scripts read too; pages of entries from a tenant's shards, and sums."""
 
 import hashlib
 import re

@@ -96,7 +96,8 @@ def _parse_key(line: str) -> Key:
 
 
 class KeylessStore:
-    """Has all else as `inner` has it."""
+    """A store of a process without keys: what others keep encrypted is refused. Has all else as `inner` has
+    it."""
 
     def __init__(self, inner: ResultStore) -> None:
         self._inner = inner
@@ -113,7 +114,8 @@ class KeylessStore:
 
 
 class KeylessLedger:
-    """Has all else as `inner` has it. Raises UnknownKey for a text that is sealed."""
+    """A ledger of a process without keys. Has all else as `inner` has it. Raises UnknownKey for a text that
+    is sealed."""
 
     def __init__(self, inner: Ledger) -> None:
         self._inner = inner

@@ -1,4 +1,4 @@
-"""Seals short texts with AES-256-GCM. Each seal has a key of its own, derived from a key of the key file."""
+"""Seals short texts with AES-256-GCM, each under a key derived from one of the key file; and checks keys."""
 
 import base64
 import binascii
@@ -90,7 +90,8 @@ def _joined(about: tuple[str, ...]) -> bytes:
 
 
 class KeyChecks:
-    """In `store`, which is not sealed."""
+    """For each key id, one empty result in `store`, which is not sealed, that only its key opens. It lives as
+    long as what is sealed with its key, because each use of the key restarts its retention, too."""
 
     def __init__(self, store: ResultStore, ring: KeyRing, clock: Clock) -> None:
         self._store = store

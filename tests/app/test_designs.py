@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from content.tokens.encodings import load_encoding
+from content.tokens import load_encoding
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from content.kinds import Kind, sniff
-from content.tokens.encodings import load_encoding
+from content.tokens import load_encoding
 from domain.extraction import Span
 from extraction.full_chunked.chunking import halves, plan, with_lines
 from extraction.prompts import Part

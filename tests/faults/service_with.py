@@ -15,16 +15,16 @@ from app.edge.deadlines import Protocol
 from app.operations import background, supervisor
 from domain.ports import Charge, Receipt
 from domain.results import Durability, StoredResult
-from storage.disk import store as disk_store
+from storage import disk as disk_store
+from storage.disk import DiskStore
 from storage.disk.draft import DiskDraft
 from storage.disk.layout import Info, body_name, info_name
-from storage.disk.store import DiskStore
 from storage.redis import connection, url
 from storage.redis import draft as redis_draft
 from storage.redis import store as redis_store
 from storage.redis.draft import RedisDraft
 from storage.redis.ledger import RedisLedger
-from storage.spool.journal import Journal
+from storage.spool.ledger import Journal
 
 # Longer than a kill takes to come, or than all replicas take to look, on a busy machine too.
 EARLY_SECONDS = 5.0

@@ -14,10 +14,8 @@ from samples import KEY, RETENTION, TENANT, FakeClock, handle, joined, put
 from domain.errors import StoreFull
 from domain.handles import Handle
 from domain.results import StoredResult
-from storage.disk import group_publish
+from storage.disk import DiskStore, Root, draft
 from storage.disk.draft import SPILL
-from storage.disk.root import Root
-from storage.disk.store import DiskStore
 
 pytestmark = pytest.mark.anyio
 BODY = b"body"
@@ -246,7 +244,7 @@ async def test_bytes_of_a_body_that_fails_are_given_back_once(
 
     kept = await put(store, b"kept", clock())
     with monkeypatch.context() as patched:
-        patched.setattr(group_publish, "unlink", refused)
+        patched.setattr(draft, "unlink", refused)
         with pytest.raises(StoreFull):
             await put(store, b"bad", clock())
     on_disk = sum(path.stat().st_size for path in (tmp_path / "tool_output").rglob("file-*"))

@@ -31,7 +31,7 @@ LATER = {
     *("storage.memory", "storage.spool.store", "extraction.ladder", "extraction.models.demo"),
     *("extraction.retrieve.index", "content.outline", "app.extracting.extractor", "app.tools.call"),
     *("app.doors.litellm", "app.doors.mcp.methods", "splintr", "re2", "jmespath"),
-    "policies.decide",
+    "policies.what_if",
 }
 """What a start on disk and SQLite needs nothing of. It is imported where it is used."""
 

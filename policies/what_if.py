@@ -1,0 +1,66 @@
+"""What a policy would have made of results that were governed before, estimated from their entries alone."""
+
+from dataclasses import dataclass
+
+from domain.accounting import AccountingEntry
+from domain.budget import Budget
+from domain.decisions import OutcomeKind, Trigger
+from domain.results import Measure
+from policies.decide import decide
+from policies.facts import Facts, Policy, PolicyMode, has_too_many_rows
+
+MESSAGE_TOKENS = 90
+"""Of a handle message, where the entries have none: that of a plain text has 87."""
+
+_REJECTION_TOKENS = 40
+_BY_BUDGET = (Trigger.TOKEN_BUDGET, Trigger.RESERVE_FAILED)
+_NO_BUDGET = Budget(0, 0, 0, enforced=False)
+
+
+@dataclass(frozen=True, slots=True)
+class WouldBe:
+    """`tokens` that the model would have read: exact for the same outcome, unless it shows a part."""
+
+    outcome: OutcomeKind
+    trigger: Trigger | None
+    tokens: int
+
+
+def would_be(entry: AccountingEntry, policy: Policy, message_tokens: int = MESSAGE_TOKENS) -> WouldBe:
+    """`entry` is of a tool's result. A result that a budget refused is taken to be refused again: entries do
+    not say what remained of it. The characters of a result that did not pass count as its bytes."""
+    details = entry.details
+    passed = entry.outcome is OutcomeKind.PASS
+    chars = entry.charactersOut if passed else details.bytes
+    measure = Measure(details.bytes, details.lines, chars, details.tokens, False)
+    facts = Facts(measure, _NO_BUDGET, details.lines)
+    trigger = decide(facts, policy)
+    if trigger is None and entry.trigger in _BY_BUDGET and not policy.bypass:
+        trigger = entry.trigger
+    if trigger is None or policy.mode is PolicyMode.OBSERVE:
+        return WouldBe(OutcomeKind.PASS, trigger, details.tokens)
+    kind = OutcomeKind.REJECT if has_too_many_rows(facts, policy) else policy.on_oversize
+    return WouldBe(kind, trigger, _tokens(entry, kind, policy, measure, message_tokens))
+
+
+def _tokens(
+    entry: AccountingEntry, kind: OutcomeKind, policy: Policy, measure: Measure, message_tokens: int
+) -> int:
+    if kind in (OutcomeKind.REJECT, OutcomeKind.STORE):
+        usual = _REJECTION_TOKENS if kind is OutcomeKind.REJECT else message_tokens
+        return entry.tokens_out if entry.outcome is kind else usual
+    if kind is OutcomeKind.TRUNCATE:
+        share = policy.head_chars / max(measure.chars, 1)
+    else:
+        share = _cap_share(measure, policy)
+    return min(measure.tokens, round(measure.tokens * share) + (message_tokens if policy.keep else 0))
+
+
+def _cap_share(measure: Measure, policy: Policy) -> float:
+    """The share of the result that the smallest cap leaves."""
+    caps = (
+        (policy.max_bytes, measure.bytes),
+        (policy.max_chars, measure.chars),
+        (policy.max_tokens, measure.tokens),
+    )
+    return min([1.0, *(cap / max(size, 1) for cap, size in caps if cap)])
