@@ -1,14 +1,15 @@
 """Reads the accounting: pages merged from the shards of a tenant, and sums."""
 
+import asyncio
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, Missing, Summary
 from domain.handles import SessionKey, is_name
 from storage.base import cursors
-from storage.base.summaries import GroupedSums, matches, period_of
+from storage.base.summaries import GroupedSums, SummedEntry, matches, period_of
 from storage.redis.connection import RedisConnection
 from storage.redis.keys import Shard, shard_of, shards_of
 from storage.redis.rows import (
@@ -17,9 +18,12 @@ from storage.redis.rows import (
     DamagedRecord,
     decode_entry,
     decode_group,
+    decode_summed_entry,
     decode_sums,
     matches_group,
 )
+
+E = TypeVar("E", AccountingEntry, SummedEntry)
 
 _PIECE = 200
 """Number of entries in one read of a shard."""
@@ -44,8 +48,9 @@ class RedisEntries:
     ) -> EntryPage:
         kind: cursors.Kind = "newest" if newest_first else "entries"
         places = {} if cursor is None else _places(kind, cursor)
+        first = min(limit + 1, _PIECE)
         readers = [
-            _Reader(shard, wanted, end, places.get(shard.number), newest_first)
+            _Reader(decode_entry, shard, wanted, end, places.get(shard.number), newest_first, first)
             for shard, end in await self._ends(wanted, await self._shards(wanted))
         ]
         page: list[AccountingEntry] = []
@@ -112,14 +117,14 @@ class RedisEntries:
         await self._add_entries(adding, shard, part, str(until + wait))
 
     async def _add_entries(self, adding: "_Adding", shard: Shard, wanted: EntryFilter, end: str) -> None:
-        reader = _Reader(shard, wanted, end)
+        reader = _Reader(decode_summed_entry, shard, wanted, end)
         while await self._ready([reader]):
             for _, entry in reader.found:
                 adding.sums.add_entry(entry)
             reader.found.clear()
         adding.is_damaged |= reader.is_damaged
 
-    async def _ready(self, readers: Sequence["_Reader"]) -> list["_Reader"]:
+    async def _ready(self, readers: Sequence["_Reader[E]"]) -> list["_Reader[E]"]:
         """Reads until each has found an entry or reached its end. Returns those that have found one."""
         while empty := [reader for reader in readers if reader.is_empty]:
             pieces = await self._redis.commands([reader.next_piece for reader in empty])
@@ -130,6 +135,8 @@ class RedisEntries:
                     reader.is_damaged = True
                     where = reader.shard.key("entries")
                     self._redis.notices.warn(f"{where} {damaged}", "is damaged: the entry is left out.")
+                # To decode a piece takes 1 ms or 2: requests wait no longer than that.
+                await asyncio.sleep(0)
         return [reader for reader in readers if reader.found]
 
     async def _shards(self, wanted: EntryFilter) -> list[Shard]:
@@ -163,16 +170,19 @@ class _Adding:
 
 
 @dataclass(slots=True)
-class _Reader:
-    """Reads the entries of a shard in pieces. Entries up to the id `place` were taken or do not match: those
-    from it on, if the newest come first. `place` is "" before the newest."""
+class _Reader(Generic[E]):
+    """Reads the entries of a shard in pieces of `count`, which doubles up to _PIECE. Entries up to the id
+    `place` were taken or do not match: those from it on, if the newest come first. `place` is "" before the
+    newest."""
 
+    decode: Callable[[bytes], E]
     shard: Shard
     wanted: EntryFilter
     end: str
     place: str | None = None
     newest_first: bool = False
-    found: list[tuple[str, AccountingEntry]] = field(default_factory=list)
+    count: int = _PIECE
+    found: list[tuple[str, E]] = field(default_factory=list)
     is_done: bool = False
     is_damaged: bool = False
     read_to: str = ""
@@ -188,7 +198,7 @@ class _Reader:
         ms, _, number = self.found[0][0].partition("-")
         return int(ms), int(number), self.shard.number
 
-    def take(self) -> AccountingEntry:
+    def take(self) -> E:
         self.place, entry = self.found.pop(0)
         return entry
 
@@ -197,17 +207,18 @@ class _Reader:
         since = f"{self.wanted.since or 0}-0"
         if self.newest_first:
             end = f"({self.read_to}" if self.read_to else self.end
-            return ("XREVRANGE", self.shard.key("entries"), end, since, "COUNT", _PIECE)
+            return ("XREVRANGE", self.shard.key("entries"), end, since, "COUNT", self.count)
         start = since if _order(since) > _order(self.read_to) else f"({self.read_to}"
-        return ("XRANGE", self.shard.key("entries"), start, self.end, "COUNT", _PIECE)
+        return ("XRANGE", self.shard.key("entries"), start, self.end, "COUNT", self.count)
 
     def look_through(self, items: list[tuple[bytes, dict[bytes, bytes]]]) -> list[str]:
         """Returns the ids of the damaged entries."""
         damaged = []
-        self.is_done = len(items) < _PIECE
+        self.is_done = len(items) < self.count
+        self.count = min(2 * self.count, _PIECE)
         for place, fields in items:
             try:
-                entry = decode_entry(fields.get(b"e", b""))
+                entry = self.decode(fields.get(b"e", b""))
             except DamagedRecord:
                 damaged.append(place.decode())
                 continue

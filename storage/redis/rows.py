@@ -12,7 +12,7 @@ from domain.accounting import AccountingEntry, EntryDetails, EntryFilter
 from domain.budget import Session
 from domain.errors import InvalidField, StorageError
 from domain.handles import SessionKey
-from storage.base.summaries import Sums
+from storage.base.summaries import SummedEntry, Sums
 
 T = TypeVar("T")
 Group = tuple[str | None, ...]
@@ -51,6 +51,7 @@ def _decoder(kind: type[T]) -> Callable[[bytes], T]:
 
 _decode_map = _decoder(dict[str, Any])
 decode_entry = _decoder(AccountingEntry)
+decode_summed_entry = _decoder(SummedEntry)
 decode_kept = _decoder(Kept)
 decode_sums = _decoder(Sums)
 decode_group = _decoder(Group)
