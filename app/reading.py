@@ -9,7 +9,7 @@ from typing import Protocol
 from app.operations.logs import describe_request
 from app.operations.tracing import note_read, note_stored
 from app.runtime import Runtime
-from content.reading.greppable import Greppable
+from content.greppable import Greppable
 from domain.accounting import AccountingEntry, EntryDetails, EntryType, split_tool_name
 from domain.errors import ResultExpired, ResultNotFound, SessionEnded, StorageError
 from domain.handles import Handle, SessionKey, parse_handle

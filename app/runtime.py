@@ -26,15 +26,15 @@ from app.operations.supervisor import Background, Supervisor
 from app.operations.telemetry import Metrics, Timed
 from app.operations.tracing import TraceTarget, trace_target
 from app.settings import Settings
-from content.tokens.encodings import TokenMeter, load_encoding
+from content.tokens import TokenMeter, load_encoding
 from domain.extraction import Mode
 from domain.handles import Handle
 from domain.ports import Clock, Ledger, ResultStore, Tokenizer
 from domain.quotas import SETTINGS, QuotaOf, TenantQuota
 from domain.results import Durability, ToolResult
+from extraction.index_cache import IndexCache
 from extraction.models import ModelPool
 from extraction.queries import Queries
-from extraction.retrieve.index_cache import IndexCache
 from policies.book import PolicyBook
 from storage import (
     body_path,
@@ -47,11 +47,11 @@ from storage import (
     open_store,
     sealed_ledger,
 )
-from storage.base.worker_threads import Threads
+from storage.base.threads import Threads
 
 if TYPE_CHECKING:
     from app.operations.spans import Tracer
-    from storage.spool.outage import Outage
+    from storage.spool import Outage
 
 log = logging.getLogger(__name__)
 

@@ -6,8 +6,7 @@ from tqdm import tqdm
 
 from bench import corpus
 from bench.ranks import o200k_base
-from content.tokens.encodings import load_encoding
-from content.tokens.meter import Meter
+from content.tokens import Meter, load_encoding
 
 MAX_BYTES = 12_288
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from bench.bare import lifespan
-from content.tokens.encodings import Sample, load_encoding
+from content.tokens import Sample, load_encoding
 
 CAP_BYTES = 12_288
 INFO = b" " * 500

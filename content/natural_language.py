@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from itertools import chain
 
 _LOOKED_AT = 8 * 1024
 
@@ -23,7 +24,9 @@ _KANA_SHARE = 0.1
 _SHARE = 0.2
 
 _WORD = re.compile(r"[^\W\d_]+")
-_ASCII_LETTERS = "".join(chr(code).lower() if chr(code).isalpha() else " " for code in range(128))
+_LETTERS_ALONE = bytes(ord(chr(code).lower()) if chr(code).isalpha() else 32 for code in range(128)) * 2
+"""Of an ASCII text: in lower case, with spaces for all else."""
+
 _COMMON = {
     "English": "the of and to in is that for it with as was on are by this be from or have not at which you",
     "German": "der die und das nicht mit ist ein eine auf für von dem sich auch werden den im zu sind wird",
@@ -54,17 +57,17 @@ def language_of_text(text: str) -> str:
     words = _words_of(text)
     if not text.isascii():
         beyond = "".join(_BEYOND_ASCII.findall(text))
-        letters = sum(map(len, words))
-        for name, script in _SCRIPTS:
+        letters = max(1, sum(map(len, words)))
+        for name, script in _SCRIPTS if len(beyond) > _KANA_SHARE * letters else ():
             least = _KANA_SHARE if name == "Japanese" else _SHARE
-            if len(script.findall(beyond)) > least * max(letters, 1):
+            if len(script.findall(beyond)) > least * letters:
                 return name
-    counts = _common_words(words)
-    if not counts:
+    least_words = max(_LEAST_WORDS, _LEAST_SHARE * len(words))
+    common = _common(words)
+    if len(common) < least_words:
         return ""
-    (first, most), (_, second) = [*counts.most_common(2), ("", 0)][:2]
-    is_clear = most >= _LEAST_WORDS and most >= _LEAST_SHARE * len(words) and most >= _LEAD * second
-    return first if is_clear and first != "English" else ""
+    (first, most), (_, second) = [*_languages(common).most_common(2), ("", 0)][:2]
+    return first if most >= max(least_words, _LEAD * second) and first != "English" else ""
 
 
 def may_be_in(text: str, language: str) -> bool:
@@ -72,18 +75,22 @@ def may_be_in(text: str, language: str) -> bool:
     common words as of any other language."""
     if language in dict(_SCRIPTS):
         return language_of_text(text) == language
-    counts = _common_words(_words_of(text))
+    counts = _languages(_common(_words_of(text)))
     return 0 < counts[language] == max(counts.values())
 
 
 def _words_of(text: str) -> list[str]:
     """In lower case."""
     if text.isascii():
-        return text.translate(_ASCII_LETTERS).split()  # A fifth of the time of the pattern.
+        # A tenth of the time of the pattern.
+        return text.encode().translate(_LETTERS_ALONE).decode().split()
     return [word.lower() for word in _WORD.findall(text)]
 
 
-def _common_words(words: list[str]) -> Counter[str]:
+def _common(words: list[str]) -> list[str]:
+    return list(filter(_LANGUAGES_OF.__contains__, words))
+
+
+def _languages(common: list[str]) -> Counter[str]:
     """How many of the words are common in each language."""
-    common = filter(_LANGUAGES_OF.__contains__, words)
-    return Counter(language for word in common for language in _LANGUAGES_OF[word])
+    return Counter(chain.from_iterable(map(_LANGUAGES_OF.__getitem__, common)))

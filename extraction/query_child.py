@@ -15,11 +15,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from content.data.jmespath import Query as Expression
-from content.data.slices import slice_of
-from content.data.values import read_value
+from content.jmespath import Query as Expression
+from content.values import read_value
 from domain.errors import InvalidField, QueryTooCostly
-from extraction.queries import TOO_LARGE, Found, Query, Refused
+from extraction.queries import TOO_LARGE, Found, Query, Refused, slice_of
 
 MEMORY_BYTES = 320 << 20
 READ_SECONDS = 6

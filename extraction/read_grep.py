@@ -9,9 +9,8 @@ from functools import partial
 import anyio.to_thread
 import msgspec
 
-from content.reading.grep import LINE_BYTES, Grep, GrepPage, Match
-from content.reading.greppable import Greppable, needs_view
-from content.reading.lines import Line, LinePage, LinePager
+from content.greppable import Greppable, needs_view
+from content.pages import LINE_BYTES, Grep, GrepPage, Line, LinePage, LinePager, Match
 from content.text import cut_head
 from domain.errors import BadPattern, ContextExceeded
 from domain.extraction import Answer, Coverage, ExtractStatus, Mode
@@ -19,9 +18,9 @@ from domain.llm import Message, Prompt, Reply, Role, ToolCall, ToolSpec
 from extraction import prompts
 from extraction.inquiry import Inquiry, Report, inquire
 from extraction.prompts import fenced, new_nonce
+from extraction.source import Source
 from extraction.task import (
     Progress,
-    Source,
     StrategyFailed,
     Task,
     cap_answer,

@@ -1,75 +1,17 @@
-"""The input of a strategy: the task, its source, its time and tokens; and the text of its answer."""
+"""The input of a strategy: the task, its time and tokens; and the text of its answer."""
 
 import math
-from bisect import bisect_right
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
 from typing import Protocol
 
 import anyio
 
 from content.text import cut_head
-from domain.errors import InvalidField
-from domain.extraction import Answer, ExtractStatus, LlmUsage, Mode, Span
+from domain.extraction import Answer, ExtractStatus, LlmUsage, Mode
 from domain.llm import ModelTerms, Prompt, Reply
-from domain.ports import ResultStore
-from domain.results import StoredResult
-from extraction.retrieve.index_cache import IndexCache
-
-
-class Source:
-    """One stored result, limited to the ranges of the question. Offsets count within those ranges."""
-
-    def __init__(self, store: ResultStore, stored: StoredResult, ranges: Iterable[Span] = ()) -> None:
-        self._store = store
-        self.stored = stored
-        wanted = tuple(ranges)
-        self.spans = _merged(wanted or (Span(0, stored.measure.bytes),), stored.measure.bytes)
-        if wanted and not self.spans:
-            raise InvalidField(f"The `ranges` lie outside the result ({stored.measure.bytes} bytes).")
-        # The offset of each span in this source, then the end of the last span.
-        self._bases = list(accumulate((span.end - span.start for span in self.spans), initial=0))
-        self.size = self._bases[-1]
-
-    async def read(self, start: int, end: int) -> bytes:
-        pieces = [
-            piece
-            for span in self.located(start, end)
-            async for piece in self._store.read(self.stored, span.start, span.end)
-        ]
-        return b"".join(pieces)
-
-    async def stream(self) -> AsyncIterator[bytes]:
-        """Yields the whole source in pieces."""
-        for span in self.spans:
-            async for piece in self._store.read(self.stored, span.start, span.end):
-                yield piece
-
-    def located(self, start: int, end: int) -> list[Span]:
-        """The spans of the stored result for bytes `start` to before `end` of this source."""
-        start, end = max(0, start), min(end, self.size)
-        found = []
-        index = bisect_right(self._bases, start) - 1
-        while start < end:
-            shift = self.spans[index].start - self._bases[index]
-            index += 1
-            until = min(end, self._bases[index])
-            found.append(Span(start + shift, until + shift))
-            start = until
-        return found
-
-
-def _merged(ranges: Iterable[Span], size: int) -> tuple[Span, ...]:
-    """Sorts the ranges, limits them to `size` and merges those that overlap."""
-    merged: list[Span] = []
-    for span in sorted(ranges, key=lambda span: span.start):
-        start, end = min(span.start, size), min(span.end, size)
-        if merged and start <= merged[-1].end:
-            merged[-1] = Span(merged[-1].start, max(merged[-1].end, end))
-        elif start < end:
-            merged.append(Span(start, end))
-    return tuple(merged)
+from extraction.index_cache import IndexCache
+from extraction.source import Source
 
 
 class StrategyFailed(Exception):

@@ -10,8 +10,8 @@ from domain.errors import ConfigError, InvalidPolicy
 from domain.quotas import TenantQuota
 from domain.results import Door
 from policies.documents import CEILINGS, Keys, Path, PolicyDocument, Profile, Value, from_json, header_of
-from policies.doors import bounded
 from policies.facts import Policy
+from policies.oversized import bounded
 
 _CACHED = 1024
 _UNKNOWN_MODEL = (

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from content.tokens.encodings import ENCODINGS
+from content.tokens import ENCODINGS
 from domain.errors import ConfigError, InvalidPolicy, unknown_key
 from domain.handles import is_tenant
 from policies.facts import Dollars, Policy, PolicyTable, ToolKeys, one_of, whole

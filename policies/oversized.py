@@ -1,4 +1,4 @@
-"""A result that is replaced, and what the outcomes' texts have in common."""
+"""A result that is replaced, what the outcomes' texts have in common, and the doors that show them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +13,22 @@ from policies.facts import Facts, Policy, has_too_many_rows
 
 _SHARE = 0.9
 """The share used of a cap in characters or tokens that was converted to bytes by the text's average."""
+
+DOORS: dict[str, Door] = {
+    "claude-code": Door(tool_prefix="mcp__spillgate__", has_shell=True),
+    "claude-code-plugin": Door(tool_prefix="mcp__plugin_spillgate_spillgate__", has_shell=True),
+    # Codex shows 2,500 tokens of a hook's reason, and finds the tools of MCP servers only by a search.
+    "codex": Door(
+        tool_prefix="mcp__spillgate__", has_shell=True, most_bytes=8000, needs_search="tool_search"
+    ),
+    "copilot": Door(tool_prefix="spillgate-", has_shell=True),
+    "cursor": Door(has_shell=True),
+    "gemini": Door(tool_prefix="mcp_spillgate_", has_shell=True),
+    "opencode": Door(tool_prefix="spillgate_", has_shell=True),
+    "pi": Door(has_shell=True),
+    "pipe": Door(has_shell=True, has_tools=False),
+}
+"""By the name that POST /results takes as `door`. Client names are those of POST /hooks/{client}."""
 
 
 class Unit(StrEnum):
@@ -124,3 +140,10 @@ def room_bytes(measure: Measure, policy: Policy, squeeze: float = 1.0) -> int:
 
 def _scaled(most: int, size: int, count: int) -> int:
     return int(most * size / max(count, 1) * _SHARE)
+
+
+def bounded(policy: Policy, door: Door | None) -> Policy:
+    """The policy, with a size cap that the door's client shows whole."""
+    if door is None or not door.most_bytes or 0 < policy.max_bytes <= door.most_bytes:
+        return policy
+    return policy.model_copy(update={"max_bytes": door.most_bytes})

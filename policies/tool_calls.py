@@ -70,6 +70,8 @@ def _by_words(name: str) -> ToolKind:
 
 def name_of(result: ToolResult) -> str | None:
     """The file, directory or URL in the tool's arguments: one line of at most 300 characters."""
+    if result.tool_arguments is None:
+        return None
     keys = (*_URLS, *_NAMES) if kind_of(result.tool_name, result.tool_kind) is ToolKind.WEB_FETCH else _NAMES
     for value in _values(result, keys):
         if isinstance(value, str) and value.strip():

@@ -1,4 +1,4 @@
-"""Stores of bodies and ledgers: a folder for each backend, chosen by the scheme of its URL. A backend is
+"""Stores of bodies and ledgers: a file or folder for each, chosen by the scheme of its URL. A backend is
 imported where it is opened."""
 
 import asyncio
@@ -14,12 +14,12 @@ from domain.handles import Handle
 from domain.ports import Clock, Ledger, ResultStore
 from domain.quotas import QuotaOf, TenantQuota, unbounded
 from storage.base.session_rules import LedgerOptions, LedgerTimes
-from storage.sealed.keys import CHECKS, KEY_SETTING, KeyRing
+from storage.sealed import CHECKS, KEY_SETTING, KeyRing
 
 if TYPE_CHECKING:
-    from storage.disk.store import DiskStore
+    from storage.disk import DiskStore
     from storage.redis.connection import RedisConnection
-    from storage.spool.outage import Outage, Supervise
+    from storage.spool import Outage, Supervise
 
 Opener = TypeVar("Opener")
 SPOOL_QUOTA = TenantQuota(ledger_max_bytes=1 << 28)
@@ -66,7 +66,7 @@ def open_outage(changed: Callable[[str | None], None], supervise: "Supervise") -
     """For a store and a ledger in Redis. Calls `changed` with the reason when an outage begins, with None
     when it ends. `supervise` runs a background task; it gets the name and the task."""
     from storage.redis.connection import renew_patience
-    from storage.spool.outage import Outage
+    from storage.spool import Outage
 
     return Outage(changed, renew_patience, supervise)
 
@@ -84,7 +84,7 @@ async def open_spooled_ledger(
     primary: Ledger, folder: Path, outage: "Outage", **times: Unpack[LedgerTimes]
 ) -> Ledger:
     """Adds a journal in `folder`, which exists, to a `primary` in Redis. Raises ConfigError."""
-    from storage.memory.ledger import MemoryLedger
+    from storage.memory import MemoryLedger
     from storage.redis.ledger import RedisLedger
     from storage.spool.journal import Journal
     from storage.spool.ledger import SpoolLedger
@@ -114,7 +114,7 @@ async def open_sealed_store(store: ResultStore, ring: KeyRing, clock: Clock) -> 
     """Encrypts what `store` keeps. Raises ConfigError for keys that do not open what it has. A store that is
     away is asked again later."""
     check_sealing()
-    from storage.sealed.checks import KeyChecks
+    from storage.sealed.seals import KeyChecks
     from storage.sealed.store import SealedStore
 
     checks = KeyChecks(store, ring, clock)
@@ -125,8 +125,7 @@ async def open_sealed_store(store: ResultStore, ring: KeyRing, clock: Clock) -> 
 
 def sealed_ledger(ledger: Ledger, store: ResultStore) -> Ledger:
     """Encrypts the texts that `ledger` keeps, with the keys of a sealed store, which has their checks."""
-    from storage.sealed.ledger import SealedLedger
-    from storage.sealed.store import SealedStore
+    from storage.sealed.store import SealedLedger, SealedStore
 
     return cast(Ledger, SealedLedger(ledger, cast(SealedStore, store).checks))
 
@@ -138,7 +137,7 @@ async def open_keyless(store: ResultStore, ledger: Ledger) -> tuple[ResultStore,
         (checks,) = await store.count_results([CHECKS])
     if checks:
         raise ConfigError(f"{KEY_SETTING} is not set, and what is stored is encrypted. Name the key file.")
-    from storage.sealed.keyless import KeylessLedger, KeylessStore
+    from storage.sealed import KeylessLedger, KeylessStore
 
     return cast(ResultStore, KeylessStore(store)), cast(Ledger, KeylessLedger(ledger))
 
@@ -149,7 +148,7 @@ def body_path(url: str, tenant: str, handle: Handle) -> str | None:
 
 
 async def _open_memory(url: str, options: StoreOptions) -> ResultStore:
-    from storage.memory.store import MemoryStore
+    from storage.memory import MemoryStore
 
     return MemoryStore(**options)
 
@@ -159,8 +158,7 @@ async def _open_disk(url: str, options: StoreOptions) -> ResultStore:
 
 
 async def _opened_disk(folder: Path, options: StoreOptions) -> "DiskStore":
-    from storage.disk.root import Root
-    from storage.disk.store import DiskStore
+    from storage.disk import DiskStore, Root
 
     open_root = partial(Root, folder, options["max_bytes"], quota_of=options.get("quota_of", unbounded))
     root = await asyncio.to_thread(open_root)
@@ -199,9 +197,9 @@ async def _open_redis(url: str, options: StoreOptions) -> ResultStore:
 
 async def _open_objects(url: str, options: StoreOptions) -> ResultStore:
     try:
-        from storage.objects.opening import open_objects
+        from storage.objects import open_objects
     except ModuleNotFoundError as error:
-        if error.name != "obstore":
+        if (error.name or "").partition(".")[0] != "obstore":
             raise
         raise ConfigError(
             "SPILLGATE_STORAGE_URL names an object store, and obstore is not installed. Install the extra: "
@@ -218,7 +216,7 @@ def _no_ledger(url: str) -> str:
 
 
 async def _open_memory_ledger(url: str, options: LedgerOptions) -> Ledger:
-    from storage.memory.ledger import MemoryLedger
+    from storage.memory import MemoryLedger
 
     return MemoryLedger(**options)
 

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
-from app.main import Spillgate, create_app
-from app.runtime import open_runtime
+from app.main import create_app
+from app.runtime import Runtime, open_runtime, system_clock
 from app.settings import Settings
+from domain.ports import Clock
 from tests.counts import count
 from tests.redis_server import (  # noqa: F401
     patient_redis,
@@ -32,7 +33,7 @@ Serve = Callable[..., AbstractAsyncContextManager[httpx.AsyncClient]]
 hypothesis_settings.register_profile(
     "house",
     deadline=None,
-    max_examples=count(15, 200),
+    max_examples=count(10, 200),
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -88,7 +89,7 @@ class StillClock:
         self.now += int(seconds * 1000)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
 
@@ -98,24 +99,30 @@ def clock() -> StillClock:
     return StillClock()
 
 
+@asynccontextmanager
+async def served(
+    clock: Clock = system_clock, **settings: Any
+) -> AsyncIterator[tuple[Runtime, httpx.AsyncClient]]:
+    """The service in this process."""
+    given = Settings(**settings)
+    async with open_runtime(given, clock) as runtime:
+        app = create_app(given, runtime)
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        client = httpx.AsyncClient(transport=transport, base_url="http://localhost:8377")
+        async with app.router.lifespan_context(app), client:
+            yield runtime, client
+
+
 @pytest.fixture
 def serve(tmp_path: Path, clock: StillClock) -> Serve:
     """Opens the service on disk and SQLite under `tmp_path`; keyword arguments are settings."""
 
     @asynccontextmanager
     async def opened(**settings: Any) -> AsyncIterator[httpx.AsyncClient]:
-        given = Settings(**{"storage_url": f"disk://{tmp_path}/state", **settings})
-        async with open_runtime(given, clock) as runtime:
-            app = create_app(given, runtime)
-            async with app.router.lifespan_context(app), _client(app) as client:
-                yield client
+        async with served(clock, **{"storage_url": f"disk://{tmp_path}/state", **settings}) as (_, client):
+            yield client
 
     return opened
-
-
-def _client(app: Spillgate) -> httpx.AsyncClient:
-    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    return httpx.AsyncClient(transport=transport, base_url="http://localhost:8377")
 
 
 @pytest.fixture

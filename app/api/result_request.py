@@ -19,7 +19,7 @@ from app.edge.request_body import read_body
 from domain.errors import BadRequest, InvalidField, UnsupportedMedia, unknown_key
 from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
 from domain.results import ToolResult, UsageReport
-from policies.doors import DOORS
+from policies.oversized import DOORS
 
 T = TypeVar("T")
 Headers = Mapping[bytes, bytes]

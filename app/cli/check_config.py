@@ -16,7 +16,7 @@ from app.operations.policy_files import load_policies
 from app.operations.storage_keys import load_storage_keys
 from app.operations.tracing import trace_target
 from app.settings import PREFIX, Settings
-from content.tokens.encodings import encoding_for_model, load_encoding
+from content.tokens import encoding_for_model, load_encoding
 from domain.errors import ConfigError
 from domain.quotas import SETTINGS
 from policies.book import PolicyBook, Reason

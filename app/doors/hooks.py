@@ -277,7 +277,8 @@ def _unwrapped(text: str) -> str:
 
 
 def claude_code(payload: Any) -> Call | None:
-    """Cursor and Copilot run Claude Code's hooks too: they send other fields, and read another answer."""
+    """PostToolUse. A replacement must fit the tool's own output schema, else it is ignored. Cursor and
+    Copilot run Claude Code's hooks too: they send other fields, and read another answer."""
     match payload:
         case {"cursor_version": _} | {"conversation_id": _}:
             return None
@@ -375,4 +376,4 @@ CLIENTS: dict[str, Client] = {
     "opencode": Client(opencode, outputs=re.compile(r"/.*/tool-output/[^/]+")),
     "pi": Client(pi, outputs=re.compile(r"/.*/pi-bash-[^/]+\.log")),
 }
-"""By name, which is also that of the client's door (`policies.doors`)."""
+"""By name, which is also that of the client's door (`policies.oversized`)."""

@@ -18,6 +18,8 @@ from domain import errors
 MAX_CONNECTIONS = 4096
 
 _FRAMING = (b"content-length", b"transfer-encoding")
+_LENGTH = b"\r\ncontent-length: "
+_CONTINUE = b"HTTP/1.1 100"
 _PROBE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -51,6 +53,27 @@ CROWDED = Refusal(errors.Overloaded("Too many connections are open. Try again in
 
 class HeadTooLarge(Exception):
     """Ends the parsing of a header block."""
+
+
+class AnswerWriter:
+    """The transport as one answer is written to it. A head with a Content-Length waits for the beginning of
+    the body, which `RequestBody` sends at once: one system call instead of two."""
+
+    __slots__ = ("_head", "_transport", "close", "is_closing")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._head: bytes | None = None  # until the head is written; b"" after it
+        self.close, self.is_closing = transport.close, transport.is_closing
+
+    def write(self, data: bytes) -> None:
+        if self._head is None and not data.startswith(_CONTINUE):
+            self._head = data if _LENGTH in data else b""
+            if self._head:
+                return
+        elif self._head:
+            data, self._head = self._head + data, b""
+        self._transport.write(data)
 
 
 class Protocol(HttpToolsProtocol):
@@ -141,6 +164,8 @@ class Protocol(HttpToolsProtocol):
         if is_large or len(self.pipeline) >= self.MAX_PIPELINED:
             raise HeadTooLarge
         super().on_headers_complete()
+        if self.scope["method"] != "HEAD":
+            self.cycle.transport = AnswerWriter(self.transport)  # type: ignore[assignment]
         # Trailers must not become headers of a request that was admitted without them.
         self.headers = []
         self.in_body = True

@@ -21,7 +21,8 @@ from domain.llm import LlmCall
 from domain.ports import Call, Charge, Ledger, Receipt
 from domain.results import StoredResult
 from extraction.models.usage import CallRules
-from extraction.task import ExtractionLimits, Progress, Source, Task, frame_answer, frame_failure
+from extraction.source import Source
+from extraction.task import ExtractionLimits, Progress, Task, frame_answer, frame_failure
 from policies.facts import Policy
 
 UNCAPPED_BYTES = 12_288

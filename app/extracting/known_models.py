@@ -12,7 +12,7 @@ import anyio
 
 from app.files import read_text
 from app.settings import PREFIX, Settings
-from content.tokens.encodings import encoding_for_model, load_encoding
+from content.tokens import encoding_for_model, load_encoding
 from domain.budget import Window
 from domain.errors import ConfigError
 from domain.llm import ModelTerms, Price

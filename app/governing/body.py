@@ -11,7 +11,7 @@ from typing import NamedTuple
 import anyio
 
 from app.extracting.known_models import SessionModel
-from content.tokens.meter import Meter, measure
+from content.tokens import Meter, measure
 from domain.budget import Budget, Session
 from domain.ports import Draft, ResultStore, Tokenizer
 from domain.results import Durability, Measure, StoredResult, ToolResult

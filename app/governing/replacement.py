@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from app.governing.body import INLINE_BYTES, MeasuredResult
+from app.governing.body import MeasuredResult
 from app.governing.charges import Decision
 from app.runtime import Runtime
 from content.text import Preview
@@ -16,6 +16,10 @@ from policies.decide import OUTCOMES, Replacement, exceeds
 from policies.facts import Facts, Policy
 from policies.oversized import Ends, Oversized, breach_of
 from policies.tool_calls import first_row, name_of, searches
+
+_WRITTEN_AT_ONCE_BYTES = 128 << 10
+"""A text about more than this, or an outline, is written in a thread. Else it takes 0.2 ms on the event loop,
+of hostile content 10 ms: two changes of the thread that has the interpreter cost more than that 0.2 ms."""
 
 _SQUEEZES = (1.0, 0.6, 0.3, 0.1)
 """Shares of a cap in tokens, tried in turn: a part may have more tokens a byte than the whole."""
@@ -79,8 +83,9 @@ class Replacing(NamedTuple):
         self, made: Replacement, trigger: Trigger | None, handle: Handle | None, squeeze: float
     ) -> str | None:
         result, policy, measure = self.measured.result, self.measured.policy, self.measured.measure
-        # The handle message names the whole result.
-        shown = measure if made is OUTCOMES[OutcomeKind.STORE] else self.measured.shown
+        # The handle message names the whole result, and no file.
+        is_message = made is OUTCOMES[OutcomeKind.STORE]
+        shown = measure if is_message else self.measured.shown
         facts = Facts(shown, await self._budget(made, trigger), self.measured.body.rows)
         ends = made.ends(shown, policy)
         head, tail = await self.measured.body.ends(ends, viewed=shown is not measure)
@@ -99,33 +104,35 @@ class Replacing(NamedTuple):
                     handle=handle,
                     structure=lines,
                     overview=overview,
-                    path=self.rt.body_path(result, handle),
+                    path=None if is_message else self.rt.body_path(result, handle),
                     squeeze=squeeze,
                 )
             )
 
-        if len(head) + len(tail) <= INLINE_BYTES and not ends.structure and ends.overview is None:
-            return write()
-        return await self.rt.scanning.run(write)
+        is_outline = ends.structure or ends.overview is Preview.OUTLINE
+        if is_outline or len(head) + len(tail) > _WRITTEN_AT_ONCE_BYTES:
+            return await self.rt.scanning.run(write)
+        return write()
 
     def _overview(self, ends: Ends, head: bytes, tail: bytes, shown: Measure) -> tuple[list[str], str]:
-        """Structure and overview of a text, if the outcome shows them. Runs in a thread: the functions
-        that make them take 40 ms to import."""
+        """Structure and overview of a text, if the outcome shows them. The functions that make them are
+        imported by the first text: that takes 40 ms."""
         result, policy = self.measured.result, self.measured.policy
-        name, first = name_of(result), first_row(result, policy.offset_base)
-        if ends.structure and not searches(result):
-            from content.outline import structure
-
-            return structure(name, head, first_line=first), ""
-        if ends.structure or ends.overview is None:
-            return [], ""
         if ends.overview is Preview.ABOUT:
             from content.outline.about import about
 
-            return [], about(head, tail, shown.bytes, shown.lines, result.tool_name, name)
+            return [], about(head, tail, shown.bytes, shown.lines, result.tool_name, name_of(result))
+        if ends.structure and not searches(result):
+            from content.outline import structure
+
+            first = first_row(result, policy.offset_base)
+            return structure(name_of(result), head, first_line=first), ""
+        if ends.structure or ends.overview is None:
+            return [], ""
         from content.outline import outline
 
-        return [], outline(head, policy.preview_bytes, shown.bytes, name, first_line=first)
+        first = first_row(result, policy.offset_base)
+        return [], outline(head, policy.preview_bytes, shown.bytes, name_of(result), first_line=first)
 
     async def _budget(self, made: Replacement, trigger: Trigger | None) -> Budget:
         """The budget as the call found it. For an error that names what other results reserved since, the

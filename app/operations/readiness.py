@@ -13,7 +13,7 @@ from domain.ports import Ledger, ResultStore
 from domain.quotas import SETTINGS, WHAT_TO_DO, QuotaOf, shown, unbounded
 
 if TYPE_CHECKING:
-    from storage.spool.outage import Outage
+    from storage.spool import Outage
 
 FRESH_SECONDS = 1.0
 MANY, REUSED = 100, 20

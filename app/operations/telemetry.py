@@ -103,8 +103,9 @@ def _timed(port: object, name: str, took: Callable[[float], None]) -> Callable[.
 
 
 def memory_limit(groups: Path = _GROUPS, own: Path = _OWN) -> int:
-    """Returns bytes, 0 if no limit is set. `groups` is where control groups are mounted; `own` lists those of
-    this process. In a container the root of the mount is the container's own group."""
+    """The memory limit of this process, the smallest of its control group and of those above it, in bytes; 0
+    if no limit is set. `groups` is where control groups are mounted; `own` lists those of this process. In a
+    container the root of the mount is the container's own group."""
     lines = []
     with suppress(OSError):
         lines = own.read_text().splitlines()

@@ -42,8 +42,8 @@ _POLL_SECONDS = 0.05
 
 
 class EmbeddedService(threading.Thread):
-    """Serves until `stop`. Store and settings are those of `spillgate serve`, but it listens on the socket
-    alone, and exports no accounting."""
+    """Serves until `stop`, other relays of the user, too. Store and settings are those of `spillgate serve`,
+    but it listens on the socket alone, and exports no accounting."""
 
     def __init__(self, socket: Path) -> None:
         super().__init__(name="embedded service", daemon=True)

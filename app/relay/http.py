@@ -35,7 +35,6 @@ END_SECONDS = 30.0
 _DELETE_SECONDS, _RETRY_SECONDS = 2.0, 1.0
 _TRIES, _REDIRECTS = 2, 3
 _SESSION, _LAST_EVENT = "Mcp-Session-Id", "Last-Event-ID"
-_INTERNAL_ERROR = -32603
 _FAILURES = (OSError, HTTPException, ValueError)
 """Of a request: ValueError for a redirect or a header that cannot be written."""
 
@@ -44,7 +43,8 @@ _LISTENS = "subscriptions/listen"
 
 
 class RoutingHeaders:
-    """Knows from `tools/list` which arguments of a tool are repeated: those marked `x-mcp-header`."""
+    """Headers that repeat parts of a request of version 2026-07-28, so that proxies can route by them. Knows
+    from `tools/list` which arguments of a tool are repeated: those marked `x-mcp-header`."""
 
     def __init__(self) -> None:
         self._arguments: dict[str, dict[Path, str]] = {}
@@ -396,5 +396,5 @@ def _only(name: str, value: str | None) -> dict[str, str]:
 
 
 def _failure(request: Id, reason: str) -> bytes:
-    error = {"code": _INTERNAL_ERROR, "message": f"spillgate mcp: {reason}"}
+    error = {"code": -32603, "message": f"spillgate mcp: {reason}"}  # JSON-RPC: internal error
     return json.dumps({"jsonrpc": "2.0", "id": request, "error": error}).encode()

@@ -374,6 +374,6 @@ class Relay:
 
 
 def _all_tools() -> list[dict[str, Any]]:
-    """What `app.tools.definitions` says, whose import takes a tenth of a second."""
+    """What `app.tools` says, whose import takes a tenth of a second."""
     tools: list[dict[str, Any]] = json.loads(_TOOLS.read_bytes())
     return tools

@@ -73,20 +73,20 @@ async def get_config(
     tool_name: ToolName = ANY_TOOL,
     model: Annotated[str | None, Query(min_length=1, max_length=256)] = None,
 ) -> ConfigOut:
-    told = report_on(rt.settings, rt.policies, tool_name, model, (tenant,)).as_dict()
+    report = report_on(rt.settings, rt.policies, tool_name, model, (tenant,)).as_dict()
     every = rt.policies.policy(tool_name).model_dump(mode="json")
-    set_by = told["set_by"]
+    set_by = report["set_by"]
     set_by["quotas"] = set_by["quotas"][tenant]
     set_by["policy"] = dict.fromkeys(every, "default") | set_by["policy"]
     states = rt.model_pool.states()
     return ConfigOut(
         tenant=tenant,
-        tool=told["tool"],
-        policy=every | told["policy"],
-        model=told["model"],
-        terms=told["terms"],
-        quotas=told["quotas"][tenant],
-        settings=told["settings"],
+        tool=report["tool"],
+        policy=every | report["policy"],
+        model=report["model"],
+        terms=report["terms"],
+        quotas=report["quotas"][tenant],
+        settings=report["settings"],
         set_by=SetBy(**set_by),
         models=[ModelOut(**{**asdict(one), "base_url": mask_url(one.base_url)}) for one in states],
     )

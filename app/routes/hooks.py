@@ -16,7 +16,7 @@ from app.operations.logs import log_hook_passed
 from app.operations.tracing import GOVERN
 from app.runtime import Runtime
 from domain.errors import NotFound, SpillgateError
-from policies.doors import DOORS
+from policies.oversized import DOORS
 
 router = Router(tags=["hooks"])
 

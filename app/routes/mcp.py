@@ -109,7 +109,7 @@ async def _answered(request: Request, data: bytes, methods: "Methods") -> Respon
     answers, status = [], 200
     for message in messages:
         try:
-            call = call_of(message, headers)
+            call = call_of(message)
             if call is None:
                 continue
             check_version(call, headers)

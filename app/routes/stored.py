@@ -16,11 +16,9 @@ from app.edge.request_body import cancel_on_disconnect
 from app.operations.tracing import READ
 from app.reading import account_read, account_texts, given_text, look_up, scan
 from app.runtime import Runtime
-from content.data import MAX_EXPRESSION_CHARS
-from content.reading import MAX_PATTERN_CHARS, model_text
-from content.reading.grep import Grep, Match
-from content.reading.greppable import needs_view
-from content.reading.lines import LinePage, LinePager
+from content import MAX_EXPRESSION_CHARS, MAX_PATTERN_CHARS, model_text
+from content.greppable import needs_view
+from content.pages import Grep, LinePage, LinePager, Match
 from domain.accounting import EntryFilter, EntryType
 from domain.decisions import OutcomeKind
 from domain.errors import BadPattern, NotQueryable, QueryTooCostly, RangeNotSatisfiable, ResultNotFound

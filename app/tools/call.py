@@ -17,7 +17,7 @@ from app.extracting.known_models import SessionModel
 from app.operations.tracing import note_asking, note_read, note_refused
 from app.reading import entry_about, keep_given, look_up, scan
 from app.runtime import Runtime
-from app.tools.definitions import (
+from app.tools import (
     TOOLS,
     Arguments,
     AskArguments,
@@ -27,10 +27,9 @@ from app.tools.definitions import (
     Tool,
     offered_tools,
 )
-from content.reading import model_text
-from content.reading.grep import Grep, GrepPage
-from content.reading.greppable import needs_view
-from content.reading.lines import LinePager
+from content import model_text
+from content.greppable import needs_view
+from content.pages import Grep, GrepPage, LinePager
 from content.text import cut_head
 from domain.accounting import EntryStatus, EntryType
 from domain.budget import Budget, Session
@@ -40,7 +39,8 @@ from domain.handles import Handle, SessionKey, is_name, parse_handle
 from domain.ports import Call, Charge
 from domain.results import StoredResult
 from extraction.queries import Query
-from extraction.task import Source, frame_failure
+from extraction.source import Source
+from extraction.task import frame_failure
 
 if TYPE_CHECKING:
     from extraction.retrieve.index import PassageIndex

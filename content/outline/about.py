@@ -10,15 +10,14 @@ from typing import NamedTuple, TypeGuard
 import msgspec
 from msgspec import Raw
 
-from content.formats import opaque
-from content.kinds import Kind, sniff
+from content.kinds import Kind, opaque, sniff
 from content.natural_language import language_of_text
+from content.outline import hits, log_levels, log_times, parsed_head, without_comments
 from content.outline.definitions import definitions
-from content.outline.forms import hits, log_levels, log_times, parsed_head, without_comments
 from content.outline.languages import language_of
+from content.passages.surroundings import RULE, is_over
 from content.passages.text_sections import TAG
 from content.passages.unseen import unseen_spans
-from content.passages.whole import RULE, is_over
 from content.text import ABOUT_SAMPLE_BYTES as SAMPLE_BYTES
 from content.text import clip, cut_head, unnumbered
 
@@ -319,7 +318,7 @@ def _count(number: int, noun: str, plural: str = "") -> str:
 
 
 def _share(pattern: re.Pattern[bytes], lines: list[bytes]) -> float:
-    return sum(map(bool, map(pattern.match, lines))) / len(lines)
+    return len([*filter(pattern.match, lines)]) / len(lines)
 
 
 def _clipped(text: str, most: int) -> str:

@@ -207,10 +207,13 @@ _WIDER = (
 
 
 def language_of(path: str | None, head: bytes) -> Language | None:
-    """The language by the ending of the path, else by the text; None if unknown. Reads at most 8 KiB."""
+    """The language by the ending of the path, else by the text, if any; None if unknown. Reads at most
+    8 KiB."""
     name = (path or "").replace("\\", "/").rpartition("/")[2].strip().lower()
     named = _BY_NAME.get(name) or _BY_EXTENSION.get(name.rpartition(".")[2] if "." in name else "")
-    return named or _by_content(unnumbered(head[:_LOOKED_AT].removeprefix(b"\xef\xbb\xbf")).text)
+    if named or not head:
+        return named
+    return _by_content(unnumbered(head[:_LOOKED_AT].removeprefix(b"\xef\xbb\xbf")).text)
 
 
 _LANGUAGES = tuple(_SIGNS)

@@ -14,11 +14,11 @@ from extraction.full_chunked import chunking
 from extraction.full_chunked.map_phase import Mapped, MapPhase, too_little
 from extraction.inquiry import Inquiry, built, gather, inquire
 from extraction.prompts import NOTHING_FOUND, Finding, Part, new_nonce
+from extraction.source import Source
 from extraction.task import (
     DEADLINE_PASSED,
     MARGIN_SECONDS,
     Progress,
-    Source,
     StrategyFailed,
     Task,
     cap_answer,

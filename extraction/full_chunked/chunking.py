@@ -11,7 +11,7 @@ from content.kinds import Kind
 from content.passages.text_sections import EVENT
 from content.text import DOUBLE_QUOTED
 from extraction.prompts import Part
-from extraction.task import Source
+from extraction.source import Source
 
 # The share of the budget kept free: tokens are not spread evenly, and cuts move to record boundaries.
 _MARGIN = 0.1

@@ -1,4 +1,4 @@
-"""What calls to models cost: every attempt is counted, priced and accounted, however it ends."""
+"""Calls to models: each attempt is counted, priced and accounted; and a model that fails is left alone."""
 
 import asyncio
 import logging
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import anyio
 import anyio.to_thread
 
-from content.tokens.encodings import TokenMeter
+from content.tokens import TokenMeter
 from domain.extraction import LlmUsage
 from domain.llm import LlmCall, LlmTokens, Prompt, Reply, ToolCall
 from domain.ports import Clock, Model, Tokenizer

@@ -12,9 +12,8 @@ from itertools import pairwise
 
 import anyio
 
-from content.formats import opaque, readable
-from content.kinds import Kind, sniff
-from content.passages.passages import Passage, split
+from content.kinds import Kind, opaque, readable, sniff
+from content.passages import Passage, split
 
 _OBJECT_BYTES = 160
 

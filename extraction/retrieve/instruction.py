@@ -5,11 +5,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from content.reading.patterns import Pattern
+from content.patterns import Pattern
 from domain.errors import BadPattern
 from extraction.retrieve.index import pieces
 
-# One group a line. A word may stand in several groups.
+# Words that programs, pages and tables use for each other, and the words of other languages for them. One
+# group a line. A word may stand in several groups.
 _GROUPS = """
 refused denied rejected forbidden unauthorized prohibited blocked
 failed failure error exception fatal failures crashed

@@ -1,9 +1,11 @@
-"""Directories and files of one process: created durably, locked, and watched for their replacement."""
+"""Directories and files of one process: created durably, locked, watched, and marked with their schema."""
 
 import fcntl
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
+from domain import __version__
 from domain.errors import ConfigError, StoreUnavailable
 
 
@@ -58,3 +60,28 @@ def _identity(path: str) -> tuple[int, int] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     return found.st_dev, found.st_ino
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """What a place says of itself. `written_by` is "" if it does not say which version that was."""
+
+    number: int
+    written_by: str
+
+
+def refusal(place: str, found: Schema, known: int) -> str | None:
+    """Returns why this version must not use the place, and what to do; None if it may."""
+    if found.number == known:
+        return None
+    writer = f"Spillgate {found.written_by}" if found.written_by else "another version of Spillgate"
+    says = (
+        f"{place} was written by {writer} (schema {found.number}). This is Spillgate {__version__}, which "
+        f"reads schema {known}."
+    )
+    if found.number > known:
+        return f"{says} Start that version or a newer one, or restore a backup from before the upgrade."
+    return (
+        f"{says} It cannot be migrated. Start the version that wrote it until its results have expired, or "
+        "use another place."
+    )

@@ -16,6 +16,7 @@ from storage.base.places import InPlace
 from storage.base.quota import Quota
 from storage.disk.layout import (
     Info,
+    SessionDirs,
     body_name,
     check_names,
     handle_of,
@@ -23,7 +24,6 @@ from storage.disk.layout import (
     path_of,
     read_info,
 )
-from storage.disk.session_folders import SessionDirs
 from storage.disk.syscalls import Files, open_file, remove, size_of, write_all
 
 T = TypeVar("T")

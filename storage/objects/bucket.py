@@ -20,7 +20,7 @@ from obstore.exceptions import (
 )
 
 from domain.errors import StorageError, StoreFull, StoreUnavailable
-from storage.base.worker_threads import Threads, log_error
+from storage.base.threads import Threads, log_error
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta, UpdateVersion

@@ -4,39 +4,40 @@ import asyncio
 import hashlib
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
 from importlib.resources import files
 from typing import Any, TypeVar
 
 from redis.asyncio import Redis, RedisCluster
-from redis.asyncio.cluster import ClusterNode
-from redis.asyncio.connection import ConnectionPool, SSLConnection
-from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
-from redis.backoff import NoBackoff
-from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.exceptions import NoScriptError, ResponseError
 
-from domain.errors import StorageError, StoreFull, StoreUnavailable
+from domain.errors import StorageError, StoreBusy, StoreFull, StoreUnavailable
 from domain.ports import Load
 from domain.results import Durability
 from storage.base.damage import Notices
-from storage.base.schema import Schema
-from storage.redis.errors import DRIVER_ERRORS, is_unreachable, is_wrong_type, translated
-from storage.redis.facts import Facts, facts_of, worst_of
+from storage.base.places import Schema
+from storage.redis.facts import (
+    DRIVER_ERRORS,
+    OURS,
+    Facts,
+    check_schema,
+    facts_of,
+    is_unreachable,
+    is_wrong_type,
+    learn_schema,
+    translated,
+    worst_of,
+)
 from storage.redis.keys import SHARDS_KEY, Shard, shard_named
-from storage.redis.schema import OURS, check_schema, learn_schema
-from storage.redis.slots import Slots
-from storage.redis.url import RedisUrl, parse_redis_url
+from storage.redis.url import RedisUrl, client_of, parse_redis_url
 
 T = TypeVar("T")
 Arg = str | bytes | int
 
-CONNECT_SECONDS = 1.0
-NODE_SECONDS = 1.0
 REQUEST_SECONDS = 1.6
 """The bound of all slow answers that one request waits for. With it a caller gets a 503 within 2.5 s."""
 
@@ -65,6 +66,36 @@ _COUNTER_DIGITS = 16
 def open_redis(url: str) -> "RedisConnection":
     """Connects with the first use. Raises ConfigError for a URL that cannot be used."""
     return RedisConnection(parse_redis_url(url))
+
+
+class _Slots:
+    """The connections that may be in use at the same time, and who waits for one."""
+
+    def __init__(self, most: int) -> None:
+        self._free = asyncio.Semaphore(most)
+        self.most = most
+        self.in_use = self.waiting = 0
+
+    @asynccontextmanager
+    async def one(self, seconds: float) -> AsyncIterator[None]:
+        """Holds one of them. Raises StoreBusy if none is free within `seconds`."""
+        if self._free.locked():
+            self.waiting += 1
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._free.acquire()
+            except TimeoutError:
+                raise StoreBusy("Every connection to Redis is busy. Try again.") from None
+            finally:
+                self.waiting -= 1
+        else:
+            await self._free.acquire()
+        self.in_use += 1
+        try:
+            yield
+        finally:
+            self.in_use -= 1
+            self._free.release()
 
 
 class _Patience:
@@ -103,8 +134,8 @@ class RedisConnection:
     again: every script may run twice. All methods raise StoreUnavailable, StoreFull or StorageError."""
 
     def __init__(self, url: RedisUrl) -> None:
-        self._client: Redis | RedisCluster = _client(url)
-        self._slots = Slots(url.max_connections)
+        self._client: Redis | RedisCluster = client_of(url)
+        self._slots = _Slots(url.max_connections)
         self._allows_eviction = url.allow_eviction
         self._waits_aof = url.wait_aof
         self._facts: Facts | None = None
@@ -128,7 +159,7 @@ class RedisConnection:
 
     @property
     def load(self) -> Load:
-        return self._slots.load
+        return Load(self._slots.in_use, self._slots.most, self._slots.waiting)
 
     async def command(self, *command: Arg) -> Any:
         """Runs a command that reads, or that may run twice. None if its key has another type than the
@@ -364,31 +395,3 @@ def script_source(name: str) -> tuple[str, str]:
     folder = files("storage.redis").joinpath("lua")
     source = "".join(folder.joinpath(f"{one}.lua").read_text(encoding="utf-8") for one in ("counters", name))
     return source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
-
-
-def _client(url: RedisUrl) -> Redis | RedisCluster:
-    """With RESP2 and without driver info a new connection sends only AUTH and SELECT. A timeout is final."""
-    options: dict[str, Any] = {
-        **url.credentials,
-        "socket_connect_timeout": CONNECT_SECONDS,
-        # `_bounded` limits a command: the timeout of redis-py would cost a timer for each read.
-        "socket_timeout": None,
-        "retry": Retry(NoBackoff(), 1, (RedisConnectionError,)),
-        "protocol": 2,
-        "driver_info": None,
-        "max_connections": url.max_connections,
-    }
-    secured = {} if url.tls is None else {"ssl": True, **url.tls}
-    if url.kind == "cluster":
-        nodes = [ClusterNode(host, port) for host, port in url.hosts]
-        # If a node does not answer a query for the slots of the cluster, redis-py asks the next one.
-        return RedisCluster(startup_nodes=nodes, **secured, **{**options, "socket_timeout": NODE_SECONDS})
-    if url.kind == "sentinel":
-        asking = {**options, "username": None, "password": None, **url.sentinel_credentials, **secured}
-        asking["socket_timeout"] = CONNECT_SECONDS
-        sentinel = Sentinel(url.hosts, sentinel_kwargs=asking)  # type: ignore[no-untyped-call]
-        primary: Redis = sentinel.master_for(url.service, db=url.db, **secured, **options)
-        return primary
-    host, port = url.hosts[0]
-    connecting = {} if url.tls is None else {"connection_class": SSLConnection, **url.tls}
-    return Redis.from_pool(ConnectionPool(host=host, port=port, db=url.db, **connecting, **options))

@@ -1,13 +1,56 @@
-"""What a Redis server reports about durability and eviction."""
+"""What a Redis server reports: errors, durability and eviction, and the schema of its keys."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from redis.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
+    ClusterError,
+    InvalidResponse,
+    NoPermissionError,
+    RedisClusterException,
+    RedisError,
+)
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeout
+
+from domain import __version__
+from domain.errors import StorageError, StoreFull, StoreUnavailable
 from domain.results import Durability
+from storage.base.places import Schema, refusal
 
 _FIRST_WAITAOF = (7, 2)
 _WARNED_FROM = 0.9
+
+DRIVER_ERRORS = (RedisError, RedisClusterException, OSError, RuntimeError)
+"""What redis-py raises. TimeoutError is an OSError; uvloop raises RuntimeError for a closed connection."""
+
+_ON_THE_WAY = (OSError, RuntimeError, RedisConnectionError, RedisTimeout, RedisClusterException)
+# The error of a script has the code of the failed command at its start (Redis 7) or after a dash (older).
+_CODE = re.compile(r"(?:^|-)([A-Z]{3,})\b")
+# Texts of Redis up to 7.0, and from 7.2 on, if a script runs a command that the ACL forbids.
+_DENIED_IN_SCRIPT = ("The user executing the script can't", "ACL failure in script")
+_FOR_NOW = {
+    "READONLY": "it is a read-only replica",
+    "LOADING": "it is loading its data",
+    "MASTERDOWN": "it has lost its primary",
+    "NOREPLICAS": "it has too few replicas",
+    "CLUSTERDOWN": "its cluster is down",
+    "TRYAGAIN": "its cluster is moving keys",
+    "BUSY": "it is busy with a script",
+    "MISCONF": "it cannot write to its own disk",
+    "MOVED": "its cluster has changed",
+    "ASK": "its cluster is moving keys",
+}
+
+SCHEMA_KEY = "spillgate:schema"
+SCHEMA = 1
+"""The schema of the keys and of their values."""
+
+OURS = Schema(SCHEMA, __version__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +118,56 @@ def worst_of(found: Sequence[Facts]) -> Facts:
     can_wait = all(facts.can_wait for facts in found)
     fullest = max(facts.memory_share for facts in found)
     return Facts(weakest.has_aof, weakest.fsync, loosest.policy, loosest.maxmemory, can_wait, fullest)
+
+
+def is_unreachable(error: BaseException) -> bool:
+    """Returns whether no server answered, so that the next operation would wait in vain too."""
+    return isinstance(error, _ON_THE_WAY) and not isinstance(error, AuthenticationError | AuthorizationError)
+
+
+def is_wrong_type(error: Exception) -> bool:
+    """Returns whether the key of the command has another type than the command needs."""
+    return "WRONGTYPE" in _CODE.findall(str(error))
+
+
+def translated(error: BaseException) -> StorageError:
+    """`error` is one of DRIVER_ERRORS. Never carries its text: that may hold keys and addresses."""
+    denied = any(words in str(error) for words in _DENIED_IN_SCRIPT)
+    if denied or isinstance(error, AuthenticationError | AuthorizationError | NoPermissionError):
+        return StoreUnavailable(
+            "Redis rejected the credentials of its URL, or the user lacks a permission. Check the URL and "
+            "the ACL."
+        )
+    if isinstance(error, RedisTimeout | TimeoutError):
+        return StoreUnavailable("Redis did not answer in time; the write may be lost. Try again.")
+    codes = {error.status_code, *_CODE.findall(str(error))} if isinstance(error, RedisError) else set()
+    if "OOM" in codes:
+        return StoreFull(
+            "Redis holds all that its maxmemory allows. Delete results or end sessions that are done with, "
+            "or raise maxmemory, and try again."
+        )
+    for code, reason in _FOR_NOW.items():
+        if code in codes:
+            return StoreUnavailable(f"Redis cannot do it now: {reason}. Try again.")
+    if isinstance(error, (*_ON_THE_WAY, ClusterError, InvalidResponse)):
+        return StoreUnavailable("Redis cannot be reached. Try again.")
+    return StorageError("Redis refused a command. It has to be Redis or Valkey, 6.2 or newer.")
+
+
+async def learn_schema(run: Callable[..., Awaitable[list[bytes]]]) -> Schema:
+    """Marks a Redis without a schema with ours. `run` runs a script. Raises StorageError."""
+    try:
+        number, written_by = await run("schema", (SCHEMA_KEY,), (SCHEMA, __version__))
+    except StoreFull:
+        # No mark, and it cannot be written: this is not the data of a newer version.
+        return OURS
+    if not number.isdigit():
+        raise StoreUnavailable(f"The key {SCHEMA_KEY} is damaged. Restore it from a backup.")
+    return Schema(int(number), written_by.decode(errors="replace"))
+
+
+def check_schema(found: Schema) -> None:
+    """Raises StoreUnavailable for a schema that this version must not use."""
+    refused = refusal("Redis", found, SCHEMA)
+    if refused is not None:
+        raise StoreUnavailable(refused)

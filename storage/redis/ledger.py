@@ -20,11 +20,10 @@ from storage.base import cursors, session_rules
 from storage.base.session_rules import LedgerBase, LedgerOptions
 from storage.base.summaries import sums_of
 from storage.redis.connection import RedisConnection
-from storage.redis.entries import RedisEntries
-from storage.redis.keys import Shard, shard_of, shards_of
-from storage.redis.rows import (
+from storage.redis.entries import (
     DAY_MS,
     DamagedRecord,
+    RedisEntries,
     check_counts,
     decode_kept,
     group_of,
@@ -35,6 +34,7 @@ from storage.redis.rows import (
     pack_kept,
     session_of,
 )
+from storage.redis.keys import Shard, shard_of, shards_of
 
 ONCE_MS = 60_000
 """How long Redis keeps the reply to a change, for a client that did not get it and asks again."""

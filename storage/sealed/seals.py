@@ -1,16 +1,21 @@
-"""Seals short texts with AES-256-GCM. Each seal has a key of its own, derived from a key of the key file."""
+"""Seals short texts with AES-256-GCM, each under a key derived from one of the key file; and checks keys."""
 
 import base64
 import binascii
 import secrets
+from contextlib import suppress
+from dataclasses import replace
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from domain.results import StoredResult
-from storage.sealed.keys import KEY_BYTES, PREFIX, Key, KeyRing, UnknownKey
+from domain.errors import ConfigError, StorageError, StoreUnavailable
+from domain.handles import Handle, new_handle
+from domain.ports import Clock, ResultStore
+from domain.results import Measure, StoredResult
+from storage.sealed import CHECKS, KEY_BYTES, KEY_SETTING, PREFIX, Key, KeyRing, UnknownKey
 
 SALT = 32
 TAG = 16
@@ -82,3 +87,120 @@ def _derived(key: Key, salt: bytes) -> AESGCM:
 def _joined(about: tuple[str, ...]) -> bytes:
     # No part can hold a null character: they are names, handles, call ids and numbers.
     return "\0".join(about).encode()
+
+
+class KeyChecks:
+    """For each key id, one empty result in `store`, which is not sealed, that only its key opens. It lives as
+    long as what is sealed with its key, because each use of the key restarts its retention, too."""
+
+    def __init__(self, store: ResultStore, ring: KeyRing, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._used: set[Key] = set()
+        self._verified: dict[str, Key] | None = None
+        self._fault: tuple[str, ...] = ()
+        self.seals = Seals(ring)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return (*self.seals.ring.warnings, *self._fault)
+
+    async def writing(self) -> Key:
+        """The key that seals now; its use is noted. Raises StoreUnavailable if the store knows its id by
+        another key."""
+        key = self.seals.writing
+        try:
+            await self._note_use(key)
+        except ConfigError as error:
+            raise StoreUnavailable(str(error)) from None
+        return key
+
+    async def note_opened(self, key_id: str) -> None:
+        # Another key of its id is reported by `check`, and by `writing`.
+        with suppress(ConfigError):
+            await self._note_use(self.seals.key(key_id))
+
+    async def _note_use(self, key: Key) -> None:
+        """Restarts the retention of the key's check, once between two sweeps. Makes it if there is none.
+        Raises ConfigError if the store knows the id by another key."""
+        if key in self._used:
+            return
+        # In a store that is away or full, the next use tries again.
+        with suppress(StorageError):
+            check = await self._check_of(key)
+            if check is not None:
+                await self._store.touch(check)
+            else:
+                async with self._store.draft(CHECKS.tenant) as draft:
+                    await draft.publish(self._new_check(key, self._clock()))
+            self._used.add(key)
+
+    async def sweep(self) -> None:
+        used, self._used = self._used, set()
+        for key in used:
+            with suppress(StorageError):
+                await self._store.touch(self._new_check(key, 0))
+
+    async def check(self) -> None:
+        """Verifies keys that are not verified yet. Raises StoreUnavailable if none ever were."""
+        if self._verified == self.seals.ring.in_force:
+            return
+        try:
+            # A store that is away is verified later, before anything is sealed under a new key.
+            with suppress(StorageError):
+                await self.verify()
+            self._fault = ()
+        except ConfigError as error:
+            if self._verified is None:
+                raise StoreUnavailable(str(error)) from None
+            self._fault = (str(error),)
+
+    async def verify(self) -> None:
+        """Raises ConfigError if the store knows a key id by another key, or holds results of a key id that
+        is not in the file."""
+        keys = self.seals.ring.in_force
+        known = [key for key in keys.values() if await self._check_of(key) is not None]
+        (checks,) = await self._store.count_results([CHECKS])
+        if checks > len(known):
+            raise ConfigError(
+                f"{KEY_SETTING}: results are stored under key ids that the file does not have "
+                f"({checks - len(known)}). Put the lines back that were taken out: a key is needed until its "
+                "last result has expired."
+            )
+        self._verified = keys
+
+    async def _check_of(self, key: Key) -> StoredResult | None:
+        """Raises ConfigError if it was made with another key."""
+        check = await self._store.find(CHECKS.tenant, _handle(key))
+        if check is None:
+            return None
+        try:
+            self.seals.open(check.tool_arguments or "", *about_info(check))
+        except (DamagedSeal, UnknownKey):
+            self._verified = None
+            raise ConfigError(
+                f"{KEY_SETTING}: what is stored was encrypted with another key of the id {key.id}. Put that "
+                "key back, and give the new one an id of its own."
+            ) from None
+        return check
+
+    def _new_check(self, key: Key, at: int) -> StoredResult:
+        made = StoredResult(
+            tenant=CHECKS.tenant,
+            handle=_handle(key),
+            tool_name="key",
+            tool_arguments=None,
+            tool_kind=None,
+            provider=None,
+            is_error=False,
+            measure=Measure(0, 0, 0, 0, True),
+            sha256="",
+            stored_at=at,
+            expires_at=0,
+            epoch=0,
+        )
+        return replace(made, tool_arguments=self.seals.seal(b"", *about_info(made), key=key))
+
+
+def _handle(key: Key) -> Handle:
+    return new_handle(CHECKS, 0, key.id, "")

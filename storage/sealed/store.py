@@ -1,25 +1,122 @@
-"""Seals the bodies of any store, with the tool's arguments and the SHA-256 in their infos."""
+"""Seals what any store and any ledger keep: bodies, arguments and SHA-256 of results, texts and findings.
 
+A sealed body is chunks of 64 KiB, sealed under the body's own key, and a footer with that key.
+
+chunk    nonce (12 bytes, random), ciphertext, tag (16). The tag covers the chunk's number.
+footer   mark (8), id of the key in the key file (32, padded with zeros), and the body's key, sealed under it:
+         salt (32), ciphertext (32), tag (16). The tag covers the body's tenant, handle and size.
+
+So no chunk can change its place, and no body its length or its handle. A range is found by arithmetic.
+"""
+
+import asyncio
 import hashlib
-from collections.abc import AsyncIterator
+import secrets
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from domain.errors import InvalidField, ResultExpired, StorageError, StoreUnavailable
-from domain.handles import Handle
-from domain.ports import Draft, ResultStore
+from domain.handles import Handle, SessionKey
+from domain.ports import Call, Charge, Draft, Entered, Ledger, Receipt, ResultStore
 from domain.results import Durability, StoredResult
 from storage.base.damage import Notices
-from storage.sealed.checks import KeyChecks
-from storage.sealed.chunks import CHUNK, FOOTER, UNIT, BodyKey, chunks_size, open_footer, sealed_size
-from storage.sealed.keys import Key, is_sealed
-from storage.sealed.seals import DamagedSeal, about_info, key_id_of
+from storage.sealed import KEY_BYTES, MOST_ID, Key, is_sealed
+from storage.sealed.seals import SALT, TAG, DamagedSeal, KeyChecks, Seals, about_info, key_id_of, unwrap, wrap
+
+CHUNK = 1 << 16
+NONCE = 12
+UNIT = NONCE + CHUNK + TAG
+_MARK = b"SPGSEAL1"
+_HEAD = len(_MARK) + MOST_ID
+FOOTER = _HEAD + SALT + KEY_BYTES + TAG
+_BATCH = 8 * UNIT
+"""What is opened at a time, so that a reader holds little of a body."""
+
+_INLINE = 2 * UNIT
+"""Larger pieces take more than 50 µs: a worker thread seals and opens them."""
 
 _WHOLE = 1 << 20
 """A body up to this size is read whole, footer and all, by one command."""
+
+
+def sealed_size(size: int) -> int:
+    return chunks_size(size) + FOOTER
+
+
+def chunks_size(size: int) -> int:
+    """Bytes of the chunks of `size` bytes."""
+    return size + -(-size // CHUNK) * (NONCE + TAG)
+
+
+class BodyKey:
+    """The key of one body: random, and never used for another one."""
+
+    def __init__(self, secret: bytes | None = None) -> None:
+        self._secret = secret or secrets.token_bytes(KEY_BYTES)
+        self._cipher = AESGCM(self._secret)
+
+    def footer(self, key: Key, stored: StoredResult, size: int) -> bytes:
+        head = _MARK + key.id.encode().ljust(MOST_ID, b"\0")
+        return head + wrap(key, self._secret, *_about(stored, size))
+
+    async def seal(self, data: bytes, first: int) -> bytes:
+        """Seals data of whole chunks, but for the last one; `first` is the number of its first chunk."""
+        return await _worked(self._seal, data, first)
+
+    def _seal(self, data: bytes, first: int) -> bytes:
+        view, parts = memoryview(data), []
+        for number, start in enumerate(range(0, len(data), CHUNK), first):
+            nonce = secrets.token_bytes(NONCE)
+            parts += [nonce, self._cipher.encrypt(nonce, view[start : start + CHUNK], _numbered(number))]
+        return b"".join(parts)
+
+    async def open(self, pieces: AsyncIterator[bytes], first: int) -> AsyncIterator[bytes]:
+        """Yields what the chunks from number `first` on hold, up to 512 KiB at a time. Raises DamagedSeal."""
+        waiting = bytearray()
+        async for piece in pieces:
+            waiting += piece
+            while len(waiting) >= _BATCH:
+                yield await _worked(self._open, bytes(waiting[:_BATCH]), first)
+                del waiting[:_BATCH]
+                first += _BATCH // UNIT
+        if waiting:
+            yield await _worked(self._open, bytes(waiting), first)
+
+    def _open(self, data: bytes, first: int) -> bytes:
+        view, parts = memoryview(data), []
+        try:
+            for number, start in enumerate(range(0, len(data), UNIT), first):
+                unit = view[start : start + UNIT]
+                parts.append(self._cipher.decrypt(unit[:NONCE], unit[NONCE:], _numbered(number)))
+        except (InvalidTag, ValueError):
+            raise DamagedSeal("the authentication tag of a chunk does not match") from None
+        return b"".join(parts)
+
+
+async def _worked(job: Callable[[bytes, int], bytes], data: bytes, first: int) -> bytes:
+    return job(data, first) if len(data) <= _INLINE else await asyncio.to_thread(job, data, first)
+
+
+def open_footer(footer: bytes, seals: Seals, stored: StoredResult, size: int) -> BodyKey:
+    """Raises DamagedSeal, UnknownKey."""
+    if len(footer) != FOOTER or not footer.startswith(_MARK):
+        raise DamagedSeal("its end is not that of an encrypted body")
+    key_id = footer[len(_MARK) : _HEAD].rstrip(b"\0").decode("ascii", "replace")
+    return BodyKey(unwrap(seals.key(key_id), footer[_HEAD:], *_about(stored, size)))
+
+
+def _about(stored: StoredResult, size: int) -> tuple[str, ...]:
+    return "body", stored.tenant, str(stored.handle), str(size)
+
+
+def _numbered(number: int) -> bytes:
+    return number.to_bytes(8, "big")
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,3 +294,68 @@ class _SealedDraft:
 
 async def _one(piece: bytes) -> AsyncIterator[bytes]:
     yield piece
+
+
+class SealedLedger:
+    """Has all else as `inner` has it. Texts that were kept before encryption are read as they are. Raises
+    StoreUnavailable for a text that cannot be opened, or sealed, and UnknownKey."""
+
+    def __init__(self, inner: Ledger, checks: KeyChecks) -> None:
+        self._inner = inner
+        self._checks = checks
+        self._seals = checks.seals
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def enter(self, call: Call) -> Entered:
+        entered = await self._inner.enter(call)
+        if entered.receipt is None:
+            return entered
+        return replace(entered, receipt=await self._opened(entered.receipt, call.key, call.call_id))
+
+    async def reserve(self, charge: Charge) -> Receipt | None:
+        receipt = await self._inner.reserve(await self._sealed(charge))
+        return None if receipt is None else await self._opened(receipt, charge.key, charge.call_id)
+
+    async def settle(self, charge: Charge) -> Receipt:
+        receipt = await self._inner.settle(await self._sealed(charge))
+        return await self._opened(receipt, charge.key, charge.call_id)
+
+    async def keep_finding(self, key: SessionKey, epoch: int, name: str, text: str) -> None:
+        sealed = await self._seal(text, *_of_finding(key, epoch, name))
+        await self._inner.keep_finding(key, epoch, name, sealed)
+
+    async def finding(self, key: SessionKey, epoch: int, name: str) -> str | None:
+        return await self._open(await self._inner.finding(key, epoch, name), *_of_finding(key, epoch, name))
+
+    async def _sealed(self, charge: Charge) -> Charge:
+        if charge.text is None:
+            return charge
+        return replace(charge, text=await self._seal(charge.text, *_of_call(charge.key, charge.call_id)))
+
+    async def _opened(self, receipt: Receipt, key: SessionKey, call_id: str | None) -> Receipt:
+        return replace(receipt, text=await self._open(receipt.text, *_of_call(key, call_id)))
+
+    async def _seal(self, text: str, *about: str) -> str:
+        return self._seals.seal(text.encode(), *about, key=await self._checks.writing())
+
+    async def _open(self, text: str | None, *about: str) -> str | None:
+        if text is None or not is_sealed(text):
+            return text
+        try:
+            opened = self._seals.open(text, *about).decode()
+        except DamagedSeal:
+            raise StoreUnavailable(
+                "The text that was kept for this call is damaged. Send the result under another tool_call_id."
+            ) from None
+        await self._checks.note_opened(key_id_of(text))
+        return opened
+
+
+def _of_call(key: SessionKey, call_id: str | None) -> tuple[str, ...]:
+    return "text", *key, call_id or ""
+
+
+def _of_finding(key: SessionKey, epoch: int, name: str) -> tuple[str, ...]:
+    return "finding", *key, str(epoch), name

@@ -17,10 +17,10 @@ from domain.ports import Call, Charge, Entered, Ledger, Load, Receipt, SessionPa
 from domain.quotas import LedgerUsage, Purged
 from domain.results import UsageReport
 from storage.base.summaries import GroupedSums, matches
-from storage.memory.ledger import MemoryLedger
+from storage.memory import MemoryLedger
 from storage.redis.ledger import RedisLedger
+from storage.spool import Outage, refuse
 from storage.spool.journal import Appended, Charged, Declared, Journal, Line
-from storage.spool.outage import Outage, refuse
 
 _REMEMBERED = 10_000
 R = TypeVar("R", Receipt, Receipt | None)

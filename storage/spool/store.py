@@ -10,7 +10,7 @@ from domain.errors import ResultExpired, StoreUnavailable
 from domain.handles import Handle, SessionKey
 from domain.ports import Draft, Load, ResultStore
 from domain.results import Durability, StoredResult
-from storage.spool.outage import Outage, away, refuse
+from storage.spool import Outage, away, refuse
 
 _HELD = 1 << 20
 """A body up to this size is held in memory until Redis has it. If Redis goes away while a larger one is

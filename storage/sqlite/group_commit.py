@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar, cast
 
 from domain.errors import InvalidField, SpillgateError, StorageError, StoreFull, StoreUnavailable
-from storage.base.batches import Batches
+from storage.base.threads import Batches
 
 T = TypeVar("T")
 Change = Callable[[sqlite3.Connection], object]

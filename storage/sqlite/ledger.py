@@ -22,7 +22,7 @@ from domain.results import UsageReport
 from storage.base import cursors, session_rules
 from storage.base.places import InPlace
 from storage.base.session_rules import LedgerBase, LedgerOptions
-from storage.base.worker_threads import Threads
+from storage.base.threads import Threads
 from storage.sqlite import hours, rows
 from storage.sqlite.group_commit import UNKEEPABLE, GroupCommit, translated, unkeepable
 from storage.sqlite.schema import open_database

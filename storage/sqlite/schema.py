@@ -8,8 +8,7 @@ from pathlib import Path
 
 from domain import __version__
 from domain.errors import ConfigError
-from storage.base.places import make_directories, take_lock
-from storage.base.schema import Schema, refusal
+from storage.base.places import Schema, make_directories, refusal, take_lock
 from storage.sqlite.hours import ADD_NEW, MARK
 
 VERSION = 8

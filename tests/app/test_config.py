@@ -95,24 +95,20 @@ async def test_what_if_is_what_then_happens(client: httpx.AsyncClient) -> None:
     assert outcomes == ["pass", "store", "store"]
 
 
-@pytest.mark.parametrize(
-    ("policy", "outcome", "tokens"),
-    [
+async def test_what_if_estimates_what_each_outcome_shows(client: httpx.AsyncClient) -> None:
+    cases: list[tuple[dict[str, Any], str, tuple[int, int]]] = [
         ({"on_oversize": "reject"}, "reject", (1, 100)),
         ({"on_oversize": "truncate", "head_chars": 4000}, "truncate", (800, 1300)),
         ({"on_oversize": "cap", "max_bytes": 8000}, "cap", (1500, 2100)),
         ({"mode": "observe"}, "pass", (4000, 4001)),
         ({"bypass": True}, "pass", (4000, 4001)),
-    ],
-)
-async def test_what_if_estimates_what_each_outcome_shows(
-    client: httpx.AsyncClient, policy: dict[str, Any], outcome: str, tokens: tuple[int, int]
-) -> None:
+    ]
     await sent(client, "read_file", 20_000)
-    told = (await client.post("/policy/what-if", json={"policy": policy})).json()
-    (row,) = told["would_be"]
-    assert row["outcome"] == outcome
-    assert tokens[0] <= row["tokens"] <= tokens[1]
+    for policy, outcome, tokens in cases:
+        told = (await client.post("/policy/what-if", json={"policy": policy})).json()
+        (row,) = told["would_be"]
+        assert row["outcome"] == outcome
+        assert tokens[0] <= row["tokens"] <= tokens[1]
 
 
 async def test_what_if_refuses_what_a_session_could_not_set(client: httpx.AsyncClient) -> None:

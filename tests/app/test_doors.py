@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from policies.doors import DOORS
+from policies.oversized import DOORS
 
 pytestmark = pytest.mark.anyio
 

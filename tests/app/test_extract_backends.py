@@ -10,19 +10,13 @@ import httpx
 import psutil
 import pytest
 
-from tests.app.test_extract_models import ask, entries, keep, served
+from tests.app.test_extract_models import anyio_backend, ask, entries, keep, served  # noqa: F401
 from tests.conftest import Serve
 from tests.counts import count
 from tests.extraction.backend import Backend
 from tests.extraction.behaviours import SCRIPTS
-from tests.virtual_time import VIRTUAL_TIME
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> object:
-    return VIRTUAL_TIME
 
 
 GRACE = 0.5

@@ -24,19 +24,13 @@ from extraction.models.openai import Connections, OpenAIEmbedder
 from extraction.models.openai_wire import parse_embeddings
 from extraction.retrieve.index import Likeness, Vectors
 from extraction.retrieve.meaning import MOST_PASSAGES, MOST_TEXTS
-from tests.app.test_extract_models import entries, keep, saying
+from tests.app.test_extract_models import anyio_backend, entries, keep, saying  # noqa: F401
 from tests.conftest import Serve, StillClock
 from tests.extraction.backend import Backend
 from tests.extraction.behaviours import Behaviour, Exchange, answers, completion, fails, says
 from tests.stopwatch import watched_turns
-from tests.virtual_time import VIRTUAL_TIME
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> object:
-    return VIRTUAL_TIME
 
 
 PRICES = "[models.e]\ninput_price = 2\n"
@@ -261,7 +255,7 @@ async def test_whatever_an_embedder_does_the_words_answer_in_time(serve: Serve, 
         assert (told["status"], told["strategy"]) == ("complete", "retrieve"), name
         # Vectors that are shorter than others fail after their call; no other call need be under way then.
         assert failed or name == "shorter", name
-        assert {entry["extract_id"] for entry in failed} == {question["id"]}, name
+        assert {entry["extract_id"] for entry in failed} <= {question["id"]}, name
 
     # Few at a time: all of them would fill this machine's memory.
     for start in range(0, len(FAULTS), 7):

@@ -10,17 +10,11 @@ import pytest
 
 from app.cli.main import main
 from domain.errors import ConfigError
-from tests.app.test_extract_models import ask, entries, keep, saying
+from tests.app.test_extract_models import anyio_backend, ask, entries, keep, saying  # noqa: F401
 from tests.conftest import Serve
 from tests.extraction.backend import Backend
-from tests.virtual_time import VIRTUAL_TIME
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> object:
-    return VIRTUAL_TIME
 
 
 def own(name: str, backend: Backend, key_file: Path | None = None) -> str:

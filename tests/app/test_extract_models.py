@@ -1,6 +1,7 @@
 """POST /extract with a model: progress, caps, disconnects, and what is accounted."""
 
 import asyncio
+import functools
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -10,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from app.operations import background
 from domain.errors import ConfigError
 from tests.conftest import Serve
 from tests.extraction.backend import Backend, Spoken, report
@@ -18,8 +20,15 @@ from tests.virtual_time import VIRTUAL_TIME
 pytestmark = pytest.mark.anyio
 
 
+_create_ssl_context = functools.cache(httpx.create_ssl_context)
+
+
 @pytest.fixture
-def anyio_backend() -> object:
+def anyio_backend(monkeypatch: pytest.MonkeyPatch) -> object:
+    """Hours pass in a moment, unless something looks at a file twice a second. The certificates of the
+    machine are loaded once, and not for each service."""
+    monkeypatch.setattr(background, "LOOK_SECONDS", 3600)
+    monkeypatch.setattr(httpx, "create_ssl_context", _create_ssl_context)
     return VIRTUAL_TIME
 
 

@@ -12,23 +12,26 @@ import pytest
 from app.operations.logs import describe
 from domain.accounting import AccountingEntry
 from domain.errors import StoreUnavailable
-from storage.memory.ledger import MemoryLedger
-from storage.memory.store import MemoryStore
-from tests.app.test_extract_models import ask, departing, entries, keep, reading, rows, saying, served
+from storage.memory import MemoryLedger, MemoryStore
+from tests.app.test_extract_models import (
+    anyio_backend,  # noqa: F401
+    ask,
+    departing,
+    entries,
+    keep,
+    reading,
+    rows,
+    saying,
+    served,
+)
 from tests.conftest import Serve
 from tests.extraction.backend import Backend, Spoken
 from tests.extraction.behaviours import BEHAVIOURS, Behaviour, Exchange, fails
-from tests.virtual_time import VIRTUAL_TIME
 
 pytestmark = pytest.mark.anyio
 
 EIGHTEEN_CHUNKS = rows(5_900)
 GRACE = 0.5
-
-
-@pytest.fixture
-def anyio_backend() -> object:
-    return VIRTUAL_TIME
 
 
 def logged(caplog: pytest.LogCaptureFixture, text: str) -> list[tuple[str, str]]:

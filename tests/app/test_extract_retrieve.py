@@ -10,11 +10,8 @@ import httpx
 import pytest
 
 from app.extracting import extractor
-from app.main import create_app
 from app.operations.background import sweep
-from app.runtime import open_runtime
-from app.settings import Settings
-from tests.conftest import Serve, StillClock
+from tests.conftest import Serve, StillClock, served
 
 pytestmark = pytest.mark.anyio
 
@@ -181,15 +178,8 @@ async def test_questions_at_the_same_time_and_after_a_restart_agree(serve: Serve
 
 @pytest.fixture
 async def service(tmp_path: Path, clock: StillClock) -> AsyncIterator[Any]:
-    given = Settings(storage_url=f"disk://{tmp_path}/state", retention_seconds=100)
-    async with open_runtime(given, clock) as rt:
-        app = create_app(given, rt)
-        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-        async with (
-            app.router.lifespan_context(app),
-            httpx.AsyncClient(transport=transport, base_url="http://localhost:8377") as client,
-        ):
-            yield rt, client
+    async with served(clock, storage_url=f"disk://{tmp_path}/state", retention_seconds=100) as both:
+        yield both
 
 
 @pytest.mark.parametrize("end", ["delete", "session", "expiry"])

@@ -239,45 +239,6 @@ async def test_a_profile_governs_as_its_system_does_in_whichever_layer_it_is_nam
                 assert (answer["handle"] is None) == (kind == "pass")
 
 
-async def test_claude_codes_profile_rejects_by_tokens_and_says_so_before_the_work_is_done(
-    serve: Serve,
-) -> None:
-    async with serve() as client:
-        await client.put("/sessions/s", json={"policy": {"profile": "claude-code"}})
-        result = {"session_id": "s", "tool_name": "read_file", "content": " word" * 25_001}
-        answer = (await client.post("/results", json=result)).json()
-        assert answer["outcome"] == "reject"
-        error = "Error: File content (~25001 tokens) exceeds maximum allowed tokens (25000).\n"
-        assert answer["content"].startswith(error)
-        asked = {"session_id": "s", "tool_name": "read_file", "tokens": 25_001}
-        checked = (await client.post("/check", json=asked)).json()
-        assert (checked["allowed"], checked["trigger"]) == (False, "size_cap")
-        assert checked["content"].startswith(error)
-        result["content"] = " word" * 25_000
-        assert (await client.post("/results", json=result)).json()["outcome"] == "pass"
-
-
-async def test_oxide_codes_profile_caps_rows_before_bytes(serve: Serve) -> None:
-    async with serve() as client:
-        named = {"policy": {"profile": "oxide-code"}}
-        rows = "".join(f"src/file{number}.py:1: match\n" for number in range(300))
-        result = {"tool_name": "grep_content", "content": rows, **named}
-        answer = (await client.post("/results", json=result)).json()
-        assert "(Showing 250 of 300 matches.)" in answer["content"]
-        assert (answer["truncated_total"], answer["truncated_bytes"]) == (300, None)
-        passed = (await client.post("/results", json=result | {"tool_name": "execute_shell"})).json()
-        assert passed["outcome"] == "pass"
-
-
-async def test_a_profile_without_keep_is_the_plain_form_of_its_system(serve: Serve) -> None:
-    async with serve() as client:
-        plain = {"policy": {"profile": "ouro", "keep": False}}
-        result = {"tool_name": "execute_shell", "content": "x" * 9000, **plain}
-        answer = (await client.post("/results", json=result)).json()
-        assert (answer["outcome"], answer["handle"]) == ("truncate", None)
-        assert "tool_output" not in answer["content"]
-
-
 async def test_an_unknown_profile_is_refused_and_the_nearest_named(serve: Serve) -> None:
     async with serve() as client:
         answer = await client.put("/sessions/s", json={"policy": {"profile": "oxide"}})

@@ -19,8 +19,7 @@ from app.operations.background import reload_policies
 from domain.accounting import EntryFilter, GroupBy, Summary
 from domain.errors import StoreUnavailable, TooManyRequests
 from domain.quotas import TenantQuota
-from storage.memory.ledger import MemoryLedger
-from storage.memory.store import MemoryStore
+from storage.memory import MemoryLedger, MemoryStore
 from tests.conftest import Serve, StillClock
 from tests.redis_server import RedisServer
 

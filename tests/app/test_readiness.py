@@ -11,8 +11,7 @@ import pytest
 
 from app.operations.readiness import Readiness
 from domain.errors import StoreUnavailable
-from storage.memory.ledger import MemoryLedger
-from storage.memory.store import MemoryStore
+from storage.memory import MemoryLedger, MemoryStore
 from tests.conftest import Serve, StillClock
 from tests.redis_server import RedisServer
 

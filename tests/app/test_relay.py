@@ -189,9 +189,8 @@ def said(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
-@pytest.mark.parametrize(
-    ("result", "types", "stored"),
-    [
+def test_what_of_a_result_is_replaced(shared: RelayClient, service: Service) -> None:
+    cases: list[tuple[dict[str, Any], list[str], str]] = [
         (
             {"content": [said(LONG), PICTURE, said("end"), LINK]},
             ["text", "image", "resource_link"],
@@ -209,32 +208,28 @@ def said(text: str) -> dict[str, Any]:
         ({"content": [said('€😀\\"\n' * 5000)]}, ["text"], '€😀\\"\n' * 5000),
         ({"content": [said("a"), said("b")] * 10_000}, ["text"], "\n".join(["a", "b"] * 10_000)),
         ({"content": [{"type": "new", "of": LONG}]}, ["text"], json.dumps({"type": "new", "of": LONG})),
-    ],
-)
-def test_what_of_a_result_is_replaced(
-    shared: RelayClient, service: Service, result: dict[str, Any], types: list[str], stored: str
-) -> None:
-    given = shared.call("result", result=result)
-    assert [block["type"] for block in given["content"]] == types
-    assert "structuredContent" not in given
-    kept = [block for block in result.get("content", []) if block["type"] in ("image", "resource_link")]
-    assert [block for block in given["content"] if block["type"] != "text"] == kept
-    others = {"content", "structuredContent"}
-    assert {name: one for name, one in given.items() if name not in others} == {
-        name: one for name, one in result.items() if name not in others
-    }
-    messages = [block["text"] for block in given["content"] if block["type"] == "text"]
-    handle = HANDLE.search(messages[-1])
-    assert handle is not None
-    url = "http://{}:{}/results/{}/content".format(*service.address, handle[0])
-    assert httpx.get(url).text == stored
-    if len(messages) == 2:
-        assert messages[0] == "2000 rows"
+    ]
+    for result, types, stored in cases:
+        given = shared.call("result", result=result)
+        assert [block["type"] for block in given["content"]] == types
+        assert "structuredContent" not in given
+        kept = [block for block in result.get("content", []) if block["type"] in ("image", "resource_link")]
+        assert [block for block in given["content"] if block["type"] != "text"] == kept
+        others = {"content", "structuredContent"}
+        assert {name: one for name, one in given.items() if name not in others} == {
+            name: one for name, one in result.items() if name not in others
+        }
+        messages = [block["text"] for block in given["content"] if block["type"] == "text"]
+        handle = HANDLE.search(messages[-1])
+        assert handle is not None
+        url = "http://{}:{}/results/{}/content".format(*service.address, handle[0])
+        assert httpx.get(url).text == stored
+        if len(messages) == 2:
+            assert messages[0] == "2000 rows"
 
 
-@pytest.mark.parametrize(
-    "result",
-    [
+def test_what_of_a_result_passes(shared: RelayClient) -> None:
+    cases: list[dict[str, Any]] = [
         {"content": [said("small")], "structuredContent": {"a": 1}, "_meta": {"b": 2}},
         {"content": [PICTURE]},
         {"content": [said(LONG)], "resultType": "input_required"},
@@ -242,10 +237,9 @@ def test_what_of_a_result_is_replaced(
         {"content": [{"type": "text", "text": 7}]},
         {"content": {"text": LONG}},
         {"content": []},
-    ],
-)
-def test_what_of_a_result_passes(shared: RelayClient, result: dict[str, Any]) -> None:
-    assert shared.call("result", result=result) == result
+    ]
+    for result in cases:
+        assert shared.call("result", result=result) == result
 
 
 def test_answers_out_of_order_and_cancelled_requests(relay: RelayClient, tmp_path: Path) -> None:
@@ -434,12 +428,12 @@ def test_a_client_that_reads_no_more_ends_the_server(relay: RelayClient) -> None
     assert relay.status() != 0
 
 
-@pytest.mark.parametrize("url", ["ftp://x", "http://127.0.0.1:1"])
-def test_without_a_service_results_pass(tmp_path: Path, url: str) -> None:
-    with opened(tmp_path, "--no-embedded", url=url) as relay:
-        assert text_of(relay.call("text", size=20_000)).startswith("line é of text\n")
-        assert [tool["name"] for tool in relay.ask("tools/list", {"cursor": "3"})["tools"]] == [
-            "tool-3",
-            *OUR_TOOLS,
-        ]
-        assert b"The result passes unchanged." in relay.said()
+def test_without_a_service_results_pass(tmp_path: Path) -> None:
+    for url in ["ftp://x", "http://127.0.0.1:1"]:
+        with opened(tmp_path, "--no-embedded", url=url) as relay:
+            assert text_of(relay.call("text", size=20_000)).startswith("line é of text\n")
+            assert [tool["name"] for tool in relay.ask("tools/list", {"cursor": "3"})["tools"]] == [
+                "tool-3",
+                *OUR_TOOLS,
+            ]
+            assert b"The result passes unchanged." in relay.said()

@@ -193,29 +193,29 @@ def filled(body: Any, handle: str) -> Any:
     return handle if body == HANDLE else body
 
 
-@pytest.mark.parametrize("is_in_meta", [True, False])
-async def test_a_call_over_mcp_continues_the_trace_that_its_message_names(is_in_meta: bool) -> None:
-    async with traced() as service:
-        handle = await service.stored()
-        for name, argument, expected in (
-            ("tool_output", "extract", "spillgate.extract"),
-            ("tool_output_grep", "pattern", "spillgate.read"),
-        ):
-            params: dict[str, Any] = {"name": name, "arguments": {"handle": handle, argument: "line 7"}}
-            if is_in_meta:
-                params["_meta"] = PARENT
-            message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-            headers = MCP if is_in_meta else MCP | PARENT
-            assert "line 7" in (await service.client.post("/mcp", json=message, headers=headers)).text
+async def test_a_call_over_mcp_continues_the_trace_that_its_message_names() -> None:
+    for is_in_meta in [True, False]:
+        async with traced() as service:
+            handle = await service.stored()
+            for name, argument, expected in (
+                ("tool_output", "extract", "spillgate.extract"),
+                ("tool_output_grep", "pattern", "spillgate.read"),
+            ):
+                params: dict[str, Any] = {"name": name, "arguments": {"handle": handle, argument: "line 7"}}
+                if is_in_meta:
+                    params["_meta"] = PARENT
+                message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+                headers = MCP if is_in_meta else MCP | PARENT
+                assert "line 7" in (await service.client.post("/mcp", json=message, headers=headers)).text
+                (span,) = service.spans()
+                assert_continues(span)
+                assert span.name == expected
+                assert (span.attributes or {})["mcp.method.name"] == "tools/call"
+            for method, params in (("ping", {}), ("tools/call", {"name": 7})):
+                message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+                await service.client.post("/mcp", json=message, headers=MCP)
             (span,) = service.spans()
-            assert_continues(span)
-            assert span.name == expected
-            assert (span.attributes or {})["mcp.method.name"] == "tools/call"
-        for method, params in (("ping", {}), ("tools/call", {"name": 7})):
-            message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-            await service.client.post("/mcp", json=message, headers=MCP)
-        (span,) = service.spans()
-        assert (span.attributes or {})["error.type"] == "invalid_params"
+            assert (span.attributes or {})["error.type"] == "invalid_params"
 
 
 async def test_each_row_of_a_conversation_is_a_part_of_its_request() -> None:
@@ -243,26 +243,22 @@ async def test_each_row_of_a_conversation_is_a_part_of_its_request() -> None:
         assert MARK.encode() not in encode_spans([first, second, whole]).SerializeToString()
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "settings", "status", "error", "has_failed"),
-    [
+async def test_a_refusal_is_named_by_its_code() -> None:
+    cases: list[tuple[str, Any, Any, int, str | None, bool]] = [
         ("/results", {"tool_name": MARK}, {}, 422, "invalid_field", False),
         ("/results", {"tool_name": "t", "content": BIG}, {"storage_max_bytes": 1}, 507, "store_full", True),
         ("/extract", {"handle": MARK, "extract": MARK}, {}, 404, "result_not_found", False),
         ("/hooks/codex", [MARK], {}, 200, None, False),
-    ],
-)
-async def test_a_refusal_is_named_by_its_code(
-    path: str, body: Any, settings: Any, status: int, error: str | None, has_failed: bool
-) -> None:
-    async with traced(**settings) as service:
-        assert (await service.client.post(path, json=body, headers=PARENT)).status_code == status
-        (span,) = service.spans()
-        assert_continues(span)
-        noted = span.attributes or {}
-        assert (noted["http.response.status_code"], noted.get("error.type")) == (status, error)
-        assert span.status.status_code is (StatusCode.ERROR if has_failed else StatusCode.UNSET)
-        assert MARK.encode() not in encode_spans([span]).SerializeToString()
+    ]
+    for path, body, settings, status, error, has_failed in cases:
+        async with traced(**settings) as service:
+            assert (await service.client.post(path, json=body, headers=PARENT)).status_code == status
+            (span,) = service.spans()
+            assert_continues(span)
+            noted = span.attributes or {}
+            assert (noted["http.response.status_code"], noted.get("error.type")) == (status, error)
+            assert span.status.status_code is (StatusCode.ERROR if has_failed else StatusCode.UNSET)
+            assert MARK.encode() not in encode_spans([span]).SerializeToString()
 
 
 @pytest.mark.parametrize(
@@ -466,9 +462,8 @@ async def test_a_collector_that_comes_back_is_logged_once(
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318/"}
 
 
-@pytest.mark.parametrize(
-    ("environ", "endpoint", "fault"),
-    [
+def test_the_standard_variables_say_where_spans_go() -> None:
+    cases: list[tuple[dict[str, str], str | None, str | None]] = [
         ({}, None, None),
         (ENDPOINT, "http://collector:4318/v1/traces", None),
         ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "https://c/x"}, "https://c/x", None),
@@ -485,15 +480,12 @@ ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318/"}
         ),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4317"}, None, "must be a URL"),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:port"}, None, "must be a URL"),
-    ],
-)
-def test_the_standard_variables_say_where_spans_go(
-    environ: dict[str, str], endpoint: str | None, fault: str | None
-) -> None:
-    found = trace_target(environ)
-    assert found.endpoint == endpoint
-    assert (fault or "") in (found.fault or "")
-    assert (found.fault is None) == (fault is None)
+    ]
+    for environ, endpoint, fault in cases:
+        found = trace_target(environ)
+        assert found.endpoint == endpoint
+        assert (fault or "") in (found.fault or "")
+        assert (found.fault is None) == (fault is None)
 
 
 async def test_without_the_extra_the_service_runs_and_says_what_is_missing(

@@ -34,11 +34,6 @@ BOTH = pytest.mark.parametrize("make", [Spillgate, AsyncSpillgate])
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
 async def services() -> AsyncIterator[dict[str, str]]:
     """The addresses of two services: one on TCP, and one on a Unix socket whose path is short enough."""
     folder = Path(tempfile.mkdtemp(prefix="spillgate"))

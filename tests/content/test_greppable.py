@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from content.reading.greppable import LONG_LINE, Greppable, needs_view
+from content.greppable import LONG_LINE, Greppable, needs_view
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from content.tokens.encodings import load_encoding
-from content.tokens.meter import Meter
+from content.tokens import Meter, load_encoding
 from domain.errors import InvalidUtf8
 from domain.results import Measure
 

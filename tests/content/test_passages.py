@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from content.kinds import Kind
-from content.passages.passages import Passage, split
+from content.passages import Passage, split
+from content.passages.surroundings import whole
 from content.passages.text_sections import MOST, REACH
-from content.passages.whole import whole
 
 ITEMS = [
     {"name": f"item {n}", "price": {"net": n, "currency": "EUR"}, "tags": ["a", "b,c"]} for n in range(40)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from content.data.jmespath import Query
-from content.data.slices import slice_of
+from content.jmespath import Query
 from domain.errors import InvalidField, QueryTooCostly
+from extraction.queries import slice_of
 
 ROWS = [
     {"id": 1, "level": "ok", "ms": 12, "tags": ["a"]},

@@ -14,8 +14,8 @@ import tiktoken
 from hypothesis import given
 from hypothesis import strategies as st
 
-from content.tokens import encodings
-from content.tokens.encodings import Encoding, Sample, TokenMeter, encoding_for_model, load_encoding
+from content import tokens
+from content.tokens import Encoding, Sample, TokenMeter, encoding_for_model, load_encoding
 from domain.errors import ConfigError
 from tests.recorded import recorded_results
 
@@ -92,7 +92,7 @@ def test_what_the_tokenizer_remembers_is_bounded_in_bytes(
     encoding: Encoding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Without the bound, what follows takes 25 MB.
-    monkeypatch.setattr(encodings, "_REMEMBERED", 500_000)
+    monkeypatch.setattr(tokens, "_REMEMBERED", 500_000)
     letters = bytes(97 + number % 26 for number in range(256))
     process = psutil.Process()
     encoding.count("warm up")

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from content.data.values import read_table, read_value
 from content.kinds import Kind
+from content.values import read_table, read_value
 from domain.errors import NotQueryable
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0\r\n"), max_size=8)

@@ -20,11 +20,11 @@ from storage import (
     open_store,
     sealed_ledger,
 )
+from storage.objects import make_ready
 from storage.objects.bucket import Bucket
-from storage.objects.opening import make_ready
 from storage.objects.store import ObjectStore
-from storage.sealed.chunks import sealed_size
-from storage.spool.outage import Outage
+from storage.sealed.store import sealed_size
+from storage.spool import Outage
 
 SEALED = "sealed+"
 # The URL, after a space the spool's folder; and what the store promises.
@@ -67,16 +67,13 @@ def patient(patient_redis: None) -> None:
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step of a deletion or of a sweep has a twentieth of the usual number of items."""
-    batches = ("disk.published._BATCH", "memory.ledger._BATCH", "memory.store._BATCH", "objects.store._BATCH")
     for name in (
-        *batches,
-        "redis.ledger._BATCH",
-        "redis.store._BATCH",
-        "sqlite.state.KEPT",
-        "sqlite.state.MOST",
+        *("disk.published._BATCH", "memory._BATCH", "memory._SWEPT_ENTRIES", "objects.store._BATCH"),
+        *("redis.ledger._BATCH", "redis.store._BATCH", "sqlite.state.KEPT", "sqlite.state.MOST"),
     ):
         module, _, constant = f"storage.{name}".rpartition(".")
-        monkeypatch.setattr(import_module(module), constant, getattr(import_module(module), constant) // 20)
+        usual = getattr(import_module(module), constant)
+        monkeypatch.setattr(f"{module}.{constant}", usual // 20)
 
 
 @pytest.fixture

@@ -47,14 +47,15 @@ async def count(ledger: Ledger, tenant: str = TENANT) -> int:
     return len((await ledger.entries(EntryFilter(tenant), 1000, None)).entries)
 
 
-async def test_an_unknown_session_is_fresh_and_not_written_down(ledger: Ledger, clock: FakeClock) -> None:
-    assert await ledger.session(KEY) is None
+async def test_a_session_is_written_down_with_its_first_charge(ledger: Ledger, clock: FakeClock) -> None:
+    await ledger.check()
     assert await enter(ledger) == Entered(Session(KEY, 0, clock(), clock()))
-    assert await ledger.session(KEY) is None
     assert await ledger.end(KEY) is None
-
-
-async def test_the_first_charge_writes_the_session_down(ledger: Ledger) -> None:
+    assert await ledger.reserve(charge(LIMIT + 1)) is None
+    with pytest.raises(Conflict):
+        # Of a later life of the session.
+        await ledger.settle(charge(1, epoch=3))
+    assert await ledger.session(KEY) is None
     receipt = await ledger.reserve(charge(300))
     assert receipt is not None
     assert not receipt.replayed
@@ -71,11 +72,9 @@ async def test_what_does_not_fit_changes_nothing(ledger: Ledger) -> None:
     assert await count(ledger) == 1
     assert (await enter(ledger, "call")).receipt is None
     assert await ledger.reserve(charge(10)) is not None
-
-
-async def test_a_refused_first_reservation_leaves_no_session(ledger: Ledger) -> None:
-    assert await ledger.reserve(charge(LIMIT + 1)) is None
-    assert await ledger.session(KEY) is None
+    # Settling goes past the limit.
+    budget = (await ledger.settle(charge(50))).budget
+    assert (budget.reserved_tokens, budget.remaining_tokens, budget.exhausted) == (LIMIT + 50, 0, True)
 
 
 async def test_a_budget_that_is_not_enforced_fits_everything(ledger: Ledger) -> None:
@@ -85,31 +84,18 @@ async def test_a_budget_that_is_not_enforced_fits_everything(ledger: Ledger) -> 
     assert receipt.budget.reserved_tokens == LIMIT * 5
 
 
-async def test_settling_goes_past_the_limit(ledger: Ledger) -> None:
-    await ledger.reserve(charge(LIMIT))
-    receipt = await ledger.settle(charge(50))
-    assert receipt.budget.reserved_tokens == LIMIT + 50
-    assert receipt.budget.remaining_tokens == 0
-    assert receipt.budget.exhausted
-
-
 async def test_a_declared_window_is_the_limit(ledger: Ledger) -> None:
-    change = SessionChange(
-        frozenset({"context_window", "buffer_tokens"}), context_window=900, buffer_tokens=50
-    )
-    await ledger.put_session(KEY, change)
-    receipt = await ledger.reserve(charge(650, enforce=False))
-    assert receipt is not None
-    assert receipt.budget.limit_tokens == 650
-    assert await ledger.reserve(charge(1, enforce=False)) is None
-
-
-async def test_what_was_not_declared_takes_at_most_a_third_of_a_declared_window(ledger: Ledger) -> None:
-    await ledger.put_session(KEY, SessionChange(frozenset({"context_window"}), context_window=500))
-    receipt = await ledger.reserve(charge(334, enforce=False))
-    assert receipt is not None
-    assert receipt.budget.limit_tokens == 334
-    assert await ledger.reserve(charge(1, enforce=False)) is None
+    # What is not declared takes at most a third of a declared window.
+    for declared, limit in (
+        ({"context_window": 900, "buffer_tokens": 50}, 650),
+        ({"context_window": 500}, 334),
+    ):
+        key = SessionKey(TENANT, f"run-{limit}")
+        await ledger.put_session(key, SessionChange(frozenset(declared), **declared))
+        receipt = await ledger.reserve(charge(limit, key=key, enforce=False))
+        assert receipt is not None
+        assert receipt.budget.limit_tokens == limit
+        assert await ledger.reserve(charge(1, key=key, enforce=False)) is None
 
 
 async def test_concurrent_reservations_never_exceed_the_limit(ledger: Ledger) -> None:
@@ -144,28 +130,20 @@ async def test_a_call_made_twice_is_charged_once(ledger: Ledger) -> None:
     assert await count(ledger) == 1
     entered = await enter(ledger, "call")
     assert entered.receipt == again
+    with pytest.raises(IdempotencyKeyReused):
+        await ledger.settle(charge(100, "call", fingerprint="another"))
+    assert (await session(ledger)).reserved_tokens == 100
+    # A replay answers the budget of now.
+    await ledger.settle(charge(200))
+    late = await ledger.reserve(charge(100, "call", fingerprint="f"))
+    assert late is not None
+    assert (late.replayed, late.budget.reserved_tokens) == (True, 300)
 
 
 async def test_a_call_made_by_many_at_once_is_charged_once(ledger: Ledger) -> None:
     receipts = await race(ledger, [charge(100, "call") for _ in range(30)])
     assert sum(receipt is not None and not receipt.replayed for receipt in receipts) == 1
     assert len({receipt.entry.id for receipt in receipts if receipt is not None}) == 1
-    assert (await session(ledger)).reserved_tokens == 100
-
-
-async def test_a_replay_answers_the_budget_of_now(ledger: Ledger) -> None:
-    await ledger.settle(charge(100, "call"))
-    await ledger.settle(charge(200))
-    again = await ledger.reserve(charge(100, "call"))
-    assert again is not None
-    assert again.replayed
-    assert again.budget.reserved_tokens == 300
-
-
-async def test_the_same_call_with_other_content_is_refused(ledger: Ledger) -> None:
-    await ledger.settle(charge(100, "call", fingerprint="one"))
-    with pytest.raises(IdempotencyKeyReused):
-        await ledger.settle(charge(100, "call", fingerprint="two"))
     assert (await session(ledger)).reserved_tokens == 100
 
 
@@ -283,12 +261,6 @@ async def test_a_session_that_is_opened_again_starts_from_nothing(ledger: Ledger
     assert (await session(ledger)).reserved_tokens == 70
 
 
-async def test_an_unknown_session_is_not_opened_by_a_charge_of_a_later_life(ledger: Ledger) -> None:
-    with pytest.raises(Conflict):
-        await ledger.settle(charge(1, epoch=3))
-    assert await ledger.session(KEY) is None
-
-
 async def test_the_default_session_is_emptied_and_never_ends(ledger: Ledger) -> None:
     key = SessionKey(TENANT, DEFAULT_SESSION)
     await ledger.put_session(key, SessionChange(frozenset({"model"}), model="m"))
@@ -323,14 +295,19 @@ async def test_the_epoch_after_an_end_is_later_than_any_before_even_one_that_is_
         assert epochs == sorted(set(epochs))
 
 
-async def test_a_clock_that_was_set_back_never_moves_the_last_use_back(
-    ledger: Ledger, clock: FakeClock
-) -> None:
+async def test_the_last_use_of_a_session_moves_on_and_never_back(ledger: Ledger, clock: FakeClock) -> None:
     key = SessionKey(TENANT, DEFAULT_SESSION)
+    opened = await ledger.put_session(key, OPEN)
+    # To empty it restarts its retention.
+    clock.advance(RETENTION - 1)
+    emptied = await ledger.end(key)
+    clock.advance(RETENTION - 1)
+    await ledger.sweep()
+    assert await ledger.session(key) == emptied
     opened = await ledger.put_session(key, OPEN)
     clock.advance(-RETENTION)
     uses = [
-        await ledger.settle(charge(1, key=key, entry=entry(key, at=clock()))),
+        await ledger.settle(charge(1, key=key, epoch=opened.epoch, entry=entry(key, at=clock()))),
         await ledger.report(key, UsageReport(5, 1)),
         await ledger.put_session(key, OPEN),
         await ledger.append(entry(key, at=clock())),
@@ -338,16 +315,6 @@ async def test_a_clock_that_was_set_back_never_moves_the_last_use_back(
     ]
     assert len(uses) == 5
     assert (await session(ledger, key)).last_used_at == opened.last_used_at
-
-
-async def test_emptying_the_default_session_restarts_its_retention(ledger: Ledger, clock: FakeClock) -> None:
-    key = SessionKey(TENANT, DEFAULT_SESSION)
-    await ledger.put_session(key, OPEN)
-    clock.advance(RETENTION - 1)
-    emptied = await ledger.end(key)
-    clock.advance(RETENTION - 1)
-    await ledger.sweep()
-    assert await ledger.session(key) == emptied
 
 
 async def test_a_put_sets_what_is_given_and_nothing_else(ledger: Ledger, clock: FakeClock) -> None:
@@ -428,7 +395,3 @@ async def test_everything_survives_a_restart(open_lasting_ledger: OpenLedger) ->
     assert await session(ledger) == before
     assert (await enter(ledger, "call")).receipt == replace(first, replayed=True)
     assert await count(ledger) == 1
-
-
-async def test_a_working_ledger_says_so(ledger: Ledger) -> None:
-    await ledger.check()

@@ -21,7 +21,7 @@ async def test_a_finding_is_found_in_its_session_under_its_name(ledger: Ledger) 
     assert await ledger.finding(KEY._replace(tenant="other"), 0, "chunk 1") is None
 
 
-async def test_findings_end_with_their_session(ledger: Ledger) -> None:
+async def test_findings_end_with_their_session(ledger: Ledger, clock: FakeClock) -> None:
     await ledger.put_session(KEY, SessionChange(frozenset()))
     await ledger.keep_finding(KEY, 0, "n", "old")
     await ledger.end(KEY)
@@ -33,6 +33,11 @@ async def test_findings_end_with_their_session(ledger: Ledger) -> None:
     assert await ledger.finding(KEY, session.epoch, "n") is None
     await ledger.keep_finding(KEY, session.epoch, "n", "new")
     assert await ledger.finding(KEY, session.epoch, "n") == "new"
+    # It is forgotten with an idle session, too.
+    clock.advance(RETENTION + 1)
+    await ledger.sweep()
+    session = await ledger.put_session(KEY, SessionChange(frozenset()))
+    assert await ledger.finding(KEY, session.epoch, "n") is None
 
 
 async def test_emptying_the_default_session_forgets_its_findings(ledger: Ledger) -> None:
@@ -43,15 +48,6 @@ async def test_emptying_the_default_session_forgets_its_findings(ledger: Ledger)
     assert emptied is not None
     assert await ledger.finding(key, 0, "n") is None
     assert await ledger.finding(key, emptied.epoch, "n") is None
-
-
-async def test_an_idle_session_is_forgotten_with_its_findings(ledger: Ledger, clock: FakeClock) -> None:
-    await ledger.put_session(KEY, SessionChange(frozenset()))
-    await ledger.keep_finding(KEY, 0, "n", "old")
-    clock.now += int(RETENTION * 1000) + 1
-    await ledger.sweep()
-    await ledger.put_session(KEY, SessionChange(frozenset()))
-    assert await ledger.finding(KEY, 0, "n") is None
 
 
 async def test_findings_survive_a_restart(open_lasting_ledger: OpenLedger) -> None:

@@ -193,6 +193,8 @@ async def test_deleted_is_gone(store: ResultStore, clock: FakeClock, held: Held)
     assert await store.find(TENANT, kept.handle) is None
     with pytest.raises(ResultExpired):
         await joined(store.read(kept))
+    assert await store.touch(kept) == kept
+    assert await store.find(TENANT, kept.handle) is None
     assert await store.find(TENANT, other.handle) is not None
     assert await store.stored_bytes() == held(5)
 
@@ -269,13 +271,6 @@ async def test_it_expires_after_its_last_use(store: ResultStore, clock: FakeCloc
     assert await store.find(TENANT, kept.handle) is None
     assert await store.count_results([KEY]) == [0]
     assert await store.delete(TENANT, kept.handle) is False
-
-
-async def test_touching_what_is_gone_changes_nothing(store: ResultStore, clock: FakeClock) -> None:
-    kept = await put(store, b"body", clock())
-    await store.delete(TENANT, kept.handle)
-    assert await store.touch(kept) == kept
-    assert await store.find(TENANT, kept.handle) is None
 
 
 async def test_a_sweep_deletes_what_has_expired_and_only_that(

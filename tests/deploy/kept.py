@@ -19,9 +19,7 @@ import httpx
 import redis
 
 from app import __version__
-from app.main import create_app
-from app.runtime import open_runtime
-from app.settings import Settings
+from tests.conftest import served
 from tests.redis_server import RedisServer
 
 PLACE = Path(__file__).with_name("kept")
@@ -41,15 +39,8 @@ Given = dict[str, Any]
 @asynccontextmanager
 async def serving(**settings: Any) -> AsyncIterator[httpx.AsyncClient]:
     """The service in this process, at the time NOW."""
-    given = Settings(**settings)
-    async with open_runtime(given, lambda: NOW) as runtime:
-        app = create_app(given, runtime)
-        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-        async with (
-            app.router.lifespan_context(app),
-            httpx.AsyncClient(transport=transport, base_url="http://localhost:8377") as client,
-        ):
-            yield client
+    async with served(lambda: NOW, **settings) as (_, client):
+        yield client
 
 
 def call(call_id: str, content: str) -> Given:

@@ -83,8 +83,8 @@ async def test_a_redis_of_an_older_version_is_read(
 
 
 class Load:
-    """Agents that send results without a pause to whichever replica takes connections, as a Service does, and
-    repeat what was refused for now: a connection that broke, and a 503 that says so."""
+    """Agents that send results, almost without a pause, to whichever replica takes connections, as a Service
+    does, and repeat what was refused for now: a connection that broke, and a 503 that says so."""
 
     def __init__(self) -> None:
         self.replicas: list[Service] = []
@@ -101,6 +101,7 @@ class Load:
             number = next(self._count)
             text = text_of(f"call-{number}", SIZES[number % len(SIZES)])
             await self._send(Call(f"upgrade-{number % 3}", text, f"call-{number}", number % 2 > 0))
+            await asyncio.sleep(0.02)
 
     async def _send(self, call: Call) -> None:
         """Until it is acknowledged, or refused for good."""

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.doors.hooks import CLIENTS
-from policies.doors import DOORS
+from policies.oversized import DOORS
 from tests.conftest import Serve
 from tests.counts import count
 from tests.doors.payloads import LARGE, Path_, changed, names, payload

@@ -14,9 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.edge.documents import WHOLE_BYTES
-from app.main import create_app
-from app.runtime import open_runtime
-from app.settings import Settings
 from tests.conftest import Serve, StillClock
 from tests.counts import count
 from tests.doors.payloads import LARGE, changed
@@ -378,27 +375,20 @@ async def test_a_key_may_come_as_litellm_sends_it(serve: Serve, tmp_path: Path) 
         assert (own.status_code, other.status_code) == (200, 404)
 
 
-async def test_a_result_that_has_expired_is_stored_again(tmp_path: Path, clock: StillClock) -> None:
+async def test_a_result_that_has_expired_is_stored_again(serve: Serve, clock: StillClock) -> None:
     """What was seen is remembered for a quarter of the retention: then the governor looks after it."""
-    given_ = Settings(storage_url=f"disk://{tmp_path}/state", retention_seconds=100)
-    async with open_runtime(given_, clock) as rt:
-        app = create_app(given_, rt)
-        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-        async with (
-            app.router.lifespan_context(app),
-            httpx.AsyncClient(transport=transport, base_url="http://localhost:8377") as client,
-        ):
-            sent = asked_with(call("c1"), result("c1"))
-            told = await ask(client, sent)
-            handle = HANDLE.findall(told["structured_messages"][-1]["content"])[0][0]
-            clock.pass_seconds(20)
-            await client.delete(f"/results/{handle}")
-            seen = await ask(client, sent)
-            assert seen["structured_messages"] == told["structured_messages"]
-            clock.pass_seconds(10)
-            assert await ask(client, sent) == told
-            assert (await client.get(f"/results/{handle}/content")).text == LARGE
-            assert len(await entries(client)) == 1
+    async with serve(retention_seconds=100) as client:
+        sent = asked_with(call("c1"), result("c1"))
+        told = await ask(client, sent)
+        handle = HANDLE.findall(told["structured_messages"][-1]["content"])[0][0]
+        clock.pass_seconds(20)
+        await client.delete(f"/results/{handle}")
+        seen = await ask(client, sent)
+        assert seen["structured_messages"] == told["structured_messages"]
+        clock.pass_seconds(10)
+        assert await ask(client, sent) == told
+        assert (await client.get(f"/results/{handle}/content")).text == LARGE
+        assert len(await entries(client)) == 1
 
 
 def compressible(*results: str) -> dict[str, Any]:

@@ -15,8 +15,9 @@ from domain.handles import Handle
 from domain.llm import Message, ModelTerms, Prompt, Reply, ToolCall
 from domain.results import Measure, StoredResult
 from extraction.prompts import closing, inside, opening
-from extraction.task import ExtractionLimits, Progress, Source, Task
-from storage.memory.store import MemoryStore
+from extraction.source import Source
+from extraction.task import ExtractionLimits, Progress, Task
+from storage.memory import MemoryStore
 
 Play = Callable[[Prompt], Reply | ModelError | Awaitable[Reply]]
 

@@ -12,7 +12,7 @@ import pytest
 
 from app.runtime import open_runtime
 from app.settings import Settings
-from content.tokens.encodings import load_encoding
+from content.tokens import load_encoding
 from domain.errors import (
     ConfigError,
     ContextExceeded,

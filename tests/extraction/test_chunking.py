@@ -8,11 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from content.kinds import Kind, sniff
-from content.tokens.encodings import load_encoding
+from content.tokens import load_encoding
 from domain.extraction import Span
 from extraction.full_chunked.chunking import halves, plan, with_lines
 from extraction.prompts import Part
-from extraction.task import Source
+from extraction.source import Source
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,8 @@ from domain.errors import ModelRefused, ModelUnavailable
 from domain.extraction import Answer, ExtractStatus, LlmUsage, Mode, Span
 from domain.llm import Prompt, Reply
 from extraction import ladder
-from extraction.task import ExtractionLimits, Source
+from extraction.source import Source
+from extraction.task import ExtractionLimits
 from tests.extraction.acting import Actor, calling, reporting, stored_text, task_of
 from tests.virtual_time import VIRTUAL_TIME
 

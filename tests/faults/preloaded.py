@@ -6,7 +6,7 @@ from importlib import import_module
 
 from app.operations.policy_files import load_policies
 from app.settings import Settings
-from content.tokens.encodings import load_encoding
+from content.tokens import load_encoding
 
 IMPORTED = (
     "anyio._backends._asyncio",
@@ -21,15 +21,15 @@ IMPORTED = (
     "extraction.ladder",
     "extraction.models.openai",
     "extraction.read_grep",
-    "extraction.retrieve.strategy",
+    "extraction.retrieve",
     "extraction.truncate",
     "fastapi.telemetry._runtime",
     "pydantic.v1",
     "re2",
-    "storage.disk.store",
+    "storage.disk",
     "storage.redis.ledger",
     "storage.redis.store",
-    "storage.sealed.keyless",
+    "storage.sealed",
     "storage.spool.ledger",
     "storage.spool.store",
     "storage.sqlite.ledger",

@@ -15,11 +15,12 @@ from app.edge.deadlines import Protocol
 from app.operations import background, supervisor
 from domain.ports import Charge, Receipt
 from domain.results import Durability, StoredResult
-from storage.disk import store as disk_store
+from storage import disk as disk_store
+from storage.disk import DiskStore
 from storage.disk.draft import DiskDraft
 from storage.disk.layout import Info, body_name, info_name
-from storage.disk.store import DiskStore
-from storage.redis import connection
+from storage.redis import connection, url
+from storage.redis import draft as redis_draft
 from storage.redis import store as redis_store
 from storage.redis.draft import RedisDraft
 from storage.redis.ledger import RedisLedger
@@ -30,6 +31,7 @@ EARLY_SECONDS = 5.0
 IN_PLACE_SECONDS = 1.0
 LOOK_SECONDS = 2.0
 PAUSE_SECONDS = 0.02
+SMALL_SEGMENT = 1 << 16
 
 
 def early(draft: Any) -> type:
@@ -118,6 +120,7 @@ FAULTS: dict[str, list[tuple[object, str, object]]] = {
     "early": [(disk_store, "DiskDraft", early(DiskDraft)), (redis_store, "RedisDraft", early(RedisDraft))],
     "in-place": [(disk_store, "DiskDraft", InPlaceDraft)],
     "look-first": [(RedisLedger, "reserve", look_first)],
+    "small segments": [(place, "SEGMENT", SMALL_SEGMENT) for place in (redis_draft, redis_store)],
     "sweeping often": OFTEN,
     "sweeps that raise": [*OFTEN, SWEEPS_FAIL],
     "a sweep that panics": [*OFTEN, (DiskStore, "sweep", failing(DiskStore.sweep, Panic, 2))],
@@ -131,7 +134,8 @@ if __name__ == "__main__":
         for owner, attribute, value in FAULTS.get(name, ()):
             setattr(owner, attribute, value)
         if seconds:
-            (bound,) = [one for one in (Protocol, serving, background, connection) if hasattr(one, name)]
+            owners = (Protocol, serving, background, connection, url)
+            (bound,) = [one for one in owners if hasattr(one, name)]
             setattr(bound, name, float(seconds))
         else:
             assert name in FAULTS

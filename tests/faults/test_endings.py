@@ -1,20 +1,18 @@
 """Ending a session deletes what it kept, and never what came after, however the requests interleave."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
-from app.main import create_app
 from app.operations.background import sweep
-from app.runtime import Runtime, open_runtime
-from app.settings import Settings
-from content.tokens.encodings import load_encoding
+from app.runtime import Runtime
+from content.tokens import load_encoding
 from domain.handles import SessionKey
 from domain.ports import Charge, Receipt
+from tests.conftest import served
 from tests.counts import count
 from tests.faults.calls import Call, text_of
 from tests.faults.service import PATIENT, Services
@@ -110,21 +108,9 @@ async def test_a_result_of_a_session_opened_again_twice_at_once_is_never_lost(
     assert await service.stop() == 0
 
 
-@asynccontextmanager
-async def served(storage_url: str) -> AsyncIterator[tuple[Runtime, httpx.AsyncClient]]:
-    async with open_runtime(Settings(storage_url=storage_url)) as runtime:
-        app = create_app(Settings(storage_url=storage_url), runtime)
-        transport = httpx.ASGITransport(app)
-        async with (
-            app.router.lifespan_context(app),
-            httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
-        ):
-            yield runtime, client
-
-
 @pytest.mark.repeated
 async def test_a_result_of_a_session_opened_again_while_it_is_swept_is_never_lost(storage_url: str) -> None:
-    async with served(storage_url) as (runtime, client):
+    async with served(storage_url=storage_url) as (runtime, client):
 
         async def sweep_on() -> None:
             while True:
@@ -163,7 +149,7 @@ async def sweep_ended(client: httpx.AsyncClient, runtime: Runtime) -> None:
 async def test_what_is_kept_between_the_end_of_a_session_and_its_deleting_stays(
     storage_url: str, session_id: str, act: Act, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with served(storage_url) as (runtime, client):
+    async with served(storage_url=storage_url) as (runtime, client):
         earlier = await kept_once(client, Call(session_id, text_of("earlier", 20_000)))
         assert earlier is not None
         if act is not empty_default:
@@ -196,7 +182,7 @@ async def test_what_is_kept_between_the_end_of_a_session_and_its_deleting_stays(
 async def test_a_call_whose_session_ended_after_its_body_was_kept_leaves_nothing(
     storage_url: str, session_id: str, call_id: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with served(storage_url) as (runtime, client):
+    async with served(storage_url=storage_url) as (runtime, client):
         await client.put(f"/sessions/{session_id}", json={})
         settling = runtime.ledger.settle
 
@@ -219,7 +205,7 @@ async def test_a_twin_that_is_answered_from_a_life_that_is_over_keeps_nothing_in
     storage_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both send one named call; the first is answered, and the session emptied, before the other settles."""
-    async with served(storage_url) as (runtime, client):
+    async with served(storage_url=storage_url) as (runtime, client):
         call = Call(DEFAULT, text_of("twin", 20_000), "call")
         settling = runtime.ledger.settle
 
@@ -237,7 +223,7 @@ async def test_a_twin_that_is_answered_from_a_life_that_is_over_keeps_nothing_in
 async def test_a_retry_whose_session_ended_meanwhile_keeps_nothing_in_the_ended_life(
     storage_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with served(storage_url) as (runtime, client):
+    async with served(storage_url=storage_url) as (runtime, client):
         call = Call(DEFAULT, text_of("retried", 20_000), "call")
         first = await kept_once(client, call)
         assert first is not None

@@ -21,7 +21,7 @@ READERS = int(os.environ.get("READERS", "300"))
 
 BYTES_EACH = 90_000
 BYTES_SHARED = 40 << 20
-CONTENT = b"a line of forty bytes, over and over ..\n" * 500_000
+CONTENT = b"a line of forty bytes, over and over ..\n" * 130_000
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from tests.faults.uploads import Connections, Streams
 
 pytestmark = pytest.mark.anyio
 
-SEEDS = count(2, 20)
+SEEDS = count(1, 20)
 REPLICAS = 4
 CALLS = 200
 TOKENS = 100
@@ -51,6 +51,7 @@ async def race(lines: Sequence[Streams], clients: Sequence[httpx.AsyncClient], r
     async def watch(client: httpx.AsyncClient) -> None:
         while not calling.done():
             await _look(client, run, found)
+            await asyncio.sleep(0.02)
 
     await asyncio.gather(calling, *[watch(client) for client in clients])
     while not await _look(clients[0], run, found):
@@ -136,7 +137,7 @@ async def test_of_200_results_at_once_exactly_those_pass_that_fit(
             session = (await clients[seed % REPLICAS].get(f"/sessions/run-{seed}")).json()
             assert session["stored_results"] == CALLS - fitting
             samples += len(found.held)
-    assert samples > SEEDS
+    assert samples >= 2 * SEEDS
 
 
 async def test_a_charge_without_the_atomic_check_exceeds_the_budget(

@@ -12,7 +12,7 @@ import pytest
 from storage.redis.connection import script_source
 from tests.faults import audit
 from tests.faults.calls import Call, Kept, insist, read_back, text_of
-from tests.faults.service import Services
+from tests.faults.service import Services, service_with
 from tests.redis_server import RedisServer
 from tests.storage.redis_proxy import Proxy
 
@@ -23,11 +23,11 @@ STEPS = {name: script_source(name)[1].encode() for name in ("publish", "session"
 
 
 def some_calls(run: str, *, are_named: bool) -> list[Call]:
-    """Two that pass and two that are stored."""
+    """Two that pass and two that are stored, the last one in two segments."""
     names = [f"{run}-{number}" for number in range(4)]
-    sizes = (2_000, 3_000, 20_000, 1_300_000)
+    sizes = (2_000, 3_000, 20_000, 80_000)
     return [
-        Call(run, text_of(name, size), name if are_named else None, is_streamed=size > 1_000_000)
+        Call(run, text_of(name, size), name if are_named else None, is_streamed=size > 50_000)
         for name, size in zip(names, sizes, strict=True)
     ]
 
@@ -56,7 +56,7 @@ async def test_calls_whose_replies_are_lost_are_reserved_stored_and_accounted_on
     services: Services, tmp_path: Path, redis_url: str, redis_server: RedisServer
 ) -> None:
     async with Proxy(redis_server.port) as proxy:
-        service = await services.start(tmp_path, storage_url=proxy.url)
+        service = await services.start(tmp_path, service_with("small segments"), storage_url=proxy.url)
         async with service.client() as client:
             warm = some_calls("warm", are_named=True)
             await check_once(client, warm, [await insist(partial(call.send, client)) for call in warm])
@@ -76,7 +76,7 @@ async def test_of_calls_without_a_name_those_that_were_answered_are_accounted_on
     services: Services, tmp_path: Path, redis_url: str, redis_server: RedisServer
 ) -> None:
     async with Proxy(redis_server.port) as proxy:
-        service = await services.start(tmp_path, storage_url=proxy.url)
+        service = await services.start(tmp_path, service_with("small segments"), storage_url=proxy.url)
         async with service.client() as client:
             warm = some_calls("warm", are_named=False)
             await check_once(client, warm, [await insist(partial(call.send, client)) for call in warm])

@@ -27,11 +27,14 @@ def redis(tmp_path: Path) -> Iterator[RedisServer]:
         yield server
 
 
-@pytest.fixture
-async def service(
-    services: Services, redis: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Service:
+@pytest.fixture(autouse=True)
+def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The spool of every service of the test is below `tmp_path`."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+
+@pytest.fixture
+async def service(services: Services, redis: RedisServer) -> Service:
     return await started(services, redis)
 
 
@@ -135,36 +138,28 @@ async def test_what_comes_while_redis_is_dead_is_kept_and_read_then_and_later(
     assert service.failures() == []
 
 
-async def test_what_only_redis_has_is_not_called_unknown_while_it_is_dead(
-    redis: RedisServer, client: httpx.AsyncClient
+async def test_what_only_redis_knows_is_not_called_unknown_or_unspent_while_it_is_dead(
+    services: Services, redis: RedisServer
 ) -> None:
-    kept = await stored(client, "before", degraded=False)
-    redis.kill()
-    await stored(client, "during", degraded=True)
-    for way in ("", "/content", "/lines", "/grep?pattern=x"):
-        answer = await client.get(f"/results/{kept.handle}{way}")
-        assert (answer.status_code, answer.json()["code"]) == (503, "store_unavailable")
-    assert (await client.get("/sessions/other")).status_code == 503
-    redis.start()
-    await until_degraded(client, expected=False)
-    assert await readings(client, kept) == []
-    assert (await client.get("/sessions/other")).status_code == 404
-
-
-async def test_no_model_is_asked_while_only_redis_knows_what_was_spent(
-    services: Services, redis: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     service = await started(services, redis, llm_base_url="scripted:", llm_models="demo")
     async with service.client() as client:
+        kept = await stored(client, "before", degraded=False)
         redis.kill()
-        kept = await stored(client, "during", degraded=True)
-        asked = {"handle": kept.handle, "extract": "the first line", "mode": "full-chunked"}
-        answer = await client.post("/extract", json=asked)
-        assert (answer.status_code, answer.json()["code"]) == (503, "store_unavailable")
+        asked = {
+            "handle": (await stored(client, "during", degraded=True)).handle,
+            "extract": "the first line",
+        }
+        ways = [f"/results/{kept.handle}{way}" for way in ("", "/content", "/lines", "/grep?pattern=x")]
+        answers = [await client.get(way) for way in (*ways, "/sessions/other")]
+        answers.append(await client.post("/extract", json={**asked, "mode": "full-chunked"}))
+        assert {(answer.status_code, answer.json()["code"]) for answer in answers} == {
+            (503, "store_unavailable")
+        }
         redis.start()
         await until_degraded(client, expected=False)
-        assert (await client.post("/extract", json=asked)).status_code == 200
+        assert await readings(client, kept) == []
+        assert (await client.get("/sessions/other")).status_code == 404
+        assert (await client.post("/extract", json={**asked, "mode": "full-chunked"})).status_code == 200
 
 
 async def test_a_named_call_keeps_its_handle_over_the_switch(
@@ -186,9 +181,19 @@ async def test_a_named_call_keeps_its_handle_over_the_switch(
     assert (lines.count(early.handle), lines.count(late.handle)) == (1, 1)
 
 
-async def test_one_line_of_the_log_and_one_figure_say_that_it_is_degraded(
+async def test_a_degraded_service_says_so_and_holds_sessions_to_what_was_declared(
     redis: RedisServer, service: Service, client: httpx.AsyncClient
 ) -> None:
+    window = {"context_window": 1000, "buffer_tokens": 0, "max_output_tokens": 0}
+    declared = await client.put("/sessions/declared", json={**window, "policy": {"max_bytes": 100}})
+    assert declared.status_code == 200
+
+    async def headers(content: str) -> tuple[str | None, str | None]:
+        sent = {"tool_name": "t", "content": content}
+        found = (await client.post("/results", json=sent, headers={"Accept": "text/plain"})).headers
+        return found.get("Spillgate-Durability"), found.get("Spillgate-Degraded")
+
+    assert [await headers(text) for text in ("short", "x" * 20_000)] == [(None, None), ("aof", None)]
     await until_degraded(client, expected=False)
     assert "spillgate_degraded 0.0" in (await client.get("/metrics")).text
     redis.kill()
@@ -199,6 +204,13 @@ async def test_one_line_of_the_log_and_one_figure_say_that_it_is_degraded(
     health = (await client.get("/healthz")).json()
     assert (health["degraded"], health["stored_bytes"]) == (True, sum(one.size for one in kept))
     assert "spillgate_degraded 1.0" in (await client.get("/metrics")).text
+    assert [await headers(text) for text in ("short", "y" * 20_000)] == [(None, "true"), ("disk", "true")]
+    small = {"session_id": "declared", "tool_name": "t", "content": "x" * 101}
+    over = (await client.post("/results", json=small)).json()
+    assert (over["outcome"], over["trigger"], over["degraded"]) == ("store", "size_cap", True)
+    assert over["budget"]["limit_tokens"] == 1000
+    passed = (await client.post("/results", json={**small, "content": "short"})).json()
+    assert (passed["outcome"], passed["durability"], passed["degraded"]) == ("pass", None, True)
     redis.start()
     await until_degraded(client, expected=False)
     assert (await client.get("/readyz")).json()["warnings"] == []
@@ -206,21 +218,7 @@ async def test_one_line_of_the_log_and_one_figure_say_that_it_is_degraded(
     assert said == [AWAY, BACK]
 
 
-async def test_text_answers_say_it_in_their_headers(redis: RedisServer, client: httpx.AsyncClient) -> None:
-    async def headers(content: str) -> tuple[str | None, str | None]:
-        sent = {"tool_name": "t", "content": content}
-        found = (await client.post("/results", json=sent, headers={"Accept": "text/plain"})).headers
-        return found.get("Spillgate-Durability"), found.get("Spillgate-Degraded")
-
-    assert [await headers(text) for text in ("short", "x" * 20_000)] == [(None, None), ("aof", None)]
-    redis.kill()
-    assert [await headers(text) for text in ("short", "y" * 20_000)] == [(None, "true"), ("disk", "true")]
-
-
-async def test_a_silent_redis_holds_nobody_up_for_long(
-    redis: RedisServer, services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+async def test_a_silent_redis_holds_nobody_up_for_long(redis: RedisServer, services: Services) -> None:
     service = await started(services, redis, SERVE)
     async with service.client() as client:
         redis.pause()
@@ -253,6 +251,7 @@ async def test_nothing_that_was_acknowledged_is_lost_over_kills_under_load(
                 acknowledged.append((Kept.of(call, answer), answer.json()["degraded"]))
             else:
                 refused.append(answer.text)
+            await asyncio.sleep(0.02)
 
     async with service.client() as client, asyncio.TaskGroup() as tasks:
         for worker in range(8):
@@ -276,9 +275,8 @@ async def some_more(acknowledged: list[tuple[Kept, bool]], seen: int, degraded: 
 
 
 async def test_it_starts_without_redis_and_the_spool_outlives_a_kill(
-    services: Services, redis: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    services: Services, redis: RedisServer
 ) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     redis.kill()
     call = Call("run", text_of("during", 30_000), "call")
     first = await started(services, redis)
@@ -295,9 +293,8 @@ async def test_it_starts_without_redis_and_the_spool_outlives_a_kill(
 
 
 async def test_a_fault_of_the_replay_is_logged_and_it_starts_again(
-    services: Services, redis: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    services: Services, redis: RedisServer
 ) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     redis.kill()
     service = await started(services, redis, command=service_with("replays that raise", *PATIENCE))
     async with service.client() as client:
@@ -311,9 +308,8 @@ async def test_a_fault_of_the_replay_is_logged_and_it_starts_again(
 
 
 async def test_a_damaged_line_of_the_journal_is_skipped_and_the_others_are_replayed(
-    services: Services, redis: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    services: Services, redis: RedisServer, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     redis.kill()
     first = await started(services, redis)
     async with first.client() as client:
@@ -357,21 +353,6 @@ async def test_a_charge_that_the_journal_could_not_take_is_taken_when_it_is_sent
     assert len(await handles(client, session_id="run")) == 2
 
 
-async def test_a_session_declared_before_is_held_to_its_window_in_the_spool(
-    redis: RedisServer, client: httpx.AsyncClient
-) -> None:
-    window = {"context_window": 1000, "buffer_tokens": 0, "max_output_tokens": 0}
-    declared = await client.put("/sessions/run", json={**window, "policy": {"max_bytes": 100}})
-    assert declared.status_code == 200
-    redis.kill()
-    small = {"session_id": "run", "tool_name": "t", "content": "x" * 101}
-    over = (await client.post("/results", json=small)).json()
-    assert (over["outcome"], over["trigger"], over["degraded"]) == ("store", "size_cap", True)
-    assert over["budget"]["limit_tokens"] == 1000
-    passed = (await client.post("/results", json={**small, "content": "short"})).json()
-    assert (passed["outcome"], passed["durability"], passed["degraded"]) == ("pass", None, True)
-
-
 async def test_deleting_works_on_both_and_ending_waits_for_redis(
     redis: RedisServer, client: httpx.AsyncClient
 ) -> None:
@@ -408,10 +389,7 @@ async def test_a_session_of_the_spool_alone_ends_for_good(
     assert (await Call("run", b"again").send(client)).status_code == 200
 
 
-async def test_a_full_redis_is_no_reason_to_spool(
-    services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+async def test_a_full_redis_is_no_reason_to_spool(services: Services, tmp_path: Path) -> None:
     options = ["--maxmemory", "3mb", "--maxmemory-policy", "noeviction"]
     with RedisServer(tmp_path / "redis", aof="always", options=options) as redis:
         service = await started(services, redis)
@@ -424,10 +402,7 @@ async def test_a_full_redis_is_no_reason_to_spool(
             assert "spillgate_degraded 0.0" in (await client.get("/metrics")).text
 
 
-async def test_a_full_spool_is_full(
-    services: Services, redis: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+async def test_a_full_spool_is_full(services: Services, redis: RedisServer) -> None:
     service = await started(services, redis, storage_max_bytes="100000")
     async with service.client() as client:
         redis.kill()

@@ -3,14 +3,11 @@
 import asyncio
 from pathlib import Path
 
-import httpx
 import pytest
 
-from app.main import create_app
-from app.runtime import open_runtime
-from app.settings import Settings
 from domain.errors import StoreFull
 from domain.ports import Charge, Receipt
+from tests.conftest import served
 from tests.faults.calls import Call, Kept, read_back, text_of
 from tests.faults.service import Services
 
@@ -35,9 +32,8 @@ async def test_twins_of_a_named_call_are_kept_and_booked_once(services: Services
 async def test_a_twin_that_the_ledger_refuses_does_not_delete_what_the_other_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = Settings(storage_url=f"disk://{tmp_path}/state")
     call = Call("twins", text_of("twin", 30_000), "call-1")
-    async with open_runtime(settings) as runtime:
+    async with served(storage_url=f"disk://{tmp_path}/state") as (runtime, client):
         settle = runtime.ledger.settle
         both, first = asyncio.Barrier(2), asyncio.Event()
 
@@ -50,14 +46,7 @@ async def test_a_twin_that_the_ledger_refuses_does_not_delete_what_the_other_ack
             raise StoreFull("What every change of a transaction is told when the disk is full.")
 
         monkeypatch.setattr(runtime.ledger, "settle", settle_one)
-        app = create_app(settings, runtime)
-        transport = httpx.ASGITransport(app)
-        async with (
-            app.router.lifespan_context(app),
-            httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
-        ):
-            answers = await asyncio.gather(call.send(client), call.send(client))
-            assert sorted(answer.status_code for answer in answers) == [201, 507]
-            kept = next(Kept.of(call, answer) for answer in answers if answer.status_code == 201)
-            faults = await read_back(client, kept)
-    assert faults == []
+        answers = await asyncio.gather(call.send(client), call.send(client))
+        assert sorted(answer.status_code for answer in answers) == [201, 507]
+        kept = next(Kept.of(call, answer) for answer in answers if answer.status_code == 201)
+        assert await read_back(client, kept) == []

@@ -90,11 +90,6 @@ CASES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture
 async def service(tmp_path: Path) -> AsyncIterator[Service]:
     with Services(tmp_path) as services:

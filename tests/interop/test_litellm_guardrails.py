@@ -27,11 +27,6 @@ HANDLE = re.compile(r'tool_output\(handle = \\?"(session-\S+/file-[0-9a-f-]{36})
 QUESTION = "the tulip with number 437"
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def configured(address: str) -> dict[str, Any]:
     """The guardrails as printed, at another address, and each only where a request names it."""
     blocks = re.findall(r"```yaml\n(guardrails:.*?)```", DOCS.read_text(), re.DOTALL)

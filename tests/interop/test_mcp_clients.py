@@ -21,11 +21,6 @@ LOG = "".join(f"line {n} of the log {'ERROR' if n == 1234 else 'fine'}\n" for n 
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
 async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Service]:
     with Services(tmp_path_factory.mktemp("service")) as services:
         yield await services.start(tmp_path_factory.mktemp("state"))

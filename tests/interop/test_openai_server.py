@@ -40,11 +40,6 @@ WISH: dict[str, object] = {
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
 async def backend() -> AsyncIterator[Backend]:
     async with Backend() as opened:
         yield opened

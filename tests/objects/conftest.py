@@ -13,8 +13,8 @@ from obstore.store import S3Store
 
 from domain.quotas import TenantQuota
 from domain.results import Durability
+from storage.objects import make_ready
 from storage.objects.bucket import Bucket
-from storage.objects.opening import make_ready
 from storage.objects.store import ObjectStore
 from tests.faults.service import Services
 

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from content.outline import structure
-from content.tokens.encodings import load_encoding
+from content.tokens import load_encoding
 from domain.budget import Budget
 from domain.decisions import OutcomeKind, Trigger
 from domain.handles import Handle, SessionKey

@@ -11,12 +11,16 @@ from power_cut import RecordingFiles, disks, survive
 from samples import KEY, RETENTION, TENANT, FakeClock, handle, put
 
 from domain.handles import Handle
+from storage.disk import DiskStore, Root, draft
 from storage.disk.layout import body_name, info_name
-from storage.disk.root import Root
-from storage.disk.store import DiskStore
 
 pytestmark = pytest.mark.anyio
-SMALL, LARGE = b"body", b"0123456789" * 150_000
+SMALL, LARGE = b"body", b"0123456789" * 200
+
+
+@pytest.fixture(autouse=True)
+def large_is_spilled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draft, "SPILL", 1000)
 
 
 class NoBodySync(RecordingFiles):

@@ -14,10 +14,8 @@ from samples import KEY, RETENTION, TENANT, FakeClock, handle, joined, put
 from domain.errors import StoreFull
 from domain.handles import Handle
 from domain.results import StoredResult
-from storage.disk import group_publish
+from storage.disk import DiskStore, Root, draft
 from storage.disk.draft import SPILL
-from storage.disk.root import Root
-from storage.disk.store import DiskStore
 
 pytestmark = pytest.mark.anyio
 BODY = b"body"
@@ -147,14 +145,14 @@ async def test_what_is_being_written_is_not_found_not_swept_not_deleted_and_not_
     assert await store.stored_bytes() == 0
 
 
-@pytest.mark.parametrize("size", [9, 2_000_000], ids=["small", "spilled"])
+@pytest.mark.parametrize("size", [9, SPILL], ids=["small", "spilled"])
 async def test_another_body_of_the_same_handle_replaces_it_and_counts_once(
     store: DiskStore, files: HeldFiles, clock: FakeClock, size: int
 ) -> None:
     where = handle()
     first = await held(store, files, clock, where)
     second = asyncio.create_task(put(store, b"x" * size, clock(), where=where))
-    if size > SPILL:
+    if size >= SPILL:
         await waits_for_its_name(store, files)
     files.let_go.set()
     await first
@@ -246,7 +244,7 @@ async def test_bytes_of_a_body_that_fails_are_given_back_once(
 
     kept = await put(store, b"kept", clock())
     with monkeypatch.context() as patched:
-        patched.setattr(group_publish, "unlink", refused)
+        patched.setattr(draft, "unlink", refused)
         with pytest.raises(StoreFull):
             await put(store, b"bad", clock())
     on_disk = sum(path.stat().st_size for path in (tmp_path / "tool_output").rglob("file-*"))

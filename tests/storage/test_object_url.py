@@ -6,7 +6,7 @@ import pytest
 
 from domain.errors import ConfigError
 from storage import ledger_url, open_store
-from storage.objects.url import open_bucket, parse_object_url
+from storage.objects import open_bucket, parse_object_url
 
 pytestmark = pytest.mark.anyio
 
@@ -50,7 +50,7 @@ def test_an_object_store_needs_its_ledger_named() -> None:
 
 
 async def test_without_obstore_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("storage.objects.")]:
+    for name in [name for name in sys.modules if name.startswith("storage.objects")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "obstore", None)
     monkeypatch.setitem(sys.modules, "obstore.exceptions", None)

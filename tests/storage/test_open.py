@@ -28,7 +28,7 @@ async def test_a_path_must_be_absolute(url: str) -> None:
 
 LATER = {
     *("redis", "obstore", "cryptography", "opentelemetry.sdk", "httpx", "genai_prices", "pydantic.v1"),
-    *("storage.memory.store", "storage.spool.store", "extraction.ladder", "extraction.models.demo"),
+    *("storage.memory", "storage.spool.store", "extraction.ladder", "extraction.models.demo"),
     *("extraction.retrieve.index", "content.outline", "app.extracting.extractor", "app.tools.call"),
     *("app.doors.litellm", "app.doors.mcp.methods", "splintr", "re2", "jmespath"),
     "policies.what_if",

@@ -28,7 +28,7 @@ from domain.ports import Call, Ledger, ResultStore
 from domain.results import Durability
 from storage import open_ledger, open_spooled_ledger, open_spooled_store, open_store
 from storage.redis.connection import renew_patience
-from storage.spool.outage import Outage
+from storage.spool import Outage
 from tests.redis_server import RedisServer
 
 pytestmark = pytest.mark.anyio

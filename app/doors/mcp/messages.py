@@ -115,7 +115,7 @@ def id_of(message: Any) -> str | int | None:
     return found if isinstance(found, str) else None
 
 
-def call_of(message: Any, headers: Headers) -> Call | None:
+def call_of(message: Any) -> Call | None:
     """The request; None for a message that needs no response: a notification, or a response. Raises
     RpcError."""
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":

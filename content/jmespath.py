@@ -10,7 +10,7 @@ from typing import Any
 
 from jmespath import exceptions, functions, parser, visitor
 
-from content.data import MAX_EXPRESSION_CHARS
+from content import MAX_EXPRESSION_CHARS
 from domain.errors import InvalidField
 
 _MOST_KEYS = 30

@@ -10,10 +10,10 @@ from anyio.to_thread import run_sync
 from domain.extraction import Span
 from domain.ports import ResultStore
 from domain.results import StoredResult
+from extraction.source import Source
 
 if TYPE_CHECKING:
     from extraction.retrieve.index import PassageIndex
-    from extraction.task import Source
 
 MAX_BYTES = 128 << 20
 
@@ -45,7 +45,7 @@ class IndexCache:
         """To be held with a text of `size` bytes: by one text above 8 MiB, by eight smaller ones."""
         return self._large if size > _LARGE else self._small
 
-    async def of(self, source: "Source", data: bytes) -> "PassageIndex":
+    async def of(self, source: Source, data: bytes) -> "PassageIndex":
         """Returns the index of `data`, the bytes of the source. Concurrent calls for one source share one
         build. Cancelling the call that builds stops the build."""
         stored = source.stored

@@ -1,7 +1,8 @@
-"""Sessions and accounting in the memory of this process: the reference for every ledger."""
+"""The reference: a store and a ledger in this process's memory, gone when the process ends."""
 
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Unpack
 
@@ -9,20 +10,166 @@ import msgspec
 
 from domain.accounting import AccountingEntry, EntryFilter, EntryPage, EntryType, GroupBy, Summary
 from domain.budget import Reported, Session, SessionChange
-from domain.errors import StoreFull
+from domain.errors import ResultExpired, StoreFull
 from domain.handles import Handle, SessionKey
-from domain.ports import Call, Charge, Entered, Receipt, SessionPage
-from domain.quotas import LedgerUsage, Purged
-from domain.results import UsageReport
+from domain.ports import Call, Charge, Clock, Draft, Entered, Load, Receipt, SessionPage
+from domain.quotas import LedgerUsage, Purged, QuotaOf, unbounded
+from domain.results import Durability, StoredResult, UsageReport
 from storage.base import cursors, session_rules
+from storage.base.quota import Quota
 from storage.base.session_rules import LedgerBase, LedgerOptions
 from storage.base.summaries import GroupedSums, matches
 
-_BATCH = 500
+CHUNK = 1 << 20
+_BATCH = 1000
+
+_SWEPT_ENTRIES = 500
 
 
 @dataclass(slots=True)
 class _Kept:
+    stored: StoredResult
+    body: bytes
+    used_at: int
+
+
+class MemoryStore:
+    constant_durability = Durability.MEMORY
+    warnings = ("Results are kept in the memory of this process: they end with it.",)
+    load = Load()
+
+    def __init__(
+        self, *, clock: Clock, retention_seconds: float, max_bytes: int, quota_of: QuotaOf = unbounded
+    ) -> None:
+        self._clock = clock
+        self._retention_ms = int(retention_seconds * 1000)
+        self._quota = Quota(max_bytes, quota_of)
+        self._sessions: dict[SessionKey, dict[Handle, _Kept]] = {}
+
+    @asynccontextmanager
+    async def draft(self, tenant: str) -> AsyncIterator[Draft]:
+        draft = _MemoryDraft(self, self._quota, tenant)
+        try:
+            yield draft
+        finally:
+            draft.drop()
+
+    def keep(self, stored: StoredResult, body: bytes) -> None:
+        session = self._sessions.setdefault(stored.key, {})
+        before = session.get(stored.handle)
+        if before is not None:
+            self._quota.give(stored.tenant, len(before.body))
+        used_at = stored.stored_at if before is None else max(stored.stored_at, before.used_at)
+        session[stored.handle] = _Kept(stored, body, used_at)
+
+    def _alive(self, tenant: str, handle: Handle) -> _Kept | None:
+        kept = self._sessions.get(SessionKey(tenant, handle.session_id), {}).get(handle)
+        return kept if kept is not None and not self._has_expired(kept) else None
+
+    def _has_expired(self, kept: _Kept) -> bool:
+        return kept.used_at + self._retention_ms <= self._clock()
+
+    def _remove(self, tenant: str, handle: Handle) -> None:
+        key = SessionKey(tenant, handle.session_id)
+        session = self._sessions[key]
+        self._quota.give(tenant, len(session.pop(handle).body))
+        if not session:
+            del self._sessions[key]
+
+    async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
+        kept = self._alive(tenant, handle)
+        if kept is None:
+            return None
+        return replace(kept.stored, expires_at=kept.used_at + self._retention_ms)
+
+    async def read(
+        self, stored: StoredResult, start: int = 0, end: int | None = None
+    ) -> AsyncIterator[bytes]:
+        kept = self._sessions.get(stored.key, {}).get(stored.handle)
+        if kept is None:
+            raise ResultExpired
+        body = kept.body
+        end = len(body) if end is None else min(end, len(body))
+        for offset in range(max(0, start), end, CHUNK):
+            yield body[offset : min(offset + CHUNK, end)]
+
+    async def touch(self, stored: StoredResult) -> StoredResult:
+        kept = self._sessions.get(stored.key, {}).get(stored.handle)
+        if kept is None:
+            return stored
+        kept.used_at = max(kept.used_at, self._clock())
+        return replace(stored, expires_at=kept.used_at + self._retention_ms)
+
+    async def delete(self, tenant: str, handle: Handle) -> bool:
+        found = self._alive(tenant, handle) is not None
+        if handle in self._sessions.get(SessionKey(tenant, handle.session_id), {}):
+            self._remove(tenant, handle)
+        return found
+
+    async def delete_session(self, key: SessionKey, epoch: int) -> int:
+        session = self._sessions.get(key, {})
+        handles = [handle for handle, kept in session.items() if kept.stored.epoch < epoch]
+        return sum([await self.delete(key.tenant, handle) for handle in handles])
+
+    async def delete_tenant(self, tenant: str) -> int:
+        results = (one for key, session in self._sessions.items() if key.tenant == tenant for one in session)
+        batch = list(islice(results, _BATCH))
+        for handle in batch:
+            self._remove(tenant, handle)
+        return len(batch)
+
+    async def count_results(self, keys: Sequence[SessionKey]) -> list[int]:
+        sessions = [self._sessions.get(key, {}).values() for key in keys]
+        return [sum(not self._has_expired(kept) for kept in session) for session in sessions]
+
+    async def sweep(self) -> int:
+        everything = [(key, kept) for key, session in self._sessions.items() for kept in session.values()]
+        expired = [(key, kept.stored.handle) for key, kept in everything if self._has_expired(kept)]
+        for key, handle in expired:
+            self._remove(key.tenant, handle)
+        return len(expired)
+
+    async def stored_bytes(self) -> int:
+        return self._quota.used
+
+    async def usage(self) -> dict[str, int]:
+        return self._quota.usage()
+
+    async def check(self) -> None:
+        self._quota.check()
+
+    async def close(self) -> None:
+        self._sessions.clear()
+
+
+class _MemoryDraft:
+    def __init__(self, store: MemoryStore, quota: Quota, tenant: str) -> None:
+        self._store = store
+        self._quota = quota
+        self._tenant = tenant
+        self._chunks: list[bytes] = []
+
+    async def write(self, chunk: bytes) -> None:
+        self._quota.take(self._tenant, len(chunk))
+        self._chunks.append(chunk)
+
+    async def read(self) -> AsyncIterator[bytes]:
+        for chunk in list(self._chunks):
+            for offset in range(0, len(chunk), CHUNK):
+                yield chunk[offset : offset + CHUNK]
+
+    async def publish(self, stored: StoredResult) -> Durability:
+        self._store.keep(stored, b"".join(self._chunks))
+        self._chunks = []
+        return Durability.MEMORY
+
+    def drop(self) -> None:
+        self._quota.give(self._tenant, sum(map(len, self._chunks)))
+        self._chunks = []
+
+
+@dataclass(slots=True)
+class _KeptSession:
     """A session, the charges of its named calls by epoch and call id, and its findings by name."""
 
     session: Session
@@ -38,7 +185,7 @@ class MemoryLedger(LedgerBase):
     def __init__(self, **options: Unpack[LedgerOptions]) -> None:
         super().__init__(**options)
         self._usage: dict[str, LedgerUsage] = {}
-        self._sessions: dict[SessionKey, _Kept] = {}
+        self._sessions: dict[SessionKey, _KeptSession] = {}
         self._entries: dict[int, AccountingEntry] = {}
         self._stored_at: dict[tuple[str, str], int] = {}
         self._seq = 0
@@ -55,7 +202,7 @@ class MemoryLedger(LedgerBase):
         if after.sessions > before.sessions:
             self._check_room(tenant, opens=True)
         if kept is None:
-            self._sessions[session.key] = _Kept(session)
+            self._sessions[session.key] = _KeptSession(session)
         else:
             kept.session = session
         self._count(tenant, after.sessions - before.sessions, after.bytes - before.bytes)
@@ -75,7 +222,7 @@ class MemoryLedger(LedgerBase):
 
     async def enter(self, call: Call) -> Entered:
         known = self._sessions.get(call.key)
-        kept = known or _Kept(session_rules.fresh(call.key, self._clock()))
+        kept = known or _KeptSession(session_rules.fresh(call.key, self._clock()))
         session = session_rules.alive(kept.session)
         first = None if call.call_id is None else kept.calls.get((session.epoch, call.call_id))
         if first is not None:
@@ -189,7 +336,7 @@ class MemoryLedger(LedgerBase):
             kept.findings[name] = text
             self._count(key.tenant, 0, session_rules.text_bytes(text) - session_rules.text_bytes(before))
 
-    def _forget_findings(self, kept: _Kept) -> None:
+    def _forget_findings(self, kept: _KeptSession) -> None:
         self._count(kept.session.key.tenant, 0, -sum(map(session_rules.text_bytes, kept.findings.values())))
         kept.findings.clear()
 
@@ -215,15 +362,15 @@ class MemoryLedger(LedgerBase):
         self._count(key.tenant, -usage.sessions, -usage.bytes - texts)
 
     async def delete_tenant(self, tenant: str) -> Purged:
-        sessions = list(islice((key for key in self._sessions if key.tenant == tenant), _BATCH))
+        sessions = list(islice((key for key in self._sessions if key.tenant == tenant), _SWEPT_ENTRIES))
         for key in sessions:
             self._forget(key)
         mine = ((seq, entry) for seq, entry in self._entries.items() if entry.tenant == tenant)
-        entries = list(islice(mine, _BATCH))
+        entries = list(islice(mine, _SWEPT_ENTRIES))
         for seq, entry in entries:
             del self._entries[seq]
             self._count(tenant, 0, -_size(entry))
-        is_done = max(len(sessions), len(entries)) < _BATCH
+        is_done = max(len(sessions), len(entries)) < _SWEPT_ENTRIES
         if is_done:
             self._stored_at = {place: at for place, at in self._stored_at.items() if place[0] != tenant}
         return Purged(len(sessions), len(entries), is_done)

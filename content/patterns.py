@@ -2,11 +2,9 @@
 
 import re
 
-# The wrapper around these caches 128 patterns of up to 8 MB for the whole process, and takes three times
-# as long for a match.
 from re2 import _re2 as re2
 
-from content.reading import MAX_PATTERN_CHARS
+from content import MAX_PATTERN_CHARS
 from domain.errors import BadPattern
 
 _MAX_MEMORY = 8 << 20

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from content.reading.grep import Match
-from content.reading.lines import LinePage
+from content.pages import LinePage, Match
 from content.text import clip, count_of, cut_head
 
 FOOTER_BYTES = 400

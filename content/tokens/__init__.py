@@ -1,1 +1,0 @@
-"""Tokens: encodings, exact counts, estimates by sampling."""

@@ -1,1 +1,0 @@
-"""The reference: everything in this process's memory, gone when the process ends."""
