@@ -22,11 +22,6 @@ Message = dict[str, Any]
 DISCONNECT: Message = {"type": "http.disconnect"}
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def piece(body: bytes, more: bool = False) -> Message:
     return {"type": "http.request", "body": body, "more_body": more}
 
