@@ -108,27 +108,37 @@ def _is_binary(head: bytes) -> bool:
 
 
 def _by_lines(lines: list[bytes], tool_name: str) -> Kind:
-    if _share(_STAMP, lines) >= 0.5:
+    if _reaches(_STAMP, lines, 0.5):
         return Kind.LOG
-    hits, numbered = _share(_HIT, lines), _share(_NUMBERED, lines)
-    if hits >= 0.6 or ("grep" in tool_name and hits + numbered >= 0.2):
+    if _reaches(_HIT, lines, 0.6):
         return Kind.GREP
-    if numbered >= 0.7:
+    if "grep" in tool_name and _share(_HIT, lines) + _share(_NUMBERED, lines) >= 0.2:
+        return Kind.GREP
+    if _reaches(_NUMBERED, lines, 0.7):
         lines = unnumbered(b"\n".join(lines)).text.split(b"\n")
     if _is_table(lines):
         return Kind.CSV
     if _is_markdown(lines):
         return Kind.MARKDOWN
-    return Kind.CODE if _share(_CODE, lines) >= 0.2 else Kind.TEXT
+    return Kind.CODE if _reaches(_CODE, lines, 0.2) else Kind.TEXT
 
 
 def _share(pattern: re.Pattern[bytes], lines: list[bytes]) -> float:
     return len([*filter(pattern.match, lines)]) / len(lines)
 
 
+def _reaches(pattern: re.Pattern[bytes], lines: list[bytes], share: float) -> bool:
+    """True if at least that share of the lines match. Ends when the first lines have decided."""
+    first = len(lines) - int(share * len(lines)) + 1
+    found = len([*filter(pattern.match, lines[:first])])
+    if found and found / len(lines) < share:
+        found += len([*filter(pattern.match, lines[first:])])
+    return found / len(lines) >= share
+
+
 def _is_markdown(lines: list[bytes]) -> bool:
     """True for headings and prose. A `#` between settings is a comment, unless there are three levels."""
-    if not _share(_HEADING, lines) or _share(_MARKDOWN, lines) < 0.15 or _share(_CODE, lines) >= 0.3:
+    if not any(map(_HEADING.match, lines)) or _share(_MARKDOWN, lines) < 0.15 or _share(_CODE, lines) >= 0.3:
         return False
     levels = {len(line) - len(line.lstrip(b"#")) for line in lines if _HEADING.match(line)}
     rest = [line for line in lines if not line.lstrip().startswith(b"#")]
@@ -144,8 +154,11 @@ def _is_table(lines: list[bytes]) -> bool:
     # With a quote left, a cell of the header goes on in the next line.
     if b'"' not in header and not any(_may_separate(mark, header, len(lines)) for mark in _MARKS):
         return False
+    text = b"\n".join(lines)
+    if b'"' not in text:
+        return any(_is_separator(mark, _whole(lines)) for mark in _MARKS)
     bare = _whole([_QUOTED.sub(b"", line) for line in lines])
-    joined = _whole(_QUOTED.sub(b"", b"\n".join(lines)).split(b"\n"))
+    joined = _whole(_QUOTED.sub(b"", text).split(b"\n"))
     return any(_is_separator(mark, rows) for rows in (bare, joined) for mark in _MARKS)
 
 
@@ -154,9 +167,10 @@ def _whole(lines: list[bytes]) -> list[bytes]:
 
 
 def _is_separator(mark: bytes, lines: list[bytes]) -> bool:
-    count = lines[0].count(mark)
-    alike = sum(line.count(mark) == count for line in lines)
-    return alike >= 0.9 * len(lines) and _may_separate(mark, lines[0], len(lines))
+    if not _may_separate(mark, lines[0], len(lines)):
+        return False
+    counts = [line.count(mark) for line in lines]
+    return counts.count(counts[0]) >= 0.9 * len(lines)
 
 
 def _may_separate(mark: bytes, header: bytes, rows: int) -> bool:

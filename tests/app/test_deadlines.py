@@ -36,11 +36,6 @@ CAP = 1 << 20
 LARGE = 100_000
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(scope="module")
 def running() -> Iterator[Served]:
     with pytest.MonkeyPatch.context() as patch:

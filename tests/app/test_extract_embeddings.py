@@ -429,15 +429,6 @@ async def test_an_embedding_model_that_cannot_be_asked_is_refused_at_the_start(
     assert main(["check-config"]) == (2 if settings.get("SPILLGATE_LLM_MODELS") else 0)
 
 
-def test_check_config_shows_the_embedding_model(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("SPILLGATE_EMBED_MODEL", "e")
-    monkeypatch.setenv("SPILLGATE_LLM_BASE_URL", "https://api.example.com/v1")
-    assert main(["check-config"]) == 0
-    assert re.search(r'SPILLGATE_EMBED_MODEL +"e" +environment', capsys.readouterr().out)
-
-
 async def test_the_event_loop_serves_others_while_long_vectors_are_read() -> None:
     body = json.dumps(reply([[n + 1 / (k + 3) for k in range(3072)] for n in range(MOST_TEXTS)], 9)).encode()
     prompt = Prompt(tuple(Message(Role.USER, str(n)) for n in range(MOST_TEXTS)), 0)
