@@ -86,8 +86,7 @@ async def open_spooled_ledger(
     """Adds a journal in `folder`, which exists, to a `primary` in Redis. Raises ConfigError."""
     from storage.memory import MemoryLedger
     from storage.redis.ledger import RedisLedger
-    from storage.spool.journal import Journal
-    from storage.spool.ledger import SpoolLedger
+    from storage.spool.ledger import Journal, SpoolLedger
 
     assert isinstance(primary, RedisLedger)
     journal = await asyncio.to_thread(Journal, folder / "journal.jsonl")

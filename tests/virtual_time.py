@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 
 class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
@@ -56,4 +58,9 @@ class _Selector(selectors.SelectSelector):
 
 
 VIRTUAL_TIME = ("asyncio", {"loop_factory": VirtualLoop})
-"""For the fixture `anyio_backend`."""
+
+
+@pytest.fixture(name="anyio_backend")
+def virtual_time() -> object:
+    """The tests of a module that has this fixture run in virtual time."""
+    return VIRTUAL_TIME

@@ -5,7 +5,7 @@ import itertools
 import logging
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from time import perf_counter
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -44,8 +44,9 @@ _REQUEST_ID = re.compile(rb"[A-Za-z0-9._~:/+=@-]{1,128}")
 
 
 class Access:
-    """Pure ASGI. Sets `scope["tenant"]`, `scope["every_tenant"]`, `scope["request_body"]` and
-    `scope["logged"]`, the fields of each line logged for the request; refuses by itself, as problem+json."""
+    """Pure ASGI. Sets `scope["tenant"]`, `scope["every_tenant"]`, `scope["request_body"]`, the headers as
+    `scope["by_name"]`, and `scope["logged"]`, the fields of each line logged for the request; refuses by
+    itself, as problem+json."""
 
     def __init__(
         self,
@@ -72,7 +73,7 @@ class Access:
         self._gate = gate
         self._refused = refused
         self._access_level = logging.INFO if settings.access_log else logging.DEBUG
-        self._request_prefix = f"req-{secrets.token_hex(6)}-"
+        self._request_prefix = f"req-{secrets.token_hex(6)}-".encode()
         self._request_count = itertools.count(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -80,11 +81,13 @@ class Access:
             await self._pass(scope, receive, send)
             return
         carries_results = self._routes.carries_results(scope["method"], scope["path"])
-        body = RequestBody(receive, send, self._gate, self._cap, carries_results=carries_results)
+        write = scope.pop("write_whole", None)
+        body = RequestBody(receive, send, write, self._gate, self._cap, carries_results=carries_results)
         started = perf_counter()
-        scope["logged"] = logged = begin_request(self._identify(scope, body))
+        scope["by_name"] = found = dict(scope["headers"])
+        scope["logged"] = logged = begin_request(self._identify(found, body))
         try:
-            logged["tenant"] = self._admit(scope, body)
+            logged["tenant"] = self._admit(found, scope, body)
             await self._app(scope, body.receive, body.send)
         except ClientDisconnected:
             pass
@@ -119,14 +122,11 @@ class Access:
         else:
             raise ValueError("Only HTTP is served.")
 
-    def _identify(self, scope: Scope, body: RequestBody) -> str:
+    def _identify(self, found: Headers, body: RequestBody) -> str:
         """The caller's X-Request-ID if it is of plain characters, else a new one. The answer names it too."""
-        headers: list[tuple[bytes, bytes]] = scope["headers"]
-        for name, given in headers:
-            if name == b"x-request-id" and _REQUEST_ID.fullmatch(given):
-                break
-        else:
-            given = f"{self._request_prefix}{next(self._request_count):06x}".encode()
+        given = found.get(b"x-request-id")
+        if given is None or not _REQUEST_ID.fullmatch(given):
+            given = b"%b%06x" % (self._request_prefix, next(self._request_count))
         body.request_id = given
         return given.decode()
 
@@ -134,17 +134,11 @@ class Access:
         route = self._routes.template(scope["path"])
         log_answered(self._access_level, scope["method"], route, body.status, seconds)
 
-    def _admit(self, scope: Scope, body: RequestBody) -> str:
+    def _admit(self, found: Headers, scope: Scope, body: RequestBody) -> str:
         """Answers with the tenant. Raises whatever is to be answered instead."""
-        found: Headers = {}
-        repeated = False
-        for name, value in scope["headers"]:
-            if name in _ONCE:
-                repeated = repeated or name in found
-                found[name] = value
         body.has_body = b"transfer-encoding" in found or found.get(b"content-length", b"0") != b"0"
-        if repeated:
-            raise BadRequest("A header that may be given once was given twice.")
+        if len(found) < len(scope["headers"]):
+            _check_repeated(scope["headers"])
         scope["request_body"], scope["every_tenant"] = body, False
         if (port := self._metrics_port()) is not None and _local_port(scope) == port:
             if scope["path"] not in METRICS_PATHS:
@@ -221,15 +215,21 @@ class Access:
         await answer(scope, body.receive, body.send)
 
 
+def _check_repeated(headers: Iterable[tuple[bytes, bytes]]) -> None:
+    once = [name for name, _ in headers if name in _ONCE]
+    if len(once) > len(set(once)):
+        raise BadRequest("A header that may be given once was given twice.")
+
+
 def _local_port(scope: Scope) -> int | None:
     """The port at which the request came in; None for a Unix socket."""
     return scope["server"][1] if scope.get("server") else None
 
 
 def _check_body(found: Headers, body: RequestBody) -> None:
-    if found.get(b"content-encoding", b"identity").lower() not in (b"identity", b""):
+    if b"content-encoding" in found and found[b"content-encoding"].lower() not in (b"identity", b""):
         raise UnsupportedMedia("Send the body uncompressed: without Content-Encoding.")
-    if found.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
+    if b"transfer-encoding" in found and found[b"transfer-encoding"].lower() != b"chunked":
         raise UnsupportedMedia("Send the body chunked, or with a Content-Length, and not compressed.")
     length = found.get(b"content-length", b"0")
     if not length.isdigit() or len(length) > 19:

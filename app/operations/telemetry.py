@@ -1,4 +1,4 @@
-"""Metrics. They never hold a result, an argument or a secret."""
+"""Metrics, times, and the memory limit of this process. They never hold a result, an argument or a secret."""
 
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence

@@ -68,7 +68,7 @@ async def post_result(request: Request, rt: InRuntime) -> Response:
 
 
 async def _answer(sent: ResultRequest, governed: Governed) -> Response:
-    outcome, passed = governed
+    outcome, passed = governed.outcome, governed.content
     status, headers = 200, {}
     if outcome.handle is not None:
         status, headers = 201, {"Location": f"/results/{outcome.handle}"}
@@ -80,13 +80,13 @@ async def _answer(sent: ResultRequest, governed: Governed) -> Response:
         assert passed is not None
         headers |= spillgate_headers(outcome, sent.warnings)
         return Response(passed, status, headers, media_type=PLAIN)
-    content: Raw | UnsetType = UNSET
+    content: str | Raw | UnsetType = UNSET
     if outcome.text is not None:
-        content = Raw(encode(outcome.text))
+        content = outcome.text
     elif sent.is_minimal:
         headers["Preference-Applied"] = "return=minimal"
     elif sent.content is not None:
         content = await sent.content.json()
     elif passed is not None:
-        content = Raw(encode(passed.decode()))
+        content = passed.decode()
     return JsonAnswer(encode(result_out(outcome, content, sent.warnings)), status, headers)

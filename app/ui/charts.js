@@ -64,10 +64,10 @@ export function timeChart(root, label, times, series, step) {
       { ...axis, size: 56, values: (_, ticks) => ticks.map(short) },
     ],
     series: [
-      { label: "Time", value: (_, at) => (at === null ? "" : MOMENT.format(new Date(1000 * at))) },
+      { label: "Time", value: (_, at) => (at === null ? "–" : MOMENT.format(new Date(1000 * at))) },
       ...series.map(([name, ink], place) => ({
         label: name, stroke: color(ink), width: place ? 2 : 0, fill: place ? undefined : color(`${ink}-soft`),
-        paths: place ? line : bars, points: { show: false }, value: (_, value) => (value === null ? "" : whole(value)),
+        paths: place ? line : bars, points: { show: false }, value: (_, value) => (value === null ? "–" : whole(value)),
       })),
     ],
   }, [times, ...series.map(([, , values]) => values)], box);

@@ -36,6 +36,9 @@ function mark(code) {
 /** The same, isolated, so that its direction does not reach what stands beside it. */
 export const named = (text, given = {}) => h("bdi", given, foreign(String(text)));
 
+/** A key of a setting or a policy, which may be broken after its underscores. */
+export const keyed = (name) => name.split("_").flatMap((part, place) => (place ? ["_", h("wbr"), part] : [part]));
+
 const WHOLE = new Intl.NumberFormat("en");
 const SHORT = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 const MOMENT = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });

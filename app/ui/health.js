@@ -1,7 +1,7 @@
 // Readiness, store and ledger, models, and the settings in force.
 
 import { Problem, get } from "./api.js";
-import { bar, bytes, card, duration, foreign, h, named, percent, table, whole } from "./dom.js";
+import { bar, bytes, card, duration, foreign, h, keyed, named, percent, table, whole } from "./dom.js";
 
 export async function show(root, { signal }) {
   const state = h("div");
@@ -27,7 +27,7 @@ export async function show(root, { signal }) {
     ], config.models, "No model is configured. Questions are answered by retrieval."));
     if (!settings.firstChild) {
       settings.replaceChildren(table("Settings", [
-        ["Setting", "text mono", ([name]) => name],
+        ["Setting", "text mono key", ([name]) => keyed(name)],
         ["Value", "text mono", ([, value]) => (value === null ? h("span", { class: "muted" }, "not set") : foreign(JSON.stringify(value)))],
         ["Set by", "text", ([name]) => h("span", { class: config.set_by.settings[name] === "default" ? "muted" : "" }, config.set_by.settings[name])],
       ], Object.entries(config.settings)));

@@ -8,6 +8,7 @@ const BLOCK = 200;
 const KEPT_BLOCKS = 48;
 const SHOWN_CHARS = 2000;
 const AROUND = 12;
+const REST_MS = 40;
 // Browsers lay out no element that is much taller: past it, a step of the scroll bar is several lines.
 const TALLEST = 12_000_000;
 
@@ -20,6 +21,8 @@ export class Lines {
     this.signal = signal;
     this.onmove = onmove;
     this.blocks = new Map();
+    this.drawn = new Map();
+    this.isSlow = false;
     this.hit = null;
     this.at = 0;
     this.top = 0;
@@ -47,6 +50,7 @@ export class Lines {
     const room = this.height - this.element.clientHeight;
     const step = now - (this.last ?? 0);
     this.last = now;
+    this.isSlow = Math.abs(step) < this.element.clientHeight;
     if (!this.isScaled) this.top = now / ROW;
     else if (Math.abs(step) > 2 * this.element.clientHeight || now <= 0 || now >= room - 1) {
       this.top = (now / Math.max(room, 1)) * (this.total - this.inSight + 2);
@@ -92,22 +96,39 @@ export class Lines {
   }
 
   draw() {
+    // Read before the page is changed: otherwise the browser lays it out twice.
+    const [sight, scrollTop] = [this.inSight, this.element.scrollTop];
     const first = Math.floor(this.top);
     const from = Math.max(0, first - AROUND);
-    const to = Math.min(this.total, first + this.inSight + AROUND);
-    const drawn = [];
-    for (let place = from; place < to; place += 1) drawn.push(this.row(place));
-    this.rows.replaceChildren(...drawn);
-    const base = this.isScaled ? this.element.scrollTop - (this.top - from) * ROW : from * ROW;
+    const to = Math.min(this.total, first + sight + AROUND);
+    this.place(from, to);
+    const base = this.isScaled ? scrollTop - (this.top - from) * ROW : from * ROW;
     this.rows.style.transform = `translateY(${base}px)`;
-    this.onmove(Math.min(first + 1, this.total), Math.min(first + this.inSight - 1, this.total), this.total);
+    this.onmove(Math.min(first + 1, this.total), Math.min(first + sight - 1, this.total), this.total);
     this.want(from, to);
   }
 
-  row(place) {
-    const line = this.blocks.get(Math.floor(place / BLOCK))?.lines[place % BLOCK];
+  /** Puts the rows `from` to before `to` into the page. Those that are there and have not changed stay. */
+  place(from, to) {
+    const before = this.drawn;
+    this.drawn = new Map();
+    for (let place = from; place < to; place += 1) {
+      const line = this.blocks.get(Math.floor(place / BLOCK))?.lines[place % BLOCK];
+      const [isAt, hit, old] = [this.at === place + 1, this.hit, before.get(place)];
+      const isSame = old && old.line === line && old.isAt === isAt && old.hit === hit;
+      this.drawn.set(place, isSame ? old : { line, isAt, hit, element: this.row(place, line, isAt) });
+    }
+    for (const [place, row] of before) if (this.drawn.get(place) !== row) row.element.remove();
+    let next = this.rows.firstChild;
+    for (const { element } of this.drawn.values()) {
+      if (element === next) next = next.nextSibling;
+      else this.rows.insertBefore(element, next);
+    }
+  }
+
+  row(place, line, isAt) {
     const number = h("span", { class: "number" }, whole(place + 1));
-    const kind = `line${this.at === place + 1 ? " at" : ""}`;
+    const kind = `line${isAt ? " at" : ""}`;
     if (line === undefined) return h("div", { class: `${kind} waits` }, number, h("span", { class: "text" }, "…"));
     const text = line.text.length > SHOWN_CHARS ? line.text.slice(0, SHOWN_CHARS) : line.text;
     const cut = line.truncated || text.length < line.text.length;
@@ -116,17 +137,21 @@ export class Lines {
     return h("div", { class: kind }, number, h("span", { class: "text" }, marked(text, this.hit)), more);
   }
 
-  /** Reads what the blocks from line `from` to `to` lack, as soon as the scrolling rests for a moment. */
+  /** Reads what the blocks from line `from` to `to` lack: while one scrolls slowly those around too, else as soon as the
+   *  scrolling rests for a moment. */
   want(from, to) {
     clearTimeout(this.waiting);
     const missing = [];
-    for (let block = Math.floor(from / BLOCK); block * BLOCK < to; block += 1) {
+    const around = this.isSlow ? BLOCK / 2 : 0;
+    const end = Math.min(to + around, this.total);
+    for (let block = Math.floor(Math.max(0, from - around) / BLOCK); block * BLOCK < end; block += 1) {
       const kept = this.blocks.get(block);
       if (kept) { this.blocks.delete(block); this.blocks.set(block, kept); }
-      const last = Math.min(to, (block + 1) * BLOCK, this.total) - block * BLOCK;
+      const last = Math.min(end, (block + 1) * BLOCK) - block * BLOCK;
       if ((kept?.lines.length ?? 0) < last && !kept?.isRead) missing.push(block);
     }
-    if (missing.length) this.waiting = setTimeout(() => missing.forEach((block) => this.fill(block)), this.blocks.size ? 40 : 0);
+    const rest = this.blocks.size && !this.isSlow ? REST_MS : 0;
+    if (missing.length) this.waiting = setTimeout(() => missing.forEach((block) => this.fill(block)), rest);
   }
 
   async fill(block) {

@@ -1,7 +1,7 @@
 // The policy in force for a tool and where each key was set; and what another one would have made of past results.
 
 import { Problem, get, post } from "./api.js";
-import { bytes, card, foreign, h, named, outcomeMark, plural, short, table, tokens, toSession, when, whole } from "./dom.js";
+import { bytes, card, foreign, h, keyed, named, outcomeMark, plural, short, table, toSession, tokens, when, whole } from "./dom.js";
 
 const OUTCOMES = ["store", "truncate", "cap", "reject"];
 const NUMBERS = [["max_bytes", "Cap in bytes"], ["max_tokens", "Cap in tokens"], ["max_chars", "Cap in characters"], ["head_chars", "Characters that truncate shows"], ["reject_rows", "Reject above this many rows"]];
@@ -20,7 +20,7 @@ export async function show(root, { signal }) {
     const config = await get("/config", { tool_name: tool.value.trim() || "*" }, { signal });
     for (const [name, , input] of numbers) input.placeholder = String(config.policy[name] ?? "");
     inForce.replaceChildren(table("Policy in force", [
-      ["Key", "text mono", ([key]) => key],
+      ["Key", "text mono key", ([key]) => keyed(key)],
       ["Value", "text mono", ([, value]) => foreign(JSON.stringify(value))],
       ["Set by", "text", ([key]) => (config.set_by.policy[key] === "default" ? h("span", { class: "muted" }, "default") : foreign(config.set_by.policy[key]))],
     ], Object.entries(config.policy)));

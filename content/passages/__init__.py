@@ -1,4 +1,4 @@
-"""Passages: the pieces of a result that `retrieve` ranks, and their words."""
+"""Passages: the pieces of a result that `retrieve` ranks, by its structure; JSON is cut between members."""
 
 import re
 from collections import deque

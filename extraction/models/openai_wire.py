@@ -1,4 +1,4 @@
-"""The JSON of OpenAI-compatible chat completions and embeddings: written exactly, read leniently."""
+"""The JSON of OpenAI's chat completions and embeddings, written exactly, read leniently; and its errors."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""A full-text index of the passages of a source."""
+"""A full-text index of the passages of a source, and their vectors."""
 
 import math
 import re

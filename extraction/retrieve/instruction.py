@@ -1,4 +1,4 @@
-"""Parses an instruction: words, phrases, identifiers, patterns, and what the answer looks like."""
+"""Parses an instruction: words, their synonyms, phrases, identifiers, patterns, the look of the answer."""
 
 import re
 from collections.abc import Iterable

@@ -1,6 +1,7 @@
 """Filters and sums of accounting entries, for ledgers that do not leave both to a database."""
 
 from datetime import UTC, datetime
+from functools import lru_cache
 
 import msgspec
 
@@ -10,14 +11,46 @@ from domain.accounting import (
     AccountingEntry,
     EntryFilter,
     EntryStatus,
+    EntryType,
     GroupBy,
     Missing,
     Summary,
     SummaryRow,
 )
+from domain.decisions import OutcomeKind, Trigger
 
 Group = tuple[str | None, ...]
 """The values of the keys of a summary, in their order."""
+
+
+class SummedDetails(msgspec.Struct, gc=False, frozen=True):
+    """What a summary reads of EntryDetails."""
+
+    tool_output_handle: str | None = None
+    bytes: int = 0
+    observed_tokens_saved: int = 0
+
+
+class SummedEntry(msgspec.Struct, gc=False, frozen=True):
+    """What a summary reads of an AccountingEntry. To decode it takes a tenth of the time."""
+
+    type: EntryType
+    timestamp: int
+    tenant: str
+    session_id: str
+    tool_name: str
+    status: EntryStatus = EntryStatus.OK
+    latency: float = 0.0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    tokens_saved: int = 0
+    trigger: Trigger | None = None
+    outcome: OutcomeKind | None = None
+    model: str | None = None
+    tool_kind: str | None = None
+    strategy: str | None = None
+    cost_usd: float = 0.0
+    details: SummedDetails = SummedDetails()
 
 
 class Sums(msgspec.Struct, array_like=True):
@@ -34,10 +67,17 @@ class Sums(msgspec.Struct, array_like=True):
     observed: int
     latency_max: float
 
-    def plus(self, other: "Sums") -> "Sums":
-        one, two = msgspec.structs.astuple(self), msgspec.structs.astuple(other)
-        added = [a + b for a, b in zip(one[:-1], two[:-1], strict=True)]
-        return msgspec.convert([*added, max(one[-1], two[-1])], Sums)
+    def add(self, other: "Sums") -> None:
+        self.entries += other.entries
+        self.failed += other.failed
+        self.bytes += other.bytes
+        self.tokens_in += other.tokens_in
+        self.tokens_out += other.tokens_out
+        self.tokens_saved += other.tokens_saved
+        self.latency += other.latency
+        self.cost_usd += other.cost_usd
+        self.observed += other.observed
+        self.latency_max = max(self.latency_max, other.latency_max)
 
     def row(self, keys: tuple[GroupBy, ...] = (), group: Group = ()) -> SummaryRow:
         """Without keys, the row has no group."""
@@ -57,7 +97,7 @@ class Sums(msgspec.Struct, array_like=True):
         )
 
 
-def sums_of(entry: AccountingEntry) -> Sums:
+def sums_of(entry: AccountingEntry | SummedEntry) -> Sums:
     details = entry.details
     return Sums(
         1,
@@ -82,15 +122,18 @@ class GroupedSums:
         self._rest: Sums | None = None
 
     def add(self, group: Group, sums: Sums) -> None:
+        """Takes `sums` over."""
         before = self._groups.get(group)
         if before is not None:
-            self._groups[group] = before.plus(sums)
+            before.add(sums)
         elif len(self._groups) < accounting.MOST_GROUPS:
             self._groups[group] = sums
+        elif self._rest is None:
+            self._rest = sums
         else:
-            self._rest = sums if self._rest is None else self._rest.plus(sums)
+            self._rest.add(sums)
 
-    def add_entry(self, entry: AccountingEntry) -> None:
+    def add_entry(self, entry: AccountingEntry | SummedEntry) -> None:
         self.add(tuple(_value_of(entry, key) for key in self.keys), sums_of(entry))
 
     def summary(self, *missing: Missing) -> Summary:
@@ -100,7 +143,7 @@ class GroupedSums:
         return Summary(rows, rest, frozenset(missing))
 
 
-def _value_of(entry: AccountingEntry, key: GroupBy) -> str | None:
+def _value_of(entry: AccountingEntry | SummedEntry, key: GroupBy) -> str | None:
     value = period_of(entry.timestamp, key) if key in PERIOD_MS else getattr(entry, key.value)
     return None if value is None else str(value)
 
@@ -110,10 +153,15 @@ _PERIODS = {GroupBy.DAY: "%Y-%m-%d", GroupBy.HOUR: "%Y-%m-%dT%H:00Z", GroupBy.MI
 
 def period_of(timestamp: int, group_by: GroupBy) -> str:
     """Returns the UTC day, hour or minute of a time in Unix ms."""
-    return datetime.fromtimestamp(timestamp / 1000, UTC).strftime(_PERIODS[group_by])
+    return _period(timestamp // PERIOD_MS[group_by], group_by)
 
 
-def matches(entry: AccountingEntry, wanted: EntryFilter) -> bool:
+@lru_cache(maxsize=4096)
+def _period(number: int, group_by: GroupBy) -> str:
+    return datetime.fromtimestamp(number * PERIOD_MS[group_by] / 1000, UTC).strftime(_PERIODS[group_by])
+
+
+def matches(entry: AccountingEntry | SummedEntry, wanted: EntryFilter) -> bool:
     return (
         wanted.tenant in (None, entry.tenant)
         and wanted.session_id in (None, entry.session_id)

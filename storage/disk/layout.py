@@ -1,4 +1,4 @@
-"""The paths of a result under its root, and its info file: its format, read and checked.
+"""The paths of a result under its root, its info file, read and checked, and the directories of sessions.
 
 <root>/tool_output/<tenant>/session-<id>/file-<uuid>         the body, byte for byte
 <root>/tool_output/<tenant>/session-<id>/.file-<uuid>.json   its info; the mtime is the last use

@@ -1,4 +1,4 @@
-"""Bodies in an object store, through obstore (the extra `s3`): opens the store of a URL.
+"""Bodies in an object store (S3, Google Cloud, Azure) through obstore: checks and opens the one of a URL.
 
 s3://bucket[/prefix]         Amazon S3, and servers that speak its protocol
 gs://bucket[/prefix]         Google Cloud Storage

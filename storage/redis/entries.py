@@ -1,11 +1,12 @@
 """Records as msgpack, which the Lua scripts read too; pages of entries from a tenant's shards, and sums."""
 
+import asyncio
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -14,7 +15,7 @@ from domain.budget import Session
 from domain.errors import InvalidField, StorageError
 from domain.handles import SessionKey, is_name
 from storage.base import cursors
-from storage.base.summaries import GroupedSums, Sums, matches, period_of
+from storage.base.summaries import GroupedSums, SummedEntry, Sums, matches, period_of
 from storage.redis.connection import RedisConnection
 from storage.redis.keys import Shard, shard_of, shards_of
 
@@ -27,6 +28,8 @@ GROUPED = ("type", "tool_name", "trigger", "outcome", "status", "model", "strate
 # Lua counts in doubles: integers are exact up to here.
 _LARGEST = 1 << 53
 _encoder = msgspec.msgpack.Encoder()
+
+E = TypeVar("E", AccountingEntry, SummedEntry)
 
 _PIECE = 200
 """Number of entries in one read of a shard."""
@@ -66,6 +69,7 @@ def _decoder(kind: type[T]) -> Callable[[bytes], T]:
 
 _decode_map = _decoder(dict[str, Any])
 decode_entry = _decoder(AccountingEntry)
+decode_summed_entry = _decoder(SummedEntry)
 decode_kept = _decoder(Kept)
 decode_sums = _decoder(Sums)
 decode_group = _decoder(Group)
@@ -161,8 +165,9 @@ class RedisEntries:
     ) -> EntryPage:
         kind: cursors.Kind = "newest" if newest_first else "entries"
         places = {} if cursor is None else _places(kind, cursor)
+        first = min(limit + 1, _PIECE)
         readers = [
-            _Reader(shard, wanted, end, places.get(shard.number), newest_first)
+            _Reader(decode_entry, shard, wanted, end, places.get(shard.number), newest_first, first)
             for shard, end in await self._ends(wanted, await self._shards(wanted))
         ]
         page: list[AccountingEntry] = []
@@ -229,14 +234,14 @@ class RedisEntries:
         await self._add_entries(adding, shard, part, str(until + wait))
 
     async def _add_entries(self, adding: "_Adding", shard: Shard, wanted: EntryFilter, end: str) -> None:
-        reader = _Reader(shard, wanted, end)
+        reader = _Reader(decode_summed_entry, shard, wanted, end)
         while await self._ready([reader]):
             for _, entry in reader.found:
                 adding.sums.add_entry(entry)
             reader.found.clear()
         adding.is_damaged |= reader.is_damaged
 
-    async def _ready(self, readers: Sequence["_Reader"]) -> list["_Reader"]:
+    async def _ready(self, readers: Sequence["_Reader[E]"]) -> list["_Reader[E]"]:
         """Reads until each has found an entry or reached its end. Returns those that have found one."""
         while empty := [reader for reader in readers if reader.is_empty]:
             pieces = await self._redis.commands([reader.next_piece for reader in empty])
@@ -247,6 +252,8 @@ class RedisEntries:
                     reader.is_damaged = True
                     where = reader.shard.key("entries")
                     self._redis.notices.warn(f"{where} {damaged}", "is damaged: the entry is left out.")
+                # To decode a piece takes 1 ms or 2: requests wait no longer than that.
+                await asyncio.sleep(0)
         return [reader for reader in readers if reader.found]
 
     async def _shards(self, wanted: EntryFilter) -> list[Shard]:
@@ -280,16 +287,19 @@ class _Adding:
 
 
 @dataclass(slots=True)
-class _Reader:
-    """Reads the entries of a shard in pieces. Entries up to the id `place` were taken or do not match: those
-    from it on, if the newest come first. `place` is "" before the newest."""
+class _Reader(Generic[E]):
+    """Reads the entries of a shard in pieces of `count`, which doubles up to _PIECE. Entries up to the id
+    `place` were taken or do not match: those from it on, if the newest come first. `place` is "" before the
+    newest."""
 
+    decode: Callable[[bytes], E]
     shard: Shard
     wanted: EntryFilter
     end: str
     place: str | None = None
     newest_first: bool = False
-    found: list[tuple[str, AccountingEntry]] = field(default_factory=list)
+    count: int = _PIECE
+    found: list[tuple[str, E]] = field(default_factory=list)
     is_done: bool = False
     is_damaged: bool = False
     read_to: str = ""
@@ -305,7 +315,7 @@ class _Reader:
         ms, _, number = self.found[0][0].partition("-")
         return int(ms), int(number), self.shard.number
 
-    def take(self) -> AccountingEntry:
+    def take(self) -> E:
         self.place, entry = self.found.pop(0)
         return entry
 
@@ -314,17 +324,18 @@ class _Reader:
         since = f"{self.wanted.since or 0}-0"
         if self.newest_first:
             end = f"({self.read_to}" if self.read_to else self.end
-            return ("XREVRANGE", self.shard.key("entries"), end, since, "COUNT", _PIECE)
+            return ("XREVRANGE", self.shard.key("entries"), end, since, "COUNT", self.count)
         start = since if _order(since) > _order(self.read_to) else f"({self.read_to}"
-        return ("XRANGE", self.shard.key("entries"), start, self.end, "COUNT", _PIECE)
+        return ("XRANGE", self.shard.key("entries"), start, self.end, "COUNT", self.count)
 
     def look_through(self, items: list[tuple[bytes, dict[bytes, bytes]]]) -> list[str]:
         """Returns the ids of the damaged entries."""
         damaged = []
-        self.is_done = len(items) < _PIECE
+        self.is_done = len(items) < self.count
+        self.count = min(2 * self.count, _PIECE)
         for place, item in items:
             try:
-                entry = decode_entry(item.get(b"e", b""))
+                entry = self.decode(item.get(b"e", b""))
             except DamagedRecord:
                 damaged.append(place.decode())
                 continue

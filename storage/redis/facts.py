@@ -1,4 +1,4 @@
-"""What a Redis server reports: errors, durability and eviction, and the schema of its keys."""
+"""What a Redis server reports: errors (out of memory: 507), durability, eviction, the schema of its keys."""
 
 import re
 from collections.abc import Awaitable, Callable, Sequence

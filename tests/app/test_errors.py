@@ -35,11 +35,6 @@ STATUSES = {
 }
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 APP = edge_app(settings_of())
 
 

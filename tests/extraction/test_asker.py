@@ -32,9 +32,10 @@ from extraction.models.asker import Asker
 from extraction.models.usage import CallRules, ModelHealth, ModelLane, SharedModelState
 from tests.conftest import StillClock
 from tests.extraction.backend import Backend, running
-from tests.virtual_time import VIRTUAL_TIME
+from tests.virtual_time import virtual_time
 
 pytestmark = pytest.mark.anyio
+anyio_backend = virtual_time
 
 ENCODING = load_encoding("o200k_base")
 TERMS = ModelTerms("first", 32_000, 500, Price(2.0, 10.0, 1.0), "a-provider")
@@ -78,11 +79,6 @@ class StagedModel:
         if isinstance(step, Exception):
             raise step
         return step
-
-
-@pytest.fixture
-def anyio_backend() -> object:
-    return VIRTUAL_TIME
 
 
 class Bench:

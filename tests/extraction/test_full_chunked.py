@@ -27,17 +27,13 @@ from tests.extraction.acting import (
     said,
     task_of,
 )
-from tests.virtual_time import VIRTUAL_TIME
+from tests.virtual_time import virtual_time
 
 pytestmark = pytest.mark.anyio
+anyio_backend = virtual_time
 
 CUT = "the answer was cut: it was longer than its cap"
 OTHER = ModelTerms("other", 8_000, 1_000)
-
-
-@pytest.fixture
-def anyio_backend() -> object:
-    return VIRTUAL_TIME
 
 
 def lines(count: int) -> str:

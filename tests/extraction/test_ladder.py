@@ -15,18 +15,14 @@ from extraction import ladder
 from extraction.source import Source
 from extraction.task import ExtractionLimits
 from tests.extraction.acting import Actor, calling, reporting, stored_text, task_of
-from tests.virtual_time import VIRTUAL_TIME
+from tests.virtual_time import virtual_time
 
 pytestmark = pytest.mark.anyio
+anyio_backend = virtual_time
 
 LOG = "".join(f"line {n} of a log that is longer than one window\n" for n in range(2000))
 SHORT_LOG = LOG[:5000]
 ONE_LINE = "record, " * 12_000
-
-
-@pytest.fixture
-def anyio_backend() -> object:
-    return VIRTUAL_TIME
 
 
 def found(prompt: Prompt) -> Reply:

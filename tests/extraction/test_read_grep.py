@@ -24,21 +24,16 @@ from tests.extraction.acting import (
     task_of,
     tool_messages,
 )
-from tests.virtual_time import VIRTUAL_TIME
+from tests.virtual_time import virtual_time
 
 pytestmark = pytest.mark.anyio
+anyio_backend = virtual_time
 
 LARGE = ModelTerms("large", 200_000, 8_000)
 LOG = "".join(f"line {n} says {'ERROR: disk full' if n == 150 else 'all is well'}\n" for n in range(1, 301))
 ONE_LINE = json.dumps(
     [{"id": n, "name": f"name {n}", "state": "failed" if n == 77 else "ok"} for n in range(300)]
 )
-
-
-@pytest.fixture
-def anyio_backend() -> object:
-    """Texts of these tests are small enough to be searched without a thread; others say so."""
-    return VIRTUAL_TIME
 
 
 def script(*steps: Reply | ModelError | str) -> Callable[[Prompt], Reply | ModelError]:

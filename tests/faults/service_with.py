@@ -24,7 +24,7 @@ from storage.redis import draft as redis_draft
 from storage.redis import store as redis_store
 from storage.redis.draft import RedisDraft
 from storage.redis.ledger import RedisLedger
-from storage.spool.journal import Journal
+from storage.spool.ledger import Journal
 
 # Longer than a kill takes to come, or than all replicas take to look, on a busy machine too.
 EARLY_SECONDS = 5.0
