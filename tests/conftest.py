@@ -3,7 +3,7 @@
 import gc
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from app.runtime import Runtime, open_runtime, system_clock
 from app.settings import Settings
 from domain.ports import Clock
 from tests.counts import count
+from tests.faults.service import Service, Services
 from tests.redis_server import (  # noqa: F401
     patient_redis,
     redis_cluster,
@@ -124,6 +125,35 @@ def serve(tmp_path: Path, clock: StillClock) -> Serve:
             yield client
 
     return opened
+
+
+@pytest.fixture
+def services(tmp_path: Path) -> Iterator[Services]:
+    """Processes, none of which outlives its test."""
+    with Services(tmp_path) as started:
+        yield started
+
+
+@pytest.fixture
+async def service(services: Services, tmp_path: Path) -> Service:
+    """A process on disk and SQLite."""
+    return await services.start(tmp_path / "state")
+
+
+@pytest.fixture(scope="module")
+async def shared_service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Service]:
+    """As `service`, for all tests of a module."""
+    place = tmp_path_factory.mktemp("service")
+    with Services(place) as started:
+        yield await started.start(place / "state")
+
+
+@pytest.fixture(scope="session")
+def node() -> str:
+    found = shutil.which("node")
+    if found is None:
+        pytest.skip("node is not installed")
+    return found
 
 
 @pytest.fixture

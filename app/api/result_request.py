@@ -3,6 +3,7 @@
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from functools import lru_cache
 from time import perf_counter
 from typing import Annotated, Any, NamedTuple, TypeVar
 
@@ -12,13 +13,14 @@ from fastapi import Request
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from starlette.types import Scope
 
-from app.api.answers import encode, prefers
+from app.api.answers import prefers
 from app.edge import large_json
 from app.edge.large_json import STEP_SECONDS, WRONG_CONTENT, Content, pause
 from app.edge.request_body import read_body
 from domain.errors import BadRequest, InvalidField, UnsupportedMedia, unknown_key
 from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
 from domain.results import ToolResult, UsageReport
+from domain.values import value
 from policies.oversized import DOORS
 
 T = TypeVar("T")
@@ -106,7 +108,8 @@ _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING_FIELD = re.compile(r"Object missing required field `(.*)`")
 
 
-class ResultRequest(NamedTuple):
+@value
+class ResultRequest:
     """`governed` is the content to govern: a whole text, or chunks that can be read once. `content` is the
     content of a JSON request; it is None for a text body, which is not kept."""
 
@@ -129,26 +132,44 @@ async def read_request(request: Request, turns: anyio.CapacityLimiter) -> Result
     """Parses all of a request but a text body, which is read as it is governed. `turns` lets one large JSON
     body at a time be read, a step at a time. Raises BadRequest, InvalidField, UnsupportedMedia,
     ClientDisconnected."""
-    headers: Headers = dict(request.scope["headers"])
-    wants_text = prefers(headers.get(b"accept", b"").decode("latin-1"), "text/plain")
-    is_minimal = not wants_text and b"return=minimal" in headers.get(b"prefer", b"").lower()
-    media, _, parameters = headers.get(b"content-type", b"application/json").decode("latin-1").partition(";")
-    kind = media.strip().lower()
-    if kind.startswith("text/"):
-        if _charset(parameters) not in ("", "utf-8", "utf8", "us-ascii"):
-            raise UnsupportedMedia("Text must be UTF-8: convert it first, e.g. with iconv -t utf-8.")
-        result = _tool_result(_from_query(request), headers, request.scope)
-        hold = None if is_minimal else request.scope["request_body"].hold
+    scope = request.scope
+    headers: Headers = scope["by_name"]
+    sends_text, wants_text, is_minimal = _forms(*map(headers.get, (b"content-type", b"accept", b"prefer")))
+    if sends_text:
+        result = _tool_result(_from_query(request), headers, scope)
+        hold = None if is_minimal else scope["request_body"].hold
         return ResultRequest(result, _streamed(request), None, wants_text, is_minimal, hold)
-    if kind != "application/json" and not kind.endswith("+json"):
+    if scope["query_string"]:
+        raise InvalidField("With a JSON body there are no query parameters: put the fields into the body.")
+    fields, content = await _parsed(await read_body(request), turns)
+    result = _tool_result(fields, headers, scope)
+    return ResultRequest(result, content.governed(), content, wants_text, is_minimal, None)
+
+
+class _Forms(NamedTuple):
+    """Whether the request brings text, and what the answer is to be: text, or JSON without the content."""
+
+    sends_text: bool
+    wants_text: bool
+    is_minimal: bool
+
+
+@lru_cache(maxsize=64)
+def _forms(content_type: bytes | None, accept: bytes | None, prefer: bytes | None) -> _Forms:
+    """Of three headers, which a client sends alike with each request. Raises UnsupportedMedia."""
+    wants_text = prefers((accept or b"").decode("latin-1"), "text/plain")
+    is_minimal = not wants_text and b"return=minimal" in (prefer or b"").lower()
+    given = b"application/json" if content_type is None else content_type
+    media, _, parameters = given.decode("latin-1").partition(";")
+    kind = media.strip().lower()
+    sends_text = kind.startswith("text/")
+    if sends_text and _charset(parameters) not in ("", "utf-8", "utf8", "us-ascii"):
+        raise UnsupportedMedia("Text must be UTF-8: convert it first, e.g. with iconv -t utf-8.")
+    if not sends_text and kind != "application/json" and not kind.endswith("+json"):
         raise UnsupportedMedia(
             "Send JSON as application/json, or the raw result as text/plain with its fields in the query."
         )
-    if request.scope["query_string"]:
-        raise InvalidField("With a JSON body there are no query parameters: put the fields into the body.")
-    fields, content = await _parsed(await read_body(request), turns)
-    result = _tool_result(fields, headers, request.scope)
-    return ResultRequest(result, content.governed(), content, wants_text, is_minimal, None)
+    return _Forms(sends_text, wants_text, is_minimal)
 
 
 async def _streamed(request: Request) -> AsyncIterator[bytes]:
@@ -192,10 +213,10 @@ class SentContent:
         is_repaired = self._repaired or (isinstance(content, Content) and content.had_surrogates)
         return (SURROGATE_WARNING,) if is_repaired else ()
 
-    async def json(self) -> Raw:
+    async def json(self) -> str | Raw:
         """The content as it came, with U+FFFD in place of each lone surrogate."""
         if isinstance(self._content, str):
-            return Raw(encode(self._content))
+            return self._content
         if self._turns is None or not (self._repaired or self._content.had_surrogates):
             return self._content.as_it_came()
         pieces = self._content.repaired_pieces()
@@ -261,10 +282,10 @@ async def _parsed(body: bytes | bytearray, turns: anyio.CapacityLimiter) -> tupl
 def _from_query(request: Request) -> ResultIn:
     """The same fields as query parameters; `context` and `policy` as JSON, or `used_tokens` and `turn`."""
     query: dict[str, Any] = {}
-    for name, value in request.query_params.multi_items():
+    for name, text in request.query_params.multi_items():
         if name in query:
             raise InvalidField("A query parameter is given twice. Send each once.")
-        query[name] = value
+        query[name] = text
     if "content" in query:
         raise InvalidField("`content` is the body here, not a query parameter.")
     usage = {name: query.pop(name) for name in _FIELDS["context"] if name in query}

@@ -3,9 +3,12 @@
 import asyncio
 import itertools
 import logging
+import math
 import re
 import secrets
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from time import perf_counter
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -29,6 +32,7 @@ from domain.errors import (
     UnsupportedMedia,
 )
 from domain.handles import DEFAULT_TENANT, is_tenant
+from domain.quotas import QuotaOf, reached
 
 _ONCE = frozenset(
     b"host origin authorization x-api-key spillgate-tenant content-length content-encoding "
@@ -43,9 +47,52 @@ Headers = dict[bytes, bytes]
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._~:/+=@-]{1,128}")
 
 
+@dataclass(slots=True)
+class _Bucket:
+    tokens: float
+    filled_at: float
+    requests: int = 0
+
+
+class RequestRates:
+    """A token bucket at this instance for each tenant with a quota. One that was idle may send the requests
+    of one second at once, at least one."""
+
+    def __init__(self, quota_of: QuotaOf, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._quota_of = quota_of
+        self._monotonic = monotonic
+        self._buckets: dict[str, _Bucket] = {}
+
+    def take(self, tenant: str) -> None:
+        """Counts one request. Raises TooManyRequests past the quota."""
+        rate = self._quota_of(tenant).requests_per_second
+        if not rate:
+            return
+        now, most = self._monotonic(), max(1.0, rate)
+        bucket = self._buckets.get(tenant)
+        if bucket is None:
+            bucket = self._buckets[tenant] = _Bucket(most, now)
+        tokens = min(most, bucket.tokens + (now - bucket.filled_at) * rate)
+        bucket.filled_at = now
+        bucket.requests += 1
+        if tokens < 1:
+            bucket.tokens = tokens
+            wait = math.ceil((1 - tokens) / rate)
+            raise reached(TooManyRequests, "requests_per_second", rate, wait)
+        bucket.tokens = tokens - 1
+
+    def forget(self, tenant: str) -> None:
+        self._buckets.pop(tenant, None)
+
+    def counts(self) -> dict[str, int]:
+        """The requests of each tenant that has had a quota, since the start."""
+        return {tenant: bucket.requests for tenant, bucket in self._buckets.items()}
+
+
 class Access:
-    """Pure ASGI. Sets `scope["tenant"]`, `scope["every_tenant"]`, `scope["request_body"]` and
-    `scope["logged"]`, the fields of each line logged for the request; refuses by itself, as problem+json."""
+    """Pure ASGI. Sets `scope["tenant"]`, `scope["every_tenant"]`, `scope["request_body"]`, the headers as
+    `scope["by_name"]`, and `scope["logged"]`, the fields of each line logged for the request; refuses by
+    itself, as problem+json."""
 
     def __init__(
         self,
@@ -72,7 +119,7 @@ class Access:
         self._gate = gate
         self._refused = refused
         self._access_level = logging.INFO if settings.access_log else logging.DEBUG
-        self._request_prefix = f"req-{secrets.token_hex(6)}-"
+        self._request_prefix = f"req-{secrets.token_hex(6)}-".encode()
         self._request_count = itertools.count(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -80,11 +127,13 @@ class Access:
             await self._pass(scope, receive, send)
             return
         carries_results = self._routes.carries_results(scope["method"], scope["path"])
-        body = RequestBody(receive, send, self._gate, self._cap, carries_results=carries_results)
+        write = scope.pop("write_whole", None)
+        body = RequestBody(receive, send, write, self._gate, self._cap, carries_results=carries_results)
         started = perf_counter()
-        scope["logged"] = logged = begin_request(self._identify(scope, body))
+        scope["by_name"] = found = dict(scope["headers"])
+        scope["logged"] = logged = begin_request(self._identify(found, body))
         try:
-            logged["tenant"] = self._admit(scope, body)
+            logged["tenant"] = self._admit(found, scope, body)
             await self._app(scope, body.receive, body.send)
         except ClientDisconnected:
             pass
@@ -119,14 +168,11 @@ class Access:
         else:
             raise ValueError("Only HTTP is served.")
 
-    def _identify(self, scope: Scope, body: RequestBody) -> str:
+    def _identify(self, found: Headers, body: RequestBody) -> str:
         """The caller's X-Request-ID if it is of plain characters, else a new one. The answer names it too."""
-        headers: list[tuple[bytes, bytes]] = scope["headers"]
-        for name, given in headers:
-            if name == b"x-request-id" and _REQUEST_ID.fullmatch(given):
-                break
-        else:
-            given = f"{self._request_prefix}{next(self._request_count):06x}".encode()
+        given = found.get(b"x-request-id")
+        if given is None or not _REQUEST_ID.fullmatch(given):
+            given = b"%b%06x" % (self._request_prefix, next(self._request_count))
         body.request_id = given
         return given.decode()
 
@@ -134,17 +180,11 @@ class Access:
         route = self._routes.template(scope["path"])
         log_answered(self._access_level, scope["method"], route, body.status, seconds)
 
-    def _admit(self, scope: Scope, body: RequestBody) -> str:
+    def _admit(self, found: Headers, scope: Scope, body: RequestBody) -> str:
         """Answers with the tenant. Raises whatever is to be answered instead."""
-        found: Headers = {}
-        repeated = False
-        for name, value in scope["headers"]:
-            if name in _ONCE:
-                repeated = repeated or name in found
-                found[name] = value
         body.has_body = b"transfer-encoding" in found or found.get(b"content-length", b"0") != b"0"
-        if repeated:
-            raise BadRequest("A header that may be given once was given twice.")
+        if len(found) < len(scope["headers"]):
+            _check_repeated(scope["headers"])
         scope["request_body"], scope["every_tenant"] = body, False
         if (port := self._metrics_port()) is not None and _local_port(scope) == port:
             if scope["path"] not in METRICS_PATHS:
@@ -221,15 +261,21 @@ class Access:
         await answer(scope, body.receive, body.send)
 
 
+def _check_repeated(headers: Iterable[tuple[bytes, bytes]]) -> None:
+    once = [name for name, _ in headers if name in _ONCE]
+    if len(once) > len(set(once)):
+        raise BadRequest("A header that may be given once was given twice.")
+
+
 def _local_port(scope: Scope) -> int | None:
     """The port at which the request came in; None for a Unix socket."""
     return scope["server"][1] if scope.get("server") else None
 
 
 def _check_body(found: Headers, body: RequestBody) -> None:
-    if found.get(b"content-encoding", b"identity").lower() not in (b"identity", b""):
+    if b"content-encoding" in found and found[b"content-encoding"].lower() not in (b"identity", b""):
         raise UnsupportedMedia("Send the body uncompressed: without Content-Encoding.")
-    if found.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
+    if b"transfer-encoding" in found and found[b"transfer-encoding"].lower() != b"chunked":
         raise UnsupportedMedia("Send the body chunked, or with a Content-Length, and not compressed.")
     length = found.get(b"content-length", b"0")
     if not length.isdigit() or len(length) > 19:

@@ -5,11 +5,12 @@ import fcntl
 import sys
 import termios
 from collections.abc import Iterable
+from functools import partial
 from itertools import chain
 from typing import Any, ClassVar, NamedTuple
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from app.api.problems import MEDIA_TYPE, Refused, encoded, headers_of, problem_of, stored_of
 from app.edge.request_body import RequestBody
@@ -18,8 +19,6 @@ from domain import errors
 MAX_CONNECTIONS = 4096
 
 _FRAMING = (b"content-length", b"transfer-encoding")
-_LENGTH = b"\r\ncontent-length: "
-_CONTINUE = b"HTTP/1.1 100"
 _PROBE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -55,25 +54,21 @@ class HeadTooLarge(Exception):
     """Ends the parsing of a header block."""
 
 
-class AnswerWriter:
-    """The transport as one answer is written to it. A head with a Content-Length waits for the beginning of
-    the body, which `RequestBody` sends at once: one system call instead of two."""
-
-    __slots__ = ("_head", "_transport", "close", "is_closing")
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-        self._head: bytes | None = None  # until the head is written; b"" after it
-        self.close, self.is_closing = transport.close, transport.is_closing
-
-    def write(self, data: bytes) -> None:
-        if self._head is None and not data.startswith(_CONTINUE):
-            self._head = data if _LENGTH in data else b""
-            if self._head:
-                return
-        elif self._head:
-            data, self._head = self._head + data, b""
-        self._transport.write(data)
+def write_whole(
+    cycle: RequestResponseCycle, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes
+) -> bool:
+    """Writes an answer by one call of the system; uvicorn takes two, and searches each header twice. Returns
+    False if uvicorn must send it: to a slow reader, or as the last one of a connection. `headers` are our
+    own, the length of the body among them."""
+    if cycle.flow.write_paused or cycle.disconnected or not cycle.keep_alive:
+        return False
+    lines = b"\r\n".join(map(b": ".join, (*cycle.default_headers, *headers)))
+    cycle.response_started = cycle.response_complete = True
+    cycle.waiting_for_100_continue = False
+    cycle.transport.write(b"".join((STATUS_LINE[status], lines, b"\r\n\r\n", body)))
+    cycle.message_event.set()
+    cycle.on_response()
+    return True
 
 
 class Protocol(HttpToolsProtocol):
@@ -164,8 +159,7 @@ class Protocol(HttpToolsProtocol):
         if is_large or len(self.pipeline) >= self.MAX_PIPELINED:
             raise HeadTooLarge
         super().on_headers_complete()
-        if self.scope["method"] != "HEAD":
-            self.cycle.transport = AnswerWriter(self.transport)  # type: ignore[assignment]
+        self.scope["write_whole"] = partial(write_whole, self.cycle)  # type: ignore[typeddict-unknown-key]
         # Trailers must not become headers of a request that was admitted without them.
         self.headers = []
         self.in_body = True

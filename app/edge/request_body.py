@@ -1,7 +1,7 @@
 """Bodies in memory, counted and bounded: those of requests, and stored ones that clients read slowly."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -29,6 +29,10 @@ MOST_CHUNK_BYTES = 1 << 19
 LEAST_CHUNK_BYTES = 1 << 12
 
 LINGER_SECONDS = 2.0
+
+Headers = Sequence[tuple[bytes, bytes]]
+WriteWhole = Callable[[int, Headers, bytes], bool]
+"""Writes an answer at once, by its status, headers and body. Returns False if it cannot."""
 
 _NOSNIFF = (b"x-content-type-options", b"nosniff")
 _NO_STORE = (b"cache-control", b"no-store")
@@ -101,6 +105,7 @@ class RequestBody:
         "_receive",
         "_send",
         "_taken",
+        "_write_whole",
         "has_body",
         "request_id",
         "started",
@@ -108,10 +113,18 @@ class RequestBody:
     )
 
     def __init__(
-        self, receive: Receive, send: Send, gate: BodyGate, cap: int, *, carries_results: bool = True
+        self,
+        receive: Receive,
+        send: Send,
+        write_whole: WriteWhole | None,
+        gate: BodyGate,
+        cap: int,
+        *,
+        carries_results: bool = True,
     ) -> None:
         self._receive = receive
         self._send = send
+        self._write_whole = write_whole
         self._gate = gate
         self._cap = cap if carries_results else min(cap, PLAIN_BODY_BYTES)
         self._members = None if carries_results else 0
@@ -129,12 +142,11 @@ class RequestBody:
         """Raises BodyTooLarge, InvalidField, Overloaded, ClientDisconnected."""
         message = await self._receive()
         if message["type"] == "http.request":
-            if size := len(message.get("body", b"")):
-                self._count(size)
+            if body := message.get("body"):
+                self._count(len(body))
                 if self._members is not None:
-                    self._count_members(self._members, message["body"])
-            if not message.get("more_body", False):
-                self._ended = True
+                    self._count_members(self._members, body)
+            self._ended = not message.get("more_body", False)
         elif not self._ended and not self.started:
             raise ClientDisconnected
         return message
@@ -142,8 +154,7 @@ class RequestBody:
     def _count(self, size: int) -> None:
         self._read += size
         self.check_size(self._read)
-        self._kept += size
-        self._take()
+        self.hold(size)
 
     def check_size(self, size: int) -> None:
         """Raises BodyTooLarge for a body of that many bytes."""
@@ -170,7 +181,8 @@ class RequestBody:
     def hold(self, size: int) -> None:
         """That many bytes of it are in memory again. Raises Overloaded."""
         self._kept += size
-        self._take()
+        if self._kept > FREE_BYTES:
+            self._take()
 
     @property
     def holds_pool(self) -> bool:
@@ -183,6 +195,16 @@ class RequestBody:
         spare = self._taken - max(0, self._kept - FREE_BYTES)
         self._taken -= spare
         self._gate.give(spare)
+
+    async def answer(self, status: int, headers: Headers, body: bytes) -> None:
+        """Sends a whole answer, at once if the server can. `headers` are none of those that `send` adds."""
+        if self._ended and len(body) <= FREE_BYTES and self._write_whole is not None:
+            added = (b"x-request-id", self.request_id), _NOSNIFF, _NO_STORE
+            if self._write_whole(status, (*headers, *added), body):
+                self.started, self.status = True, status
+                return
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
+        await self.send({"type": "http.response.body", "body": body})
 
     async def send(self, message: Message) -> None:
         """Sends a part of the answer; a large one in slices, each when the client has read the one before.
@@ -235,24 +257,16 @@ class RequestBody:
     def _add_headers(self, message: Message) -> bool:
         """True if the answer has a Content-Length."""
         headers = [*message.get("headers", ()), (b"x-request-id", self.request_id)]
-        plain = cached = True
-        has_length = False
-        for name, _ in headers:
-            if name == b"x-content-type-options":
-                plain = False
-            elif name == b"cache-control":
-                cached = False
-            elif name == b"content-length":
-                has_length = True
-        if plain:
+        given = dict(headers)
+        if _NOSNIFF[0] not in given:
             headers.append(_NOSNIFF)
-        if cached:
+        if _NO_STORE[0] not in given:
             headers.append(_NO_STORE)
         if self.has_body and not self._ended:
             # Kept open, the server would have to read the rest of the body first.
             headers.append(_CLOSE)
         message["headers"] = headers
-        return has_length
+        return b"content-length" in given
 
     def leave(self) -> None:
         if self._taken:

@@ -15,6 +15,7 @@ from content.tokens import Meter, measure
 from domain.budget import Budget, Session
 from domain.ports import Draft, ResultStore, Tokenizer
 from domain.results import Durability, Measure, StoredResult, ToolResult
+from domain.values import value
 from policies import view
 from policies.decide import passing_tokens, spared_bytes
 from policies.facts import Policy, PolicyMode
@@ -275,7 +276,8 @@ def _feed(meter: Meter, chunk: bytes, text: str | None) -> None:
         meter.feed(chunk[start : start + SLICE_BYTES])
 
 
-class MeasuredResult(NamedTuple):
+@value
+class MeasuredResult:
     """One result with what it is judged by. `viewed` is None if the view caps leave everything."""
 
     result: ToolResult

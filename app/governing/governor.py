@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from time import perf_counter
-from typing import NamedTuple
 
 from app.governing.body import Body, MeasuredResult
 from app.governing.charges import PASSED, charge_of
@@ -18,12 +17,14 @@ from domain.errors import Conflict, IdempotencyKeyReused, ResultExpired, Spillga
 from domain.handles import Handle, new_handle, parse_handle
 from domain.ports import Call, Receipt
 from domain.results import StoredResult, ToolResult
+from domain.values import value
 from policies import view
 from policies.decide import decide
 from policies.facts import Facts, PolicyMode
 
 
-class Governed(NamedTuple):
+@value
+class Governed:
     """`content` is the whole result if it passed and the caller did not keep it."""
 
     outcome: Outcome
@@ -78,7 +79,8 @@ async def govern(
         return await call.outcome(receipt, whole)
 
 
-class _Call(NamedTuple):
+@value
+class _Call:
     """A request to govern one result, which is measured."""
 
     measured: MeasuredResult

@@ -103,7 +103,7 @@ def counts_alike(one: Session, other: Session) -> bool:
     return one.policy is other.policy and one.model is other.model and one.ended_at == other.ended_at
 
 
-def entry_bytes(packed: bytes, text: str | None) -> int:
+def entry_bytes(packed: bytes | bytearray, text: str | None) -> int:
     """Returns the bytes that an entry counts for. `packed` is its JSON, counted twice because columns and
     indexes repeat parts of it; `text` is stored with the receipt of a named call."""
     return 2 * len(packed) + text_bytes(text)

@@ -3,6 +3,7 @@
 import base64
 import binascii
 import re
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -123,13 +124,20 @@ class KeylessLedger:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    async def enter(self, call: Call) -> Entered:
+    def enter(self, call: Call) -> Awaitable[Entered]:
+        # Without an id there is no receipt of an earlier call.
+        return self._inner.enter(call) if call.call_id is None else self._entered(call)
+
+    async def _entered(self, call: Call) -> Entered:
         entered = await self._inner.enter(call)
         if entered.receipt is not None:
             _readable(entered.receipt.text)
         return entered
 
-    async def reserve(self, charge: Charge) -> Receipt | None:
+    def reserve(self, charge: Charge) -> Awaitable[Receipt | None]:
+        return self._inner.reserve(charge) if charge.call_id is None else self._reserved(charge)
+
+    async def _reserved(self, charge: Charge) -> Receipt | None:
         receipt = await self._inner.reserve(charge)
         return None if receipt is None else _first(receipt)
 

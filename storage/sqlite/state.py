@@ -92,11 +92,11 @@ class SqliteState:
     def append_now(self, connection: sqlite3.Connection, row: rows.Row, tenant: str) -> None:
         """For the entry of a named call: a retry in the same transaction has to find it."""
         try:
-            connection.execute(rows.APPEND, row)
+            rows.insert(connection, [row])
         except sqlite3.IntegrityError:
             # The entry of the same call is damaged: this one takes its place as the receipt.
             connection.execute(rows.FORGET_CALL, rows.call_of(row))
-            connection.execute(rows.APPEND, row)
+            rows.insert(connection, [row])
         self._count_entry(row, tenant)
 
     def _count_entry(self, row: rows.Row, tenant: str) -> None:
@@ -186,8 +186,7 @@ class SqliteState:
 
     def write(self, connection: sqlite3.Connection) -> None:
         """Runs once per transaction: a session that was charged many times is written once."""
-        if self._entries:
-            connection.executemany(rows.APPEND, self._entries)
+        rows.insert(connection, self._entries)
         if self._unsummed >= hours.MOST_UNSUMMED:
             hours.sum_up_new(connection)
             self._unsummed = 0

@@ -145,6 +145,7 @@ async def test_usage_can_be_reported_on_its_own(client: httpx.AsyncClient) -> No
     assert answer.json()["turn"] == 3
 
 
+@pytest.mark.repeated
 async def test_concurrent_results_never_hold_more_than_the_limit_together(client: httpx.AsyncClient) -> None:
     for seed in range(count(2, 5)):
         session = f"crowd-{seed}"

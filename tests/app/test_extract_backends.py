@@ -71,6 +71,7 @@ async def test_whatever_a_backend_does_the_answer_is_in_time_and_honest(serve: S
         assert {"silent", "bad_key", "no_quota", "html", "redirect", "refuses"} <= names
 
 
+@pytest.mark.repeated
 async def test_after_many_mixed_runs_nothing_is_left_behind(serve: Serve, tmp_path: Path) -> None:
     scripts = list(itertools.chain(*SCRIPTS.values()))
     mixed = [name for name in scripts if name not in ("great_body", "gzip_bomb")] * 40

@@ -25,6 +25,7 @@ from extraction.models.openai_wire import parse_embeddings
 from extraction.retrieve.index import Likeness, Vectors
 from extraction.retrieve.meaning import MOST_PASSAGES, MOST_TEXTS
 from tests.app.test_extract_models import anyio_backend, entries, keep, saying  # noqa: F401
+from tests.app.test_extract_retrieve import ask
 from tests.conftest import Serve, StillClock
 from tests.extraction.backend import Backend
 from tests.extraction.behaviours import Behaviour, Exchange, answers, completion, fails, says
@@ -96,13 +97,6 @@ async def served(
     given = {"storage_url": "memory:", "llm_base_url": backend.base_url, "embed_model": "e"}
     async with serve(**{**given, "policy_file": file, "llm_api_key": "k", **settings}) as client:
         yield client
-
-
-async def ask(client: httpx.AsyncClient, handle: str, extract: str, **fields: Any) -> dict[str, Any]:
-    answer = await client.post("/extract", json={"handle": handle, "extract": extract, **fields})
-    assert answer.status_code == 200, answer.text
-    told: dict[str, Any] = answer.json()
-    return told
 
 
 async def without_embeddings(serve: Serve, text: str, extract: str) -> dict[str, Any]:
@@ -427,15 +421,6 @@ async def test_an_embedding_model_that_cannot_be_asked_is_refused_at_the_start(
     monkeypatch.setenv("SPILLGATE_EMBED_MODEL", " ")
     monkeypatch.delenv("SPILLGATE_LLM_BASE_URL", raising=False)
     assert main(["check-config"]) == (2 if settings.get("SPILLGATE_LLM_MODELS") else 0)
-
-
-def test_check_config_shows_the_embedding_model(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("SPILLGATE_EMBED_MODEL", "e")
-    monkeypatch.setenv("SPILLGATE_LLM_BASE_URL", "https://api.example.com/v1")
-    assert main(["check-config"]) == 0
-    assert re.search(r'SPILLGATE_EMBED_MODEL +"e" +environment', capsys.readouterr().out)
 
 
 async def test_the_event_loop_serves_others_while_long_vectors_are_read() -> None:

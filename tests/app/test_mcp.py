@@ -85,7 +85,7 @@ async def test_the_list_follows_the_policy(serve: Serve, tmp_path: Path) -> None
         assert (text, is_error) == ("There is no such tool here. There is tool_output.", True)
 
 
-@ERAS
+@pytest.mark.parametrize("era", [NEW, OLD], ids=["new", "old"])
 async def test_each_tool_answers_about_the_session_that_the_handle_names(
     client: httpx.AsyncClient, era: Era
 ) -> None:
@@ -287,7 +287,7 @@ async def test_one_tenant_never_reads_what_another_has(serve: Serve, tmp_path: P
             assert answer.headers["www-authenticate"] == "Bearer"
 
 
-@ERAS
+@pytest.mark.parametrize("era", [NEW, OLD], ids=["new", "old"])
 async def test_a_result_is_read_as_a_resource_page_by_page(client: httpx.AsyncClient, era: Era) -> None:
     assert await era.call(client, "resources/list") == {"resources": []}
     (template,) = (await era.call(client, "resources/templates/list"))["resourceTemplates"]

@@ -13,6 +13,7 @@ from app.operations.readiness import Readiness
 from domain.errors import StoreUnavailable
 from storage.memory import MemoryLedger, MemoryStore
 from tests.conftest import Serve, StillClock
+from tests.counts import count
 from tests.redis_server import RedisServer
 
 pytestmark = pytest.mark.anyio
@@ -38,9 +39,10 @@ async def test_on_disk_it_is_ready_and_has_nothing_to_say(client: httpx.AsyncCli
     assert expected.items() <= (await client.get("/healthz")).json().items()
 
 
+@pytest.mark.repeated
 async def test_a_failed_write_takes_it_back_at_once_and_it_returns(serve: Serve, redis: RedisServer) -> None:
     async with serve(storage_url=redis.url) as client:
-        for _ in range(5):
+        for _ in range(count(2, 5)):
             assert await status(client) == 200
             redis.kill()
             assert (await store(client)).status_code == 503

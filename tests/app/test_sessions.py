@@ -87,6 +87,7 @@ async def test_the_default_session_is_emptied_and_lives_on(client: httpx.AsyncCl
     assert (await store(client, "default")).status_code == 201
 
 
+@pytest.mark.repeated
 async def test_ending_a_session_that_is_only_now_being_opened_takes_nothing_from_it(
     client: httpx.AsyncClient,
 ) -> None:

@@ -163,7 +163,7 @@ def write_ledger(state: Path, count: int) -> None:
     connections = open_database(path)
     with connections.writer as writer:
         writer.execute("BEGIN")
-        writer.executemany(rows.APPEND, map(rows.entry_row, past_entries(count, now)))
+        rows.insert(writer, map(rows.entry_row, past_entries(count, now)))
         hours.sum_up_new(writer)
         writer.execute("COMMIT")
     for connection in (connections.by_key, connections.long, connections.writer):

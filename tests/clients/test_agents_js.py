@@ -2,10 +2,9 @@
 
 import json
 import re
-import shutil
 import subprocess
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.faults.forking import ROOT
-from tests.faults.service import SERVE, Service
+from tests.faults.service import Service
 
 pytestmark = pytest.mark.anyio
 
@@ -90,23 +89,13 @@ def model() -> Iterator[Model]:
     server.server_close()
 
 
-@pytest.fixture
-async def service(tmp_path: Path) -> AsyncIterator[Service]:
-    service = Service(tmp_path / "state", tmp_path / "service.log", SERVE, {"storage_url": "memory:"})
-    yield await service.listening()
-    service.kill()
-
-
-def run_loop(folder: Path, service: Service, model: Model, *arguments: str) -> str:
+def run_loop(node: str, folder: Path, service: Service, model: Model, *arguments: str) -> str:
     page = (ROOT / "docs" / "agents.md").read_text()
     (block,) = re.findall(r"```js\n(const base = .*?)```", page, re.DOTALL)
     # Time is not waited for.
     (folder / "loop.mjs").write_text(block.replace("[500, 1000, 2000]", "[0, 0, 0]"))
     (folder / "driver.mjs").write_text(DRIVER)
     (folder / "log").write_text(LOG)
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("node is not installed")
     host, port = service.address
     places = {
         "SPILLGATE_URL": f"http://{host}:{port}",
@@ -120,9 +109,9 @@ def run_loop(folder: Path, service: Service, model: Model, *arguments: str) -> s
 
 
 async def test_a_large_result_is_replaced_and_asked_about(
-    tmp_path: Path, service: Service, model: Model
+    node: str, tmp_path: Path, service: Service, model: Model
 ) -> None:
-    assert run_loop(tmp_path, service, model) == "done"
+    assert run_loop(node, tmp_path, service, model) == "done"
     assert model.offered(0) == ["read_log"]
     assert "system" not in model.asked[0]
     assert model.offered(1)[:3] == ["read_log", "tool_output", "tool_output_grep"]
@@ -136,9 +125,9 @@ async def test_a_large_result_is_replaced_and_asked_about(
 
 
 async def test_with_the_service_stopped_in_mid_run_the_model_gets_a_marked_cut(
-    tmp_path: Path, service: Service, model: Model
+    node: str, tmp_path: Path, service: Service, model: Model
 ) -> None:
-    assert run_loop(tmp_path, service, model, str(service.pid)) == "done"
+    assert run_loop(node, tmp_path, service, model, str(service.pid)) == "done"
     (text,) = model.results
     assert text == f"{LOG[:4000]}\n[{len(LOG) - 4000} characters not shown]"
     assert model.offered(1) == ["read_log"]

@@ -2,25 +2,16 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from tests.faults.forking import ROOT
-from tests.faults.service import SERVE, Service
+from tests.faults.service import Service
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def service(tmp_path: Path) -> AsyncIterator[Service]:
-    service = Service(tmp_path / "state", tmp_path / "service.log", SERVE, {"storage_url": "memory:"})
-    yield await service.listening()
-    service.kill()
 
 
 def block(title: str) -> str:
@@ -40,30 +31,30 @@ def run(command: list[str], folder: Path, service: Service) -> str:
     return done.stdout
 
 
-def run_node(code: str, folder: Path, service: Service) -> str:
-    if shutil.which("node") is None:
-        pytest.skip("node is not installed")
+def run_node(node: str, code: str, folder: Path, service: Service) -> str:
     packages = folder / "node_modules"
     packages.mkdir()
     (packages / "spillgate-client").symlink_to(ROOT / "clients" / "typescript")
     (folder / "way.mjs").write_text(code)
-    return run(["node", "way.mjs"], folder, service)
+    return run([node, "way.mjs"], folder, service)
 
 
-async def test_every_way_in_governs_a_result(service: Service, tmp_path: Path) -> None:
+async def test_every_way_in_governs_a_result(service: Service, node: str, tmp_path: Path) -> None:
     host, port = service.address
     curl = block("curl").replace("localhost:8377", f"{host}:{port}")
     assert re.fullmatch(
         r'git version .*\n\{"tools":\[\],"instructions":""\}', run(["sh", "-c", curl], tmp_path, service)
     )
     assert run([sys.executable, "-c", block("Python")], tmp_path, service) == "On branch main\n []\n"
-    assert run_node(block("TypeScript"), tmp_path, service) == "On branch main\n []\n"
+    assert run_node(node, block("TypeScript"), tmp_path, service) == "On branch main\n []\n"
     async with service.client() as client:
         entries = (await client.get("/accounting/entries", params={"session_id": "run-1"})).json()["entries"]
     assert [one["tool_call_id"] for one in entries] == ["call_1", "call_2", "call_3"]
 
 
-async def test_the_sessions_and_functions_of_the_clients_page(service: Service, tmp_path: Path) -> None:
+async def test_the_sessions_and_functions_of_the_clients_page(
+    service: Service, node: str, tmp_path: Path
+) -> None:
     page = (ROOT / "docs" / "clients.md").read_text()
     session, function, *_ = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     said = "pass On branch main\n\n"
@@ -74,6 +65,6 @@ async def test_the_sessions_and_functions_of_the_clients_page(service: Service, 
         "Tool output is too large (63000"
     )
     (session, *_) = re.findall(r"^```js\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    assert run_node(session, tmp_path, service) == said
+    assert run_node(node, session, tmp_path, service) == said
     async with service.client() as client:
         assert (await client.get("/sessions/run-42")).json()["code"] == "session_ended"

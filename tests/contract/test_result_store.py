@@ -241,6 +241,7 @@ async def test_deleting_a_session_spares_what_a_later_life_published(
     assert await store.delete_session(KEY, clock()) == 0
 
 
+@pytest.mark.repeated
 async def test_a_delete_of_a_session_never_meets_what_is_published_meanwhile(
     store: ResultStore, clock: FakeClock
 ) -> None:
@@ -288,6 +289,7 @@ async def test_a_sweep_deletes_what_has_expired_and_only_that(
     assert await store.stored_bytes() == held(5)
 
 
+@pytest.mark.repeated
 async def test_results_arrive_while_their_directory_is_being_swept_away(
     store: ResultStore, clock: FakeClock
 ) -> None:

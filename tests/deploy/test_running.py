@@ -39,17 +39,18 @@ def listening() -> Iterator[str]:
         shutil.rmtree(folder)
 
 
-def run_probe(name: str, uds: str) -> int:
+def run_probe(command: tuple[str, ...], uds: str) -> int:
     given = environment(sidecar)["SPILLGATE_UDS"]
-    first, *rest = [part.replace(given, uds) for part in sidecar[name]["exec"]["command"]]
+    first, *rest = [part.replace(given, uds) for part in command]
     start = {"spillgate": [sys.executable, "-m", "app.cli.main"], "python": [sys.executable]}[first]
     return subprocess.run([*start, *rest], cwd=ROOT, stderr=subprocess.DEVNULL, timeout=30).returncode
 
 
 def test_the_probes_of_the_sidecar_tell_a_running_one_from_none(listening: str) -> None:
-    for name in ("startupProbe", "readinessProbe", "livenessProbe"):
-        assert run_probe(name, listening) == 0
-        assert run_probe(name, f"{listening}.none") == 1
+    probes = ("startupProbe", "readinessProbe", "livenessProbe")
+    for command in {tuple(sidecar[name]["exec"]["command"]) for name in probes}:
+        assert run_probe(command, listening) == 0
+        assert run_probe(command, f"{listening}.none") == 1
 
 
 @pytest.mark.parametrize(

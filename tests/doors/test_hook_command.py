@@ -15,7 +15,7 @@ import pytest
 
 from tests.doors.payloads import LARGE, changed, payload
 from tests.faults.forking import run
-from tests.faults.service import Service, Services
+from tests.faults.service import Service
 from tests.misbehaving_server import BAD_ANSWERS, answering, http
 
 pytestmark = pytest.mark.anyio
@@ -55,15 +55,9 @@ class Shell:
         return path.read_text() if path.exists() else ""
 
 
-@pytest.fixture(scope="module")
-async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Service]:
-    with Services(tmp_path_factory.mktemp("service")) as services:
-        yield await services.start(tmp_path_factory.mktemp("state"))
-
-
 @pytest.fixture
-async def client(service: Service) -> AsyncIterator[httpx.AsyncClient]:
-    async with service.client() as client:
+async def client(shared_service: Service) -> AsyncIterator[httpx.AsyncClient]:
+    async with shared_service.client() as client:
         yield client
 
 

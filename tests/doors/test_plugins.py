@@ -45,10 +45,9 @@ for (const server of servers) server.close().closeAllConnections()
 
 
 @pytest.mark.parametrize("client", CALLS)
-def test_a_result_is_not_sent_on_to_the_host_that_an_answer_names(client: str, tmp_path: Path) -> None:
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("node is not installed")
+def test_a_result_is_not_sent_on_to_the_host_that_an_answer_names(
+    client: str, node: str, tmp_path: Path
+) -> None:
     shutil.copy(ROOT / "integrations" / client / "spillgate.js", tmp_path / "spillgate.mjs")
     (tmp_path / "run.mjs").write_text(SCRIPT % CALLS[client])
     run = subprocess.run(

@@ -1,18 +1,10 @@
 """Services for the fault tests: real processes, none of which outlives its test."""
 
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.faults.service import Services
 from tests.faults.uploads import Connections
-
-
-@pytest.fixture
-def services(tmp_path: Path) -> Iterator[Services]:
-    with Services(tmp_path) as started:
-        yield started
 
 
 @pytest.fixture

@@ -4,13 +4,13 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from tests.faults.service import Service, Services
+from tests.faults.service import Service
 from tests.interop.agents.model import Asked, Call, ScriptedModel
 from tests.interop.agents.programs import ROOT, Agent, ClaudeCode, Codex, CopilotCli, OpenCode
 
@@ -88,12 +88,6 @@ CASES = [
         options=("--plugin-dir", str(ROOT / "integrations" / "claude-code")),
     ),
 ]
-
-
-@pytest.fixture
-async def service(tmp_path: Path) -> AsyncIterator[Service]:
-    with Services(tmp_path) as services:
-        yield await services.start(tmp_path / "state")
 
 
 def placed(call: Call, project: Path) -> Call:

@@ -8,7 +8,7 @@ import anyio
 import httpx
 import pytest
 
-from tests.faults.service import ROOT, Service, Services
+from tests.faults.service import ROOT, Service
 from tests.interop.agents.model import Call, ScriptedModel
 from tests.interop.agents.programs import Agent, ClaudeCode, Codex, CopilotCli, GeminiCli, OpenCode
 
@@ -20,15 +20,9 @@ TOOLS = ["tool_output", "tool_output_grep", "tool_output_lines", "tool_output_qu
 LOG = "".join(f"line {n} of the log {'ERROR' if n == 1234 else 'fine'}\n" for n in range(5000))
 
 
-@pytest.fixture(scope="module")
-async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Service]:
-    with Services(tmp_path_factory.mktemp("service")) as services:
-        yield await services.start(tmp_path_factory.mktemp("state"))
-
-
 @pytest.fixture
-async def client(service: Service) -> AsyncIterator[httpx.AsyncClient]:
-    async with service.client() as client:
+async def client(shared_service: Service) -> AsyncIterator[httpx.AsyncClient]:
+    async with shared_service.client() as client:
         yield client
 
 
@@ -80,7 +74,7 @@ READERS = {ClaudeCode: "ReadMcpResourceTool", Codex: "read_mcp_resource", OpenCo
 
 @pytest.mark.parametrize("kind", CALLS)
 async def test_a_coding_agents_model_asks_about_a_handle(
-    service: Service, client: httpx.AsyncClient, kind: type[Agent], tmp_path: Path
+    shared_service: Service, client: httpx.AsyncClient, kind: type[Agent], tmp_path: Path
 ) -> None:
     door, tool = CALLS[kind]
     told = await keep(client, door=door)
@@ -105,4 +99,4 @@ async def test_a_coding_agents_model_asks_about_a_handle(
     for text in last.results[1:]:
         assert "1235: line 1234 of the log ERROR" in text
     assert len(last.results) == 1 + len(reads)
-    assert service.failures() == []
+    assert shared_service.failures() == []

@@ -16,7 +16,6 @@ from domain.results import Durability
 from storage.objects import make_ready
 from storage.objects.bucket import Bucket
 from storage.objects.store import ObjectStore
-from tests.faults.service import Services
 
 ROOT = Path(__file__).parents[2]
 BUCKET = "results"
@@ -65,12 +64,6 @@ def bucket(s3_port: int, prefix: str) -> S3Store:
 def url(prefix: str) -> Callable[[int], str]:
     """The URL of this test's place, by the port of the server."""
     return lambda port: f"s3://{BUCKET}/{prefix}?endpoint=http://127.0.0.1:{port}&region=us-east-1"
-
-
-@pytest.fixture
-def services(tmp_path: Path) -> Iterator[Services]:
-    with Services(tmp_path) as started:
-        yield started
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 import errno
 import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -205,16 +203,6 @@ async def test_a_reader_left_open_does_not_hinder_closing(root: Path, clock: Fak
     await anext(chunks)
     await store.close()
     await chunks.aclose()  # type: ignore[attr-defined]
-
-
-async def test_a_root_is_owned_by_one_process(store: ResultStore, root: Path) -> None:
-    code = (
-        "import asyncio, sys\nfrom storage import open_store\n"
-        f"asyncio.run(open_store('disk://{root}', clock=lambda: 0, retention_seconds=1, max_bytes=0))"
-    )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path.cwd())
-    assert found.returncode == 1
-    assert f"ConfigError: {root} is in use by another Spillgate process" in found.stderr
 
 
 async def test_a_place_that_cannot_be_used_is_named(tmp_path: Path, clock: FakeClock) -> None:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +25,34 @@ async def test_an_unknown_scheme_is_refused_with_a_list_of_the_known(url: str) -
 async def test_a_path_must_be_absolute(url: str) -> None:
     with pytest.raises(ConfigError, match="absolute path"):
         await open_store(url, clock=lambda: 0, retention_seconds=1, max_bytes=0)
+
+
+OPEN_BOTH = """
+import asyncio, sys
+from storage import open_ledger, open_store
+
+async def main(root, file):
+    store = open_store(f"disk://{root}", clock=lambda: 0, retention_seconds=1, max_bytes=0)
+    kept = {"session_retention_seconds": 1, "entry_retention_seconds": 1}
+    ledger = open_ledger(f"sqlite://{file}", clock=lambda: 0, **kept)
+    print(*await asyncio.gather(store, ledger, return_exceptions=True), sep="\\n")
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def test_a_root_and_a_ledger_belong_to_one_process(tmp_path: Path) -> None:
+    root, file = tmp_path / "root", tmp_path / "ledger.db"
+    store = await open_store(f"disk://{root}", clock=lambda: 0, retention_seconds=1, max_bytes=0)
+    times = {"session_retention_seconds": 1, "entry_retention_seconds": 1}
+    ledger = await open_ledger(f"sqlite://{file}", clock=lambda: 0, **times)
+    command = [sys.executable, "-c", OPEN_BOTH, root, file]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert [line.partition(". ")[0] for line in said] == [
+        f"{place} is in use by another Spillgate process" for place in (root, file)
+    ]
+    await store.close()
+    await ledger.close()
 
 
 LATER = {

@@ -335,28 +335,17 @@ async def test_replicas_share_the_quota(replica: Open, clock: FakeClock, redis_u
     await put(one, LARGE[:2_000_000], clock())
 
 
-async def test_the_same_content_again_does_not_disturb_a_reader(
-    replica: Open, clock: FakeClock, redis_url: str
+@pytest.mark.parametrize("again", [LARGE, b"other"])
+async def test_a_body_that_is_stored_over_another_takes_its_place_and_disturbs_no_reader(
+    replica: Open, clock: FakeClock, redis_url: str, again: bytes
 ) -> None:
     store = replica(redis_url)
     kept = await put(store, LARGE, clock())
     chunks = store.read(kept)
     first = await anext(chunks)
-    await put(store, LARGE, clock(), where=kept.handle)
+    await put(store, again, clock(), where=kept.handle)
     assert first + await joined(chunks) == LARGE
-    assert await wholly(store, kept.handle, LARGE)
-
-
-async def test_other_content_under_a_handle_takes_its_place(
-    replica: Open, clock: FakeClock, redis_url: str
-) -> None:
-    store = replica(redis_url)
-    kept = await put(store, LARGE, clock())
-    chunks = store.read(kept)
-    first = await anext(chunks)
-    await put(store, b"other", clock(), where=kept.handle)
-    assert first + await joined(chunks) == LARGE
-    assert await wholly(store, kept.handle, b"other")
+    assert await wholly(store, kept.handle, again)
 
 
 async def test_what_is_deleted_is_soon_gone_from_redis(

@@ -3,8 +3,6 @@
 import asyncio
 import os
 import sqlite3
-import subprocess
-import sys
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import closing
@@ -96,19 +94,6 @@ async def test_a_place_that_cannot_be_used_is_named(tmp_path: Path, clock: FakeC
     (tmp_path / "directory.db").mkdir()
     with pytest.raises(ConfigError, match="cannot be used as a ledger"):
         await open_at(tmp_path / "directory.db", clock)
-
-
-async def test_a_ledger_is_owned_by_one_process(tmp_path: Path, clock: FakeClock) -> None:
-    ledger = await open_at(tmp_path / "ledger.db", clock)
-    code = (
-        "import asyncio\nfrom storage import open_ledger\n"
-        f"asyncio.run(open_ledger('sqlite://{tmp_path}/ledger.db', clock=lambda: 0,"
-        " session_retention_seconds=1, entry_retention_seconds=1))"
-    )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path.cwd())
-    assert found.returncode == 1
-    assert "ledger.db is in use by another Spillgate process" in found.stderr
-    await ledger.close()
 
 
 @pytest.mark.parametrize("bad", [charge(1 << 63), charge(1, "call", text="\ud800"), charge(1, "\ud800")])

@@ -47,7 +47,7 @@ def any_change(dice: random.Random, clock: FakeClock) -> Callable[[Ledger], Awai
         return methodcaller("append", any_entry(dice, clock()))
     if step < 0.7:
         made = charge(5, call_id=f"call-{dice.randrange(10**9)}")
-        made.entry = replace(made.entry, timestamp=clock())
+        made = replace(made, entry=replace(made.entry, timestamp=clock()))
         return methodcaller("settle", made)
     if step < 0.73:
         # The next entries get the numbers of the newest that are deleted.
