@@ -13,17 +13,15 @@ from starlette.types import Lifespan, Receive, Scope, Send
 from app import __version__
 from app.api import openapi, problems
 from app.api.routing import RouteTable
-from app.edge.access import Access
+from app.edge.access import Access, RequestRates
 from app.edge.api_keys import ApiKeys
 from app.edge.request_body import BodyGate, ReadAhead
-from app.edge.request_rates import RequestRates
 from app.operations.background import follow_policies, sweep_forever
 from app.operations.logs import log_refused, log_stopped
 from app.operations.supervisor import Supervisor
 from app.operations.tracing import note_refused
 from app.routes import (
     accounting,
-    check,
     config,
     extract,
     guardrails,
@@ -48,7 +46,6 @@ ROUTERS = (
     hooks.router,
     guardrails.router,
     stored.router,
-    check.router,
     sessions.router,
     tools.router,
     mcp.router,

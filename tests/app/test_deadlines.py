@@ -232,7 +232,7 @@ def test_a_reader_that_stops_reading_is_cut_off(host: Served) -> None:
         sock.connect((host.host, host.port))
         sock.sendall(head("GET", "/big"))
         wait_for(lambda: host.server.server_state.tasks)
-        wait_for(lambda: not host.server.server_state.connections, 5)
+        wait_for(lambda: not host.server.server_state.connections)
     host.hello()
 
 
@@ -270,7 +270,7 @@ def test_the_work_for_a_client_that_is_gone_is_cancelled(host: Served) -> None:
             wait_for(lambda: host.app.state.events == ["work began"])
             if is_reset:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        wait_for(lambda: host.app.state.events == ["work began", "work cancelled"], 5)
+        wait_for(lambda: host.app.state.events == ["work began", "work cancelled"])
 
 
 def test_uvicorn_still_has_what_the_protocol_leans_on() -> None:

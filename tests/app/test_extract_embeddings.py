@@ -25,6 +25,7 @@ from extraction.models.openai_wire import parse_embeddings
 from extraction.retrieve.index import Likeness, Vectors
 from extraction.retrieve.meaning import MOST_PASSAGES, MOST_TEXTS
 from tests.app.test_extract_models import anyio_backend, entries, keep, saying  # noqa: F401
+from tests.app.test_extract_retrieve import ask
 from tests.conftest import Serve, StillClock
 from tests.extraction.backend import Backend
 from tests.extraction.behaviours import Behaviour, Exchange, answers, completion, fails, says
@@ -96,13 +97,6 @@ async def served(
     given = {"storage_url": "memory:", "llm_base_url": backend.base_url, "embed_model": "e"}
     async with serve(**{**given, "policy_file": file, "llm_api_key": "k", **settings}) as client:
         yield client
-
-
-async def ask(client: httpx.AsyncClient, handle: str, extract: str, **fields: Any) -> dict[str, Any]:
-    answer = await client.post("/extract", json={"handle": handle, "extract": extract, **fields})
-    assert answer.status_code == 200, answer.text
-    told: dict[str, Any] = answer.json()
-    return told
 
 
 async def without_embeddings(serve: Serve, text: str, extract: str) -> dict[str, Any]:

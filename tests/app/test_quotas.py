@@ -13,7 +13,7 @@ import anyio.lowlevel
 import httpx
 import pytest
 
-from app.edge.request_rates import RequestRates
+from app.edge.access import RequestRates
 from app.extracting.spend_caps import DailySpend
 from app.operations.background import reload_policies
 from domain.accounting import EntryFilter, GroupBy, Summary

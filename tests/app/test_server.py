@@ -45,7 +45,7 @@ class Process:
 
     def connect(self) -> socket.socket:
         host, _, port = self.address().removeprefix("http://").rpartition(":")
-        return socket.create_connection((host, int(port)), timeout=10)
+        return socket.create_connection((host, int(port)), timeout=60)
 
     def has_read(self) -> None:
         """Returns when the server has read what was sent to it on connections before this one."""

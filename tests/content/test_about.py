@@ -193,6 +193,19 @@ def test_an_element_in_a_comment_is_not_the_root() -> None:
     assert about(text, b"", len(text), 3, "read_file", "sysmon.xml").startswith("XML, root element Sysmon")
 
 
+@pytest.mark.parametrize(("start", "bracket"), [(b"# a\n\n", b"["), (b"<html>\n", b"<")])
+def test_brackets_that_do_not_end_are_read_in_linear_time(start: bytes, bracket: bytes) -> None:
+    """The text is written on the event loop. Each bracket might begin a link of Markdown or a tag."""
+
+    def seconds(piece: bytes) -> float:
+        data = start + piece * 16384
+        began = time.thread_time()
+        about(data, data[-TAIL_BYTES:], len(data), 1)
+        return time.thread_time() - began
+
+    assert min(seconds(bracket) for _ in range(3)) < 80 * min(seconds(b"w") for _ in range(3))
+
+
 @pytest.mark.parametrize(
     ("question", "language", "expected"),
     [
