@@ -17,7 +17,7 @@ from app.extracting.known_models import SessionModel
 from app.operations.tracing import note_asking, note_read, note_refused
 from app.reading import entry_about, keep_given, look_up, scan
 from app.runtime import Runtime
-from app.tools import (
+from app.tools.definitions import (
     TOOLS,
     Arguments,
     AskArguments,
