@@ -275,25 +275,18 @@ class RequestBody:
 
 
 async def read_body(request: Request) -> bytes | bytearray:
-    """All of the body. Starlette's own stream costs a small result three microseconds more. Raises
-    ClientDisconnected, and what RequestBody raises."""
-    message = await _message(request)
+    """All of the body. Starlette's own stream costs a small result three microseconds more. Raises what
+    RequestBody raises."""
+    message = await request.receive()
     if not message.get("more_body", False):
         first: bytes = message.get("body", b"")
         return first
     # Grown in place: joined at the end, a large body would be held twice.
     body = bytearray(message.get("body", b""))
     while message.get("more_body", False):
-        message = await _message(request)
+        message = await request.receive()
         body += message.get("body", b"")
     return body
-
-
-async def _message(request: Request) -> Message:
-    message = await request.receive()
-    if message["type"] == "http.disconnect":
-        raise ClientDisconnected
-    return message
 
 
 async def cancel_on_disconnect(request: Request, work: Coroutine[Any, Any, T]) -> T:

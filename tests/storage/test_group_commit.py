@@ -5,17 +5,28 @@ import sqlite3
 
 import pytest
 
-from domain.quotas import unbounded
 from storage.sqlite.group_commit import GroupCommit
-from storage.sqlite.state import SqliteState
 
 pytestmark = pytest.mark.anyio
+
+
+class NoState:
+    """No change leaves anything to write."""
+
+    def write(self, connection: sqlite3.Connection) -> None:
+        pass
+
+    def commit(self) -> None:
+        pass
+
+    def reset(self) -> None:
+        pass
 
 
 async def test_a_fault_of_ours_reaches_every_caller_and_the_writer_goes_on() -> None:
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     connection.execute("CREATE TABLE t (x)")
-    writer = GroupCommit(connection, SqliteState(unbounded, {}), lambda: None)
+    writer = GroupCommit(connection, NoState(), lambda: None)
 
     def good(writing: sqlite3.Connection) -> int:
         return writing.execute("INSERT INTO t VALUES (1)").rowcount
