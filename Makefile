@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 .PHONY: sbom help run run-demo test faults interop adapters adapters-js adapters-ci fuzz check format bench openapi tree lock up down clean
 
 help: ## Show this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The virtual environment is rebuilt when a lock file or pyproject.toml changed.
 $(VENV)/.run: requirements.lock deploy/build.lock pyproject.toml

@@ -1,5 +1,6 @@
-"""Stores of bodies and ledgers: a file or folder for each, chosen by the scheme of its URL. A backend is
-imported where it is opened."""
+"""Stores of bodies and ledgers: a file or folder for each, chosen by the scheme of its URL.
+
+A backend is imported where it is opened."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -64,6 +64,6 @@ def _paths() -> dict[str, Path]:
 
 @functools.lru_cache(maxsize=64)
 def _content(path: Path, changed: int) -> tuple[bytes, str]:
-    """From memory: the page asks for ten files at once. Reading them in threads takes ten times as long."""
+    """From memory: the page asks for all files at once. Reading them in threads takes ten times as long."""
     data = path.read_bytes()
     return data, f'"{sha256(data).hexdigest()[:32]}"'

@@ -218,7 +218,7 @@ def _plain(text: _Text) -> _Shape:
     lines = [line for line in text.head[:SAMPLE_BYTES].split(b"\n", 24)[:24] if line.strip()]
     if len(lines) > 3 and _share(_PERMISSIONS, lines) > 0.6:
         if not text.is_whole:
-            return f"directory listing, {_count(text.records, 'line')}", ""
+            return f"directory listing, {_count(text.lines, 'line')}", ""
         entries = sum(1 for line in text.head.split(b"\n") if _PERMISSIONS.match(line))
         return f"directory listing, {_count(entries, 'entry', 'entries')}", ""
     if len(lines) > 3 and _share(_PATH, lines) > 0.8:

@@ -1,4 +1,4 @@
-"""The bytes that a store holds, drafts included, with the bound of all tenants and the quota of each."""
+"""Bytes that a store may hold, of all tenants and of each; past them StoreFull, TenantFull (507)."""
 
 import threading
 

@@ -56,6 +56,16 @@ def test_60_mb_are_scrolled_to_every_place(
     assert shown[0] > 1000
     texts = lines.locator(".line .text").all_inner_texts()
     assert [int(text.rpartition(" ")[2]) for text in texts] == shown
+    # A row that stays in sight stays in the page: selected text stays selected.
+    assert page.evaluate(
+        """async () => {
+            const box = document.querySelector(".lines"), row = box.querySelector(".line:last-child");
+            box.scrollTop += 40;
+            await new Promise(requestAnimationFrame);
+            await new Promise(requestAnimationFrame);
+            return row.isConnected && row !== box.querySelector(".line:last-child");
+        }"""
+    )
     # From end to end in 400 steps.
     page.evaluate(
         """async () => {
