@@ -28,8 +28,9 @@ from app.tools.definitions import (
     offered_tools,
 )
 from content import model_text
+from content.grep import Grep, GrepPage
 from content.greppable import needs_view
-from content.pages import Grep, GrepPage, LinePager
+from content.lines import LinePager
 from content.text import cut_head
 from domain.accounting import EntryStatus, EntryType
 from domain.budget import Budget, Session

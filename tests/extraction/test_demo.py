@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from acting import Actor, task_of
 
-from content.pages import Grep
+from content.grep import Grep
 from domain.errors import ContextExceeded
 from domain.extraction import Answer, Gap
 from domain.llm import LlmTokens, Message, ModelTerms, Prompt, Reply, Role, ToolCall
