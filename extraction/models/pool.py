@@ -11,7 +11,8 @@ from domain.errors import ConfigError
 from domain.llm import ModelTerms
 from domain.ports import Model, Tokenizer
 from extraction.models.asker import Asker
-from extraction.models.usage import CallRules, ModelHealth, ModelLane, SharedModelState
+from extraction.models.lanes import ModelHealth, ModelLane, SharedModelState
+from extraction.models.usage import CallRules
 
 if TYPE_CHECKING:
     from extraction.models.openai import Connections
