@@ -28,8 +28,8 @@ from domain.extraction import LlmUsage
 from domain.llm import LlmCall, LlmTokens, Message, ModelTerms, Price, Prompt, Reply, Role
 from domain.ports import Tokenizer
 from extraction.models.asker import Asker
-from extraction.models.pool import ModelConfig, ModelPool
 from extraction.models.lanes import ModelHealth, ModelLane, SharedModelState
+from extraction.models.pool import ModelConfig, ModelPool
 from extraction.models.usage import CallRules
 from tests.conftest import StillClock
 from tests.extraction.backend import Backend, running
