@@ -134,7 +134,7 @@ if __name__ == "__main__":
         for owner, attribute, value in FAULTS.get(name, ()):
             setattr(owner, attribute, value)
         if seconds:
-            owners = (Protocol, serving, background, connection, url)
+            owners = (Protocol, serving, sweeper, connection, url)
             (bound,) = [one for one in owners if hasattr(one, name)]
             setattr(bound, name, float(seconds))
         else:
