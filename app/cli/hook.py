@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from app.cli.client import Refused, Request, Service, ServiceError, state_folder
-from app.doors.hooks import CLIENTS, Answer, Call, text_in
+from app.doors.hooks import CLIENTS, Answer, HookCall, text_in
 from domain.errors import ConfigError
 
 PATIENCE_MS = 1000
@@ -97,7 +97,7 @@ def _answered(client: str, payload: Any) -> tuple[Answer, str]:
     return ({}, "") if shown is None else (call.answer(shown), f"replaced a result of {call.tool!a}")
 
 
-def _governed(client: str, call: Call, transcript: str | None) -> str | None:
+def _governed(client: str, call: HookCall, transcript: str | None) -> str | None:
     """The replacement; None if the result passes. Raises ServiceError, ConfigError, OSError, Passed."""
     text = "\n".join(call.texts).encode("utf-8", "replace")
     with ExitStack() as opened:
@@ -122,7 +122,7 @@ def _governed(client: str, call: Call, transcript: str | None) -> str | None:
                     raise
 
 
-def _request(client: str, call: Call, call_id: str, content: "bytes | Spilled") -> Request:
+def _request(client: str, call: HookCall, call_id: str, content: "bytes | Spilled") -> Request:
     """Raises Passed."""
     fields = {
         "tool_name": call.tool,

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hashlib import sha256
 
 from app.api.result_request import MAX_ARGUMENT_BYTES, SentContent
-from app.doors.hooks import Call
+from app.doors.hooks import HookCall
 from app.edge.documents import Document
 from app.governing.governor import govern
 from app.runtime import Runtime
@@ -16,7 +16,7 @@ from domain.results import Door, ToolResult
 
 
 async def govern_call(
-    call: Call, arguments: str | None, document: Document, tenant: str, door: Door | None, rt: Runtime
+    call: HookCall, arguments: str | None, document: Document, tenant: str, door: Door | None, rt: Runtime
 ) -> Outcome:
     """The call's texts may be positions in the document. `arguments`: see `arguments_of`. Raises
     SpillgateError."""
@@ -55,7 +55,7 @@ async def digest_of(document: Document, texts: list[str], rt: Runtime, *names: s
     return digest.hexdigest()
 
 
-def arguments_of(call: Call, document: Document) -> str | None:
+def arguments_of(call: HookCall, document: Document) -> str | None:
     """The arguments as JSON, a string as it is. None if they are of another type, or too large."""
     arguments = call.arguments
     if not isinstance(arguments, dict | str):

@@ -38,7 +38,7 @@ Found = tuple[list[str] | None, Callable[[str], Any]]
 """The texts of an output, None for an unknown shape, and what makes an output of that shape of one text."""
 
 
-class Call(NamedTuple):
+class HookCall(NamedTuple):
     """`texts` are the result, with a newline between two. `answer` makes the agent's JSON for a replacement.
     `spilled` is the file in which the agent left the whole output, if `texts` are only a part of it."""
 
@@ -71,7 +71,7 @@ class Client(NamedTuple):
     names a member of it that is JSON in a string. `outputs` are the files in which the agent leaves whole
     outputs, None if each session has a folder for them, beside its transcript."""
 
-    read: Callable[[Any], Call | None]
+    read: Callable[[Any], HookCall | None]
     inner_json: str = ""
     outputs: re.Pattern[str] | None = None
 
@@ -128,7 +128,7 @@ def in_blocks(blocks: list[Any], text: str) -> list[Any]:
     return [{"type": "text", "text": text}, *others]
 
 
-def codex(payload: Any) -> Call | None:
+def codex(payload: Any) -> HookCall | None:
     """PostToolUse. The reason of a "block" becomes the tool's output; the tool itself has run."""
     match payload:
         case {
@@ -142,7 +142,7 @@ def codex(payload: Any) -> Call | None:
             is_error = not isinstance(response, str) and response.get("isError") is True
             if texts is None:
                 return None
-            return Call(
+            return HookCall(
                 tool=tool,
                 session=session_of(session, payload),
                 texts=texts,
@@ -154,7 +154,7 @@ def codex(payload: Any) -> Call | None:
     return None
 
 
-def copilot(payload: Any) -> Call | None:
+def copilot(payload: Any) -> HookCall | None:
     """postToolUse. It names no call. Of an output of more than about 20 KB it shows the beginning, and names
     the file that holds the whole."""
     match payload:
@@ -164,7 +164,7 @@ def copilot(payload: Any) -> Call | None:
             "toolResult": {"resultType": "success", "textResultForLlm": str(text)},
         }:
             saved = _SAVED_BY_COPILOT.match(text)
-            return Call(
+            return HookCall(
                 tool=tool,
                 session=session,
                 texts=[text],
@@ -175,7 +175,7 @@ def copilot(payload: Any) -> Call | None:
     return None
 
 
-def gemini(payload: Any) -> Call | None:
+def gemini(payload: Any) -> HookCall | None:
     """AfterTool. The reason of a "deny" reaches the model as the tool's error text."""
     match payload:
         case {
@@ -190,7 +190,7 @@ def gemini(payload: Any) -> Call | None:
                 texts = only_texts(content if isinstance(content, list) else [content])
             if texts is None:
                 return None
-            return Call(
+            return HookCall(
                 tool=tool,
                 session=session,
                 texts=[_unwrapped(texts[0])] if len(texts) == 1 else texts,
@@ -201,7 +201,7 @@ def gemini(payload: Any) -> Call | None:
     return None
 
 
-def cursor(payload: Any) -> Call | None:
+def cursor(payload: Any) -> HookCall | None:
     """postToolUse: `tool_output` is JSON in a string. Only results of MCP tools can be
     replaced."""
     match payload:
@@ -213,7 +213,7 @@ def cursor(payload: Any) -> Call | None:
             texts = texts_of(blocks)
             if texts is None:
                 return None
-            return Call(
+            return HookCall(
                 tool=tool.removeprefix("MCP:"),
                 session=session,
                 texts=texts,
@@ -225,7 +225,7 @@ def cursor(payload: Any) -> Call | None:
     return None
 
 
-def opencode(payload: Any) -> Call | None:
+def opencode(payload: Any) -> HookCall | None:
     """tool.execute.after, as {"input", "output"}. The answer holds the members of `output` to replace."""
     match payload:
         case {"input": {"tool": str(tool), "sessionID": str(session)} as given, "output": {**output}}:
@@ -234,7 +234,7 @@ def opencode(payload: Any) -> Call | None:
             texts = [said] if isinstance(said, str) else texts_of(blocks)
             if texts is None:
                 return None
-            return Call(
+            return HookCall(
                 tool=tool,
                 session=session,
                 texts=texts,
@@ -249,14 +249,14 @@ def opencode(payload: Any) -> Call | None:
     return None
 
 
-def pi(payload: Any) -> Call | None:
+def pi(payload: Any) -> HookCall | None:
     """tool_result, with the session's id beside the event's fields."""
     match payload:
         case {"sessionId": str(session), "toolName": str(tool), "content": list(blocks)}:
             texts = texts_of(blocks)
             if texts is None:
                 return None
-            return Call(
+            return HookCall(
                 tool=tool,
                 session=session,
                 texts=texts,
@@ -276,7 +276,7 @@ def _unwrapped(text: str) -> str:
     return text
 
 
-def claude_code(payload: Any) -> Call | None:
+def claude_code(payload: Any) -> HookCall | None:
     """PostToolUse. A replacement must fit the tool's own output schema, else it is ignored. Cursor and
     Copilot run Claude Code's hooks too: they send other fields, and read another answer."""
     match payload:
@@ -292,7 +292,7 @@ def claude_code(payload: Any) -> Call | None:
             texts, reshape = _mcp(response) if is_mcp else _built_in(tool, response)
             if texts is None:
                 return None
-            return Call(
+            return HookCall(
                 tool=tool,
                 session=session_of(session, payload),
                 texts=texts,

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import anyio.to_thread
 
 from app.doors.govern_call import arguments_of, digest_of, govern_call
-from app.doors.hooks import MAX_NAME, Call, in_blocks, texts_of
+from app.doors.hooks import MAX_NAME, HookCall, in_blocks, texts_of
 from app.doors.seen_rows import Seen
 from app.edge.documents import Document
 from app.edge.large_json import STEP_SECONDS, pause
@@ -38,7 +38,7 @@ _POSITION = "\0"
 
 
 @dataclass(frozen=True, slots=True)
-class Governed:
+class GovernedRows:
     """`rows` are as many as came. `seen` has an item for each tool result that was governed, by the index of
     its row. `error`: why some results were left as they are."""
 
@@ -73,7 +73,7 @@ class Conversation:
         self._document = document
         self._by_content = by_content
 
-    async def governed(self, door: Callable[[str | None], Door | None], rt: Runtime) -> Governed:
+    async def governed(self, door: Callable[[str | None], Door | None], rt: Runtime) -> GovernedRows:
         """All but the results of Spillgate's own tools. `door` is called with the id of a call. After an
         error of one row, those that were not governed yet stay as they are. Raises StorageError if the
         session cannot be read."""
@@ -106,9 +106,9 @@ class Conversation:
         async with asyncio.TaskGroup() as tasks:
             for _ in range(min(_AT_A_TIME, len(fresh))):
                 tasks.create_task(govern())
-        return Governed(self._replaced(seen), seen, errors[0] if errors else None)
+        return GovernedRows(self._replaced(seen), seen, errors[0] if errors else None)
 
-    async def _governed(self, call: Call, door: Callable[[str | None], Door | None], rt: Runtime) -> Seen:
+    async def _governed(self, call: HookCall, door: Callable[[str | None], Door | None], rt: Runtime) -> Seen:
         document = self._document
         if self._by_content:
             call = call._replace(call_id=(await digest_of(document, call.texts, rt))[:DIGEST_CHARS])
@@ -169,8 +169,8 @@ class Conversation:
                 break
         return made
 
-    def _call(self, row: _Result, tool: str, arguments: Any) -> Call:
-        return Call(
+    def _call(self, row: _Result, tool: str, arguments: Any) -> HookCall:
+        return HookCall(
             tool=tool or _UNNAMED,
             session=self._key.session_id,
             texts=row.texts,

@@ -105,7 +105,7 @@ def _text_of(fields: dict[str, Raw], block: Raw) -> Buffer:
     return _escaped(block)
 
 
-class Governor:
+class ResultReplacer:
     """Asks a service what a client gets instead of a result."""
 
     def __init__(self, backend: Backend, session: str) -> None:
@@ -181,7 +181,7 @@ class Relay:
         self._reply = reply
         process = f"{os.getpid()}-{os.urandom(4).hex()}"
         session = os.environ.get("SPILLGATE_SESSION") or f"mcp-{process}"
-        self._governor = Governor(backend, session)
+        self._replacer = ResultReplacer(backend, session)
         self._process = process
         self._requests = 0
         self._awaited: dict[Id, str | ToolCall] = {}
@@ -271,7 +271,7 @@ class Relay:
         fields = {name: as_it_came(raw) for name, raw in message.items()}
         if isinstance(awaited, ToolCall):
             try:
-                replaced = self._governor.replacement(result, awaited)
+                replaced = self._replacer.replacement(result, awaited)
             except ServiceError as error:
                 self._say(f"{error} The result passes unchanged.")
                 return None
@@ -287,7 +287,7 @@ class Relay:
         info = inner(result, "serverInfo") or inner(inner(result, "_meta"), _SERVER)
         name = text(info.get("name"))
         if name and name.isprintable() and len(name) <= _MOST_NAMESPACE:
-            self._governor.namespace = name
+            self._replacer.namespace = name
 
     def _listed(self, result: Any) -> Any:
         """A page of tools as the client gets it. The last one ends with the tools of the service."""
@@ -340,7 +340,7 @@ class Relay:
         arguments: Pieces = [b"{}"] if call.arguments is None else as_it_came(call.arguments)
         try:
             handle = text(members(arguments[0]).get("handle")) or ""
-            session = session_in(handle) or self._governor.session
+            session = session_in(handle) or self._replacer.session
             asked = {"session_id": encoded(session), "name": encoded(call.tool), "arguments": arguments}
             body = b"".join(written(asked))
             return self._backend.request(Request("POST", "/tools/call", body, seconds=TOOL_SECONDS)).text()
