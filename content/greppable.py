@@ -99,7 +99,7 @@ class Structure(Form):
         parts = self._brackets.split(piece)
         if len(parts) == 1:
             return self._text(piece, False)
-        out = [self._text(parts[0], len(parts) > 1)]
+        out = [self._text(parts[0], True)]
         for index in range(1, len(parts), 2):
             out.append(self._bracket(parts[index]))
             if parts[index + 1]:

@@ -23,7 +23,7 @@ from storage.base.summaries import GroupedSums, matches
 CHUNK = 1 << 20
 _BATCH = 1000
 
-_SWEPT_ENTRIES = 500
+_PURGED_AT_ONCE = 500
 
 
 @dataclass(slots=True)
@@ -362,15 +362,15 @@ class MemoryLedger(LedgerBase):
         self._count(key.tenant, -usage.sessions, -usage.bytes - texts)
 
     async def delete_tenant(self, tenant: str) -> Purged:
-        sessions = list(islice((key for key in self._sessions if key.tenant == tenant), _SWEPT_ENTRIES))
+        sessions = list(islice((key for key in self._sessions if key.tenant == tenant), _PURGED_AT_ONCE))
         for key in sessions:
             self._forget(key)
         mine = ((seq, entry) for seq, entry in self._entries.items() if entry.tenant == tenant)
-        entries = list(islice(mine, _SWEPT_ENTRIES))
+        entries = list(islice(mine, _PURGED_AT_ONCE))
         for seq, entry in entries:
             del self._entries[seq]
             self._count(tenant, 0, -_size(entry))
-        is_done = max(len(sessions), len(entries)) < _SWEPT_ENTRIES
+        is_done = max(len(sessions), len(entries)) < _PURGED_AT_ONCE
         if is_done:
             self._stored_at = {place: at for place, at in self._stored_at.items() if place[0] != tenant}
         return Purged(len(sessions), len(entries), is_done)

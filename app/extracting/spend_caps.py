@@ -109,7 +109,7 @@ class DailySpend:
         return today
 
 
-class SpendCap:
+class SessionSpend:
     """The caps of one extraction's policy over what its session has spent, and the quota of its tenant."""
 
     def __init__(self, spent: _Spent, policy: Policy, daily: DailySpend, tenant: str) -> None:
@@ -159,12 +159,12 @@ class SpendCaps:
         self.daily = daily
 
     @asynccontextmanager
-    async def open(self, key: SessionKey, policy: Policy) -> AsyncIterator[SpendCap]:
+    async def open(self, key: SessionKey, policy: Policy) -> AsyncIterator[SessionSpend]:
         await self.daily.learn(key.tenant)
         spent = await self._spent(key)
         spent.users += 1
         try:
-            yield SpendCap(spent, policy, self.daily, key.tenant)
+            yield SessionSpend(spent, policy, self.daily, key.tenant)
         finally:
             spent.users -= 1
             if not spent.users:

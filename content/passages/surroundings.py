@@ -39,7 +39,7 @@ def whole(data: bytes, passage: Passage, kind: Kind, has_sentences: bool = True)
     if has_sentences and kind in (Kind.TEXT, Kind.MARKDOWN):
         start, end = _within(passage, *_sentences(data, start, end, _LINES_BETWEEN))
     is_table = kind in (Kind.TEXT, Kind.MARKDOWN, Kind.CODE)
-    return Whole(start, end, passage.path, _header(data, start, end) if is_table else None)
+    return Whole(start, end, passage.path, _header(data, start) if is_table else None)
 
 
 def _within(passage: Passage, start: int, end: int) -> tuple[int, int]:
@@ -190,7 +190,7 @@ def _cells(data: bytes, start: int, end: int) -> tuple[int, int]:
     return start, end
 
 
-def _header(data: bytes, start: int, end: int) -> tuple[int, int] | None:
+def _header(data: bytes, start: int) -> tuple[int, int] | None:
     """The header of the table whose rows are from `start` on: the line above a rule, or the first line after
     an empty one if its words stand over the cells."""
     rows = data[start : start + REACH].partition(b"\n\n")[0].split(b"\n")[:_ROWS]

@@ -283,7 +283,7 @@ class Complaint:
     parameter: str = ""
 
     @property
-    def about_length(self) -> bool:
+    def is_about_length(self) -> bool:
         return bool(_CONTEXT_CODES.search(self.codes) or _CONTEXT_WORDS.search(self.message))
 
     @property
@@ -297,7 +297,7 @@ class Complaint:
     @property
     def about_output(self) -> bool:
         """True if the requested output tokens exceed what the model can give."""
-        if self.about_length or not _TOO_LARGE_WORDS.search(self.message):
+        if self.is_about_length or not _TOO_LARGE_WORDS.search(self.message):
             return False
         return bool(_OUTPUT_WORDS.fullmatch(self.parameter) or _OUTPUT_WORDS.search(self.message))
 
@@ -376,7 +376,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 def _is_too_long(status: int, complaint: Complaint) -> bool:
     if status == 429:
         return _TOO_MUCH in complaint.message
-    return status == 413 or (status in _ABOUT_THE_REQUEST and complaint.about_length)
+    return status == 413 or (status in _ABOUT_THE_REQUEST and complaint.is_about_length)
 
 
 def _refusal(status: int, complaint: Complaint) -> str:

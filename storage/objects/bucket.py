@@ -1,4 +1,4 @@
-"""A bucket: obstore's synchronous functions in worker threads, within a time, their errors translated.
+"""A bucket: obstore's functions in worker threads, in time, errors translated; a cache of segments.
 
 obstore's asynchronous functions may abort the process as it ends, and its stores do not survive a fork.
 """

@@ -118,7 +118,7 @@ class ListedBody:
 
 
 @dataclass(slots=True)
-class Listed:
+class ListedResult:
     """The objects of one result in a listing. Times are Unix ms by the clock of the bucket."""
 
     path: str

@@ -24,8 +24,8 @@ from storage.objects.layout import (
     SEGMENTS,
     TOP,
     Info,
-    Listed,
     ListedBody,
+    ListedResult,
     body_of,
     info_path,
     is_safe,
@@ -272,7 +272,7 @@ class ObjectStore:
         self._remove_body(info)
         return not self._has_expired(info)
 
-    def _delete_all(self, listed: Listed) -> None:
+    def _delete_all(self, listed: ListedResult) -> None:
         self._delete(listed.path)
         self.remove_segments(listed.segments)
 
@@ -286,7 +286,7 @@ class ObjectStore:
     def _has_expired(self, info: Info, ms_ago: int = 0) -> bool:
         return info.used_at + self._retention_ms + ms_ago <= self._clock()
 
-    def _settle(self, listed: Listed) -> tuple[int, bool]:
+    def _settle(self, listed: ListedResult) -> tuple[int, bool]:
         """Deletes what expired a step ago (see `place`) and what a crash left. Returns the bytes that stay,
         and whether a result was deleted. Does not give its bytes back: the scan counts what stays."""
         if len(listed.segments) == 1 and self._is_recent(listed):
@@ -309,30 +309,30 @@ class ObjectStore:
             self.remove_segments(list(left))
         return info.size, False
 
-    def _is_alive(self, listed: Listed) -> bool:
+    def _is_alive(self, listed: ListedResult) -> bool:
         if self._is_recent(listed):
             return True
         info, _ = self._look(listed.path)
         return info is not None and not self._has_expired(info)
 
-    def _is_recent(self, listed: Listed) -> bool:
+    def _is_recent(self, listed: ListedResult) -> bool:
         """True if the age of the info says that it has not expired. That is measured by the clock of the
         store: a margin of a step is left, and an age below 0 says nothing."""
         age = self._clock() - listed.info_at if listed.info_at is not None else -1
         return 0 <= age < self._retention_ms - self._step_ms
 
-    def _is_orphan(self, listed: Listed | ListedBody) -> bool:
+    def _is_orphan(self, listed: ListedResult | ListedBody) -> bool:
         return self._clock() - listed.newest_at > ORPHAN_MS
 
-    async def _listed_session(self, key: SessionKey) -> AsyncIterator[list[Listed]]:
+    async def _listed_session(self, key: SessionKey) -> AsyncIterator[list[ListedResult]]:
         """What the bucket holds of each result of a session that has an info, in batches."""
         if is_name(key.tenant) and is_name(key.session_id):
             async for batch in self._listed(session_path(key), infos_only=True):
                 yield batch
 
-    async def _listed(self, top: str = TOP, *, infos_only: bool = False) -> AsyncIterator[list[Listed]]:
+    async def _listed(self, top: str = TOP, *, infos_only: bool = False) -> AsyncIterator[list[ListedResult]]:
         """What the bucket holds of each result below `top`, in batches; also of those without an info."""
-        batch: dict[str, Listed] = {}
+        batch: dict[str, ListedResult] = {}
         async for page in self.bucket.pages(top):
             for meta in page:
                 path = result_of(meta["path"])
@@ -341,7 +341,7 @@ class ObjectStore:
                 if path not in batch and len(batch) == _AT_ONCE:
                     yield list(batch.values())
                     batch = {}
-                batch.setdefault(path, Listed(path)).add(meta)
+                batch.setdefault(path, ListedResult(path)).add(meta)
         yield list(batch.values())
 
     async def _scan(self) -> int:

@@ -31,7 +31,7 @@ _OPTIONS: dict[int, int] = {
     zstd.CompressionParameter.checksum_flag: 1,
 }
 
-_own = threading.local()
+_of_thread = threading.local()
 
 
 class RedisDraft:
@@ -59,7 +59,7 @@ class RedisDraft:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._is_in_redis or self._turn.locked():
-            await self._run(self._leave())
+            await self._run(self._discard())
         else:
             self._end()
 
@@ -131,13 +131,13 @@ class RedisDraft:
         self._sent += 1
         if await self._store.connection.script("segment", (body_key(self._body),), args) != self._sent:
             raise _lost()
-        self._plan()
+        self._plan_renewal()
 
     async def _renew(self) -> None:
         await self._store.connection.command("PEXPIRE", body_key(self._body), self._store.draft_ms)
-        self._plan()
+        self._plan_renewal()
 
-    def _plan(self) -> None:
+    def _plan_renewal(self) -> None:
         self._renew_at = time.monotonic() + self._store.draft_ms / 4000
 
     async def _publish(self, stored: StoredResult) -> Durability:
@@ -161,7 +161,7 @@ class RedisDraft:
         self._end()
         return durability
 
-    async def _leave(self) -> None:
+    async def _discard(self) -> None:
         self._end()
         if self._is_in_redis:
             # If Redis does not answer, the body expires.
@@ -199,9 +199,9 @@ async def unpack(segment: bytes, size: int) -> bytes:
 
 def _pack(pieces: list[memoryview]) -> bytes:
     body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-    compressor = getattr(_own, "compressor", None)
+    compressor = getattr(_of_thread, "compressor", None)
     if compressor is None:
-        compressor = _own.compressor = zstd.ZstdCompressor(options=_OPTIONS)
+        compressor = _of_thread.compressor = zstd.ZstdCompressor(options=_OPTIONS)
     packed: bytes = compressor.compress(body, mode=zstd.ZstdCompressor.FLUSH_FRAME)
     return packed
 
