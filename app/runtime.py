@@ -33,7 +33,7 @@ from domain.ports import Clock, Ledger, ResultStore, Tokenizer
 from domain.quotas import SETTINGS, QuotaOf, TenantQuota
 from domain.results import Durability, ToolResult
 from extraction.index_cache import IndexCache
-from extraction.models import ModelPool
+from extraction.models.pool import ModelPool
 from extraction.queries import Queries
 from policies.book import PolicyBook
 from storage import (

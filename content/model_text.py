@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from content.pages import LinePage, Match
+from content.grep import Match
+from content.lines import LinePage
 from content.text import clip, count_of, cut_head
 
 FOOTER_BYTES = 400

@@ -1,23 +1,22 @@
 """Tokens: encodings, exact and estimated counts of text in chunks; and the measure of a whole body."""
 
+import hashlib
 import math
 import re
 from functools import cache
 from typing import TYPE_CHECKING
 
+from content.text import Utf8Chunks, decode_utf8
 from domain.errors import ConfigError
 from domain.ports import Tokenizer
+from domain.results import Measure
 
 if TYPE_CHECKING:
     from splintr import AnyTokenizer
-import hashlib
-
-from content.text import Utf8Chunks, decode_utf8
-from domain.results import Measure
 
 _WINDOW = 384
 _WINDOWS = 32
-_BUDGET = 6 * 1024
+_SAMPLED_CHARS = 6 * 1024
 
 # No token spans a letter or digit and ASCII punctuation or space after it: see `_AFTER`. The set is spelled
 # out: compiling `[^A-Za-z0-9'\x80-\U0010ffff]`, which is the same, takes 4 ms.
@@ -26,8 +25,9 @@ _WHOLE = re.compile(rf"[A-Za-z0-9]({_GAP}.*[A-Za-z0-9]){_GAP}", re.DOTALL)
 
 
 class Sample:
-    """Keeps every window until there are too many, then every second one, and so on. Keeps at most 12 Ki
-    characters and tokenises 6 Ki of them, once, at the end."""
+    """Estimates the tokens of a text by a sample of windows spread over it. Keeps every window until there
+    are too many, then every second one, and so on. Keeps at most 12 Ki characters and tokenises 6 Ki of
+    them, once, at the end."""
 
     __slots__ = ("_encoding", "_next", "_seen", "_stride", "_windows")
 
@@ -63,9 +63,9 @@ class Sample:
 
     def finish(self) -> tuple[int, bool]:
         """Returns the tokens of all that was fed, and True if they are exact."""
-        if self._stride == _WINDOW and self._seen <= _BUDGET:
+        if self._stride == _WINDOW and self._seen <= _SAMPLED_CHARS:
             return self._encoding.count("".join(self._windows)), True
-        size = _BUDGET // len(self._windows)
+        size = _SAMPLED_CHARS // len(self._windows)
         chars = tokens = 0
         for window in self._windows:
             whole = _WHOLE.search(window[:size])

@@ -8,7 +8,9 @@ import anyio
 
 from domain.errors import ModelError
 from domain.extraction import Answer, ExtractStatus, Mode
-from extraction import full_chunked, read_grep, retrieve, truncate
+from extraction import read_grep, truncate
+from extraction.full_chunked import strategy as full_chunked
+from extraction.retrieve import strategy as retrieve
 from extraction.source import Source
 from extraction.task import DEADLINE_PASSED, FALLBACK_SECONDS, StrategyFailed, Task, cap_answer
 

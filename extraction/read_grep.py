@@ -9,8 +9,9 @@ from functools import partial
 import anyio.to_thread
 import msgspec
 
+from content.grep import LINE_BYTES, Grep, GrepPage, Match
 from content.greppable import Greppable, needs_view
-from content.pages import LINE_BYTES, Grep, GrepPage, Line, LinePage, LinePager, Match
+from content.lines import Line, LinePage, LinePager
 from content.text import cut_head
 from domain.errors import BadPattern, ContextExceeded
 from domain.extraction import Answer, Coverage, ExtractStatus, Mode

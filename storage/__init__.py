@@ -18,7 +18,7 @@ from storage.base.session_rules import LedgerOptions, LedgerTimes
 from storage.sealed import CHECKS, KEY_SETTING, KeyRing
 
 if TYPE_CHECKING:
-    from storage.disk import DiskStore
+    from storage.disk.store import DiskStore
     from storage.redis.connection import RedisConnection
     from storage.spool import Outage, Supervise
 
@@ -158,7 +158,7 @@ async def _open_disk(url: str, options: StoreOptions) -> ResultStore:
 
 
 async def _opened_disk(folder: Path, options: StoreOptions) -> "DiskStore":
-    from storage.disk import DiskStore, Root
+    from storage.disk.store import DiskStore, Root
 
     open_root = partial(Root, folder, options["max_bytes"], quota_of=options.get("quota_of", unbounded))
     root = await asyncio.to_thread(open_root)

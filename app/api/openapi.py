@@ -18,7 +18,7 @@ from app.api.answers import ResultOut
 from app.api.problems import page, problem_of
 from app.api.result_request import ResultIn
 from app.api.routing import SESSION_ID, RouteTable, errors_of, traits_of
-from app.tools import TOOLS, ToolFormat, definitions, instructions
+from app.tools.definitions import TOOLS, ToolFormat, definitions, instructions
 from domain.errors import RangeNotSatisfiable, SpillgateError, every_error
 from domain.extraction import Mode
 

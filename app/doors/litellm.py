@@ -10,8 +10,8 @@ from app.doors.rows import Conversation
 from app.edge.documents import Document, read_document
 from app.operations.logs import describe_request, log_hook_passed
 from app.runtime import Runtime
-from app.tools import ToolFormat, definitions
 from app.tools.call import tools_of_session
+from app.tools.definitions import ToolFormat, definitions
 from domain.errors import SpillgateError
 from domain.handles import SessionKey
 from domain.results import Door

@@ -17,7 +17,7 @@ from domain.budget import Window
 from domain.errors import ConfigError
 from domain.llm import ModelTerms, Price
 from domain.ports import Tokenizer
-from extraction.models import ModelConfig
+from extraction.models.pool import ModelConfig
 from policies.book import PolicyBook
 from policies.documents import Value
 

@@ -125,13 +125,13 @@ class Replacing(NamedTuple):
 
             return [], about(head, tail, shown.bytes, shown.lines, result.tool_name, name_of(result))
         if ends.structure and not searches(result):
-            from content.outline import structure
+            from content.outline.outline import structure
 
             first = first_row(result, policy.offset_base)
             return structure(name_of(result), head, first_line=first), ""
         if ends.structure or ends.overview is None:
             return [], ""
-        from content.outline import outline
+        from content.outline.outline import outline
 
         first = first_row(result, policy.offset_base)
         return [], outline(head, policy.preview_bytes, shown.bytes, name_of(result), first_line=first)

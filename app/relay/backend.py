@@ -1,19 +1,14 @@
 """The service behind a relay: one that runs, or one that is started in this process if none does."""
 
+import fcntl
 import os
 import signal
 import sys
 import threading
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from domain.errors import ConfigError
-
-if TYPE_CHECKING:
-    from app.edge.server import Server
-import fcntl
 import time
 from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from app.cli.client import (
     Answer,
@@ -27,6 +22,10 @@ from app.cli.client import (
     embedded_address,
     embedded_directory,
 )
+from domain.errors import ConfigError
+
+if TYPE_CHECKING:
+    from app.edge.server import Server
 
 _SWITCH_SECONDS = 0.0005
 """Threads of the relay wait so long for a thread of the service; Python's default is ten times as much."""

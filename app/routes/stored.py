@@ -17,8 +17,9 @@ from app.operations.tracing import READ
 from app.reading import account_read, account_texts, given_text, look_up, scan
 from app.runtime import Runtime
 from content import MAX_EXPRESSION_CHARS, MAX_PATTERN_CHARS, model_text
+from content.grep import Grep, Match
 from content.greppable import needs_view
-from content.pages import Grep, LinePage, LinePager, Match
+from content.lines import LinePage, LinePager
 from domain.accounting import EntryFilter, EntryType
 from domain.decisions import OutcomeKind
 from domain.errors import BadPattern, NotQueryable, QueryTooCostly, RangeNotSatisfiable, ResultNotFound

@@ -10,7 +10,7 @@ from app.api.answers import PLAIN, wants_text
 from app.api.routing import SESSION_ID, BodyIn, BodyOut, InRuntime, Router, Tenant, Traits, session_key
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop
 from app.operations.tracing import READ
-from app.tools import ToolFormat, definitions, instructions
+from app.tools.definitions import ToolFormat, definitions, instructions
 from domain.errors import Conflict, TooManySessions
 from domain.handles import DEFAULT_SESSION
 

@@ -17,7 +17,7 @@ from app.extracting.known_models import SessionModel
 from app.operations.tracing import note_asking, note_read, note_refused
 from app.reading import entry_about, keep_given, look_up, scan
 from app.runtime import Runtime
-from app.tools import (
+from app.tools.definitions import (
     TOOLS,
     Arguments,
     AskArguments,
@@ -28,8 +28,9 @@ from app.tools import (
     offered_tools,
 )
 from content import model_text
+from content.grep import Grep, GrepPage
 from content.greppable import needs_view
-from content.pages import Grep, GrepPage, LinePager
+from content.lines import LinePager
 from content.text import cut_head
 from domain.accounting import EntryStatus, EntryType
 from domain.budget import Budget, Session

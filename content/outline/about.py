@@ -12,9 +12,9 @@ from msgspec import Raw
 
 from content.kinds import Kind, opaque, sniff
 from content.natural_language import language_of_text
-from content.outline import hits, log_levels, log_times, parsed_head, without_comments
 from content.outline.definitions import definitions
 from content.outline.languages import language_of
+from content.outline.outline import hits, log_levels, log_times, parsed_head, without_comments
 from content.passages.surroundings import RULE, is_over
 from content.passages.text_sections import TAG
 from content.passages.unseen import unseen_spans

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from content.kinds import Kind
-from content.passages import Passage
+from content.passages.splitting import Passage
 from content.passages.text_sections import MOST, REACH, TAG
 from content.text import DOUBLE_QUOTED, SINGLE_QUOTED, cut_head
 

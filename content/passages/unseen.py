@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import islice, takewhile
 
 from content.kinds import Kind
-from content.passages import Passage
+from content.passages.splitting import Passage
 from content.passages.text_sections import TAG, found_in_slices
 
 _UNSEEN = re.compile(rb"<(\\?/?)(script|style|svg|noscript|template)\b", re.IGNORECASE)

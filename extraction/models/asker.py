@@ -18,16 +18,8 @@ from domain.errors import (
 )
 from domain.extraction import LlmUsage
 from domain.llm import ModelTerms, Prompt, Reply
-from extraction.models.usage import (
-    Attempt,
-    CallRules,
-    ModelLane,
-    SharedModelState,
-    Usage,
-    count,
-    has_more_bytes,
-    prompt_texts,
-)
+from extraction.models.lanes import ModelLane, SharedModelState, count
+from extraction.models.usage import Attempt, CallRules, Usage, has_more_bytes, prompt_texts
 
 TRIES = 2
 """Tries of one prompt at one model."""

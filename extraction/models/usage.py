@@ -1,4 +1,4 @@
-"""Calls to models: each attempt is counted, priced and accounted; and a model that fails is left alone."""
+"""Calls to models: each attempt is counted, priced and accounted."""
 
 import asyncio
 import logging
@@ -6,75 +6,18 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import anyio
-import anyio.to_thread
 
-from content.tokens import TokenMeter
 from domain.extraction import LlmUsage
 from domain.llm import LlmCall, LlmTokens, Prompt, Reply, ToolCall
-from domain.ports import Clock, Model, Tokenizer
-
-FIRST_PAUSE_SECONDS = 1.0
-LONGEST_PAUSE_SECONDS = 30.0
-LONGEST_RETRY_AFTER_SECONDS = 60.0
-"""A backend that asks for a longer pause gets this one."""
+from domain.ports import Clock
+from extraction.models.lanes import ModelLane, SharedModelState
 
 log = logging.getLogger(__name__)
-
-
-class ModelHealth:
-    """Counts the calls of one model and decides when it is left alone. Every call is allowed from `retry_at`
-    on, not a single trial: concurrent chunks of one question must not fail because of each other. Times are
-    seconds of the event loop's clock."""
-
-    def __init__(self, name: str) -> None:
-        self.retry_at = 0.0
-        self.in_flight = 0
-        self.reason = ""
-        self._name = name
-        self._pause = FIRST_PAUSE_SECONDS
-        self._failed_at: float | None = None
-
-    def is_available(self, now: float) -> bool:
-        return now >= self.retry_at
-
-    def succeeded(self, began: float) -> None:
-        """A call that began at `began` was answered. A call that began before the last failure proves
-        nothing."""
-        if self._failed_at is None or began < self._failed_at:
-            return
-        self.retry_at, self._pause, self._failed_at = 0.0, FIRST_PAUSE_SECONDS, None
-        log.info("Model '%s' answers again.", self._name, extra={"fields": {"model": self._name}})
-
-    def failed(self, now: float, reason: str, retry_after: float | None = None) -> None:
-        """A call failed, and is no longer counted in `in_flight`. The pause is `retry_after` if the backend
-        named one (seconds, at most 60). Else it is 1 s, and doubles up to 30 s once for all calls of a burst:
-        while others are still in flight, one failure may be a single call's bad luck."""
-        pause = FIRST_PAUSE_SECONDS
-        if not self.in_flight:
-            pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE_SECONDS)
-        if retry_after is not None:
-            pause = min(retry_after, LONGEST_RETRY_AFTER_SECONDS)
-        self.retry_at = max(self.retry_at, now + pause)
-        if self._failed_at is None:
-            fields = {"model": self._name, "reason": reason, "pause_seconds": round(pause, 3)}
-            log.warning("Model '%s' failed and is left alone.", self._name, extra={"fields": fields})
-        self._failed_at, self.reason = now, reason
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ModelLane:
-    """A model, the tokenizer that counts for it, and its health, which outlives a change of its terms."""
-
-    model: Model
-    tokenizer: Tokenizer
-    health: ModelHealth
-
 
 BookCall = Callable[[LlmCall], Awaitable[None]]
 """Writes one call into the accounting. Raises StorageError."""
 
 _MS = 1000
-_INLINE_CHARS = 1 << 14
 _CHARS_A_TOKEN = 3
 _PLAUSIBLE = 10
 
@@ -96,41 +39,6 @@ class CallRules:
 
 # How long a cancelled call waits for its entry to be written; the writing goes on in any case.
 _CANCELLED_SECONDS = 0.2
-_CLOSING_SECONDS = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class SharedModelState:
-    """What all extractions of a process share: `slots` for calls at a time, a thread that counts tokens, and
-    the accounting entries that are being written."""
-
-    concurrency: int
-    slots: asyncio.Semaphore
-    # The tokenizer holds the GIL: more threads would only fight the event loop for it.
-    counting: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
-    bookings: set[asyncio.Task[None]] = field(default_factory=set)
-
-    async def close(self) -> None:
-        """Waits until every entry is written, at most 5 s."""
-        with anyio.move_on_after(_CLOSING_SECONDS):
-            while self.bookings:
-                await asyncio.wait(self.bookings)
-
-    async def count(self, texts: Sequence[str], tokenizer: Tokenizer) -> int:
-        """Counts tokens; those of long texts in the thread."""
-        if sum(map(len, texts)) <= _INLINE_CHARS:
-            return count(texts, tokenizer)
-        return await anyio.to_thread.run_sync(count, texts, tokenizer, limiter=self.counting)
-
-
-def count(texts: Sequence[str], tokenizer: Tokenizer) -> int:
-    """Counts tokens in slices, because the tokenizer holds the GIL during each."""
-    tokens = 0
-    for text in texts:
-        meter = TokenMeter(tokenizer)
-        meter.feed(text)
-        tokens += meter.finish()[0]
-    return tokens
 
 
 def prompt_texts(prompt: Prompt) -> list[str]:

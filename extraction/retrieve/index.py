@@ -13,7 +13,7 @@ from itertools import pairwise
 import anyio
 
 from content.kinds import Kind, opaque, readable, sniff
-from content.passages import Passage, split
+from content.passages.splitting import Passage, split
 
 _OBJECT_BYTES = 160
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from heapq import nlargest
 
 from content.kinds import Kind
-from content.passages import Passage
+from content.passages.splitting import Passage
 from content.passages.text_sections import TAG
 from content.passages.unseen import is_seen
 from extraction.retrieve.index import Likeness, PassageIndex

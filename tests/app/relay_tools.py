@@ -2,7 +2,7 @@
 
 import json
 
-from app.tools import TOOLS, ToolFormat, definitions
+from app.tools.definitions import TOOLS, ToolFormat, definitions
 from extraction.ladder import runnable_modes
 
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from domain.errors import StoreUnavailable
-from storage.disk import DiskStore
+from storage.disk.store import DiskStore
 from tests.app.mcp_client import ERAS, LOG, META, NEW, OLD, SECRET, STATELESS, UNKNOWN, Era, keep
 from tests.conftest import Serve
 

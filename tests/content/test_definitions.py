@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from content.outline import structure
 from content.outline.definitions import Definition, definitions
 from content.outline.languages import Language, language_of
+from content.outline.outline import structure
 
 SOURCES = Path(__file__).parent / "sources"
 

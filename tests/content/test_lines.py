@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from content.pages import Line, LinePage, LinePager
+from content.lines import Line, LinePage, LinePager
 
 
 def page(data: bytes, offset: int = 1, limit: int = 100, max_bytes: int = 10_000, size: int = 0) -> LinePage:

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from content.kinds import Kind, sniff
-from content.outline import outline, structure
+from content.outline.outline import outline, structure
 from content.text import Preview, cut_head, cut_tail, preview
 
 LOG = b"".join(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from content.kinds import Kind
-from content.passages import Passage, split
+from content.passages.splitting import Passage, split
 from content.passages.surroundings import whole
 from content.passages.text_sections import MOST, REACH
 

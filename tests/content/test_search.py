@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from content.pages import Grep, GrepPage
+from content.grep import Grep, GrepPage
 from domain.errors import BadPattern
 
 

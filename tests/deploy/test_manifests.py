@@ -39,7 +39,8 @@ from app.cli.options import COMMANDS
 from app.edge import request_body
 from app.edge import server as serving
 from app.settings import LOOPBACK_NAMES, PREFIX, Settings
-from extraction import index_cache, queries, query_child, retrieve
+from extraction import index_cache, queries, query_child
+from extraction.retrieve import strategy as retrieve
 from storage import LEDGERS, STORES
 
 OLDEST_KUBERNETES = "1.29"

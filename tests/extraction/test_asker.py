@@ -27,9 +27,10 @@ from domain.errors import (
 from domain.extraction import LlmUsage
 from domain.llm import LlmCall, LlmTokens, Message, ModelTerms, Price, Prompt, Reply, Role
 from domain.ports import Tokenizer
-from extraction.models import ModelConfig, ModelPool
 from extraction.models.asker import Asker
-from extraction.models.usage import CallRules, ModelHealth, ModelLane, SharedModelState
+from extraction.models.lanes import ModelHealth, ModelLane, SharedModelState
+from extraction.models.pool import ModelConfig, ModelPool
+from extraction.models.usage import CallRules
 from tests.conftest import StillClock
 from tests.extraction.backend import Backend, running
 from tests.virtual_time import virtual_time

@@ -6,12 +6,13 @@ from collections.abc import Awaitable, Callable
 import pytest
 from acting import Actor, task_of
 
-from content.pages import Grep
+from content.grep import Grep
 from domain.errors import ContextExceeded
 from domain.extraction import Answer, Gap
 from domain.llm import LlmTokens, Message, ModelTerms, Prompt, Reply, Role, ToolCall
 from domain.ports import Model
-from extraction import full_chunked, prompts, read_grep
+from extraction import prompts, read_grep
+from extraction.full_chunked import strategy as full_chunked
 from extraction.inquiry import parse_report
 from extraction.models.demo import DemoModel
 from extraction.prompts import NOTHING_FOUND, Document, Finding, Part, fenced

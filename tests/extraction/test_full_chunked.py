@@ -12,7 +12,8 @@ import pytest
 from domain.errors import ContextExceeded, ModelError, ModelUnavailable, ResultExpired
 from domain.extraction import ExtractStatus, Span
 from domain.llm import ModelTerms, Prompt, Reply
-from extraction import full_chunked, prompts
+from extraction import prompts
+from extraction.full_chunked import strategy as full_chunked
 from extraction.inquiry import inquire
 from extraction.prompts import NOTHING_FOUND, Finding, Part
 from extraction.task import DEADLINE_PASSED as LATE

@@ -12,13 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from content.kinds import opaque
-from content.passages import split
+from content.passages.splitting import split
 from domain.extraction import Answer, ExtractStatus, Gap, Mode, Span
-from extraction import ladder, retrieve
+from extraction import ladder
 from extraction.index_cache import IndexCache
-from extraction.retrieve import Excerpts
 from extraction.retrieve import index as passage_index
+from extraction.retrieve import strategy as retrieve
 from extraction.retrieve.index import PassageIndex, Stopped
+from extraction.retrieve.strategy import Excerpts
 from extraction.source import Source
 from extraction.task import StrategyFailed
 from tests.extraction.acting import stored_text, task_of

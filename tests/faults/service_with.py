@@ -15,10 +15,10 @@ from app.edge.deadlines import Protocol
 from app.operations import background, supervisor
 from domain.ports import Charge, Receipt
 from domain.results import Durability, StoredResult
-from storage import disk as disk_store
-from storage.disk import DiskStore
+from storage.disk import store as disk_store
 from storage.disk.draft import DiskDraft
 from storage.disk.layout import Info, body_name, info_name
+from storage.disk.store import DiskStore
 from storage.redis import connection, url
 from storage.redis import draft as redis_draft
 from storage.redis import store as redis_store

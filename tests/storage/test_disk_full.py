@@ -8,7 +8,7 @@ import pytest
 from samples import KEY, RETENTION, TENANT, FakeClock, joined, put
 
 from domain.errors import StorageError, StoreFull, StoreUnavailable
-from storage.disk import DiskStore, Root
+from storage.disk.store import DiskStore, Root
 from storage.disk.syscalls import Files
 
 pytestmark = pytest.mark.anyio

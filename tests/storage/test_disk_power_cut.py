@@ -11,8 +11,9 @@ from power_cut import RecordingFiles, disks, survive
 from samples import KEY, RETENTION, TENANT, FakeClock, handle, put
 
 from domain.handles import Handle
-from storage.disk import DiskStore, Root, draft
+from storage.disk import draft
 from storage.disk.layout import body_name, info_name
+from storage.disk.store import DiskStore, Root
 
 pytestmark = pytest.mark.anyio
 SMALL, LARGE = b"body", b"0123456789" * 200

@@ -14,8 +14,9 @@ from samples import KEY, RETENTION, TENANT, FakeClock, handle, joined, put
 from domain.errors import StoreFull
 from domain.handles import Handle
 from domain.results import StoredResult
-from storage.disk import DiskStore, Root, draft
+from storage.disk import draft
 from storage.disk.draft import SPILL
+from storage.disk.store import DiskStore, Root
 
 pytestmark = pytest.mark.anyio
 BODY = b"body"

@@ -9,8 +9,8 @@ from app import __version__
 from app.doors.mcp.messages import HANDSHAKE, META, STATELESS, Call, Code, Params, RpcError
 from app.operations.tracing import READ
 from app.runtime import Runtime
-from app.tools import Tool, ToolFormat, definitions, instructions, offered_tools
 from app.tools.call import call_tool, read_lines, session_named_in
+from app.tools.definitions import Tool, ToolFormat, definitions, instructions, offered_tools
 from domain.errors import Gone, NotFound, SpillgateError
 from domain.handles import DEFAULT_SESSION, SessionKey
 

@@ -1,4 +1,4 @@
-"""Collects a page of lines, or of the matches of a pattern, from a body that arrives in chunks."""
+"""grep: a page of the lines that match a pattern, with their context, from a body that arrives in chunks."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -7,102 +7,15 @@ from content.text import cut_head
 
 LINE_BYTES = 2000
 _SIDE_CHARS = 400
-SIDE_BYTES = 4 * _SIDE_CHARS
+_SIDE_BYTES = 4 * _SIDE_CHARS
 
+MAX_CONTEXT = 50
+_SLICE = 256 * 1024
+_BLOCK = 64 * 1024
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """`number` is 1-based. `text` has no newline. `truncated`: its end is missing."""
-
-    number: int
-    text: str
-    truncated: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class LinePage:
-    """`total_lines` is the number of newlines plus one, 0 for an empty body: a final newline is followed by
-    an empty line. `next_offset` is the first line of the next page, None at the end. A line too long for a
-    whole page is truncated, and the next page starts after it."""
-
-    lines: list[Line]
-    total_lines: int
-    next_offset: int | None
-
-
-class LinePager:
-    """Collects lines `offset` (1-based) to before `offset + limit`, with at most `max_bytes` of UTF-8 in
-    all."""
-
-    __slots__ = ("_bytes", "_end", "_left", "_lines", "_newlines", "_number", "_part", "_stopped")
-
-    def __init__(self, offset: int, limit: int, max_bytes: int) -> None:
-        self._number = max(1, offset)
-        self._end = self._number + max(0, limit)
-        self._left = max_bytes
-        self._lines: list[Line] = []
-        self._part = b""
-        self._newlines = 0
-        self._bytes = 0
-        self._stopped = limit <= 0
-
-    def feed(self, chunk: bytes) -> None:
-        newlines = chunk.count(b"\n")
-        before, self._newlines = self._newlines, self._newlines + newlines
-        self._bytes += len(chunk)
-        skip = self._number - 1 - before
-        if self._stopped or skip > newlines:
-            return
-        self._collect(chunk, _after_newline(chunk, skip))
-
-    def finish(self) -> LinePage:
-        total = self._newlines + 1 if self._bytes else 0
-        if not self._stopped and self._number == total:
-            self._add(self._part)
-        return LinePage(self._lines, total, self._number if self._number <= total else None)
-
-    def _collect(self, chunk: bytes, start: int) -> None:
-        while not self._stopped:
-            end = chunk.find(b"\n", start)
-            # A few bytes past the bound show that the line does not fit.
-            room = start + max(0, self._left + 4 - len(self._part))
-            self._part += chunk[start : min(room, len(chunk) if end < 0 else end)]
-            if end < 0:
-                if len(self._part) > self._left:
-                    self._add(self._part)
-                return
-            self._add(self._part)
-            start = end + 1
-
-    def _add(self, line: bytes) -> None:
-        fits = len(line) <= self._left
-        if not fits and self._lines:
-            self._stopped = True
-            return
-        kept = line if fits else cut_head(line, self._left)
-        self._lines.append(Line(self._number, kept.decode("utf-8", "replace"), not fits))
-        self._left -= len(kept)
-        self._number += 1
-        self._part = b""
-        self._stopped = not fits or self._number == self._end
-
-
-def _after_newline(data: bytes, count: int) -> int:
-    """The offset after the `count`-th newline. Uses bisection, since `count` may be a million."""
-    if count <= 0:
-        return 0
-    low, high = 0, len(data)
-    while high - low > 1024:
-        middle = (low + high) // 2
-        found = data.count(b"\n", low, middle)
-        if found >= count:
-            high = middle
-        else:
-            count -= found
-            low = middle
-    for _ in range(count):
-        low = data.index(b"\n", low) + 1
-    return low
+# A longer line is searched in pieces, which overlap so that a match of up to 64 KiB is found.
+_PIECE = 1024 * 1024
+_STEP = _PIECE - 64 * 1024
 
 
 @dataclass(slots=True)
@@ -199,18 +112,9 @@ def _too_long(line: bytes) -> bool:
 def around(block: bytes | bytearray, start: int, stop: int, at: int) -> bytes:
     """The text around the match at `at` in a long line, of which `block[start:stop]` is available."""
     # The edges may be within a character: such bytes are left out.
-    left = block[max(start, at - SIDE_BYTES) : at].decode("utf-8", "ignore")
-    right = block[at : min(stop, at + SIDE_BYTES)].decode("utf-8", "ignore")
+    left = block[max(start, at - _SIDE_BYTES) : at].decode("utf-8", "ignore")
+    right = block[at : min(stop, at + _SIDE_BYTES)].decode("utf-8", "ignore")
     return (left[-_SIDE_CHARS:] + right[:_SIDE_CHARS]).encode()
-
-
-MAX_CONTEXT = 50
-_SLICE = 256 * 1024
-_BLOCK = 64 * 1024
-
-# A longer line is searched in pieces, which overlap so that a match of up to 64 KiB is found.
-_PIECE = 1024 * 1024
-_STEP = _PIECE - 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,8 +183,8 @@ class Grep:
     def _drain(self) -> None:
         while len(self._buffer) > _PIECE and self._buffer.find(b"\n", 0, _PIECE) < 0:
             self._search_long(_PIECE)
-            del self._buffer[: _STEP - SIDE_BYTES]
-            self._searched = SIDE_BYTES
+            del self._buffer[: _STEP - _SIDE_BYTES]
+            self._searched = _SIDE_BYTES
         if self._long:
             end = self._buffer.find(b"\n")
             if end < 0:

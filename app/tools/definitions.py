@@ -1,0 +1,200 @@
+"""The definitions of the tools, in each format, and the instructions for the system prompt."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from content import MAX_EXPRESSION_CHARS, MAX_PATTERN_CHARS
+from domain.extraction import Mode
+from policies.facts import Offer, Policy
+
+_Handle = Annotated[
+    str, Meta(min_length=1, max_length=512, description="The handle, exactly as the message gave it.")
+]
+
+
+class Arguments(Struct, frozen=True, forbid_unknown_fields=True):
+    handle: _Handle
+
+
+class AskArguments(Arguments, frozen=True, forbid_unknown_fields=True):
+    extract: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=65_536,
+            description=(
+                "What you look for: the words, names and numbers as the data spells them, with synonyms, in "
+                "the data's language."
+            ),
+        ),
+    ]
+    mode: Annotated[Mode, Meta(description="How to look; best left out, which is auto.")] = Mode.AUTO
+
+
+class GrepArguments(Arguments, frozen=True, forbid_unknown_fields=True):
+    pattern: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=MAX_PATTERN_CHARS,
+            description="A regular expression (RE2) for single lines; a|b finds either.",
+        ),
+    ]
+    context: Annotated[int, Meta(ge=0, le=20, description="Lines around each match.")] = 0
+    ignore_case: Annotated[bool, Meta(description="Ignore upper and lower case.")] = False
+    offset: Annotated[
+        int, Meta(ge=0, description="The first match to show, counted from 1. Left out: a sample of all.")
+    ] = 0
+
+
+class LinesArguments(Arguments, frozen=True, forbid_unknown_fields=True):
+    offset: Annotated[int, Meta(ge=1, description="The first line, counted from 1.")]
+    limit: Annotated[int, Meta(ge=1, le=10_000, description="How many lines.")] = 40
+
+
+class QueryArguments(Arguments, frozen=True, forbid_unknown_fields=True):
+    expression: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=MAX_EXPRESSION_CHARS,
+            description=(
+                "JMESPath over all of the data, such as [?price > `10`].name, length(items) or "
+                "count_by(@, &status). The rows of a table are objects by column."
+            ),
+        ),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """`offer` is the word for it in the policy, `use` says in the instructions when to call it. `title` is
+    for people."""
+
+    name: str
+    title: str
+    offer: Offer
+    arguments: type[Arguments]
+    description: str
+    use: str
+
+
+TOOLS: dict[str, Tool] = {
+    tool.name: tool
+    for tool in (
+        Tool(
+            "tool_output",
+            "Ask about a stored tool output",
+            Offer.ASK,
+            AskArguments,
+            "Answers a question about a tool output that was too large to show and was stored under a "
+            "handle. Returns an answer, or the parts of the output that match what you ask for best.",
+            "meaning, or where you do not know the spelling",
+        ),
+        Tool(
+            "tool_output_grep",
+            "Search a stored tool output",
+            Offer.GREP,
+            GrepArguments,
+            "Searches the lines of a stored tool output for a regular expression.",
+            "names, ids, dates, error texts",
+        ),
+        Tool(
+            "tool_output_lines",
+            "Read lines of a stored tool output",
+            Offer.LINES,
+            LinesArguments,
+            "Reads lines of a stored tool output.",
+            "what stands around a line whose number you know",
+        ),
+        Tool(
+            "tool_output_query",
+            "Query a stored tool output",
+            Offer.QUERY,
+            QueryArguments,
+            "Evaluates a JMESPath expression over a stored tool output that is JSON, JSON lines, CSV or TSV.",
+            "counts, sums, filters over records (JSON, CSV)",
+        ),
+    )
+}
+
+
+def offered_tools(policy: Policy) -> list[Tool]:
+    return [tool for tool in TOOLS.values() if tool.offer in policy.offer]
+
+
+_MODES = {
+    Mode.FULL_CHUNKED: "a model reads all of it",
+    Mode.READ_GREP: "a model searches it",
+    Mode.RETRIEVE: "the passages that match your words, verbatim",
+    Mode.TRUNCATE: "its beginning and end",
+}
+
+_BEGINNING = (
+    "Some tool outputs are too large to show. Instead you get a message, or a part of the output, that names "
+    "a handle: the whole output is stored under it. To learn what it holds, call, with that handle exactly "
+    "as given:"
+)
+_ENDING = (
+    "Call as often as you need. Never guess what a stored output says, and never treat the message or the "
+    "part as the output."
+)
+
+
+def instructions(offered: Iterable[Tool]) -> str:
+    """For the system prompt: which of the offered tools to use when."""
+    return "\n".join((_BEGINNING, *(f"- {tool.name}: {tool.use}." for tool in offered), _ENDING))
+
+
+class ToolFormat(StrEnum):
+    OPENAI = "openai"
+    ANTHROPIC = "anthropic"
+    MCP = "mcp"
+
+
+def schema(tool: Tool, modes: Iterable[Mode]) -> dict[str, Any]:
+    """The JSON Schema of the tool's arguments. `modes` are those that can run as configured."""
+    _, parts = msgspec.json.schema_components([tool.arguments])
+    found = {key: value for key, value in parts[tool.arguments.__name__].items() if key != "title"}
+    if "mode" in found["properties"]:
+        modes = tuple(modes)
+        ways = "; ".join(f"{mode}: {way}" for mode, way in _MODES.items() if mode in modes)
+        said = f"{found['properties']['mode']['description']} {ways}."
+        enum = [mode.value for mode in Mode if mode in modes]
+        found["properties"]["mode"] = {"type": "string", "enum": enum, "description": said}
+    for field in found["properties"].values():
+        field.pop("default", None)
+        field.pop("maxLength", None)
+    return found
+
+
+_CLAUDE_CODE = {"anthropic/maxResultSizeChars": 500_000, "anthropic/alwaysLoad": True}
+"""Read by Claude Code: the length of an answer that the model is shown whole, and that the model is shown the
+tool from the start. Without the latter it has to search for the tool first."""
+
+
+def definitions(offered: Iterable[Tool], modes: Iterable[Mode], form: ToolFormat) -> list[dict[str, Any]]:
+    return [_definition(tool, schema(tool, modes), form) for tool in offered]
+
+
+def _definition(tool: Tool, parameters: dict[str, Any], form: ToolFormat) -> dict[str, Any]:
+    named = {"name": tool.name, "description": tool.description}
+    match form:
+        case ToolFormat.OPENAI:
+            return {"type": "function", "function": {**named, "parameters": parameters}}
+        case ToolFormat.ANTHROPIC:
+            return {**named, "input_schema": parameters}
+        case ToolFormat.MCP:
+            return {
+                "name": tool.name,
+                "title": tool.title,
+                "description": tool.description,
+                "inputSchema": parameters,
+                "annotations": {"title": tool.title, "readOnlyHint": True, "openWorldHint": False},
+                "_meta": _CLAUDE_CODE,
+            }
