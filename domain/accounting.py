@@ -36,7 +36,10 @@ class GroupBy(StrEnum):
     TOOL_KIND = "tool_kind"
 
 
-PERIOD_MS = {GroupBy.DAY: 86_400_000, GroupBy.HOUR: 3_600_000, GroupBy.MINUTE: 60_000}
+DAY_MS = 86_400_000
+PERIOD_MS = {GroupBy.DAY: DAY_MS, GroupBy.HOUR: 3_600_000, GroupBy.MINUTE: 60_000}
+PERIOD_FORMATS = {GroupBy.DAY: "%Y-%m-%d", GroupBy.HOUR: "%Y-%m-%dT%H:00Z", GroupBy.MINUTE: "%Y-%m-%dT%H:%MZ"}
+"""How a period is named by its beginning in UTC: formats of `strftime`, in Python and in SQLite."""
 
 
 @value

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
-from domain.accounting import PERIOD_MS, EntryFilter, EntryType, GroupBy, Missing
+from domain.accounting import DAY_MS, EntryFilter, EntryType, GroupBy, Missing
 from domain.errors import SpendReached, StorageError, StoreUnavailable
 from domain.handles import SessionKey
 from domain.llm import LlmCall
@@ -15,7 +15,6 @@ from policies.facts import Policy
 
 _REACHED = "the session's cap of model {} is reached"
 _DAY_REACHED = "the tenant's quota of model spend a day is reached"
-_DAY_MS = PERIOD_MS[GroupBy.DAY]
 _FRESH_SECONDS = 1.0
 _NEVER = float("-inf")
 
@@ -62,7 +61,7 @@ class DailySpend:
         today, now = self._today(tenant), self._monotonic()
         if now < today.read_at + _FRESH_SECONDS:
             return
-        wanted = EntryFilter(tenant, type=EntryType.LLM, since=today.day * _DAY_MS)
+        wanted = EntryFilter(tenant, type=EntryType.LLM, since=today.day * DAY_MS)
         added = today.added_usd
         with suppress(StorageError):
             found = await self._ledger.summary(wanted, GroupBy.TYPE)
@@ -73,7 +72,7 @@ class DailySpend:
 
     async def learn_of(self, tenants: Iterable[str]) -> None:
         """The same of tenants whose spend of this day was not read yet."""
-        day = self._clock() // _DAY_MS
+        day = self._clock() // DAY_MS
         for tenant in tenants:
             today = self._tenants.get(tenant)
             if today is None or today.day != day or today.read_at == _NEVER:
@@ -91,7 +90,7 @@ class DailySpend:
     def check(self, tenant: str) -> None:
         """Raises SpendReached."""
         if self.is_reached(tenant):
-            until = (self._today(tenant).day + 1) * _DAY_MS
+            until = (self._today(tenant).day + 1) * DAY_MS
             wait = -(-(until - self._clock()) // 1000)
             raise reached(SpendReached, "llm_usd_per_day", self._quota_of(tenant).llm_usd_per_day, wait)
 
@@ -103,7 +102,7 @@ class DailySpend:
         self._tenants.pop(tenant, None)
 
     def _today(self, tenant: str) -> _Today:
-        day = self._clock() // _DAY_MS
+        day = self._clock() // DAY_MS
         today = self._tenants.get(tenant)
         if today is None or today.day != day:
             today = self._tenants[tenant] = _Today(day)

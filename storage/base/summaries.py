@@ -7,6 +7,7 @@ import msgspec
 
 from domain import accounting
 from domain.accounting import (
+    PERIOD_FORMATS,
     PERIOD_MS,
     AccountingEntry,
     EntryFilter,
@@ -148,9 +149,6 @@ def _value_of(entry: AccountingEntry | SummedEntry, key: GroupBy) -> str | None:
     return None if value is None else str(value)
 
 
-_PERIODS = {GroupBy.DAY: "%Y-%m-%d", GroupBy.HOUR: "%Y-%m-%dT%H:00Z", GroupBy.MINUTE: "%Y-%m-%dT%H:%MZ"}
-
-
 def period_of(timestamp: int, group_by: GroupBy) -> str:
     """Returns the UTC day, hour or minute of a time in Unix ms."""
     return _period(timestamp // PERIOD_MS[group_by], group_by)
@@ -158,7 +156,7 @@ def period_of(timestamp: int, group_by: GroupBy) -> str:
 
 @lru_cache(maxsize=4096)
 def _period(number: int, group_by: GroupBy) -> str:
-    return datetime.fromtimestamp(number * PERIOD_MS[group_by] / 1000, UTC).strftime(_PERIODS[group_by])
+    return datetime.fromtimestamp(number * PERIOD_MS[group_by] / 1000, UTC).strftime(PERIOD_FORMATS[group_by])
 
 
 def matches(entry: AccountingEntry | SummedEntry, wanted: EntryFilter) -> bool:

@@ -23,7 +23,7 @@ from storage.base.places import Schema
 from storage.redis.facts import (
     DRIVER_ERRORS,
     OURS,
-    Facts,
+    ServerFacts,
     check_schema,
     facts_of,
     is_unreachable,
@@ -32,7 +32,7 @@ from storage.redis.facts import (
     translated,
     worst_of,
 )
-from storage.redis.keys import SHARDS_KEY, Shard, shard_named
+from storage.redis.keys import SHARDS_KEY, Shard, probe_keys, shard_named
 from storage.redis.url import RedisUrl, client_of, parse_redis_url
 
 T = TypeVar("T")
@@ -138,7 +138,7 @@ class RedisConnection:
         self._slots = _Slots(url.max_connections)
         self._allows_eviction = url.allow_eviction
         self._waits_aof = url.wait_aof
-        self._facts: Facts | None = None
+        self._facts: ServerFacts | None = None
         self._learned_at = float("-inf")
         self._is_away = False
         self._try_at = 0.0
@@ -233,8 +233,7 @@ class RedisConnection:
 
     async def check(self) -> None:
         """Raises StorageError if a write fails, or if the server may evict what it stores."""
-        key, value = f"spillgate:{{probe:{secrets.token_hex(8)}}}", secrets.token_hex(8)
-        names = [f"{key}:{kind}" for kind in ("string", "hash", "zset", "stream", "set")]
+        names, value = probe_keys(secrets.token_hex(8)), secrets.token_hex(8)
         await self._learn_schema()
         if await self.script("probe", names, (value, _PROBE_MS)) != value.encode():
             raise StoreUnavailable("Redis does not answer with what it was given. Try again.")
@@ -259,12 +258,12 @@ class RedisConnection:
         self._schema = await learn_schema(lambda *asked: self._within(lambda: self._run(*asked)))
         return self._schema
 
-    async def _learn(self) -> Facts:
+    async def _learn(self) -> ServerFacts:
         self._facts = await self._bounded(self._asked)
         self._learned_at = time.monotonic()
         return self._facts
 
-    async def _unwaited(self, facts: Facts) -> Durability:
+    async def _unwaited(self, facts: ServerFacts) -> Durability:
         if facts.syncs_always and time.monotonic() > self._learned_at + FACTS_SECONDS:
             # One caller asks; the others use the known facts.
             self._learned_at = time.monotonic()
@@ -274,7 +273,7 @@ class RedisConnection:
                 return Durability.MEMORY
         return Durability.AOF if facts.syncs_always else Durability.MEMORY
 
-    async def _asked(self) -> Facts:
+    async def _asked(self) -> ServerFacts:
         """Asks every server that takes writes. Facts that an ACL hides stay unknown."""
         found = []
         options: list[dict[str, Any]] = [{}]

@@ -21,6 +21,7 @@ from domain import __version__
 from domain.errors import StorageError, StoreFull, StoreUnavailable
 from domain.results import Durability
 from storage.base.places import Schema, refusal
+from storage.redis.keys import SCHEMA_KEY
 
 _FIRST_WAITAOF = (7, 2)
 _WARNED_FROM = 0.9
@@ -46,7 +47,6 @@ _FOR_NOW = {
     "ASK": "its cluster is moving keys",
 }
 
-SCHEMA_KEY = "spillgate:schema"
 SCHEMA = 1
 """The schema of the keys and of their values."""
 
@@ -54,7 +54,7 @@ OURS = Schema(SCHEMA, __version__)
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ServerFacts:
     """None if the server did not report it. `can_wait`: WAITAOF reports when a write is on disk.
     `memory_share` is the share of maxmemory that is in use."""
 
@@ -100,24 +100,26 @@ class Facts:
         return tuple(found)
 
 
-def facts_of(info: dict[str, Any], fsync: str | None, waits: bool) -> Facts:
+def facts_of(info: dict[str, Any], fsync: str | None, waits: bool) -> ServerFacts:
     """`info` is empty and `fsync` None if the server did not report it. `waits`: writes may wait for the
     append-only file."""
     version = tuple(int(part) for part in str(info.get("redis_version", "")).split(".")[:2] if part.isdigit())
     has_aof = bool(info["aof_enabled"]) if "aof_enabled" in info else None
     can_wait = waits and bool(has_aof) and fsync != "no" and version >= _FIRST_WAITAOF
     most, used = int(info.get("maxmemory", 0)), int(info.get("used_memory", 0))
-    return Facts(has_aof, fsync, info.get("maxmemory_policy"), most, can_wait, used / most if most else 0.0)
+    return ServerFacts(
+        has_aof, fsync, info.get("maxmemory_policy"), most, can_wait, used / most if most else 0.0
+    )
 
 
-def worst_of(found: Sequence[Facts]) -> Facts:
+def worst_of(found: Sequence[ServerFacts]) -> ServerFacts:
     """Returns the facts that hold for every server of a cluster."""
     careless = [facts for facts in found if facts.may_evict] or [facts for facts in found if not facts.policy]
     weakest = min(found, key=lambda facts: facts.syncs_always)
     loosest = (careless or list(found))[0]
     can_wait = all(facts.can_wait for facts in found)
     fullest = max(facts.memory_share for facts in found)
-    return Facts(weakest.has_aof, weakest.fsync, loosest.policy, loosest.maxmemory, can_wait, fullest)
+    return ServerFacts(weakest.has_aof, weakest.fsync, loosest.policy, loosest.maxmemory, can_wait, fullest)
 
 
 def is_unreachable(error: BaseException) -> bool:

@@ -6,6 +6,7 @@ sessions spread over a cluster. A body of several segments has a slot of its own
 spillgate:schema            hash    `number`, `written_by`: the schema, and the version that wrote it
 spillgate:shards            set     every `tenant:shard` that was ever written to
 spillgate:body:{<random>}   hash    zstd segments of a body by number; expires
+spillgate:{probe:<random>}:<kind>   what a check writes, a key of each kind; expires
 
 Keys of a shard, after `spillgate:{tenant:shard}:`
 
@@ -37,6 +38,8 @@ from domain.handles import Handle, SessionKey, is_name
 
 SHARDS = 16
 SHARDS_KEY = "spillgate:shards"
+SCHEMA_KEY = "spillgate:schema"
+_PROBED = ("string", "hash", "zset", "stream", "set")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +81,8 @@ def file_name(handle: Handle) -> str:
 
 def body_key(body: str) -> str:
     return f"spillgate:body:{{{body}}}"
+
+
+def probe_keys(check: str) -> list[str]:
+    """The keys that one check of the server writes, in the order that lua/probe.lua needs them."""
+    return [f"spillgate:{{probe:{check}}}:{kind}" for kind in _PROBED]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
-from domain.accounting import AccountingEntry, EntryType
+from domain.accounting import DAY_MS, AccountingEntry, EntryType
 from domain.budget import REMEMBERED_REPORTS, Reported, ReportWarning, Session, SessionChange
 from domain.errors import Conflict, IdempotencyKeyReused, InvalidField, SessionEnded
 from domain.handles import DEFAULT_SESSION, Handle, SessionKey
@@ -20,10 +20,10 @@ from storage.base import cursors, session_rules
 from storage.base.session_rules import LedgerBase, LedgerOptions
 from storage.base.summaries import sums_of
 from storage.redis.connection import RedisConnection
-from storage.redis.entries import (
-    DAY_MS,
+from storage.redis.entries import RedisEntries
+from storage.redis.keys import Shard, shard_of, shards_of
+from storage.redis.records import (
     DamagedRecord,
-    RedisEntries,
     check_counts,
     decode_kept,
     group_of,
@@ -34,7 +34,6 @@ from storage.redis.entries import (
     pack_kept,
     session_of,
 )
-from storage.redis.keys import Shard, shard_of, shards_of
 
 ONCE_MS = 60_000
 """How long Redis keeps the reply to a change, for a client that did not get it and asks again."""

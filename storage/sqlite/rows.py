@@ -11,7 +11,15 @@ from typing import Any
 import msgspec
 
 from domain import accounting
-from domain.accounting import PERIOD_MS, AccountingEntry, EntryFilter, GroupBy, Summary, SummaryRow
+from domain.accounting import (
+    PERIOD_FORMATS,
+    PERIOD_MS,
+    AccountingEntry,
+    EntryFilter,
+    GroupBy,
+    Summary,
+    SummaryRow,
+)
 from domain.budget import Session
 from domain.handles import SessionKey
 from domain.ports import Charge
@@ -58,7 +66,6 @@ COUNT = "SELECT ifnull((SELECT max(seq) FROM entries) - (SELECT min(seq) FROM en
 # With the index of another column, each page would sort every entry that matches.
 _ENTRIES = "SELECT seq, entry FROM entries NOT INDEXED WHERE "
 _ENTRIES_OF_SESSION = "SELECT seq, entry FROM entries INDEXED BY entries_of_session WHERE "
-_PERIODS = {GroupBy.DAY: "%Y-%m-%d", GroupBy.HOUR: "%Y-%m-%dT%H:00Z", GroupBy.MINUTE: "%Y-%m-%dT%H:%MZ"}
 _SUMS = (
     "sum(entries), sum(failed), sum(bytes), sum(tokens_in), sum(tokens_out), sum(tokens_saved),"
     " sum(latency) / sum(entries), max(latency_max), total(cost_usd), sum(observed_tokens_saved) FROM "
@@ -219,7 +226,7 @@ def summary_query(
         grouped, entry, hour, place = f"group{number}", key.value, f"nullif({key.value}, x'')", key.value
         if (period := PERIOD_MS.get(key)) is not None:
             entry, hour, place = f"timestamp / {period}", f"hour * {HOUR_MS} / {period}", "hour"
-            grouped = f"strftime('{_PERIODS[key]}', group{number} * {period // 1000}, 'unixepoch')"
+            grouped = f"strftime('{PERIOD_FORMATS[key]}', group{number} * {period // 1000}, 'unixepoch')"
         columns += f"{grouped}, "
         of_entry += f"{entry} AS group{number}, "
         of_hour += f"{hour} AS group{number}, "

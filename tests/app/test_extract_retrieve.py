@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from app.extracting import extractor
-from app.operations.background import sweep
+from app.operations.sweeper import sweep
 from tests.conftest import Serve, StillClock, served
 
 pytestmark = pytest.mark.anyio

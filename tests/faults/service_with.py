@@ -12,7 +12,7 @@ from typing import Any
 from app.cli.main import main
 from app.edge import server as serving
 from app.edge.deadlines import Protocol
-from app.operations import background, supervisor
+from app.operations import supervisor, sweeper
 from domain.ports import Charge, Receipt
 from domain.results import Durability, StoredResult
 from storage.disk import store as disk_store
@@ -114,7 +114,7 @@ async def run_once(self: supervisor.Supervisor, name: str, task: Callable[[], Aw
 
 
 SWEEPS_FAIL = (DiskStore, "sweep", failing(DiskStore.sweep, RuntimeError, 1, 2, 3))
-OFTEN = [(background, "SHORTEST_SECONDS", PAUSE_SECONDS), (background, "LONGEST_SECONDS", PAUSE_SECONDS)]
+OFTEN = [(sweeper, "SHORTEST_SECONDS", PAUSE_SECONDS), (sweeper, "LONGEST_SECONDS", PAUSE_SECONDS)]
 OFTEN += [(supervisor, "FIRST_SECONDS", PAUSE_SECONDS)]
 FAULTS: dict[str, list[tuple[object, str, object]]] = {
     "early": [(disk_store, "DiskDraft", early(DiskDraft)), (redis_store, "RedisDraft", early(RedisDraft))],
@@ -134,7 +134,7 @@ if __name__ == "__main__":
         for owner, attribute, value in FAULTS.get(name, ()):
             setattr(owner, attribute, value)
         if seconds:
-            owners = (Protocol, serving, background, connection, url)
+            owners = (Protocol, serving, sweeper, connection, url)
             (bound,) = [one for one in owners if hasattr(one, name)]
             setattr(bound, name, float(seconds))
         else:

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.operations.background import sweep
+from app.operations.sweeper import sweep
 from app.runtime import Runtime
 from content.tokens import load_encoding
 from domain.handles import SessionKey

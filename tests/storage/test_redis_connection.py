@@ -22,7 +22,7 @@ from storage.redis.connection import (
     open_redis,
     renew_patience,
 )
-from storage.redis.facts import Facts, worst_of
+from storage.redis.facts import ServerFacts, worst_of
 from storage.redis.url import parse_redis_url
 from tests.redis_server import RedisServer, free_port
 
@@ -351,9 +351,9 @@ async def test_a_server_that_is_set_up_otherwise_meanwhile_is_not_believed(
 
 
 def test_a_cluster_promises_what_all_of_its_servers_do() -> None:
-    older = Facts(has_aof=True, fsync="always", policy="noeviction", maxmemory=0, can_wait=False)
-    newer = Facts(has_aof=True, fsync="everysec", policy="noeviction", maxmemory=0, can_wait=True)
-    bare = Facts(has_aof=False, fsync="always", policy="noeviction", maxmemory=0, can_wait=False)
+    older = ServerFacts(has_aof=True, fsync="always", policy="noeviction", maxmemory=0, can_wait=False)
+    newer = ServerFacts(has_aof=True, fsync="everysec", policy="noeviction", maxmemory=0, can_wait=True)
+    bare = ServerFacts(has_aof=False, fsync="always", policy="noeviction", maxmemory=0, can_wait=False)
     assert worst_of([older]).durability == worst_of([newer, newer]).durability == "aof"
     for found in ([older, newer], [newer, older], [older, bare], [bare, newer]):
         assert worst_of(found).durability == "memory"

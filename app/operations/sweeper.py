@@ -1,0 +1,40 @@
+"""Sweeps what has expired, in the store and in the ledger, again and again."""
+
+import logging
+
+import anyio
+
+from app.runtime import Runtime
+from domain.errors import StorageError
+
+SHORTEST_SECONDS, LONGEST_SECONDS = 1.0, 60.0
+"""Between two sweeps; a quarter of the retention where that is in between."""
+
+log = logging.getLogger("spillgate.sweeper")
+
+
+async def sweep_forever(rt: Runtime) -> None:
+    pause = max(SHORTEST_SECONDS, min(LONGEST_SECONDS, rt.settings.retention_seconds / 4))
+    left_behind = True
+    while True:
+        try:
+            await sweep(rt, left_behind)
+            left_behind = False
+            await rt.readiness.check()
+        except StorageError as error:
+            rt.readiness.invalidate()
+            log.warning("sweep failed, tried again later", extra={"fields": {"code": error.code}})
+        await anyio.sleep(pause)
+
+
+async def sweep(rt: Runtime, left_behind: bool) -> int:
+    """Returns how many results were deleted. `left_behind`: also what a crash left of ended sessions."""
+    deleted = await rt.store.sweep()
+    ended = await rt.ledger.sweep()
+    for key in ended if left_behind else ():
+        session = await rt.ledger.session(key)
+        if session is not None:
+            deleted += await rt.store.delete_session(key, session.first_live_epoch)
+    await rt.indexes.sweep(rt.store)
+    await rt.spend_caps.daily.learn_of(await rt.ledger.usage())
+    return deleted
