@@ -33,9 +33,10 @@ class BudgetOut:
 
 
 class ResultOut(Struct, frozen=True):
-    """The outcome of a result. `content` is what the model reads: a string, JSON as it came, or UNSET."""
+    """The outcome of a result. `content` is what the model reads."""
 
     outcome: OutcomeKind
+    # A string, JSON as it came, or UNSET.
     content: Any
     complete: bool
     trigger: Trigger | None

@@ -107,6 +107,7 @@ class Protocol(HttpToolsProtocol):
         self.is_deaf = False  # what still arrives is discarded
         self.probes = 0  # still to be sent to a half-closed client
         self.framing: list[tuple[bytes, bytes]] = []  # of a body that follows a declined upgrade
+        self.answered: RequestResponseCycle | None = None  # now; `cycle` is the newest request
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -177,6 +178,18 @@ class Protocol(HttpToolsProtocol):
         if not self.framing:
             self.in_body, self.pending, self.since = False, 0, None
             super().on_message_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self.answered = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        # uvicorn tells the newest request only.
+        self.pipeline.clear()
+        if self.answered is not None:
+            self.answered.disconnected = True
+            self.answered.message_event.set()
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """True keeps the connection open: a client may end its side and still wait for its answer. A client

@@ -5,11 +5,14 @@ The writer adds each MOST_UNSUMMED new entries to the sums of their hours, late 
 sums up that hour again. Hours are numbered since 1970.
 """
 
+import logging
 import sqlite3
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from domain.accounting import PERIOD_MS, EntryFilter, GroupBy
+
+log = logging.getLogger("spillgate.storage")
 
 HOUR_MS = PERIOD_MS[GroupBy.HOUR]
 
@@ -71,9 +74,18 @@ class Hours(NamedTuple):
 
 
 def sum_up_new(connection: sqlite3.Connection) -> None:
-    """Adds the entries after `summed.seq` to their hours. Within a transaction of the writer."""
-    connection.execute(ADD_NEW)
-    connection.execute(MARK)
+    """Adds the entries after `summed.seq` to their hours, within a transaction of the writer. That goes on if
+    they cannot be summed up: a summary reads them one by one then."""
+    connection.execute("SAVEPOINT sums")
+    try:
+        connection.execute(ADD_NEW)
+        connection.execute(MARK)
+    except sqlite3.Error as error:
+        if not connection.in_transaction:
+            raise
+        connection.execute("ROLLBACK TO sums")
+        log.warning("entries of the accounting cannot be summed up: %s", error)
+    connection.execute("RELEASE sums")
 
 
 def sum_up_again(connection: sqlite3.Connection, tenant: str, hour: int) -> None:

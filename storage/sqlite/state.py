@@ -188,8 +188,8 @@ class SqliteState:
         """Runs once per transaction: a session that was charged many times is written once."""
         rows.insert(connection, self._entries)
         if self._unsummed >= hours.MOST_UNSUMMED:
-            hours.sum_up_new(connection)
             self._unsummed = 0
+            hours.sum_up_new(connection)
         for session in self._changed.values():
             connection.execute(rows.SAVE_SESSION, rows.session_row(session))
         for tenant, usage in self._changed_usages.items():

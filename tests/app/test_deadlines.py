@@ -357,6 +357,17 @@ def test_pipelined_requests_are_answered_in_order(host: Served) -> None:
     assert answer.endswith(b"default")
 
 
+def test_a_client_that_is_gone_before_its_pipelined_answers_is_no_fault(
+    host: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    with host.connect() as client:
+        client.sendall(head("GET", "/big") + head() * 20)
+        wait_for(lambda: host.server.server_state.tasks)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    wait_for(lambda: not host.server.server_state.tasks)
+    assert not caplog.records
+
+
 def test_too_many_pipelined_requests_are_cut_off_after_the_first_answers(host: Served) -> None:
     answer = host.talk(head("GET", "/slow?seconds=0.1") + head() * 500)
     assert answer.count(b"HTTP/1.1 200") == 65

@@ -157,3 +157,21 @@ async def test_an_hour_with_very_many_entries_is_not_summed_up_again_until_few_a
         assert row.entries == left
         clock.now += 1
     await ledger.close()
+
+
+async def test_entries_that_cannot_be_summed_up_do_not_stop_the_writer(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(hours, "MOST_UNSUMMED", 5)
+    ledger = await open_ledger(
+        f"sqlite://{tmp_path}/ledger.db",
+        clock=clock,
+        session_retention_seconds=10**9,
+        entry_retention_seconds=10**9,
+    )
+    for tokens in (1, 1 << 62, 1 << 62, *range(20)):
+        await ledger.append(entry(KEY, tokens_in=tokens))
+    await ledger.check()
+    assert len((await ledger.entries(EntryFilter(TENANT), 1000, None)).entries) == 23
+    assert {record.name for record in caplog.records} == {"spillgate.storage"}
+    await ledger.close()
