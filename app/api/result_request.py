@@ -50,10 +50,11 @@ DoorName = Annotated[
     str, Meta(pattern=rf"^({'|'.join(DOORS)})(?![\s\S])", extra_json_schema={"enum": list(DOORS)})
 ]
 """The client through which the result comes: the texts name our tools as that client shows them."""
-Whole = Annotated[float, Meta(ge=0, le=1_000_000_000, extra_json_schema={"type": "integer"})]
+Whole = Annotated[float, Meta(ge=0, le=1_000_000_000)]
 """A whole number of tokens or turns. Decoded as float, since 7.0 is one in JSON, as on the other routes."""
 
 
+# The OpenAPI document shows the model of this name in routes/sessions.py: there the numbers are integers.
 class UsageIn(Struct, forbid_unknown_fields=True, frozen=True):
     """The agent's report of the tokens that are committed in its context."""
 

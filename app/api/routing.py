@@ -9,7 +9,6 @@ from typing import Annotated, Any, TypeVar
 from fastapi import Depends, FastAPI, Request
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute, APIRouter
-from pydantic import BaseModel, BeforeValidator, ConfigDict
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.routing import Mount, Route, compile_path
 from starlette.types import Receive, Scope, Send
@@ -242,26 +241,6 @@ def session_key(tenant: str, session_id: str) -> SessionKey:
     key = SessionKey(tenant, checked_session_id(session_id))
     describe_request(session_id=session_id)
     return key
-
-
-class BodyOut(BaseModel):
-    """The body of an answer. Its schema is built when it is first used: a start needs none of them."""
-
-    model_config = ConfigDict(defer_build=True)
-
-
-class BodyIn(BaseModel):
-    """The body of a request, or a part of it. Unknown fields are errors."""
-
-    model_config = ConfigDict(extra="forbid")
-
-
-def _integral(value: object) -> object:
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-INTEGRAL = BeforeValidator(_integral)
-"""Last in an `Annotated[int, Field(strict=True)]`. Accepts 7.0, a whole number in JSON; not "7" or true."""
 
 
 # Both are coroutine functions: others are called in a thread, which would double the cost of a small request.

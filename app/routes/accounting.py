@@ -16,7 +16,8 @@ from pydantic import WithJsonSchema
 from starlette.responses import StreamingResponse
 
 from app.api.answers import prefers
-from app.api.routing import BodyOut, EveryTenant, InRuntime, Router, Tenant, Traits
+from app.api.bodies import BodyOut
+from app.api.routing import EveryTenant, InRuntime, Router, Tenant, Traits
 from app.edge.api_keys import Role
 from domain.accounting import (
     MOST_GROUPS,

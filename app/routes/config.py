@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import Query
 from pydantic import Field
 
+from app.api.bodies import INTEGRAL, BodyIn, BodyOut
 from app.api.result_request import MAX_POLICY_BYTES
-from app.api.routing import INTEGRAL, BodyIn, BodyOut, InRuntime, Router, Tenant, Traits
+from app.api.routing import InRuntime, Router, Tenant, Traits
 from app.cli.check_config import mask_url, report_on
 from app.edge.api_keys import Role
 from domain.accounting import AccountingEntry, EntryFilter, EntryType

@@ -16,8 +16,9 @@ from pydantic import Field
 from starlette.responses import StreamingResponse
 
 from app.api.answers import PLAIN, prefers, wants_text
+from app.api.bodies import INTEGRAL, BodyIn, BodyOut
 from app.api.problems import problem_of
-from app.api.routing import INTEGRAL, BodyIn, BodyOut, InRuntime, Router, Tenant, Traits
+from app.api.routing import InRuntime, Router, Tenant, Traits
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop
 from app.operations.tracing import EXTRACT
 from app.reading import look_up

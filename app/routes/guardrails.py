@@ -5,8 +5,9 @@ from typing import Annotated
 from fastapi import Path, Query, Request, Response
 
 from app.api.answers import in_pieces
+from app.api.bodies import BodyOut
 from app.api.openapi import body_of, json_of
-from app.api.routing import BodyOut, InRuntime, Router, Tenant, Traits, check_rate
+from app.api.routing import InRuntime, Router, Tenant, Traits, check_rate
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop, read_body
 from app.operations.tracing import EXTRACT, GOVERN
 from domain.errors import Conflict, ResultExpired, ResultNotFound, SessionEnded, SpillgateError

@@ -6,7 +6,8 @@ from typing import Annotated
 
 from fastapi import Depends, Request, Response
 
-from app.api.routing import BodyOut, InRuntime, Router, Traits
+from app.api.bodies import BodyOut
+from app.api.routing import InRuntime, Router, Traits
 from app.edge.api_keys import ApiKeys, Role
 from app.operations.tenant_uses import TenantUse
 from app.runtime import Runtime

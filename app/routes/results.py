@@ -7,19 +7,10 @@ from msgspec import UNSET, Raw, UnsetType
 from pydantic import ConfigDict, Field, JsonValue
 
 from app.api.answers import PLAIN, JsonAnswer, ResultOut, encode, result_out, spillgate_headers
+from app.api.bodies import INTEGRAL, BodyIn, BodyOut
 from app.api.openapi import json_of, result_body, struct_of
 from app.api.result_request import ResultIn, ResultRequest, read_request
-from app.api.routing import (
-    INTEGRAL,
-    SESSION_ID,
-    BodyIn,
-    BodyOut,
-    InRuntime,
-    Router,
-    Tenant,
-    Traits,
-    session_key,
-)
+from app.api.routing import SESSION_ID, InRuntime, Router, Tenant, Traits, session_key
 from app.governing.governor import Governed, govern
 from app.operations.tracing import GOVERN
 from domain.budget import Session

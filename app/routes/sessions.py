@@ -9,18 +9,9 @@ from fastapi import Depends, Path, Query, Response
 from pydantic import Field
 
 from app.api.answers import BudgetOut, budget_out, report_warnings
+from app.api.bodies import INTEGRAL, BodyIn, BodyOut
 from app.api.result_request import MAX_POLICY_BYTES
-from app.api.routing import (
-    INTEGRAL,
-    SESSION_ID,
-    BodyIn,
-    BodyOut,
-    InRuntime,
-    Router,
-    Tenant,
-    Traits,
-    session_key,
-)
+from app.api.routing import SESSION_ID, InRuntime, Router, Tenant, Traits, session_key
 from app.edge.api_keys import Role
 from app.runtime import Runtime
 from domain.budget import Session, SessionChange

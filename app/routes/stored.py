@@ -11,7 +11,8 @@ from fastapi import Path, Query, Request, Response
 from starlette.responses import StreamingResponse
 
 from app.api.answers import PLAIN, wants_text
-from app.api.routing import BodyOut, InRuntime, Router, Tenant, Traits
+from app.api.bodies import BodyOut
+from app.api.routing import InRuntime, Router, Tenant, Traits
 from app.edge.request_body import cancel_on_disconnect
 from app.operations.tracing import READ
 from app.reading import account_read, account_texts, given_text, look_up, scan

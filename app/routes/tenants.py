@@ -5,8 +5,9 @@ from typing import Annotated
 
 from fastapi import Path, Request, Response
 
+from app.api.bodies import BodyOut
 from app.api.openapi import JSON
-from app.api.routing import BodyOut, ForOperators, InRuntime, Router, Traits
+from app.api.routing import ForOperators, InRuntime, Router, Traits
 from app.edge.api_keys import Role
 from app.operations.logs import log_deleted_tenant
 from domain.errors import InvalidField, StorageError

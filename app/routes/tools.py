@@ -7,7 +7,8 @@ from fastapi.responses import JSONResponse
 from pydantic import Field
 
 from app.api.answers import PLAIN, wants_text
-from app.api.routing import SESSION_ID, BodyIn, BodyOut, InRuntime, Router, Tenant, Traits, session_key
+from app.api.bodies import BodyIn, BodyOut
+from app.api.routing import SESSION_ID, InRuntime, Router, Tenant, Traits, session_key
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop
 from app.operations.tracing import READ
 from app.tools.definitions import ToolFormat, definitions, instructions
