@@ -68,7 +68,7 @@ def patient(patient_redis: None) -> None:
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step of a deletion or of a sweep has a twentieth of the usual number of items."""
     for name in (
-        *("disk.published._BATCH", "memory._BATCH", "memory._SWEPT_ENTRIES", "objects.store._BATCH"),
+        *("disk.published._BATCH", "memory._BATCH", "memory._PURGED_AT_ONCE", "objects.store._BATCH"),
         *("redis.ledger._BATCH", "redis.store._BATCH", "sqlite.state.KEPT", "sqlite.state.MOST"),
     ):
         module, _, constant = f"storage.{name}".rpartition(".")
