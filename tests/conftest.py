@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -160,3 +161,15 @@ def node() -> str:
 async def client(serve: Serve) -> AsyncIterator[httpx.AsyncClient]:
     async with serve() as client:
         yield client
+
+
+@pytest.fixture
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step of a deletion or of a sweep has a twentieth of the usual number of items."""
+    for name in (
+        *("disk.published._BATCH", "memory._BATCH", "memory._PURGED_AT_ONCE", "objects.store._BATCH"),
+        *("redis.ledger._BATCH", "redis.store._BATCH", "sqlite.state.KEPT", "sqlite.state.MOST"),
+    ):
+        module, _, constant = f"storage.{name}".rpartition(".")
+        usual = getattr(import_module(module), constant)
+        monkeypatch.setattr(f"{module}.{constant}", usual // 20)

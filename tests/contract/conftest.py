@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -62,18 +61,6 @@ BOUNDED = {name: url for name, url in LEDGERS.items() if not url.startswith(SEAL
 @pytest.fixture(autouse=True)
 def patient(patient_redis: None) -> None:
     """The promises do not depend on the speed of a backend."""
-
-
-@pytest.fixture
-def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step of a deletion or of a sweep has a twentieth of the usual number of items."""
-    for name in (
-        *("disk.published._BATCH", "memory._BATCH", "memory._PURGED_AT_ONCE", "objects.store._BATCH"),
-        *("redis.ledger._BATCH", "redis.store._BATCH", "sqlite.state.KEPT", "sqlite.state.MOST"),
-    ):
-        module, _, constant = f"storage.{name}".rpartition(".")
-        usual = getattr(import_module(module), constant)
-        monkeypatch.setattr(f"{module}.{constant}", usual // 20)
 
 
 @pytest.fixture
