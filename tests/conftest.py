@@ -19,7 +19,7 @@ from app.runtime import Runtime, open_runtime, system_clock
 from app.settings import Settings
 from domain.ports import Clock
 from tests.counts import count
-from tests.faults.service import Service, Services
+from tests.faults.service_process import Service, Services
 from tests.redis_server import (  # noqa: F401
     patient_redis,
     redis_cluster,

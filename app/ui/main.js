@@ -63,7 +63,7 @@ async function attempt(page, work) {
   }
 }
 
-/** Replaces the view, which is built anew by the next read. */
+/** Replaces the view, which the next read builds again. */
 function failed(page, problem) {
   page.root.replaceChildren(h("section", { class: "empty" },
     h("h1", {}, problem.status === 404 ? "Not found" : "That did not work"),

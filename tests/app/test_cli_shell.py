@@ -16,7 +16,7 @@ import pytest
 from app.cli.client import address_of
 from domain.errors import ConfigError
 from tests.faults.forking import ROOT, run
-from tests.faults.service import Services
+from tests.faults.service_process import Services
 from tests.misbehaving_server import BAD_ANSWERS, answering, http
 
 KEY = "sk-shell-0123456789"

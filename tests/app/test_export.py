@@ -13,7 +13,7 @@ import pytest
 from app.operations import export
 from app.settings import load_settings
 from tests.conftest import Serve
-from tests.faults.service import SERVE, Service
+from tests.faults.service_process import SERVE, Service
 
 pytestmark = pytest.mark.anyio
 

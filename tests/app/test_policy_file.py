@@ -17,7 +17,7 @@ from app.operations.policy_reload import reload_policies
 from app.runtime import open_runtime
 from app.settings import Settings
 from tests.conftest import Serve
-from tests.faults.service import Services
+from tests.faults.service_process import Services
 
 pytestmark = pytest.mark.anyio
 

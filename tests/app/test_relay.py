@@ -18,7 +18,7 @@ import pytest
 
 from tests.app import relay_tools
 from tests.app.relay_client import ROOT, SCRIPTED, STATELESS, RelayClient
-from tests.faults.service import Service, Services
+from tests.faults.service_process import Service, Services
 from tests.misbehaving_server import BAD_ANSWERS, answering
 
 OUR_TOOLS = ["tool_output", "tool_output_grep", "tool_output_lines", "tool_output_query"]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.app.relay_client import ROOT, SCRIPTED, RelayClient
-from tests.faults.service import Services
+from tests.faults.service_process import Services
 
 HANDLE = re.compile(r"session-[^/]+/file-[0-9a-f-]{36}")
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.app.relay_client import STATELESS, RelayClient
-from tests.faults.service import Services
+from tests.faults.service_process import Services
 
 LARGE = {"content": [{"type": "text", "text": "line é of text\n" * 5000}], "structuredContent": {"a": 1}}
 SESSION = "session-4711"

@@ -28,7 +28,7 @@ from app.settings import Settings
 from domain.errors import ConfigError
 from tests.collector import Collector
 from tests.extraction.backend import Backend, report
-from tests.faults.service import SERVE, Service
+from tests.faults.service_process import SERVE, Service
 
 pytestmark = pytest.mark.anyio
 

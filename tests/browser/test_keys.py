@@ -33,7 +33,7 @@ def test_a_key_is_asked_for_and_another_tenants_handle_is_unknown(
     watch.may_fail = True
     page.goto(f"{keyed.url}/ui")
     key = page.get_by_label("API key", exact=True)
-    key.fill("sk-nobody")
+    key.fill("sk-unknown")
     page.keyboard.press("Enter")
     expect(page.locator(".empty")).to_contain_text("not known")
     key.fill("sk-acme")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.faults.forking import ROOT
-from tests.faults.service import Service
+from tests.faults.service_process import Service
 
 pytestmark = pytest.mark.anyio
 

@@ -22,7 +22,7 @@ from domain.handles import is_name
 from spillgate import AsyncSpillgate, Spillgate, governed, governed_tools
 from spillgate.exchange import safe_session_id
 from tests.faults.forking import start_process
-from tests.faults.service import SERVE, Service
+from tests.faults.service_process import SERVE, Service
 from tests.misbehaving_server import answering
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.forking import ROOT
-from tests.faults.service import Service
+from tests.faults.service_process import Service
 
 pytestmark = pytest.mark.anyio
 

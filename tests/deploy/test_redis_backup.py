@@ -9,7 +9,7 @@ import pytest
 from tests.deploy.manifests import ROOT
 from tests.faults import audit
 from tests.faults.calls import Call, Kept, read_back, text_of
-from tests.faults.service import PATIENT, Services
+from tests.faults.service_process import PATIENT, Services
 from tests.redis_server import RedisServer
 
 pytestmark = pytest.mark.anyio

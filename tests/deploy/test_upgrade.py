@@ -18,7 +18,7 @@ from app import __version__
 from tests.deploy.kept import CONTENTS, PLACE, SESSION, call, restore, restore_disk, seen, serving
 from tests.faults import audit
 from tests.faults.calls import Call, Kept, read_back, text_of
-from tests.faults.service import PATIENT, SERVE, Service, Services
+from tests.faults.service_process import PATIENT, SERVE, Service, Services
 from tests.redis_server import RedisServer
 
 pytestmark = pytest.mark.anyio

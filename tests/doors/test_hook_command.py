@@ -15,7 +15,7 @@ import pytest
 
 from tests.doors.payloads import LARGE, changed, payload
 from tests.faults.forking import run
-from tests.faults.service import Service
+from tests.faults.service_process import Service
 from tests.misbehaving_server import BAD_ANSWERS, answering, http
 
 pytestmark = pytest.mark.anyio

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from tests.faults.calls import Call, Kept, text_of
-from tests.faults.service import Service, Services, service_with
+from tests.faults.service_process import Service, Services, service_with
 
 pytestmark = pytest.mark.anyio
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.faults import audit
 from tests.faults.calls import Call, Kept, read_back
-from tests.faults.service import Services
+from tests.faults.service_process import Services
 
 pytestmark = pytest.mark.anyio
 

@@ -15,7 +15,7 @@ from domain.ports import Charge, Receipt
 from tests.conftest import served
 from tests.counts import count
 from tests.faults.calls import Call, text_of
-from tests.faults.service import PATIENT, Services
+from tests.faults.service_process import PATIENT, Services
 from tests.redis_server import RedisServer
 
 pytestmark = [

@@ -13,7 +13,7 @@ import pytest
 
 from tests.faults import audit
 from tests.faults.calls import Call
-from tests.faults.service import Service, Services, service_with
+from tests.faults.service_process import Service, Services, service_with
 from tests.faults.uploads import Connections, Streams
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ import pytest
 
 from tests.faults import audit
 from tests.faults.calls import Call, Kept, read_back, text_of
-from tests.faults.service import Service, Services
+from tests.faults.service_process import Service, Services
 from tests.small_disk import SMALL_DISK_BYTES
 
 pytestmark = pytest.mark.anyio

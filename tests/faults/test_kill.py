@@ -14,7 +14,7 @@ import pytest
 from tests.counts import count
 from tests.faults import audit
 from tests.faults.calls import Call, Kept, read_back, some_call
-from tests.faults.service import SERVE, Services, service_with
+from tests.faults.service_process import SERVE, Services, service_with
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(count(180, 3600))]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench import hostile
-from tests.faults.service import Services
+from tests.faults.service_process import Services
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from extraction.query_child import MEMORY_BYTES
-from tests.faults.service import Service, Services
+from tests.faults.service_process import Service, Services
 
 pytestmark = pytest.mark.anyio
 

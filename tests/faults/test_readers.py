@@ -12,7 +12,7 @@ import httpx
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from tests.faults.service import Service, Services
+from tests.faults.service_process import Service, Services
 
 pytestmark = pytest.mark.anyio
 

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from tests.counts import count
-from tests.faults.service import SERVE, Services, service_with
+from tests.faults.service_process import SERVE, Services, service_with
 from tests.faults.uploads import Connections, Streams
 
 pytestmark = pytest.mark.anyio

@@ -12,7 +12,7 @@ from domain.handles import SessionKey, parse_handle
 from storage.redis.connection import RedisConnection, open_redis
 from storage.redis.keys import file_name, shard_of
 from tests.faults.calls import Call, Kept, text_of
-from tests.faults.service import PATIENCE, Services, service_with
+from tests.faults.service_process import PATIENCE, Services, service_with
 from tests.faults.test_damage import DAMAGES, logged, store
 
 pytestmark = pytest.mark.anyio

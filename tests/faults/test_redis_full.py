@@ -7,7 +7,7 @@ import pytest
 
 from tests.faults import audit
 from tests.faults.calls import Call, Kept, read_back, text_of
-from tests.faults.service import PATIENT, Services
+from tests.faults.service_process import PATIENT, Services
 from tests.faults.test_full_disk import SMALL, check_refused, fill_by_service
 from tests.redis_server import RedisServer
 

@@ -12,7 +12,7 @@ import pytest
 from tests.counts import count
 from tests.faults import audit
 from tests.faults.calls import Call, Kept, insist, read_back, text_of
-from tests.faults.service import SERVE, Service, Services, service_with
+from tests.faults.service_process import SERVE, Service, Services, service_with
 from tests.faults.test_kill import storage_keys
 from tests.redis_server import RedisServer
 from tests.stopwatch import Stopwatch

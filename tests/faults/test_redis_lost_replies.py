@@ -12,7 +12,7 @@ import pytest
 from storage.redis.connection import script_source
 from tests.faults import audit
 from tests.faults.calls import Call, Kept, insist, read_back, text_of
-from tests.faults.service import Services, service_with
+from tests.faults.service_process import Services, service_with
 from tests.redis_server import RedisServer
 from tests.storage.redis_proxy import Proxy
 

@@ -16,7 +16,7 @@ from tests.counts import FULL
 from tests.faults import audit, network
 from tests.faults.calls import Call, Kept, insist, read_back, text_of
 from tests.faults.network import Fault, Network
-from tests.faults.service import Services, service_with
+from tests.faults.service_process import Services, service_with
 from tests.redis_server import RedisServer
 from tests.stopwatch import Stopwatch
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.faults import audit
 from tests.faults.calls import Call, Kept, read_back, text_of
-from tests.faults.service import Service, Services, service_with
+from tests.faults.service_process import Service, Services, service_with
 from tests.faults.uploads import Connections, Upload, drip
 
 pytestmark = pytest.mark.anyio

@@ -13,7 +13,7 @@ import pytest
 
 from tests.counts import count
 from tests.faults.calls import Call, Kept, read_back, text_of
-from tests.faults.service import PATIENCE, PATIENT, SERVE, Service, Services, service_with
+from tests.faults.service_process import PATIENCE, PATIENT, SERVE, Service, Services, service_with
 from tests.redis_server import RedisServer
 
 pytestmark = pytest.mark.anyio

@@ -8,7 +8,7 @@ import pytest
 
 from tests.extraction.backend import Backend
 from tests.extraction.behaviours import Exchange
-from tests.faults.service import Services, service_with
+from tests.faults.service_process import Services, service_with
 
 pytestmark = pytest.mark.anyio
 

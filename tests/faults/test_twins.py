@@ -9,7 +9,7 @@ from domain.errors import StoreFull
 from domain.ports import Charge, Receipt
 from tests.conftest import served
 from tests.faults.calls import Call, Kept, read_back, text_of
-from tests.faults.service import Services
+from tests.faults.service_process import Services
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ from typing import Self
 import httpx
 
 from tests.faults.calls import Call
-from tests.faults.service import Service
+from tests.faults.service_process import Service
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 

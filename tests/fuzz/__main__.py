@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.faults.service import ROOT, SERVE, Service
+from tests.faults.service_process import ROOT, SERVE, Service
 
 PROGRAM = Path(os.environ.get("FUZZ_VENV") or ROOT / ".fuzz") / "bin" / "schemathesis"
 CONFIG = Path(__file__).with_name("schemathesis.toml")

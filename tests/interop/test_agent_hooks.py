@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.faults.service import Service
+from tests.faults.service_process import Service
 from tests.interop.agents.model import Asked, Call, ScriptedModel
 from tests.interop.agents.programs import ROOT, Agent, ClaudeCode, Codex, CopilotCli, OpenCode
 

@@ -14,7 +14,7 @@ import yaml
 from tests.doors.payloads import LARGE
 from tests.extraction.backend import Backend
 from tests.extraction.behaviours import Exchange, completion
-from tests.faults.service import Service, Services
+from tests.faults.service_process import Service, Services
 from tests.interop import proxy
 
 pytestmark = pytest.mark.anyio

@@ -8,7 +8,7 @@ import anyio
 import httpx
 import pytest
 
-from tests.faults.service import ROOT, Service
+from tests.faults.service_process import ROOT, Service
 from tests.interop.agents.model import Call, ScriptedModel
 from tests.interop.agents.programs import Agent, ClaudeCode, Codex, CopilotCli, GeminiCli, OpenCode
 

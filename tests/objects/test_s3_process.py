@@ -12,7 +12,7 @@ from obstore.store import S3Store
 from storage.objects.layout import read_info
 from tests.faults.calls import Call, Kept, read_back, text_of
 from tests.faults.network import Network, silence, swallow
-from tests.faults.service import Service, Services
+from tests.faults.service_process import Service, Services
 
 pytestmark = pytest.mark.anyio
 Url = Callable[[int], str]

@@ -14,7 +14,7 @@ import pytest
 from domain.errors import ConfigError
 from storage import open_store
 from tests.conftest import Serve
-from tests.faults.service import Services
+from tests.faults.service_process import Services
 
 pytestmark = pytest.mark.anyio
 Url = Callable[[int], str]
