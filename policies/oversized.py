@@ -1,7 +1,7 @@
 """A result that is replaced, what the outcomes' texts have in common, and the doors that show them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -146,4 +146,4 @@ def bounded(policy: Policy, door: Door | None) -> Policy:
     """The policy, with a size cap that the door's client shows whole."""
     if door is None or not door.most_bytes or 0 < policy.max_bytes <= door.most_bytes:
         return policy
-    return policy.model_copy(update={"max_bytes": door.most_bytes})
+    return replace(policy, max_bytes=door.most_bytes)
