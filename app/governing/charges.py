@@ -1,7 +1,5 @@
 """What was decided about one result, and the charge and the accounting entry that follow from it."""
 
-from typing import NamedTuple
-
 from app.governing.body import MeasuredResult
 from app.runtime import Runtime
 from domain.accounting import AccountingEntry, EntryDetails, EntryStatus, EntryType, split_tool_name
@@ -9,9 +7,11 @@ from domain.decisions import OutcomeKind, Trigger
 from domain.handles import Handle
 from domain.ports import Charge
 from domain.results import Measure
+from domain.values import value
 
 
-class Decision(NamedTuple):
+@value
+class Decision:
     """`text` is what the model reads instead of the result, and `tokens` are those of the text: None and 0 if
     the result passes. `handle` is set if the whole result is stored."""
 

@@ -147,7 +147,8 @@ class _Call:
             if would_be is not None and (kind is OutcomeKind.STORE or measured.budget.fits(would_be.tokens)):
                 break
         assert would_be is not None
-        passed = PASSED._replace(
+        passed = replace(
+            PASSED,
             trigger=would_be.trigger,
             observed_outcome=would_be.kind,
             observed_tokens_saved=measured.measure.tokens - would_be.tokens,

@@ -141,9 +141,9 @@ class Replacing(NamedTuple):
         budget as it is now."""
         measured = self.measured
         if trigger is Trigger.RESERVE_FAILED and made is OUTCOMES[OutcomeKind.REJECT]:
-            window, enforce, _ = measured.model
-            entered = await self.rt.ledger.enter(Call(measured.result.key, window, enforce))
-            return entered.session.budget(window, enforce)
+            model = measured.model
+            entered = await self.rt.ledger.enter(Call(measured.result.key, model.window, model.enforce))
+            return entered.session.budget(model.window, model.enforce)
         return measured.budget
 
     def _breaks(self, text: str, tokens: int) -> bool:
