@@ -2,10 +2,10 @@
 
 import hashlib
 import math
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, aclosing
 from functools import partial
-from types import TracebackType
 from typing import NamedTuple
 
 import anyio
@@ -44,7 +44,7 @@ class Viewed(NamedTuple):
 
 
 class Body:
-    """Reads a content once. A context manager: on exit it drops a draft that was not published."""
+    """Reads a content once. To be closed if it has a draft."""
 
     def __init__(
         self,
@@ -76,14 +76,14 @@ class Body:
         self.durability: Durability | None = None
         """Of what was published; None before that."""
 
-    async def __aenter__(self) -> "Body":
-        return self
+    @property
+    def has_draft(self) -> bool:
+        return self._opened is not None
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def close(self) -> None:
+        """Drops a draft that was not published."""
         if self._opened is not None:
-            await self._opened.__aexit__(kind, error, trace)
+            await self._opened.__aexit__(*sys.exc_info())
 
     def fill_small(self, text: str) -> Measure | None:
         """Measures a whole text that is within the caps, exactly. None if it is longer, or has a view: then

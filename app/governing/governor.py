@@ -53,7 +53,8 @@ async def govern(
         model = await rt.known_models.of_session(session.model)
     policy = rt.policies.policy(result.tool_name, session.policy, result.policy, result.door)
     budget = session.budget(model.window, model.enforce)
-    async with Body(rt.store, model.tokenizer, policy, rt.counting, result, budget) as body:
+    body = Body(rt.store, model.tokenizer, policy, rt.counting, result, budget)
+    try:
         measure = body.fill_small(content) if isinstance(content, str) else None
         if measure is None:
             measure = await body.fill(content)
@@ -77,6 +78,9 @@ async def govern(
         if receipt is None:
             receipt = await (call.observed(trigger) if observes else call.replaced(trigger))
         return await call.outcome(receipt, whole)
+    finally:
+        if body.has_draft:
+            await body.close()
 
 
 @value
