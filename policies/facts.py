@@ -22,6 +22,9 @@ class PolicyMode(StrEnum):
     OBSERVE = "observe"
 
 
+OBSERVE = PolicyMode.OBSERVE
+
+
 class Offer(StrEnum):
     """The model's tools, as a policy offers them."""
 

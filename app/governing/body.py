@@ -18,7 +18,7 @@ from domain.results import Durability, Measure, StoredResult, ToolResult
 from domain.values import value
 from policies import view
 from policies.decide import passing_tokens, spared_bytes
-from policies.facts import Policy, PolicyMode
+from policies.facts import OBSERVE, Policy
 from policies.oversized import Ends
 from policies.view import View
 
@@ -57,7 +57,7 @@ class Body:
     ) -> None:
         self._store = store
         self._policy = policy
-        self._is_judged = not policy.bypass and policy.mode is not PolicyMode.OBSERVE
+        self._is_judged = not policy.bypass and policy.mode is not OBSERVE
         self._counting = counting
         self._result = result
         self._view = View(policy, result) if view.is_set(policy) else None

@@ -20,7 +20,7 @@ from domain.results import StoredResult, ToolResult
 from domain.values import value
 from policies import view
 from policies.decide import decide
-from policies.facts import Facts, PolicyMode
+from policies.facts import OBSERVE, Facts
 
 
 @value
@@ -66,7 +66,7 @@ async def govern(
         if entered.receipt is not None:
             return await call.replayed(entered.receipt)
         trigger = decide(Facts(measured.shown, measured.budget, body.rows), policy)
-        observes = policy.mode is PolicyMode.OBSERVE
+        observes = policy.mode is OBSERVE
         receipt, whole = None, None
         if hold is not None and (observes or (trigger is None and viewed is None)):
             # Before the ledger is written: a request that fails must not be charged.
@@ -74,7 +74,8 @@ async def govern(
         if trigger is None and viewed is None:
             charge = charge_of(measured, PASSED, rt)
             receipt = await (rt.ledger.settle if policy.bypass else rt.ledger.reserve)(charge)
-            trigger = Trigger.RESERVE_FAILED
+            if receipt is None:
+                trigger = Trigger.RESERVE_FAILED
         if receipt is None:
             receipt = await (call.observed(trigger) if observes else call.replaced(trigger))
         return await call.outcome(receipt, whole)
@@ -222,7 +223,8 @@ class _Call:
             truncated_total=details.truncated_total,
             replayed=receipt.replayed,
             durability=body.durability or (self.rt.store.constant_durability if handle else None),
-            degraded=receipt.degraded or self.rt.is_spooled(body.durability),
+            degraded=receipt.degraded
+            or (body.durability is not None and self.rt.is_spooled(body.durability)),
             report_warning=self.report_warning,
         )
         self.rt.metrics.governed(outcome, entry.tokens_out, perf_counter() - self.started)
