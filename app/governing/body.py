@@ -9,6 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 import anyio
+from msgspec import Struct
 
 from app.extracting.known_models import SessionModel
 from content.tokens import Meter, measure
@@ -43,38 +44,35 @@ class Viewed(NamedTuple):
     rows: int
 
 
-class Body:
-    """Reads a content once. To be closed if it has a draft."""
+class Body(Struct, eq=False):
+    """Reads a content once. To be closed if it has a draft. `durability` is that of what was published, None
+    before that."""
 
-    def __init__(
-        self,
-        store: ResultStore,
-        tokenizer: Tokenizer,
-        policy: Policy,
-        counting: anyio.CapacityLimiter,
-        result: ToolResult,
-        budget: Budget,
-    ) -> None:
-        self._store = store
-        self._policy = policy
+    _store: ResultStore
+    _tokenizer: Tokenizer
+    _policy: Policy
+    _counting: anyio.CapacityLimiter
+    _result: ToolResult
+    _budget: Budget
+    _is_judged: bool = True
+    _view: View | None = None
+    _meter: Meter | None = None
+    _held: list[bytes] = []
+    _held_bytes: int = 0
+    _text: str | None = None
+    _lines: int = 0
+    _last: bytes = b""
+    _sha256: str = ""
+    _draft: Draft | None = None
+    _opened: AbstractAsyncContextManager[Draft] | None = None
+    _kept: StoredResult | None = None
+    durability: Durability | None = None
+
+    def __post_init__(self) -> None:
+        policy = self._policy
         self._is_judged = not policy.bypass and policy.mode is not OBSERVE
-        self._counting = counting
-        self._result = result
-        self._view = View(policy, result) if view.is_set(policy) else None
-        self._tokenizer = tokenizer
-        self._budget = budget
-        self._meter: Meter | None = None
-        self._held: list[bytes] = []
-        self._held_bytes = 0
-        self._text: str | None = None
-        self._lines = 0
-        self._last = b""
-        self._sha256 = ""
-        self._draft: Draft | None = None
-        self._opened: AbstractAsyncContextManager[Draft] | None = None
-        self._kept: StoredResult | None = None
-        self.durability: Durability | None = None
-        """Of what was published; None before that."""
+        if view.is_set(policy):
+            self._view = View(policy, self._result)
 
     @property
     def has_draft(self) -> bool:
