@@ -107,7 +107,7 @@ def _compiled(source: str, ignore_case: bool, within_line: bool) -> re2.RE2:
     if not compiled.ok():
         kind = compiled.error().partition(b": ")[0]
         reason = _REASONS.get(kind, "It is not RE2 syntax, or too large for it.")
-        raise BadPattern(f"RE2 cannot take this pattern. {reason} For plain text, search literally.")
+        raise BadPattern(f"RE2 cannot take this pattern. {reason} A \\ before . * + ? ( ) [ ] {{ }} | ^ $ takes it as it is.")
     if compiled.ProgramSize() > _MAX_PROGRAM:
         raise BadPattern("The pattern is too costly: use fewer or smaller repetitions.")
     return compiled

@@ -106,18 +106,28 @@ class _Reading:
     async def answered(self, make: Callable[[int], Awaitable[str]]) -> ToolText:
         """The text that `make` returns for a number of bytes, charged. It is made shorter once if the budget
         does not hold it."""
-        if not self._budget(self._session).exhausted:
+        if self._budget(self._session).exhausted:
+            return await self._failed(_EXHAUSTED, "budget exhausted")
+        try:
             text = await self._text(make, self._cap)
             entry_id, tokens = await self._reserved(text)
             if entry_id is None and (room := await self._room(len(text.encode()), tokens)) > _LEAST_BYTES:
                 text = await self._text(make, room)
                 entry_id, _ = await self._reserved(text)
-            if entry_id is not None:
-                return ToolText(text, entry_id=entry_id)
-        charge = await self._charge(_EXHAUSTED, error="budget exhausted")
+        except (BadPattern, InvalidField) as error:
+            note_refused(error)
+            return await self._failed(error.detail, error.code)
+        if entry_id is None:
+            return await self._failed(_EXHAUSTED, "budget exhausted")
+        return ToolText(text, entry_id=entry_id)
+
+    async def _failed(self, said: str, error: str) -> ToolText:
+        """The model reads this text too: it is charged in any case."""
+        text = cut_head(said.encode(), self._cap).decode()
+        charge = await self._charge(text, error)
         await self.rt.ledger.settle(charge)
         self.rt.metrics.spent(charge.tokens)
-        return ToolText(_EXHAUSTED, is_error=True, entry_id=charge.entry.id)
+        return ToolText(text, is_error=True, entry_id=charge.entry.id)
 
     async def _text(self, make: Callable[[int], Awaitable[str]], max_bytes: int) -> str:
         return cut_head((await make(max_bytes)).encode(), max_bytes).decode()
@@ -179,7 +189,7 @@ async def call_tool(key: SessionKey, name: str, arguments: object, rt: Runtime) 
             return await _ask(rt, key, handle, parsed)
         reading = await _opened(rt, key, handle)
         return await reading.answered(partial(_TEXTS[tool.name], reading, parsed))
-    except (NotFound, Gone, BadPattern, InvalidField) as error:
+    except (NotFound, Gone, InvalidField) as error:
         note_refused(error)
         return ToolText(error.detail, is_error=True)
 
