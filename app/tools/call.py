@@ -184,10 +184,9 @@ async def call_tool(key: SessionKey, name: str, arguments: object, rt: Runtime) 
         if tool.arguments is AskArguments:
             note_asking()
         parsed = _parsed(tool, arguments)
-        handle = _handle(parsed.handle, key)
         if isinstance(parsed, AskArguments):
-            return await _ask(rt, key, handle, parsed)
-        reading = await _opened(rt, key, handle)
+            return await _ask(rt, key, parsed)
+        reading = await _opened(rt, key, _handle(parsed.handle, key))
         return await reading.answered(partial(_TEXTS[tool.name], reading, parsed))
     except (NotFound, Gone, InvalidField) as error:
         note_refused(error)
@@ -263,15 +262,17 @@ async def _opened(rt: Runtime, key: SessionKey, handle: Handle) -> _Reading:
     return _Reading(rt, stored, entered.session, await rt.known_models.of_session(entered.session.model))
 
 
-async def _ask(rt: Runtime, key: SessionKey, handle: Handle, asked: AskArguments) -> ToolText:
+async def _ask(rt: Runtime, key: SessionKey, asked: AskArguments) -> ToolText:
     if not asked.extract.strip():
         raise InvalidField("`extract` is empty: say what you look for.")
     ends = asyncio.get_running_loop().time() + rt.settings.extract_deadline_ms / 1000
+    handle: Handle | None = None
     try:
+        handle = _handle(asked.handle, key)
         found = await extract(key.tenant, Question(handle, asked.extract, asked.mode), Wish(ends), rt)
     except (NotFound, Gone) as error:
         note_refused(error)
-        text = frame_failure("unknown", str(handle), asked.mode, error.detail)
+        text = frame_failure("unknown", str(handle or "unknown"), asked.mode, error.detail)
         return ToolText(text, is_error=True)
     return ToolText(found.text, found.entry.status is EntryStatus.FAILED, found.entry.id)
 

@@ -295,6 +295,8 @@ async def test_a_handle_that_names_nothing_here_is_a_text(client: httpx.AsyncCli
             told = await call(client, name, handle=handle, **more[name])
             assert told["is_error"]
             assert "has this handle. Use it exactly as the handle message gave it." in told["text"]
+            framed = "TOOL_OUTPUT FAILED FOR unknown WITH HANDLE "
+            assert told["text"].startswith(framed) == (name == "tool_output")
 
 
 async def test_arguments_may_be_the_text_of_an_object(client: httpx.AsyncClient) -> None:
