@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
@@ -13,7 +12,7 @@ from content.greppable import Greppable
 from domain.accounting import AccountingEntry, EntryDetails, EntryType, split_tool_name
 from domain.errors import ResultExpired, ResultNotFound, SessionEnded, StorageError
 from domain.handles import Handle, SessionKey, parse_handle
-from domain.ports import Call
+from domain.ports import Call, given_name
 from domain.results import StoredResult
 
 log = logging.getLogger(__name__)
@@ -63,17 +62,6 @@ def entry_about(rt: Runtime, stored: StoredResult, kind: EntryType, timestamp: i
     )
 
 
-def keep_given(rt: Runtime, key: SessionKey, epoch: int, entry_id: str, text: str) -> None:
-    """Keeps a text that a model was given, until its session ends. Written beside the request: a text that
-    cannot be kept is not."""
-
-    async def keep() -> None:
-        with suppress(StorageError):
-            await rt.ledger.keep_finding(key, epoch, _given_name(entry_id), text)
-
-    rt.background.start(keep())
-
-
 async def given_text(rt: Runtime, stored: StoredResult, entry: AccountingEntry) -> str | None:
     """The text that the model was given with this entry; None if it was not kept. That of a named call is in
     the call's receipt."""
@@ -82,11 +70,7 @@ async def given_text(rt: Runtime, stored: StoredResult, entry: AccountingEntry) 
         call = Call(stored.key, model.window, model.enforce, entry.tool_call_id)
         receipt = (await rt.ledger.enter(call)).receipt
         return receipt.text if receipt is not None and receipt.entry.id == entry.id else None
-    return await rt.ledger.finding(stored.key, stored.epoch, _given_name(entry.id))
-
-
-def _given_name(entry_id: str) -> str:
-    return f"given:{entry_id}"
+    return await rt.ledger.finding(stored.key, stored.epoch, given_name(entry.id))
 
 
 class Scanner(Protocol):

@@ -9,7 +9,7 @@ import anyio
 from app.extracting.known_models import SessionModel
 from app.operations.logs import log_extracted
 from app.operations.tracing import note_extracted, note_model_call, note_question
-from app.reading import entry_about, keep_given, look_up
+from app.reading import entry_about, look_up
 from app.runtime import Runtime
 from content.text import cut_head
 from domain.accounting import AccountingEntry, EntryStatus, EntryType
@@ -215,13 +215,11 @@ class _Extraction:
     async def _reserved(self, subject: _Subject, answer: Answer, text: str, tokens: int) -> Extracted | None:
         """Reserves the answer's tokens. None if the budget does not hold them."""
         entry = self._entry(subject, answer, text, tokens)
-        charge = _charge(subject, entry, tokens)
+        charge = _charge(subject, entry, tokens, text)
         self._reserving = self._extracted(subject, answer, text, entry)
         # In a task of its own: a ledger that is late must not stop the answer, nor lose the charge.
         receipt = await asyncio.shield(self._rt.background.start(self._reserve(charge)))
         extracted, self._reserving = self._reserving, None
-        if receipt is not None:
-            keep_given(self._rt, subject.stored.key, subject.session.epoch, entry.id, text)
         return None if receipt is None else extracted
 
     async def _reserve(self, charge: Charge) -> Receipt | None:
@@ -344,9 +342,9 @@ def _framed(stored: StoredResult, strategy: Mode, body: str) -> str:
     return frame_answer(stored.tool_name, str(stored.handle), strategy, body)
 
 
-def _charge(subject: _Subject, entry: AccountingEntry, tokens: int) -> Charge:
-    model = subject.model
-    return Charge(subject.stored.key, subject.session.epoch, tokens, entry, model.window, model.enforce)
+def _charge(subject: _Subject, entry: AccountingEntry, tokens: int, text: str | None = None) -> Charge:
+    key, epoch, model = subject.stored.key, subject.session.epoch, subject.model
+    return Charge(key, epoch, tokens, entry, model.window, model.enforce, text=text)
 
 
 async def _account_call(rt: Runtime, stored: StoredResult, extract_id: str, call: LlmCall) -> None:

@@ -15,7 +15,7 @@ from anyio.to_thread import run_sync
 from app.extracting.extractor import UNCAPPED_BYTES, Wish, extract
 from app.extracting.known_models import SessionModel
 from app.operations.tracing import note_asking, note_read, note_refused
-from app.reading import entry_about, keep_given, look_up, scan
+from app.reading import entry_about, look_up, scan
 from app.runtime import Runtime
 from app.tools.definitions import (
     TOOLS,
@@ -127,7 +127,6 @@ class _Reading:
         charge = await self._charge(text)
         if await self.rt.ledger.reserve(charge) is None:
             return None, charge.tokens
-        keep_given(self.rt, self.stored.key, self._session.epoch, charge.entry.id, text)
         self.rt.metrics.spent(charge.tokens)
         note_read(len(text.encode()), charge.tokens)
         return charge.entry.id, charge.tokens
@@ -157,8 +156,8 @@ class _Reading:
             model=session.model,
             details=details,
         )
-        model = self._model
-        return Charge(self.stored.key, session.epoch, tokens, entry, model.window, model.enforce)
+        model, given = self._model, text if error is None else None
+        return Charge(self.stored.key, session.epoch, tokens, entry, model.window, model.enforce, text=given)
 
 
 async def call_tool(key: SessionKey, name: str, arguments: object, rt: Runtime) -> ToolText:
