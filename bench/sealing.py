@@ -11,7 +11,7 @@ from domain.handles import Handle
 from domain.ports import ResultStore
 from domain.results import Measure, StoredResult
 from storage import open_sealed_store, open_store
-from storage.sealed import Key
+from storage.sealed.keys import Key
 
 MB = 1_000_000
 ROUNDS = 5

@@ -25,7 +25,7 @@ _SHARE = 0.2
 
 _WORD = re.compile(r"[^\W\d_]+")
 _LETTERS_ALONE = bytes(ord(chr(code).lower()) if chr(code).isalpha() else 32 for code in range(128)) * 2
-"""Of an ASCII text: in lower case, with spaces for all else."""
+"""The letters of an ASCII text in lower case, with spaces for all else."""
 
 _COMMON = {
     "English": "the of and to in is that for it with as was on are by this be from or have not at which you",

@@ -91,8 +91,8 @@ def body_of(schema: Mapping[str, Any], description: str = "", *, required: bool 
 
 
 def result_body(struct: type[msgspec.Struct], shape: Mapping[str, Any]) -> dict[str, Any]:
-    """As `body_of`: this struct as JSON, or any text with the same fields in the query. `shape` replaces
-    the properties that a struct cannot describe."""
+    """The request body of a route: this struct as JSON, or any text with the same fields in the query.
+    `shape` replaces the properties that a struct cannot describe."""
     _SHAPES[struct.__name__] = shape
     body = body_of(struct_of(struct))
     body["requestBody"]["content"]["text/plain"] = {"schema": {"type": "string"}}

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from app.cli.jsonc import Keys
 
 SERVER = "spillgate"
-"""The name of the MCP server, which the tools' names have as a prefix (see `policies.oversized`)."""
+"""The name of the MCP server, which the tools' names have as a prefix (see `app.doors.hooks`)."""
 
 TIMEOUT_SECONDS = 10
 """How long an agent waits for a hook. The hook loses patience with the service earlier."""

@@ -14,11 +14,11 @@ from app.doors.rows import DIGEST_CHARS, Conversation
 from app.edge.documents import read_document
 from app.extracting.extractor import Wish, extract
 from app.runtime import Runtime
+from domain.doors import Door
 from domain.errors import InvalidField, ResultNotFound, SpillgateError
 from domain.extraction import Mode, Question
 from domain.handles import SessionKey, parse_handle
 from domain.ports import Call
-from domain.results import Door
 
 SESSION = "headroom"
 _HASH = re.compile(rf"[a-f0-9]{{{DIGEST_CHARS}}}")

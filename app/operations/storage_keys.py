@@ -9,7 +9,7 @@ from pathlib import Path
 
 from app.files import Watched, read_text
 from domain.errors import ConfigError
-from storage.sealed import KEY_SETTING, Key, KeyLines, parse_keys
+from storage.sealed.keys import KEY_SETTING, Key, KeyLines, parse_keys
 
 log = logging.getLogger(__name__)
 

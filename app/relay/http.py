@@ -36,7 +36,7 @@ _DELETE_SECONDS, _RETRY_SECONDS = 2.0, 1.0
 _TRIES, _REDIRECTS = 2, 3
 _SESSION, _LAST_EVENT = "Mcp-Session-Id", "Last-Event-ID"
 _FAILURES = (OSError, HTTPException, ValueError)
-"""Of a request: ValueError for a redirect or a header that cannot be written."""
+"""What a request may raise; ValueError for a redirect or a header that cannot be written."""
 
 _HEADER = re.compile(r"[\x20-\x7e\xa0-\xff]+")
 _LISTENS = "subscriptions/listen"
@@ -50,7 +50,7 @@ class RoutingHeaders:
         self._arguments: dict[str, dict[Path, str]] = {}
 
     def note(self, message: Buffer) -> None:
-        """Of a response to `tools/list`. Raises NOT_JSON."""
+        """Notes the marked arguments in a response to `tools/list`. Raises NOT_JSON."""
         tools = inner(members(message), "result").get("tools")
         for tool in json.loads(bytes(tools)) if tools is not None else ():
             if isinstance(tool, dict):
@@ -299,8 +299,8 @@ class HttpServer:
             self._ended.wait(_RETRY_SECONDS)
 
     def _events_after(self, last: str, post: Post) -> str | None:
-        """As `_events`, for the events that follow the one with this id; None if the server refuses. Raises
-        _FAILURES."""
+        """Delivers the events that follow the one with this id, and returns the id of the last; None if the
+        server refuses. Raises _FAILURES."""
         connection, response = self._request("GET", None, _only(_LAST_EVENT, last), post.unanswered)
         found = self._events(response, post) if response.status == 200 else None
         connection.close()

@@ -307,7 +307,7 @@ class Relay:
         return result
 
     def _tools(self) -> list[dict[str, Any]]:
-        """As the service offers them; while it starts, all of them."""
+        """The tools that the service offers; all of them while it starts."""
         if self._backend.is_ready:
             asked = b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}'
             request = Request("POST", "/mcp", asked, seconds=_TOOLS_SECONDS)

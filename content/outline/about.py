@@ -123,7 +123,7 @@ def _is_rows(item: object) -> TypeGuard[list[object]]:
 
 
 def _value(raw: Raw, deeper: int = 1) -> str:
-    """As in `248 objects with keys id, name`, or `object with keys total, items (248 objects with …)`."""
+    """A shape: `248 objects with keys id, name`, `object with keys total, items (248 objects with …)`."""
     data = bytes(raw)
     if data[:1] == b"[":
         items = msgspec.json.decode(data, type=list[Raw])

@@ -15,7 +15,7 @@ from domain.errors import ConfigError, StorageError, StoreUnavailable
 from domain.handles import Handle, new_handle
 from domain.ports import Clock, ResultStore
 from domain.results import Measure, StoredResult
-from storage.sealed import CHECKS, KEY_BYTES, KEY_SETTING, PREFIX, Key, KeyRing, UnknownKey
+from storage.sealed.keys import CHECKS, KEY_BYTES, KEY_SETTING, PREFIX, Key, KeyRing, UnknownKey
 
 SALT = 32
 TAG = 16

@@ -15,7 +15,6 @@ import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 import msgspec
 from cryptography.exceptions import InvalidTag
@@ -23,10 +22,10 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from domain.errors import InvalidField, ResultExpired, StorageError, StoreUnavailable
 from domain.handles import Handle, SessionKey
-from domain.ports import Call, Charge, Draft, Entered, Ledger, Receipt, ResultStore
+from domain.ports import Call, Charge, Draft, Entered, Ledger, PortAround, Receipt, ResultStore
 from domain.results import Durability, StoredResult
 from storage.base.damage import Notices
-from storage.sealed import KEY_BYTES, MOST_ID, Key, is_sealed
+from storage.sealed.keys import KEY_BYTES, MOST_ID, Key, is_sealed
 from storage.sealed.seals import SALT, TAG, DamagedSeal, KeyChecks, Seals, about_info, key_id_of, unwrap, wrap
 
 CHUNK = 1 << 16
@@ -132,18 +131,15 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Hidden).decode
 
 
-class SealedStore:
-    """Owns `inner`, and has all else as `inner` has it. Results that were stored before encryption are found
-    and read as they are."""
+class SealedStore(PortAround[ResultStore]):
+    """Owns the store that keeps what is sealed. Results that were stored before encryption are found and read
+    as they are."""
 
     def __init__(self, inner: ResultStore, checks: KeyChecks) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._seals = checks.seals
         self._notices = Notices()
         self.checks = checks
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -296,17 +292,14 @@ async def _one(piece: bytes) -> AsyncIterator[bytes]:
     yield piece
 
 
-class SealedLedger:
-    """Has all else as `inner` has it. Texts that were kept before encryption are read as they are. Raises
-    StoreUnavailable for a text that cannot be opened, or sealed, and UnknownKey."""
+class SealedLedger(PortAround[Ledger]):
+    """Texts that were kept before encryption are read as they are. Raises StoreUnavailable for a text that
+    cannot be opened, or sealed, and UnknownKey."""
 
     def __init__(self, inner: Ledger, checks: KeyChecks) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._checks = checks
         self._seals = checks.seals
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
     async def enter(self, call: Call) -> Entered:
         entered = await self._inner.enter(call)

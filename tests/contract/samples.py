@@ -13,7 +13,7 @@ from domain.budget import Window
 from domain.handles import Handle, SessionKey
 from domain.ports import Charge, Ledger, Receipt, ResultStore
 from domain.results import Measure, StoredResult
-from storage.sealed import Key
+from storage.sealed.keys import Key
 
 START = 1_750_000_000_000
 TENANT = "acme"

@@ -13,7 +13,7 @@ from domain.ports import ResultStore
 from domain.results import StoredResult
 from storage import open_sealed_store, open_store, sealed_ledger
 from storage.memory import MemoryLedger, MemoryStore
-from storage.sealed import CHECKS, Key
+from storage.sealed.keys import CHECKS, Key
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("patient_redis")]
 

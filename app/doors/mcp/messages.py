@@ -28,7 +28,7 @@ MOST_MESSAGES = 100
 """In one such list. They are answered one after the other."""
 
 MOST_ID = 1 << 53
-"""Of an id that is a number: the JSON of many programs holds no larger one."""
+"""The largest id that is a number: the JSON of many programs holds no larger one."""
 
 META = "io.modelcontextprotocol/"
 
