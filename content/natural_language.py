@@ -44,8 +44,8 @@ for _language, _words in _COMMON.items():
     for _word in _words.split():
         _LANGUAGES_OF.setdefault(_word, []).append(_language)
 
-# Fewer common words say nothing, nor do a few that are repeated, such as `x y` on each line; the winner leads by a
-# half.
+# Fewer common words say nothing, nor do a few that are repeated, such as `x y` on each line; the winner
+# leads by a half.
 _LEAST_WORDS = 12
 _LEAST_DIFFERENT = 4
 _LEAST_SHARE = 0.12

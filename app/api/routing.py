@@ -245,8 +245,8 @@ def session_key(tenant: str, session_id: str) -> SessionKey:
 
 # Both are coroutine functions: others are called in a thread, which would double the cost of a small request.
 async def known_only(request: Request) -> None:
-    """Raises InvalidField for a query parameter that the route does not have, or that is sent twice. If it were
-    ignored, a misspelt filter would return everything."""
+    """Raises InvalidField for a query parameter that the route does not have, or that is sent twice. If it
+    were ignored, a misspelt filter would return everything."""
     route = request.scope.get("route")
     if not request.scope["query_string"] or not isinstance(route, APIRoute):
         return

@@ -70,9 +70,9 @@ def about(
     path: str | None = None,
     max_bytes: int = MAX_BYTES,
 ) -> str:
-    """Returns at most 300 bytes, and at most `max_bytes`, in one to three lines. `head` holds the first bytes of
-    the result, of which 256 KiB are of use, `tail` the last 4 KiB. Takes 0.2 ms; of 128 KiB of hostile text at
-    most 10 ms."""
+    """Returns at most 300 bytes, and at most `max_bytes`, in one to three lines. `head` holds the first bytes
+    of the result, of which 256 KiB are of use, `tail` the last 4 KiB. Takes 0.2 ms; of 128 KiB of hostile
+    text at most 10 ms."""
     said = "\n".join(_said(head, tail, total_bytes, lines, tool_name, path))
     return cut_head(said.encode(), min(MAX_BYTES, max_bytes)).decode().rstrip()
 
