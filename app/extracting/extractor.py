@@ -6,24 +6,21 @@ from dataclasses import dataclass, replace
 
 import anyio
 
-from app.extracting.known_models import SessionModel
 from app.operations.logs import log_extracted
 from app.operations.tracing import note_extracted, note_model_call, note_question
-from app.reading import entry_about, keep_given, look_up
+from app.reading import Subject, entry_about, keep_given, open_subject
 from app.runtime import Runtime
 from content.text import cut_head
 from domain.accounting import AccountingEntry, EntryStatus, EntryType
-from domain.budget import Session
 from domain.errors import Conflict, Incomplete, SessionEnded, SpendReached
 from domain.extraction import Answer, Coverage, ExtractStatus, Mode, Question
 from domain.handles import SessionKey
 from domain.llm import LlmCall
-from domain.ports import Call, Charge, Ledger, Receipt
+from domain.ports import Charge, Ledger, Receipt
 from domain.results import StoredResult
 from extraction.models.usage import CallRules
 from extraction.source import Source
 from extraction.task import ExtractionLimits, Progress, Task, frame_answer, frame_failure
-from policies.facts import Policy
 
 UNCAPPED_BYTES = 12_288
 """The longest answer if the policy sets no size cap."""
@@ -77,16 +74,6 @@ async def extract(tenant: str, question: Question, wish: Wish, rt: Runtime) -> E
     return await _Extraction(tenant, question, wish, rt).run()
 
 
-@dataclass(frozen=True, slots=True)
-class _Subject:
-    """The stored result that is asked about, and its session."""
-
-    stored: StoredResult
-    session: Session
-    policy: Policy
-    model: SessionModel
-
-
 class _Extraction:
     def __init__(self, tenant: str, question: Question, wish: Wish, rt: Runtime) -> None:
         self._tenant = tenant
@@ -96,7 +83,7 @@ class _Extraction:
         self._started = rt.clock()
         self._entry_id = rt.new_entry_id()
         self._latest = wish.ends + GRACE_SECONDS
-        self._subject: _Subject | None = None
+        self._subject: Subject | None = None
         # The answer whose tokens are being reserved.
         self._reserving: Extracted | None = None
         self._is_sent = False
@@ -104,7 +91,7 @@ class _Extraction:
     async def run(self) -> Extracted:
         try:
             with anyio.CancelScope(deadline=self._latest):
-                self._subject = subject = await self._opened()
+                self._subject = subject = await open_subject(self._rt, self._tenant, self._question.handle)
                 return self._done(await self._answered(subject))
             return self._done(await self._late())
         except (Incomplete, SessionEnded, Conflict, SpendReached) as error:
@@ -116,22 +103,12 @@ class _Extraction:
                 self._rt.background.start(self._append_failure("cancelled"))
             raise
 
-    async def _opened(self) -> _Subject:
-        rt = self._rt
-        stored = await look_up(rt, self._tenant, str(self._question.handle))
-        model = await rt.known_models.of_session(None)
-        entered = await rt.ledger.enter(Call(stored.key, model.window, model.enforce))
-        policy = rt.policies.policy(stored.tool_name, entered.session.policy)
-        return _Subject(
-            stored, entered.session, policy, await rt.known_models.of_session(entered.session.model)
-        )
-
-    async def _answered(self, subject: _Subject) -> Extracted:
+    async def _answered(self, subject: Subject) -> Extracted:
         """Shortens the answer until the budget holds it, else answers that the budget is spent."""
         from extraction import ladder
 
         source = Source(self._rt.store, subject.stored, self._question.ranges)
-        if subject.session.budget(subject.model.window, subject.model.enforce).exhausted:
+        if subject.is_exhausted:
             # No answer of a model would fit.
             return await self._exhausted(subject, _nothing(self._question.mode, _EXHAUSTED))
         cap = subject.policy.max_bytes or UNCAPPED_BYTES
@@ -151,7 +128,7 @@ class _Extraction:
             answer = await ladder.shorter(answer, task, room)
         return await self._exhausted(subject, answer)
 
-    async def _found(self, subject: _Subject, task: Task) -> tuple[Answer, Task]:
+    async def _found(self, subject: Subject, task: Task) -> tuple[Answer, Task]:
         """The answer, and the task with the models that it may ask."""
         # The strategies take 40 ms to import: not before something is asked.
         from extraction import ladder
@@ -178,7 +155,7 @@ class _Extraction:
             answer = await ladder.answer(task, mode, fallback)
             return replace(answer, warnings=(*answer.warnings, *warnings)), task
 
-    def _model_names(self, subject: _Subject) -> tuple[list[str], tuple[str, ...]]:
+    def _model_names(self, subject: Subject) -> tuple[list[str], tuple[str, ...]]:
         """The models that the policy names; `session` stands for the session's own. Also warnings."""
         own = subject.session.model
         wanted = subject.policy.extract_models
@@ -188,7 +165,7 @@ class _Extraction:
             return known, ("the session's own model has no backend here; another one was asked",)
         return known, ()
 
-    def _task(self, subject: _Subject, source: Source, room: int) -> Task:
+    def _task(self, subject: Subject, source: Source, room: int) -> Task:
         policy = subject.policy
         return Task(
             source,
@@ -204,18 +181,16 @@ class _Extraction:
             usual_bytes=self._question.max_answer_bytes or policy.max_answer_bytes,
         )
 
-    async def _smaller(self, subject: _Subject, size: int, tokens: int) -> int:
+    async def _smaller(self, subject: Subject, size: int, tokens: int) -> int:
         """Bytes that should fit what remains of the budget, given that `size` bytes had `tokens`."""
-        key, model = subject.stored.key, subject.model
-        now = await self._rt.ledger.enter(Call(key, model.window, model.enforce))
-        remaining = now.session.budget(model.window, model.enforce).remaining_tokens
+        remaining = await subject.remaining_tokens(self._rt)
         frame = await self._count(subject, _framed(subject.stored, Mode.FULL_CHUNKED, ""))
         return int((remaining - frame) * (size / max(tokens, 1)) * 0.9)
 
-    async def _reserved(self, subject: _Subject, answer: Answer, text: str, tokens: int) -> Extracted | None:
+    async def _reserved(self, subject: Subject, answer: Answer, text: str, tokens: int) -> Extracted | None:
         """Reserves the answer's tokens. None if the budget does not hold them."""
         entry = self._entry(subject, answer, text, tokens)
-        charge = _charge(subject, entry, tokens)
+        charge = subject.charge(entry)
         self._reserving = self._extracted(subject, answer, text, entry)
         # In a task of its own: a ledger that is late must not stop the answer, nor lose the charge.
         receipt = await asyncio.shield(self._rt.background.start(self._reserve(charge)))
@@ -230,7 +205,7 @@ class _Extraction:
             return await self._rt.ledger.settle(charge)
         return receipt
 
-    async def _exhausted(self, subject: _Subject, answer: Answer) -> Extracted:
+    async def _exhausted(self, subject: Subject, answer: Answer) -> Extracted:
         if self._wish.require_complete:
             raise Incomplete("What is left of the context budget does not hold the answer.")
         answer = replace(_nothing(answer.strategy, _EXHAUSTED), usage=answer.usage)
@@ -242,7 +217,7 @@ class _Extraction:
             self._entry(subject, answer, text, tokens), status=EntryStatus.FAILED, error="budget exhausted"
         )
         self._reserving = extracted = self._extracted(subject, answer, text, entry)
-        settling = self._rt.ledger.settle(_charge(subject, entry, tokens))
+        settling = self._rt.ledger.settle(subject.charge(entry))
         await asyncio.shield(self._rt.background.start(settling))
         return extracted
 
@@ -267,7 +242,7 @@ class _Extraction:
         entry = replace(
             self._entry(subject, answer, text, tokens), status=EntryStatus.FAILED, error="deadline"
         )
-        self._rt.background.start(self._rt.ledger.settle(_charge(subject, entry, tokens)))
+        self._rt.background.start(self._rt.ledger.settle(subject.charge(entry)))
         return self._extracted(subject, answer, text, entry)
 
     def _done(self, extracted: Extracted) -> Extracted:
@@ -277,7 +252,7 @@ class _Extraction:
         log_extracted(extracted.handle, self._question.mode, extracted.answer, extracted.entry)
         return extracted
 
-    def _extracted(self, subject: _Subject, answer: Answer, text: str, entry: AccountingEntry) -> Extracted:
+    def _extracted(self, subject: Subject, answer: Answer, text: str, entry: AccountingEntry) -> Extracted:
         return Extracted(text, answer, str(subject.stored.handle), subject.stored.tool_name, entry)
 
     async def _append_failure(self, code: str) -> None:
@@ -305,32 +280,20 @@ class _Extraction:
             )
         return replace(entry, status=EntryStatus.FAILED, error=code)
 
-    async def _count(self, subject: _Subject, text: str) -> int:
+    async def _count(self, subject: Subject, text: str) -> int:
         return await self._rt.count(text, subject.model.tokenizer)
 
-    def _entry(self, subject: _Subject, answer: Answer, text: str, tokens: int) -> AccountingEntry:
-        now = self._rt.clock()
-        about = entry_about(self._rt, subject.stored, EntryType.EXTRACT, now)
+    def _entry(self, subject: Subject, answer: Answer, text: str, tokens: int) -> AccountingEntry:
+        entry = subject.entry(self._rt, EntryType.EXTRACT, text, tokens, self._started)
         return replace(
-            about,
+            entry,
             id=self._entry_id,
-            latency=now - self._started,
             charactersIn=len(self._question.extract),
-            charactersOut=len(text),
-            tokens_out=tokens,
-            tokens_saved=-tokens,
-            model=subject.session.model,
             mode=self._question.mode,
             strategy=answer.strategy,
             fallback_reason=answer.fallback_reason,
             coverage=answer.coverage.ratio,
-            details=replace(
-                about.details,
-                truncated=answer.coverage.ratio < 1,
-                bytes=len(text.encode()),
-                lines=text.count("\n") + 1,
-                tokens=tokens,
-            ),
+            details=replace(entry.details, truncated=answer.coverage.ratio < 1),
         )
 
 
@@ -342,11 +305,6 @@ def _nothing(strategy: Mode, reason: str) -> Answer:
 
 def _framed(stored: StoredResult, strategy: Mode, body: str) -> str:
     return frame_answer(stored.tool_name, str(stored.handle), strategy, body)
-
-
-def _charge(subject: _Subject, entry: AccountingEntry, tokens: int) -> Charge:
-    model = subject.model
-    return Charge(subject.stored.key, subject.session.epoch, tokens, entry, model.window, model.enforce)
 
 
 async def _account_call(rt: Runtime, stored: StoredResult, extract_id: str, call: LlmCall) -> None:
