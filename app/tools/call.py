@@ -30,7 +30,7 @@ from content import model_text
 from content.grep import Grep, GrepPage
 from content.greppable import needs_view
 from content.lines import LinePager
-from content.text import cut_head
+from content.text import cut_head, without_surrogates
 from domain.accounting import AccountingEntry, EntryStatus, EntryType
 from domain.errors import BadPattern, Gone, InvalidField, NotFound, ResultNotFound
 from domain.extraction import Question
@@ -192,7 +192,7 @@ def session_named_in(handle: object, otherwise: str) -> str:
 def _parsed(tool: Tool, arguments: object) -> Arguments:
     """Lone surrogates become U+FFFD. Raises InvalidField, which names arguments and repeats no value."""
     try:
-        arguments = _encodable(arguments)
+        arguments = without_surrogates(arguments)
         if isinstance(arguments, str):
             return msgspec.json.decode(arguments, type=tool.arguments, strict=False)
         return msgspec.convert(arguments, type=tool.arguments, strict=False)
@@ -200,14 +200,6 @@ def _parsed(tool: Tool, arguments: object) -> Arguments:
         fields = ", ".join(tool.arguments.__struct_fields__)
         reason = _VALUE.sub("Invalid enum value", str(error))
         raise InvalidField(f"{tool.name} takes a JSON object with {fields}. {reason}.") from None
-
-
-def _encodable(value: object) -> object:
-    if isinstance(value, dict):
-        return {_encodable(name): _encodable(one) for name, one in value.items()}
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return value
 
 
 def _handle(text: str, key: SessionKey) -> Handle:
