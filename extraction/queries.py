@@ -128,7 +128,7 @@ class Found(Struct, frozen=True, tag=True):
     hint: str = ""
 
 
-class Refused(Struct, frozen=True, tag=True):
+class RefusedQuery(Struct, frozen=True, tag=True):
     """The code and the detail of an InvalidField or of one of its subclasses."""
 
     code: str
@@ -148,7 +148,7 @@ _OUT_OF_MEMORY = (signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS)
 _REFUSALS: dict[str, type[InvalidField]] = {
     kind.code: kind for kind in (InvalidField, NotQueryable, QueryTooCostly)
 }
-_decode: Callable[[bytes], Found | Refused] = msgspec.json.Decoder(Found | Refused).decode
+_decode: Callable[[bytes], Found | RefusedQuery] = msgspec.json.Decoder(Found | RefusedQuery).decode
 
 
 class ProcessFailed(Exception):
@@ -219,7 +219,7 @@ async def _run(query: Query, read: Read) -> Found:
     if code != 0:
         raise ProcessFailed(f"the child of a query ended with {code}")
     found = _decode(reply)
-    if isinstance(found, Refused):
+    if isinstance(found, RefusedQuery):
         raise _REFUSALS[found.code](found.detail)
     return found
 

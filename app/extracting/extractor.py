@@ -57,7 +57,7 @@ class Extracted:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Requirements:
     """What the caller requires of the answer. `ends` is the deadline, on the event loop's clock.
     `needs_model`: past the tenant's quota of model spend the question is refused."""
 
@@ -67,22 +67,22 @@ class Wish:
     watch: Watch = lambda step: None
 
 
-async def extract(tenant: str, question: Question, wish: Wish, rt: Runtime) -> Extracted:
+async def extract(tenant: str, question: Question, required: Requirements, rt: Runtime) -> Extracted:
     """Answers within the deadline + 0.5 s, with what was found by then. Raises ResultNotFound, ResultExpired,
     SessionEnded, StorageError; Incomplete if the caller required all of it, SpendReached if a model."""
     note_question(question.handle)
-    return await _Extraction(tenant, question, wish, rt).run()
+    return await _Extraction(tenant, question, required, rt).run()
 
 
 class _Extraction:
-    def __init__(self, tenant: str, question: Question, wish: Wish, rt: Runtime) -> None:
+    def __init__(self, tenant: str, question: Question, required: Requirements, rt: Runtime) -> None:
         self._tenant = tenant
         self._question = question
-        self._wish = wish
+        self._requires = required
         self._rt = rt
         self._started = rt.clock()
         self._entry_id = rt.new_entry_id()
-        self._latest = wish.ends + GRACE_SECONDS
+        self._latest = required.ends + GRACE_SECONDS
         self._subject: Subject | None = None
         # The answer whose tokens are being reserved.
         self._reserving: Extracted | None = None
@@ -115,7 +115,7 @@ class _Extraction:
         room = max(0, cap - len(_framed(subject.stored, Mode.FULL_CHUNKED, "").encode()))
         answer, task = await self._found(subject, self._task(subject, source, room))
         for _ in range(_TRIES):
-            if self._wish.require_complete and answer.status is not ExtractStatus.COMPLETE:
+            if self._requires.require_complete and answer.status is not ExtractStatus.COMPLETE:
                 raise Incomplete(_INCOMPLETE)
             # Only a cap below the frame's own size cuts here.
             text = cut_head(_framed(subject.stored, answer.strategy, answer.body).encode(), cap).decode()
@@ -139,7 +139,7 @@ class _Extraction:
             return await ladder.answer(task, mode, fallback), task
         names, warnings = self._model_names(subject)
         async with rt.spend_caps.open(subject.stored.key, subject.policy) as cap:
-            if self._wish.needs_model and rt.models is not None and mode not in _WITHOUT_MODEL:
+            if self._requires.needs_model and rt.models is not None and mode not in _WITHOUT_MODEL:
                 rt.spend_caps.daily.check(self._tenant)
 
             async def account(call: LlmCall) -> None:
@@ -148,7 +148,7 @@ class _Extraction:
 
             log_fields = {"handle": str(subject.stored.handle), "extract_id": self._entry_id}
             rules = CallRules(
-                self._wish.ends, account, rt.clock, cap.try_start_call, cap.calls_left, log_fields
+                self._requires.ends, account, rt.clock, cap.try_start_call, cap.calls_left, log_fields
             )
             asking = None if rt.models is None else rt.models.asker(names, rules)
             task = replace(task, asking=asking, embedder=rt.model_pool.embedder(rules))
@@ -174,10 +174,10 @@ class _Extraction:
             ExtractionLimits(policy.max_chunks, policy.overlap_percent, policy.avg_line_bytes),
             asking=None,
             findings=_Findings(self._rt.ledger, subject.stored.key, subject.session.epoch),
-            progress=self._wish.watch,
+            progress=self._requires.watch,
             indexes=self._rt.indexes,
-            ends=self._wish.ends,
-            whole=self._wish.require_complete,
+            ends=self._requires.ends,
+            whole=self._requires.require_complete,
             usual_bytes=self._question.max_answer_bytes or policy.max_answer_bytes,
         )
 
@@ -206,7 +206,7 @@ class _Extraction:
         return receipt
 
     async def _exhausted(self, subject: Subject, answer: Answer) -> Extracted:
-        if self._wish.require_complete:
+        if self._requires.require_complete:
             raise Incomplete("What is left of the context budget does not hold the answer.")
         answer = replace(_nothing(answer.strategy, _EXHAUSTED), usage=answer.usage)
         text = frame_failure(
@@ -223,7 +223,7 @@ class _Extraction:
 
     async def _late(self) -> Extracted:
         """The answer once the deadline and GRACE_SECONDS have passed: store, ledger or machine are slow."""
-        if self._wish.require_complete:
+        if self._requires.require_complete:
             raise Incomplete(_INCOMPLETE)
         if (found := self._reserving) is not None:
             self._is_sent = True

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from anyio.to_thread import run_sync
 
-from app.extracting.extractor import UNCAPPED_BYTES, Wish, extract
+from app.extracting.extractor import UNCAPPED_BYTES, Requirements, extract
 from app.operations.tracing import note_asking, note_read, note_refused
 from app.reading import Subject, keep_given, open_subject, scan
 from app.runtime import Runtime
@@ -218,7 +218,7 @@ async def _ask(rt: Runtime, key: SessionKey, handle: Handle, asked: AskArguments
         raise InvalidField("`extract` is empty: say what you look for.")
     ends = asyncio.get_running_loop().time() + rt.settings.extract_deadline_ms / 1000
     try:
-        found = await extract(key.tenant, Question(handle, asked.extract, asked.mode), Wish(ends), rt)
+        found = await extract(key.tenant, Question(handle, asked.extract, asked.mode), Requirements(ends), rt)
     except (NotFound, Gone) as error:
         note_refused(error)
         text = frame_failure("unknown", str(handle), asked.mode, error.detail)
