@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -15,7 +14,7 @@ from domain.accounting import AccountingEntry, EntryDetails, EntryType, split_to
 from domain.budget import Session
 from domain.errors import ResultExpired, ResultNotFound, SessionEnded, StorageError
 from domain.handles import Handle, SessionKey, parse_handle
-from domain.ports import Call, Charge
+from domain.ports import Call, Charge, given_name
 from domain.results import StoredResult
 from policies.facts import Policy
 
@@ -101,12 +100,10 @@ class Subject:
             ),
         )
 
-    def charge(self, entry: AccountingEntry) -> Charge:
-        """Charges the tokens of the text that the entry is about."""
-        model = self.model
-        return Charge(
-            self.stored.key, self.session.epoch, entry.tokens_out, entry, model.window, model.enforce
-        )
+    def charge(self, entry: AccountingEntry, given: str | None = None) -> Charge:
+        """Charges the tokens of the text that the entry is about. `given` is that text, to be kept."""
+        key, epoch, model = self.stored.key, self.session.epoch, self.model
+        return Charge(key, epoch, entry.tokens_out, entry, model.window, model.enforce, text=given)
 
 
 async def open_subject(rt: Runtime, tenant: str, handle: Handle) -> Subject:
@@ -118,17 +115,6 @@ async def open_subject(rt: Runtime, tenant: str, handle: Handle) -> Subject:
     return Subject(stored, session, policy, await rt.known_models.of_session(session.model))
 
 
-def keep_given(rt: Runtime, key: SessionKey, epoch: int, entry_id: str, text: str) -> None:
-    """Keeps a text that a model was given, until its session ends. Written beside the request: a text that
-    cannot be kept is not."""
-
-    async def keep() -> None:
-        with suppress(StorageError):
-            await rt.ledger.keep_finding(key, epoch, _given_name(entry_id), text)
-
-    rt.background.start(keep())
-
-
 async def given_text(rt: Runtime, stored: StoredResult, entry: AccountingEntry) -> str | None:
     """The text that the model was given with this entry; None if it was not kept. That of a named call is in
     the call's receipt."""
@@ -137,11 +123,7 @@ async def given_text(rt: Runtime, stored: StoredResult, entry: AccountingEntry) 
         call = Call(stored.key, model.window, model.enforce, entry.tool_call_id)
         receipt = (await rt.ledger.enter(call)).receipt
         return receipt.text if receipt is not None and receipt.entry.id == entry.id else None
-    return await rt.ledger.finding(stored.key, stored.epoch, _given_name(entry.id))
-
-
-def _given_name(entry_id: str) -> str:
-    return f"given:{entry_id}"
+    return await rt.ledger.finding(stored.key, stored.epoch, given_name(entry.id))
 
 
 class Scanner(Protocol):

@@ -147,7 +147,8 @@ class ResultStore(Backend, Protocol):
 @value
 class Charge:
     """The cost of one entry. A call with the same `call_id` in the same epoch is charged once: a retry gets
-    the first receipt. `text` replaces the result, None if it passed; the ledger keeps it for retries.
+    the first receipt. `text` is what the model reads, None if a result passed: kept with the receipt of a
+    call with an id, else as the finding `kept_as`, in the same step, unless the bound of bytes is reached.
     `default_window` and `enforce`: see Session.budget."""
 
     key: SessionKey
@@ -159,6 +160,17 @@ class Charge:
     call_id: str | None = None
     fingerprint: str = ""
     text: str | None = None
+
+    @property
+    def kept_as(self) -> str | None:
+        """The name of the finding that keeps the text; None unless the entry is about a stored result."""
+        is_kept = self.text is not None and self.call_id is None
+        return given_name(self.entry.id) if is_kept and self.entry.details.tool_output_handle else None
+
+
+def given_name(entry_id: str) -> str:
+    """The name of the finding that keeps the text that the model was given with an entry."""
+    return f"given:{entry_id}"
 
 
 @value

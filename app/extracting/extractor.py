@@ -8,7 +8,7 @@ import anyio
 
 from app.operations.logs import log_extracted
 from app.operations.tracing import note_extracted, note_model_call, note_question
-from app.reading import Subject, entry_about, keep_given, open_subject
+from app.reading import Subject, entry_about, open_subject
 from app.runtime import Runtime
 from content.text import cut_head
 from domain.accounting import AccountingEntry, EntryStatus, EntryType
@@ -190,13 +190,11 @@ class _Extraction:
     async def _reserved(self, subject: Subject, answer: Answer, text: str, tokens: int) -> Extracted | None:
         """Reserves the answer's tokens. None if the budget does not hold them."""
         entry = self._entry(subject, answer, text, tokens)
-        charge = subject.charge(entry)
+        charge = subject.charge(entry, text)
         self._reserving = self._extracted(subject, answer, text, entry)
         # In a task of its own: a ledger that is late must not stop the answer, nor lose the charge.
         receipt = await asyncio.shield(self._rt.background.start(self._reserve(charge)))
         extracted, self._reserving = self._reserving, None
-        if receipt is not None:
-            keep_given(self._rt, subject.stored.key, subject.session.epoch, entry.id, text)
         return None if receipt is None else extracted
 
     async def _reserve(self, charge: Charge) -> Receipt | None:

@@ -14,7 +14,7 @@ from anyio.to_thread import run_sync
 
 from app.extracting.extractor import UNCAPPED_BYTES, Requirements, extract
 from app.operations.tracing import note_asking, note_read, note_refused
-from app.reading import Subject, keep_given, open_subject, scan
+from app.reading import Subject, open_subject, scan
 from app.runtime import Runtime
 from app.tools.definitions import (
     TOOLS,
@@ -120,9 +120,8 @@ class _Reading:
         """The id of the entry, None if the budget does not hold the text; and the text's tokens."""
         entry = await self._entry(text)
         tokens = entry.tokens_out
-        if await self.rt.ledger.reserve(self._subject.charge(entry)) is None:
+        if await self.rt.ledger.reserve(self._subject.charge(entry, text)) is None:
             return None, tokens
-        keep_given(self.rt, self.stored.key, self._subject.session.epoch, entry.id, text)
         self.rt.metrics.spent(tokens)
         note_read(len(text.encode()), tokens)
         return entry.id, tokens

@@ -309,11 +309,10 @@ class SealedLedger(PortAround[Ledger]):
 
     async def reserve(self, charge: Charge) -> Receipt | None:
         receipt = await self._inner.reserve(await self._sealed(charge))
-        return None if receipt is None else await self._opened(receipt, charge.key, charge.call_id)
+        return None if receipt is None else await self._of_charge(receipt, charge)
 
     async def settle(self, charge: Charge) -> Receipt:
-        receipt = await self._inner.settle(await self._sealed(charge))
-        return await self._opened(receipt, charge.key, charge.call_id)
+        return await self._of_charge(await self._inner.settle(await self._sealed(charge)), charge)
 
     async def keep_finding(self, key: SessionKey, epoch: int, name: str, text: str) -> None:
         sealed = await self._seal(text, *_of_finding(key, epoch, name))
@@ -325,7 +324,15 @@ class SealedLedger(PortAround[Ledger]):
     async def _sealed(self, charge: Charge) -> Charge:
         if charge.text is None:
             return charge
-        return replace(charge, text=await self._seal(charge.text, *_of_call(charge.key, charge.call_id)))
+        about = _of_call(charge.key, charge.call_id)
+        if charge.kept_as is not None:
+            about = _of_finding(charge.key, charge.epoch, charge.kept_as)
+        return replace(charge, text=await self._seal(charge.text, *about))
+
+    async def _of_charge(self, receipt: Receipt, charge: Charge) -> Receipt:
+        if receipt.replayed:
+            return await self._opened(receipt, charge.key, charge.call_id)
+        return replace(receipt, text=charge.text)
 
     async def _opened(self, receipt: Receipt, key: SessionKey, call_id: str | None) -> Receipt:
         return replace(receipt, text=await self._open(receipt.text, *_of_call(key, call_id)))
