@@ -177,7 +177,7 @@ class Service:
         self.address = address
         self._fallback = fallback
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._kept = Connections()
+        self._kept = KeptConnections()
 
     @classmethod
     def from_environment(cls) -> "Service":
@@ -252,7 +252,7 @@ def connect(address: Address, seconds: float) -> "HTTPConnection":
     return connection
 
 
-class Connections:
+class KeptConnections:
     """Kept for further requests. Safe to use from several threads."""
 
     def __init__(self) -> None:

@@ -44,7 +44,7 @@ _OPERATION_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0,
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
-class Times:
+class Durations:
     """The times of one kind of work, in seconds. `bounds` are the upper ends of the buckets."""
 
     __slots__ = ("_bounds", "counts", "total")
@@ -65,10 +65,10 @@ class Histogram(Collector):
     def __init__(self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float]) -> None:
         self._name, self._text, self._labels = name, text, labels
         self._bounds = bounds
-        self._times: dict[tuple[str, ...], Times] = {}
+        self._times: dict[tuple[str, ...], Durations] = {}
 
-    def labels(self, *values: str) -> Times:
-        return self._times.setdefault(values, Times(self._bounds))
+    def labels(self, *values: str) -> Durations:
+        return self._times.setdefault(values, Durations(self._bounds))
 
     def collect(self) -> Iterator[Metric]:
         family = HistogramMetricFamily(self._name, self._text, labels=self._labels)
@@ -107,7 +107,7 @@ class _Tally:
     """What was governed with one outcome and trigger since the last scrape. Counted here, and added to the
     counters by `render`: six counters and their locks would cost each result three microseconds."""
 
-    seconds: Times
+    seconds: Durations
     results: int = 0
     bytes: int = 0
     tokens_in: int = 0

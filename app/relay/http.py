@@ -15,7 +15,7 @@ from urllib.parse import urljoin, urlsplit
 
 from msgspec import Raw
 
-from app.cli.client import Connections, address_of, connect, why
+from app.cli.client import KeptConnections, address_of, connect, why
 from app.doors.mcp import NAMED_BY
 from app.relay.messages import NOT_JSON, Id, elements, id_of, inner, is_array, members, on_one_line, text
 from app.relay.streams import SIGNAL_SECONDS, Buffer, FromClient, FromServer, Output, lines, read_from
@@ -122,7 +122,7 @@ class HttpServer:
         self._route = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self._given = dict(_header(line) for line in headers)
         self._session: dict[str, str] = {}
-        self._kept = Connections()
+        self._kept = KeptConnections()
         self._running: dict[Id, HTTPConnection] = {}
         self._cancelled: set[Id] = set()
         self._routing = RoutingHeaders()

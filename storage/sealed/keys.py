@@ -37,14 +37,14 @@ class UnknownKey(StoreUnavailable):
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class StorageKey:
     id: str
     secret: bytes = field(repr=False)
 
 
 class KeyRing(Protocol):
     @property
-    def in_force(self) -> dict[str, Key]:
+    def in_force(self) -> dict[str, StorageKey]:
         """The keys by their ids, never empty. The first one seals; each opens what it sealed."""
         ...
 
@@ -57,7 +57,7 @@ class KeyRing(Protocol):
 class KeyLines(NamedTuple):
     """The keys by their ids, and for each line that is not in force its number and why."""
 
-    keys: dict[str, Key]
+    keys: dict[str, StorageKey]
     faults: list[str]
 
 
@@ -80,7 +80,7 @@ def parse_keys(text: str) -> KeyLines:
     return found
 
 
-def _parse_key(line: str) -> Key:
+def _parse_key(line: str) -> StorageKey:
     """Raises ValueError, which repeats nothing of the line."""
     match = _LINE.fullmatch(line)
     if match is None:
@@ -93,7 +93,7 @@ def _parse_key(line: str) -> Key:
         secret = b""
     if len(secret) != KEY_BYTES:
         raise ValueError(f"a key is {KEY_BYTES} bytes in hex or base64; `openssl rand -hex 32` makes one")
-    return Key(match["id"], secret)
+    return StorageKey(match["id"], secret)
 
 
 class KeylessStore(PortAround[ResultStore]):

@@ -25,7 +25,7 @@ from domain.handles import Handle, SessionKey
 from domain.ports import Call, Charge, Draft, Entered, Ledger, PortAround, Receipt, ResultStore
 from domain.results import Durability, StoredResult
 from storage.base.damage import Notices
-from storage.sealed.keys import KEY_BYTES, MOST_ID, Key, is_sealed
+from storage.sealed.keys import KEY_BYTES, MOST_ID, StorageKey, is_sealed
 from storage.sealed.seals import SALT, TAG, DamagedSeal, KeyChecks, Seals, about_info, key_id_of, unwrap, wrap
 
 CHUNK = 1 << 16
@@ -60,7 +60,7 @@ class BodyKey:
         self._secret = secret or secrets.token_bytes(KEY_BYTES)
         self._cipher = AESGCM(self._secret)
 
-    def footer(self, key: Key, stored: StoredResult, size: int) -> bytes:
+    def footer(self, key: StorageKey, stored: StoredResult, size: int) -> bytes:
         head = _MARK + key.id.encode().ljust(MOST_ID, b"\0")
         return head + wrap(key, self._secret, *_about(stored, size))
 
@@ -223,7 +223,7 @@ class SealedStore(PortAround[ResultStore]):
         except msgspec.DecodeError:
             raise DamagedSeal("its fields are not those of an info") from None
 
-    def hide(self, key: Key, stored: StoredResult, size: int) -> StoredResult:
+    def hide(self, key: StorageKey, stored: StoredResult, size: int) -> StoredResult:
         """Returns what `inner` gets to see. Its SHA-256 differs each time, so that no store takes an earlier
         body, sealed or not, for the same one."""
         try:
