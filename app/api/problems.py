@@ -178,10 +178,21 @@ class Handlers:
 
 # Messages of these rules hold nothing but what the schema says; others may quote the value.
 _PLAIN_RULES = frozenset(
-    """bool_parsing bool_type dict_type enum finite_number float_parsing float_type
-    greater_than greater_than_equal int_from_float int_parsing int_type less_than less_than_equal list_type
-    literal_error missing string_pattern_mismatch string_too_long string_too_short string_type""".split()  # noqa: SIM905
+    """bool_type enum finite_number float_parsing float_type greater_than greater_than_equal int_from_float
+    int_type less_than less_than_equal list_type literal_error missing string_too_long string_too_short
+    string_type""".split()  # noqa: SIM905
 )
+
+
+_IN_WORDS = {
+    "model_attributes_type": "must be a JSON object",
+    "dict_type": "must be a JSON object",
+    "int_parsing": "must be a whole number",
+    "bool_parsing": "must be true or false",
+    # The only pattern that a route checks so is `\S`.
+    "string_pattern_mismatch": "must hold more than white space",
+}
+"""Where pydantic's message does not say what to send."""
 
 
 def _broken_rule(found: dict[str, Any], route: object) -> dict[str, str]:
@@ -190,8 +201,9 @@ def _broken_rule(found: dict[str, Any], route: object) -> dict[str, str]:
     if found["type"] == "extra_forbidden":
         known = _keys_at(route, location[1:-1])
         return {"field": _field(location[:-1], route), "rule": unknown_key(str(location[-1]), known)}
-    kind: str = found["type"]
-    return {"field": _field(location, route), "rule": found["msg"] if kind in _PLAIN_RULES else kind}
+    kind: str = "model_attributes_type" if location == ("body",) else found["type"]
+    rule = _IN_WORDS.get(kind) or (found["msg"] if kind in _PLAIN_RULES else kind)
+    return {"field": _field(location, route), "rule": rule}
 
 
 def _keys_at(route: object, path: tuple[int | str, ...]) -> list[str]:

@@ -107,6 +107,12 @@ _FIELDS = {"": ResultIn.__struct_fields__, "context": UsageIn.__struct_fields__}
 _QUERY = [name for name in (*_FIELDS[""], *_FIELDS["context"]) if name != "content"]
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING_FIELD = re.compile(r"Object missing required field `(.*)`")
+_TYPES = re.compile(r"`([a-z |]+)`")
+_IN_WORDS = {
+    "str": "a string", "int": "a whole number", "float": "a number", "bool": "true or false",
+    "object": "an object", "array": "a list",
+}  # fmt: skip
+_PATTERN = re.compile(r" matching regex '.*'", re.DOTALL)
 
 
 @value
@@ -324,8 +330,8 @@ def _fitting(
 
 
 def _rule_of(message: str, fields: Mapping[str, Sequence[str]] = _FIELDS, whole: str = "The body") -> str:
-    """msgspec's message with the object at fault named. `fields`: those of each object, by its path; the path
-    "" is that of the `whole`."""
+    """msgspec's message with the object at fault named, and types in words. `fields`: those of each object,
+    by its path; the path "" is that of the `whole`."""
     rule, _, where = message.partition(" - at ")
     path = where.strip("`").removeprefix("$").removeprefix(".")
     owner = f"`{path}`" if path else whole
@@ -337,7 +343,15 @@ def _rule_of(message: str, fields: Mapping[str, Sequence[str]] = _FIELDS, whole:
         return f"{owner}: {unknown_key(match[1], fields.get(path, ()))}."
     if match := _MISSING_FIELD.match(rule):
         return f"{owner} lacks the field `{match[1]}`."
+    if path == "door" and _PATTERN.search(rule):
+        return f"`door` must be one of {', '.join(DOORS)}."
+    # The other patterns are of labels.
+    rule = _TYPES.sub(_types_in_words, _PATTERN.sub(" without control characters", rule))
     return f"{owner}: {rule[:1].lower()}{rule[1:]}."
+
+
+def _types_in_words(found: re.Match[str]) -> str:
+    return " or ".join(_IN_WORDS.get(one, one) for one in found[1].split(" | "))
 
 
 def _tool_result(sent: _Fields, headers: Headers, scope: Scope) -> ToolResult:
