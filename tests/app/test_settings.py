@@ -177,6 +177,27 @@ def test_a_fallback_is_for_redis_alone(
     assert main(["check-config"]) == 0
 
 
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ([], ["serve until stopped", "`spillgate check-config` shows them all."]),
+        (["serve"], ["Serve until stopped.", "as SPILLGATE_PORT"]),
+        (
+            ["ask"],
+            ["Ask a question about a stored result.", "Asks the service at SPILLGATE_URL (http://127."],
+        ),
+        (["hook"], ["usage: spillgate hook CLIENT", "spillgate hook install|uninstall|status CLIENT"]),
+    ],
+)
+def test_help_says_what_a_command_does_and_which_service_it_asks(
+    command: list[str], says: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main([*command, "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert all(text in shown for text in says)
+
+
 def test_openapi_prints_the_document(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["openapi"]) == 0
     assert json.loads(capsys.readouterr().out)["info"]["title"] == "Spillgate"
