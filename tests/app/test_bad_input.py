@@ -285,8 +285,8 @@ NAMED: list[tuple[str, str, Any, str]] = [
         "POST",
         "/results",
         {"tool_name": "t", "content": "x", "door": "MARK"},
-        "`door` must be one of claude-code, claude-code-plugin, codex, copilot, cursor, gemini, opencode, pi, "
-        "pipe.",
+        "`door` must be one of claude-code, claude-code-plugin, codex, copilot, cursor, gemini, opencode, "
+        "pi, pipe.",
     ),
 ]
 
