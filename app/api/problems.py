@@ -1,6 +1,7 @@
 """Errors as problem+json (RFC 9457), and the handlers that answer with them."""
 
 import html
+import re
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, get_args
@@ -238,6 +239,23 @@ def _declared(route: object, where: int | str, path: tuple[int | str, ...]) -> l
     if where == "body":
         return _keys_at(route, path)
     return parameter_names(route.dependant) if isinstance(route, APIRoute) else []
+
+
+_TYPES = re.compile(r"`([a-z |]+)`")
+_TYPES_IN_WORDS = {
+    "str": "a string", "int": "a whole number", "float": "a number", "bool": "true or false",
+    "object": "an object", "array": "a list",
+}  # fmt: skip
+_PATTERN = re.compile(r" matching regex '.*'", re.DOTALL)
+
+
+def types_in_words(rule: str) -> str:
+    """A rule as msgspec writes it, with its types in words. All patterns but that of a door are of labels."""
+    said = _PATTERN.sub(" without control characters", rule)
+    said = _TYPES.sub(
+        lambda found: " or ".join(_TYPES_IN_WORDS.get(n, n) for n in found[1].split(" | ")), said
+    )
+    return f"{said[:1].lower()}{said[1:]}"
 
 
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Spillgate: errors</title>

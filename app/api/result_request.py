@@ -14,6 +14,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from starlette.types import Scope
 
 from app.api.answers import prefers
+from app.api.problems import types_in_words
 from app.doors.hooks import DOORS
 from app.edge import large_json
 from app.edge.large_json import STEP_SECONDS, WRONG_CONTENT, Content, pause
@@ -107,12 +108,6 @@ _FIELDS = {"": ResultIn.__struct_fields__, "context": UsageIn.__struct_fields__}
 _QUERY = [name for name in (*_FIELDS[""], *_FIELDS["context"]) if name != "content"]
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING_FIELD = re.compile(r"Object missing required field `(.*)`")
-_TYPES = re.compile(r"`([a-z |]+)`")
-_IN_WORDS = {
-    "str": "a string", "int": "a whole number", "float": "a number", "bool": "true or false",
-    "object": "an object", "array": "a list",
-}  # fmt: skip
-_PATTERN = re.compile(r" matching regex '.*'", re.DOTALL)
 
 
 @value
@@ -343,15 +338,9 @@ def _rule_of(message: str, fields: Mapping[str, Sequence[str]] = _FIELDS, whole:
         return f"{owner}: {unknown_key(match[1], fields.get(path, ()))}."
     if match := _MISSING_FIELD.match(rule):
         return f"{owner} lacks the field `{match[1]}`."
-    if path == "door" and _PATTERN.search(rule):
+    if path == "door" and "matching regex" in rule:
         return f"`door` must be one of {', '.join(DOORS)}."
-    # The other patterns are of labels.
-    rule = _TYPES.sub(_types_in_words, _PATTERN.sub(" without control characters", rule))
-    return f"{owner}: {rule[:1].lower()}{rule[1:]}."
-
-
-def _types_in_words(found: re.Match[str]) -> str:
-    return " or ".join(_IN_WORDS.get(one, one) for one in found[1].split(" | "))
+    return f"{owner}: {types_in_words(rule)}."
 
 
 def _tool_result(sent: _Fields, headers: Headers, scope: Scope) -> ToolResult:
