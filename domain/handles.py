@@ -1,8 +1,8 @@
 """Handles: `session-<session id>/file-<uuid>`, safe as a relative path on every backend."""
 
 import hashlib
-import os
 import re
+import secrets
 from typing import NamedTuple
 
 from domain.errors import InvalidField, ResultNotFound
@@ -71,7 +71,7 @@ def new_handle(key: SessionKey, epoch: int, call_id: str | None, sha256: str) ->
     """Random for a call without an id; derived from a call with an id, so that a retry gets the same
     handle."""
     if call_id is None:
-        return Handle(key.session_id, _uuid(os.urandom(16), 4))
+        return Handle(key.session_id, _uuid(secrets.token_bytes(16), 4))
     seed = "\0".join((key.tenant, key.session_id, str(epoch), call_id, sha256))
     # RFC 9562 version 8: made by the application's own rule.
     return Handle(key.session_id, _uuid(hashlib.sha256(seed.encode()).digest(), 8))
