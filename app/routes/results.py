@@ -82,8 +82,8 @@ _SIZED: list[JsonValue] = [
     "/results",
     response_class=Response,
     summary="Govern one tool result",
-    description="A text body is streamed, with the fields in the query. `Accept: text/plain` answers with just "
-    "the text for the model; the rest is in the headers `Spillgate-Outcome`, `-Trigger`, `-Handle` and so on.",
+    description="A text body is streamed, with the fields in the query. `Accept: text/plain` answers with "
+    "just the text for the model, and the rest in headers: `Spillgate-Outcome`, `-Trigger`, `-Handle`, …",
     responses={
         200: {
             "description": "Nothing was stored: `content` is the result, byte for byte (`pass`), or what "
