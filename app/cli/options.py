@@ -136,6 +136,8 @@ def _add_query(query: argparse.ArgumentParser) -> None:
 
 def _add_hook(hook: argparse.ArgumentParser) -> None:
     """`hook CLIENT` itself is handled before: see `main`."""
+    from app.cli.hook_files import PLANS
+
     hook.usage = (
         "spillgate hook CLIENT   (answers the hook's JSON on stdin)\n"
         "       spillgate hook install|uninstall|status CLIENT [--project] [--dry-run]"
@@ -145,7 +147,7 @@ def _add_hook(hook: argparse.ArgumentParser) -> None:
         choices=("install", "uninstall", "status"),
         help="add to, remove from or find in its settings",
     )
-    hook.add_argument("client", help="claude-code, codex, copilot, cursor, gemini, opencode or pi")
+    hook.add_argument("client", help=f"one of {', '.join(PLANS)}")
     hook.add_argument("--project", action="store_true", help="the project in this folder, not the user")
     hook.add_argument("--dry-run", action="store_true", help="show the change, write nothing")
 
