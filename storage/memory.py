@@ -190,9 +190,8 @@ class MemoryLedger(LedgerBase):
         self._stored_at: dict[tuple[str, str], int] = {}
         self._seq = 0
 
-    def adopt(self, session: Session) -> None:
-        """Stores a session of another ledger unchanged."""
-        self._save(session)
+    def _kept(self, key: SessionKey) -> _KeptSession | None:
+        return self._sessions.get(key)
 
     def _save(self, session: Session) -> Session:
         """Raises StoreFull, TooManySessions if the session is a new one and there is no room for it."""
@@ -221,7 +220,7 @@ class MemoryLedger(LedgerBase):
         session_rules.check_room(self._used(tenant), self._quota_of(tenant), opens=opens, admitted=admitted)
 
     async def enter(self, call: Call) -> Entered:
-        known = self._sessions.get(call.key)
+        known = self._kept(call.key)
         kept = known or _KeptSession(session_rules.fresh(call.key, self._clock()))
         session = session_rules.alive(kept.session)
         first = None if call.call_id is None else kept.calls.get((session.epoch, call.call_id))
@@ -234,7 +233,14 @@ class MemoryLedger(LedgerBase):
         return Entered(self._save(after.session), warning=after.warning)
 
     async def _charge(self, charge: Charge, *, forced: bool) -> Receipt | None:
-        kept = self._sessions.get(charge.key)
+        receipt = self._judge(charge, forced=forced)
+        if receipt is not None and not receipt.replayed:
+            self._enter(charge)
+        return receipt
+
+    def _judge(self, charge: Charge, *, forced: bool) -> Receipt | None:
+        """What `reserve` or, if `forced`, `settle` returns. Changes nothing."""
+        kept = self._kept(charge.key)
         call = None if charge.call_id is None else (charge.epoch, charge.call_id)
         if kept is not None and call in kept.calls:
             first = kept.calls[call]
@@ -243,19 +249,21 @@ class MemoryLedger(LedgerBase):
         admitted = session_rules.is_admitted(charge.entry)
         self._check_room(charge.key.tenant, opens=kept is None, admitted=admitted)
         budget = session.budget(charge.default_window, charge.enforce)
-        if not forced and not budget.fits(charge.tokens):
-            return None
+        return session_rules.receipt(budget, charge) if forced or budget.fits(charge.tokens) else None
+
+    def _enter(self, charge: Charge) -> None:
+        kept = self._kept(charge.key)
+        session = session_rules.admitted(None if kept is None else kept.session, charge)
         self._save(session_rules.charged(session, charge))
-        if call is not None:
-            self._sessions[charge.key].calls[call] = charge
+        if charge.call_id is not None:
+            self._sessions[charge.key].calls[charge.epoch, charge.call_id] = charge
             self._count(charge.key.tenant, 0, session_rules.text_bytes(charge.text))
         self._append(charge.entry)
-        return session_rules.receipt(budget, charge)
 
     async def append(self, entry: AccountingEntry) -> None:
         admitted = session_rules.is_admitted(entry)
         self._check_room(entry.tenant, opens=False, admitted=admitted)
-        kept = self._sessions.get(SessionKey(entry.tenant, entry.session_id))
+        kept = self._kept(SessionKey(entry.tenant, entry.session_id))
         if kept is not None:
             kept.session = session_rules.used(kept.session, entry.timestamp)
         self._append(entry)
@@ -270,7 +278,7 @@ class MemoryLedger(LedgerBase):
             self._stored_at[place] = max(entry.timestamp, self._stored_at.get(place, 0))
 
     async def session(self, key: SessionKey) -> Session | None:
-        kept = self._sessions.get(key)
+        kept = self._kept(key)
         return None if kept is None else kept.session
 
     async def put_session(self, key: SessionKey, change: SessionChange) -> Session:
@@ -385,8 +393,11 @@ class MemoryLedger(LedgerBase):
         return None
 
     async def close(self) -> None:
-        self._sessions.clear()
-        self._entries.clear()
+        self.clear()
+
+    def clear(self) -> None:
+        for held in (self._sessions, self._entries, self._stored_at, self._usage):
+            held.clear()
 
 
 def _size(entry: AccountingEntry) -> int:

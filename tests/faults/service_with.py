@@ -24,7 +24,7 @@ from storage.redis import draft as redis_draft
 from storage.redis import store as redis_store
 from storage.redis.draft import RedisDraft
 from storage.redis.ledger import RedisLedger
-from storage.spool.ledger import Journal
+from storage.spool.ledger import SpoolLedger
 
 # Longer than a kill takes to come, or than all replicas take to look, on a busy machine too.
 EARLY_SECONDS = 5.0
@@ -125,7 +125,10 @@ FAULTS: dict[str, list[tuple[object, str, object]]] = {
     "sweeps that raise": [*OFTEN, SWEEPS_FAIL],
     "a sweep that panics": [*OFTEN, (DiskStore, "sweep", failing(DiskStore.sweep, Panic, 2))],
     "sweeps that raise, unsupervised": [*OFTEN, SWEEPS_FAIL, (supervisor.Supervisor, "run", run_once)],
-    "replays that raise": [*OFTEN, (Journal, "replay", failing(Journal.replay, RuntimeError, 1, 2))],
+    "replays that raise": [
+        *OFTEN,
+        (SpoolLedger, "_replay", failing(SpoolLedger._replay, RuntimeError, 1, 2)),
+    ],
 }
 
 if __name__ == "__main__":
