@@ -26,7 +26,7 @@ from app.operations.supervisor import Background
 from app.operations.telemetry import Metrics, Timed
 from app.operations.tracing import TraceTarget, trace_target
 from app.settings import Settings
-from content.tokens import TokenMeter, load_encoding
+from content.tokens import count_in_slices, load_encoding
 from domain.extraction import Mode
 from domain.handles import Handle
 from domain.ports import Clock, Ledger, ResultStore, Tokenizer
@@ -37,6 +37,7 @@ from extraction.models.pool import ModelPool
 from extraction.queries import Queries
 from policies.book import PolicyBook
 from storage import (
+    Spool,
     body_path,
     open_keyless,
     open_ledger,
@@ -126,7 +127,7 @@ class Runtime:
         """Tokens, exactly; a long text's in a thread."""
         if len(text) <= _INLINE_CHARS:
             return tokenizer.count(text)
-        return await anyio.to_thread.run_sync(_sliced, tokenizer, text, limiter=self.counting)
+        return await anyio.to_thread.run_sync(count_in_slices, tokenizer, text, limiter=self.counting)
 
     def body_path(self, result: ToolResult, handle: Handle | None) -> str | None:
         """The file of a stored result, if its caller is expected to be able to read it."""
@@ -161,12 +162,6 @@ class Runtime:
         return self.settings.retention_seconds * _MS
 
 
-def _sliced(tokenizer: Tokenizer, text: str) -> int:
-    meter = TokenMeter(tokenizer)
-    meter.feed(text)
-    return meter.finish()[0]
-
-
 def revised(rt: Runtime) -> Runtime:
     """The same ports under the policies as their files are now. Raises ConfigError."""
     settings, policies = rt.settings, load_policies(rt.settings)
@@ -190,24 +185,7 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
     async with AsyncExitStack() as stack:
         tracing, tracer = _opened_tracer(metrics, stack)
         quota_of = LiveQuotas(policies)
-        store = await open_store(
-            settings.store,
-            spool,
-            clock=clock,
-            retention_seconds=settings.retention_seconds,
-            max_bytes=settings.storage_max_bytes,
-            quota_of=quota_of,
-        )
-        stack.push_async_callback(store.close)
-        ledger = await open_ledger(
-            ledger_url,
-            spool,
-            clock=clock,
-            session_retention_seconds=settings.retention_seconds,
-            entry_retention_seconds=settings.ledger_retention_seconds,
-            quota_of=quota_of,
-        )
-        stack.push_async_callback(ledger.close)
+        store, ledger = await _opened_ports(settings, ledger_url, clock, quota_of, spool, stack)
         keys = None if settings.storage_key_file is None else StorageKeys(settings.storage_key_file)
         store, ledger = await _sealed(store, ledger, keys, clock)
         store = cast(ResultStore, Timed(store, ("find", "touch"), partial(metrics.timer, "store")))
@@ -245,6 +223,35 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
             tracing=tracing,
             outage=outage,
         )
+
+
+async def _opened_ports(
+    settings: Settings,
+    ledger_url: str,
+    clock: Clock,
+    quota_of: QuotaOf,
+    spool: Spool | None,
+    stack: AsyncExitStack,
+) -> tuple[ResultStore, Ledger]:
+    store = await open_store(
+        settings.store,
+        spool,
+        clock=clock,
+        retention_seconds=settings.retention_seconds,
+        max_bytes=settings.storage_max_bytes,
+        quota_of=quota_of,
+    )
+    stack.push_async_callback(store.close)
+    ledger = await open_ledger(
+        ledger_url,
+        spool,
+        clock=clock,
+        session_retention_seconds=settings.retention_seconds,
+        entry_retention_seconds=settings.ledger_retention_seconds,
+        quota_of=quota_of,
+    )
+    stack.push_async_callback(ledger.close)
+    return store, ledger
 
 
 def _opened_threads(stack: AsyncExitStack) -> Threads:

@@ -260,7 +260,7 @@ class Settings(BaseSettings):
 
     @property
     def quota(self) -> TenantQuota:
-        """Of a tenant that the policy file does not name."""
+        """The quota of a tenant that the policy file does not name."""
         return TenantQuota(
             self.tenant_storage_max_bytes,
             self.ledger_max_bytes,

@@ -78,6 +78,17 @@ def _invalid(offset: int) -> InvalidUtf8:
     )
 
 
+def without_surrogates(value: object) -> object:
+    """The text, or the JSON value, with U+FFFD in place of each lone surrogate."""
+    if isinstance(value, str):
+        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    if isinstance(value, list):
+        return [without_surrogates(item) for item in value]
+    if isinstance(value, dict):
+        return {without_surrogates(key): without_surrogates(item) for key, item in value.items()}
+    return value
+
+
 def decode_part(data: bytes) -> str:
     """The text without the bytes of a character that was cut at either end."""
     return data.decode("utf-8", "ignore")

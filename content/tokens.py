@@ -246,6 +246,16 @@ class TokenMeter:
         return start + _HARD
 
 
+def count_in_slices(tokenizer: Tokenizer, *texts: str) -> int:
+    """Counts the tokens of long texts, each exactly: see TokenMeter."""
+    tokens = 0
+    for text in texts:
+        meter = TokenMeter(tokenizer)
+        meter.feed(text)
+        tokens += meter.finish()[0]
+    return tokens
+
+
 def measure(data: bytes, tokenizer: Tokenizer, text: str | None = None) -> Measure:
     """Measures a small body exactly. `text` is `data` decoded, if the caller has it. Raises InvalidUtf8."""
     text = decode_utf8(data) if text is None else text

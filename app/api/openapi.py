@@ -11,13 +11,13 @@ from fastapi import FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
-from starlette.responses import HTMLResponse, RedirectResponse
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse
 from starlette.staticfiles import StaticFiles
 
 from app.api.answers import ResultOut
 from app.api.problems import page, problem_of
 from app.api.result_request import ResultIn
-from app.api.routing import SESSION_ID, RouteTable, errors_of, traits_of
+from app.api.routing import SESSION_ID, Router, RouteTable, errors_of, traits_of
 from app.tools.definitions import TOOLS, ToolFormat, definitions, instructions
 from domain.errors import RangeNotSatisfiable, SpillgateError, every_error
 from domain.extraction import Mode
@@ -91,8 +91,8 @@ def body_of(schema: Mapping[str, Any], description: str = "", *, required: bool 
 
 
 def result_body(struct: type[msgspec.Struct], shape: Mapping[str, Any]) -> dict[str, Any]:
-    """As `body_of`: this struct as JSON, or any text with the same fields in the query. `shape` replaces
-    the properties that a struct cannot describe."""
+    """The request body of a route: this struct as JSON, or any text with the same fields in the query.
+    `shape` replaces the properties that a struct cannot describe."""
     _SHAPES[struct.__name__] = shape
     body = body_of(struct_of(struct))
     body["requestBody"]["content"]["text/plain"] = {"schema": {"type": "string"}}
@@ -185,10 +185,15 @@ def install(app: FastAPI, routes: RouteTable, *, needs_key: bool) -> None:
     def root() -> RedirectResponse:
         return RedirectResponse("/docs")
 
-    app.add_api_route("/", root, include_in_schema=False)
+    async def openapi() -> JSONResponse:
+        return JSONResponse(document())
+
     app.openapi = document  # type: ignore[method-assign]
-    app.add_api_route("/docs/errors", errors, include_in_schema=False)
-    app.add_api_route("/docs", docs, include_in_schema=False)
+    pages = Router(tags=[])
+    pages.add_api_route("/openapi.json", openapi, methods=["GET", "HEAD"], include_in_schema=False)
+    for path, answer in (("/", root), ("/docs/errors", errors), ("/docs", docs)):
+        pages.add_api_route(path, answer, include_in_schema=False)
+    app.router.routes.extend(pages.routes)
     app.mount("/swagger", StaticFiles(packages=[("fastapi_swagger", "resources")]))
 
 

@@ -184,5 +184,5 @@ COMMANDS = {
     "lines": Command("print lines of a stored result", _add_lines, _SHELL),
     "query": Command("evaluate a JMESPath expression over a stored result", _add_query, _SHELL),
     "hook": Command("answer a coding agent's hook, or set the agent up", _add_hook, "app.cli.hook_install"),
-    "mcp": Command("govern the results of an MCP server's tools", _add_mcp, "app.relay"),
+    "mcp": Command("govern the results of an MCP server's tools", _add_mcp, "app.cli.mcp"),
 }

@@ -74,7 +74,7 @@ class Body:
         self._opened: AbstractAsyncContextManager[Draft] | None = None
         self._kept: StoredResult | None = None
         self.durability: Durability | None = None
-        """Of what was published; None before that."""
+        """The durability of what was published; None before that."""
 
     async def __aenter__(self) -> "Body":
         return self

@@ -95,24 +95,24 @@ class ExtractOut(BodyOut):
     ),
 )
 async def post_extract(request: Request, rt: InRuntime, tenant: Tenant, body: ExtractIn) -> Response:
-    from app.extracting.extractor import Wish, extract
+    from app.extracting.extractor import Requirements, extract
 
     stopping: asyncio.Event = request.app.state.stopping
     deadline = body.deadline_ms or rt.settings.extract_deadline_ms
     ends = asyncio.get_running_loop().time() + deadline / 1000
-    wish = Wish(ends, body.require_complete, needs_model=True)
+    required = Requirements(ends, body.require_complete, needs_model=True)
     try:
         question = _question(body)
 
         def work() -> "Coroutine[Any, Any, Extracted]":
-            return cancel_on_stop(stopping, extract(tenant, question, wish, rt))
+            return cancel_on_stop(stopping, extract(tenant, question, required, rt))
 
         if prefers(request.headers.get("accept", ""), EVENTS):
             # An unknown or expired handle is answered with its status, before the stream begins.
-            with anyio.CancelScope(deadline=wish.ends):
+            with anyio.CancelScope(deadline=required.ends):
                 await look_up(rt, tenant, str(question.handle))
             steps: asyncio.Queue[Progress | None] = asyncio.Queue()
-            wish = replace(wish, watch=steps.put_nowait)
+            required = replace(required, watch=steps.put_nowait)
             return StreamingResponse(_events(steps, work), media_type=EVENTS)
         extracted = await cancel_on_disconnect(request, work())
     except (NotFound, Gone) as error:

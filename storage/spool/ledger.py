@@ -68,21 +68,21 @@ class LocalLedger(MemoryLedger):
         async with self._turn:
             receipt = self._judge(charge, forced=forced)
             if receipt is not None and not receipt.replayed:
-                await self._keep(Line(charge=charge))
+                await self._note(Line(charge=charge))
             return _degraded(receipt)
 
     async def append(self, entry: AccountingEntry) -> None:
         async with self._turn:
             self._check_room(entry.tenant, opens=False, admitted=session_rules.is_admitted(entry))
-            await self._keep(Line(entry=entry))
+            await self._note(Line(entry=entry))
 
     async def put_session(self, key: SessionKey, change: SessionChange) -> Session:
         async with self._turn:
             session = await super().put_session(key, change)
-            await self._keep(Line(declared=(key, change)))
+            await self._note(Line(declared=(key, change)))
             return session
 
-    async def _keep(self, line: Line) -> None:
+    async def _note(self, line: Line) -> None:
         await self._journal.write(line)
         await self.take(line)
 
@@ -154,7 +154,8 @@ class SpoolLedger:
         size = 0
         while not await self._journal.empty(size := await self._journal.each(self._enter, size)):
             pass
-        self._local.clear()
+        # Redis judges by it from now on.
+        await self._local.close()
 
     async def _enter(self, line: Line) -> None:
         """Enters a line of the journal in Redis, once."""

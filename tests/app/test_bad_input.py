@@ -281,6 +281,16 @@ async def test_an_error_names_the_query_parameter(client: httpx.AsyncClient) -> 
         assert told(answer, 422)["detail"] == detail
 
 
+async def test_every_page_and_route_refuses_an_unknown_parameter_and_one_sent_twice(
+    client: httpx.AsyncClient,
+) -> None:
+    for path in ("/", "/docs", "/docs/errors", "/openapi.json", "/ui", "/livez", "/metrics"):
+        detail = told(await client.get(f"{path}?MARK=1"), 422)["detail"]
+        assert detail == "This route takes no query parameters. Take them out of the URL."
+    twice = await client.get("/accounting/entries?tool_name=a&tool_name=b")
+    assert told(twice, 422)["detail"] == "A query parameter is given twice. Send each once."
+
+
 async def test_a_json_body_takes_no_query_parameters(client: httpx.AsyncClient) -> None:
     for query in ["MARK=1", "tool_name=t"]:
         answer = await client.post(f"/results?{query}", json={"tool_name": "t", "content": "x"})
