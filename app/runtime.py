@@ -229,7 +229,7 @@ async def _opened_ports(
     settings: Settings,
     ledger_url: str,
     clock: Clock,
-    quota_of: QuotaOf,
+    quota_of: LiveQuotas,
     spool: Spool | None,
     stack: AsyncExitStack,
 ) -> tuple[ResultStore, Ledger]:
