@@ -21,7 +21,7 @@ from policies.facts import Policy
 log = logging.getLogger(__name__)
 
 _INLINE_BYTES = 1 << 14
-_ENDED = "The session of this result has ended, and its results with it."
+_ENDED = "The session of this result has ended, and its results with it. Run the tool again."
 
 
 async def look_up(rt: Runtime, tenant: str, text: str) -> StoredResult:

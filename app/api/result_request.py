@@ -14,6 +14,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from starlette.types import Scope
 
 from app.api.answers import prefers
+from app.api.problems import types_in_words
 from app.doors.hooks import DOORS
 from app.edge import large_json
 from app.edge.large_json import STEP_SECONDS, WRONG_CONTENT, Content, pause
@@ -324,8 +325,8 @@ def _fitting(
 
 
 def _rule_of(message: str, fields: Mapping[str, Sequence[str]] = _FIELDS, whole: str = "The body") -> str:
-    """msgspec's message with the object at fault named. `fields`: those of each object, by its path; the path
-    "" is that of the `whole`."""
+    """msgspec's message with the object at fault named, and types in words. `fields`: those of each object,
+    by its path; the path "" is that of the `whole`."""
     rule, _, where = message.partition(" - at ")
     path = where.strip("`").removeprefix("$").removeprefix(".")
     owner = f"`{path}`" if path else whole
@@ -337,7 +338,9 @@ def _rule_of(message: str, fields: Mapping[str, Sequence[str]] = _FIELDS, whole:
         return f"{owner}: {unknown_key(match[1], fields.get(path, ()))}."
     if match := _MISSING_FIELD.match(rule):
         return f"{owner} lacks the field `{match[1]}`."
-    return f"{owner}: {rule[:1].lower()}{rule[1:]}."
+    if path == "door" and "matching regex" in rule:
+        return f"`door` must be one of {', '.join(DOORS)}."
+    return f"{owner}: {types_in_words(rule)}."
 
 
 def _tool_result(sent: _Fields, headers: Headers, scope: Scope) -> ToolResult:

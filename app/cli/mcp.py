@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     from app.relay.streams import Output
 
     backend = Backend(options.embedded)
-    client = Output(1, after_first=backend.warm_up)
+    client = Output(1, backend.warm_up, before_close=lambda: relay.wait(_ANSWERS_SECONDS))
     relay = Relay(backend, client.write)
     status = server.run(relay.from_client, relay.from_server, client)
     if status >= 0:

@@ -100,18 +100,28 @@ class _Reading:
     async def answered(self, make: Callable[[int], Awaitable[str]]) -> ToolText:
         """The text that `make` returns for a number of bytes, charged. It is made shorter once if the budget
         does not hold it."""
-        if not self._subject.is_exhausted:
+        if self._subject.is_exhausted:
+            return await self._failed(_EXHAUSTED, "budget exhausted")
+        try:
             text = await self._text(make, self._cap)
             entry_id, tokens = await self._reserved(text)
             if entry_id is None and (room := await self._room(len(text.encode()), tokens)) > _LEAST_BYTES:
                 text = await self._text(make, room)
                 entry_id, _ = await self._reserved(text)
-            if entry_id is not None:
-                return ToolText(text, entry_id=entry_id)
-        entry = replace(await self._entry(_EXHAUSTED), status=EntryStatus.FAILED, error="budget exhausted")
+        except (BadPattern, InvalidField) as error:
+            note_refused(error)
+            return await self._failed(error.detail, error.code)
+        if entry_id is None:
+            return await self._failed(_EXHAUSTED, "budget exhausted")
+        return ToolText(text, entry_id=entry_id)
+
+    async def _failed(self, said: str, error: str) -> ToolText:
+        """The model reads this text too: it is charged in any case."""
+        text = cut_head(said.encode(), self._cap).decode()
+        entry = replace(await self._entry(text), status=EntryStatus.FAILED, error=error)
         await self.rt.ledger.settle(self._subject.charge(entry))
         self.rt.metrics.spent(entry.tokens_out)
-        return ToolText(_EXHAUSTED, is_error=True, entry_id=entry.id)
+        return ToolText(text, is_error=True, entry_id=entry.id)
 
     async def _text(self, make: Callable[[int], Awaitable[str]], max_bytes: int) -> str:
         return cut_head((await make(max_bytes)).encode(), max_bytes).decode()
@@ -148,12 +158,11 @@ async def call_tool(key: SessionKey, name: str, arguments: object, rt: Runtime) 
         if tool.arguments is AskArguments:
             note_asking()
         parsed = _parsed(tool, arguments)
-        handle = _handle(parsed.handle, key)
         if isinstance(parsed, AskArguments):
-            return await _ask(rt, key, handle, parsed)
-        reading = _Reading(rt, await open_subject(rt, key.tenant, handle))
+            return await _ask(rt, key, parsed)
+        reading = _Reading(rt, await open_subject(rt, key.tenant, _handle(parsed.handle, key)))
         return await reading.answered(partial(_TEXTS[tool.name], reading, parsed))
-    except (NotFound, Gone, BadPattern, InvalidField) as error:
+    except (NotFound, Gone, InvalidField) as error:
         note_refused(error)
         return ToolText(error.detail, is_error=True)
 
@@ -212,15 +221,17 @@ def _handle(text: str, key: SessionKey) -> Handle:
     return parse_handle(f"session-{key.session_id}/file-{found['file'].lower()}")
 
 
-async def _ask(rt: Runtime, key: SessionKey, handle: Handle, asked: AskArguments) -> ToolText:
+async def _ask(rt: Runtime, key: SessionKey, asked: AskArguments) -> ToolText:
     if not asked.extract.strip():
         raise InvalidField("`extract` is empty: say what you look for.")
     ends = asyncio.get_running_loop().time() + rt.settings.extract_deadline_ms / 1000
+    handle: Handle | None = None
     try:
+        handle = _handle(asked.handle, key)
         found = await extract(key.tenant, Question(handle, asked.extract, asked.mode), Requirements(ends), rt)
     except (NotFound, Gone) as error:
         note_refused(error)
-        text = frame_failure("unknown", str(handle), asked.mode, error.detail)
+        text = frame_failure("unknown", str(handle or "unknown"), asked.mode, error.detail)
         return ToolText(text, is_error=True)
     return ToolText(found.text, found.entry.status is EntryStatus.FAILED, found.entry.id)
 

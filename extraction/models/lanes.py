@@ -44,7 +44,7 @@ class ModelHealth:
         if self._failed_at is None or began < self._failed_at:
             return
         self.retry_at, self._pause, self._failed_at = 0.0, FIRST_PAUSE_SECONDS, None
-        log.info("Model '%s' answers again.", self._name, extra={"fields": {"model": self._name}})
+        log.warning("Model '%s' answers again.", self._name, extra={"fields": {"model": self._name}})
 
     def failed(self, now: float, reason: str, retry_after: float | None = None) -> None:
         """A call failed, and is no longer counted in `in_flight`. The pause is `retry_after` if the backend

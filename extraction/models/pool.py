@@ -175,4 +175,4 @@ BACKENDS: dict[str, Callable[[ModelPool, ModelConfig], Model]] = {
     "https": ModelPool._http,
     "scripted": ModelPool._demo,
 }
-"""What serves a base URL, by its scheme."""
+"""What serves a base URL, by its scheme: one for each of `MODEL_SCHEMES`."""

@@ -130,7 +130,8 @@ def call_of(message: Any) -> RpcCall | None:
     call_id = id_of(message)
     if call_id is None:
         raise RpcError(Code.INVALID_REQUEST, "`id` must be a string or an integer of at most 53 bits.")
-    params = message.get("params", {})
+    params = message.get("params")
+    params = {} if params is None else params  # Some clients send null for none.
     if not isinstance(params, dict):
         raise RpcError(Code.INVALID_PARAMS, "`params` must be an object.")
     return RpcCall(call_id, method, params, is_stateless(message))

@@ -101,11 +101,11 @@ class Methods:
         return {"tools": definitions(self._offered(), self._rt.modes, ToolFormat.MCP)}
 
     async def call_tool(self, call: RpcCall) -> dict[str, Any]:
-        """The handle names the session: there is none on the wire."""
-        name, arguments = _text(call.params, "name"), call.params.get("arguments", {})
-        if not isinstance(arguments, dict):
-            raise RpcError(Code.INVALID_PARAMS, "`arguments` must be an object.")
-        key = SessionKey(self._tenant, session_named_in(arguments.get("handle"), DEFAULT_SESSION))
+        """The handle names the session: none is on the wire. The model can correct wrong arguments."""
+        name, arguments = _text(call.params, "name"), call.params.get("arguments")
+        arguments = {} if arguments is None else arguments
+        handle = arguments.get("handle") if isinstance(arguments, dict) else None
+        key = SessionKey(self._tenant, session_named_in(handle, DEFAULT_SESSION))
         try:
             answer = await call_tool(key, name, arguments, self._rt)
             text, is_error = answer.text, answer.is_error
