@@ -129,8 +129,8 @@ class Numbered:
 def unnumbered(data: bytes, first_line: int = 1) -> Numbered:
     """Removes line numbers if half of the first lines begin with growing numbers. `first_line` is the number
     of the first line in its file, used if the text has no numbers."""
-    first = [line for line in data.split(b"\n", _LOOKED_AT)[:_LOOKED_AT] if line.strip()]
-    found = [match for match in map(_NUMBER.match, first) if match]
+    first = list(filter(bytes.strip, data.split(b"\n", _LOOKED_AT)[:_LOOKED_AT]))
+    found = list(filter(None, map(_NUMBER.match, first)))
     numbers = [int(match[1]) for match in found]
     if len(numbers) < max(2, _SHARE * len(first)) or any(b <= a for a, b in pairwise(numbers)):
         return Numbered(data, first=first_line)

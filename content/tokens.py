@@ -76,6 +76,13 @@ class Sample:
         return round(self._encoding.count(sampled) / len(sampled) * self._seen), False
 
 
+def sampled(text: str, encoding: Tokenizer) -> tuple[int, bool]:
+    """As `Sample.finish` for a whole text."""
+    sample = Sample(encoding)
+    sample.feed(text)
+    return sample.finish()
+
+
 ENCODINGS = ("o200k_base", "cl100k_base")
 
 # Same ranks and pattern, so the same count of ordinary text; only its special tokens differ.

@@ -53,7 +53,7 @@ async def govern(
     policy = rt.policies.policy(result.tool_name, session.policy, result.policy, result.door)
     budget = session.budget(model.window, model.enforce)
     async with Body(rt.store, model.tokenizer, policy, rt.counting, result, budget) as body:
-        measure = body.fill_small(content) if isinstance(content, str) else None
+        measure = body.fill_at_once(content) if isinstance(content, str) else None
         if measure is None:
             measure = await body.fill(content)
         viewed = None

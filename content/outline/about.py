@@ -230,7 +230,7 @@ def _code(text: _Text) -> _Shape:
 
 
 def _plain(text: _Text) -> _Shape:
-    lines = [line for line in text.head[:SAMPLE_BYTES].split(b"\n", 24)[:24] if line.strip()]
+    lines = list(filter(bytes.strip, text.head[:SAMPLE_BYTES].split(b"\n", 24)[:24]))
     if len(lines) > 3 and _share(_PERMISSIONS, lines) > 0.6:
         if not text.is_whole:
             return f"directory listing, {_count(text.lines, 'line')}", ""

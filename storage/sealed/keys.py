@@ -127,7 +127,10 @@ class KeylessLedger(PortAround[Ledger]):
         receipt = await self._inner.reserve(charge)
         return None if receipt is None else _first(receipt)
 
-    async def settle(self, charge: Charge) -> Receipt:
+    def settle(self, charge: Charge) -> Awaitable[Receipt]:
+        return self._inner.settle(charge) if charge.call_id is None else self._settled(charge)
+
+    async def _settled(self, charge: Charge) -> Receipt:
         return _first(await self._inner.settle(charge))
 
     async def finding(self, key: SessionKey, epoch: int, name: str) -> str | None:
