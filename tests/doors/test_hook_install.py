@@ -28,7 +28,7 @@ FILES = {
     "opencode": (".config/opencode/opencode.json", ".config/opencode/plugin/spillgate.js"),
     "pi": (".pi/agent/extensions/spillgate.js",),
 }
-"""Of a user, below the home directory."""
+"""The files of a user, below the home directory."""
 
 IN_PROJECT = {
     "claude-code": (".claude/settings.json", ".mcp.json"),
@@ -196,7 +196,7 @@ def test_files_that_were_not_there_are_made_and_removed_again(
 @pytest.mark.parametrize("text", ["", " \n\t\n", "\ufeff"])
 @pytest.mark.parametrize("client", sorted(set(PLANS) - {"pi", "codex"}))
 def test_a_blank_file_holds_no_settings(client: str, text: str, home: Path) -> None:
-    """As one that is not there."""
+    """It is like one that is not there."""
     assert main(["hook", "install", client]) == 0
     expected = files_below(home)
     names = [name for name in FILES[client] if not name.endswith(".js")]
