@@ -89,6 +89,7 @@ class Spillgate(FastAPI):
             title="Spillgate",
             version=__version__,
             lifespan=lifespan,
+            openapi_url=None,
             docs_url=None,
             redoc_url=None,
             swagger_ui_oauth2_redirect_url=None,
@@ -185,6 +186,8 @@ async def _served(app: FastAPI, runtime: Runtime) -> AsyncIterator[None]:
         tasks.start_soon(run, "sweep", partial(sweep_forever, runtime))
         tasks.start_soon(run, "first check", partial(_first_check, runtime))
         tasks.start_soon(run, "policy files", partial(follow_policies, app.state))
+        if runtime.outage is not None:
+            tasks.start_soon(run, "spool", runtime.outage.watch)
         yield
         tasks.cancel_scope.cancel()
     log_stopped(*runtime.metrics.total())

@@ -22,28 +22,27 @@ from app.operations.logs import log_outage
 from app.operations.policy_files import load_policies
 from app.operations.readiness import Readiness
 from app.operations.storage_keys import StorageKeys
-from app.operations.supervisor import Background, Supervisor
+from app.operations.supervisor import Background
 from app.operations.telemetry import Metrics, Timed
 from app.operations.tracing import TraceTarget, trace_target
 from app.settings import Settings
-from content.tokens import TokenMeter, load_encoding
+from content.tokens import count_in_slices, load_encoding
 from domain.extraction import Mode
 from domain.handles import Handle
 from domain.ports import Clock, Ledger, ResultStore, Tokenizer
-from domain.quotas import SETTINGS, QuotaOf, TenantQuota
+from domain.quotas import SETTINGS, TenantQuota
 from domain.results import Durability, ToolResult
 from extraction.index_cache import IndexCache
 from extraction.models.pool import ModelPool
 from extraction.queries import Queries
 from policies.book import PolicyBook
 from storage import (
+    Spool,
     body_path,
     open_keyless,
     open_ledger,
-    open_outage,
     open_sealed_store,
-    open_spooled_ledger,
-    open_spooled_store,
+    open_spool,
     open_store,
     sealed_ledger,
 )
@@ -51,7 +50,7 @@ from storage.base.threads import Threads
 
 if TYPE_CHECKING:
     from app.operations.spans import Tracer
-    from storage.spool import Outage
+    from storage.spool.outage import Outage
 
 log = logging.getLogger(__name__)
 
@@ -122,12 +121,13 @@ class Runtime:
     policy_stale: bool = False
     tracer: "Tracer | None" = None
     tracing: TraceTarget = field(default_factory=TraceTarget)
+    outage: "Outage | None" = None
 
     async def count(self, text: str, tokenizer: Tokenizer) -> int:
         """Tokens, exactly; a long text's in a thread."""
         if len(text) <= _INLINE_CHARS:
             return tokenizer.count(text)
-        return await anyio.to_thread.run_sync(_sliced, tokenizer, text, limiter=self.counting)
+        return await anyio.to_thread.run_sync(count_in_slices, tokenizer, text, limiter=self.counting)
 
     def body_path(self, result: ToolResult, handle: Handle | None) -> str | None:
         """The file of a stored result, if its caller is expected to be able to read it."""
@@ -162,12 +162,6 @@ class Runtime:
         return self.settings.retention_seconds * _MS
 
 
-def _sliced(tokenizer: Tokenizer, text: str) -> int:
-    meter = TokenMeter(tokenizer)
-    meter.feed(text)
-    return meter.finish()[0]
-
-
 def revised(rt: Runtime) -> Runtime:
     """The same ports under the policies as their files are now. Raises ConfigError."""
     settings, policies = rt.settings, load_policies(rt.settings)
@@ -187,12 +181,11 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
     load_encoding(settings.encoding)
     metrics = Metrics()
     ledger_url = settings.ledger  # If it is missing, that is reported before the store is asked.
-    outage = None if settings.spool is None else open_outage(log_outage, Supervisor(metrics.task_failed).run)
+    spool = None if settings.spool is None else open_spool(settings.spool, log_outage)
     async with AsyncExitStack() as stack:
         tracing, tracer = _opened_tracer(metrics, stack)
         quota_of = LiveQuotas(policies)
-        store = await _opened_store(settings, clock, quota_of, outage, stack)
-        ledger = await _opened_ledger(settings, ledger_url, clock, quota_of, outage, stack)
+        store, ledger = await _opened_ports(settings, ledger_url, clock, quota_of, spool, stack)
         keys = None if settings.storage_key_file is None else StorageKeys(settings.storage_key_file)
         store, ledger = await _sealed(store, ledger, keys, clock)
         store = cast(ResultStore, Timed(store, ("find", "touch"), partial(metrics.timer, "store")))
@@ -207,6 +200,7 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
         models = _opened_models(settings, policies, known, stack)
         spend_caps = SpendCaps(ledger, DailySpend(ledger, quota_of, clock))
         spent, most = spend_caps.daily.known, settings.storage_max_bytes
+        outage = None if spool is None else spool.outage
         readiness = Readiness(store, ledger, outage, most, quota_of, spent, quota_of.set_by)
         metrics.watch_outage(lambda: readiness.is_degraded)
         yield Runtime(
@@ -227,7 +221,37 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
             storage_keys=keys,
             tracer=tracer,
             tracing=tracing,
+            outage=outage,
         )
+
+
+async def _opened_ports(
+    settings: Settings,
+    ledger_url: str,
+    clock: Clock,
+    quota_of: LiveQuotas,
+    spool: Spool | None,
+    stack: AsyncExitStack,
+) -> tuple[ResultStore, Ledger]:
+    store = await open_store(
+        settings.store,
+        spool,
+        clock=clock,
+        retention_seconds=settings.retention_seconds,
+        max_bytes=settings.storage_max_bytes,
+        quota_of=quota_of,
+    )
+    stack.push_async_callback(store.close)
+    ledger = await open_ledger(
+        ledger_url,
+        spool,
+        clock=clock,
+        session_retention_seconds=settings.retention_seconds,
+        entry_retention_seconds=settings.ledger_retention_seconds,
+        quota_of=quota_of,
+    )
+    stack.push_async_callback(ledger.close)
+    return store, ledger
 
 
 def _opened_threads(stack: AsyncExitStack) -> Threads:
@@ -281,68 +305,3 @@ def _opened_tracer(metrics: Metrics, stack: AsyncExitStack) -> "tuple[TraceTarge
     tracer = open_tracer(metrics)
     stack.push_async_callback(anyio.to_thread.run_sync, tracer.close)
     return tracing, tracer
-
-
-async def _opened_store(
-    settings: Settings, clock: Clock, quota_of: QuotaOf, outage: "Outage | None", stack: AsyncExitStack
-) -> ResultStore:
-    """Before the spool, where there is one."""
-
-    async def opened(url: str) -> ResultStore:
-        store = await open_store(
-            url,
-            clock=clock,
-            retention_seconds=settings.retention_seconds,
-            max_bytes=settings.storage_max_bytes,
-            quota_of=quota_of,
-        )
-        stack.push_async_callback(store.close)
-        return store
-
-    store = await opened(settings.store)
-    if outage is None:
-        return store
-    assert settings.spool is not None
-    both = await open_spooled_store(
-        store,
-        settings.spool,
-        outage,
-        clock=clock,
-        retention_seconds=settings.retention_seconds,
-        max_bytes=settings.storage_max_bytes,
-        quota_of=quota_of,
-    )
-    stack.push_async_callback(both.close)
-    return both
-
-
-async def _opened_ledger(
-    settings: Settings,
-    url: str,
-    clock: Clock,
-    quota_of: QuotaOf,
-    outage: "Outage | None",
-    stack: AsyncExitStack,
-) -> Ledger:
-    """Before the spool, where there is one and the ledger is in Redis."""
-    ledger = await open_ledger(
-        url,
-        clock=clock,
-        session_retention_seconds=settings.retention_seconds,
-        entry_retention_seconds=settings.ledger_retention_seconds,
-        quota_of=quota_of,
-    )
-    stack.push_async_callback(ledger.close)
-    if outage is None or not url.startswith("redis"):
-        return ledger
-    assert settings.spool is not None
-    both = await open_spooled_ledger(
-        ledger,
-        settings.spool,
-        outage,
-        clock=clock,
-        session_retention_seconds=settings.retention_seconds,
-        entry_retention_seconds=settings.ledger_retention_seconds,
-    )
-    stack.push_async_callback(both.close)
-    return both

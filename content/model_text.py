@@ -19,7 +19,7 @@ LINE_ROOM = FOOTER_BYTES + 64
 _CELL_CHARS = 200
 _MOST_COLUMNS = 40
 _INSIDE_WORD = 0.5
-_SHORT_WORD = re.compile(r"[^\W_]{1,5}")
+_SHORT_WORD = re.compile(r"[A-Za-z0-9]{1,5}")  # RE2 knows no boundary of other letters.
 
 
 class _Shown(NamedTuple):
@@ -77,7 +77,7 @@ def matches_that_fit(matches: Sequence[Match], max_bytes: int) -> int:
 
 
 def room_of(max_bytes: int) -> int:
-    """Of `max_bytes`, those beside the last line. A small text is half of them at least."""
+    """The part of `max_bytes` that the last line leaves, and at least half of them."""
     return max(max_bytes - FOOTER_BYTES, max_bytes // 2)
 
 

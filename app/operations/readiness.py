@@ -13,7 +13,7 @@ from domain.ports import Ledger, ResultStore
 from domain.quotas import SETTINGS, WHAT_TO_DO, QuotaOf, shown, unbounded
 
 if TYPE_CHECKING:
-    from storage.spool import Outage
+    from storage.spool.outage import Outage
 
 FRESH_SECONDS = 1.0
 MANY, REUSED = 100, 20
@@ -56,7 +56,7 @@ class Readiness:
         self._down_since: float | None = None
         self._down_seconds = 0.0
         self.is_up = {"store": True, "ledger": True}
-        """As of the last check."""
+        """The state at the last check."""
         self._uses: list[TenantUse] = []
         self.ledger_entries = 0
         """Accounting entries of all tenants, counted with what they use."""
@@ -68,13 +68,13 @@ class Readiness:
     @property
     def is_degraded(self) -> bool:
         """Redis is away, and the spool serves."""
-        return self._outage is not None and self._outage.is_on
+        return self._outage is not None and self._outage.why is not None
 
     @property
     def warnings(self) -> list[str]:
         """The warnings of store and ledger, and whether they are full or nearly so, as of the last check."""
         standing = self._standing
-        if self._outage is None or not self._outage.is_on:
+        if self._outage is None or self._outage.why is None:
             return standing
         return [f"{DEGRADED} {self._outage.why}", *standing]
 

@@ -167,7 +167,7 @@ class RedisConnection:
         return await self._bounded(lambda: self._one(command))
 
     async def commands(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
-        """As `command`, concurrently and in any order. Returns the replies in the order of `commands`."""
+        """Runs commands concurrently and in any order. Returns the replies in the order of `commands`."""
         if not commands:
             return []
         if not self.is_cluster:
@@ -180,7 +180,7 @@ class RedisConnection:
         return await self._bounded(lambda: self._run(name, keys, args))
 
     async def durable(self, name: str, keys: Sequence[str], args: Sequence[Arg]) -> tuple[Any, Durability]:
-        """As `script`. If the server has WAITAOF, waits until the change is in its append-only file."""
+        """Runs a script. If the server has WAITAOF, waits until the change is in its append-only file."""
         facts = self._facts or await self._learn()
         if facts.can_wait:
             return await self._bounded(lambda: self._waited(name, keys, args), AOF_SECONDS)
@@ -198,7 +198,7 @@ class RedisConnection:
         return 0
 
     def counters(self, key: str, fields: Sequence[str], kept: Sequence[bytes | None] | None) -> list[int]:
-        """As `counter`, for the reply to HMGET of these fields; None if the key has another type."""
+        """The counters in a reply to HMGET of these fields; `kept` is None if the key has another type."""
         return [
             self.counter(f"{key} {name}", one)
             for name, one in zip(fields, kept or [None] * len(fields), strict=True)
@@ -291,7 +291,7 @@ class RedisConnection:
         return worst_of(found)
 
     async def _bounded(self, act: Callable[[], Awaitable[T]], more: float = 0.0) -> T:
-        """As `_within`. Raises StoreUnavailable if a version with another schema wrote the data."""
+        """Runs `act` in time. Raises StoreUnavailable if a version with another schema wrote the data."""
         check_schema(self._schema or await self._learn_schema())
         return await self._within(act, more)
 

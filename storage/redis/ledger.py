@@ -97,7 +97,11 @@ class RedisLedger(RedisEntries, LedgerBase):
             "call": charge.call_id,
             "text_bytes": session_rules.text_bytes(charge.text),
         }
-        kept = pack_kept(charge.entry, charge.fingerprint, charge.text) if charge.call_id is not None else b""
+        kept = b""
+        if charge.call_id is not None:
+            kept = pack_kept(charge.entry, charge.fingerprint, charge.text)
+        elif charge.text is not None and charge.kept_as is not None:
+            asked["field"], kept = f"{charge.epoch}:{charge.kept_as}", _text(charge.text)
         word, *packed = await self._step("charge", charge.key, asked, charge.entry, kept)
         if word == b"refused":
             return None
@@ -256,7 +260,8 @@ class RedisLedger(RedisEntries, LedgerBase):
         shard, name, day = shard_of(key), key.session_id, 0
         args: list[str | bytes] = [text]
         asked |= {"step": step, "name": name, "now": self._clock(), "once_ms": ONCE_MS}
-        asked |= {"session_ms": self._session_ms, "entry_ms": self._entry_ms}
+        admitted = entry is not None and session_rules.is_admitted(entry)
+        asked |= {"session_ms": self._session_ms, "entry_ms": self._entry_ms, "admitted": admitted}
         once = f"{self._prefix}-{next(self._count):x}"
         if entry is not None:
             day, once = entry.timestamp // DAY_MS, entry.id
@@ -267,12 +272,10 @@ class RedisLedger(RedisEntries, LedgerBase):
         keys = [shard.key("session", name), shard.key("findings", name), shard.key("once", once)]
         keys += [shard.key(one) for one in ("live", "ended", "sizes", "state", "entries", "handles", "days")]
         keys.append(shard.key("day", day))
-        admitted = entry is not None and session_rules.is_admitted(entry)
         await self._redis.register(shard)
         while True:
             if not asked.get("in_doubt"):
                 asked |= await self._room(key.tenant, sum(map(len, args)))
-                asked["full"] = not admitted and asked.get("full")
             packed = pack({name: value for name, value in asked.items() if value is not None})
             reply: list[bytes] = await self._redis.script("session", keys, (packed, *args))
             await self._redis.register(shard)

@@ -313,7 +313,7 @@ async def test_pauses_double_to_half_a_minute_and_a_success_ends_them(
     told = [(one.levelname, one.getMessage()) for one in caplog.records]
     assert told == [
         ("WARNING", "Model 'first' failed and is left alone."),
-        ("INFO", "Model 'first' answers again."),
+        ("WARNING", "Model 'first' answers again."),
     ]
     assert caplog.records[0].fields == {"model": "first", "reason": "busy", "pause_seconds": 1.0}
 
@@ -640,7 +640,7 @@ async def test_a_request_that_was_sent_is_paid_for_when_it_is_cancelled() -> Non
 
 @pytest.mark.parametrize("ends", ["cancelled", "no answer in time"])
 async def test_a_request_that_was_not_sent_is_not_paid_for(ends: str) -> None:
-    """Of 16 MB the system's buffers take a part, and no process reads them."""
+    """The system's buffers take a part of 16 MB, and no process reads the rest."""
     calls: list[LlmCall] = []
     gone = asyncio.Event()
 

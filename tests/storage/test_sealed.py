@@ -13,11 +13,11 @@ from domain.ports import ResultStore
 from domain.results import StoredResult
 from storage import open_sealed_store, open_store, sealed_ledger
 from storage.memory import MemoryLedger, MemoryStore
-from storage.sealed import CHECKS, Key
+from storage.sealed.keys import CHECKS, StorageKey
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("patient_redis")]
 
-ONE, OTHER = Key("one", bytes(32)), Key("one", bytes(range(32)))
+ONE, OTHER = StorageKey("one", bytes(32)), StorageKey("one", bytes(range(32)))
 
 
 def memory(clock: FakeClock) -> MemoryStore:
@@ -28,7 +28,7 @@ def memory(clock: FakeClock) -> MemoryStore:
 async def test_a_body_that_is_stored_again_under_its_handle_is_sealed_then(
     redis_url: str, clock: FakeClock, size: int
 ) -> None:
-    """As a retry does it whose first try was before encryption. Redis keeps a body of the same SHA-256."""
+    """A retry whose first try was before encryption. Redis keeps a body of the same SHA-256."""
     plain = await open_store(redis_url, clock=clock, retention_seconds=RETENTION, max_bytes=0)
     sealed = await open_sealed_store(plain, Ring(), clock)
     body, where = os.urandom(size), handle()
@@ -85,7 +85,7 @@ async def test_a_check_that_is_missing_is_made_again_by_the_next_use(clock: Fake
 async def test_a_body_that_is_published_again_between_two_reads_is_read_whole(
     clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As by two first sends of one call at the same time: each seals the body under a key of its own."""
+    """Two first sends of one call at the same time: each seals the body under a key of its own."""
     body, where = os.urandom(2_500_000), handle()
 
     class Racing(MemoryStore):
@@ -125,7 +125,7 @@ async def test_a_store_that_is_away_at_the_start_is_verified_when_it_is_back(clo
     inner = Away(clock=clock, retention_seconds=RETENTION, max_bytes=0)
     await put(await open_sealed_store(inner, Ring(ONE), clock), b"body", clock())
     inner.is_away = True
-    late: ResultStore = await open_sealed_store(inner, Ring(Key("two", bytes(32))), clock)
+    late: ResultStore = await open_sealed_store(inner, Ring(StorageKey("two", bytes(32))), clock)
     await late.check()
     inner.is_away = False
     with pytest.raises(StoreUnavailable, match="key ids that the file does not have"):

@@ -3,10 +3,10 @@
 --
 -- KEYS session, findings, once, live, ended, sizes, state, entries, handles, days, sums of the entry's day
 -- ARGV [1] `asked`, a msgpack map: step, name, now, session_ms, entry_ms, once_ms; full, crowded (the tenant has
---      reached its bound of bytes, of sessions); replace (a damaged session), damaged (a receipt); the arguments
---      of the step.
---      With an entry: [2] the entry  [3] its group in the sums  [4] the receipt of a named call. With a finding:
---      [2] its text.
+--      reached its bound of bytes, of sessions); admitted (the entry is kept past the bound of bytes); replace (a
+--      damaged session), damaged (a receipt); the arguments of the step.
+--      With an entry: [2] the entry  [3] its group in the sums  [4] the receipt of a named call, or the text of
+--      the finding `field`. With a finding: [2] its text.
 -- Returns a word ('' if it was done), the session and, after 'again', the receipt. A session is a msgpack map without
 -- the fields that are None; it is stored after the first eight digits of its SHA-1.
 
@@ -74,7 +74,7 @@ end
 
 -- Returns the word of a refusal, or nil.
 local function no_room(opens)
-  return asked.full and 'full' or opens and asked.crowded and 'crowded' or nil
+  return asked.full and not asked.admitted and 'full' or opens and asked.crowded and 'crowded' or nil
 end
 
 -- Session.budget and Budget.fits of domain/budget.py.
@@ -197,6 +197,21 @@ local function first_receipt(epoch)
   return not (first and asked.damaged and asked.damaged == redis.sha1hex(first)) and first
 end
 
+local function keep(text)
+  if asked.full then
+    return
+  end
+  local before = redis.pcall('HSTRLEN', KEYS[2], asked.field)
+  if type(before) ~= 'number' then
+    redis.call('UNLINK', KEYS[2])
+    before = 0
+  end
+  redis.call('HSET', KEYS[2], asked.field, text)
+  redis.call('PEXPIRE', KEYS[2], redis.call('PTTL', KEYS[1]))
+  redis.call('HINCRBY', KEYS[1], 'f', #text - before)
+  count(#text - before)
+end
+
 local steps = {}
 
 function steps.enter()
@@ -246,6 +261,8 @@ function steps.charge()
   if asked.call then
     redis.call('HSET', KEYS[1], asked.epoch .. ':' .. asked.call, ARGV[4])
     count(asked.text_bytes)
+  elseif asked.field then
+    keep(ARGV[4])
   end
   return say('')
 end
@@ -311,17 +328,8 @@ function steps.finish()
 end
 
 function steps.keep()
-  if session and not was_ended and session.epoch == asked.epoch and not asked.full then
-    local before = redis.pcall('HSTRLEN', KEYS[2], asked.field)
-    if type(before) ~= 'number' then
-      redis.call('UNLINK', KEYS[2])
-      before = 0
-    end
-    local bytes = #ARGV[2] - before
-    redis.call('HSET', KEYS[2], asked.field, ARGV[2])
-    redis.call('PEXPIRE', KEYS[2], redis.call('PTTL', KEYS[1]))
-    redis.call('HINCRBY', KEYS[1], 'f', bytes)
-    count(bytes)
+  if session and not was_ended and session.epoch == asked.epoch then
+    keep(ARGV[2])
   end
   return { '' }
 end
