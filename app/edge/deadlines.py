@@ -190,7 +190,8 @@ class Protocol(HttpToolsProtocol):
             HttpToolsProtocol.on_message_complete(self)
 
     def on_response_complete(self) -> None:
-        """As uvicorn's, without a timer for each answer: `check` ends an idle connection."""
+        """Begins the next request of the pipeline. Sets no timer, as uvicorn does: `check` ends an idle
+        connection."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return

@@ -83,12 +83,12 @@ class Body(Struct, eq=False):
         if self._opened is not None:
             await self._opened.__aexit__(*sys.exc_info())
 
-    def fill_at_once(self, text: str) -> Measure | None:
+    def fill_at_once(self, text: str | AsyncIterator[bytes | str]) -> Measure | None:
         """Measures a whole text that is short, or past the cap in bytes: then its tokens are estimated. None
-        if it is another one, or has a view: then `fill` reads it."""
-        is_short = len(text) <= INLINE_BYTES
-        is_at_hand = is_short or (len(text) <= HELD_BYTES and self._is_over_bytes(len(text)))
-        if self._view is not None or not is_at_hand:
+        if it is another one, comes in chunks, or has a view: then `fill` reads it."""
+        if not isinstance(text, str) or self._view is not None:
+            return None
+        if len(text) > INLINE_BYTES and not (len(text) <= HELD_BYTES and self._is_over_bytes(len(text))):
             return None
         data = text.encode()
         is_over = self._is_over_bytes(len(data))

@@ -54,9 +54,7 @@ async def govern(
     budget = session.budget(model.window, model.enforce)
     body = Body(rt.store, model.tokenizer, policy, rt.counting, result, budget)
     try:
-        measure = body.fill_at_once(content) if isinstance(content, str) else None
-        if measure is None:
-            measure = await body.fill(content)
+        measure = body.fill_at_once(content) or await body.fill(content)
         viewed = None
         if body.is_viewed and entered.receipt is None:
             viewed, policy = await body.viewed(), view.bounded(policy)
