@@ -125,7 +125,7 @@ class SpoolLedger:
     async def restore(self) -> None:
         """Reads what an earlier process left in the journal."""
         if await self._journal.each(self._local.take):
-            self._outage.take_steps()
+            self._outage.due.set()
 
     async def summary(self, wanted: EntryFilter, *group_by: GroupBy) -> Summary:
         """While Redis is away, the sums of what came since. Complete when the journal is replayed."""

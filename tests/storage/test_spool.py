@@ -211,6 +211,33 @@ async def test_a_session_that_this_instance_does_not_know_has_the_budget_of_the_
     assert await pair.ledger.reserve(charge(1)) is None
 
 
+async def test_a_process_that_starts_in_an_outage_judges_by_the_journal_of_the_one_before(
+    opened: Open, redis: RedisServer, clock: FakeClock
+) -> None:
+    pair = await opened(redis.url)
+    await pair.ledger.put_session(KEY, SessionChange(frozenset()))
+    await pair.ledger.end(KEY)
+    clock.advance(1)
+    # A second life of the session.
+    epoch = (await pair.ledger.put_session(KEY, SessionChange(frozenset()))).epoch
+    assert epoch > 0
+    redis.kill()
+    first = await pair.ledger.settle(charge(LIMIT - 10, "call", epoch=epoch))
+    await pair.ledger.close()
+    await pair.store.close()
+    pair = await opened(redis.url)
+    assert (await pair.ledger.enter(Call(KEY, WINDOW, True))).session.epoch == epoch
+    again = await pair.ledger.settle(charge(LIMIT - 10, "call", epoch=epoch))
+    assert (again.entry, again.replayed, again.degraded) == (first.entry, True, True)
+    assert await pair.ledger.reserve(charge(11, epoch=epoch)) is None
+    assert await pair.ledger.reserve(charge(10, epoch=epoch)) is not None
+    redis.start()
+    await pair.back()
+    session = await pair.ledger.session(KEY)
+    assert session is not None
+    assert (session.reserved_tokens, len(await pair.ids())) == (LIMIT, 2)
+
+
 async def test_a_tenant_is_not_deleted_while_the_journal_may_bring_it_back(
     opened: Open, tmp_path: Path
 ) -> None:
