@@ -35,7 +35,7 @@ class Outage:
             try:
                 return await shared(*args)
             except StoreBusy:
-                # This process is busy. Redis is not away.
+                # This process is busy, Redis is not away.
                 raise
             except StoreUnavailable as error:
                 self._set(error.detail)
@@ -53,7 +53,8 @@ class Outage:
                 is_whole = await self._return()
                 self._set(None)
             except StorageError as error:
-                self._set(error.detail)
+                # In `first` alone it begins: here this process may be busy.
+                self.why = self.why and error.detail
             finally:
                 if not is_whole:
                     self.due.set()
