@@ -209,7 +209,7 @@ def note_extracted(answer: Answer, entry: AccountingEntry) -> None:
 
 
 def note_read(size: int, tokens: int) -> None:
-    """So many bytes and tokens of a stored result, or of an answer, are given."""
+    """Notes the bytes and tokens that are given of a stored result, or of an answer."""
     _note({BYTES: size, TOKENS: tokens, TOKENS_SAVED: -tokens})
 
 
