@@ -1,4 +1,4 @@
-"""What is noted of a request for its span, by the names of OpenTelemetry. Content never is: its handle is.
+"""The attributes of a request's span, by the names of OpenTelemetry. They hold handles, never content.
 
 The conventions for generative AI are in development, so their names stand here as literals. Nothing of
 OpenTelemetry is imported unless an endpoint for spans is set.
