@@ -56,7 +56,9 @@ _LANGUAGE_BYTES = 8 << 10
 
 _QUOTES = " \t\r\n\"'`“”‘’<>"
 _HANDLE = re.compile(r"(?:session-(?P<session>[^/\s]+)/)?file-(?P<file>[0-9a-f-]{36})", re.IGNORECASE)
-_WORD = re.compile(r"[^\W_]{3,}")
+_WORD = re.compile(r"[^\W_]{3,}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]{2}")
+"""A word worth looking for. Many words of Chinese, Japanese and Korean have two characters."""
+
 _MOST_WORDS = 8
 _LEAST_BYTES = 600
 _NAME_END = re.compile(r'":(?! |\\s)')
@@ -198,9 +200,10 @@ def session_named_in(handle: object, otherwise: str) -> str:
 
 
 def _parsed(tool: Tool, arguments: object) -> Arguments:
-    """Lone surrogates become U+FFFD. Raises InvalidField, which names arguments and repeats no value."""
+    """None is no arguments. Lone surrogates become U+FFFD. Raises InvalidField, which names arguments and
+    repeats no value."""
     try:
-        arguments = without_surrogates(arguments)
+        arguments = {} if arguments is None else without_surrogates(arguments)
         if isinstance(arguments, str):
             return msgspec.json.decode(arguments, type=tool.arguments, strict=False)
         return msgspec.convert(arguments, type=tool.arguments, strict=False)

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import stat
+import subprocess
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -273,6 +274,24 @@ def test_a_file_that_cannot_be_edited_is_left_alone_and_so_are_the_others(
     assert main(["hook", "install", client]) == 2
     assert said in capsys.readouterr().err
     assert files_below(home) == before
+
+
+@pytest.mark.parametrize("url", ["http://10.0.0.5:9000", "https://h:9000/a$(b) c"])
+def test_the_hook_of_cursor_holds_nothing_that_cursor_takes_for_a_comment(
+    home: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.setenv("SPILLGATE_URL", url)
+    assert main(["hook", "install", "cursor"]) == 0
+    text = (home / ".cursor/hooks.json").read_text()
+    assert "//" not in text
+    command = json.loads(text)["hooks"]["postToolUse"][0]["command"]
+    shown = subprocess.run(
+        ["sh", "-c", f"printf '%s\\n' {command}"], capture_output=True, text=True, check=True
+    )
+    assert f"SPILLGATE_URL={url}" in shown.stdout.splitlines()
+    assert main(["hook", "status", "cursor"]) == 0
+    assert main(["hook", "uninstall", "cursor"]) == 0
+    assert not (home / ".cursor/hooks.json").exists()
 
 
 def test_the_service_and_its_key_are_named_as_each_client_names_them(
