@@ -43,7 +43,7 @@ URLS = {name: url for name, (url, _) in STORES.items()}
 _buckets: dict[str, MemoryStore] = {}
 LASTING_URLS = [url for url, durability in STORES.values() if durability is not Durability.MEMORY]
 QUOTAS = {"small": TenantQuota(storage_max_bytes=1_000_000)}
-"""Of the stores; other tenants have none."""
+"""The quota of the stores; other tenants have none."""
 
 LEDGERS = {
     "memory": "memory:",

@@ -96,7 +96,7 @@ async def look_first(ledger: RedisLedger, charge: Charge) -> Receipt | None:
 
 
 class Panic(BaseException):
-    """As a native library raises it."""
+    """Raises what a native library raises."""
 
 
 def failing(act: Callable[..., Awaitable[Any]], error: type[BaseException], *numbers: int) -> object:

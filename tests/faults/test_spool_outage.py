@@ -88,7 +88,7 @@ async def readings(client: httpx.AsyncClient, kept: Kept) -> list[str]:
 
 
 async def handles(client: httpx.AsyncClient, **query: str) -> list[str]:
-    """Of the lines of the accounting, in pages of two."""
+    """The handles in the accounting, read in pages of two."""
     found: list[str] = []
     cursor = None
     while True:
