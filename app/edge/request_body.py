@@ -182,7 +182,7 @@ class RequestBody:
             self._taken += wanted
 
     def hold(self, size: int) -> None:
-        """That many bytes of it are in memory again. Raises Overloaded."""
+        """Counts `size` bytes of the body that are in memory again. Raises Overloaded."""
         self._kept += size
         if self._kept > FREE_BYTES:
             self._take()
@@ -193,7 +193,7 @@ class RequestBody:
         return self._taken > 0
 
     def let_go(self, size: int) -> None:
-        """That many bytes of the body are no longer in memory: a streamed one holds little of the pool."""
+        """Counts `size` bytes of the body as freed: a streamed body holds little of the pool."""
         self._kept = max(0, self._kept - size)
         spare = self._taken - max(0, self._kept - FREE_BYTES)
         self._taken -= spare

@@ -89,7 +89,7 @@ async def readings(client: httpx.AsyncClient, kept: Kept) -> list[str]:
 
 
 async def handles(client: httpx.AsyncClient, **query: str) -> list[str]:
-    """Of the lines of the accounting, in pages of two."""
+    """The handles in the accounting, read in pages of two."""
     found: list[str] = []
     cursor = None
     while True:
@@ -179,6 +179,10 @@ async def test_a_named_call_keeps_its_handle_over_the_switch(
     assert await read_back(client, early) == []
     lines = await handles(client)
     assert (lines.count(early.handle), lines.count(late.handle)) == (1, 1)
+    # The early one has a body in Redis and one on the local disk.
+    for one in (early, late):
+        assert (await client.delete(f"/results/{one.handle}")).status_code == 204
+        assert (await client.get(f"/results/{one.handle}")).status_code == 404
 
 
 async def test_a_degraded_service_says_so_and_holds_sessions_to_what_was_declared(
@@ -290,6 +294,38 @@ async def test_it_starts_without_redis_and_the_spool_outlives_a_kill(
         redis.start()
         await until_degraded(client, expected=False)
         assert await readings(client, kept) == []
+
+
+@pytest.mark.parametrize("moment", ["amid", "after"])
+async def test_a_replay_that_a_kill_ends_enters_each_line_once(
+    services: Services, redis: RedisServer, tmp_path: Path, moment: str
+) -> None:
+    redis.kill()
+    first = await started(services, redis, service_with(f"killed {moment} the replay", *PATIENCE))
+    async with first.client() as client:
+        kept = [await stored(client, name, degraded=True) for name in "ab"]
+        kept.append(await stored(client, "c", degraded=True, call_id="named"))
+        passed = (await Call("run", b"short").send(client)).json()
+        assert (passed["outcome"], passed["degraded"]) == ("pass", True)
+        redis.start()
+        assert await first.ended() == -9
+    # As after a long time: Redis has forgotten the replies to what was repeated at once.
+    for key in redis.ask("KEYS", "*:once:*").decode().split("\r\n")[2::2]:
+        redis.ask("DEL", key)
+    (journal,) = tmp_path.rglob("journal.jsonl")
+    second = await started(services, redis)
+
+    async def is_empty() -> bool:
+        return journal.stat().st_size == 0
+
+    async with second.client() as client:
+        await until(is_empty)
+        assert await handles(client) == [*(one.handle for one in kept), None]
+        session = (await client.get("/sessions/run")).json()
+        assert session["budget"]["reserved_tokens"] == passed["budget"]["reserved_tokens"]
+        for one in kept:
+            assert await readings(client, one) == []
+    assert second.failures() == []
 
 
 async def test_a_fault_of_the_replay_is_logged_and_it_starts_again(

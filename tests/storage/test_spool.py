@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,9 +27,8 @@ from domain.budget import SessionChange
 from domain.errors import IdempotencyKeyReused, StoreUnavailable
 from domain.ports import Call, Ledger, ResultStore
 from domain.results import Durability
-from storage import open_ledger, open_spooled_ledger, open_spooled_store, open_store
-from storage.redis.connection import renew_patience
-from storage.spool import Outage
+from storage import open_ledger, open_spool, open_store
+from storage.spool.outage import Outage
 from tests.redis_server import RedisServer
 
 pytestmark = pytest.mark.anyio
@@ -47,7 +47,7 @@ class Pair:
 
     async def back(self) -> None:
         async with asyncio.timeout(30):
-            while self.outage.is_on:
+            while self.outage.why is not None:
                 await asyncio.sleep(0.02)
 
     async def ids(self) -> list[str]:
@@ -65,26 +65,26 @@ def redis(tmp_path: Path) -> Iterator[RedisServer]:
 
 @pytest.fixture
 async def opened(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Open]:
-    pairs: list[Pair] = []
+    async with AsyncExitStack() as stack:
 
-    async def open_it(url: str) -> Pair:
-        said: list[str | None] = []
-        outage, spool = Outage(said.append, renew_patience), tmp_path / "spool"
-        of_store = {"clock": clock, "retention_seconds": RETENTION, "max_bytes": 0}
-        of_ledger = {
-            "clock": clock,
-            "session_retention_seconds": RETENTION,
-            "entry_retention_seconds": RETENTION,
-        }
-        store = await open_spooled_store(await open_store(url, **of_store), spool, outage, **of_store)
-        ledger = await open_spooled_ledger(await open_ledger(url, **of_ledger), spool, outage, **of_ledger)
-        pairs.append(Pair(store, ledger, outage, said))
-        return pairs[-1]
+        async def open_it(url: str) -> Pair:
+            said: list[str | None] = []
+            spool = open_spool(tmp_path / "spool", said.append)
+            of_store = {"clock": clock, "retention_seconds": RETENTION, "max_bytes": 0}
+            of_ledger = {
+                "clock": clock,
+                "session_retention_seconds": RETENTION,
+                "entry_retention_seconds": RETENTION,
+            }
+            store = await open_store(url, spool, **of_store)
+            stack.push_async_callback(store.close)
+            ledger = await open_ledger(url, spool, **of_ledger)
+            stack.push_async_callback(ledger.close)
+            watching = asyncio.create_task(spool.outage.watch())
+            stack.callback(watching.cancel)
+            return Pair(store, ledger, spool.outage, said)
 
-    yield open_it
-    for pair in pairs:
-        await pair.ledger.close()
-        await pair.store.close()
+        yield open_it
 
 
 @pytest.mark.parametrize("written", [0, 100_000, 700_000])
@@ -198,8 +198,6 @@ async def test_what_redis_did_without_a_reply_before_it_went_away_is_not_entered
         session = await pair.ledger.session(KEY)
         assert session is not None
         assert session.reserved_tokens == 6
-        await pair.ledger.close()
-        await pair.store.close()
 
 
 async def test_a_session_that_this_instance_does_not_know_has_the_budget_of_the_settings(
