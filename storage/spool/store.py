@@ -65,7 +65,7 @@ class SpoolStore(PortAround[ResultStore]):
         return deleted + await self._local.delete_session(key, epoch)
 
     async def delete_tenant(self, tenant: str) -> int:
-        """As `delete_session`."""
+        """Raises StoreUnavailable while Redis is away, with nothing deleted."""
         deleted = await self._first(self._inner.delete_tenant, refuse, tenant)
         return deleted + await self._local.delete_tenant(tenant)
 
