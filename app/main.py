@@ -195,6 +195,6 @@ async def _served(app: FastAPI, runtime: Runtime) -> AsyncIterator[None]:
 
 
 async def _first_check(runtime: Runtime) -> None:
-    """So that its warnings are in the log from the start."""
+    """Checks store and ledger, whose warnings are then in the log from the start."""
     with suppress(StorageError):
         await runtime.readiness.check()

@@ -90,7 +90,7 @@ class Readiness:
         return [*known, _OTHERS.format(others)] if others else known
 
     async def tenant_uses(self) -> list[TenantUse]:
-        """Where it takes long, because Redis has many tenants, the answer is reused. Raises StorageError."""
+        """Reuses the answer where it takes long, because Redis has many tenants. Raises StorageError."""
         began = monotonic()
         if began >= self._uses_until:
             self._uses = await tenant_uses(self._store, self._ledger, self._quota_of, self._spent())
