@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from domain.accounting import DAY_MS, AccountingEntry, EntryFilter, EntryPage, GroupBy, Missing, Summary
 from domain.handles import SessionKey, is_name
+from domain.ports import Clock
 from storage.base import cursors
 from storage.base.summaries import Group, GroupedSums, SummedEntry, matches, period_of
 from storage.redis.connection import RedisConnection
@@ -29,9 +30,9 @@ _PIECE = 200
 _SHARDS_AT_ONCE = 160
 """Number of shards whose sums are in memory at the same time."""
 
+_LATE_MS = 60_000
 _START = "0-0"
 _NOT_SUMMED = {GroupBy.SESSION_ID, GroupBy.HOUR, GroupBy.MINUTE}
-_TIMES = ("wait", "trimmed")
 _PLACES = re.compile(r"(?:\d{1,2}\.\d{1,15}-\d{1,15})(?:,\d{1,2}\.\d{1,15}-\d{1,15})*")
 
 
@@ -45,6 +46,18 @@ class RedisEntries:
     time of an entry, or a little later."""
 
     _redis: RedisConnection
+    _clock: Clock
+    _entry_ms: int
+
+    async def has_entry(self, entry: AccountingEntry) -> bool:
+        """Looks for its id among the entries of its time, and of a minute after it."""
+        stream = shard_of(SessionKey(entry.tenant, entry.session_id)).key("entries")
+        start, end = f"{entry.timestamp}-0", entry.timestamp + _LATE_MS
+        while items := await self._redis.command("XRANGE", stream, start, end, "COUNT", _PIECE):
+            if any(entry.id.encode() in item.get(b"e", b"") for _, item in items):
+                return True
+            start = f"({items[-1][0].decode()}"
+        return False
 
     async def entries(
         self, wanted: EntryFilter, limit: int, cursor: str | None, *, newest_first: bool = False
@@ -85,20 +98,22 @@ class RedisEntries:
         since, until = wanted.since or 0, wanted.until
         last_day = "+inf" if until is None else str((until - 1) // DAY_MS)
         days = [("ZRANGEBYSCORE", shard.key("days"), since // DAY_MS, last_day) for shard in shards]
-        states = [("HMGET", shard.key("state"), *_TIMES) for shard in shards]
-        replies = await self._redis.commands([*days, *states])
+        waits = [("HGET", shard.key("state"), "wait") for shard in shards]
+        replies = await self._redis.commands([*days, *waits])
         whole: list[tuple[Shard, int, int]] = []
-        for shard, listed, state in zip(shards, replies[: len(shards)], replies[len(shards) :], strict=True):
-            adding.is_damaged |= listed is None or not _are_counters(state) or not _are_counters(listed)
-            wait, trimmed = self._redis.counters(shard.key("state"), _TIMES, state)
+        # A sweep may have deleted entries up to this time.
+        oldest = self._clock() - self._entry_ms
+        for shard, listed, kept in zip(shards, replies[: len(shards)], replies[len(shards) :], strict=True):
+            adding.is_damaged |= not _are_counters([kept]) or not _are_counters(listed)
+            wait = self._redis.counter(f"{shard.key('state')} wait", kept)
             for day in (self._redis.counter(shard.key("days"), one) for one in listed or ()):
                 begins, ends = day * DAY_MS, (day + 1) * DAY_MS
-                if begins < since or (until is not None and until < ends) or trimmed >= begins:
+                if begins < since or (until is not None and until < ends) or oldest >= begins:
                     await self._add_day(adding, shard, day, wait)
                 else:
                     whole.append((shard, day, wait))
-        kept = await self._redis.commands([("HGETALL", shard.key("day", day)) for shard, day, _ in whole])
-        for (shard, day, wait), reply in zip(whole, kept, strict=True):
+        rows = await self._redis.commands([("HGETALL", shard.key("day", day)) for shard, day, _ in whole])
+        for (shard, day, wait), reply in zip(whole, rows, strict=True):
             try:
                 sums = [(decode_group(packed), decode_sums(row)) for packed, row in _pairs(reply)]
             except DamagedRecord:
