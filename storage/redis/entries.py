@@ -10,7 +10,7 @@ from domain.accounting import DAY_MS, AccountingEntry, EntryFilter, EntryPage, G
 from domain.handles import SessionKey, is_name
 from domain.ports import Clock
 from storage.base import cursors
-from storage.base.summaries import Group, GroupedSums, SummedEntry, matches, period_of
+from storage.base.summaries import Group, GroupedSums, SummedEntry, Sums, matches, period_of
 from storage.redis.connection import RedisConnection
 from storage.redis.keys import Shard, shard_of, shards_of
 from storage.redis.records import (
@@ -84,63 +84,59 @@ class RedisEntries:
         adding = _Adding(wanted, GroupedSums(group_by))
         shards = await self._shards(wanted)
         is_summed = wanted.session_id is None and _NOT_SUMMED.isdisjoint(group_by)
-        add = self._add_days if is_summed else self._add_shards
+        add = self._add_days if is_summed else self._add_entries
         for start in range(0, len(shards), _SHARDS_AT_ONCE):
             await add(adding, shards[start : start + _SHARDS_AT_ONCE])
         return adding.sums.summary(*([Missing.DAMAGE] if adding.is_damaged else []))
 
-    async def _add_shards(self, adding: "_Adding", shards: Sequence[Shard]) -> None:
-        for shard, end in await self._ends(adding.wanted, shards):
-            await self._add_entries(adding, shard, adding.wanted, end)
-
     async def _add_days(self, adding: "_Adding", shards: Sequence[Shard]) -> None:
         wanted = adding.wanted
-        since, until = wanted.since or 0, wanted.until
-        last_day = "+inf" if until is None else str((until - 1) // DAY_MS)
-        days = [("ZRANGEBYSCORE", shard.key("days"), since // DAY_MS, last_day) for shard in shards]
-        waits = [("HGET", shard.key("state"), "wait") for shard in shards]
-        replies = await self._redis.commands([*days, *waits])
-        whole: list[tuple[Shard, int, int]] = []
-        # A sweep may have deleted entries up to this time.
-        oldest = self._clock() - self._entry_ms
-        for shard, listed, kept in zip(shards, replies[: len(shards)], replies[len(shards) :], strict=True):
-            adding.is_damaged |= not _are_counters([kept]) or not _are_counters(listed)
-            wait = self._redis.counter(f"{shard.key('state')} wait", kept)
-            for day in (self._redis.counter(shard.key("days"), one) for one in listed or ()):
-                begins, ends = day * DAY_MS, (day + 1) * DAY_MS
-                if begins < since or (until is not None and until < ends) or oldest >= begins:
-                    await self._add_day(adding, shard, day, wait)
-                else:
-                    whole.append((shard, day, wait))
-        rows = await self._redis.commands([("HGETALL", shard.key("day", day)) for shard, day, _ in whole])
-        for (shard, day, wait), reply in zip(whole, rows, strict=True):
-            try:
-                sums = [(decode_group(packed), decode_sums(row)) for packed, row in _pairs(reply)]
-            except DamagedRecord:
-                where = shard.key("day", day)
-                self._redis.notices.warn(where, "is damaged: its day is summed up from the entries.")
-                await self._add_day(adding, shard, day, wait)
+        # A sweep may have deleted entries of the first day.
+        since = max(wanted.since or 0, self._clock() - self._entry_ms + 1)
+        first, last = (wanted.since or 0) // DAY_MS, "+inf"
+        if wanted.until is not None:
+            last = str((wanted.until - 1) // DAY_MS)
+        listed = await self._redis.commands(
+            [("ZRANGEBYSCORE", shard.key("days"), first, last) for shard in shards]
+        )
+        adding.is_damaged |= None in listed
+        days = [(shard, int(day)) for shard, one in zip(shards, listed, strict=True) for day in one or ()]
+        rows = await self._redis.commands([("HGETALL", shard.key("day", day)) for shard, day in days])
+        for (shard, day), reply in zip(days, rows, strict=True):
+            begins, ends = day * DAY_MS, (day + 1) * DAY_MS
+            sums = self._sums(shard, day, reply)
+            if sums is None or begins < since or (wanted.until is not None and wanted.until < ends):
+                part = replace(
+                    wanted, since=max(wanted.since or 0, begins), until=min(wanted.until or ends, ends)
+                )
+                await self._add_entries(adding, [shard], part)
                 continue
             for group, row in sums:
                 if matches_group(group, wanted):
                     known = dict(zip(GROUPED, group, strict=True))
-                    known |= {"tenant": shard.tenant, "day": period_of(day * DAY_MS, GroupBy.DAY)}
+                    known |= {"tenant": shard.tenant, "day": period_of(begins, GroupBy.DAY)}
                     adding.sums.add(tuple(known[key] for key in adding.sums.keys), row)
 
-    async def _add_day(self, adding: "_Adding", shard: Shard, day: int, wait: int) -> None:
-        """Adds the entries of a day. `wait` is that of the shard's state."""
-        wanted = adding.wanted
-        until = min(wanted.until or (day + 1) * DAY_MS, (day + 1) * DAY_MS)
-        part = replace(wanted, since=max(wanted.since or 0, day * DAY_MS), until=until)
-        await self._add_entries(adding, shard, part, str(until + wait))
+    def _sums(self, shard: Shard, day: int, reply: Any) -> list[tuple[Group, Sums]] | None:
+        """`reply` is that to HGETALL. None if the sums are damaged."""
+        try:
+            return [(decode_group(packed), decode_sums(row)) for packed, row in _pairs(reply)]
+        except DamagedRecord:
+            where = shard.key("day", day)
+            self._redis.notices.warn(where, "is damaged: its day is summed up from the entries.")
+            return None
 
-    async def _add_entries(self, adding: "_Adding", shard: Shard, wanted: EntryFilter, end: str) -> None:
-        reader = _Reader(decode_summed_entry, shard, wanted, end)
-        while await self._ready([reader]):
-            for _, entry in reader.found:
-                adding.sums.add_entry(entry)
-            reader.found.clear()
-        adding.is_damaged |= reader.is_damaged
+    async def _add_entries(
+        self, adding: "_Adding", shards: Sequence[Shard], part: EntryFilter | None = None
+    ) -> None:
+        wanted = part or adding.wanted
+        for shard, end in await self._ends(wanted, shards):
+            reader = _Reader(decode_summed_entry, shard, wanted, end)
+            while await self._ready([reader]):
+                for _, entry in reader.found:
+                    adding.sums.add_entry(entry)
+                reader.found.clear()
+            adding.is_damaged |= reader.is_damaged
 
     async def _ready(self, readers: Sequence["_Reader[E]"]) -> list["_Reader[E]"]:
         """Reads until each has found an entry or reached its end. Returns those that have found one."""
@@ -246,11 +242,6 @@ class _Reader(Generic[E]):
             self.read_to = items[-1][0].decode()
             self.place = self.place if self.found else self.read_to
         return damaged
-
-
-def _are_counters(kept: Sequence[bytes | None] | None) -> bool:
-    """False if the key has another type, or if one of its numbers is damaged."""
-    return kept is not None and all(one is None or one.isdigit() for one in kept)
 
 
 def _order(place: str) -> tuple[int, int]:

@@ -2,57 +2,30 @@
 
 import heapq
 import itertools
-import secrets
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Unpack
+from typing import Unpack
 
-from domain.accounting import DAY_MS, AccountingEntry, EntryType
+from domain.accounting import AccountingEntry
 from domain.budget import Reported, ReportWarning, Session, SessionChange
-from domain.errors import (
-    Conflict,
-    IdempotencyKeyReused,
-    InvalidField,
-    SessionEnded,
-    SpillgateError,
-    TenantFull,
-)
+from domain.errors import Conflict, IdempotencyKeyReused, SessionEnded, TenantFull
 from domain.handles import Handle, SessionKey
 from domain.ports import Call, Charge, Entered, Load, Receipt, SessionPage
 from domain.quotas import LedgerUsage, Purged
 from domain.results import UsageReport
 from storage.base import cursors, session_rules
 from storage.base.session_rules import LedgerBase, LedgerOptions
-from storage.base.summaries import sums_of
 from storage.redis.connection import RedisConnection
 from storage.redis.entries import RedisEntries
 from storage.redis.keys import Shard, shard_of, shards_of
-from storage.redis.records import (
-    LARGEST,
-    SEAL,
-    DamagedRecord,
-    Kept,
-    check_counts,
-    decode_kept,
-    group_of,
-    pack,
-    pack_entry,
-    pack_kept,
-    seal,
-    unseal,
-)
-
-ONCE_MS = 60_000
-"""How long Redis keeps the reply to a change, for a client that did not get it and asks again."""
+from storage.redis.records import LARGEST, check_count, encoded, pack_kept
+from storage.redis.sessions import Found, Refused, Sessions, Step
 
 _BATCH = 200
 _FRESH_SECONDS = 1.0
-_MOST_KNOWN = 1000
-"""The most sessions that a replica remembers, so that it need not read one before it changes it."""
-
 _STEP_BYTES = 4096
 """More than a step writes to Redis, beside its texts."""
 
@@ -63,10 +36,8 @@ class RedisLedger(RedisEntries, LedgerBase):
     def __init__(self, connection: RedisConnection, **options: Unpack[LedgerOptions]) -> None:
         super().__init__(**options)
         self._redis = connection
-        self._known: dict[SessionKey, _Found] = {}
+        self._sessions = Sessions(connection, self._session_ms, self._entry_ms)
         self._usages: dict[str, _Usage] = {}
-        self._prefix = secrets.token_hex(8)
-        self._count = itertools.count(1)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -91,15 +62,13 @@ class RedisLedger(RedisEntries, LedgerBase):
 
     async def _report(
         self, key: SessionKey, report: UsageReport | None, call_id: str | None, *, is_call: bool
-    ) -> tuple["_Found", ReportWarning | None]:
+    ) -> tuple[Found, ReportWarning | None]:
         """Applies a report, unless the call has a receipt."""
         warning: ReportWarning | None = None
         check_room = await self._room(key.tenant)
 
-        def decide(found: _Found) -> _Step | None:
+        def decide(found: Found) -> Step | None:
             nonlocal warning
-            if call_id is not None and found.session is not None and found.session.epoch != epoch:
-                raise _OtherEpoch
             session = session_rules.alive(found.session or session_rules.fresh(key, self._clock()))
             if found.receipt is not None:
                 return None
@@ -109,14 +78,9 @@ class RedisLedger(RedisEntries, LedgerBase):
                 return None
             after = session_rules.reported(session, report, self._clock())
             warning = after.warning
-            return None if after.session is session else _Step(after.session)
+            return None if after.session is session else Step(after.session)
 
-        while True:
-            # Almost always the epoch is the last known one: one command reads session and receipt.
-            known = self._known.get(key, _NOTHING).session
-            epoch = 0 if known is None else known.epoch
-            with suppress(_OtherEpoch):
-                return await self._change(key, decide, _receipt_field(epoch, call_id)), warning
+        return await self._sessions.change(key, decide, call_id), warning
 
     async def replay(self, line: Charge | AccountingEntry) -> None:
         """Enters a charge or an entry of the spool, once, and beyond every bound. If the session has ended or
@@ -134,14 +98,14 @@ class RedisLedger(RedisEntries, LedgerBase):
         await self.append(entry, is_replay=True)
 
     async def _charge(self, charge: Charge, *, forced: bool, is_replay: bool = False) -> Receipt | None:
-        check_counts(charge.tokens)
+        check_count(charge.tokens)
         entry, text = charge.entry, b""
         if charge.call_id is not None:
             text = pack_kept(entry, charge.fingerprint, charge.text)
         admitted = session_rules.is_admitted(entry)
         check_room = await self._room(charge.key.tenant, len(text))
 
-        def decide(found: _Found) -> _Step | None:
+        def decide(found: Found) -> Step | None:
             if found.receipt is not None:
                 return None
             session, most = session_rules.admitted(found.session, charge), None
@@ -149,15 +113,15 @@ class RedisLedger(RedisEntries, LedgerBase):
                 check_room(opens=found.session is None, admitted=admitted)
             budget = session.budget(charge.default_window, charge.enforce)
             if not forced and not budget.fits(charge.tokens):
-                raise _Refused
+                raise Refused
             if not forced and budget.enforced and charge.tokens:
                 most = budget.limit_tokens - budget.used_tokens - charge.tokens
             after = session_rules.charged(session, charge)
-            return _Step(after, charge.tokens, most, entry, text, session_rules.text_bytes(charge.text))
+            return Step(after, charge.tokens, most, entry, text, session_rules.text_bytes(charge.text))
 
         try:
-            found = await self._change(charge.key, decide, _receipt_field(charge.epoch, charge.call_id))
-        except _Refused:
+            found = await self._sessions.change(charge.key, decide, charge.call_id, charge.epoch)
+        except Refused:
             return None
         assert found.session is not None
         if found.receipt is not None:
@@ -170,37 +134,37 @@ class RedisLedger(RedisEntries, LedgerBase):
         admitted = is_replay or session_rules.is_admitted(entry)
         check_room = await self._room(entry.tenant)
 
-        def decide(found: _Found) -> _Step:
+        def decide(found: Found) -> Step:
             check_room(opens=False, admitted=admitted)
             after = found.session and session_rules.used(found.session, entry.timestamp)
-            return _Step(after, 0, entry=entry)
+            return Step(after, 0, entry=entry)
 
-        await self._change(SessionKey(entry.tenant, entry.session_id), decide)
+        await self._sessions.change(SessionKey(entry.tenant, entry.session_id), decide)
 
     async def session(self, key: SessionKey) -> Session | None:
-        return (await self._read(key)).session
+        return (await self._sessions.read(key)).session
 
     async def put_session(self, key: SessionKey, change: SessionChange) -> Session:
         check_room = await self._room(key.tenant)
 
-        def decide(found: _Found) -> _Step:
+        def decide(found: Found) -> Step:
             before = found.session
             if before is None or before.ended_at is not None:
                 check_room(opens=True)
-            return _Step(session_rules.opened(before, key, change, self._clock()))
+            return Step(session_rules.opened(before, key, change, self._clock()))
 
-        session = (await self._change(key, decide)).session
+        session = (await self._sessions.change(key, decide)).session
         assert session is not None
         return session
 
     async def end(self, key: SessionKey) -> Session | None:
-        def decide(found: _Found) -> _Step | None:
+        def decide(found: Found) -> Step | None:
             now = self._clock()
             before = session_rules.fresh(key, now) if found.is_damaged else found.session
             after = before and session_rules.ended(before, now)
-            return None if after is before else _Step(after, ends=True)
+            return None if after is before else Step(after, ends=True)
 
-        return (await self._change(key, decide)).session
+        return (await self._sessions.change(key, decide)).session
 
     async def sessions(self, tenant: str, limit: int, cursor: str | None) -> SessionPage:
         after = "" if cursor is None else cursors.decode("sessions", cursor)
@@ -212,8 +176,10 @@ class RedisLedger(RedisEntries, LedgerBase):
             )
             names = list(itertools.islice(heapq.merge(*filter(None, lists)), limit + 1))
             keys = [SessionKey(tenant, name.decode()) for name in names]
-            replies = await self._redis.commands([_reading(key) for key in keys])
-            listed = [self._found(key, reply).session for key, reply in zip(keys, replies, strict=True)]
+            replies = await self._redis.commands([self._sessions.reading(key) for key in keys])
+            listed = [
+                self._sessions.found(key, reply).session for key, reply in zip(keys, replies, strict=True)
+            ]
             # A session may have expired; the next sweep deletes its name.
             found += [session for session in listed if session is not None]
             if len(names) <= limit:
@@ -229,21 +195,21 @@ class RedisLedger(RedisEntries, LedgerBase):
 
     async def finding(self, key: SessionKey, epoch: int, name: str) -> str | None:
         where = shard_of(key).key("findings", key.session_id)
-        text = await self._redis.command("HGET", where, _text(f"{epoch}:{name}"))
+        text = await self._redis.command("HGET", where, encoded(f"{epoch}:{name}"))
         return None if text is None else str(text, "utf-8")
 
     async def keep_finding(self, key: SessionKey, epoch: int, name: str, text: str) -> None:
-        packed = _text(text)
+        packed = encoded(text)
         check_room = await self._room(key.tenant, len(packed))
 
-        def decide(found: _Found) -> _Step | None:
+        def decide(found: Found) -> Step | None:
             if found.session is None or not session_rules.keeps(found.session, epoch):
                 return None
             check_room(opens=False)
-            return _Step(found.session, 0, text=packed, finding=f"{epoch}:{name}")
+            return Step(found.session, 0, text=packed, finding=f"{epoch}:{name}")
 
         with suppress(TenantFull):
-            await self._change(key, decide)
+            await self._sessions.change(key, decide)
 
     async def sweep(self) -> list[SessionKey]:
         now, ended = self._clock(), list[SessionKey]()
@@ -306,114 +272,6 @@ class RedisLedger(RedisEntries, LedgerBase):
     async def close(self) -> None:
         await self._redis.close()
 
-    async def _change(
-        self, key: SessionKey, decide: Callable[["_Found"], "_Step | None"], receipt: str = ""
-    ) -> "_Found":
-        """Writes what `decide` returns; None: nothing. First it sees the session as this process knows it. If
-        the session has changed since, or if `decide` wants nothing written or raises, it sees the session as
-        it is in Redis, with the receipt in that field. Returns the session afterwards."""
-        once = f"{self._prefix}-{next(self._count):x}"
-        found, is_fresh = self._known.get(key), False
-        await self._redis.register(shard_of(key))
-        while True:
-            if found is None:
-                found, is_fresh = await self._read(key, receipt), True
-            try:
-                step = decide(found)
-            except (SpillgateError, _Refused, _OtherEpoch):
-                if is_fresh:
-                    raise
-                step = None
-            if step is not None:
-                after = await self._write(key, found, step, receipt, once)
-                if not after.is_other:
-                    return after
-                found, is_fresh = after, True
-            elif is_fresh:
-                return found
-            else:
-                found = None
-
-    async def _read(self, key: SessionKey, receipt: str = "") -> "_Found":
-        return self._learn(key, self._found(key, await self._redis.command(*_reading(key, receipt))))
-
-    def _found(self, key: SessionKey, reply: Sequence[bytes | None] | None) -> "_Found":
-        """A damaged session counts as unknown, a damaged receipt too; a warning names the key."""
-        sealed, reserved, used_at, first = (one or b"" for one in reply or (None,) * 4)
-        session = receipt = None
-        is_damaged = reply is None
-        try:
-            session = unseal(key, sealed, reserved, used_at) if sealed else None
-            receipt = decode_kept(first) if first else None
-        except DamagedRecord:
-            is_damaged = session is None
-            where = shard_of(key).key("session", key.session_id)
-            self._redis.notices.warn(
-                where, "is damaged: its session counts as unknown. End it or PUT it again."
-            )
-        return _Found(session, sealed[:SEAL], first, receipt, is_damaged)
-
-    def _learn(self, key: SessionKey, found: "_Found") -> "_Found":
-        self._known.pop(key, None)
-        self._known[key] = replace(found, first=b"", receipt=None)
-        if len(self._known) > _MOST_KNOWN:
-            del self._known[next(iter(self._known))]
-        return found
-
-    async def _write(
-        self, key: SessionKey, found: "_Found", step: "_Step", receipt: str, once: str
-    ) -> "_Found":
-        """Runs session.lua."""
-        session, entry, shard, name, day = step.session, step.entry, shard_of(key), key.session_id, 0
-        record = packed = group = b""
-        is_ended = session is not None and session.ended_at is not None
-        asked: dict[str, Any] = {
-            "name": name,
-            "receipt": receipt,
-            "tokens": step.tokens,
-            "most": step.most,
-            "bytes": step.text_bytes,
-            "finding": step.finding,
-            "ends": step.ends,
-            "session_ms": self._entry_ms if is_ended else self._session_ms,
-            "entry_ms": self._entry_ms,
-            "once_ms": ONCE_MS,
-        }
-        if session is not None:
-            before = found.session
-            asked |= {
-                "used_at": session.last_used_at,
-                "opens": before is None,
-                "score": session.ended_at or 0,
-            }
-            if step.tokens is None:
-                asked |= {"was": before and before.reserved_tokens, "reserved": session.reserved_tokens}
-            if step.tokens is None or before is None:
-                record = seal(session)
-                asked["bytes"] += session_rules.session_usage(session).bytes
-                asked["bytes"] -= 0 if before is None else session_rules.session_usage(before).bytes
-        if entry is not None:
-            day, once = entry.timestamp // DAY_MS, entry.id
-            handle = entry.details.tool_output_handle if entry.type is EntryType.TOOL else None
-            asked |= {"at": entry.timestamp, "day": day, "handle": handle, "amounts": sums_of(entry)}
-            packed, group = pack_entry(entry), pack(group_of(entry))
-        lists = [shard.key("ended"), shard.key("live")]
-        keys = [shard.key("session", name), shard.key("findings", name), shard.key("once", once)]
-        keys += lists if is_ended else lists[::-1]
-        keys += [shard.key(one) for one in ("sizes", "state", "entries", "handles", "days")]
-        keys.append(shard.key("day", day))
-        given = pack(
-            {name: value for name, value in asked.items() if value is not None and value is not False}
-        )
-        args = (given, found.seal, found.first, record, step.text, packed, group)
-        reply = await self._redis.script("session", keys, args)
-        await self._redis.register(shard)
-        if isinstance(reply, list):
-            return replace(self._learn(key, self._found(key, reply)), is_other=True)
-        after = session and replace(session, reserved_tokens=int(reply))
-        seal_after = record[:SEAL] if record else found.seal
-        return self._learn(key, _Found(after, seal_after))
-
     async def _room(self, tenant: str, size: int = 0) -> Callable[..., None]:
         """Returns `check_room` for a tenant who is about to write `size` bytes. Reads the usage of a tenant
         with quotas once a second, and whenever the writes of this replica may have reached one since."""
@@ -434,45 +292,6 @@ class RedisLedger(RedisEntries, LedgerBase):
         return partial(session_rules.check_room, used, most)
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A session as Redis has it, None if it is unknown or damaged. By `seal`, the beginning of the record, and
-    `first`, a receipt, the script sees whether it is still the same; `is_other`: it was not."""
-
-    session: Session | None = None
-    seal: bytes = b""
-    first: bytes = b""
-    receipt: Kept | None = None
-    is_damaged: bool = False
-    is_other: bool = False
-
-
-_NOTHING = _Found()
-
-
-class _Step(NamedTuple):
-    """A session as it becomes, None if there is none, and what is written beside it. `tokens` are added to
-    those that are reserved, if these are `most` at most; None: nobody else may have changed the session.
-    `text` is a receipt, which counts for `text_bytes`, or the text of a finding."""
-
-    session: Session | None
-    tokens: int | None = None
-    most: int | None = None
-    entry: AccountingEntry | None = None
-    text: bytes = b""
-    text_bytes: int = 0
-    finding: str | None = None
-    ends: bool = False
-
-
-class _Refused(Exception):
-    """The tokens do not fit."""
-
-
-class _OtherEpoch(Exception):
-    """The receipt that was read is of another life of the session."""
-
-
 @dataclass(slots=True)
 class _Usage:
     """The usage of a tenant at `counted_at`, and upper bounds of what this replica wrote since."""
@@ -481,19 +300,3 @@ class _Usage:
     counted_at: float = float("-inf")
     steps: int = 0
     size: int = 0
-
-
-def _reading(key: SessionKey, receipt: str = "") -> tuple[str | bytes, ...]:
-    return ("HMGET", shard_of(key).key("session", key.session_id), "s", "r", "u", _text(receipt))
-
-
-def _receipt_field(epoch: int, call_id: str | None) -> str:
-    return "" if call_id is None else f"{epoch}:{call_id}"
-
-
-def _text(text: str) -> bytes:
-    """Raises InvalidField for a text that is not Unicode."""
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        raise InvalidField("A text in it cannot be kept. Use valid Unicode.") from None

@@ -89,6 +89,14 @@ def pack(value: object) -> bytes:
         raise _not_storable() from None
 
 
+def encoded(text: str) -> bytes:
+    """Raises InvalidField for a text that is not Unicode."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise _not_storable() from None
+
+
 def pack_entry(entry: AccountingEntry) -> bytes:
     return pack(_sparse(entry))
 
@@ -97,9 +105,9 @@ def pack_kept(entry: AccountingEntry, fingerprint: str, text: str | None) -> byt
     return pack((_sparse(entry), fingerprint, text))
 
 
-def check_counts(*numbers: int | None) -> None:
+def check_count(number: int) -> None:
     """Raises InvalidField for a number that Lua would not count exactly."""
-    if any(number is not None and abs(number) > LARGEST for number in numbers):
+    if abs(number) > LARGEST:
         raise _not_storable()
 
 

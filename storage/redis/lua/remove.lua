@@ -14,8 +14,7 @@ local removed = {}
 -- Of a result without a row, which is damaged, the sweep deletes what else there is of it.
 local function remove(session, file, row, before)
   local key = ARGV[1] .. 'result:' .. session .. '/' .. file
-  local found = redis.pcall('HMGET', key, 'used', 'member', 'epoch')
-  local used, member, epoch = unpack(found.err and {} or found)
+  local used, member, epoch = unpack(redis.pcall('HMGET', key, 'used', 'member', 'epoch'))
   if before and (tonumber(epoch) or 0) >= before then
     return
   end

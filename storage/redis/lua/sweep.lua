@@ -6,48 +6,47 @@
 --      [5] where the batch begins in the names of live sessions: '-' or '(' and a name
 -- Returns how many sessions and entries were deleted, and where the next batch begins, or '' at the end.
 
+local state, entries, handles, days, live, ended, sizes = unpack(KEYS)
 local idle, oldest, batch = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local sessions, entries, bytes = 0, 0, 0
+local sessions, gone, bytes = 0, 0, 0
 
 local function delete(name, list)
   redis.call('UNLINK', ARGV[1] .. 'session:' .. name, ARGV[1] .. 'findings:' .. name)
   redis.call('ZREM', list, name)
-  bytes = bytes + number_of(redis.pcall('HGET', KEYS[7], name))
-  redis.pcall('HDEL', KEYS[7], name)
-  sessions = sessions + 1
+  sessions, bytes = sessions + 1, bytes + number_of(redis.pcall('HGET', sizes, name))
+  redis.pcall('HDEL', sizes, name)
 end
 
-redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', oldest)
-local names = redis.call('ZRANGEBYLEX', KEYS[5], ARGV[5], '+', 'LIMIT', 0, batch)
+redis.call('ZREMRANGEBYSCORE', handles, '-inf', oldest)
+local names = redis.call('ZRANGEBYLEX', live, ARGV[5], '+', 'LIMIT', 0, batch)
 for _, name in ipairs(names) do
   local used_at = redis.pcall('HGET', ARGV[1] .. 'session:' .. name, 'u')
   if not used_at or (tonumber(used_at) or 2 ^ 53) <= idle then
-    delete(name, KEYS[5])
+    delete(name, live)
   end
 end
-local over = redis.call('ZRANGEBYSCORE', KEYS[6], '-inf', oldest, 'LIMIT', 0, batch)
+local over = redis.call('ZRANGEBYSCORE', ended, '-inf', oldest, 'LIMIT', 0, batch)
 for _, name in ipairs(over) do
-  delete(name, KEYS[6])
+  delete(name, ended)
 end
-for _, item in ipairs(redis.call('XRANGE', KEYS[2], '-', '+', 'COUNT', batch)) do
+for _, item in ipairs(redis.call('XRANGE', entries, '-', '+', 'COUNT', batch)) do
   if (tonumber(item[2][4] or string.match(item[1], '%d+')) or 2 ^ 53) <= oldest then
-    redis.call('XDEL', KEYS[2], item[1])
-    entries, bytes = entries + 1, bytes + 2 * #item[2][2]
+    redis.call('XDEL', entries, item[1])
+    gone, bytes = gone + 1, bytes + 2 * #item[2][2]
   end
 end
-local whole_days = math.floor((oldest + 1) / 86400000) - 1
-for _, day in ipairs(redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', whole_days)) do
+for _, day in ipairs(redis.call('ZRANGEBYSCORE', days, '-inf', math.floor((oldest + 1) / 86400000) - 1)) do
   redis.call('UNLINK', ARGV[1] .. 'day:' .. day)
-  redis.call('ZREM', KEYS[4], day)
+  redis.call('ZREM', days, day)
 end
 if bytes > 0 then
-  add_to(KEYS[1], 'bytes', -bytes)
+  add_to(state, 'bytes', -bytes)
 end
-if redis.call('XLEN', KEYS[2]) == 0 then
-  redis.call('UNLINK', KEYS[2])
-  if redis.call('EXISTS', KEYS[5], KEYS[6]) == 0 then
-    redis.call('UNLINK', KEYS[1], KEYS[7])
+if redis.call('XLEN', entries) == 0 then
+  redis.call('UNLINK', entries)
+  if redis.call('EXISTS', live, ended) == 0 then
+    redis.call('UNLINK', state, sizes)
   end
 end
-local goes_on = #names == batch or #over == batch or entries > 0
-return { sessions, entries, goes_on and (#names > 0 and '(' .. names[#names] or ARGV[5]) or '' }
+local goes_on = #names == batch or #over == batch or gone > 0
+return { sessions, gone, goes_on and (#names > 0 and '(' .. names[#names] or ARGV[5]) or '' }
