@@ -89,6 +89,7 @@ class Spillgate(FastAPI):
             title="Spillgate",
             version=__version__,
             lifespan=lifespan,
+            openapi_url=None,
             docs_url=None,
             redoc_url=None,
             swagger_ui_oauth2_redirect_url=None,

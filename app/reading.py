@@ -1,25 +1,27 @@
-"""Reading a stored result back: its lookup, a scan of its lines, and the entry of what that costs."""
+"""Reading a stored result back: its lookup, who pays, a scan of its lines, and the entry of what it costs."""
 
 import logging
 from collections.abc import Iterable
-from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
+from app.extracting.known_models import SessionModel
 from app.operations.logs import describe_request
 from app.operations.tracing import note_read, note_stored
 from app.runtime import Runtime
 from content.greppable import Greppable
 from domain.accounting import AccountingEntry, EntryDetails, EntryType, split_tool_name
+from domain.budget import Session
 from domain.errors import ResultExpired, ResultNotFound, SessionEnded, StorageError
 from domain.handles import Handle, SessionKey, parse_handle
-from domain.ports import Call
+from domain.ports import Call, Charge, given_name
 from domain.results import StoredResult
+from policies.facts import Policy
 
 log = logging.getLogger(__name__)
 
 _INLINE_BYTES = 1 << 14
-_ENDED = "The session of this result has ended, and its results with it."
+_ENDED = "The session of this result has ended, and its results with it. Run the tool again."
 
 
 async def look_up(rt: Runtime, tenant: str, text: str) -> StoredResult:
@@ -63,15 +65,54 @@ def entry_about(rt: Runtime, stored: StoredResult, kind: EntryType, timestamp: i
     )
 
 
-def keep_given(rt: Runtime, key: SessionKey, epoch: int, entry_id: str, text: str) -> None:
-    """Keeps a text that a model was given, until its session ends. Written beside the request: a text that
-    cannot be kept is not."""
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A stored result that a model asks about, and the session that pays for the answer."""
 
-    async def keep() -> None:
-        with suppress(StorageError):
-            await rt.ledger.keep_finding(key, epoch, _given_name(entry_id), text)
+    stored: StoredResult
+    session: Session
+    policy: Policy
+    model: SessionModel
 
-    rt.background.start(keep())
+    @property
+    def is_exhausted(self) -> bool:
+        """True if no answer fits the session's budget."""
+        return self.session.budget(self.model.window, self.model.enforce).exhausted
+
+    async def remaining_tokens(self, rt: Runtime) -> int:
+        """What is left of the budget now."""
+        entered = await rt.ledger.enter(Call(self.stored.key, self.model.window, self.model.enforce))
+        return entered.session.budget(self.model.window, self.model.enforce).remaining_tokens
+
+    def entry(self, rt: Runtime, kind: EntryType, text: str, tokens: int, started: int) -> AccountingEntry:
+        """The entry of a text that the model is given. `started` is Unix ms."""
+        now = rt.clock()
+        about = entry_about(rt, self.stored, kind, now)
+        return replace(
+            about,
+            latency=now - started,
+            charactersOut=len(text),
+            tokens_out=tokens,
+            tokens_saved=-tokens,
+            model=self.session.model,
+            details=replace(
+                about.details, bytes=len(text.encode()), lines=text.count("\n") + 1, tokens=tokens
+            ),
+        )
+
+    def charge(self, entry: AccountingEntry, given: str | None = None) -> Charge:
+        """Charges the tokens of the text that the entry is about. `given` is that text, to be kept."""
+        key, epoch, model = self.stored.key, self.session.epoch, self.model
+        return Charge(key, epoch, entry.tokens_out, entry, model.window, model.enforce, text=given)
+
+
+async def open_subject(rt: Runtime, tenant: str, handle: Handle) -> Subject:
+    """Finds a result as `look_up` does, and its session."""
+    stored = await look_up(rt, tenant, str(handle))
+    model = await rt.known_models.of_session(None)
+    session = (await rt.ledger.enter(Call(stored.key, model.window, model.enforce))).session
+    policy = rt.policies.policy(stored.tool_name, session.policy)
+    return Subject(stored, session, policy, await rt.known_models.of_session(session.model))
 
 
 async def given_text(rt: Runtime, stored: StoredResult, entry: AccountingEntry) -> str | None:
@@ -82,11 +123,7 @@ async def given_text(rt: Runtime, stored: StoredResult, entry: AccountingEntry) 
         call = Call(stored.key, model.window, model.enforce, entry.tool_call_id)
         receipt = (await rt.ledger.enter(call)).receipt
         return receipt.text if receipt is not None and receipt.entry.id == entry.id else None
-    return await rt.ledger.finding(stored.key, stored.epoch, _given_name(entry.id))
-
-
-def _given_name(entry_id: str) -> str:
-    return f"given:{entry_id}"
+    return await rt.ledger.finding(stored.key, stored.epoch, given_name(entry.id))
 
 
 class Scanner(Protocol):

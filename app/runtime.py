@@ -26,7 +26,7 @@ from app.operations.supervisor import Background, Supervisor
 from app.operations.telemetry import Metrics, Timed
 from app.operations.tracing import TraceTarget, trace_target
 from app.settings import Settings
-from content.tokens import TokenMeter, load_encoding
+from content.tokens import count_in_slices, load_encoding
 from domain.extraction import Mode
 from domain.handles import Handle
 from domain.ports import Clock, Ledger, ResultStore, Tokenizer
@@ -37,6 +37,7 @@ from extraction.models.pool import ModelPool
 from extraction.queries import Queries
 from policies.book import PolicyBook
 from storage import (
+    StoreOptions,
     body_path,
     open_keyless,
     open_ledger,
@@ -47,6 +48,7 @@ from storage import (
     open_store,
     sealed_ledger,
 )
+from storage.base.session_rules import LedgerTimes
 from storage.base.threads import Threads
 
 if TYPE_CHECKING:
@@ -127,7 +129,7 @@ class Runtime:
         """Tokens, exactly; a long text's in a thread."""
         if len(text) <= _INLINE_CHARS:
             return tokenizer.count(text)
-        return await anyio.to_thread.run_sync(_sliced, tokenizer, text, limiter=self.counting)
+        return await anyio.to_thread.run_sync(count_in_slices, tokenizer, text, limiter=self.counting)
 
     def body_path(self, result: ToolResult, handle: Handle | None) -> str | None:
         """The file of a stored result, if its caller is expected to be able to read it."""
@@ -160,12 +162,6 @@ class Runtime:
     @property
     def retention_ms(self) -> int:
         return self.settings.retention_seconds * _MS
-
-
-def _sliced(tokenizer: Tokenizer, text: str) -> int:
-    meter = TokenMeter(tokenizer)
-    meter.feed(text)
-    return meter.finish()[0]
 
 
 def revised(rt: Runtime) -> Runtime:
@@ -287,33 +283,18 @@ async def _opened_store(
     settings: Settings, clock: Clock, quota_of: QuotaOf, outage: "Outage | None", stack: AsyncExitStack
 ) -> ResultStore:
     """Before the spool, where there is one."""
-
-    async def opened(url: str) -> ResultStore:
-        store = await open_store(
-            url,
-            clock=clock,
-            retention_seconds=settings.retention_seconds,
-            max_bytes=settings.storage_max_bytes,
-            quota_of=quota_of,
-        )
+    options: StoreOptions = {
+        "clock": clock,
+        "retention_seconds": settings.retention_seconds,
+        "max_bytes": settings.storage_max_bytes,
+        "quota_of": quota_of,
+    }
+    store = await open_store(settings.store, **options)
+    stack.push_async_callback(store.close)
+    if outage is not None and settings.spool is not None:
+        store = await open_spooled_store(store, settings.spool, outage, **options)
         stack.push_async_callback(store.close)
-        return store
-
-    store = await opened(settings.store)
-    if outage is None:
-        return store
-    assert settings.spool is not None
-    both = await open_spooled_store(
-        store,
-        settings.spool,
-        outage,
-        clock=clock,
-        retention_seconds=settings.retention_seconds,
-        max_bytes=settings.storage_max_bytes,
-        quota_of=quota_of,
-    )
-    stack.push_async_callback(both.close)
-    return both
+    return store
 
 
 async def _opened_ledger(
@@ -325,24 +306,14 @@ async def _opened_ledger(
     stack: AsyncExitStack,
 ) -> Ledger:
     """Before the spool, where there is one and the ledger is in Redis."""
-    ledger = await open_ledger(
-        url,
-        clock=clock,
-        session_retention_seconds=settings.retention_seconds,
-        entry_retention_seconds=settings.ledger_retention_seconds,
-        quota_of=quota_of,
-    )
+    times: LedgerTimes = {
+        "clock": clock,
+        "session_retention_seconds": settings.retention_seconds,
+        "entry_retention_seconds": settings.ledger_retention_seconds,
+    }
+    ledger = await open_ledger(url, quota_of=quota_of, **times)
     stack.push_async_callback(ledger.close)
-    if outage is None or not url.startswith("redis"):
-        return ledger
-    assert settings.spool is not None
-    both = await open_spooled_ledger(
-        ledger,
-        settings.spool,
-        outage,
-        clock=clock,
-        session_retention_seconds=settings.retention_seconds,
-        entry_retention_seconds=settings.ledger_retention_seconds,
-    )
-    stack.push_async_callback(both.close)
-    return both
+    if outage is not None and settings.spool is not None and url.startswith("redis"):
+        ledger = await open_spooled_ledger(ledger, settings.spool, outage, **times)
+        stack.push_async_callback(ledger.close)
+    return ledger

@@ -35,6 +35,10 @@ def _secret(path: Path, setting: str) -> str:
     return read_text(path, f"{PREFIX}{setting}", secret=True).strip()
 
 
+_MAY_BE_EMPTY = ("BYPASS_TOOLS", "LLM_MODELS", "EMBED_MODEL", "LLM_API_KEY", "KEY", "SESSION")
+"""Settings whose empty value means none. An empty path or URL would name another place than was meant."""
+
+
 class Settings(BaseSettings):
     """Every `SPILLGATE_*` setting. `docs/settings.md` is checked against these descriptions."""
 
@@ -260,7 +264,7 @@ class Settings(BaseSettings):
 
     @property
     def quota(self) -> TenantQuota:
-        """Of a tenant that the policy file does not name."""
+        """The quota of a tenant that the policy file does not name."""
         return TenantQuota(
             self.tenant_storage_max_bytes,
             self.ledger_max_bytes,
@@ -309,10 +313,14 @@ def load_settings(**given: Any) -> Settings:
     """Reads the environment; what is given goes over it. Raises ConfigError, which names the setting at fault
     and never its value."""
     known = {f"{PREFIX}{name}".upper() for name in Settings.model_fields}
-    for name in os.environ:
-        if name.upper().startswith(PREFIX) and name.upper() not in known:
+    for name, text in os.environ.items():
+        if not name.upper().startswith(PREFIX):
+            continue
+        if name.upper() not in known:
             near = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.0)
             raise ConfigError(f"Unknown setting {name}. Did you mean {near[0]}? See docs/settings.md.")
+        if not text.strip() and name.upper().removeprefix(PREFIX) not in _MAY_BE_EMPTY:
+            raise ConfigError(f"{name} is empty. Give it a value, or take it out of the environment.")
     try:
         settings = Settings(**given)
     except ValidationError as error:
@@ -327,8 +335,12 @@ def load_settings(**given: Any) -> Settings:
 
 def _rule_of(field: str, fault: str) -> str | None:
     """What to write where pydantic's message says less."""
-    if fault != "int_parsing" or not field.endswith("_BYTES"):
+    if fault == "bool_parsing":
+        return "write true or false"
+    if fault != "int_parsing":
         return None
+    if not field.endswith("_BYTES"):
+        return "write a whole number"
     example = min(Settings.model_fields[field.lower()].default or 1 << 30, 1 << 30)
     return f"write a number of bytes, such as {example}"
 

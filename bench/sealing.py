@@ -11,7 +11,7 @@ from domain.handles import Handle
 from domain.ports import ResultStore
 from domain.results import Measure, StoredResult
 from storage import open_sealed_store, open_store
-from storage.sealed import Key
+from storage.sealed.keys import StorageKey
 
 MB = 1_000_000
 ROUNDS = 5
@@ -22,7 +22,7 @@ PIECE = 1 << 18
 
 
 class _Ring:
-    in_force = {"bench": Key("bench", bytes(32))}  # noqa: RUF012
+    in_force = {"bench": StorageKey("bench", bytes(32))}  # noqa: RUF012
     warnings = ()
 
 

@@ -110,7 +110,7 @@ class _Tracer(_Interpreter):
         return super().visit_field(node, value)
 
 
-class Query:
+class Expression:
     """A parsed expression. Its time and memory are bounded by its process: see extraction/query_child.py."""
 
     __slots__ = ("_tree",)

@@ -86,7 +86,7 @@ def sniff(head: bytes, tool_name: str = "") -> Kind:
     if _is_binary(head):
         return Kind.BINARY
     head = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    lines = [line for line in head.split(b"\n", _LINES)[:_LINES] if line.strip()]
+    lines = list(filter(bytes.strip, head.split(b"\n", _LINES)[:_LINES]))
     if not lines:
         return Kind.TEXT
     # A log may begin with a bracket and a date too.

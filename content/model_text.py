@@ -77,7 +77,7 @@ def matches_that_fit(matches: Sequence[Match], max_bytes: int) -> int:
 
 
 def room_of(max_bytes: int) -> int:
-    """Of `max_bytes`, those beside the last line. A small text is half of them at least."""
+    """The part of `max_bytes` that the last line leaves, and at least half of them."""
     return max(max_bytes - FOOTER_BYTES, max_bytes // 2)
 
 

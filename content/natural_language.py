@@ -25,7 +25,7 @@ _SHARE = 0.2
 
 _WORD = re.compile(r"[^\W\d_]+")
 _LETTERS_ALONE = bytes(ord(chr(code).lower()) if chr(code).isalpha() else 32 for code in range(128)) * 2
-"""Of an ASCII text: in lower case, with spaces for all else."""
+"""The letters of an ASCII text in lower case, with spaces for all else."""
 
 _COMMON = {
     "English": "the of and to in is that for it with as was on are by this be from or have not at which you",
@@ -44,8 +44,10 @@ for _language, _words in _COMMON.items():
     for _word in _words.split():
         _LANGUAGES_OF.setdefault(_word, []).append(_language)
 
-# Fewer common words say nothing; the winner leads by a half.
+# Fewer common words say nothing, nor do a few that are repeated, such as `x y` on each line; the winner
+# leads by a half.
 _LEAST_WORDS = 12
+_LEAST_DIFFERENT = 4
 _LEAST_SHARE = 0.12
 _LEAD = 1.5
 
@@ -67,7 +69,9 @@ def language_of_text(text: str) -> str:
     if len(common) < least_words:
         return ""
     (first, most), (_, second) = [*_languages(common).most_common(2), ("", 0)][:2]
-    return first if most >= max(least_words, _LEAD * second) and first != "English" else ""
+    if first == "English" or most < max(least_words, _LEAD * second):
+        return ""
+    return first if _languages(list(set(common)))[first] >= _LEAST_DIFFERENT else ""
 
 
 def may_be_in(text: str, language: str) -> bool:

@@ -20,6 +20,7 @@ _PART = re.compile(
 # A pattern that can match no newline may be part of a pattern for a run of lines.
 _WITHIN_LINE = re.compile(r"(?:[^\\\[(]|\((?!\?)|\\[^A-Za-z0-9\n]|\\[wdSbB])*+")
 
+_PLAIN_TEXT = r"A \ before . * + ? ( ) [ ] { } | ^ $ takes it as it is."
 _REASONS = {
     b"invalid perl operator": "RE2 has no lookahead or lookbehind, nor other Perl-only groups.",
     b"invalid escape sequence": "It has an escape that RE2 does not know; RE2 has no backreferences.",
@@ -107,7 +108,7 @@ def _compiled(source: str, ignore_case: bool, within_line: bool) -> re2.RE2:
     if not compiled.ok():
         kind = compiled.error().partition(b": ")[0]
         reason = _REASONS.get(kind, "It is not RE2 syntax, or too large for it.")
-        raise BadPattern(f"RE2 cannot take this pattern. {reason} For plain text, search literally.")
+        raise BadPattern(f"RE2 cannot take this pattern. {reason} {_PLAIN_TEXT}")
     if compiled.ProgramSize() > _MAX_PROGRAM:
         raise BadPattern("The pattern is too costly: use fewer or smaller repetitions.")
     return compiled

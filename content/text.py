@@ -78,6 +78,17 @@ def _invalid(offset: int) -> InvalidUtf8:
     )
 
 
+def without_surrogates(value: object) -> object:
+    """The text, or the JSON value, with U+FFFD in place of each lone surrogate."""
+    if isinstance(value, str):
+        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    if isinstance(value, list):
+        return [without_surrogates(item) for item in value]
+    if isinstance(value, dict):
+        return {without_surrogates(key): without_surrogates(item) for key, item in value.items()}
+    return value
+
+
 def decode_part(data: bytes) -> str:
     """The text without the bytes of a character that was cut at either end."""
     return data.decode("utf-8", "ignore")
@@ -118,8 +129,8 @@ class Numbered:
 def unnumbered(data: bytes, first_line: int = 1) -> Numbered:
     """Removes line numbers if half of the first lines begin with growing numbers. `first_line` is the number
     of the first line in its file, used if the text has no numbers."""
-    first = [line for line in data.split(b"\n", _LOOKED_AT)[:_LOOKED_AT] if line.strip()]
-    found = [match for match in map(_NUMBER.match, first) if match]
+    first = list(filter(bytes.strip, data.split(b"\n", _LOOKED_AT)[:_LOOKED_AT]))
+    found = list(filter(None, map(_NUMBER.match, first)))
     numbers = [int(match[1]) for match in found]
     if len(numbers) < max(2, _SHARE * len(first)) or any(b <= a for a, b in pairwise(numbers)):
         return Numbered(data, first=first_line)

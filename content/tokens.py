@@ -40,10 +40,14 @@ class Sample:
 
     def feed(self, text: str) -> None:
         end = self._seen + len(text)
-        if self._seen == 0:
-            # Starts with the stride that this much text needs.
+        if self._seen == 0 and text:
+            # All windows at once, with the stride that this much text needs.
             while (_WINDOWS - 1) * self._stride + _WINDOW <= end:
                 self._stride *= 2
+            self._windows = [text[at : at + _WINDOW] for at in range(0, end, self._stride)]
+            self._next = (len(self._windows) - 1) * self._stride + len(self._windows[-1])
+            if len(self._windows[-1]) == _WINDOW:
+                self._open()
         while self._next < end:
             at = self._next - self._seen
             missing = _WINDOW - len(self._windows[-1])
@@ -66,13 +70,17 @@ class Sample:
         if self._stride == _WINDOW and self._seen <= _SAMPLED_CHARS:
             return self._encoding.count("".join(self._windows)), True
         size = _SAMPLED_CHARS // len(self._windows)
-        chars = tokens = 0
-        for window in self._windows:
-            whole = _WHOLE.search(window[:size])
-            piece = whole[1] if whole else window[:size]
-            chars += len(piece)
-            tokens += self._encoding.count(piece)
-        return round(tokens / chars * self._seen), False
+        # Pieces that begin and end where tokens do: joined, they have as many.
+        found = [(_WHOLE.search(window, 0, size), window) for window in self._windows]
+        sampled = "".join([whole[1] if whole else window[:size] for whole, window in found])
+        return round(self._encoding.count(sampled) / len(sampled) * self._seen), False
+
+
+def sampled(text: str, encoding: Tokenizer) -> tuple[int, bool]:
+    """As `Sample.finish` for a whole text."""
+    sample = Sample(encoding)
+    sample.feed(text)
+    return sample.finish()
 
 
 ENCODINGS = ("o200k_base", "cl100k_base")
@@ -244,6 +252,16 @@ class TokenMeter:
             return len(text)
         self._exact = False
         return start + _HARD
+
+
+def count_in_slices(tokenizer: Tokenizer, *texts: str) -> int:
+    """Counts the tokens of long texts, each exactly: see TokenMeter."""
+    tokens = 0
+    for text in texts:
+        meter = TokenMeter(tokenizer)
+        meter.feed(text)
+        tokens += meter.finish()[0]
+    return tokens
 
 
 def measure(data: bytes, tokenizer: Tokenizer, text: str | None = None) -> Measure:

@@ -4,6 +4,9 @@ from array import array
 from dataclasses import dataclass
 from enum import StrEnum
 
+MODEL_SCHEMES = ("http", "https", "scripted")
+"""Of the URL of a model's backend. `scripted:` is the demo model."""
+
 
 class Role(StrEnum):
     SYSTEM = "system"

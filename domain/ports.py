@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, Summary
 from domain.budget import Budget, Reported, ReportWarning, Session, SessionChange, Window
@@ -12,6 +12,8 @@ from domain.llm import ModelTerms, Prompt, Reply
 from domain.quotas import LedgerUsage, Purged
 from domain.results import Durability, StoredResult, UsageReport
 from domain.values import value
+
+P = TypeVar("P")
 
 Clock = Callable[[], int]
 """Returns Unix time in milliseconds."""
@@ -138,14 +140,15 @@ class ResultStore(Backend, Protocol):
         ...
 
     async def usage(self) -> dict[str, int]:
-        """As `stored_bytes`, for each tenant that has any."""
+        """Returns the stored bytes of each tenant that has any."""
         ...
 
 
 @value
 class Charge:
     """The cost of one entry. A call with the same `call_id` in the same epoch is charged once: a retry gets
-    the first receipt. `text` replaces the result, None if it passed; the ledger keeps it for retries.
+    the first receipt. `text` is what the model reads, None if a result passed: kept with the receipt of a
+    call with an id, else as the finding `kept_as`, in the same step, unless the bound of bytes is reached.
     `default_window` and `enforce`: see Session.budget."""
 
     key: SessionKey
@@ -157,6 +160,17 @@ class Charge:
     call_id: str | None = None
     fingerprint: str = ""
     text: str | None = None
+
+    @property
+    def kept_as(self) -> str | None:
+        """The name of the finding that keeps the text; None unless the entry is about a stored result."""
+        is_kept = self.text is not None and self.call_id is None
+        return given_name(self.entry.id) if is_kept and self.entry.details.tool_output_handle else None
+
+
+def given_name(entry_id: str) -> str:
+    """The name of the finding that keeps the text that the model was given with an entry."""
+    return f"given:{entry_id}"
 
 
 @value
@@ -296,3 +310,13 @@ class Ledger(Backend, Protocol):
     async def entry_count(self) -> int:
         """The number of entries of all tenants, for the metrics, found without a scan: never too small."""
         ...
+
+
+class PortAround(Generic[P]):
+    """A port around another one, which has all that is not defined here."""
+
+    def __init__(self, inner: P) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)

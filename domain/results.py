@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from domain.doors import Door
 from domain.handles import Handle, SessionKey
 from domain.values import value
 
@@ -35,22 +36,6 @@ class UsageReport:
 
     used_tokens: int
     turn: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Door:
-    """The client through which a result comes. `tool_prefix` stands before the names of Spillgate's tools as
-    its model sees them; `needs_search` names the tool that the model must call first to find them. Without
-    `has_tools` the model has none of them. `has_shell`: it can run `spillgate ask`. `most_bytes` of a
-    replacement are shown whole, 0 for any number. `call`: what the model calls instead of our tools, as the
-    texts are to say it."""
-
-    tool_prefix: str = ""
-    call: str = ""
-    needs_search: str = ""
-    has_tools: bool = True
-    has_shell: bool = False
-    most_bytes: int = 0
 
 
 @value

@@ -14,7 +14,7 @@ from anyio.abc import Process
 from msgspec import Raw, Struct
 
 from content.kinds import Kind
-from content.text import cut_head
+from content.text import cut_head, without_surrogates
 from domain.errors import InvalidField, NotQueryable, Overloaded, QueryTooCostly
 
 _encode = msgspec.json.Encoder().encode
@@ -44,7 +44,7 @@ def slice_of(value: object, limit: int, offset: int, max_bytes: int) -> Slice:
     if len(encoded) > max_bytes:
         if not isinstance(value, str):
             raise _too_large("value", len(encoded), max_bytes)
-        encoded, truncated = _string_head(_whole_characters(value), len(encoded), max_bytes), True
+        encoded, truncated = _string_head(str(without_surrogates(value)), len(encoded), max_bytes), True
     return Slice(Raw(encoded), _type(value), None, None, truncated)
 
 
@@ -75,25 +75,11 @@ def encoded_json(value: object) -> bytes:
     try:
         return _encode(value)
     except UnicodeEncodeError:
-        return _encode(_without_surrogates(value))
+        return _encode(without_surrogates(value))
     except TypeError:
         raise InvalidField("The value is an expression (&…), not data: give it to a function.") from None
     except RecursionError:
         raise InvalidField("The value is nested too deeply for an answer.") from None
-
-
-def _without_surrogates(value: object) -> object:
-    if isinstance(value, str):
-        return _whole_characters(value)
-    if isinstance(value, list):
-        return [_without_surrogates(item) for item in value]
-    if isinstance(value, dict):
-        return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
-    return value
-
-
-def _whole_characters(text: str) -> str:
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _string_head(text: str, encoded_size: int, max_bytes: int) -> bytes:
@@ -142,7 +128,7 @@ class Found(Struct, frozen=True, tag=True):
     hint: str = ""
 
 
-class Refused(Struct, frozen=True, tag=True):
+class RefusedQuery(Struct, frozen=True, tag=True):
     """The code and the detail of an InvalidField or of one of its subclasses."""
 
     code: str
@@ -162,7 +148,7 @@ _OUT_OF_MEMORY = (signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS)
 _REFUSALS: dict[str, type[InvalidField]] = {
     kind.code: kind for kind in (InvalidField, NotQueryable, QueryTooCostly)
 }
-_decode: Callable[[bytes], Found | Refused] = msgspec.json.Decoder(Found | Refused).decode
+_decode: Callable[[bytes], Found | RefusedQuery] = msgspec.json.Decoder(Found | RefusedQuery).decode
 
 
 class ProcessFailed(Exception):
@@ -233,7 +219,7 @@ async def _run(query: Query, read: Read) -> Found:
     if code != 0:
         raise ProcessFailed(f"the child of a query ended with {code}")
     found = _decode(reply)
-    if isinstance(found, Refused):
+    if isinstance(found, RefusedQuery):
         raise _REFUSALS[found.code](found.detail)
     return found
 

@@ -15,10 +15,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from content.jmespath import Query as Expression
+from content.jmespath import Expression
 from content.values import read_value
 from domain.errors import InvalidField, QueryTooCostly
-from extraction.queries import TOO_LARGE, Found, Query, Refused, slice_of
+from extraction.queries import TOO_LARGE, Found, Query, RefusedQuery, slice_of
 
 MEMORY_BYTES = 320 << 20
 READ_SECONDS = 6
@@ -65,13 +65,13 @@ def _confine() -> None:
     gc.disable()
 
 
-def _reply(query: Query) -> Found | Refused:
+def _reply(query: Query) -> Found | RefusedQuery:
     try:
         return answer(query, sys.stdin.buffer.read)
     except MemoryError:
-        return Refused(QueryTooCostly.code, TOO_LARGE)
+        return RefusedQuery(QueryTooCostly.code, TOO_LARGE)
     except InvalidField as error:
-        return Refused(error.code, error.detail)
+        return RefusedQuery(error.code, error.detail)
 
 
 def main() -> None:

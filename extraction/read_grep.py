@@ -89,9 +89,9 @@ class Tools:
             return error.detail
         return "There is no such tool. Use Read or Grep."
 
-    async def _read(self, wish: _Read) -> str:
-        offset = max(1, wish.offset or 1)
-        limit = min(max(1, wish.limit or _LINES), _MOST_LINES)
+    async def _read(self, asked: _Read) -> str:
+        offset = max(1, asked.offset or 1)
+        limit = min(max(1, asked.limit or _LINES), _MOST_LINES)
         pager = LinePager(offset, limit, self._max_bytes)
         await self._scan(pager)
         page = pager.finish()
@@ -99,14 +99,14 @@ class Tools:
             return f"There is no line {offset}: the data has {page.total_lines} lines."
         return self._fitted(partial(_lines_text, page))
 
-    async def _grep(self, wish: _Grep) -> str:
-        if not wish.pattern:
+    async def _grep(self, asked: _Grep) -> str:
+        if not asked.pattern:
             return "The pattern is empty."
-        context = min(max(0, wish.context or 0), _MOST_CONTEXT)
+        context = min(max(0, asked.context or 0), _MOST_CONTEXT)
         grep = Grep(
-            wish.pattern,
+            asked.pattern,
             context=context,
-            ignore_case=bool(wish.ignore_case),
+            ignore_case=bool(asked.ignore_case),
             limit=_MATCHES,
             max_bytes=self._max_bytes,
         )
@@ -233,9 +233,9 @@ async def answer(task: Task) -> Answer:
     key = inquiry.key("read-grep", spans, task.max_bytes)
     body = await inquiry.known(key)
     if not body:
-        conversation = Conversation(inquiry)
-        task.progress(Progress("plan", {"strategy": Mode.READ_GREP, "turns": conversation.turns}))
-        report = await conversation.report()
+        search = Search(inquiry)
+        task.progress(Progress("plan", {"strategy": Mode.READ_GREP, "turns": search.turns}))
+        report = await search.report()
         if is_synthetic(report.text, task.extract):
             raise StrategyFailed("the model's report was empty")
         await inquiry.keep(key, report)
@@ -257,7 +257,7 @@ def _words(text: str) -> list[str]:
     return re.findall(r"\w+", text.casefold())
 
 
-class Conversation:
+class Search:
     """The turns between one model and its two tools, kept within the model's window, the time, and the
     session's cap of calls."""
 

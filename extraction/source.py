@@ -1,7 +1,7 @@
 """The bytes of a stored result that a strategy may read."""
 
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from itertools import accumulate
 
 from domain.errors import InvalidField
@@ -31,12 +31,6 @@ class Source:
             async for piece in self._store.read(self.stored, span.start, span.end)
         ]
         return b"".join(pieces)
-
-    async def stream(self) -> AsyncIterator[bytes]:
-        """Yields the whole source in pieces."""
-        for span in self.spans:
-            async for piece in self._store.read(self.stored, span.start, span.end):
-                yield piece
 
     def located(self, start: int, end: int) -> list[Span]:
         """The spans of the stored result for bytes `start` to before `end` of this source."""

@@ -51,7 +51,7 @@ class Asking(Protocol):
         ...
 
     async def count_in_thread(self, text: str) -> int:
-        """As `count`; the tokens of a long text are counted in a thread."""
+        """Counts like `count`, those of a long text in a thread."""
         ...
 
     async def ask(self, prompt: Prompt, seconds: float | None = None) -> Reply:

@@ -6,9 +6,9 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from domain.budget import Window, window_of
+from domain.doors import Door
 from domain.errors import ConfigError, InvalidPolicy
 from domain.quotas import TenantQuota
-from domain.results import Door
 from policies.documents import CEILINGS, Keys, Path, PolicyDocument, Profile, Value, from_json, header_of
 from policies.facts import Policy
 from policies.oversized import bounded

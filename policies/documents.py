@@ -18,6 +18,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from content.tokens import ENCODINGS
 from domain.errors import ConfigError, InvalidPolicy, unknown_key
 from domain.handles import is_tenant
+from domain.llm import MODEL_SCHEMES
 from policies.facts import Dollars, Policy, PolicyTable, ToolKeys, one_of, whole
 
 Path = tuple[str, ...]
@@ -45,7 +46,7 @@ def _check_base_url(url: str) -> str:
         parts = urlsplit(url)
     except ValueError:
         parts = urlsplit("")
-    if url and (not parts.scheme or "@" in parts.netloc or parts.query or parts.fragment):
+    if url and (parts.scheme not in MODEL_SCHEMES or "@" in parts.netloc or parts.query or parts.fragment):
         raise PydanticCustomError(
             "base_url", "must be a URL like https://api.example.com/v1, without a key, query or fragment"
         )

@@ -1,4 +1,4 @@
-"""A result that is replaced, what the outcomes' texts have in common, and the doors that show them."""
+"""A result that is replaced, and what the outcomes' texts have in common."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,28 +7,13 @@ from typing import NamedTuple
 
 from content.text import Preview
 from domain.decisions import Trigger
+from domain.doors import Door
 from domain.handles import Handle
-from domain.results import Door, Measure, ToolResult
+from domain.results import Measure, ToolResult
 from policies.facts import Facts, Policy, has_too_many_rows
 
 _SHARE = 0.9
 """The share used of a cap in characters or tokens that was converted to bytes by the text's average."""
-
-DOORS: dict[str, Door] = {
-    "claude-code": Door(tool_prefix="mcp__spillgate__", has_shell=True),
-    "claude-code-plugin": Door(tool_prefix="mcp__plugin_spillgate_spillgate__", has_shell=True),
-    # Codex shows 2,500 tokens of a hook's reason, and finds the tools of MCP servers only by a search.
-    "codex": Door(
-        tool_prefix="mcp__spillgate__", has_shell=True, most_bytes=8000, needs_search="tool_search"
-    ),
-    "copilot": Door(tool_prefix="spillgate-", has_shell=True),
-    "cursor": Door(has_shell=True),
-    "gemini": Door(tool_prefix="mcp_spillgate_", has_shell=True),
-    "opencode": Door(tool_prefix="spillgate_", has_shell=True),
-    "pi": Door(has_shell=True),
-    "pipe": Door(has_shell=True, has_tools=False),
-}
-"""By the name that POST /results takes as `door`. Client names are those of POST /hooks/{client}."""
 
 
 class Unit(StrEnum):

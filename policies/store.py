@@ -1,8 +1,9 @@
 """store: the result is stored, and the model reads the handle message instead."""
 
 from content.text import ABOUT_HEAD_BYTES, ABOUT_SAMPLE_BYTES, ABOUT_TAIL_BYTES, Preview, preview
+from domain.doors import Door
 from domain.handles import Handle
-from domain.results import Door, Measure
+from domain.results import Measure
 from policies.facts import Policy
 from policies.oversized import Ends, Oversized, asking, asking_by_shell
 

@@ -10,7 +10,7 @@ from policies.decide import decide
 from policies.facts import Facts, Policy, PolicyMode, has_too_many_rows
 
 MESSAGE_TOKENS = 90
-"""Of a handle message, where the entries have none: that of a plain text has 87."""
+"""Tokens of a handle message where the entries have none: that of a plain text has 87."""
 
 _REJECTION_TOKENS = 40
 _BY_BUDGET = (Trigger.TOKEN_BUDGET, Trigger.RESERVE_FAILED)

@@ -15,7 +15,7 @@ from domain.handles import Handle
 from domain.ports import Clock, Ledger, ResultStore
 from domain.quotas import QuotaOf, TenantQuota, unbounded
 from storage.base.session_rules import LedgerOptions, LedgerTimes
-from storage.sealed import CHECKS, KEY_SETTING, KeyRing
+from storage.sealed.keys import CHECKS, KEY_SETTING, KeyRing
 
 if TYPE_CHECKING:
     from storage.disk.store import DiskStore
@@ -137,7 +137,7 @@ async def open_keyless(store: ResultStore, ledger: Ledger) -> tuple[ResultStore,
         (checks,) = await store.count_results([CHECKS])
     if checks:
         raise ConfigError(f"{KEY_SETTING} is not set, and what is stored is encrypted. Name the key file.")
-    from storage.sealed import KeylessLedger, KeylessStore
+    from storage.sealed.keys import KeylessLedger, KeylessStore
 
     return cast(ResultStore, KeylessStore(store)), cast(Ledger, KeylessLedger(ledger))
 
@@ -197,7 +197,7 @@ async def _open_redis(url: str, options: StoreOptions) -> ResultStore:
 
 async def _open_objects(url: str, options: StoreOptions) -> ResultStore:
     try:
-        from storage.objects import open_objects
+        from storage.objects.url import open_objects
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "obstore":
             raise

@@ -250,6 +250,8 @@ class MemoryLedger(LedgerBase):
             self._sessions[charge.key].calls[call] = charge
             self._count(charge.key.tenant, 0, session_rules.text_bytes(charge.text))
         self._append(charge.entry)
+        if charge.text is not None and charge.kept_as is not None:
+            self._keep(self._sessions[charge.key], charge.kept_as, charge.text)
         return session_rules.receipt(budget, charge)
 
     async def append(self, entry: AccountingEntry) -> None:
@@ -328,13 +330,16 @@ class MemoryLedger(LedgerBase):
 
     async def keep_finding(self, key: SessionKey, epoch: int, name: str, text: str) -> None:
         kept = self._sessions.get(key)
-        if kept is None or not session_rules.keeps(kept.session, epoch):
-            return
+        if kept is not None and session_rules.keeps(kept.session, epoch):
+            self._keep(kept, name, text)
+
+    def _keep(self, kept: _KeptSession, name: str, text: str) -> None:
+        tenant = kept.session.key.tenant
         with suppress(StoreFull):
-            self._check_room(key.tenant, opens=False)
+            self._check_room(tenant, opens=False)
             before = kept.findings.get(name)
             kept.findings[name] = text
-            self._count(key.tenant, 0, session_rules.text_bytes(text) - session_rules.text_bytes(before))
+            self._count(tenant, 0, session_rules.text_bytes(text) - session_rules.text_bytes(before))
 
     def _forget_findings(self, kept: _KeptSession) -> None:
         self._count(kept.session.key.tenant, 0, -sum(map(session_rules.text_bytes, kept.findings.values())))

@@ -11,13 +11,13 @@ from fastapi import FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
-from starlette.responses import HTMLResponse, RedirectResponse
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse
 from starlette.staticfiles import StaticFiles
 
 from app.api.answers import ResultOut
 from app.api.problems import page, problem_of
 from app.api.result_request import ResultIn
-from app.api.routing import SESSION_ID, RouteTable, errors_of, traits_of
+from app.api.routing import SESSION_ID, Router, RouteTable, errors_of, traits_of
 from app.tools.definitions import TOOLS, ToolFormat, definitions, instructions
 from domain.errors import RangeNotSatisfiable, SpillgateError, every_error
 from domain.extraction import Mode
@@ -27,6 +27,7 @@ JSON = "application/json"
 _REF = "#/components/schemas/{name}"
 _STRUCTS = (ResultIn, ResultOut)
 _SHAPES: dict[str, Mapping[str, Any]] = {}
+_DESCRIBED: dict[str, Mapping[str, str]] = {}
 
 _LINKS = """
 <p>The dashboard: <a href="/ui">/ui</a>. The API for programs: <a href="/openapi.json">/openapi.json</a>.
@@ -74,6 +75,10 @@ _PROBLEM_HEADERS = {
 }
 
 
+TEXT_ANSWER: dict[str, Any] = {"text/plain": {"schema": {"type": "string"}}}
+"""The content of an answer to `Accept: text/plain`: just the text for the model."""
+
+
 def json_of(schema: Mapping[str, Any]) -> dict[str, Any]:
     """The content of a request or of an answer: JSON of this schema."""
     return {JSON: {"schema": schema}}
@@ -90,10 +95,17 @@ def body_of(schema: Mapping[str, Any], description: str = "", *, required: bool 
     return {"requestBody": {"required": required, **described, "content": json_of(schema)}}
 
 
-def result_body(struct: type[msgspec.Struct], shape: Mapping[str, Any]) -> dict[str, Any]:
-    """As `body_of`: this struct as JSON, or any text with the same fields in the query. `shape` replaces
-    the properties that a struct cannot describe."""
+def result_body(
+    struct: type[msgspec.Struct],
+    shape: Mapping[str, Any],
+    described: Mapping[str, str],
+    headers: Mapping[str, str],
+) -> dict[str, Any]:
+    """The request body of a route: this struct as JSON, or any text with the same fields in the query.
+    `shape` replaces the properties that a struct cannot describe. `described`: what the fields are, and those
+    of the query; `headers`: what the headers do that the route reads."""
     _SHAPES[struct.__name__] = shape
+    _DESCRIBED[struct.__name__] = described
     body = body_of(struct_of(struct))
     body["requestBody"]["content"]["text/plain"] = {"schema": {"type": "string"}}
     names = [name for name in struct.__struct_fields__ if name != "content"]
@@ -103,9 +115,13 @@ def result_body(struct: type[msgspec.Struct], shape: Mapping[str, Any]) -> dict[
             "in": "query",
             "required": False,
             "schema": {"type": "string", **(SESSION_ID if name == "session_id" else {})},
-            "description": "With a text body: as the JSON field of this name.",
+            "description": f"With a text body: {described[name]}",
         }
         for name in [*names, "used_tokens", "turn"]
+    ]
+    body["parameters"] += [
+        {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": text}
+        for name, text in headers.items()
     ]
     return body
 
@@ -185,10 +201,15 @@ def install(app: FastAPI, routes: RouteTable, *, needs_key: bool) -> None:
     def root() -> RedirectResponse:
         return RedirectResponse("/docs")
 
-    app.add_api_route("/", root, include_in_schema=False)
+    async def openapi() -> JSONResponse:
+        return JSONResponse(document())
+
     app.openapi = document  # type: ignore[method-assign]
-    app.add_api_route("/docs/errors", errors, include_in_schema=False)
-    app.add_api_route("/docs", docs, include_in_schema=False)
+    pages = Router(tags=[])
+    pages.add_api_route("/openapi.json", openapi, methods=["GET", "HEAD"], include_in_schema=False)
+    for path, answer in (("/", root), ("/docs/errors", errors), ("/docs", docs)):
+        pages.add_api_route(path, answer, include_in_schema=False)
+    app.router.routes.extend(pages.routes)
     app.mount("/swagger", StaticFiles(packages=[("fastapi_swagger", "resources")]))
 
 
@@ -197,6 +218,8 @@ def _document(app: FastAPI, routes: RouteTable, needs_key: bool) -> dict[str, An
     _, components = msgspec.json.schema_components(_STRUCTS, ref_template=_REF)
     for name, shape in _SHAPES.items():
         components[name]["properties"].update(shape)
+        for field, schema in components[name]["properties"].items():
+            schema["description"] = _DESCRIBED[name][field]
     _add_examples(document["paths"])
     schemas = document["components"]["schemas"]
     # A shape that other routes have too is described by FastAPI already.

@@ -1,6 +1,7 @@
 """Errors as problem+json (RFC 9457), and the handlers that answer with them."""
 
 import html
+import re
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, get_args
@@ -178,10 +179,21 @@ class Handlers:
 
 # Messages of these rules hold nothing but what the schema says; others may quote the value.
 _PLAIN_RULES = frozenset(
-    """bool_parsing bool_type dict_type enum finite_number float_parsing float_type
-    greater_than greater_than_equal int_from_float int_parsing int_type less_than less_than_equal list_type
-    literal_error missing string_pattern_mismatch string_too_long string_too_short string_type""".split()  # noqa: SIM905
+    """bool_type enum finite_number float_parsing float_type greater_than greater_than_equal int_from_float
+    int_type less_than less_than_equal list_type literal_error missing string_too_long string_too_short
+    string_type""".split()  # noqa: SIM905
 )
+
+
+_IN_WORDS = {
+    "model_attributes_type": "must be a JSON object",
+    "dict_type": "must be a JSON object",
+    "int_parsing": "must be a whole number",
+    "bool_parsing": "must be true or false",
+    # The only pattern that a route checks so is `\S`.
+    "string_pattern_mismatch": "must hold more than white space",
+}
+"""Where pydantic's message does not say what to send."""
 
 
 def _broken_rule(found: dict[str, Any], route: object) -> dict[str, str]:
@@ -190,8 +202,9 @@ def _broken_rule(found: dict[str, Any], route: object) -> dict[str, str]:
     if found["type"] == "extra_forbidden":
         known = _keys_at(route, location[1:-1])
         return {"field": _field(location[:-1], route), "rule": unknown_key(str(location[-1]), known)}
-    kind: str = found["type"]
-    return {"field": _field(location, route), "rule": found["msg"] if kind in _PLAIN_RULES else kind}
+    kind: str = "model_attributes_type" if location == ("body",) else found["type"]
+    rule = _IN_WORDS.get(kind) or (found["msg"] if kind in _PLAIN_RULES else kind)
+    return {"field": _field(location, route), "rule": rule}
 
 
 def _keys_at(route: object, path: tuple[int | str, ...]) -> list[str]:
@@ -226,6 +239,23 @@ def _declared(route: object, where: int | str, path: tuple[int | str, ...]) -> l
     if where == "body":
         return _keys_at(route, path)
     return parameter_names(route.dependant) if isinstance(route, APIRoute) else []
+
+
+_TYPES = re.compile(r"`([a-z |]+)`")
+_TYPES_IN_WORDS = {
+    "str": "a string", "int": "a whole number", "float": "a number", "bool": "true or false",
+    "object": "an object", "array": "a list",
+}  # fmt: skip
+_PATTERN = re.compile(r" matching regex '.*'", re.DOTALL)
+
+
+def types_in_words(rule: str) -> str:
+    """A rule as msgspec writes it, with its types in words. All patterns but that of a door are of labels."""
+    said = _PATTERN.sub(" without control characters", rule)
+    said = _TYPES.sub(
+        lambda found: " or ".join(_TYPES_IN_WORDS.get(n, n) for n in found[1].split(" | ")), said
+    )
+    return f"{said[:1].lower()}{said[1:]}"
 
 
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Spillgate: errors</title>

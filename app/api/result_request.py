@@ -14,6 +14,8 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from starlette.types import Scope
 
 from app.api.answers import prefers
+from app.api.problems import types_in_words
+from app.doors.hooks import DOORS
 from app.edge import large_json
 from app.edge.large_json import STEP_SECONDS, WRONG_CONTENT, Content, pause
 from app.edge.request_body import read_body
@@ -21,7 +23,6 @@ from domain.errors import BadRequest, InvalidField, UnsupportedMedia, unknown_ke
 from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
 from domain.results import ToolResult, UsageReport
 from domain.values import value
-from policies.oversized import DOORS
 
 T = TypeVar("T")
 Headers = Mapping[bytes, bytes]
@@ -95,7 +96,7 @@ class ResultIn(_Fields, forbid_unknown_fields=True, frozen=True, kw_only=True):
 
 
 class _TextResultIn(_Fields, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """As ResultIn, with a string as content, decoded at once."""
+    """A ResultIn whose content is a string, decoded at once."""
 
     content: str
 
@@ -157,7 +158,7 @@ class _Forms(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _forms(content_type: bytes | None, accept: bytes | None, prefer: bytes | None) -> _Forms:
-    """Of three headers, which a client sends alike with each request. Raises UnsupportedMedia."""
+    """Reads three headers, which a client repeats with each request. Raises UnsupportedMedia."""
     wants_text = prefers((accept or b"").decode("latin-1"), "text/plain")
     is_minimal = not wants_text and b"return=minimal" in (prefer or b"").lower()
     given = b"application/json" if content_type is None else content_type
@@ -324,8 +325,8 @@ def _fitting(
 
 
 def _rule_of(message: str, fields: Mapping[str, Sequence[str]] = _FIELDS, whole: str = "The body") -> str:
-    """msgspec's message with the object at fault named. `fields`: those of each object, by its path; the path
-    "" is that of the `whole`."""
+    """msgspec's message with the object at fault named, and types in words. `fields`: those of each object,
+    by its path; the path "" is that of the `whole`."""
     rule, _, where = message.partition(" - at ")
     path = where.strip("`").removeprefix("$").removeprefix(".")
     owner = f"`{path}`" if path else whole
@@ -337,7 +338,9 @@ def _rule_of(message: str, fields: Mapping[str, Sequence[str]] = _FIELDS, whole:
         return f"{owner}: {unknown_key(match[1], fields.get(path, ()))}."
     if match := _MISSING_FIELD.match(rule):
         return f"{owner} lacks the field `{match[1]}`."
-    return f"{owner}: {rule[:1].lower()}{rule[1:]}."
+    if path == "door" and "matching regex" in rule:
+        return f"`door` must be one of {', '.join(DOORS)}."
+    return f"{owner}: {types_in_words(rule)}."
 
 
 def _tool_result(sent: _Fields, headers: Headers, scope: Scope) -> ToolResult:

@@ -245,15 +245,20 @@ def session_key(tenant: str, session_id: str) -> SessionKey:
 
 # Both are coroutine functions: others are called in a thread, which would double the cost of a small request.
 async def known_only(request: Request) -> None:
-    """Raises InvalidField for a query parameter that the route does not have. If it were ignored, a misspelt
-    filter would return everything."""
+    """Raises InvalidField for a query parameter that the route does not have, or that is sent twice. If it
+    were ignored, a misspelt filter would return everything."""
     route = request.scope.get("route")
     if not request.scope["query_string"] or not isinstance(route, APIRoute):
         return
     known = sorted(_names(route.dependant, ("query_params",)))
-    for name in request.query_params:
+    if not known:
+        raise errors.InvalidField("This route takes no query parameters. Take them out of the URL.")
+    sent = [name for name, _ in request.query_params.multi_items()]
+    for name in sent:
         if name not in known:
             raise errors.InvalidField(f"In the query, {errors.unknown_key(name, known)}.")
+    if len({*sent}) < len(sent):
+        raise errors.InvalidField("A query parameter is given twice. Send each once.")
 
 
 async def json_only(request: Request) -> None:

@@ -99,8 +99,7 @@ class Answer(NamedTuple):
             raise ServiceError("The service answered with something else than JSON.") from None
 
     def replacement(self) -> str | None:
-        """Of an answer of POST /results: the text that replaces the result, None if the result passes. Raises
-        ServiceError."""
+        """The text in an answer of POST /results; None if the result passes. Raises ServiceError."""
         match self.json():
             case {"outcome": "pass"}:
                 return None
@@ -109,7 +108,7 @@ class Answer(NamedTuple):
         raise ServiceError("The service answered with something else than an outcome.")
 
     def text(self) -> tuple[str, bool]:
-        """Of an answer of POST /tools/call: the text for the model, and whether it says why there is no
+        """The text for the model in an answer of POST /tools/call, and whether it says why there is no
         answer. Raises ServiceError."""
         match self.json():
             case {"text": str(text), "is_error": bool(is_error)}:
@@ -178,7 +177,7 @@ class Service:
         self.address = address
         self._fallback = fallback
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._kept = Connections()
+        self._kept = KeptConnections()
 
     @classmethod
     def from_environment(cls) -> "Service":
@@ -253,7 +252,7 @@ def connect(address: Address, seconds: float) -> "HTTPConnection":
     return connection
 
 
-class Connections:
+class KeptConnections:
     """Kept for further requests. Safe to use from several threads."""
 
     def __init__(self) -> None:

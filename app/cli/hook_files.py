@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from app.cli.jsonc import Keys
 
 SERVER = "spillgate"
-"""The name of the MCP server, which the tools' names have as a prefix (see `policies.oversized`)."""
+"""The name of the MCP server, which the tools' names have as a prefix (see `app.doors.hooks`)."""
 
 TIMEOUT_SECONDS = 10
 """How long an agent waits for a hook. The hook loses patience with the service earlier."""
@@ -30,7 +30,7 @@ class SettingsFile(NamedTuple):
         return self.kind == "jsonc"
 
 
-class Place(NamedTuple):
+class Setup(NamedTuple):
     """Where a client is set up, and for which service. `url` is None for a service on a Unix socket, which
     neither an HTTP hook nor an MCP client reaches. With `has_key`, requests carry SPILLGATE_KEY."""
 
@@ -60,14 +60,14 @@ class Place(NamedTuple):
         return (((*keys, SERVER), {**fields, field: f"{self.url}/mcp", **headers}),)
 
 
-def _claude_code(place: Place) -> list[SettingsFile]:
+def _claude_code(setup: Setup) -> list[SettingsFile]:
     """A command for the tools whose large output Claude Code leaves in a file, HTTP for the others."""
-    run = {"type": "command", "command": place.run("claude-code"), "timeout": TIMEOUT_SECONDS}
+    run = {"type": "command", "command": setup.run("claude-code"), "timeout": TIMEOUT_SECONDS}
     post: dict[str, Any] = run
-    if place.url is not None:
-        url = f"{place.url}/hooks/claude-code"
+    if setup.url is not None:
+        url = f"{setup.url}/hooks/claude-code"
         post = {"type": "http", "url": url, "timeout": TIMEOUT_SECONDS}
-        if place.has_key:
+        if setup.has_key:
             post |= {
                 "headers": {"Authorization": "Bearer $SPILLGATE_KEY"},
                 "allowedEnvVars": ["SPILLGATE_KEY"],
@@ -76,37 +76,37 @@ def _claude_code(place: Place) -> list[SettingsFile]:
         {"matcher": "^(Bash|mcp__(?!spillgate__).*)$", "hooks": [run]},
         {"matcher": "^(Read|Grep|Glob|WebFetch|WebSearch|Agent|ReadMcpResourceTool)$", "hooks": [post]},
     ]
-    folder = place.folder(".claude", ".claude", "CLAUDE_CONFIG_DIR")
-    if place.project is not None:
-        servers = place.project / ".mcp.json"
-    elif place.environment.get("CLAUDE_CONFIG_DIR"):
+    folder = setup.folder(".claude", ".claude", "CLAUDE_CONFIG_DIR")
+    if setup.project is not None:
+        servers = setup.project / ".mcp.json"
+    elif setup.environment.get("CLAUDE_CONFIG_DIR"):
         servers = folder / ".claude.json"
     else:
-        servers = place.home / ".claude.json"
+        servers = setup.home / ".claude.json"
     return [
         SettingsFile(folder / "settings.json", "json", ((("hooks", "PostToolUse"), groups),)),
-        SettingsFile(servers, "json", place.mcp(("mcpServers",), "url", "${SPILLGATE_KEY}", type="http")),
+        SettingsFile(servers, "json", setup.mcp(("mcpServers",), "url", "${SPILLGATE_KEY}", type="http")),
     ]
 
 
-def _codex(place: Place) -> list[SettingsFile]:
-    run = {"type": "command", "command": place.run("codex"), "timeout": TIMEOUT_SECONDS}
+def _codex(setup: Setup) -> list[SettingsFile]:
+    run = {"type": "command", "command": setup.run("codex"), "timeout": TIMEOUT_SECONDS}
     groups = [{"matcher": "^(Bash|mcp__.*)$", "hooks": [run]}]
-    server = {} if place.url is None else {"url": f"{place.url}/mcp"}
-    if place.url is not None and place.has_key:
+    server = {} if setup.url is None else {"url": f"{setup.url}/mcp"}
+    if setup.url is not None and setup.has_key:
         server["bearer_token_env_var"] = "SPILLGATE_KEY"
-    folder = place.folder(".codex", ".codex", "CODEX_HOME")
+    folder = setup.folder(".codex", ".codex", "CODEX_HOME")
     return [
         SettingsFile(folder / "hooks.json", "json", ((("hooks", "PostToolUse"), groups),)),
         SettingsFile(folder / "config.toml", "toml", ((("mcp_servers", SERVER), server),) if server else ()),
     ]
 
 
-def _copilot(place: Place) -> list[SettingsFile]:
-    run = {"type": "command", "bash": place.run("copilot"), "timeoutSec": TIMEOUT_SECONDS}
-    folder = place.folder(".github", ".copilot", "COPILOT_HOME")
-    servers = "mcp.json" if place.project is not None else "mcp-config.json"
-    mcp = place.mcp(("mcpServers",), "url", "${SPILLGATE_KEY}", type="http", tools=["*"])
+def _copilot(setup: Setup) -> list[SettingsFile]:
+    run = {"type": "command", "bash": setup.run("copilot"), "timeoutSec": TIMEOUT_SECONDS}
+    folder = setup.folder(".github", ".copilot", "COPILOT_HOME")
+    servers = "mcp.json" if setup.project is not None else "mcp-config.json"
+    mcp = setup.mcp(("mcpServers",), "url", "${SPILLGATE_KEY}", type="http", tools=["*"])
     hooks = ((("hooks", "postToolUse"), [run]),)
     return [
         SettingsFile(folder / "hooks" / "spillgate.json", "json", hooks, {"version": 1}),
@@ -114,43 +114,43 @@ def _copilot(place: Place) -> list[SettingsFile]:
     ]
 
 
-def _cursor(place: Place) -> list[SettingsFile]:
-    run = {"command": place.run("cursor"), "matcher": "^MCP:", "timeout": TIMEOUT_SECONDS}
-    folder = place.folder(".cursor", ".cursor")
+def _cursor(setup: Setup) -> list[SettingsFile]:
+    run = {"command": setup.run("cursor"), "matcher": "^MCP:", "timeout": TIMEOUT_SECONDS}
+    folder = setup.folder(".cursor", ".cursor")
     hooks = ((("hooks", "postToolUse"), [run]),)
     return [
         SettingsFile(folder / "hooks.json", "jsonc", hooks, {"version": 1}),
-        SettingsFile(folder / "mcp.json", "jsonc", place.mcp(("mcpServers",), "url", "${env:SPILLGATE_KEY}")),
+        SettingsFile(folder / "mcp.json", "jsonc", setup.mcp(("mcpServers",), "url", "${env:SPILLGATE_KEY}")),
     ]
 
 
-def _gemini(place: Place) -> list[SettingsFile]:
+def _gemini(setup: Setup) -> list[SettingsFile]:
     run = {
         "name": SERVER,
         "type": "command",
-        "command": place.run("gemini"),
+        "command": setup.run("gemini"),
         "timeout": TIMEOUT_SECONDS * 1000,
     }
     groups = [{"matcher": ".*", "hooks": [run]}]
-    mcp = place.mcp(("mcpServers",), "httpUrl", "$SPILLGATE_KEY")
-    folder = place.folder(".gemini", ".gemini")
+    mcp = setup.mcp(("mcpServers",), "httpUrl", "$SPILLGATE_KEY")
+    folder = setup.folder(".gemini", ".gemini")
     return [SettingsFile(folder / "settings.json", "jsonc", ((("hooks", "AfterTool"), groups), *mcp))]
 
 
-def _opencode(place: Place) -> list[SettingsFile]:
-    config = place.environment.get("XDG_CONFIG_HOME")
-    folder = Path(config) / "opencode" if config and place.project is None else None
-    folder = folder or place.folder("", ".config/opencode")
-    mcp = place.mcp(("mcp",), "url", "{env:SPILLGATE_KEY}", type="remote")
+def _opencode(setup: Setup) -> list[SettingsFile]:
+    config = setup.environment.get("XDG_CONFIG_HOME")
+    folder = Path(config) / "opencode" if config and setup.project is None else None
+    folder = folder or setup.folder("", ".config/opencode")
+    mcp = setup.mcp(("mcp",), "url", "{env:SPILLGATE_KEY}", type="remote")
     # OpenCode reads both names: the one that is there.
     name = "opencode.jsonc" if (folder / "opencode.jsonc").exists() else "opencode.json"
-    plugins = folder / ".opencode" if place.project is not None else folder
+    plugins = folder / ".opencode" if setup.project is not None else folder
     return [_plugin("opencode", plugins / "plugin"), SettingsFile(folder / name, "jsonc", mcp)]
 
 
-def _pi(place: Place) -> list[SettingsFile]:
+def _pi(setup: Setup) -> list[SettingsFile]:
     """The extension has the model's tools itself: pi needs no MCP server."""
-    return [_plugin("pi", place.folder(".pi", ".pi/agent") / "extensions")]
+    return [_plugin("pi", setup.folder(".pi", ".pi/agent") / "extensions")]
 
 
 def _plugin(client: str, folder: Path) -> SettingsFile:
@@ -162,7 +162,7 @@ def _plugin(client: str, folder: Path) -> SettingsFile:
 class Plan(NamedTuple):
     """`files` are the settings files of a client. `note` is what its user must know after `install`."""
 
-    files: Callable[[Place], list[SettingsFile]]
+    files: Callable[[Setup], list[SettingsFile]]
     note: str = ""
 
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from app import DEFAULT_URL
 from app.cli.client import Service
-from app.cli.hook_files import PLANS, PROJECT_NOTE, Place, SettingsFile
+from app.cli.hook_files import PLANS, PROJECT_NOTE, SettingsFile, Setup
 from app.cli.jsonc import Keys, Malformed, Misfit, added, parse, removed
 from app.files import replace_text
 from domain.errors import ConfigError
@@ -42,8 +42,8 @@ def run(options: argparse.Namespace) -> int:
     client: str = options.client
     if client not in PLANS:
         raise ConfigError(f"There is no client of this name. Known are: {', '.join(PLANS)}.")
-    place = _place(options.project, options.action)
-    files = PLANS[client].files(place)
+    setup = _setup(options.project, options.action)
+    files = PLANS[client].files(setup)
     if options.action == "status":
         return _status(client, files)
     edit = _installed if options.action == "install" else _uninstalled
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
     if not changes:
         print(f"Nothing to change: {client} is {'set up' if options.action == 'install' else 'not set up'}.")
     elif options.action == "install" and not options.dry_run:
-        print(_said(client, place))
+        print(_said(client, setup))
     return 0
 
 
@@ -77,7 +77,7 @@ def _has_hook(client: str, file: SettingsFile) -> bool:
 
 def _without_server(file: SettingsFile, action: str) -> SettingsFile:
     """Where no hook is Spillgate's, a server `spillgate` is the user's: it is not taken away. Raises
-    ConfigError if another one is to be put in its place."""
+    ConfigError if another one is to be put in its setup."""
     if action == "uninstall":
         return file._replace(entries=tuple(one for one in file.entries if isinstance(one[1], list)))
     with suppress(OSError, UnicodeDecodeError, Malformed, tomllib.TOMLDecodeError):
@@ -107,25 +107,25 @@ def _items(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _said(client: str, place: Place) -> str:
+def _said(client: str, setup: Setup) -> str:
     asking = (
         "The model asks about a stored result with `spillgate ask`: an MCP client cannot use a Unix socket."
     )
     if client == "pi":
         asking = "The model asks about a stored result with tools that the extension adds."
-    elif place.url is not None:
-        asking = f"The model asks about a stored result with the MCP server `spillgate` at {place.url}/mcp."
+    elif setup.url is not None:
+        asking = f"The model asks about a stored result with the MCP server `spillgate` at {setup.url}/mcp."
     lines = [
         asking,
         PLANS[client].note,
-        PROJECT_NOTE if place.project is not None else None,
-        "SPILLGATE_KEY must be set where the agent runs." if place.has_key else None,
+        PROJECT_NOTE if setup.project is not None else None,
+        "SPILLGATE_KEY must be set where the agent runs." if setup.has_key else None,
         f"Start {client} again, and have `spillgate serve` running.",
     ]
     return "\n".join(line for line in lines if line)
 
 
-def _place(in_project: bool, action: str) -> Place:
+def _setup(in_project: bool, action: str) -> Setup:
     """Raises ConfigError for a wrong SPILLGATE_URL or key."""
     address = Service.from_environment().address
     has_key = bool(os.environ.get("SPILLGATE_KEY") or os.environ.get("SPILLGATE_KEY_FILE"))
@@ -134,7 +134,7 @@ def _place(in_project: bool, action: str) -> Place:
     url = None if is_socket else (os.environ.get("SPILLGATE_URL") or DEFAULT_URL).rstrip("/")
     if in_project:
         # Others who use the project have the command elsewhere.
-        return Place(Path.home(), Path.cwd(), os.environ, "spillgate", url, has_key)
+        return Setup(Path.home(), Path.cwd(), os.environ, "spillgate", url, has_key)
     is_named = os.path.basename(sys.argv[0]) == "spillgate"
     beside = os.path.join(os.path.dirname(sys.executable), "spillgate")
     path = shutil.which(sys.argv[0] if is_named else "spillgate") or beside
@@ -142,7 +142,7 @@ def _place(in_project: bool, action: str) -> Place:
     given = f"unix:{address.path}" if address.path else os.environ.get("SPILLGATE_URL")
     if given and url != DEFAULT_URL:
         command = f"env SPILLGATE_URL={shlex.quote(given)} {command}"
-    return Place(Path.home(), None, os.environ, command, url, has_key)
+    return Setup(Path.home(), None, os.environ, command, url, has_key)
 
 
 def _status(client: str, files: Sequence[SettingsFile]) -> int:

@@ -40,7 +40,7 @@ class Node(NamedTuple):
 
 
 class Member(NamedTuple):
-    """Of an object or a list. `start` is that of the key, if there is one."""
+    """A member of an object or a list. `start` is that of the key, if there is one."""
 
     start: int
     key: str | None

@@ -7,7 +7,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from app.edge.api_keys import NAME, NAME_RULE, Key, Role, digest_of, parse_expiry, parse_key
+from app.edge.api_keys import NAME, NAME_RULE, ApiKey, Role, digest_of, parse_expiry, parse_key
 from app.files import read_text, replace_text
 from domain.errors import ConfigError
 from domain.handles import is_tenant
@@ -77,14 +77,14 @@ def _line(tenant: str, digest: str, role: str, name: str, expires: str) -> str:
     return f"{tenant}:{digest}:{role}:{name}:{expires}".rstrip(":")
 
 
-def _parsed(line: str) -> Key | None:
+def _parsed(line: str) -> ApiKey | None:
     try:
         return parse_key(line.strip())
     except ValueError:
         return None
 
 
-def _found(lines: list[str], wanted: str, or_expired: bool = False) -> tuple[int, Key]:
+def _found(lines: list[str], wanted: str, or_expired: bool = False) -> tuple[int, ApiKey]:
     """The line of the key of this name or digest that has not expired, or, with `or_expired` and without such
     a line, of one that has."""
     if not wanted:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from app import __version__
+from app import DEFAULT_URL, __version__
 
 if TYPE_CHECKING:
     from app.settings import Settings
@@ -34,12 +34,18 @@ def naming_options(message: str, options: argparse.Namespace) -> str:
 def parser(chosen: str) -> argparse.ArgumentParser:
     """Knows the chosen command alone, or all if there is none of this name: to build all takes 10 ms."""
     whole = argparse.ArgumentParser(
-        prog="spillgate", description="HTTP sidecar that governs tool results.", allow_abbrev=False
+        prog="spillgate",
+        description="HTTP sidecar that governs tool results.",
+        epilog="Settings come from the environment, as SPILLGATE_*: `spillgate check-config` shows them all.",
+        allow_abbrev=False,
     )
     whole.add_argument("--version", action="version", version=f"spillgate {__version__}")
     commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in [chosen] if chosen in COMMANDS else COMMANDS:
-        COMMANDS[name].add_arguments(commands.add_parser(name, help=COMMANDS[name].help))
+        command = COMMANDS[name]
+        said = f"{command.help[:1].upper()}{command.help[1:]}."
+        where = _WHERE if command.module == _SHELL else None
+        command.add_arguments(commands.add_parser(name, help=command.help, description=said, epilog=where))
     return whole
 
 
@@ -130,13 +136,18 @@ def _add_query(query: argparse.ArgumentParser) -> None:
 
 def _add_hook(hook: argparse.ArgumentParser) -> None:
     """`hook CLIENT` itself is handled before: see `main`."""
-    hook.usage = "spillgate hook [install|uninstall|status] CLIENT [--project] [--dry-run]"
+    from app.cli.hook_files import PLANS
+
+    hook.usage = (
+        "spillgate hook CLIENT   (answers the hook's JSON on stdin)\n"
+        "       spillgate hook install|uninstall|status CLIENT [--project] [--dry-run]"
+    )
     hook.add_argument(
         "action",
         choices=("install", "uninstall", "status"),
         help="add to, remove from or find in its settings",
     )
-    hook.add_argument("client", help="claude-code, codex, copilot, cursor, gemini, opencode or pi")
+    hook.add_argument("client", help=f"one of {', '.join(PLANS)}")
     hook.add_argument("--project", action="store_true", help="the project in this folder, not the user")
     hook.add_argument("--dry-run", action="store_true", help="show the change, write nothing")
 
@@ -171,6 +182,11 @@ class Command(NamedTuple):
 _SHELL = "app.cli.shell"
 """Its commands speak to a running service, that of SPILLGATE_URL."""
 
+_WHERE = (
+    f"Asks the service at SPILLGATE_URL ({DEFAULT_URL}), with the key SPILLGATE_KEY if that is set. "
+    "`spillgate serve` starts one."
+)
+
 COMMANDS = {
     "serve": Command("serve until stopped", _add_address),
     "healthcheck": Command("exit 0 if a running service is ready, else 1", _add_address),
@@ -178,11 +194,11 @@ COMMANDS = {
     "try": Command("show what each outcome would hand to the model", _add_try, "app.cli.try_out"),
     "openapi": Command("print the OpenAPI document", _add_nothing),
     "keys": Command("make, list, revoke and rotate API keys", _add_keys, "app.cli.keys"),
-    "pipe": Command("stdin as a tool's result: print what the model is to read", _add_pipe, _SHELL),
+    "pipe": Command("govern stdin as a tool's result: print what the model is to read", _add_pipe, _SHELL),
     "ask": Command("ask a question about a stored result", _add_ask, _SHELL),
     "grep": Command("search the lines of a stored result", _add_grep, _SHELL),
     "lines": Command("print lines of a stored result", _add_lines, _SHELL),
     "query": Command("evaluate a JMESPath expression over a stored result", _add_query, _SHELL),
     "hook": Command("answer a coding agent's hook, or set the agent up", _add_hook, "app.cli.hook_install"),
-    "mcp": Command("govern the results of an MCP server's tools", _add_mcp, "app.relay"),
+    "mcp": Command("govern the results of an MCP server's tools", _add_mcp, "app.cli.mcp"),
 }

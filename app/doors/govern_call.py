@@ -10,9 +10,10 @@ from app.edge.documents import Document
 from app.governing.governor import govern
 from app.runtime import Runtime
 from domain.decisions import Outcome
+from domain.doors import Door
 from domain.errors import IdempotencyKeyReused
 from domain.handles import SessionKey
-from domain.results import Door, ToolResult
+from domain.results import ToolResult
 
 
 async def govern_call(

@@ -12,13 +12,13 @@ import anyio
 
 from app.doors.rows import DIGEST_CHARS, Conversation
 from app.edge.documents import read_document
-from app.extracting.extractor import Wish, extract
+from app.extracting.extractor import Requirements, extract
 from app.runtime import Runtime
+from domain.doors import Door
 from domain.errors import InvalidField, ResultNotFound, SpillgateError
 from domain.extraction import Mode, Question
 from domain.handles import SessionKey, parse_handle
 from domain.ports import Call
-from domain.results import Door
 
 SESSION = "headroom"
 _HASH = re.compile(rf"[a-f0-9]{{{DIGEST_CHARS}}}")
@@ -70,8 +70,8 @@ async def retrieve(tenant: str, hash: str, query: str | None, rt: Runtime) -> tu
     if handle is None:
         raise ResultNotFound
     mode = Mode.AUTO if query else Mode.TRUNCATE
-    wish = Wish(anyio.current_time() + rt.settings.extract_deadline_ms / 1000)
-    found = await extract(tenant, Question(parse_handle(handle), query or _ENDS, mode), wish, rt)
+    required = Requirements(anyio.current_time() + rt.settings.extract_deadline_ms / 1000)
+    found = await extract(tenant, Question(parse_handle(handle), query or _ENDS, mode), required, rt)
     return found.text, found.tool_name
 
 

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from domain.doors import Door
+
 Answer = dict[str, Any]
 
 MAX_NAME = 256
@@ -72,6 +74,7 @@ class Client(NamedTuple):
     outputs, None if each session has a folder for them, beside its transcript."""
 
     read: Callable[[Any], HookCall | None]
+    door: Door
     inner_json: str = ""
     outputs: re.Pattern[str] | None = None
 
@@ -117,7 +120,7 @@ def texts_of(blocks: Any) -> list[str] | None:
 
 
 def only_texts(blocks: Any) -> list[str] | None:
-    """As `texts_of`; None too if a picture, say, would be lost with the texts."""
+    """The texts of such a list; None also if something else, a picture say, would be lost with them."""
     texts = texts_of(blocks)
     return texts if texts is not None and len(texts) == len(blocks) else None
 
@@ -366,14 +369,27 @@ def _spilled(response: Any) -> str | None:
     return text_in(response, "persistedOutputPath")
 
 
-CLIENTS: dict[str, Client] = {
-    "claude-code": Client(claude_code),
-    "claude-code-plugin": Client(claude_code),
-    "codex": Client(codex),
-    "copilot": Client(copilot, outputs=re.compile(r"/.*/[0-9]+-copilot-tool-output-[^/]+\.txt")),
-    "cursor": Client(cursor, inner_json="tool_output"),
-    "gemini": Client(gemini),
-    "opencode": Client(opencode, outputs=re.compile(r"/.*/tool-output/[^/]+")),
-    "pi": Client(pi, outputs=re.compile(r"/.*/pi-bash-[^/]+\.log")),
+CLIENTS = {
+    "claude-code": Client(claude_code, Door("mcp__spillgate__", has_shell=True)),
+    "claude-code-plugin": Client(claude_code, Door("mcp__plugin_spillgate_spillgate__", has_shell=True)),
+    # Codex shows 2,500 tokens of a hook's reason, and finds the tools of MCP servers only by a search.
+    "codex": Client(
+        codex, Door("mcp__spillgate__", has_shell=True, most_bytes=8000, needs_search="tool_search")
+    ),
+    "copilot": Client(
+        copilot,
+        Door("spillgate-", has_shell=True),
+        outputs=re.compile(r"/.*/[0-9]+-copilot-tool-output-[^/]+\.txt"),
+    ),
+    "cursor": Client(cursor, Door(has_shell=True), inner_json="tool_output"),
+    "gemini": Client(gemini, Door("mcp_spillgate_", has_shell=True)),
+    "opencode": Client(
+        opencode, Door("spillgate_", has_shell=True), outputs=re.compile(r"/.*/tool-output/[^/]+")
+    ),
+    "pi": Client(pi, Door(has_shell=True), outputs=re.compile(r"/.*/pi-bash-[^/]+\.log")),
 }
-"""By name, which is also that of the client's door (`policies.oversized`)."""
+
+DOORS = {name: client.door for name, client in CLIENTS.items()} | {
+    "pipe": Door(has_shell=True, has_tools=False)
+}
+"""By the name that POST /results takes as `door`."""

@@ -12,9 +12,9 @@ from app.operations.logs import describe_request, log_hook_passed
 from app.runtime import Runtime
 from app.tools.call import tools_of_session
 from app.tools.definitions import ToolFormat, definitions
+from domain.doors import Door
 from domain.errors import SpillgateError
 from domain.handles import SessionKey
-from domain.results import Door
 
 NONE: Iterable[memoryview] = [memoryview(b'{"action":"NONE"}')]
 """The request stays as it is."""
@@ -96,7 +96,7 @@ async def _begun_as(rows: list[Any], document: Document, rt: Runtime, user: str)
 
 
 def _parameter(payload: Mapping[str, Any], name: str) -> Any:
-    """Of `additional_provider_specific_params` in LiteLLM's configuration."""
+    """A member of `additional_provider_specific_params` in LiteLLM's configuration."""
     given = payload.get("additional_provider_specific_params")
     return given.get(name) if isinstance(given, dict) else None
 

@@ -21,12 +21,12 @@ from app.edge.documents import Document
 from app.edge.large_json import STEP_SECONDS, pause
 from app.operations.tracing import GOVERN, begin_part, end_part, note_refused
 from app.runtime import Runtime
+from domain.doors import Door
 from domain.errors import SpillgateError
 from domain.handles import SessionKey
-from domain.results import Door
 
 DIGEST_CHARS = 24
-"""Of the id of a call that is named by its content."""
+"""Characters of the id of a call that is named by its content."""
 
 _AT_A_TIME = 16
 _INLINE_BYTES = 1 << 19
@@ -58,7 +58,7 @@ class _Result(NamedTuple):
     texts: list[str]
     call_id: str | None
     name: str
-    """As the row has it; often empty."""
+    """The name in the row; often empty."""
 
 
 class Conversation:

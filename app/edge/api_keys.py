@@ -35,7 +35,7 @@ class Role(StrEnum):
     ADMIN = "admin"
 
 
-class Key(NamedTuple):
+class ApiKey(NamedTuple):
     """One line of the file: `tenant:sha256hex[:role][:name][:expires]`. The `name` stands for the key in
     logs. `expires` is in seconds since 1970, None for never."""
 
@@ -52,7 +52,7 @@ class Key(NamedTuple):
 class KeyFile(NamedTuple):
     """The keys by their digests, and for each line that is not in force its number and why."""
 
-    keys: dict[str, Key]
+    keys: dict[str, ApiKey]
     faults: list[str]
 
 
@@ -73,7 +73,7 @@ class ApiKeys:
         self._file = load_keys(path)
         self._log_faults()
 
-    def key_of(self, token: str) -> Key:
+    def key_of(self, token: str) -> ApiKey:
         """Raises Unauthorized for a key that is not known, or has expired."""
         if self._watched.has_changed():
             self._reload()
@@ -140,7 +140,7 @@ def read_keys(path: Path) -> KeyFile:
     return found
 
 
-def parse_key(line: str) -> Key:
+def parse_key(line: str) -> ApiKey:
     """Raises ValueError, which repeats nothing of the line."""
     match = _LINE.fullmatch(line)
     if match is None or not is_tenant(match["tenant"]):
@@ -150,7 +150,7 @@ def parse_key(line: str) -> Key:
         raise ValueError(f"unknown role; there is {', '.join(Role)}")
     if not NAME.fullmatch(name):
         raise ValueError(NAME_RULE)
-    return Key(match["tenant"], match["digest"].lower(), Role(role), name, parse_expiry(expires))
+    return ApiKey(match["tenant"], match["digest"].lower(), Role(role), name, parse_expiry(expires))
 
 
 def parse_expiry(text: str | None) -> float | None:

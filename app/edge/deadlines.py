@@ -172,6 +172,11 @@ class Protocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         self.pending = 0
         self.body_bytes += len(body)
+        if not self.cycle.body:
+            # One piece that waits is not copied: uvicorn copies it into an array, and out of it.
+            self.cycle.body = b""  # type: ignore[assignment]
+        elif isinstance(self.cycle.body, bytes):
+            self.cycle.body = bytearray(self.cycle.body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:

@@ -33,7 +33,7 @@ IDLE_SECONDS = 0.0001
 """An event loop that comes back sooner has no other work."""
 
 SHORT_BYTES = 64
-"""Of a result, a string literal up to this size stays in the skeleton."""
+"""A string literal of a result up to this size stays in the skeleton."""
 
 NAME_BYTES = 512
 """Likewise of a document: its names, ids and paths can be read where they are."""
@@ -105,7 +105,7 @@ def checked(decode: Callable[[Data], T], data: Data, rule: Callable[[str], str] 
 
 
 def decoded(decode: Callable[[Data], T], data: Data, rule: Callable[[str], str]) -> tuple[T, bool]:
-    """As `checked`; and True if lone surrogates had to be replaced first."""
+    """Returns what `checked` returns, and whether lone surrogates had to be replaced first."""
     try:
         return checked(decode, data, rule), False
     except BadRequest:
@@ -178,7 +178,7 @@ class Skeleton:
     is longer than `short_bytes` or holds `\\u0000` itself: no caller can write a position."""
 
     def __init__(self, body: bytes | bytearray, short_bytes: int = SHORT_BYTES) -> None:
-        """Of an empty slice: `scan` reads the body."""
+        """Starts with an empty slice: `scan` reads the body."""
         self.body = memoryview(body)
         self._find = body.find
         self._short_bytes = short_bytes

@@ -292,33 +292,27 @@ async def read_body(request: Request) -> bytes | bytearray:
 async def cancel_on_disconnect(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """Runs `work`; cancels it if the client disconnects. The request's body must have been read.
     Raises ClientDisconnected."""
-    working = asyncio.ensure_future(work)
-    watching = asyncio.ensure_future(_disconnected(request))
-    try:
-        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return working.result()
-        raise ClientDisconnected
-    finally:
-        for task in (working, watching):
-            task.cancel()
-            with suppress(asyncio.CancelledError, ClientDisconnected):
-                await asyncio.wait((task,))
+    return await _unless(_disconnected(request), ClientDisconnected(), work)
 
 
 async def cancel_on_stop(stopping: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
     """Runs `work`; cancels it if the service cannot wait for it any longer. Raises Draining."""
-    working = asyncio.ensure_future(work)
-    watching = asyncio.ensure_future(stopping.wait())
+    late = Draining("This instance is stopping, and could not finish in time. Ask again.")
+    return await _unless(stopping.wait(), late, work)
+
+
+async def _unless(event: Coroutine[Any, Any, object], error: Exception, work: Coroutine[Any, Any, T]) -> T:
+    """Runs `work`. If the event comes first, cancels it and raises the error."""
+    working, watching = asyncio.ensure_future(work), asyncio.ensure_future(event)
     try:
         await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
         if working.done():
             return working.result()
-        raise Draining("This instance is stopping, and could not finish in time. Ask again.")
+        raise error
     finally:
         for task in (working, watching):
             task.cancel()
-            with suppress(asyncio.CancelledError):
+            with suppress(asyncio.CancelledError, ClientDisconnected):
                 await asyncio.wait((task,))
 
 

@@ -188,8 +188,9 @@ def serve(
 
 
 def tune_memory() -> None:
-    """Of glibc, where that is the C library. One arena for all threads: else each keeps what passed through
-    it. Large blocks come from the kernel, go back to it, and grow without being copied; the rest is kept."""
+    """Sets options of glibc, where that is the C library. One arena for all threads: else each keeps what
+    passed through it. Large blocks come from the kernel, go back to it, and grow without being copied; the
+    rest is kept."""
     if hasattr(libc := ctypes.CDLL(None), "mallopt"):
         for option, value in _MALLOC.items():
             libc.mallopt(option, value)

@@ -6,24 +6,21 @@ from dataclasses import dataclass, replace
 
 import anyio
 
-from app.extracting.known_models import SessionModel
 from app.operations.logs import log_extracted
 from app.operations.tracing import note_extracted, note_model_call, note_question
-from app.reading import entry_about, keep_given, look_up
+from app.reading import Subject, entry_about, open_subject
 from app.runtime import Runtime
 from content.text import cut_head
 from domain.accounting import AccountingEntry, EntryStatus, EntryType
-from domain.budget import Session
 from domain.errors import Conflict, Incomplete, SessionEnded, SpendReached
 from domain.extraction import Answer, Coverage, ExtractStatus, Mode, Question
 from domain.handles import SessionKey
 from domain.llm import LlmCall
-from domain.ports import Call, Charge, Ledger, Receipt
+from domain.ports import Charge, Ledger, Receipt
 from domain.results import StoredResult
 from extraction.models.usage import CallRules
 from extraction.source import Source
 from extraction.task import ExtractionLimits, Progress, Task, frame_answer, frame_failure
-from policies.facts import Policy
 
 UNCAPPED_BYTES = 12_288
 """The longest answer if the policy sets no size cap."""
@@ -60,7 +57,7 @@ class Extracted:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Requirements:
     """What the caller requires of the answer. `ends` is the deadline, on the event loop's clock.
     `needs_model`: past the tenant's quota of model spend the question is refused."""
 
@@ -70,33 +67,23 @@ class Wish:
     watch: Watch = lambda step: None
 
 
-async def extract(tenant: str, question: Question, wish: Wish, rt: Runtime) -> Extracted:
+async def extract(tenant: str, question: Question, required: Requirements, rt: Runtime) -> Extracted:
     """Answers within the deadline + 0.5 s, with what was found by then. Raises ResultNotFound, ResultExpired,
     SessionEnded, StorageError; Incomplete if the caller required all of it, SpendReached if a model."""
     note_question(question.handle)
-    return await _Extraction(tenant, question, wish, rt).run()
-
-
-@dataclass(frozen=True, slots=True)
-class _Subject:
-    """The stored result that is asked about, and its session."""
-
-    stored: StoredResult
-    session: Session
-    policy: Policy
-    model: SessionModel
+    return await _Extraction(tenant, question, required, rt).run()
 
 
 class _Extraction:
-    def __init__(self, tenant: str, question: Question, wish: Wish, rt: Runtime) -> None:
+    def __init__(self, tenant: str, question: Question, required: Requirements, rt: Runtime) -> None:
         self._tenant = tenant
         self._question = question
-        self._wish = wish
+        self._requires = required
         self._rt = rt
         self._started = rt.clock()
         self._entry_id = rt.new_entry_id()
-        self._latest = wish.ends + GRACE_SECONDS
-        self._subject: _Subject | None = None
+        self._latest = required.ends + GRACE_SECONDS
+        self._subject: Subject | None = None
         # The answer whose tokens are being reserved.
         self._reserving: Extracted | None = None
         self._is_sent = False
@@ -104,7 +91,7 @@ class _Extraction:
     async def run(self) -> Extracted:
         try:
             with anyio.CancelScope(deadline=self._latest):
-                self._subject = subject = await self._opened()
+                self._subject = subject = await open_subject(self._rt, self._tenant, self._question.handle)
                 return self._done(await self._answered(subject))
             return self._done(await self._late())
         except (Incomplete, SessionEnded, Conflict, SpendReached) as error:
@@ -116,29 +103,19 @@ class _Extraction:
                 self._rt.background.start(self._append_failure("cancelled"))
             raise
 
-    async def _opened(self) -> _Subject:
-        rt = self._rt
-        stored = await look_up(rt, self._tenant, str(self._question.handle))
-        model = await rt.known_models.of_session(None)
-        entered = await rt.ledger.enter(Call(stored.key, model.window, model.enforce))
-        policy = rt.policies.policy(stored.tool_name, entered.session.policy)
-        return _Subject(
-            stored, entered.session, policy, await rt.known_models.of_session(entered.session.model)
-        )
-
-    async def _answered(self, subject: _Subject) -> Extracted:
+    async def _answered(self, subject: Subject) -> Extracted:
         """Shortens the answer until the budget holds it, else answers that the budget is spent."""
         from extraction import ladder
 
         source = Source(self._rt.store, subject.stored, self._question.ranges)
-        if subject.session.budget(subject.model.window, subject.model.enforce).exhausted:
+        if subject.is_exhausted:
             # No answer of a model would fit.
             return await self._exhausted(subject, _nothing(self._question.mode, _EXHAUSTED))
         cap = subject.policy.max_bytes or UNCAPPED_BYTES
         room = max(0, cap - len(_framed(subject.stored, Mode.FULL_CHUNKED, "").encode()))
         answer, task = await self._found(subject, self._task(subject, source, room))
         for _ in range(_TRIES):
-            if self._wish.require_complete and answer.status is not ExtractStatus.COMPLETE:
+            if self._requires.require_complete and answer.status is not ExtractStatus.COMPLETE:
                 raise Incomplete(_INCOMPLETE)
             # Only a cap below the frame's own size cuts here.
             text = cut_head(_framed(subject.stored, answer.strategy, answer.body).encode(), cap).decode()
@@ -151,7 +128,7 @@ class _Extraction:
             answer = await ladder.shorter(answer, task, room)
         return await self._exhausted(subject, answer)
 
-    async def _found(self, subject: _Subject, task: Task) -> tuple[Answer, Task]:
+    async def _found(self, subject: Subject, task: Task) -> tuple[Answer, Task]:
         """The answer, and the task with the models that it may ask."""
         # The strategies take 40 ms to import: not before something is asked.
         from extraction import ladder
@@ -162,7 +139,7 @@ class _Extraction:
             return await ladder.answer(task, mode, fallback), task
         names, warnings = self._model_names(subject)
         async with rt.spend_caps.open(subject.stored.key, subject.policy) as cap:
-            if self._wish.needs_model and rt.models is not None and mode not in _WITHOUT_MODEL:
+            if self._requires.needs_model and rt.models is not None and mode not in _WITHOUT_MODEL:
                 rt.spend_caps.daily.check(self._tenant)
 
             async def account(call: LlmCall) -> None:
@@ -171,14 +148,14 @@ class _Extraction:
 
             log_fields = {"handle": str(subject.stored.handle), "extract_id": self._entry_id}
             rules = CallRules(
-                self._wish.ends, account, rt.clock, cap.try_start_call, cap.calls_left, log_fields
+                self._requires.ends, account, rt.clock, cap.try_start_call, cap.calls_left, log_fields
             )
             asking = None if rt.models is None else rt.models.asker(names, rules)
             task = replace(task, asking=asking, embedder=rt.model_pool.embedder(rules))
             answer = await ladder.answer(task, mode, fallback)
             return replace(answer, warnings=(*answer.warnings, *warnings)), task
 
-    def _model_names(self, subject: _Subject) -> tuple[list[str], tuple[str, ...]]:
+    def _model_names(self, subject: Subject) -> tuple[list[str], tuple[str, ...]]:
         """The models that the policy names; `session` stands for the session's own. Also warnings."""
         own = subject.session.model
         wanted = subject.policy.extract_models
@@ -188,7 +165,7 @@ class _Extraction:
             return known, ("the session's own model has no backend here; another one was asked",)
         return known, ()
 
-    def _task(self, subject: _Subject, source: Source, room: int) -> Task:
+    def _task(self, subject: Subject, source: Source, room: int) -> Task:
         policy = subject.policy
         return Task(
             source,
@@ -197,31 +174,27 @@ class _Extraction:
             ExtractionLimits(policy.max_chunks, policy.overlap_percent, policy.avg_line_bytes),
             asking=None,
             findings=_Findings(self._rt.ledger, subject.stored.key, subject.session.epoch),
-            progress=self._wish.watch,
+            progress=self._requires.watch,
             indexes=self._rt.indexes,
-            ends=self._wish.ends,
-            whole=self._wish.require_complete,
+            ends=self._requires.ends,
+            whole=self._requires.require_complete,
             usual_bytes=self._question.max_answer_bytes or policy.max_answer_bytes,
         )
 
-    async def _smaller(self, subject: _Subject, size: int, tokens: int) -> int:
+    async def _smaller(self, subject: Subject, size: int, tokens: int) -> int:
         """Bytes that should fit what remains of the budget, given that `size` bytes had `tokens`."""
-        key, model = subject.stored.key, subject.model
-        now = await self._rt.ledger.enter(Call(key, model.window, model.enforce))
-        remaining = now.session.budget(model.window, model.enforce).remaining_tokens
+        remaining = await subject.remaining_tokens(self._rt)
         frame = await self._count(subject, _framed(subject.stored, Mode.FULL_CHUNKED, ""))
         return int((remaining - frame) * (size / max(tokens, 1)) * 0.9)
 
-    async def _reserved(self, subject: _Subject, answer: Answer, text: str, tokens: int) -> Extracted | None:
+    async def _reserved(self, subject: Subject, answer: Answer, text: str, tokens: int) -> Extracted | None:
         """Reserves the answer's tokens. None if the budget does not hold them."""
         entry = self._entry(subject, answer, text, tokens)
-        charge = _charge(subject, entry, tokens)
+        charge = subject.charge(entry, text)
         self._reserving = self._extracted(subject, answer, text, entry)
         # In a task of its own: a ledger that is late must not stop the answer, nor lose the charge.
         receipt = await asyncio.shield(self._rt.background.start(self._reserve(charge)))
         extracted, self._reserving = self._reserving, None
-        if receipt is not None:
-            keep_given(self._rt, subject.stored.key, subject.session.epoch, entry.id, text)
         return None if receipt is None else extracted
 
     async def _reserve(self, charge: Charge) -> Receipt | None:
@@ -230,8 +203,8 @@ class _Extraction:
             return await self._rt.ledger.settle(charge)
         return receipt
 
-    async def _exhausted(self, subject: _Subject, answer: Answer) -> Extracted:
-        if self._wish.require_complete:
+    async def _exhausted(self, subject: Subject, answer: Answer) -> Extracted:
+        if self._requires.require_complete:
             raise Incomplete("What is left of the context budget does not hold the answer.")
         answer = replace(_nothing(answer.strategy, _EXHAUSTED), usage=answer.usage)
         text = frame_failure(
@@ -242,13 +215,13 @@ class _Extraction:
             self._entry(subject, answer, text, tokens), status=EntryStatus.FAILED, error="budget exhausted"
         )
         self._reserving = extracted = self._extracted(subject, answer, text, entry)
-        settling = self._rt.ledger.settle(_charge(subject, entry, tokens))
+        settling = self._rt.ledger.settle(subject.charge(entry))
         await asyncio.shield(self._rt.background.start(settling))
         return extracted
 
     async def _late(self) -> Extracted:
         """The answer once the deadline and GRACE_SECONDS have passed: store, ledger or machine are slow."""
-        if self._wish.require_complete:
+        if self._requires.require_complete:
             raise Incomplete(_INCOMPLETE)
         if (found := self._reserving) is not None:
             self._is_sent = True
@@ -267,7 +240,7 @@ class _Extraction:
         entry = replace(
             self._entry(subject, answer, text, tokens), status=EntryStatus.FAILED, error="deadline"
         )
-        self._rt.background.start(self._rt.ledger.settle(_charge(subject, entry, tokens)))
+        self._rt.background.start(self._rt.ledger.settle(subject.charge(entry)))
         return self._extracted(subject, answer, text, entry)
 
     def _done(self, extracted: Extracted) -> Extracted:
@@ -277,7 +250,7 @@ class _Extraction:
         log_extracted(extracted.handle, self._question.mode, extracted.answer, extracted.entry)
         return extracted
 
-    def _extracted(self, subject: _Subject, answer: Answer, text: str, entry: AccountingEntry) -> Extracted:
+    def _extracted(self, subject: Subject, answer: Answer, text: str, entry: AccountingEntry) -> Extracted:
         return Extracted(text, answer, str(subject.stored.handle), subject.stored.tool_name, entry)
 
     async def _append_failure(self, code: str) -> None:
@@ -305,32 +278,20 @@ class _Extraction:
             )
         return replace(entry, status=EntryStatus.FAILED, error=code)
 
-    async def _count(self, subject: _Subject, text: str) -> int:
+    async def _count(self, subject: Subject, text: str) -> int:
         return await self._rt.count(text, subject.model.tokenizer)
 
-    def _entry(self, subject: _Subject, answer: Answer, text: str, tokens: int) -> AccountingEntry:
-        now = self._rt.clock()
-        about = entry_about(self._rt, subject.stored, EntryType.EXTRACT, now)
+    def _entry(self, subject: Subject, answer: Answer, text: str, tokens: int) -> AccountingEntry:
+        entry = subject.entry(self._rt, EntryType.EXTRACT, text, tokens, self._started)
         return replace(
-            about,
+            entry,
             id=self._entry_id,
-            latency=now - self._started,
             charactersIn=len(self._question.extract),
-            charactersOut=len(text),
-            tokens_out=tokens,
-            tokens_saved=-tokens,
-            model=subject.session.model,
             mode=self._question.mode,
             strategy=answer.strategy,
             fallback_reason=answer.fallback_reason,
             coverage=answer.coverage.ratio,
-            details=replace(
-                about.details,
-                truncated=answer.coverage.ratio < 1,
-                bytes=len(text.encode()),
-                lines=text.count("\n") + 1,
-                tokens=tokens,
-            ),
+            details=replace(entry.details, truncated=answer.coverage.ratio < 1),
         )
 
 
@@ -342,11 +303,6 @@ def _nothing(strategy: Mode, reason: str) -> Answer:
 
 def _framed(stored: StoredResult, strategy: Mode, body: str) -> str:
     return frame_answer(stored.tool_name, str(stored.handle), strategy, body)
-
-
-def _charge(subject: _Subject, entry: AccountingEntry, tokens: int) -> Charge:
-    model = subject.model
-    return Charge(subject.stored.key, subject.session.epoch, tokens, entry, model.window, model.enforce)
 
 
 async def _account_call(rt: Runtime, stored: StoredResult, extract_id: str, call: LlmCall) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import anyio
 
 from app.extracting.known_models import SessionModel
-from content.tokens import Meter, measure
+from content.tokens import Meter, measure, sampled
 from domain.budget import Budget, Session
 from domain.ports import Draft, ResultStore, Tokenizer
 from domain.results import Durability, Measure, StoredResult, ToolResult
@@ -74,7 +74,7 @@ class Body:
         self._opened: AbstractAsyncContextManager[Draft] | None = None
         self._kept: StoredResult | None = None
         self.durability: Durability | None = None
-        """Of what was published; None before that."""
+        """The durability of what was published; None before that."""
 
     async def __aenter__(self) -> "Body":
         return self
@@ -85,19 +85,23 @@ class Body:
         if self._opened is not None:
             await self._opened.__aexit__(kind, error, trace)
 
-    def fill_small(self, text: str) -> Measure | None:
-        """Measures a whole text that is within the caps, exactly. None if it is longer, or has a view: then
-        `fill` reads it."""
-        if len(text) > INLINE_BYTES or self._view is not None:
+    def fill_at_once(self, text: str) -> Measure | None:
+        """Measures a whole text that is short, or past the cap in bytes: then its tokens are estimated. None
+        if it is another one, or has a view: then `fill` reads it."""
+        is_short = len(text) <= INLINE_BYTES
+        is_at_hand = is_short or (len(text) <= HELD_BYTES and self._is_over_bytes(len(text)))
+        if self._view is not None or not is_at_hand:
             return None
         data = text.encode()
-        if len(data) > INLINE_BYTES or self._is_over_bytes(len(data)):
+        is_over = self._is_over_bytes(len(data))
+        if len(data) > (HELD_BYTES if is_over else INLINE_BYTES):
             return None
         self._held = [data]
         self._held_bytes = len(data)
         self._last = data[-TAIL_BYTES:]
         self._lines = data.count(b"\n") + 1 if data else 0
-        return Measure(len(data), self._lines, len(text), self._tokenizer.count(text), True)
+        tokens, exact = sampled(text, self._tokenizer) if is_over else (self._tokenizer.count(text), True)
+        return Measure(len(data), self._lines, len(text), tokens, exact)
 
     async def fill(self, content: str | AsyncIterator[bytes | str]) -> Measure:
         """Reads and measures all of the content. Raises InvalidUtf8, and errors of the chunks and of the
@@ -165,6 +169,9 @@ class Body:
 
     async def ends(self, wanted: Ends, *, viewed: bool) -> tuple[bytes, bytes]:
         """The first and the last bytes of the content, or of what the view caps leave."""
+        if not viewed and self._draft is None and len(self._held) == 1:
+            (whole,) = self._held
+            return whole[: wanted.head], whole[-wanted.tail :] if wanted.tail else b""
         is_kept = not viewed and wanted.tail <= TAIL_BYTES
         tail = self._last[-wanted.tail :] if is_kept and wanted.tail else b""
         if is_kept:

@@ -9,7 +9,6 @@ from app.governing.charges import PASSED, charge_of
 from app.governing.replacement import Replacing, candidate_outcomes
 from app.operations.logs import log_stored
 from app.operations.tracing import note_governed
-from app.reading import keep_given
 from app.runtime import Runtime
 from domain.budget import ReportWarning
 from domain.decisions import Outcome, OutcomeKind, Trigger
@@ -54,7 +53,7 @@ async def govern(
     policy = rt.policies.policy(result.tool_name, session.policy, result.policy, result.door)
     budget = session.budget(model.window, model.enforce)
     async with Body(rt.store, model.tokenizer, policy, rt.counting, result, budget) as body:
-        measure = body.fill_small(content) if isinstance(content, str) else None
+        measure = body.fill_at_once(content) if isinstance(content, str) else None
         if measure is None:
             measure = await body.fill(content)
         viewed = None
@@ -105,8 +104,6 @@ class _Call:
             return receipt
         entry = receipt.entry
         if not receipt.replayed:
-            if result.call_id is None and receipt.text is not None:
-                keep_given(rt, result.key, self.measured.session.epoch, entry.id, receipt.text)
             log_stored(
                 result, stored.handle, stored.measure, entry.trigger, entry.outcome or OutcomeKind.STORE
             )

@@ -123,7 +123,8 @@ class Replacing(NamedTuple):
         if ends.overview is Preview.ABOUT:
             from content.outline.about import about
 
-            return [], about(head, tail, shown.bytes, shown.lines, result.tool_name, name_of(result))
+            named = result.tool_name, name_of(result)
+            return [], about(head, tail, shown.bytes, shown.lines, *named, max_bytes=policy.preview_bytes)
         if ends.structure and not searches(result):
             from content.outline.outline import structure
 

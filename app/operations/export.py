@@ -10,13 +10,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 
 from domain.accounting import AccountingEntry
 from domain.errors import ConfigError
-from domain.ports import Charge, Ledger, Receipt
+from domain.ports import Charge, Ledger, PortAround, Receipt
 
 log = logging.getLogger("spillgate.export")
 
@@ -106,24 +106,21 @@ def exported(ledger: Ledger, export: Export) -> Ledger:
     return cast(Ledger, _Exported(ledger, export))
 
 
-class _Exported:
+class _Exported(PortAround[Ledger]):
     def __init__(self, ledger: Ledger, export: Export) -> None:
-        self._ledger = ledger
+        super().__init__(ledger)
         self._export = export
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._ledger, name)
-
     async def reserve(self, charge: Charge) -> Receipt | None:
-        return self._written(await self._ledger.reserve(charge))
+        return self._written(await self._inner.reserve(charge))
 
     async def settle(self, charge: Charge) -> Receipt:
-        receipt = await self._ledger.settle(charge)
+        receipt = await self._inner.settle(charge)
         self._written(receipt)
         return receipt
 
     async def append(self, entry: AccountingEntry) -> None:
-        await self._ledger.append(entry)
+        await self._inner.append(entry)
         self._export.write(entry)
 
     def _written(self, receipt: Receipt | None) -> Receipt | None:

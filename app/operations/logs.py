@@ -45,7 +45,7 @@ def describe_request(**fields: str | None) -> None:
 
 
 def _fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    """Of the record, then of its request."""
+    """The fields of the record, then those of its request."""
     own: Mapping[str, Any] = getattr(record, "fields", None) or {}
     return {**own, **{name: value for name, value in (_request.get() or {}).items() if name not in own}}
 

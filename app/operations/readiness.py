@@ -56,7 +56,7 @@ class Readiness:
         self._down_since: float | None = None
         self._down_seconds = 0.0
         self.is_up = {"store": True, "ledger": True}
-        """As of the last check."""
+        """The state at the last check."""
         self._uses: list[TenantUse] = []
         self.ledger_entries = 0
         """Accounting entries of all tenants, counted with what they use."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from app.files import Watched, read_text
 from domain.errors import ConfigError
-from storage.sealed import KEY_SETTING, Key, KeyLines, parse_keys
+from storage.sealed.keys import KEY_SETTING, KeyLines, StorageKey, parse_keys
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ class StorageKeys:
         self._fault: tuple[str, ...] = ()
 
     @property
-    def in_force(self) -> dict[str, Key]:
+    def in_force(self) -> dict[str, StorageKey]:
         if self._watched.has_changed():
             self._reload()
         return self._lines.keys

@@ -27,7 +27,7 @@ from app.operations.tenant_uses import TenantUse
 from domain.decisions import Outcome, OutcomeKind, Trigger
 from domain.extraction import Answer
 from domain.llm import LlmCall
-from domain.ports import Load
+from domain.ports import Load, PortAround
 
 _TENANT_SERIES = {
     "storage_max_bytes": ("stored_bytes", "Bytes stored."),
@@ -35,7 +35,7 @@ _TENANT_SERIES = {
     "max_sessions": ("sessions", "Open sessions."),
     "llm_usd_per_day": ("llm_usd_today", "US dollars for model calls since 00:00 UTC."),
 }
-"""Of each quota: the name of its series, and what it counts."""
+"""By quota: the name of its series, and what it counts."""
 
 _GOVERN_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _OPERATION_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 2.5)
@@ -44,7 +44,7 @@ _OPERATION_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0,
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
-class Times:
+class Durations:
     """The times of one kind of work, in seconds. `bounds` are the upper ends of the buckets."""
 
     __slots__ = ("_bounds", "counts", "total")
@@ -65,10 +65,10 @@ class Histogram(Collector):
     def __init__(self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float]) -> None:
         self._name, self._text, self._labels = name, text, labels
         self._bounds = bounds
-        self._times: dict[tuple[str, ...], Times] = {}
+        self._times: dict[tuple[str, ...], Durations] = {}
 
-    def labels(self, *values: str) -> Times:
-        return self._times.setdefault(values, Times(self._bounds))
+    def labels(self, *values: str) -> Durations:
+        return self._times.setdefault(values, Durations(self._bounds))
 
     def collect(self) -> Iterator[Metric]:
         family = HistogramMetricFamily(self._name, self._text, labels=self._labels)
@@ -79,19 +79,16 @@ class Histogram(Collector):
         yield family
 
 
-class Timed:
-    """A port whose `operations`, which are coroutine functions, are timed; all else is the port's own."""
+class Timed(PortAround[object]):
+    """A port whose `operations`, which are coroutine functions, are timed."""
 
     def __init__(
         self, port: object, operations: tuple[str, ...], timer: Callable[[str], Callable[[float], None]]
     ) -> None:
         """`timer` returns what takes the seconds of the operation of that name."""
-        self._port = port
+        super().__init__(port)
         for name in operations:
             setattr(self, name, _timed(port, name, timer(name)))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._port, name)
 
 
 def _timed(port: object, name: str, took: Callable[[float], None]) -> Callable[..., Awaitable[Any]]:
@@ -110,7 +107,7 @@ class _Tally:
     """What was governed with one outcome and trigger since the last scrape. Counted here, and added to the
     counters by `render`: six counters and their locks would cost each result three microseconds."""
 
-    seconds: Times
+    seconds: Durations
     results: int = 0
     bytes: int = 0
     tokens_in: int = 0

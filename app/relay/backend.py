@@ -127,7 +127,7 @@ class Backend:
             threading.Thread(target=ask, daemon=True).start()
 
     def request(self, request: Request) -> Answer:
-        """As Service.request. Raises ServiceError."""
+        """Returns the answer of the service. Raises ServiceError."""
         if self._config_error:
             raise ServiceError(self._config_error)
         if time.monotonic() < self._paused_until:
@@ -173,8 +173,8 @@ class Backend:
             self._starting.release()
 
     def _try_lock(self) -> bool:
-        """Of all processes that could serve the store, the one that has the lock does. The lock is kept until
-        the process ends. Raises ServiceError."""
+        """Returns whether this process has the lock, and so may serve the store. It keeps the lock until it
+        ends. Raises ServiceError."""
         directory = Path(embedded_directory())
         try:
             if self._lock < 0:

@@ -15,7 +15,7 @@ from urllib.parse import urljoin, urlsplit
 
 from msgspec import Raw
 
-from app.cli.client import Connections, address_of, connect, why
+from app.cli.client import KeptConnections, address_of, connect, why
 from app.doors.mcp import NAMED_BY
 from app.relay.messages import NOT_JSON, Id, elements, id_of, inner, is_array, members, on_one_line, text
 from app.relay.streams import SIGNAL_SECONDS, Buffer, FromClient, FromServer, Output, lines, read_from
@@ -36,7 +36,7 @@ _DELETE_SECONDS, _RETRY_SECONDS = 2.0, 1.0
 _TRIES, _REDIRECTS = 2, 3
 _SESSION, _LAST_EVENT = "Mcp-Session-Id", "Last-Event-ID"
 _FAILURES = (OSError, HTTPException, ValueError)
-"""Of a request: ValueError for a redirect or a header that cannot be written."""
+"""What a request may raise; ValueError for a redirect or a header that cannot be written."""
 
 _HEADER = re.compile(r"[\x20-\x7e\xa0-\xff]+")
 _LISTENS = "subscriptions/listen"
@@ -50,7 +50,7 @@ class RoutingHeaders:
         self._arguments: dict[str, dict[Path, str]] = {}
 
     def note(self, message: Buffer) -> None:
-        """Of a response to `tools/list`. Raises NOT_JSON."""
+        """Notes the marked arguments in a response to `tools/list`. Raises NOT_JSON."""
         tools = inner(members(message), "result").get("tools")
         for tool in json.loads(bytes(tools)) if tools is not None else ():
             if isinstance(tool, dict):
@@ -122,7 +122,7 @@ class HttpServer:
         self._route = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self._given = dict(_header(line) for line in headers)
         self._session: dict[str, str] = {}
-        self._kept = Connections()
+        self._kept = KeptConnections()
         self._running: dict[Id, HTTPConnection] = {}
         self._cancelled: set[Id] = set()
         self._routing = RoutingHeaders()
@@ -299,8 +299,8 @@ class HttpServer:
             self._ended.wait(_RETRY_SECONDS)
 
     def _events_after(self, last: str, post: Post) -> str | None:
-        """As `_events`, for the events that follow the one with this id; None if the server refuses. Raises
-        _FAILURES."""
+        """Delivers the events that follow the one with this id, and returns the id of the last; None if the
+        server refuses. Raises _FAILURES."""
         connection, response = self._request("GET", None, _only(_LAST_EVENT, last), post.unanswered)
         found = self._events(response, post) if response.status == 200 else None
         connection.close()

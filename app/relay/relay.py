@@ -63,7 +63,7 @@ _MOST_NAMESPACE = 128
 Members = dict[str, Raw]
 
 
-class ToolCall(NamedTuple):
+class AwaitedCall(NamedTuple):
     """A call whose result is awaited. `id` names it in the accounting. `arguments` are JSON."""
 
     tool: str
@@ -114,7 +114,7 @@ class ResultReplacer:
         self.namespace: str | None = None
         """The name of the MCP server, once it is known."""
 
-    def replacement(self, result: Raw, call: ToolCall) -> Pieces | None:
+    def replacement(self, result: Raw, call: AwaitedCall) -> Pieces | None:
         """The result with texts replaced; None if it is to stay as it is. Raises ServiceError, NOT_JSON.
 
         Some clients show the model nothing but `structuredContent`. It is governed by itself if it is not
@@ -140,7 +140,7 @@ class ResultReplacer:
         kept = {name: as_it_came(raw) for name, raw in fields.items() if name != "structuredContent"}
         return written(kept | {"content": array(content)})
 
-    def _governed(self, content: Pieces, call: ToolCall, is_error: bool) -> str | None:
+    def _governed(self, content: Pieces, call: AwaitedCall, is_error: bool) -> str | None:
         """The text that replaces this content; None if it passes. Raises ServiceError."""
         fields = {
             "session_id": encoded(self.session),
@@ -184,7 +184,7 @@ class Relay:
         self._replacer = ResultReplacer(backend, session)
         self._process = process
         self._requests = 0
-        self._awaited: dict[Id, str | ToolCall] = {}
+        self._awaited: dict[Id, str | AwaitedCall] = {}
         self._answering: dict[Id, threading.Thread] = {}
         self._names = {tool["name"] for tool in _all_tools()}
         self._server_tools: set[str] = set()
@@ -249,17 +249,17 @@ class Relay:
             self._await(found, method)
         return True
 
-    def _await(self, request: Id, what: str | ToolCall) -> None:
+    def _await(self, request: Id, what: str | AwaitedCall) -> None:
         while len(self._awaited) >= _MOST_AWAITED:
             # Requests that were cancelled may never be answered.
             del self._awaited[next(iter(self._awaited))]
         self._awaited[request] = what
 
-    def _call(self, params: Members, request: Id) -> ToolCall:
+    def _call(self, params: Members, request: Id) -> AwaitedCall:
         self._requests += 1
         own_id = f"{self._process}-{self._requests}-{request}"
         call_id = text(inner(params, "_meta").get(_CALL_ID)) or own_id
-        return ToolCall(text(params.get("name")) or "", call_id[:MOST_ID], params.get("arguments"))
+        return AwaitedCall(text(params.get("name")) or "", call_id[:MOST_ID], params.get("arguments"))
 
     def _changed(self, message: Members) -> Pieces | None:
         """The message for the client, if it is another one than the server's."""
@@ -269,7 +269,7 @@ class Relay:
         if awaited is None or result is None:
             return None
         fields = {name: as_it_came(raw) for name, raw in message.items()}
-        if isinstance(awaited, ToolCall):
+        if isinstance(awaited, AwaitedCall):
             try:
                 replaced = self._replacer.replacement(result, awaited)
             except ServiceError as error:
@@ -307,7 +307,7 @@ class Relay:
         return result
 
     def _tools(self) -> list[dict[str, Any]]:
-        """As the service offers them; while it starts, all of them."""
+        """The tools that the service offers; all of them while it starts."""
         if self._backend.is_ready:
             asked = b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}'
             request = Request("POST", "/mcp", asked, seconds=_TOOLS_SECONDS)
@@ -318,7 +318,7 @@ class Relay:
                 pass
         return _all_tools()
 
-    def _answer(self, raw_id: Raw, request: Id, call: ToolCall, meta: Members) -> None:
+    def _answer(self, raw_id: Raw, request: Id, call: AwaitedCall, meta: Members) -> None:
         """Answers a question in a thread of its own: a model may need a minute."""
 
         def work() -> None:
@@ -335,7 +335,7 @@ class Relay:
         self._answering[request] = thread = threading.Thread(target=work, daemon=True)
         thread.start()
 
-    def _answered(self, call: ToolCall) -> tuple[str, bool]:
+    def _answered(self, call: AwaitedCall) -> tuple[str, bool]:
         """The text for the model, and whether it says why there is no answer."""
         arguments: Pieces = [b"{}"] if call.arguments is None else as_it_came(call.arguments)
         try:

@@ -32,9 +32,15 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.
 class Output:
     """A stream that several threads write messages to, each message in one piece."""
 
-    def __init__(self, fd: int, after_first: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        fd: int,
+        after_first: Callable[[], None] = lambda: None,
+        before_close: Callable[[], None] = lambda: None,
+    ) -> None:
         """`after_first` is called once, when the first message has been written."""
         self._fd = fd
+        self._before_close = before_close
         self._after_first: Callable[[], None] | None = after_first
         self._lock = threading.Lock()
 
@@ -57,7 +63,8 @@ class Output:
                 self._after_first = None
 
     def close(self) -> None:
-        """Other threads may have something to write yet: OSError, then."""
+        """What other threads write after that is an OSError."""
+        self._before_close()
         with self._lock:
             os.close(self._fd)
             self._fd = -1

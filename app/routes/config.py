@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Query
@@ -17,6 +17,7 @@ from app.edge.api_keys import Role
 from domain.accounting import AccountingEntry, EntryFilter, EntryType
 from domain.decisions import OutcomeKind, Trigger
 from domain.errors import InvalidField, InvalidPolicy
+from extraction.models.pool import ModelState
 
 if TYPE_CHECKING:
     from policies.what_if import WouldBe
@@ -37,17 +38,6 @@ class SetBy(BodyOut):
     quotas: dict[str, str]
 
 
-class ModelOut(BodyOut):
-    """`retry_ms` > 0: the model failed for this `reason`, and is left alone for so long."""
-
-    name: str
-    base_url: str
-    is_default: bool
-    in_flight: int
-    retry_ms: int
-    reason: str
-
-
 class ConfigOut(BodyOut):
     """`set_by` names the place that set each key. `quotas` are those of `tenant`; 0 = none. Secrets are
     masked."""
@@ -60,7 +50,7 @@ class ConfigOut(BodyOut):
     quotas: dict[str, Any]
     settings: dict[str, Any]
     set_by: SetBy
-    models: list[ModelOut]
+    models: list[ModelState]
 
 
 @router.get(
@@ -89,7 +79,7 @@ async def get_config(
         quotas=report["quotas"][tenant],
         settings=report["settings"],
         set_by=SetBy(**set_by),
-        models=[ModelOut(**{**asdict(one), "base_url": mask_url(one.base_url)}) for one in states],
+        models=[replace(one, base_url=mask_url(one.base_url)) for one in states],
     )
 
 

@@ -17,6 +17,7 @@ from starlette.responses import StreamingResponse
 
 from app.api.answers import PLAIN, prefers, wants_text
 from app.api.bodies import INTEGRAL, BodyIn, BodyOut
+from app.api.openapi import TEXT_ANSWER
 from app.api.problems import problem_of
 from app.api.routing import InRuntime, Router, Tenant, Traits
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop
@@ -60,13 +61,23 @@ class SpanIn(BodyIn):
 
 
 class ExtractIn(BodyIn):
-    handle: Annotated[str, Field(min_length=1, max_length=512)]
-    extract: Annotated[str, Field(min_length=1, max_length=65_536, pattern=r"\S")]
-    mode: Mode = Mode.AUTO
-    deadline_ms: Annotated[int, Field(ge=100, le=120_000, strict=True), INTEGRAL] | None = None
-    require_complete: Annotated[bool, Field(strict=True)] = False
-    ranges: list[SpanIn] = Field([], max_length=1000)
-    max_answer_bytes: Annotated[int, Field(ge=300, le=1_000_000, strict=True), INTEGRAL] | None = None
+    """A question about a stored result."""
+
+    handle: Annotated[str, Field(min_length=1, max_length=512, description="As the handle message gives it.")]
+    extract: Annotated[
+        str, Field(min_length=1, max_length=65_536, pattern=r"\S", description="What to look for.")
+    ]
+    mode: Mode = Field(Mode.AUTO, description="How to look. Without a model `auto` is `retrieve`.")
+    deadline_ms: Annotated[int, Field(ge=100, le=120_000, strict=True), INTEGRAL] | None = Field(
+        None, description="The answer comes by then + 500 ms. Default: SPILLGATE_EXTRACT_DEADLINE_MS."
+    )
+    require_complete: Annotated[
+        bool, Field(strict=True, description="502 `incomplete` rather than an answer that rests on a part.")
+    ] = False
+    ranges: list[SpanIn] = Field([], max_length=1000, description="The bytes to look at; none: all.")
+    max_answer_bytes: Annotated[int, Field(ge=300, le=1_000_000, strict=True), INTEGRAL] | None = Field(
+        None, description="What an answer of passages does not exceed. Default: the policy's."
+    )
 
 
 class ExtractOut(BodyOut):
@@ -85,7 +96,14 @@ class ExtractOut(BodyOut):
     entry_id: str
 
 
-@router.post("/extract", response_model=ExtractOut, summary="Ask a stored result")
+@router.post(
+    "/extract",
+    response_model=ExtractOut,
+    summary="Ask a stored result",
+    description="`Accept: text/plain` answers with `text` alone, also of an unknown handle (404); "
+    "`text/event-stream` with the events `plan`, `chunk` and `reduce`, then `result` or `error`.",
+    responses={200: {"content": {**TEXT_ANSWER, EVENTS: {"schema": {"type": "string"}}}}},
+)
 @Traits(
     writes=True,
     span=EXTRACT,
@@ -95,24 +113,24 @@ class ExtractOut(BodyOut):
     ),
 )
 async def post_extract(request: Request, rt: InRuntime, tenant: Tenant, body: ExtractIn) -> Response:
-    from app.extracting.extractor import Wish, extract
+    from app.extracting.extractor import Requirements, extract
 
     stopping: asyncio.Event = request.app.state.stopping
     deadline = body.deadline_ms or rt.settings.extract_deadline_ms
     ends = asyncio.get_running_loop().time() + deadline / 1000
-    wish = Wish(ends, body.require_complete, needs_model=True)
+    required = Requirements(ends, body.require_complete, needs_model=True)
     try:
         question = _question(body)
 
         def work() -> "Coroutine[Any, Any, Extracted]":
-            return cancel_on_stop(stopping, extract(tenant, question, wish, rt))
+            return cancel_on_stop(stopping, extract(tenant, question, required, rt))
 
         if prefers(request.headers.get("accept", ""), EVENTS):
             # An unknown or expired handle is answered with its status, before the stream begins.
-            with anyio.CancelScope(deadline=wish.ends):
+            with anyio.CancelScope(deadline=required.ends):
                 await look_up(rt, tenant, str(question.handle))
             steps: asyncio.Queue[Progress | None] = asyncio.Queue()
-            wish = replace(wish, watch=steps.put_nowait)
+            required = replace(required, watch=steps.put_nowait)
             return StreamingResponse(_events(steps, work), media_type=EVENTS)
         extracted = await cancel_on_disconnect(request, work())
     except (NotFound, Gone) as error:

@@ -16,7 +16,6 @@ from app.operations.logs import log_hook_passed
 from app.operations.tracing import GOVERN
 from app.runtime import Runtime
 from domain.errors import NotFound, SpillgateError
-from policies.oversized import DOORS
 
 router = Router(tags=["hooks"])
 
@@ -75,7 +74,7 @@ async def hook_answer(
         log_hook_passed(client, "the agent keeps the whole output in a file, and shows a part of it")
         return PASS
     arguments = arguments_of(call, document)
-    outcome = await govern_call(call, arguments, content, tenant, DOORS[client], rt)
+    outcome = await govern_call(call, arguments, content, tenant, reader.door, rt)
     return PASS if outcome.text is None else content.pieces(call.answer(outcome.text))
 
 

@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field, JsonValue
 
 from app.api.answers import PLAIN, JsonAnswer, ResultOut, encode, result_out, spillgate_headers
 from app.api.bodies import INTEGRAL, BodyIn, BodyOut
-from app.api.openapi import json_of, result_body, struct_of
+from app.api.openapi import TEXT_ANSWER, json_of, result_body, struct_of
 from app.api.result_request import ResultIn, ResultRequest, read_request
 from app.api.routing import SESSION_ID, InRuntime, Router, Tenant, Traits, session_key
 from app.governing.governor import Governed, govern
@@ -40,13 +40,31 @@ _SHAPE = {
             {"type": "string"},
             {"type": "array", "items": {"type": "object", "properties": {"type": {"type": "string"}}}},
         ],
-        "description": "A string, or a list of MCP content blocks.",
     },
-    "tool_arguments": {
-        "anyOf": [{"type": "object"}, {"type": "string"}],
-        "description": "Kept verbatim.",
-    },
-    "policy": {"type": "object", "description": "Policy keys for this result alone."},
+    "tool_arguments": {"anyOf": [{"type": "object"}, {"type": "string"}]},
+    "policy": {"type": "object"},
+}
+_DESCRIBED = {
+    "tool_name": "The tool that returned the result. The policy for it is chosen by this name.",
+    "session_id": "The agent's run: its budget, and the results that are deleted with it.",
+    "tool_call_id": "Names the call. The same call again gets the same answer, and is accounted once.",
+    "tool_arguments": "What the tool was given: an object, or a string that is kept verbatim.",
+    "is_error": "The tool failed: the entry has the status `failed`.",
+    "provider": "For logs and accounting.",
+    "tool_kind": "For logs and accounting; a kind such as `file`, `grep` or `shell` chooses the hints.",
+    "tool_namespace": "The server of the tool, for logs and accounting. Default: split from `tool_name`.",
+    "latency_ms": "How long the tool ran, for the accounting.",
+    "model": "Chooses the tokenizer, and the window where it is known. Default: the session's model.",
+    "context": "The usage report: the tokens that are committed in the model's context. In a query, JSON.",
+    "policy": "Policy keys for this result alone. In a query, JSON.",
+    "door": "The client through which the result comes. The texts name our tools as it shows them.",
+    "content": "The result: a string, or a list of MCP content blocks.",
+    "used_tokens": "`context.used_tokens`.",
+    "turn": "`context.turn`.",
+}
+_HEADERS = {
+    "Idempotency-Key": "As `tool_call_id`, where that is not sent.",
+    "Prefer": "`return=minimal` leaves `content` out of a JSON answer if the result passed.",
 }
 
 _BYTES_PER_TOKEN = 4
@@ -64,18 +82,21 @@ _SIZED: list[JsonValue] = [
     "/results",
     response_class=Response,
     summary="Govern one tool result",
+    description="A text body is streamed, with the fields in the query. `Accept: text/plain` answers with "
+    "just the text for the model, and the rest in headers: `Spillgate-Outcome`, `-Trigger`, `-Handle`, …",
     responses={
         200: {
             "description": "Nothing was stored: `content` is the result, byte for byte (`pass`), or what "
             "replaces it.",
-            "content": json_of(struct_of(ResultOut)),
+            "content": json_of(struct_of(ResultOut)) | TEXT_ANSWER,
         },
         201: {
             "description": "It was stored: `content` is what the model reads instead.",
-            "content": json_of(struct_of(ResultOut)),
+            "content": json_of(struct_of(ResultOut)) | TEXT_ANSWER,
+            "headers": {"Location": {"description": "/results/{handle}", "schema": {"type": "string"}}},
         },
     },
-    openapi_extra=result_body(ResultIn, _SHAPE),
+    openapi_extra=result_body(ResultIn, _SHAPE, _DESCRIBED, _HEADERS),
 )
 @Traits(
     writes=True,
@@ -115,18 +136,17 @@ async def _answer(sent: ResultRequest, governed: Governed) -> Response:
 
 
 class CheckIn(BodyIn):
-    """`bytes`, `tokens` and `rows`, as far as they are known. `model` as in POST /results. A `paginated` read
-    is bounded: it may go ahead."""
+    """At least one of `bytes`, `tokens` and `rows`."""
 
     model_config = ConfigDict(json_schema_extra={"anyOf": _SIZED})
 
     session_id: Annotated[str, Field(json_schema_extra=SESSION_ID)] = DEFAULT_SESSION
     tool_name: Annotated[str, Field(min_length=1, max_length=256)]
-    bytes: Size | None = None
-    tokens: Size | None = None
-    rows: Size | None = None
-    model: Annotated[str, Field(max_length=256)] | None = None
-    paginated: Annotated[bool, Field(strict=True)] = False
+    bytes: Size | None = Field(None, description="Without `tokens`, a token is taken to be 4 bytes.")
+    tokens: Size | None = Field(None, description="Without `bytes`, no cap in bytes or characters is judged.")
+    rows: Size | None = Field(None, description="For `reject_rows` of the policy.")
+    model: Annotated[str, Field(max_length=256)] | None = Field(None, description="As in POST /results.")
+    paginated: Annotated[bool, Field(strict=True, description="A bounded read: it may go ahead.")] = False
 
 
 class CheckOut(BodyOut):

@@ -47,16 +47,24 @@ Tokens = Annotated[int, Field(ge=0, le=1_000_000_000, strict=True), INTEGRAL]
 class SessionIn(BodyIn):
     """A field that is left out keeps its value; null removes it."""
 
-    context_window: Tokens | None = None
-    buffer_tokens: Tokens | None = None
-    max_output_tokens: Tokens | None = None
-    model: Annotated[str, Field(min_length=1, max_length=256)] | None = None
-    policy: dict[str, Any] | None = None
+    context_window: Tokens | None = Field(
+        None, description="Tokens. Default: that of `model`, else SPILLGATE_CONTEXT_WINDOW."
+    )
+    buffer_tokens: Tokens | None = Field(None, description="Tokens of the window that are kept free.")
+    max_output_tokens: Tokens | None = Field(
+        None, description="Tokens of the window for the model's answer. The limit is what both leave."
+    )
+    model: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
+        None, description="Chooses the tokenizer, and the window where it is known."
+    )
+    policy: dict[str, Any] | None = Field(None, description="Policy keys for the results of this session.")
 
 
 class UsageIn(BodyIn):
-    used_tokens: Tokens
-    turn: Tokens | None = None
+    """The usage report: what is committed in the model's context."""
+
+    used_tokens: Tokens = Field(description="Tokens in the context.")
+    turn: Tokens | None = Field(None, description="Counted up each time the context has grown.")
 
 
 class SessionOut(BodyOut):

@@ -230,18 +230,11 @@ async def delete_stored(rt: InRuntime, tenant: Tenant, handle: HandlePath) -> No
 
 
 def _stored_out(stored: StoredResult) -> StoredOut:
+    shared = StoredOut.model_fields.keys() - {"handle", "session_id"}
     return StoredOut(
         handle=str(stored.handle),
         session_id=stored.handle.session_id,
-        tool_name=stored.tool_name,
-        tool_arguments=stored.tool_arguments,
-        tool_kind=stored.tool_kind,
-        provider=stored.provider,
-        is_error=stored.is_error,
-        measure=stored.measure,
-        sha256=stored.sha256,
-        stored_at=stored.stored_at,
-        expires_at=stored.expires_at,
+        **{name: getattr(stored, name) for name in shared},
     )
 
 

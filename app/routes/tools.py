@@ -8,6 +8,7 @@ from pydantic import Field
 
 from app.api.answers import PLAIN, wants_text
 from app.api.bodies import BodyIn, BodyOut
+from app.api.openapi import TEXT_ANSWER
 from app.api.routing import SESSION_ID, InRuntime, Router, Tenant, Traits, session_key
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop
 from app.operations.tracing import READ
@@ -26,11 +27,13 @@ class ToolsOut(BodyOut):
 
 
 class ToolCallIn(BodyIn):
-    """`arguments` as the model wrote them: an object, or the text of one."""
+    """A call that a model made."""
 
     session_id: Annotated[str, Field(json_schema_extra=SESSION_ID)] = DEFAULT_SESSION
-    name: Annotated[str, Field(min_length=1, max_length=128)]
-    arguments: dict[str, Any] | Annotated[str, Field(max_length=131_072)] = Field(default_factory=dict)
+    name: Annotated[str, Field(min_length=1, max_length=128, description="As GET /tools names it.")]
+    arguments: dict[str, Any] | Annotated[str, Field(max_length=131_072)] = Field(
+        default_factory=dict, description="As the model wrote them: an object, or the text of one."
+    )
 
 
 class ToolCallOut(BodyOut):
@@ -58,7 +61,12 @@ async def get_tools(
     return ToolsOut(tools=definitions(offered, rt.modes, format), instructions=instructions(offered))
 
 
-@router.post("/tools/call", summary="Execute a call of the model's tools", response_model=ToolCallOut)
+@router.post(
+    "/tools/call",
+    summary="Execute a call of the model's tools",
+    response_model=ToolCallOut,
+    responses={200: {"content": TEXT_ANSWER}},
+)
 @Traits(writes=True, span=READ, raises=(TooManySessions, Conflict))
 async def post_tool_call(request: Request, rt: InRuntime, tenant: Tenant, body: ToolCallIn) -> Response:
     from app.tools.call import call_tool

@@ -8,6 +8,8 @@ from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
+from app.api.routing import Router
+
 _FILES = Path(__file__).resolve().parents[1] / "ui"
 _PAGE = "index.html"
 _TYPES = {
@@ -42,7 +44,9 @@ def install(app: FastAPI) -> None:
             raise HTTPException(405)
         await _answer(request.url.path.removeprefix("/ui/"), request)(scope, receive, send)
 
-    app.add_api_route("/ui", page, include_in_schema=False)
+    pages = Router(tags=[])
+    pages.add_api_route("/ui", page, include_in_schema=False)
+    app.router.routes.extend(pages.routes)
     app.mount("/ui", files)
 
 

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 import msgspec
 from anyio.to_thread import run_sync
 
-from app.extracting.extractor import UNCAPPED_BYTES, Wish, extract
-from app.extracting.known_models import SessionModel
+from app.extracting.extractor import UNCAPPED_BYTES, Requirements, extract
 from app.operations.tracing import note_asking, note_read, note_refused
-from app.reading import entry_about, keep_given, look_up, scan
+from app.reading import Subject, open_subject, scan
 from app.runtime import Runtime
 from app.tools.definitions import (
     TOOLS,
@@ -31,14 +30,11 @@ from content import model_text
 from content.grep import Grep, GrepPage
 from content.greppable import needs_view
 from content.lines import LinePager
-from content.text import cut_head
-from domain.accounting import EntryStatus, EntryType
-from domain.budget import Budget, Session
+from content.text import cut_head, without_surrogates
+from domain.accounting import AccountingEntry, EntryStatus, EntryType
 from domain.errors import BadPattern, Gone, InvalidField, NotFound, ResultNotFound
 from domain.extraction import Question
 from domain.handles import Handle, SessionKey, is_name, parse_handle
-from domain.ports import Call, Charge
-from domain.results import StoredResult
 from extraction.queries import Query
 from extraction.source import Source
 from extraction.task import frame_failure
@@ -87,16 +83,14 @@ class ToolText:
 
 
 class _Reading:
-    """One stored result that is read back for a model, and the session that pays for it."""
+    """One stored result that is read back for a model."""
 
-    def __init__(self, rt: Runtime, stored: StoredResult, session: Session, model: SessionModel) -> None:
+    def __init__(self, rt: Runtime, subject: Subject) -> None:
         self.rt = rt
-        self.stored = stored
-        self._session = session
-        self._model = model
-        policy = rt.policies.policy(stored.tool_name, session.policy)
-        self._cap = policy.max_bytes or UNCAPPED_BYTES
-        self.usual_bytes = min(self._cap, policy.max_answer_bytes)
+        self.stored = subject.stored
+        self._subject = subject
+        self._cap = subject.policy.max_bytes or UNCAPPED_BYTES
+        self.usual_bytes = min(self._cap, subject.policy.max_answer_bytes)
         self._started = rt.clock()
 
     @property
@@ -106,59 +100,49 @@ class _Reading:
     async def answered(self, make: Callable[[int], Awaitable[str]]) -> ToolText:
         """The text that `make` returns for a number of bytes, charged. It is made shorter once if the budget
         does not hold it."""
-        if not self._budget(self._session).exhausted:
+        if self._subject.is_exhausted:
+            return await self._failed(_EXHAUSTED, "budget exhausted")
+        try:
             text = await self._text(make, self._cap)
             entry_id, tokens = await self._reserved(text)
             if entry_id is None and (room := await self._room(len(text.encode()), tokens)) > _LEAST_BYTES:
                 text = await self._text(make, room)
                 entry_id, _ = await self._reserved(text)
-            if entry_id is not None:
-                return ToolText(text, entry_id=entry_id)
-        charge = await self._charge(_EXHAUSTED, error="budget exhausted")
-        await self.rt.ledger.settle(charge)
-        self.rt.metrics.spent(charge.tokens)
-        return ToolText(_EXHAUSTED, is_error=True, entry_id=charge.entry.id)
+        except (BadPattern, InvalidField) as error:
+            note_refused(error)
+            return await self._failed(error.detail, error.code)
+        if entry_id is None:
+            return await self._failed(_EXHAUSTED, "budget exhausted")
+        return ToolText(text, entry_id=entry_id)
+
+    async def _failed(self, said: str, error: str) -> ToolText:
+        """The model reads this text too: it is charged in any case."""
+        text = cut_head(said.encode(), self._cap).decode()
+        entry = replace(await self._entry(text), status=EntryStatus.FAILED, error=error)
+        await self.rt.ledger.settle(self._subject.charge(entry))
+        self.rt.metrics.spent(entry.tokens_out)
+        return ToolText(text, is_error=True, entry_id=entry.id)
 
     async def _text(self, make: Callable[[int], Awaitable[str]], max_bytes: int) -> str:
         return cut_head((await make(max_bytes)).encode(), max_bytes).decode()
 
     async def _reserved(self, text: str) -> tuple[str | None, int]:
         """The id of the entry, None if the budget does not hold the text; and the text's tokens."""
-        charge = await self._charge(text)
-        if await self.rt.ledger.reserve(charge) is None:
-            return None, charge.tokens
-        keep_given(self.rt, self.stored.key, self._session.epoch, charge.entry.id, text)
-        self.rt.metrics.spent(charge.tokens)
-        note_read(len(text.encode()), charge.tokens)
-        return charge.entry.id, charge.tokens
+        entry = await self._entry(text)
+        tokens = entry.tokens_out
+        if await self.rt.ledger.reserve(self._subject.charge(entry, text)) is None:
+            return None, tokens
+        self.rt.metrics.spent(tokens)
+        note_read(len(text.encode()), tokens)
+        return entry.id, tokens
 
     async def _room(self, size: int, tokens: int) -> int:
         """Bytes that should fit what remains of the budget, given that `size` bytes had `tokens`."""
-        model = self._model
-        now = await self.rt.ledger.enter(Call(self.stored.key, model.window, model.enforce))
-        return int(self._budget(now.session).remaining_tokens * size / max(tokens, 1) * 0.9)
+        return int(await self._subject.remaining_tokens(self.rt) * size / max(tokens, 1) * 0.9)
 
-    def _budget(self, session: Session) -> Budget:
-        return session.budget(self._model.window, self._model.enforce)
-
-    async def _charge(self, text: str, error: str | None = None) -> Charge:
-        rt, session = self.rt, self._session
-        tokens = await rt.count(text, self._model.tokenizer)
-        entry = entry_about(rt, self.stored, EntryType.READ, rt.clock())
-        details = replace(entry.details, bytes=len(text.encode()), lines=text.count("\n") + 1, tokens=tokens)
-        entry = replace(
-            entry,
-            status=EntryStatus.OK if error is None else EntryStatus.FAILED,
-            error=error,
-            latency=rt.clock() - self._started,
-            charactersOut=len(text),
-            tokens_out=tokens,
-            tokens_saved=-tokens,
-            model=session.model,
-            details=details,
-        )
-        model = self._model
-        return Charge(self.stored.key, session.epoch, tokens, entry, model.window, model.enforce)
+    async def _entry(self, text: str) -> AccountingEntry:
+        tokens = await self.rt.count(text, self._subject.model.tokenizer)
+        return self._subject.entry(self.rt, EntryType.READ, text, tokens, self._started)
 
 
 async def call_tool(key: SessionKey, name: str, arguments: object, rt: Runtime) -> ToolText:
@@ -174,12 +158,11 @@ async def call_tool(key: SessionKey, name: str, arguments: object, rt: Runtime) 
         if tool.arguments is AskArguments:
             note_asking()
         parsed = _parsed(tool, arguments)
-        handle = _handle(parsed.handle, key)
         if isinstance(parsed, AskArguments):
-            return await _ask(rt, key, handle, parsed)
-        reading = await _opened(rt, key, handle)
+            return await _ask(rt, key, parsed)
+        reading = _Reading(rt, await open_subject(rt, key.tenant, _handle(parsed.handle, key)))
         return await reading.answered(partial(_TEXTS[tool.name], reading, parsed))
-    except (NotFound, Gone, BadPattern, InvalidField) as error:
+    except (NotFound, Gone, InvalidField) as error:
         note_refused(error)
         return ToolText(error.detail, is_error=True)
 
@@ -201,7 +184,7 @@ async def tools_of_session(key: SessionKey, rt: Runtime, *, is_storing: bool = F
 async def read_lines(key: SessionKey, handle: str, offset: int, rt: Runtime) -> ToolText:
     """What tool_output_lines answers from line `offset` on, as many lines as fit. Raises NotFound, Gone,
     StorageError, Overloaded, TooManySessions and Conflict."""
-    reading = await _opened(rt, key, _handle(handle, key))
+    reading = _Reading(rt, await open_subject(rt, key.tenant, _handle(handle, key)))
     return await reading.answered(partial(_lines, reading, LinesArguments(handle, offset, _MOST_LINES)))
 
 
@@ -217,7 +200,7 @@ def session_named_in(handle: object, otherwise: str) -> str:
 def _parsed(tool: Tool, arguments: object) -> Arguments:
     """Lone surrogates become U+FFFD. Raises InvalidField, which names arguments and repeats no value."""
     try:
-        arguments = _encodable(arguments)
+        arguments = without_surrogates(arguments)
         if isinstance(arguments, str):
             return msgspec.json.decode(arguments, type=tool.arguments, strict=False)
         return msgspec.convert(arguments, type=tool.arguments, strict=False)
@@ -225,14 +208,6 @@ def _parsed(tool: Tool, arguments: object) -> Arguments:
         fields = ", ".join(tool.arguments.__struct_fields__)
         reason = _VALUE.sub("Invalid enum value", str(error))
         raise InvalidField(f"{tool.name} takes a JSON object with {fields}. {reason}.") from None
-
-
-def _encodable(value: object) -> object:
-    if isinstance(value, dict):
-        return {_encodable(name): _encodable(one) for name, one in value.items()}
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return value
 
 
 def _handle(text: str, key: SessionKey) -> Handle:
@@ -246,22 +221,17 @@ def _handle(text: str, key: SessionKey) -> Handle:
     return parse_handle(f"session-{key.session_id}/file-{found['file'].lower()}")
 
 
-async def _opened(rt: Runtime, key: SessionKey, handle: Handle) -> _Reading:
-    stored = await look_up(rt, key.tenant, str(handle))
-    model = await rt.known_models.of_session(None)
-    entered = await rt.ledger.enter(Call(key, model.window, model.enforce))
-    return _Reading(rt, stored, entered.session, await rt.known_models.of_session(entered.session.model))
-
-
-async def _ask(rt: Runtime, key: SessionKey, handle: Handle, asked: AskArguments) -> ToolText:
+async def _ask(rt: Runtime, key: SessionKey, asked: AskArguments) -> ToolText:
     if not asked.extract.strip():
         raise InvalidField("`extract` is empty: say what you look for.")
     ends = asyncio.get_running_loop().time() + rt.settings.extract_deadline_ms / 1000
+    handle: Handle | None = None
     try:
-        found = await extract(key.tenant, Question(handle, asked.extract, asked.mode), Wish(ends), rt)
+        handle = _handle(asked.handle, key)
+        found = await extract(key.tenant, Question(handle, asked.extract, asked.mode), Requirements(ends), rt)
     except (NotFound, Gone) as error:
         note_refused(error)
-        text = frame_failure("unknown", str(handle), asked.mode, error.detail)
+        text = frame_failure("unknown", str(handle or "unknown"), asked.mode, error.detail)
         return ToolText(text, is_error=True)
     return ToolText(found.text, found.entry.status is EntryStatus.FAILED, found.entry.id)
 

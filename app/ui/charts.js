@@ -1,10 +1,6 @@
 // Charts over time, drawn by uPlot (vendor/). Each has a table of the same numbers for a screen reader.
 
-import { h, short, whole } from "./dom.js";
-
-const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
-const DAY = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" });
-const MOMENT = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+import { clock, day, h, short, whole } from "./dom.js";
 
 /** Until uPlot has run. */
 export const loaded = document.readyState === "loading" || document.readyState === "interactive" && !window.uPlot
@@ -35,16 +31,19 @@ export function periods(rows, step, since, until, ...values) {
   })];
 }
 
-/** Times in the reader's zone and words; the date below the first time of each day. */
+/** A time (Unix s) in the reader's zone: its day, year, hour and minute. */
+const moment = (at) => new Date(1000 * at).toString().slice(4, 21);
+
+/** Times in the reader's zone; the day below the first time of each. */
 function labels(splits, step) {
-  let day = "";
+  let before = "";
   return splits.map((at) => {
     const date = new Date(1000 * at);
-    const [text, today] = [DAY.format(date), date.toDateString()];
-    if (step >= 86_400) return text;
-    const isNew = today !== day;
-    day = today;
-    return isNew ? `${CLOCK.format(date)}\n${text}` : CLOCK.format(date);
+    const [text, today] = [clock(date).slice(0, 5), day(date)];
+    if (step >= 86_400) return today;
+    const isNew = today !== before;
+    before = today;
+    return isNew ? `${text}\n${today}` : text;
   });
 }
 
@@ -66,7 +65,7 @@ export function timeChart(root, label, times, series, step) {
       { ...axis, size: 56, values: (_, ticks) => ticks.map(short) },
     ],
     series: [
-      { label: "Time", value: (_, at) => (at === null ? "–" : MOMENT.format(new Date(1000 * at))) },
+      { label: "Time", value: (_, at) => (at === null ? "–" : moment(at)) },
       ...series.map(([name, ink], place) => ({
         label: name, stroke: color(ink), width: place ? 2 : 0, fill: place ? undefined : color(`${ink}-soft`),
         paths: place ? line : bars, points: { show: false }, value: (_, value) => (value === null ? "–" : whole(value)),
@@ -84,7 +83,7 @@ export function timeChart(root, label, times, series, step) {
 }
 
 function numbers(label, times, series) {
-  const rows = times.map((at, place) => h("tr", {}, h("th", { scope: "row" }, new Date(1000 * at).toLocaleString()),
+  const rows = times.map((at, place) => h("tr", {}, h("th", { scope: "row" }, moment(at)),
     series.map(([, , values]) => h("td", {}, whole(values[place])))));
   return h("div", { class: "unseen" }, h("table", {}, h("caption", {}, label),
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Time"), series.map(([name]) => h("th", { scope: "col" }, name)))),

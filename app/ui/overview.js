@@ -3,7 +3,23 @@
 import { get, keys, query } from "./api.js";
 import { loaded, periods, timeChart } from "./charts.js";
 import { bar, bytes, card, command, dollars, duration, entriesTable, h, named, outcomeMark, percent, plural, short, table, tokens, toResult, toSession, when, whole } from "./dom.js";
-import { RANGES, ask, chosen, taken } from "./first.js";
+
+const HOUR = 3_600_000;
+const RANGES = [
+  ["1 h", HOUR, "minute", 60_000],
+  ["6 h", 6 * HOUR, "minute", 60_000],
+  ["24 h", 24 * HOUR, "hour", HOUR],
+  ["7 days", 168 * HOUR, "hour", HOUR],
+  ["30 days", 720 * HOUR, "day", 24 * HOUR],
+];
+const FILTERS = ["tool_name", "outcome", "trigger"];
+
+/** The range and the filter that the address names. */
+function chosen() {
+  const given = new URLSearchParams(location.hash.split("?")[1] ?? "");
+  const range = RANGES.find(([name]) => name === given.get("range")) ?? RANGES[2];
+  return [range, Object.fromEntries(FILTERS.map((name) => [name, given.get(name)]).filter(([, value]) => value))];
+}
 
 const GROUPS = [
   ["tool_name", "By tool", "Tool"],
@@ -61,13 +77,14 @@ export async function show(root, { signal }) {
   }
 
   async function refresh(isWhole = false) {
-    const [, , period, step] = range;
-    const { since, until, answers } = taken() ?? ask(range, filter, { signal });
+    const [, span, period, step] = range;
+    const until = Date.now();
+    const since = Math.floor((until - span) / step) * step;
     const asked = { ...filter, since };
     const sum = (group, more = {}) => get("/accounting/summary", { ...asked, group_by: group, ...more }, { signal });
     const newest = (type) => get("/accounting/entries", { ...asked, type, order: "newest", limit: 1000 }, { signal });
-    const [sums, recent] = await answers;
-    await loaded;
+    const [sums, recent] = await Promise.all([
+      sum(`${period},type`), get("/accounting/entries", { ...filter, order: "newest", limit: 25 }, { signal }), loaded]);
     if (sums.total.entries === 0 && recent.entries.length === 0 && !Object.keys(filter).length) {
       empty(root);
       isDrawn = false;

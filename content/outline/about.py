@@ -62,14 +62,28 @@ class _Text(NamedTuple):
 
 
 def about(
-    head: bytes, tail: bytes, total_bytes: int, lines: int, tool_name: str = "", path: str | None = None
+    head: bytes,
+    tail: bytes,
+    total_bytes: int,
+    lines: int,
+    tool_name: str = "",
+    path: str | None = None,
+    max_bytes: int = MAX_BYTES,
 ) -> str:
-    """Returns at most 300 bytes in one to three lines. `head` holds the first bytes of the result, of which
-    256 KiB are of use, `tail` the last 4 KiB. Takes 0.2 ms; of 128 KiB of hostile text at most 10 ms."""
+    """Returns at most 300 bytes, and at most `max_bytes`, in one to three lines. `head` holds the first bytes
+    of the result, of which 256 KiB are of use, `tail` the last 4 KiB. Takes 0.2 ms; of 128 KiB of hostile
+    text at most 10 ms."""
+    said = "\n".join(_said(head, tail, total_bytes, lines, tool_name, path))
+    return cut_head(said.encode(), min(MAX_BYTES, max_bytes)).decode().rstrip()
+
+
+def _said(
+    head: bytes, tail: bytes, total_bytes: int, lines: int, tool_name: str, path: str | None
+) -> list[str]:
     if file := opaque(head):
         found = _PDF_TITLE.search(head[:SAMPLE_BYTES] + tail)
-        named = f"\n“{clip(found[1])}”" if found else ""
-        return f"binary: {_ARTICLE.sub('', file.name)}; to open it, use {file.opener}{named}"
+        opened = f"binary: {_ARTICLE.sub('', file.name)}; to open it, use {file.opener}"
+        return [opened, f"“{clip(found[1])}”"] if found else [opened]
     kind = sniff(head, tool_name)
     is_whole = len(head) >= total_bytes
     text = _Text(head if is_whole else head[:SAMPLE_BYTES], tail, is_whole, lines, path)
@@ -79,7 +93,7 @@ def about(
         said.append(_clipped(f"“{title}”", _TITLE_BYTES))
     if language := _language(kind, text.head):
         said.append(f"mostly {language}: ask in {language}")
-    return cut_head("\n".join(said).encode(), MAX_BYTES).decode()
+    return said
 
 
 _Shape = tuple[str, str]
@@ -123,7 +137,7 @@ def _is_rows(item: object) -> TypeGuard[list[object]]:
 
 
 def _value(raw: Raw, deeper: int = 1) -> str:
-    """As in `248 objects with keys id, name`, or `object with keys total, items (248 objects with …)`."""
+    """A shape: `248 objects with keys id, name`, `object with keys total, items (248 objects with …)`."""
     data = bytes(raw)
     if data[:1] == b"[":
         items = msgspec.json.decode(data, type=list[Raw])
@@ -206,7 +220,8 @@ def _code(text: _Text) -> _Shape:
         return _plain(text) if columns else ("source code", "")
     if len(text.head) > _CODE_BYTES:
         return f"{language.title()} source, {_count(text.records, 'line')}", ""
-    found = definitions(text.head, language)
+    # Every definition has a byte of its own: all are counted.
+    found = definitions(text.head, language, most=_CODE_BYTES)
     classes = sum(1 for one in found if one.keyword in ("class", "struct", "interface", "trait", "enum"))
     said = [_count(classes, "class", "classes")] if classes else []
     if len(found) - classes:
@@ -215,7 +230,7 @@ def _code(text: _Text) -> _Shape:
 
 
 def _plain(text: _Text) -> _Shape:
-    lines = [line for line in text.head[:SAMPLE_BYTES].split(b"\n", 24)[:24] if line.strip()]
+    lines = list(filter(bytes.strip, text.head[:SAMPLE_BYTES].split(b"\n", 24)[:24]))
     if len(lines) > 3 and _share(_PERMISSIONS, lines) > 0.6:
         if not text.is_whole:
             return f"directory listing, {_count(text.lines, 'line')}", ""

@@ -239,7 +239,7 @@ def _by_content(head: bytes) -> Language | None:
         return _INTERPRETERS.get(name) or (Language(name) if name in list(Language) else Language.SHELL)
     if head.lstrip().startswith(b"<?php"):
         return Language.PHP
-    lines = (line[:_LINE] for line in head.split(b"\n") if line.strip())
+    lines = (line[:_LINE] for line in filter(bytes.strip, head.split(b"\n")))
     places = Counter(chain.from_iterable(filter(None, map(_signs().Match, lines))))
     counts = Counter({language: places[place] for place, language in enumerate(_LANGUAGES)})
     for narrow, wide in _WIDER:

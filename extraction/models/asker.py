@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import anyio
 
+from content.tokens import count_in_slices
 from domain.errors import (
     ContextExceeded,
     ModelBadReply,
@@ -18,7 +19,7 @@ from domain.errors import (
 )
 from domain.extraction import LlmUsage
 from domain.llm import ModelTerms, Prompt, Reply
-from extraction.models.lanes import ModelLane, SharedModelState, count
+from extraction.models.lanes import ModelLane, SharedModelState
 from extraction.models.usage import Attempt, CallRules, Usage, has_more_bytes, prompt_texts
 
 TRIES = 2
@@ -104,7 +105,7 @@ class Asker:
         return self._usage.total
 
     def count(self, text: str) -> int:
-        return count((text,), self._first.tokenizer)
+        return count_in_slices(self._first.tokenizer, text)
 
     async def count_in_thread(self, text: str) -> int:
         return await self._shared.count((text,), self._first.tokenizer)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import anyio
 import anyio.to_thread
 
-from content.tokens import TokenMeter
+from content.tokens import count_in_slices
 from domain.ports import Model, Tokenizer
 
 FIRST_PAUSE_SECONDS = 1.0
@@ -44,7 +44,7 @@ class ModelHealth:
         if self._failed_at is None or began < self._failed_at:
             return
         self.retry_at, self._pause, self._failed_at = 0.0, FIRST_PAUSE_SECONDS, None
-        log.info("Model '%s' answers again.", self._name, extra={"fields": {"model": self._name}})
+        log.warning("Model '%s' answers again.", self._name, extra={"fields": {"model": self._name}})
 
     def failed(self, now: float, reason: str, retry_after: float | None = None) -> None:
         """A call failed, and is no longer counted in `in_flight`. The pause is `retry_after` if the backend
@@ -91,15 +91,5 @@ class SharedModelState:
     async def count(self, texts: Sequence[str], tokenizer: Tokenizer) -> int:
         """Counts tokens; those of long texts in the thread."""
         if sum(map(len, texts)) <= _INLINE_CHARS:
-            return count(texts, tokenizer)
-        return await anyio.to_thread.run_sync(count, texts, tokenizer, limiter=self.counting)
-
-
-def count(texts: Sequence[str], tokenizer: Tokenizer) -> int:
-    """Counts tokens in slices, because the tokenizer holds the GIL during each."""
-    tokens = 0
-    for text in texts:
-        meter = TokenMeter(tokenizer)
-        meter.feed(text)
-        tokens += meter.finish()[0]
-    return tokens
+            return count_in_slices(tokenizer, *texts)
+        return await anyio.to_thread.run_sync(count_in_slices, tokenizer, *texts, limiter=self.counting)

@@ -58,7 +58,7 @@ class ModelPool:
         tokenizer for a model's name. Raises ConfigError for a URL that names no backend."""
         self._stack = AsyncExitStack()
         self._connections: dict[str, Connections] = {}
-        """Of each backend, by its URL."""
+        """The connections of each backend, by its URL."""
         self._version = version
         self._shared = SharedModelState(concurrency, asyncio.Semaphore(concurrency))
         self._configs: dict[str, ModelConfig] = {}
@@ -175,4 +175,4 @@ BACKENDS: dict[str, Callable[[ModelPool, ModelConfig], Model]] = {
     "https": ModelPool._http,
     "scripted": ModelPool._demo,
 }
-"""What serves a base URL, by its scheme."""
+"""What serves a base URL, by its scheme: one for each of `MODEL_SCHEMES`."""

@@ -128,7 +128,7 @@ class PassageIndex:
         (pages,) = self._db.execute("PRAGMA page_count").fetchone()
         self._size = int(pages) * _PAGE + sum(_ROW + len(one.path) for one in self.passages)
         self.vectors = Vectors()
-        """Of the passages that were embedded, by their numbers."""
+        """The vectors of the passages that were embedded, by their numbers."""
 
     @property
     def size(self) -> int:

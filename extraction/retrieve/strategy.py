@@ -89,11 +89,11 @@ def _found(task: Task, data: bytes, index: PassageIndex, likeness: Likeness | No
     ranked = rank(index, instruction, data, likeness)
     if not ranked.hits:
         return _complete(_without_hits(source, data, instruction, ranked, max_bytes), total, max_bytes)
-    head = f"[{_binary(data)}]\n" if _binary(data) else ""
+    head = f"[{_weakness(ranked, instruction, data)}]\n" if ranked.is_weak else ""
+    if binary := _binary(data):
+        head += f"[{binary}]\n"
     if instruction.about_extent:
         head += f"[{_extent(source, data)}]\n"
-    if ranked.is_weak:
-        head += f"[{_weakness(ranked, instruction, data)}]\n"
     head += _columns(data, source.stored.tool_name)
     tail = _tail(total, ranked)
     fixed = len(head.encode()) + len(tail.encode()) + _NOTE_BYTES
@@ -141,10 +141,15 @@ def _in_turn(index: PassageIndex, instruction: ParsedInstruction, ranked: Ranked
 
 def _weakness(ranked: Ranked, instruction: ParsedInstruction, data: bytes) -> str:
     said = f"Weak match: {ranked.hits[0].words} of {ranked.words} words."
+    return f"{said} {other}" if (other := _other_language(instruction, data)) else said
+
+
+def _other_language(instruction: ParsedInstruction, data: bytes) -> str:
+    """Names the language of the data if the instruction is not in it, else ""."""
     language = language_of_text(data[:_LANGUAGE_BYTES].decode("utf-8", "ignore"))
-    if language and not may_be_in(instruction.text, language):
-        said += f" The data is mostly {language}: ask in {language}."
-    return said
+    if not language or may_be_in(instruction.text, language):
+        return ""
+    return f"The data is mostly {language}: ask in {language}."
 
 
 def _tail(total: int, ranked: Ranked) -> str:
@@ -174,6 +179,8 @@ def _without_hits(
     said = [] if instruction.about_extent and not ranked.absent else [NOTHING_FOUND]
     if ranked.absent:
         said.append(f"Nowhere in the data: {_listed(ranked.absent)}.")
+    if other := _other_language(instruction, data):
+        said.append(other)
     said.append(_extent(source, data))
     if binary := _binary(data):
         sample = decode_part(cut_head(readable(data[:_OUTLINED]), _SAMPLE_BYTES))

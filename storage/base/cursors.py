@@ -27,7 +27,7 @@ def decode(kind: Kind, cursor: str) -> str:
 
 
 def decode_number(kind: Kind, cursor: str) -> int:
-    """As `decode`, for a position that is a row number (63 bits)."""
+    """Returns a position that is a row number of 63 bits. Raises InvalidField."""
     position = decode(kind, cursor)
     if not (position.isascii() and position.isdigit() and len(position) <= 18):
         raise foreign()

@@ -14,7 +14,7 @@ class Quota:
         self._quota_of = quota_of
         self._used: dict[str, int] = {}
         self.used = 0
-        """Of all tenants."""
+        """Bytes of all tenants."""
         self._lock = threading.Lock()
 
     def take(self, tenant: str, size: int) -> None:

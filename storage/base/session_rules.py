@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
 from dataclasses import replace
-from typing import Any, NotRequired, TypedDict, Unpack
+from typing import Any, NotRequired, TypedDict, Unpack, cast
 
 from domain.accounting import AccountingEntry, EntryType
 from domain.budget import Budget, Reported, ReportWarning, Session, SessionChange, next_epoch
@@ -48,10 +48,8 @@ class LedgerBase(ABC):
     def reserve(self, charge: Charge) -> Coroutine[Any, Any, Receipt | None]:
         return self._charge(charge, forced=False)
 
-    async def settle(self, charge: Charge) -> Receipt:
-        receipt = await self._charge(charge, forced=True)
-        assert receipt is not None
-        return receipt
+    def settle(self, charge: Charge) -> Coroutine[Any, Any, Receipt]:
+        return cast(Coroutine[Any, Any, Receipt], self._charge(charge, forced=True))
 
 
 def fresh(key: SessionKey, now: int) -> Session:

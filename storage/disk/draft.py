@@ -10,11 +10,11 @@ started.
 
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Self, TypeVarTuple
+from typing import Self, TypeVarTuple, cast
 
 from domain.errors import SpillgateError, StoreUnavailable
 from domain.handles import SessionKey
@@ -53,11 +53,11 @@ class GroupPublish:
         self._published = published
         self._batches = Batches(self._publish, "disk-publish", MOST)
 
-    async def run(self, body: Publication) -> bool:
-        """Returns when body and info are durable. Returns False if a file has the name of one of them: then
-        nothing was written. Raises OSError and SpillgateError. The quota gets the bytes of what was not
-        published back. If the caller is cancelled, the body is published all the same."""
-        return bool(await self._batches.run(body))
+    def run(self, body: Publication) -> Awaitable[bool]:
+        """To be awaited at once; ends when body and info are durable. False if a file has the name of one of
+        them: then nothing was written. Raises OSError and SpillgateError. The quota gets the bytes of what
+        was not published back. If the caller is cancelled, the body is published all the same."""
+        return cast(Awaitable[bool], self._batches.run(body))
 
     async def close(self) -> None:
         """Returns when all has been published."""

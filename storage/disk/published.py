@@ -83,8 +83,9 @@ class PublishedBodies:
         opened if `directories` do not hold it. Raises StoreUnavailable if `tool_output` was deleted or
         replaced."""
         check_names(stored.tenant, stored.handle)
-        self._place.check()
         is_shared = stored.key in directories
+        if not is_shared:
+            self._place.check()
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 if stored.key not in directories:

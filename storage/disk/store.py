@@ -156,7 +156,8 @@ class DiskStore:
         self._threads = Threads(THREADS, "disk")
         self._group = GroupPublish(root.published)
         # Names that no earlier process used: files left in `drafts` do not collide with new drafts.
-        self._names = (f"{secrets.token_hex(4)}-{number}" for number in itertools.count())
+        prefix = secrets.token_hex(8)
+        self._names = (f"{prefix}-{number}" for number in itertools.count())
 
     def draft(self, tenant: str) -> AbstractAsyncContextManager[Draft]:
         name = f"draft-{next(self._names)}"

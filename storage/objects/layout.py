@@ -93,7 +93,7 @@ def info_path(tenant: str, handle: Handle) -> str:
 
 
 def segment_path(body: str, number: int) -> str:
-    """Of any segment but the last."""
+    """The path of any segment but the last."""
     return f"{SEGMENTS}/{body}.{number}"
 
 
@@ -122,7 +122,7 @@ class ListedResult:
     """The objects of one result in a listing. Times are Unix ms by the clock of the bucket."""
 
     path: str
-    """Of the info, whether it was found or not."""
+    """The path of the info, whether it was found or not."""
     info_at: int | None = None
     segments: list[str] = field(default_factory=list)
     size: int = 0

@@ -167,7 +167,7 @@ class RedisConnection:
         return await self._bounded(lambda: self._one(command))
 
     async def commands(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
-        """As `command`, concurrently and in any order. Returns the replies in the order of `commands`."""
+        """Runs commands concurrently and in any order. Returns the replies in the order of `commands`."""
         if not commands:
             return []
         if not self.is_cluster:
@@ -185,7 +185,7 @@ class RedisConnection:
         return await self.script("batch", [str(command[1]) for command in commands], words)
 
     async def durable(self, name: str, keys: Sequence[str], args: Sequence[Arg]) -> tuple[Any, Durability]:
-        """As `script`. If the server has WAITAOF, waits until the change is in its append-only file."""
+        """Runs a script. If the server has WAITAOF, waits until the change is in its append-only file."""
         facts = self._facts or await self._learn()
         if facts.can_wait:
             return await self._bounded(lambda: self._waited(name, keys, args), AOF_SECONDS)
@@ -289,7 +289,7 @@ class RedisConnection:
         return worst_of(found)
 
     async def _bounded(self, act: Callable[[], Awaitable[T]], more: float = 0.0) -> T:
-        """As `_within`. Raises StoreUnavailable if a version with another schema wrote the data."""
+        """Runs `act` in time. Raises StoreUnavailable if a version with another schema wrote the data."""
         check_schema(self._schema or await self._learn_schema())
         return await self._within(act, more)
 

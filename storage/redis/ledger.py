@@ -99,9 +99,12 @@ class RedisLedger(RedisEntries, LedgerBase):
 
     async def _charge(self, charge: Charge, *, forced: bool, is_replay: bool = False) -> Receipt | None:
         check_count(charge.tokens)
-        entry, text = charge.entry, b""
+        entry, text, size, finding = charge.entry, b"", 0, None
         if charge.call_id is not None:
             text = pack_kept(entry, charge.fingerprint, charge.text)
+            size = session_rules.text_bytes(charge.text)
+        elif charge.text is not None and charge.kept_as is not None:
+            text, finding = encoded(charge.text), f"{charge.epoch}:{charge.kept_as}"
         admitted = session_rules.is_admitted(entry)
         check_room = await self._room(charge.key.tenant, len(text))
 
@@ -117,7 +120,13 @@ class RedisLedger(RedisEntries, LedgerBase):
             if not forced and budget.enforced and charge.tokens:
                 most = budget.limit_tokens - budget.used_tokens - charge.tokens
             after = session_rules.charged(session, charge)
-            return Step(after, charge.tokens, most, entry, text, session_rules.text_bytes(charge.text))
+            step = Step(after, charge.tokens, most, entry, text, size, finding)
+            if finding is not None and not is_replay:
+                try:
+                    check_room(opens=False)
+                except TenantFull:
+                    return step._replace(text=b"", finding=None)
+            return step
 
         try:
             found = await self._sessions.change(charge.key, decide, charge.call_id, charge.epoch)

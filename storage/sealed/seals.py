@@ -15,7 +15,7 @@ from domain.errors import ConfigError, StorageError, StoreUnavailable
 from domain.handles import Handle, new_handle
 from domain.ports import Clock, ResultStore
 from domain.results import Measure, StoredResult
-from storage.sealed import CHECKS, KEY_BYTES, KEY_SETTING, PREFIX, Key, KeyRing, UnknownKey
+from storage.sealed.keys import CHECKS, KEY_BYTES, KEY_SETTING, PREFIX, KeyRing, StorageKey, UnknownKey
 
 SALT = 32
 TAG = 16
@@ -34,17 +34,17 @@ class Seals:
         self.ring = ring
 
     @property
-    def writing(self) -> Key:
+    def writing(self) -> StorageKey:
         return next(iter(self.ring.in_force.values()))
 
-    def key(self, key_id: str) -> Key:
+    def key(self, key_id: str) -> StorageKey:
         """Raises UnknownKey."""
         found = self.ring.in_force.get(key_id)
         if found is None:
             raise UnknownKey
         return found
 
-    def seal(self, data: bytes, *about: str, key: Key) -> str:
+    def seal(self, data: bytes, *about: str, key: StorageKey) -> str:
         """Returns `PREFIX id:base64`."""
         return f"{PREFIX}{key.id}:{base64.b64encode(wrap(key, data, *about)).decode()}"
 
@@ -66,13 +66,13 @@ def key_id_of(text: str) -> str:
     return text.removeprefix(PREFIX).partition(":")[0]
 
 
-def wrap(key: Key, data: bytes, *about: str) -> bytes:
+def wrap(key: StorageKey, data: bytes, *about: str) -> bytes:
     """Returns a random salt, and the data under a key that is derived with it. SALT + TAG bytes longer."""
     salt = secrets.token_bytes(SALT)
     return salt + _derived(key, salt).encrypt(_NONCE, data, _joined(about))
 
 
-def unwrap(key: Key, data: bytes, *about: str) -> bytes:
+def unwrap(key: StorageKey, data: bytes, *about: str) -> bytes:
     """Raises DamagedSeal."""
     try:
         return _derived(key, data[:SALT]).decrypt(_NONCE, data[SALT:], _joined(about))
@@ -80,7 +80,7 @@ def unwrap(key: Key, data: bytes, *about: str) -> bytes:
         raise DamagedSeal("its authentication tag does not match") from None
 
 
-def _derived(key: Key, salt: bytes) -> AESGCM:
+def _derived(key: StorageKey, salt: bytes) -> AESGCM:
     return AESGCM(HKDF(SHA256(), KEY_BYTES, salt, b"spillgate-sealed-1").derive(key.secret))
 
 
@@ -96,8 +96,8 @@ class KeyChecks:
     def __init__(self, store: ResultStore, ring: KeyRing, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._used: set[Key] = set()
-        self._verified: dict[str, Key] | None = None
+        self._used: set[StorageKey] = set()
+        self._verified: dict[str, StorageKey] | None = None
         self._fault: tuple[str, ...] = ()
         self.seals = Seals(ring)
 
@@ -105,7 +105,7 @@ class KeyChecks:
     def warnings(self) -> tuple[str, ...]:
         return (*self.seals.ring.warnings, *self._fault)
 
-    async def writing(self) -> Key:
+    async def writing(self) -> StorageKey:
         """The key that seals now; its use is noted. Raises StoreUnavailable if the store knows its id by
         another key."""
         key = self.seals.writing
@@ -120,7 +120,7 @@ class KeyChecks:
         with suppress(ConfigError):
             await self._note_use(self.seals.key(key_id))
 
-    async def _note_use(self, key: Key) -> None:
+    async def _note_use(self, key: StorageKey) -> None:
         """Restarts the retention of the key's check, once between two sweeps. Makes it if there is none.
         Raises ConfigError if the store knows the id by another key."""
         if key in self._used:
@@ -169,7 +169,7 @@ class KeyChecks:
             )
         self._verified = keys
 
-    async def _check_of(self, key: Key) -> StoredResult | None:
+    async def _check_of(self, key: StorageKey) -> StoredResult | None:
         """Raises ConfigError if it was made with another key."""
         check = await self._store.find(CHECKS.tenant, _handle(key))
         if check is None:
@@ -184,7 +184,7 @@ class KeyChecks:
             ) from None
         return check
 
-    def _new_check(self, key: Key, at: int) -> StoredResult:
+    def _new_check(self, key: StorageKey, at: int) -> StoredResult:
         made = StoredResult(
             tenant=CHECKS.tenant,
             handle=_handle(key),
@@ -202,5 +202,5 @@ class KeyChecks:
         return replace(made, tool_arguments=self.seals.seal(b"", *about_info(made), key=key))
 
 
-def _handle(key: Key) -> Handle:
+def _handle(key: StorageKey) -> Handle:
     return new_handle(CHECKS, 0, key.id, "")

@@ -15,7 +15,6 @@ import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 import msgspec
 from cryptography.exceptions import InvalidTag
@@ -23,10 +22,10 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from domain.errors import InvalidField, ResultExpired, StorageError, StoreUnavailable
 from domain.handles import Handle, SessionKey
-from domain.ports import Call, Charge, Draft, Entered, Ledger, Receipt, ResultStore
+from domain.ports import Call, Charge, Draft, Entered, Ledger, PortAround, Receipt, ResultStore
 from domain.results import Durability, StoredResult
 from storage.base.damage import Notices
-from storage.sealed import KEY_BYTES, MOST_ID, Key, is_sealed
+from storage.sealed.keys import KEY_BYTES, MOST_ID, StorageKey, is_sealed
 from storage.sealed.seals import SALT, TAG, DamagedSeal, KeyChecks, Seals, about_info, key_id_of, unwrap, wrap
 
 CHUNK = 1 << 16
@@ -61,7 +60,7 @@ class BodyKey:
         self._secret = secret or secrets.token_bytes(KEY_BYTES)
         self._cipher = AESGCM(self._secret)
 
-    def footer(self, key: Key, stored: StoredResult, size: int) -> bytes:
+    def footer(self, key: StorageKey, stored: StoredResult, size: int) -> bytes:
         head = _MARK + key.id.encode().ljust(MOST_ID, b"\0")
         return head + wrap(key, self._secret, *_about(stored, size))
 
@@ -132,18 +131,15 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Hidden).decode
 
 
-class SealedStore:
-    """Owns `inner`, and has all else as `inner` has it. Results that were stored before encryption are found
-    and read as they are."""
+class SealedStore(PortAround[ResultStore]):
+    """Owns the store that keeps what is sealed. Results that were stored before encryption are found and read
+    as they are."""
 
     def __init__(self, inner: ResultStore, checks: KeyChecks) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._seals = checks.seals
         self._notices = Notices()
         self.checks = checks
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -227,7 +223,7 @@ class SealedStore:
         except msgspec.DecodeError:
             raise DamagedSeal("its fields are not those of an info") from None
 
-    def hide(self, key: Key, stored: StoredResult, size: int) -> StoredResult:
+    def hide(self, key: StorageKey, stored: StoredResult, size: int) -> StoredResult:
         """Returns what `inner` gets to see. Its SHA-256 differs each time, so that no store takes an earlier
         body, sealed or not, for the same one."""
         try:
@@ -296,17 +292,14 @@ async def _one(piece: bytes) -> AsyncIterator[bytes]:
     yield piece
 
 
-class SealedLedger:
-    """Has all else as `inner` has it. Texts that were kept before encryption are read as they are. Raises
-    StoreUnavailable for a text that cannot be opened, or sealed, and UnknownKey."""
+class SealedLedger(PortAround[Ledger]):
+    """Texts that were kept before encryption are read as they are. Raises StoreUnavailable for a text that
+    cannot be opened, or sealed, and UnknownKey."""
 
     def __init__(self, inner: Ledger, checks: KeyChecks) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._checks = checks
         self._seals = checks.seals
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
     async def enter(self, call: Call) -> Entered:
         entered = await self._inner.enter(call)
@@ -316,11 +309,10 @@ class SealedLedger:
 
     async def reserve(self, charge: Charge) -> Receipt | None:
         receipt = await self._inner.reserve(await self._sealed(charge))
-        return None if receipt is None else await self._opened(receipt, charge.key, charge.call_id)
+        return None if receipt is None else await self._of_charge(receipt, charge)
 
     async def settle(self, charge: Charge) -> Receipt:
-        receipt = await self._inner.settle(await self._sealed(charge))
-        return await self._opened(receipt, charge.key, charge.call_id)
+        return await self._of_charge(await self._inner.settle(await self._sealed(charge)), charge)
 
     async def keep_finding(self, key: SessionKey, epoch: int, name: str, text: str) -> None:
         sealed = await self._seal(text, *_of_finding(key, epoch, name))
@@ -332,7 +324,15 @@ class SealedLedger:
     async def _sealed(self, charge: Charge) -> Charge:
         if charge.text is None:
             return charge
-        return replace(charge, text=await self._seal(charge.text, *_of_call(charge.key, charge.call_id)))
+        about = _of_call(charge.key, charge.call_id)
+        if charge.kept_as is not None:
+            about = _of_finding(charge.key, charge.epoch, charge.kept_as)
+        return replace(charge, text=await self._seal(charge.text, *about))
+
+    async def _of_charge(self, receipt: Receipt, charge: Charge) -> Receipt:
+        if receipt.replayed:
+            return await self._opened(receipt, charge.key, charge.call_id)
+        return replace(receipt, text=charge.text)
 
     async def _opened(self, receipt: Receipt, key: SessionKey, call_id: str | None) -> Receipt:
         return replace(receipt, text=await self._open(receipt.text, *_of_call(key, call_id)))

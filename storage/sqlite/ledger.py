@@ -7,14 +7,12 @@ A killed process loses nothing that was acknowledged; a power cut may lose the l
 import os
 import sqlite3
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
 from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, Summary
 from domain.budget import Reported, Session, SessionChange
-from domain.errors import StoreFull
 from domain.handles import Handle, SessionKey
 from domain.ports import Call, Charge, Entered, Load, Receipt, SessionPage
 from domain.quotas import LedgerUsage, Purged
@@ -186,16 +184,10 @@ class SqliteLedger(LedgerBase):
     async def keep_finding(self, key: SessionKey, epoch: int, name: str, text: str) -> None:
         def keep(connection: sqlite3.Connection) -> None:
             session = self._state.read(connection, key)
-            if session is None or not session_rules.keeps(session, epoch):
-                return
-            self._state.check_room(key.tenant, opens=False)
-            before = connection.execute(rows.FINDING, (*key, epoch, name)).fetchone()
-            connection.execute(rows.KEEP_FINDING, (*key, epoch, name, text))
-            old = 0 if before is None else session_rules.text_bytes(before[0])
-            self._state.count(key.tenant, 0, session_rules.text_bytes(text) - old)
+            if session is not None and session_rules.keeps(session, epoch):
+                self._state.keep_finding(connection, key, epoch, name, text)
 
-        with suppress(StoreFull):
-            await self._writer.run(keep)
+        await self._writer.run(keep)
 
     async def sweep(self) -> list[SessionKey]:
         now = self._clock()
@@ -297,6 +289,8 @@ def _charge(
         state.append(row, charge.key.tenant)
     else:
         state.append_now(connection, row, charge.key.tenant)
+    if charge.text is not None and charge.kept_as is not None:
+        state.keep_finding(connection, charge.key, charge.epoch, charge.kept_as, charge.text)
     return session_rules.receipt(budget, charge)
 
 

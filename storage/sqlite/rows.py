@@ -191,7 +191,7 @@ def row_bytes(row: Row) -> int:
 
 
 def call_of(row: Row) -> Row:
-    """Of a call with an id."""
+    """The row of a call with an id."""
     return tuple(row[at] for at in _CALL)
 
 

@@ -2,9 +2,11 @@
 
 import sqlite3
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from domain.budget import Session
+from domain.errors import StoreFull
 from domain.handles import SessionKey
 from domain.quotas import LedgerUsage, Purged, QuotaOf
 from storage.base import session_rules
@@ -126,6 +128,17 @@ class SqliteState:
         self._changed.pop(key, None)
         self._forgotten.add(key)
         return True
+
+    def keep_finding(
+        self, connection: sqlite3.Connection, key: SessionKey, epoch: int, name: str, text: str
+    ) -> None:
+        """Keeps nothing if the tenant has reached its bound of bytes."""
+        with suppress(StoreFull):
+            self.check_room(key.tenant, opens=False)
+            before = connection.execute(rows.FINDING, (*key, epoch, name)).fetchone()
+            connection.execute(rows.KEEP_FINDING, (*key, epoch, name, text))
+            old = 0 if before is None else session_rules.text_bytes(before[0])
+            self.count(key.tenant, 0, session_rules.text_bytes(text) - old)
 
     def forget_findings(self, connection: sqlite3.Connection, key: SessionKey) -> None:
         forgotten = connection.execute(rows.FORGET_FINDINGS, key).fetchall()

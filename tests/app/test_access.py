@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.edge.api_keys import ApiKeys, Key, Role, check_host, check_origin, load_keys
+from app.edge.api_keys import ApiKey, ApiKeys, Role, check_host, check_origin, load_keys
 from domain.errors import ConfigError, Forbidden, HostNotAllowed, Unauthorized
 from tests.app.edge_support import KEY, keys_file
 
@@ -89,7 +89,7 @@ def test_a_key_ends_at_its_time(tmp_path: Path, end: str, until: tuple[int, int,
     ends = datetime(*until, tzinfo=UTC).timestamp()
     moment = ends - 1
     keys = ApiKeys(path, now=lambda: moment)
-    assert keys.key_of(KEY) == Key("acme", DIGEST, Role.METRICS, "ci", ends)
+    assert keys.key_of(KEY) == ApiKey("acme", DIGEST, Role.METRICS, "ci", ends)
     assert keys.warnings == []
     moment = ends
     with pytest.raises(Unauthorized, match="expired"):

@@ -194,8 +194,13 @@ async def test_no_json_whatever_is_answered_by_a_500_or_repeated_by_an_error(
 
 NAMED: list[tuple[str, str, Any, str]] = [
     ("POST", "/results", {"content": "x"}, "The body lacks the field `tool_name`."),
-    ("POST", "/results", ["x"], "The body: expected `object`, got `array`."),
-    ("POST", "/results", {"tool_name": 7, "content": "x"}, "`tool_name`: expected `str`, got `int`."),
+    ("POST", "/results", ["x"], "The body: expected an object, got a list."),
+    (
+        "POST",
+        "/results",
+        {"tool_name": 7, "content": "x"},
+        "`tool_name`: expected a string, got a whole number.",
+    ),
     (
         "POST",
         "/results",
@@ -258,6 +263,31 @@ NAMED: list[tuple[str, str, Any, str]] = [
         None,
         "In the query, `limt` is not known here; the nearest known name is `limit`.",
     ),
+    ("GET", "/sessions?limit=MARK", None, "query.limit: must be a whole number."),
+    ("GET", "/tools?final_turn=MARK", None, "query.final_turn: must be true or false."),
+    ("PUT", "/sessions/s", None, "body: must be a JSON object."),
+    ("PUT", "/sessions/s", ["MARK"], "body: must be a JSON object."),
+    ("PUT", "/sessions/s", {"policy": "MARK"}, "body.policy: must be a JSON object."),
+    ("POST", "/extract", {"handle": "h", "extract": " "}, "body.extract: must hold more than white space."),
+    (
+        "POST",
+        "/results",
+        {"tool_name": "a\nMARK", "content": "x"},
+        "`tool_name`: expected a string without control characters.",
+    ),
+    (
+        "POST",
+        "/results",
+        {"tool_name": "t", "content": "x", "context": {"used_tokens": True}},
+        "`context.used_tokens`: expected a whole number, got true or false.",
+    ),
+    (
+        "POST",
+        "/results",
+        {"tool_name": "t", "content": "x", "door": "MARK"},
+        "`door` must be one of claude-code, claude-code-plugin, codex, copilot, cursor, gemini, opencode, "
+        "pi, pipe.",
+    ),
 ]
 
 
@@ -275,10 +305,20 @@ async def test_an_error_names_the_query_parameter(client: httpx.AsyncClient) -> 
         ("session_id=s", "The query lacks the field `tool_name`."),
         ("tool_name=t&context=%7B%22turn%22:1%7D", "`context` lacks the field `used_tokens`."),
         ("tool_name=t&context=MARK", "In the query, `context` must be well-formed JSON."),
-        ("tool_name=t&is_error=MARK", "`is_error`: expected `bool`, got `str`."),
+        ("tool_name=t&is_error=MARK", "`is_error`: expected true or false, got a string."),
     ):
         answer = await client.post(f"/results?{query}", content=b"x", headers=TEXT)
         assert told(answer, 422)["detail"] == detail
+
+
+async def test_every_page_and_route_refuses_an_unknown_parameter_and_one_sent_twice(
+    client: httpx.AsyncClient,
+) -> None:
+    for path in ("/", "/docs", "/docs/errors", "/openapi.json", "/ui", "/livez", "/metrics"):
+        detail = told(await client.get(f"{path}?MARK=1"), 422)["detail"]
+        assert detail == "This route takes no query parameters. Take them out of the URL."
+    twice = await client.get("/accounting/entries?tool_name=a&tool_name=b")
+    assert told(twice, 422)["detail"] == "A query parameter is given twice. Send each once."
 
 
 async def test_a_json_body_takes_no_query_parameters(client: httpx.AsyncClient) -> None:

@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from policies.oversized import DOORS
+from app.doors.hooks import DOORS
 
 pytestmark = pytest.mark.anyio
 

@@ -92,7 +92,7 @@ async def test_no_session_and_no_request_names_a_backend(serve: Serve, tmp_path:
     ("policy", "said"),
     [
         ('[models.n]\nbase_url = "http://user:s3cr3t@h/v1"\n', "models.n.base_url must be a URL like"),
-        ('[models.n]\nbase_url = "ftp://h"\n', '[models."n"] base_url: unknown scheme'),
+        ('[models.n]\nbase_url = "ftp://h"\n', ", line 2: models.n.base_url must be a URL like https:"),
         ('[models.n]\nbase_url = "http://h"\napi_key_file = "/none"\n', "there is no file /none"),
     ],
 )

@@ -62,7 +62,7 @@ async def test_after_an_outage_the_first_question_is_answered_by_a_model(
         assert logged(caplog, "left alone.") == [
             ("WARNING", f"Model '{name}' failed and is left alone.") for name in models
         ]
-        assert logged(caplog, "answers again") == [("INFO", "Model 'm' answers again.")]
+        assert logged(caplog, "answers again") == [("WARNING", "Model 'm' answers again.")]
 
 
 async def test_one_failure_amid_the_first_question_after_an_outage_does_not_spoil_it(

@@ -53,6 +53,42 @@ def test_every_json_answer_has_an_example(document: dict[str, Any]) -> None:
     assert missing == []
 
 
+def test_every_field_of_a_request_is_described_where_its_name_does_not_say_it(
+    document: dict[str, Any],
+) -> None:
+    plain = {"session_id", "tool_name", "start", "end", "limit", "policy"}
+    bare = [
+        f"{name}.{field}"
+        for name, schema in document["components"]["schemas"].items()
+        if name.endswith("In")
+        for field, rule in schema["properties"].items()
+        if field not in plain and "description" not in rule
+    ]
+    assert bare == []
+
+
+async def test_what_an_accept_header_chooses_is_in_the_document(
+    document: dict[str, Any], client: httpx.AsyncClient
+) -> None:
+    kept = (await client.post("/results", json={"tool_name": "t", "content": "row\n" * 4000})).json()
+    asked = {"handle": kept["handle"], "extract": "row"}
+    called = {"name": "tool_output", "arguments": asked}
+    for path, sent, medias in (
+        ("/results", {"tool_name": "t", "content": "x"}, ["text/plain"]),
+        ("/extract", asked, ["text/plain", "text/event-stream"]),
+        ("/tools/call", called, ["text/plain"]),
+    ):
+        answer = document["paths"][path]["post"]["responses"]["200"]["content"]
+        for media in ["application/json", *medias]:
+            told = await client.post(path, json=sent, headers={"Accept": media})
+            assert told.headers["content-type"].partition(";")[0] == media
+            assert media in answer, path
+    headers = [
+        one["name"] for one in document["paths"]["/results"]["post"]["parameters"] if one["in"] == "header"
+    ]
+    assert headers == ["Idempotency-Key", "Prefer"]
+
+
 def bodies_of(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The JSON of each request and of each answer, with the place where it is."""
     for path, operations in document["paths"].items():

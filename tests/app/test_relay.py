@@ -8,8 +8,10 @@ import re
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ import pytest
 from tests.app import relay_tools
 from tests.app.relay_client import ROOT, SCRIPTED, STATELESS, RelayClient
 from tests.faults.service_process import Service, Services
-from tests.misbehaving_server import BAD_ANSWERS, answering
+from tests.misbehaving_server import BAD_ANSWERS, answering, http
 
 OUR_TOOLS = ["tool_output", "tool_output_grep", "tool_output_lines", "tool_output_query"]
 HANDLE = re.compile(r"session-[^/]+/file-[0-9a-f-]{36}")
@@ -288,6 +290,42 @@ def test_the_exit_status_and_signals_are_those_of_the_server(service: Service, t
     with RelayClient(state=tmp_path / "m") as relay:
         assert relay.status() == 2
         assert b"--url URL" in relay.said()
+
+
+def test_an_answer_that_is_owed_comes_after_the_output_of_the_server_has_ended(tmp_path: Path) -> None:
+    is_asked, may_answer = threading.Event(), threading.Event()
+
+    class SlowService(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(503)
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            is_asked.set()
+            may_answer.wait()
+            self.wfile.write(http("200 OK", b'{"text": "It is there.", "is_error": false}'))
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), SlowService) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with opened(tmp_path, url=f"http://127.0.0.1:{server.server_port}") as relay:
+            request = relay.send(
+                "tools/call", {"name": "tool_output", "arguments": {"handle": "h", "extract": "x"}}
+            )
+            is_asked.wait()
+            # Its output ends before it does.
+            relay.send("tools/call", {"name": "do", "arguments": {"what": "close"}})
+            relay.send("tools/call", {"name": "do", "arguments": {"what": "hold"}})
+            received = tmp_path / "received"
+            while not received.exists() or b'"hold"' not in received.read_bytes():
+                pass
+            may_answer.set()
+            answer = relay.read()
+            assert (answer["id"], text_of(answer["result"])) == (request, "It is there.")
+            assert relay.end() == 0
+        server.shutdown()
 
 
 def test_a_server_that_hangs_is_left_to_the_client(relay: RelayClient) -> None:

@@ -179,7 +179,7 @@ def test_without_a_service_that_starts_results_pass(
 def test_a_service_that_no_client_can_reach_is_given_up(place: Path, nowhere: str) -> None:
     """Another relay can use the store then, and the first one goes on without the service."""
     code = (
-        "app.cli.client.Connections.take = lambda connections: None\n"
+        "app.cli.client.KeptConnections.take = lambda connections: None\n"
         "app.relay.backend.Backend.warm_up = lambda backend: None\n"
         "app.edge.server.STOP_SECONDS = 0.000001\n"  # A stop ends a process of its own after that.
     )

@@ -225,12 +225,27 @@ async def test_return_minimal_leaves_out_what_passed_and_only_that(client: httpx
 
 
 async def test_a_preview_follows_the_message_after_a_blank_line(client: httpx.AsyncClient) -> None:
-    for kind, held in [("head", "line 0"), ("head-tail", "line 999")]:
-        told = (await post(client, BIG, policy={"preview": kind, "preview_bytes": 200})).json()
+    kinds = [("head", "line 0", 200), ("head-tail", "line 999", 200), ("about", "plain text", 200)]
+    for kind, held, most in [*kinds, ("about", "plain te", 8)]:
+        told = (await post(client, BIG, policy={"preview": kind, "preview_bytes": most})).json()
         message, preview = told["content"].split("\n\n", 1)
         assert message.endswith("about what you are looking for.")
         assert held in preview
-        assert len(preview.encode()) <= 200
+        assert len(preview.encode()) <= most
+    told = (await post(client, BIG, policy={"preview": "about", "preview_bytes": 0})).json()
+    assert told["content"].endswith("about what you are looking for.")
+
+
+async def test_about_counts_every_class_and_needs_more_than_one_word_for_a_language(
+    client: httpx.AsyncClient,
+) -> None:
+    source = "".join(f"class C{n}:\n    x = {n}\n\n" for n in range(900))
+    for text, said in (
+        (source, "Python source, 900 classes"),
+        ("x y\n" * 4000, "plain text, 4,001 lines\n“x y”"),
+    ):
+        told = (await post(client, text)).json()
+        assert told["content"].split("\n\n", 1)[1] == said
 
 
 async def test_the_outline_of_a_source_file_follows_the_ending_of_its_path(client: httpx.AsyncClient) -> None:

@@ -60,6 +60,26 @@ def test_a_size_with_a_unit_says_what_to_write(monkeypatch: pytest.MonkeyPatch) 
                 load_settings()
 
 
+def test_an_empty_setting_is_refused_by_name_unless_it_means_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    may = {"BYPASS_TOOLS", "LLM_MODELS", "EMBED_MODEL", "LLM_API_KEY", "KEY", "SESSION"}
+    for name in (field.upper() for field in Settings.model_fields):
+        monkeypatch.setenv(f"SPILLGATE_{name}", "")
+        if name in may:
+            assert not getattr(load_settings(), name.lower())
+        else:
+            with pytest.raises(ConfigError, match=f"^SPILLGATE_{name} is empty. Give it a value"):
+                load_settings()
+        monkeypatch.delenv(f"SPILLGATE_{name}")
+
+
+def test_a_wrong_kind_of_value_says_what_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, kind in (("PORT", "a whole number"), ("REQUIRE_BUDGET", "true or false")):
+        monkeypatch.setenv(f"SPILLGATE_{name}", "maybe")
+        with pytest.raises(ConfigError, match=f"^SPILLGATE_{name}: write {kind}.$"):
+            load_settings()
+        monkeypatch.delenv(f"SPILLGATE_{name}")
+
+
 def test_without_keys_only_loopback_may_be_bound(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SPILLGATE_HOST", "0.0.0.0")
     with pytest.raises(ConfigError, match="API_KEYS_FILE"):
@@ -155,6 +175,27 @@ def test_a_fallback_is_for_redis_alone(
     assert "Set that to a redis:// URL" in capsys.readouterr().err
     monkeypatch.setenv("SPILLGATE_STORAGE_URL", "redis://host")
     assert main(["check-config"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ([], ["serve until stopped", "`spillgate check-config` shows them all."]),
+        (["serve"], ["Serve until stopped.", "as SPILLGATE_PORT"]),
+        (
+            ["ask"],
+            ["Ask a question about a stored result.", "Asks the service at SPILLGATE_URL (http://127."],
+        ),
+        (["hook"], ["usage: spillgate hook CLIENT", "spillgate hook install|uninstall|status CLIENT"]),
+    ],
+)
+def test_help_says_what_a_command_does_and_which_service_it_asks(
+    command: list[str], says: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main([*command, "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert all(text in shown for text in says)
 
 
 def test_openapi_prints_the_document(capsys: pytest.CaptureFixture[str]) -> None:

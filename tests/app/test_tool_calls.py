@@ -242,11 +242,39 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
 
 async def test_a_mistake_of_the_model_is_a_text(client: httpx.AsyncClient) -> None:
     handle = await keep(client, LOG)
+    before = (await client.get("/sessions/default")).json()["budget"]["reserved_tokens"]
+    charged = []
     for name, arguments, said in WRONG:
         told = await call(client, name, handle=handle, **arguments)
-        assert (told["is_error"], told["entry_id"]) == (True, None), (name, arguments)
+        assert told["is_error"], (name, arguments)
         assert said in told["text"]
         assert "secret" not in told["text"], (name, arguments)
+        charged += [told["entry_id"]] if told["entry_id"] else []
+    # What the model reads because the stored result does not take the question is charged as an answer is.
+    entries = (await client.get("/accounting/entries?type=read&status=failed")).json()["entries"]
+    assert [one["id"] for one in entries] == charged
+    assert [one["error"] for one in entries] == ["bad_pattern", "invalid_field", "not_queryable"]
+    after = (await client.get("/sessions/default")).json()["budget"]["reserved_tokens"]
+    assert after - before == sum(one["tokens_out"] for one in entries) > 0
+
+
+async def test_the_text_about_a_bad_pattern_or_an_ended_session_says_what_to_do(
+    client: httpx.AsyncClient,
+) -> None:
+    handle = await keep(client, LOG, session="run")
+    told = await call(client, "tool_output_grep", session="run", handle=handle, pattern="f(x")
+    assert told["text"].endswith("A \\ before . * + ? ( ) [ ] { } | ^ $ takes it as it is.")
+    text = await text_of(
+        client, "tool_output_grep", handle=await keep(client, "f(x)\n" * 9000), pattern=r"f\(x\)"
+    )
+    assert "9,000 matching lines" in text
+    await client.delete("/sessions/run")
+    for name, more in (("tool_output", {"extract": "x"}), ("tool_output_lines", {"offset": 1})):
+        told = await call(client, name, session="run", handle=handle, **more)
+        assert told["is_error"]
+        assert told["text"].endswith(
+            "The session of this result has ended, and its results with it. Run the tool again."
+        )
 
 
 async def test_a_handle_that_names_nothing_here_is_a_text(client: httpx.AsyncClient) -> None:
@@ -267,6 +295,8 @@ async def test_a_handle_that_names_nothing_here_is_a_text(client: httpx.AsyncCli
             told = await call(client, name, handle=handle, **more[name])
             assert told["is_error"]
             assert "has this handle. Use it exactly as the handle message gave it." in told["text"]
+            framed = "TOOL_OUTPUT FAILED FOR unknown WITH HANDLE "
+            assert told["text"].startswith(framed) == (name == "tool_output")
 
 
 async def test_arguments_may_be_the_text_of_an_object(client: httpx.AsyncClient) -> None:

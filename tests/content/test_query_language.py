@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from content.jmespath import Query
+from content.jmespath import Expression
 from domain.errors import InvalidField, QueryTooCostly
 from extraction.queries import slice_of
 
@@ -56,7 +56,7 @@ WORKING = st.sampled_from(
     ],
 )
 def test_an_expression_answers(expression: str, answer: object) -> None:
-    assert Query(expression).evaluate(ROWS) == answer
+    assert Expression(expression).evaluate(ROWS) == answer
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_an_expression_answers(expression: str, answer: object) -> None:
 )
 def test_what_is_wrong_is_said_and_nothing_is_repeated(expression: str, says: str) -> None:
     with pytest.raises(InvalidField, match=says) as caught:
-        Query(expression).evaluate(ROWS)
+        Expression(expression).evaluate(ROWS)
     assert "S3cret" not in caught.value.detail
 
 
@@ -90,7 +90,7 @@ def test_what_is_wrong_is_said_and_nothing_is_repeated(expression: str, says: st
 @given(st.lists(PARTS, max_size=8), JSON)
 def test_any_expression_over_any_value_answers_json_or_is_refused(parts: list[str], value: object) -> None:
     try:
-        shown = slice_of(Query("".join(parts)).evaluate(value), 100, 0, 1000)
+        shown = slice_of(Expression("".join(parts)).evaluate(value), 100, 0, 1000)
     except InvalidField:
         return
     msgspec.json.decode(shown.result)
@@ -99,7 +99,7 @@ def test_any_expression_over_any_value_answers_json_or_is_refused(parts: list[st
 @settings(deadline=None)
 @given(WORKING, JSON)
 def test_the_language_is_that_of_the_library(expression: str, value: object) -> None:
-    assert Query(expression).evaluate(value) == jmespath.search(expression, value)
+    assert Expression(expression).evaluate(value) == jmespath.search(expression, value)
 
 
 @settings(deadline=None)

@@ -19,9 +19,9 @@ from storage import (
     open_store,
     sealed_ledger,
 )
-from storage.objects import make_ready
 from storage.objects.bucket import Bucket
 from storage.objects.store import ObjectStore
+from storage.objects.url import make_ready
 from storage.sealed.store import sealed_size
 from storage.spool import Outage
 

@@ -13,7 +13,7 @@ from domain.budget import Window
 from domain.handles import Handle, SessionKey
 from domain.ports import Charge, Ledger, Receipt, ResultStore
 from domain.results import Measure, StoredResult
-from storage.sealed import Key
+from storage.sealed.keys import StorageKey
 
 START = 1_750_000_000_000
 TENANT = "acme"
@@ -44,8 +44,8 @@ class Ring:
 
     warnings = ()
 
-    def __init__(self, *keys: Key) -> None:
-        self.in_force = {key.id: key for key in keys or (Key("first", bytes(range(32))),)}
+    def __init__(self, *keys: StorageKey) -> None:
+        self.in_force = {key.id: key for key in keys or (StorageKey("first", bytes(range(32))),)}
 
 
 def handle(session_id: str = KEY.session_id) -> Handle:

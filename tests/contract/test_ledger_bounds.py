@@ -21,7 +21,7 @@ from domain.accounting import EntryDetails, EntryFilter, EntryType, GroupBy
 from domain.budget import SessionChange
 from domain.errors import StoreFull, TenantFull, TooManySessions
 from domain.handles import Handle, SessionKey
-from domain.ports import Call, Ledger
+from domain.ports import Call, Ledger, given_name
 from domain.quotas import LedgerUsage
 from domain.results import UsageReport
 
@@ -113,8 +113,10 @@ async def test_a_full_ledger_takes_no_new_call_and_lets_everything_else_go_on(
     assert (await ledger.put_session(ONE, SessionChange(frozenset({"model"}), model="m"))).model == "m"
     # What belongs to an extraction that was admitted before is taken.
     await ledger.append(entry(ONE, type=EntryType.LLM))
-    asked = entry(ONE, type=EntryType.EXTRACT)
-    assert await ledger.reserve(charge(1, key=ONE, entry=asked)) is not None
+    about = EntryDetails(tool_output_handle=f"session-{ONE.session_id}/file-1")
+    asked = entry(ONE, type=EntryType.EXTRACT, details=about)
+    assert await ledger.reserve(charge(1, key=ONE, entry=asked, text="an answer")) is not None
+    assert await ledger.finding(ONE, 0, given_name(asked.id)) is None
     assert await count(ledger) == taken + 2
     await ledger.end(KEY)
     assert (await ledger.settle(charge(1, key=SessionKey("other", "one")))).budget is not None

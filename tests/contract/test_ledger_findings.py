@@ -1,11 +1,11 @@
 """What every Ledger keeps to: findings of extractions, kept until their session ends."""
 
 import pytest
-from samples import KEY, RETENTION, FakeClock, OpenLedger, charge
+from samples import KEY, RETENTION, FakeClock, OpenLedger, charge, handle, stored_entry
 
 from domain.budget import SessionChange
 from domain.handles import DEFAULT_SESSION, SessionKey
-from domain.ports import Ledger
+from domain.ports import Ledger, given_name
 
 pytestmark = pytest.mark.anyio
 
@@ -56,3 +56,18 @@ async def test_findings_survive_a_restart(open_lasting_ledger: OpenLedger) -> No
     await ledger.keep_finding(KEY, 0, "n", "kept \N{SNOWMAN}")
     await ledger.close()
     assert await (await open_lasting_ledger()).finding(KEY, 0, "n") == "kept \N{SNOWMAN}"
+
+
+async def test_a_charge_keeps_the_text_about_a_stored_result(ledger: Ledger) -> None:
+    about, named, late = (stored_entry(handle()) for _ in range(3))
+    other = charge(1, text="of no stored result")
+    receipt = await ledger.settle(charge(1, entry=about, text="given \N{SNOWMAN}"))
+    assert receipt.text == "given \N{SNOWMAN}"
+    assert await ledger.finding(KEY, 0, given_name(about.id)) == "given \N{SNOWMAN}"
+    await ledger.settle(charge(1, "call", entry=named, text="in the receipt"))
+    assert (await ledger.settle(other)).text == other.text
+    assert await ledger.reserve(charge(1 << 40, entry=late, text="too long")) is None
+    kept = [await ledger.finding(KEY, 0, given_name(one.id)) for one in (named, other.entry, late)]
+    assert kept == [None, None, None]
+    await ledger.end(KEY)
+    assert await ledger.finding(KEY, 0, given_name(about.id)) is None

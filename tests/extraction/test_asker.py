@@ -313,7 +313,7 @@ async def test_pauses_double_to_half_a_minute_and_a_success_ends_them(
     told = [(one.levelname, one.getMessage()) for one in caplog.records]
     assert told == [
         ("WARNING", "Model 'first' failed and is left alone."),
-        ("INFO", "Model 'first' answers again."),
+        ("WARNING", "Model 'first' answers again."),
     ]
     assert caplog.records[0].fields == {"model": "first", "reason": "busy", "pause_seconds": 1.0}
 

@@ -121,6 +121,10 @@ async def test_a_weak_match_says_so_and_shows_the_beginning_too() -> None:
     answer = await asked("id,label,amount\n" + rows, "velocity and altitude of amount 1234 in swallows")
     assert answer.body.startswith("[Weak match: 1 of 5 words.]\n")
     assert "\nid,label,amount\n" in answer.body
+    extent = await asked(
+        "id,label,amount\n" + rows, "How many rows: velocity and altitude of 1234 in swallows"
+    )
+    assert re.match(r"\[Weak match: 1 of \d words\.\]\n\[The data is a table", extent.body)
 
 
 @pytest.mark.parametrize(
@@ -186,6 +190,8 @@ async def test_a_weak_match_names_the_language_of_the_data(data: str, extract: s
     body = (await asked("".join(data.replace("{n}", str(n)) for n in range(900)), extract)).body
     assert body.startswith("[Weak match: ")
     assert f"The data is mostly {said}" in body.splitlines()[0]
+    nothing = (await asked("".join(data.replace("{n}", str(n)) for n in range(900)), "crocodiles")).body
+    assert nothing.startswith("NO RELEVANT DATA FOUND\nNowhere in the data: crocodiles.\nThe data is mostly ")
 
 
 async def test_rows_of_a_table_stand_under_its_header() -> None:

@@ -117,3 +117,17 @@ async def read_back(client: httpx.AsyncClient, kept: Kept) -> list[str]:
     if body.status_code != 200 or hashlib.sha256(body.content).hexdigest() != kept.sha256:
         return [f"torn: {kept.handle} answers {body.status_code}, {len(body.content)} of {kept.size} bytes"]
     return []
+
+
+async def statuses(client: httpx.AsyncClient, handle: str) -> set[int]:
+    """The statuses of every route that reads a stored result."""
+    path = f"/results/{handle}"
+    answers = [
+        await client.get(path),
+        await client.get(f"{path}/content"),
+        await client.get(f"{path}/lines"),
+        await client.get(f"{path}/grep", params={"pattern": "x"}),
+        await client.get(f"{path}/query", params={"expression": "@"}),
+        await client.post("/extract", json={"handle": handle, "extract": "all"}),
+    ]
+    return {answer.status_code for answer in answers}

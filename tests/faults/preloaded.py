@@ -29,7 +29,7 @@ IMPORTED = (
     "storage.disk.store",
     "storage.redis.ledger",
     "storage.redis.store",
-    "storage.sealed",
+    "storage.sealed.keys",
     "storage.spool.ledger",
     "storage.spool.store",
     "storage.sqlite.ledger",

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.faults.calls import Call, Kept, text_of
+from tests.faults.calls import Call, Kept, statuses, text_of
 from tests.faults.service_process import Service, Services, service_with
 
 pytestmark = pytest.mark.anyio
@@ -95,16 +95,7 @@ async def test_a_damaged_info_is_not_found_by_any_route_and_named_in_one_warning
         for kept in damaged.values():
             warnings = await logged(service, info_of(state, kept).name)
             assert warnings[0]["path"] == f"tool_output/default/session-damaged/{info_of(state, kept).name}"
-            path = f"/results/{kept.handle}"
-            answers = [
-                await client.get(path),
-                await client.get(f"{path}/content"),
-                await client.get(f"{path}/lines"),
-                await client.get(f"{path}/grep", params={"pattern": "x"}),
-                await client.get(f"{path}/query", params={"expression": "@"}),
-                await client.post("/extract", json={"handle": kept.handle, "extract": "all"}),
-            ]
-            assert {answer.status_code for answer in answers} == {404}
+            assert await statuses(client, kept.handle) == {404}
             assert len(await logged(service, info_of(state, kept).name)) == 1
         cut = await store(client, "damaged", "cut")
         body_of(state, cut).write_bytes(b"cut")

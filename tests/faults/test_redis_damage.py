@@ -10,7 +10,7 @@ import pytest
 from domain.handles import SessionKey, parse_handle
 from storage.redis.connection import RedisConnection, open_redis
 from storage.redis.keys import file_name, shard_of
-from tests.faults.calls import Call, Kept, text_of
+from tests.faults.calls import Call, Kept, statuses, text_of
 from tests.faults.service_process import PATIENCE, Services, service_with
 from tests.faults.test_damage import DAMAGES, logged, store
 
@@ -56,16 +56,7 @@ async def test_a_damaged_result_is_not_found_by_any_route_and_named_in_one_warni
             field, damage = ("info", DAMAGES[name]) if name in DAMAGES else ("used", lambda used: b"soon")
             await change(redis, kept, field, damage)
         for kept in damaged.values():
-            path = f"/results/{kept.handle}"
-            answers = [
-                await client.get(path),
-                await client.get(f"{path}/content"),
-                await client.get(f"{path}/lines"),
-                await client.get(f"{path}/grep", params={"pattern": "x"}),
-                await client.get(f"{path}/query", params={"expression": "@"}),
-                await client.post("/extract", json={"handle": kept.handle, "extract": "all"}),
-            ]
-            assert {answer.status_code for answer in answers} == {404}
+            assert await statuses(client, kept.handle) == {404}
             (warning,) = await logged(service, result_key(kept))
             assert warning["path"] == result_key(kept)
         assert (await client.get(f"/results/{whole.handle}")).status_code == 200

@@ -13,9 +13,9 @@ from obstore.store import S3Store
 
 from domain.quotas import TenantQuota
 from domain.results import Durability
-from storage.objects import make_ready
 from storage.objects.bucket import Bucket
 from storage.objects.store import ObjectStore
+from storage.objects.url import make_ready
 
 ROOT = Path(__file__).parents[2]
 BUCKET = "results"

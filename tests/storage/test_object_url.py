@@ -6,7 +6,7 @@ import pytest
 
 from domain.errors import ConfigError
 from storage import ledger_url, open_store
-from storage.objects import open_bucket, parse_object_url
+from storage.objects.url import open_bucket, parse_object_url
 
 pytestmark = pytest.mark.anyio
 

@@ -13,10 +13,10 @@ from obstore.store import LocalStore, MemoryStore
 
 from domain.errors import ConfigError, ResultExpired, StoreUnavailable
 from domain.handles import SessionKey
-from storage.objects import make_ready
 from storage.objects.bucket import THREADS, Bucket, SegmentCache
 from storage.objects.layout import Info
 from storage.objects.store import GRACE_SECONDS, ORPHAN_MS, ObjectStore
+from storage.objects.url import make_ready
 from tests.conftest import StillClock
 from tests.contract.samples import KEY, TENANT, handle, joined, put
 

@@ -1,4 +1,4 @@
-"""Two replicas over one Redis answer as one ledger in memory does, whatever each knows of the other's writes."""
+"""Two replicas over one Redis answer as one ledger in memory does, whatever each has last seen."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

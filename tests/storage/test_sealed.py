@@ -13,11 +13,11 @@ from domain.ports import ResultStore
 from domain.results import StoredResult
 from storage import open_sealed_store, open_store, sealed_ledger
 from storage.memory import MemoryLedger, MemoryStore
-from storage.sealed import CHECKS, Key
+from storage.sealed.keys import CHECKS, StorageKey
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("patient_redis")]
 
-ONE, OTHER = Key("one", bytes(32)), Key("one", bytes(range(32)))
+ONE, OTHER = StorageKey("one", bytes(32)), StorageKey("one", bytes(range(32)))
 
 
 def memory(clock: FakeClock) -> MemoryStore:
@@ -125,7 +125,7 @@ async def test_a_store_that_is_away_at_the_start_is_verified_when_it_is_back(clo
     inner = Away(clock=clock, retention_seconds=RETENTION, max_bytes=0)
     await put(await open_sealed_store(inner, Ring(ONE), clock), b"body", clock())
     inner.is_away = True
-    late: ResultStore = await open_sealed_store(inner, Ring(Key("two", bytes(32))), clock)
+    late: ResultStore = await open_sealed_store(inner, Ring(StorageKey("two", bytes(32))), clock)
     await late.check()
     inner.is_away = False
     with pytest.raises(StoreUnavailable, match="key ids that the file does not have"):

@@ -28,7 +28,7 @@ MOST_MESSAGES = 100
 """In one such list. They are answered one after the other."""
 
 MOST_ID = 1 << 53
-"""Of an id that is a number: the JSON of many programs holds no larger one."""
+"""The largest id that is a number: the JSON of many programs holds no larger one."""
 
 META = "io.modelcontextprotocol/"
 
@@ -77,7 +77,7 @@ class RpcError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class RpcCall:
     """A request that is to be answered. `is_stateless`: it is of the era without `initialize`."""
 
     id: str | int
@@ -115,7 +115,7 @@ def id_of(message: Any) -> str | int | None:
     return found if isinstance(found, str) else None
 
 
-def call_of(message: Any) -> Call | None:
+def call_of(message: Any) -> RpcCall | None:
     """The request; None for a message that needs no response: a notification, or a response. Raises
     RpcError."""
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
@@ -130,10 +130,11 @@ def call_of(message: Any) -> Call | None:
     call_id = id_of(message)
     if call_id is None:
         raise RpcError(Code.INVALID_REQUEST, "`id` must be a string or an integer of at most 53 bits.")
-    params = message.get("params", {})
+    params = message.get("params")
+    params = {} if params is None else params  # Some clients send null for none.
     if not isinstance(params, dict):
         raise RpcError(Code.INVALID_PARAMS, "`params` must be an object.")
-    return Call(call_id, method, params, is_stateless(message))
+    return RpcCall(call_id, method, params, is_stateless(message))
 
 
 def is_stateless(message: Any) -> bool:
@@ -143,7 +144,7 @@ def is_stateless(message: Any) -> bool:
     return isinstance(meta, dict) and f"{META}protocolVersion" in meta
 
 
-def check_version(call: Call, headers: Headers) -> None:
+def check_version(call: RpcCall, headers: Headers) -> None:
     """Raises RpcError for a version that is not served, and for headers that contradict the body."""
     given = headers("mcp-protocol-version")
     if not call.is_stateless:

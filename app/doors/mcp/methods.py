@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from app import __version__
-from app.doors.mcp.messages import HANDSHAKE, META, STATELESS, Call, Code, Params, RpcError
+from app.doors.mcp.messages import HANDSHAKE, META, STATELESS, Code, Params, RpcCall, RpcError
 from app.operations.tracing import READ
 from app.runtime import Runtime
 from app.tools.call import call_tool, read_lines, session_named_in
@@ -48,7 +48,7 @@ class Methods:
         self._tenant = tenant
         self._refused = refused
 
-    async def answer(self, call: Call) -> dict[str, Any]:
+    async def answer(self, call: RpcCall) -> dict[str, Any]:
         """The `result` of the response. Raises RpcError."""
         table = _STATELESS if call.is_stateless else _HANDSHAKE
         if call.method not in table:
@@ -60,7 +60,7 @@ class Methods:
                 result |= {"ttlMs": 0, "cacheScope": "private"}
         return result
 
-    async def _traced(self, method: "Method", call: Call) -> dict[str, Any]:
+    async def _traced(self, method: "Method", call: RpcCall) -> dict[str, Any]:
         tracer = self._rt.tracer
         if tracer is None or call.method not in _TRACED:
             return await method(self, call)
@@ -77,7 +77,7 @@ class Methods:
     def _offered(self) -> list[Tool]:
         return offered_tools(self._rt.policies.policy("", None))
 
-    async def initialize(self, call: Call) -> dict[str, Any]:
+    async def initialize(self, call: RpcCall) -> dict[str, Any]:
         version = _text(call.params, "protocolVersion")
         return {
             "protocolVersion": version if version in HANDSHAKE else HANDSHAKE[0],
@@ -86,26 +86,26 @@ class Methods:
             "instructions": instructions(self._offered()),
         }
 
-    async def discover(self, call: Call) -> dict[str, Any]:
+    async def discover(self, call: RpcCall) -> dict[str, Any]:
         return {
             "supportedVersions": [STATELESS],
             "capabilities": _CAPABILITIES,
             "instructions": instructions(self._offered()),
         }
 
-    async def ping(self, call: Call) -> dict[str, Any]:
+    async def ping(self, call: RpcCall) -> dict[str, Any]:
         return {}
 
-    async def list_tools(self, call: Call) -> dict[str, Any]:
+    async def list_tools(self, call: RpcCall) -> dict[str, Any]:
         """All that the policy offers, whether something is stored or not: many clients ask only once."""
         return {"tools": definitions(self._offered(), self._rt.modes, ToolFormat.MCP)}
 
-    async def call_tool(self, call: Call) -> dict[str, Any]:
-        """The handle names the session: there is none on the wire."""
-        name, arguments = _text(call.params, "name"), call.params.get("arguments", {})
-        if not isinstance(arguments, dict):
-            raise RpcError(Code.INVALID_PARAMS, "`arguments` must be an object.")
-        key = SessionKey(self._tenant, session_named_in(arguments.get("handle"), DEFAULT_SESSION))
+    async def call_tool(self, call: RpcCall) -> dict[str, Any]:
+        """The handle names the session: none is on the wire. The model can correct wrong arguments."""
+        name, arguments = _text(call.params, "name"), call.params.get("arguments")
+        arguments = {} if arguments is None else arguments
+        handle = arguments.get("handle") if isinstance(arguments, dict) else None
+        key = SessionKey(self._tenant, session_named_in(handle, DEFAULT_SESSION))
         try:
             answer = await call_tool(key, name, arguments, self._rt)
             text, is_error = answer.text, answer.is_error
@@ -114,14 +114,14 @@ class Methods:
             text, is_error = error.detail, True
         return {"content": [{"type": "text", "text": text}], "isError": is_error}
 
-    async def list_resources(self, call: Call) -> dict[str, Any]:
+    async def list_resources(self, call: RpcCall) -> dict[str, Any]:
         """None: there is no session on the wire, and a tenant's results are too many for a list."""
         return {"resources": []}
 
-    async def list_templates(self, call: Call) -> dict[str, Any]:
+    async def list_templates(self, call: RpcCall) -> dict[str, Any]:
         return {"resourceTemplates": [_TEMPLATE]}
 
-    async def read_resource(self, call: Call) -> dict[str, Any]:
+    async def read_resource(self, call: RpcCall) -> dict[str, Any]:
         uri = _text(call.params, "uri")
         unknown = Code.INVALID_PARAMS if call.is_stateless else Code.RESOURCE_NOT_FOUND
         found = _URI.fullmatch(uri)
@@ -139,7 +139,7 @@ class Methods:
         return {"contents": [{"uri": uri, "mimeType": "text/plain", "text": answer.text}]}
 
 
-def _carrier_in(call: Call) -> "Carrier":
+def _carrier_in(call: RpcCall) -> "Carrier":
     """What the message says of its caller's trace, as MCP's SDKs write it."""
     meta = call.params.get("_meta")
     named = meta if isinstance(meta, dict) else {}
@@ -153,7 +153,7 @@ def _text(params: Params, name: str) -> str:
     return value
 
 
-Method = Callable[[Methods, Call], Awaitable[dict[str, Any]]]
+Method = Callable[[Methods, RpcCall], Awaitable[dict[str, Any]]]
 
 _BOTH: dict[str, Method] = {
     "tools/list": Methods.list_tools,

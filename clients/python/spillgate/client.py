@@ -225,32 +225,32 @@ class AsyncSpillgate(_Client[httpx.AsyncBaseTransport]):
     async def govern(
         self, tool_name: str, call_id: str | None, content: object, **fields: Unpack[ResultFields]
     ) -> Governed:
-        """As Spillgate.govern."""
+        """See Spillgate.govern."""
         return await self._run(self._exchange.govern(tool_name, call_id, content, self._in_session(fields)))
 
     async def tools(self, format: str = "openai", *, session_id: str | None = None) -> Tools:
-        """As Spillgate.tools."""
+        """See Spillgate.tools."""
         return await self._run(self._exchange.tools(format, session_id or self._session))
 
     async def call(self, name: str, arguments: Mapping[str, Any] | str, **fields: Unpack[UsageFields]) -> str:
-        """As Spillgate.call."""
+        """See Spillgate.call."""
         return await self._run(self._exchange.call(name, arguments, self._in_session(fields)))
 
     async def report(
         self, used_tokens: int, turn: int | None = None, *, session_id: str | None = None
     ) -> Mapping[str, Any] | None:
-        """As Spillgate.report."""
+        """See Spillgate.report."""
         return await self._run(self._exchange.report(used_tokens, turn, session_id or self._session))
 
     async def content(self, handle: str) -> bytes | None:
-        """As Spillgate.content."""
+        """See Spillgate.content."""
         return await self._run(self._exchange.content(handle))
 
     @asynccontextmanager
     async def session(
         self, session_id: str | None = None, **fields: Unpack[SessionFields]
     ) -> AsyncIterator[Self]:
-        """As Spillgate.session."""
+        """See Spillgate.session."""
         name = session_id or f"run-{uuid.uuid4()}"
         await self._run(self._exchange.open(name, fields))
         token = current_session.set(name)

@@ -211,7 +211,7 @@ def _connected(place: Place) -> socket.socket:
 
 
 class WaitingConnections(_Connections["_Waiting"]):
-    """Of one event loop of asyncio."""
+    """Connections of one event loop of asyncio."""
 
     async def send(self, request: Message, seconds: float) -> Response:
         async with asyncio.timeout(seconds):

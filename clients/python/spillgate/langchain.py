@@ -62,7 +62,7 @@ class SpillgateMiddleware(AgentMiddleware[Any, Any]):
         return self._blocking.session_for(None if thread is None else str(thread))
 
     def _usage(self, request: ToolCallRequest) -> UsageFields:
-        """As the model's last reply counted it."""
+        """The usage that the model's last reply reported."""
         messages = request.state["messages"] if isinstance(request.state, Mapping) else request.state.messages
         replies = (one for one in reversed(messages) if isinstance(one, AIMessage))
         reply = next(replies, None)

@@ -23,7 +23,7 @@ _PATH = "/beta/litellm_basic_guardrail_api"
 _MCP_SESSION = "litellm-mcp"
 _MOST_REQUESTS = 10_000
 _LEAST_CHARS = 500
-"""Of a text: a message in the place of a shorter one would hardly be shorter."""
+"""The least length of a text: a message in place of a shorter one would hardly be shorter."""
 
 _SESSION = re.compile(r"\s*[\"'`]?session-([^/\s]+)/file-")
 

@@ -77,6 +77,6 @@ class SpillgateTools:
 
 
 def _usage(context: RunContextWrapper[Any]) -> UsageFields:
-    """As the model's last reply counted it."""
+    """The usage that the model's last reply reported."""
     entries = context.usage.request_usage_entries
     return {"used_tokens": entries[-1].total_tokens if entries else None}

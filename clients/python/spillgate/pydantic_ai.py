@@ -74,7 +74,7 @@ def _session(client: AsyncSpillgate, ctx: RunContext[Any]) -> str | None:
 
 
 def _usage(client: AsyncSpillgate, ctx: RunContext[Any]) -> UsageFields:
-    """As the model's last reply counted it."""
+    """The usage that the model's last reply reported."""
     replies = (one for one in reversed(ctx.messages) if isinstance(one, ModelResponse))
     reply = next(replies, None)
     used = reply.usage.input_tokens + reply.usage.output_tokens if reply else 0

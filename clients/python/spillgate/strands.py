@@ -87,7 +87,7 @@ def _block(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _usage(agent: Any) -> UsageFields:
-    """As the model's last reply counted it."""
+    """The usage that the model's last reply reported."""
     runs = agent.event_loop_metrics.agent_invocations
     cycles = runs[-1].cycles if runs else []
     counted = [cycle.usage["totalTokens"] for cycle in cycles if cycle.usage["totalTokens"]]

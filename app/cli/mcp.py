@@ -1,0 +1,68 @@
+"""`spillgate mcp`: starts the server behind a relay, and the relay; ends as that server ends."""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from domain.errors import ConfigError
+
+if TYPE_CHECKING:
+    from app.relay.http import HttpServer
+    from app.relay.streams import CommandServer
+
+_ANSWERS_SECONDS = 30.0
+
+
+def run(options: argparse.Namespace) -> int:
+    """Does not return once the relay has run: what ends the server ends this process. Raises ConfigError."""
+    command: list[str] = options.server
+    if bool(command) == bool(options.url):
+        raise ConfigError(
+            "spillgate mcp takes either a command, `spillgate mcp -- COMMAND ...`, or --url URL."
+        )
+    if sys.stderr is None:  # It was closed. A connection must not get its number.
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    try:
+        server = _server(options, command)
+    except OSError as error:
+        print(f"spillgate mcp: {command[0]}: {error.strerror}", file=sys.stderr)
+        return 127 if isinstance(error, FileNotFoundError) else 126
+    # A command starts while the relay is imported.
+    from app.relay.backend import Backend
+    from app.relay.relay import Relay
+    from app.relay.streams import Output
+
+    backend = Backend(options.embedded)
+    client = Output(1, backend.warm_up, before_close=lambda: relay.wait(_ANSWERS_SECONDS))
+    relay = Relay(backend, client.write)
+    status = server.run(relay.from_client, relay.from_server, client)
+    if status >= 0:
+        relay.wait(_ANSWERS_SECONDS)
+    backend.close()
+    return _end(status)
+
+
+def _server(options: argparse.Namespace, command: Sequence[str]) -> "CommandServer | HttpServer":
+    """Raises OSError, ConfigError."""
+    if command:
+        from app.relay.streams import CommandServer
+
+        return CommandServer(command)
+    from app.relay.http import HttpServer
+
+    return HttpServer(options.url, options.header)
+
+
+def _end(status: int) -> int:
+    """Ends this process at once: threads that read a stream cannot be stopped."""
+    with suppress(OSError):
+        sys.stderr.flush()
+    if status < 0:
+        with suppress(OSError):  # SIGKILL has no handler.
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    os._exit(status & 0xFF)

@@ -1,0 +1,17 @@
+"""The client through which a result comes, and how its model calls our tools. Light: hooks import it."""
+
+from typing import NamedTuple
+
+
+class Door(NamedTuple):
+    """`tool_prefix` stands before the names of Spillgate's tools as the client's model sees them;
+    `needs_search` names the tool that the model must call first to find them. Without `has_tools` the model
+    has none of them. `has_shell`: it can run `spillgate ask`. `most_bytes` of a replacement are shown whole,
+    0 for any number. `call`: what the model calls instead of our tools, as the texts are to say it."""
+
+    tool_prefix: str = ""
+    call: str = ""
+    needs_search: str = ""
+    has_tools: bool = True
+    has_shell: bool = False
+    most_bytes: int = 0

@@ -1,0 +1,196 @@
+"""URLs of object stores, their options; and the store of one, checked before it is used.
+
+s3://bucket[/prefix]         Amazon S3, and servers that speak its protocol
+gs://bucket[/prefix]         Google Cloud Storage
+az://container[/prefix]      Azure Blob Storage
+
+After `?`, for all: `timeout` (2.3; seconds for a request with its retries) and `cache_bytes` (67108864;
+bytes of bodies that are kept in memory for reading); for s3: `region`, `endpoint`; for az: `account_name`,
+`endpoint`. Credentials are never in the URL: obstore takes them from the environment.
+"""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+from obstore.exceptions import BaseError
+from obstore.store import from_url
+
+from domain import __version__
+from domain.errors import ConfigError, StorageError
+from domain.ports import Clock
+from domain.quotas import QuotaOf, unbounded
+from storage.base.places import Schema, refusal
+from storage.objects.bucket import Bucket
+from storage.objects.layout import SCHEMA
+from storage.objects.store import ObjectStore
+
+TIMEOUT_SECONDS = 2.3
+CACHE_BYTES = 1 << 26
+_COMMON = {"timeout", "cache_bytes"}
+_OPTIONS = {
+    "s3": _COMMON | {"region", "endpoint"},
+    "gs": _COMMON,
+    "az": _COMMON | {"account_name", "endpoint"},
+}
+
+_PLAIN = "Results travel to the object store unencrypted. Give its endpoint as https://."
+_SCHEMA_PATH = "schema"
+_decode_schema: Callable[[bytes], Schema] = msgspec.json.Decoder(Schema).decode
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectUrl:
+    """`place` is scheme, bucket and prefix; `config` holds keyword arguments of obstore."""
+
+    place: str
+    config: dict[str, str]
+    timeout: float = TIMEOUT_SECONDS
+    cache_bytes: int = CACHE_BYTES
+
+    @property
+    def is_plain(self) -> bool:
+        """True for an endpoint without TLS."""
+        return urlsplit(self.config.get("endpoint", "")).scheme == "http"
+
+
+def parse_object_url(url: str) -> ObjectUrl:
+    """Raises ConfigError. Its message never contains the URL."""
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    known = _OPTIONS[parts.scheme]
+    if "@" in parts.netloc or "@" in options.get("endpoint", ""):
+        raise ConfigError(
+            f"{parts.scheme}:// holds no user or password. Give credentials in the environment."
+        )
+    if not parts.netloc or parts.fragment:
+        raise ConfigError(f"{parts.scheme}:// needs a bucket, as in {parts.scheme}://bucket/prefix.")
+    if not options.keys() <= known:
+        raise ConfigError(
+            f"{parts.scheme}:// has the options {', '.join(sorted(known))} and no other. Give credentials in "
+            "the environment."
+        )
+    if "endpoint" in options and urlsplit(options["endpoint"]).scheme not in ("http", "https"):
+        raise ConfigError("endpoint of an object store starts with http:// or https://.")
+    return ObjectUrl(
+        f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}",
+        {name: value for name, value in options.items() if name not in _COMMON},
+        _seconds(options.get("timeout", str(TIMEOUT_SECONDS))),
+        _bytes(options.get("cache_bytes", str(CACHE_BYTES))),
+    )
+
+
+def open_bucket(parsed: ObjectUrl) -> Bucket:
+    """Sends no request yet. Raises ConfigError."""
+    request = timedelta(seconds=parsed.timeout)
+    try:
+        store = from_url(  # type: ignore[call-overload]
+            parsed.place,
+            **parsed.config,
+            client_options={
+                "allow_http": parsed.is_plain,
+                "timeout": request,
+                "connect_timeout": request / 2,
+                "user_agent": "spillgate",
+            },
+            retry_config={
+                "max_retries": 3,
+                "retry_timeout": request / 2,
+                "backoff": {"init_backoff": request / 40, "max_backoff": request / 5, "base": 2},
+            },
+        )
+    except (BaseError, ValueError) as error:
+        raise ConfigError(
+            f"SPILLGATE_STORAGE_URL: obstore cannot use it ({type(error).__name__}). Check bucket, prefix "
+            "and the credentials in the environment."
+        ) from None
+    return Bucket(store, parsed.timeout)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.1 <= seconds <= 60:
+        raise ConfigError("timeout of an object store is a number of seconds from 0.1 to 60.")
+    return seconds
+
+
+def _bytes(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise ConfigError("cache_bytes of an object store is a number of bytes; 0 keeps none.")
+    return int(text)
+
+
+async def open_objects(
+    url: str, *, clock: Clock, retention_seconds: float, max_bytes: int, quota_of: QuotaOf = unbounded
+) -> ObjectStore:
+    """Raises ConfigError."""
+    parsed = parse_object_url(url)
+    store = ObjectStore(
+        open_bucket(parsed),
+        clock=clock,
+        retention_seconds=retention_seconds,
+        max_bytes=max_bytes,
+        quota_of=quota_of,
+        cache_bytes=parsed.cache_bytes,
+        warnings=(_PLAIN,) if parsed.is_plain else (),
+    )
+    try:
+        await make_ready(store)
+    except BaseException:
+        await store.close()
+        raise
+    return store
+
+
+async def make_ready(store: ObjectStore) -> None:
+    """Raises ConfigError for a bucket that must not be used."""
+    try:
+        await _check_promises(store.bucket)
+        await _check_schema(store.bucket)
+    except StorageError as error:
+        raise ConfigError(
+            f"SPILLGATE_STORAGE_URL: {error.detail} Check bucket, endpoint, region, and credentials in the "
+            "environment."
+        ) from None
+
+
+async def _check_promises(bucket: Bucket) -> None:
+    path = f"probe-{secrets.token_hex(8)}"
+    try:
+        is_conditional = await bucket.run(bucket.create, path, b"first")
+        is_conditional &= not await bucket.run(bucket.create, path, b"second")
+        found = await bucket.run(bucket.get, path)
+        if found is not None:
+            is_conditional &= await bucket.run(bucket.update, path, b"third", found[1])
+            is_conditional &= not await bucket.run(bucket.update, path, b"fourth", found[1])
+        after = await bucket.run(bucket.get, path)
+    finally:
+        await bucket.run(bucket.delete, [path])
+    if not is_conditional:
+        raise ConfigError(
+            "SPILLGATE_STORAGE_URL: this store ignores conditional writes (If-None-Match, If-Match). Retries "
+            "of a call could overwrite each other. Use a store that honours them, such as Amazon S3, Google "
+            "Cloud Storage, Azure Blob Storage or a current MinIO."
+        )
+    if found is None or found[0] != b"first" or after is None or after[0] != b"third":
+        raise ConfigError("SPILLGATE_STORAGE_URL: this object store does not return what it was given.")
+
+
+async def _check_schema(bucket: Bucket) -> None:
+    """Marks a bucket without a schema with ours."""
+    ours = msgspec.json.encode(Schema(SCHEMA, __version__))
+    if await bucket.run(bucket.create, _SCHEMA_PATH, ours):
+        return
+    found = await bucket.run(bucket.get, _SCHEMA_PATH)
+    try:
+        refused = refusal("The bucket", _decode_schema(found[0] if found else b""), SCHEMA)
+    except msgspec.DecodeError:
+        refused = "The object `schema` in the bucket is damaged. Restore it from a backup."
+    if refused is not None:
+        raise ConfigError(refused)

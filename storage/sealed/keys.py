@@ -1,0 +1,150 @@
+"""The keys of encryption at rest, and a store and a ledger that refuse what is sealed, for want of a key."""
+
+import base64
+import binascii
+import re
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from domain.errors import StoreUnavailable
+from domain.handles import RESERVED_TENANT, Handle, SessionKey
+from domain.ports import Call, Charge, Entered, Ledger, PortAround, Receipt, ResultStore
+from domain.results import StoredResult
+
+PREFIX = "spillgate-sealed-1:"
+"""How a sealed text begins."""
+
+KEY_SETTING = "SPILLGATE_STORAGE_KEY_FILE"
+KEY_BYTES = 32
+MOST_ID = 32
+"""Characters of a key id, which has a place of this size in every sealed body."""
+
+CHECKS = SessionKey(RESERVED_TENANT, "keys")
+"""The tenant and session of the checks of keys."""
+
+_LINE = re.compile(rf"(?P<id>[A-Za-z0-9_.-]{{1,{MOST_ID}}}):(?P<secret>.*)")
+
+
+class UnknownKey(StoreUnavailable):
+    """Sealed with a key that the key file does not have."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This was encrypted with a key that SPILLGATE_STORAGE_KEY_FILE does not have. The operator can "
+            "put the line of that key back into the file."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StorageKey:
+    id: str
+    secret: bytes = field(repr=False)
+
+
+class KeyRing(Protocol):
+    @property
+    def in_force(self) -> dict[str, StorageKey]:
+        """The keys by their ids, never empty. The first one seals; each opens what it sealed."""
+        ...
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Messages for the operator."""
+        ...
+
+
+class KeyLines(NamedTuple):
+    """The keys by their ids, and for each line that is not in force its number and why."""
+
+    keys: dict[str, StorageKey]
+    faults: list[str]
+
+
+def is_sealed(text: str | None) -> bool:
+    return text is not None and text.startswith(PREFIX)
+
+
+def parse_keys(text: str) -> KeyLines:
+    """Reads lines `id:key`; empty lines and lines that begin with # say nothing. A fault repeats no input."""
+    found = KeyLines({}, [])
+    for number, line in enumerate(text.splitlines(), 1):
+        if not (line := line.strip()) or line.startswith("#"):
+            continue
+        try:
+            key = _parse_key(line)
+            if found.keys.setdefault(key.id, key) != key:
+                raise ValueError("an id that another line has with another key. Give each key its own id")
+        except ValueError as error:
+            found.faults.append(f"line {number}: {error}.")
+    return found
+
+
+def _parse_key(line: str) -> StorageKey:
+    """Raises ValueError, which repeats nothing of the line."""
+    match = _LINE.fullmatch(line)
+    if match is None:
+        raise ValueError(f"write `id:key`; an id has 1 to {MOST_ID} letters, digits and _.-")
+    try:
+        text = match["secret"].strip()
+        is_hex = len(text) == 2 * KEY_BYTES
+        secret = bytes.fromhex(text) if is_hex else base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        secret = b""
+    if len(secret) != KEY_BYTES:
+        raise ValueError(f"a key is {KEY_BYTES} bytes in hex or base64; `openssl rand -hex 32` makes one")
+    return StorageKey(match["id"], secret)
+
+
+class KeylessStore(PortAround[ResultStore]):
+    """A store of a process without keys: what others keep encrypted is refused."""
+
+    async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
+        """Raises UnknownKey."""
+        found = await self._inner.find(tenant, handle)
+        if found is not None and is_sealed(found.tool_arguments):
+            raise UnknownKey
+        return found
+
+
+class KeylessLedger(PortAround[Ledger]):
+    """A ledger of a process without keys. Raises UnknownKey for a text that is sealed."""
+
+    def enter(self, call: Call) -> Awaitable[Entered]:
+        # Without an id there is no receipt of an earlier call.
+        return self._inner.enter(call) if call.call_id is None else self._entered(call)
+
+    async def _entered(self, call: Call) -> Entered:
+        entered = await self._inner.enter(call)
+        if entered.receipt is not None:
+            _readable(entered.receipt.text)
+        return entered
+
+    def reserve(self, charge: Charge) -> Awaitable[Receipt | None]:
+        return self._inner.reserve(charge) if charge.call_id is None else self._reserved(charge)
+
+    async def _reserved(self, charge: Charge) -> Receipt | None:
+        receipt = await self._inner.reserve(charge)
+        return None if receipt is None else _first(receipt)
+
+    def settle(self, charge: Charge) -> Awaitable[Receipt]:
+        return self._inner.settle(charge) if charge.call_id is None else self._settled(charge)
+
+    async def _settled(self, charge: Charge) -> Receipt:
+        return _first(await self._inner.settle(charge))
+
+    async def finding(self, key: SessionKey, epoch: int, name: str) -> str | None:
+        return _readable(await self._inner.finding(key, epoch, name))
+
+
+def _first(receipt: Receipt) -> Receipt:
+    # The text of a call that is charged now is this process's own, whatever it begins with.
+    if receipt.replayed:
+        _readable(receipt.text)
+    return receipt
+
+
+def _readable(text: str | None) -> str | None:
+    if is_sealed(text):
+        raise UnknownKey
+    return text
