@@ -187,12 +187,14 @@ async def _served(app: FastAPI, runtime: Runtime) -> AsyncIterator[None]:
         tasks.start_soon(run, "sweep", partial(sweep_forever, runtime))
         tasks.start_soon(run, "first check", partial(_first_check, runtime))
         tasks.start_soon(run, "policy files", partial(follow_policies, app.state))
+        if runtime.outage is not None:
+            tasks.start_soon(run, "spool", runtime.outage.watch)
         yield
         tasks.cancel_scope.cancel()
     log_stopped(*runtime.metrics.total())
 
 
 async def _first_check(runtime: Runtime) -> None:
-    """So that its warnings are in the log from the start."""
+    """Checks store and ledger, whose warnings are then in the log from the start."""
     with suppress(StorageError):
         await runtime.readiness.check()

@@ -22,7 +22,7 @@ from app.operations.logs import log_outage
 from app.operations.policy_files import load_policies
 from app.operations.readiness import Readiness
 from app.operations.storage_keys import StorageKeys
-from app.operations.supervisor import Background, Supervisor
+from app.operations.supervisor import Background
 from app.operations.telemetry import Metrics, Timed
 from app.operations.tracing import TraceTarget, trace_target
 from app.settings import Settings
@@ -30,30 +30,27 @@ from content.tokens import count_in_slices, load_encoding
 from domain.extraction import Mode
 from domain.handles import Handle
 from domain.ports import Clock, Ledger, ResultStore, Tokenizer
-from domain.quotas import SETTINGS, QuotaOf, TenantQuota
+from domain.quotas import SETTINGS, TenantQuota
 from domain.results import Durability, ToolResult
 from extraction.index_cache import IndexCache
 from extraction.models.pool import ModelPool
 from extraction.queries import Queries
 from policies.book import PolicyBook
 from storage import (
-    StoreOptions,
+    Spool,
     body_path,
     open_keyless,
     open_ledger,
-    open_outage,
     open_sealed_store,
-    open_spooled_ledger,
-    open_spooled_store,
+    open_spool,
     open_store,
     sealed_ledger,
 )
-from storage.base.session_rules import LedgerTimes
 from storage.base.threads import Threads
 
 if TYPE_CHECKING:
     from app.operations.spans import Tracer
-    from storage.spool import Outage
+    from storage.spool.outage import Outage
 
 log = logging.getLogger(__name__)
 
@@ -124,6 +121,7 @@ class Runtime:
     policy_stale: bool = False
     tracer: "Tracer | None" = None
     tracing: TraceTarget = field(default_factory=TraceTarget)
+    outage: "Outage | None" = None
 
     async def count(self, text: str, tokenizer: Tokenizer) -> int:
         """Tokens, exactly; a long text's in a thread."""
@@ -183,12 +181,11 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
     load_encoding(settings.encoding)
     metrics = Metrics()
     ledger_url = settings.ledger  # If it is missing, that is reported before the store is asked.
-    outage = None if settings.spool is None else open_outage(log_outage, Supervisor(metrics.task_failed).run)
+    spool = None if settings.spool is None else open_spool(settings.spool, log_outage)
     async with AsyncExitStack() as stack:
         tracing, tracer = _opened_tracer(metrics, stack)
         quota_of = LiveQuotas(policies)
-        store = await _opened_store(settings, clock, quota_of, outage, stack)
-        ledger = await _opened_ledger(settings, ledger_url, clock, quota_of, outage, stack)
+        store, ledger = await _opened_ports(settings, ledger_url, clock, quota_of, spool, stack)
         keys = None if settings.storage_key_file is None else StorageKeys(settings.storage_key_file)
         store, ledger = await _sealed(store, ledger, keys, clock)
         store = cast(ResultStore, Timed(store, ("find", "touch"), partial(metrics.timer, "store")))
@@ -203,6 +200,7 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
         models = _opened_models(settings, policies, known, stack)
         spend_caps = SpendCaps(ledger, DailySpend(ledger, quota_of, clock))
         spent, most = spend_caps.daily.known, settings.storage_max_bytes
+        outage = None if spool is None else spool.outage
         readiness = Readiness(store, ledger, outage, most, quota_of, spent, quota_of.set_by)
         metrics.watch_outage(lambda: readiness.is_degraded)
         yield Runtime(
@@ -223,7 +221,37 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
             storage_keys=keys,
             tracer=tracer,
             tracing=tracing,
+            outage=outage,
         )
+
+
+async def _opened_ports(
+    settings: Settings,
+    ledger_url: str,
+    clock: Clock,
+    quota_of: LiveQuotas,
+    spool: Spool | None,
+    stack: AsyncExitStack,
+) -> tuple[ResultStore, Ledger]:
+    store = await open_store(
+        settings.store,
+        spool,
+        clock=clock,
+        retention_seconds=settings.retention_seconds,
+        max_bytes=settings.storage_max_bytes,
+        quota_of=quota_of,
+    )
+    stack.push_async_callback(store.close)
+    ledger = await open_ledger(
+        ledger_url,
+        spool,
+        clock=clock,
+        session_retention_seconds=settings.retention_seconds,
+        entry_retention_seconds=settings.ledger_retention_seconds,
+        quota_of=quota_of,
+    )
+    stack.push_async_callback(ledger.close)
+    return store, ledger
 
 
 def _opened_threads(stack: AsyncExitStack) -> Threads:
@@ -277,43 +305,3 @@ def _opened_tracer(metrics: Metrics, stack: AsyncExitStack) -> "tuple[TraceTarge
     tracer = open_tracer(metrics)
     stack.push_async_callback(anyio.to_thread.run_sync, tracer.close)
     return tracing, tracer
-
-
-async def _opened_store(
-    settings: Settings, clock: Clock, quota_of: QuotaOf, outage: "Outage | None", stack: AsyncExitStack
-) -> ResultStore:
-    """Before the spool, where there is one."""
-    options: StoreOptions = {
-        "clock": clock,
-        "retention_seconds": settings.retention_seconds,
-        "max_bytes": settings.storage_max_bytes,
-        "quota_of": quota_of,
-    }
-    store = await open_store(settings.store, **options)
-    stack.push_async_callback(store.close)
-    if outage is not None and settings.spool is not None:
-        store = await open_spooled_store(store, settings.spool, outage, **options)
-        stack.push_async_callback(store.close)
-    return store
-
-
-async def _opened_ledger(
-    settings: Settings,
-    url: str,
-    clock: Clock,
-    quota_of: QuotaOf,
-    outage: "Outage | None",
-    stack: AsyncExitStack,
-) -> Ledger:
-    """Before the spool, where there is one and the ledger is in Redis."""
-    times: LedgerTimes = {
-        "clock": clock,
-        "session_retention_seconds": settings.retention_seconds,
-        "entry_retention_seconds": settings.ledger_retention_seconds,
-    }
-    ledger = await open_ledger(url, quota_of=quota_of, **times)
-    stack.push_async_callback(ledger.close)
-    if outage is not None and settings.spool is not None and url.startswith("redis"):
-        ledger = await open_spooled_ledger(ledger, settings.spool, outage, **times)
-        stack.push_async_callback(ledger.close)
-    return ledger

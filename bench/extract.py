@@ -132,7 +132,7 @@ def walls(place: Place, stored: Stored, window: int, concurrency: int, rounds: i
 
 
 def growth(place: Place, stored: Stored, window: int, concurrency: int) -> int:
-    """Of the peak, in bytes. A new process each time: memory that was freed is not given back."""
+    """The peak in bytes. A new process each time: memory that was freed is not given back."""
     with place.serving(window, concurrency) as server:
         ask(server, stored.small)
         before = server.rss

@@ -53,7 +53,8 @@ KINDS = {
 
 
 def instructions(tree: Path, kind: Kind) -> float:
-    """Of one counted result, in the version of Spillgate in `tree`. Takes about twenty seconds."""
+    """The instructions of one counted result, in the version of Spillgate in `tree`. Takes about twenty
+    seconds."""
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-instructions-"))
         keys = stack.enter_context(key_file(key_line("team-a", API_KEY)))

@@ -48,7 +48,7 @@ def now() -> int:
 
 
 def charge_of(number: int, *, is_named: bool) -> Charge:
-    """As a result of 2 KB that passes. The call id is of the length that model providers use."""
+    """The charge of a result of 2 KB that passes. The call id has the length that model providers use."""
     key = SessionKey("team-a", f"session-{number % SESSIONS:04}")
     call_id = f"call_{hashlib.sha256(str(number).encode()).hexdigest()[:24]}" if is_named else None
     entry = AccountingEntry(

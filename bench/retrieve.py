@@ -19,7 +19,7 @@ FIRST, SECOND = "Which request failed with a timeout, and on which host?", "erro
 
 
 def ordinary(size: int) -> Iterator[tuple[str, str]]:
-    """Of each kind there is, the largest recorded result over and over."""
+    """The largest recorded result of each kind, over and over."""
     largest = {
         record["kind"]: record["text"] for record in sorted(corpus.records(), key=lambda one: one["bytes"])
     }

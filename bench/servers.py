@@ -41,8 +41,8 @@ class Server:
 
     @property
     def cpu_seconds(self) -> float:
-        """Of all its threads, to the nanosecond. The kernel's number for another process's clock, as
-        clock_getcpuclockid(3) makes it: psutil gives hundredths of a second, more than a round may take."""
+        """Processor time of all its threads, to the nanosecond, by the kernel's number for another process's
+        clock (clock_getcpuclockid(3)): psutil gives hundredths of a second, more than a round may take."""
         return time.clock_gettime((~self.process.pid << 3) | 2)
 
 

@@ -43,7 +43,7 @@ class _Body:
 
 
 async def _microseconds(request: Callable[[], Awaitable[None]]) -> float:
-    """Of processor time, for one request: the median of the rounds."""
+    """Processor time for one request: the median of the rounds."""
     rounds = []
     for _ in range(ROUNDS):
         began = time.thread_time()

@@ -19,7 +19,7 @@ LINE_ROOM = FOOTER_BYTES + 64
 _CELL_CHARS = 200
 _MOST_COLUMNS = 40
 _INSIDE_WORD = 0.5
-_SHORT_WORD = re.compile(r"[^\W_]{1,5}")
+_SHORT_WORD = re.compile(r"[A-Za-z0-9]{1,5}")  # RE2 knows no boundary of other letters.
 
 
 class _Shown(NamedTuple):

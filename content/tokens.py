@@ -77,7 +77,7 @@ class Sample:
 
 
 def sampled(text: str, encoding: Tokenizer) -> tuple[int, bool]:
-    """As `Sample.finish` for a whole text."""
+    """What `Sample.finish` returns for a whole text."""
     sample = Sample(encoding)
     sample.feed(text)
     return sample.finish()

@@ -102,7 +102,7 @@ def read_table(text: str) -> list[Row]:
         text = _LINE_NUMBER.sub("", text)
     mark = _mark_of(text)
     quoting: Quoting = csv.QUOTE_MINIMAL
-    csv.field_size_limit(max(len(text), 1))
+    csv.field_size_limit(max(len(text), csv.field_size_limit()))
     try:
         columns = _columns(_split(text, mark, quoting))
     except csv.Error:

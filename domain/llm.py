@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 MODEL_SCHEMES = ("http", "https", "scripted")
-"""Of the URL of a model's backend. `scripted:` is the demo model."""
+"""The schemes of the URL of a model's backend. `scripted:` is the demo model."""
 
 
 class Role(StrEnum):

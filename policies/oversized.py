@@ -1,7 +1,6 @@
 """A result that is replaced, and what the outcomes' texts have in common."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -10,6 +9,7 @@ from domain.decisions import Trigger
 from domain.doors import Door
 from domain.handles import Handle
 from domain.results import Measure, ToolResult
+from domain.values import value
 from policies.facts import Facts, Policy, has_too_many_rows
 
 _SHARE = 0.9
@@ -41,7 +41,7 @@ class Ends(NamedTuple):
     overview: Preview | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Oversized:
     """`measure` is the size of the whole result. `shown`, `head` and `tail` are of the text that was judged:
     the result after its view caps. The ends may be cut within a character. `handle` names the stored result,

@@ -13,18 +13,16 @@ from urllib.parse import unquote, urlsplit
 from domain.errors import ConfigError, StorageError
 from domain.handles import Handle
 from domain.ports import Clock, Ledger, ResultStore
-from domain.quotas import QuotaOf, TenantQuota, unbounded
+from domain.quotas import QuotaOf, unbounded
 from storage.base.session_rules import LedgerOptions, LedgerTimes
 from storage.sealed.keys import CHECKS, KEY_SETTING, KeyRing
 
 if TYPE_CHECKING:
     from storage.disk.store import DiskStore
     from storage.redis.connection import RedisConnection
-    from storage.spool import Outage, Supervise
+    from storage.spool.outage import Outage
 
 Opener = TypeVar("Opener")
-SPOOL_QUOTA = TenantQuota(ledger_max_bytes=1 << 28)
-"""The quota of a tenant in the memory and the journal of a spool while Redis is away."""
 
 
 class StoreOptions(TypedDict):
@@ -48,9 +46,34 @@ class StoreBackend(NamedTuple):
     body_path: Callable[[str, str, Handle], str | None] = lambda url, tenant, handle: None
 
 
-async def open_store(url: str, **options: Unpack[StoreOptions]) -> ResultStore:
-    """Raises ConfigError for a URL or a place that cannot be used."""
-    return await _chosen(STORES, url, "SPILLGATE_STORAGE_URL").open(url, options)
+class Spool(NamedTuple):
+    """Where a process keeps results and entries while Redis is away."""
+
+    folder: Path
+    outage: "Outage"
+
+
+def open_spool(folder: Path, changed: Callable[[str | None], None]) -> Spool:
+    """For one store and one ledger in Redis. `changed`: see Outage."""
+    from storage.spool.outage import Outage
+
+    return Spool(folder, Outage(changed))
+
+
+async def open_store(url: str, spool: Spool | None = None, **options: Unpack[StoreOptions]) -> ResultStore:
+    """With a `spool` the URL is that of a Redis. Raises ConfigError for a URL or a place that cannot be
+    used."""
+    store = await _chosen(STORES, url, "SPILLGATE_STORAGE_URL").open(url, options)
+    if spool is None:
+        return store
+    from storage.spool.store import SpoolStore
+
+    try:
+        local = await _opened_disk(spool.folder, options)
+    except ConfigError:
+        await store.close()
+        raise
+    return cast(ResultStore, SpoolStore(store, local, spool.outage))
 
 
 def ledger_url(store_url: str) -> str:
@@ -58,44 +81,27 @@ def ledger_url(store_url: str) -> str:
     return _chosen(STORES, store_url, "SPILLGATE_STORAGE_URL").ledger_url(store_url)
 
 
-async def open_ledger(url: str, *, quota_of: QuotaOf = unbounded, **times: Unpack[LedgerTimes]) -> Ledger:
-    """Raises ConfigError for a URL or a place that cannot be used."""
-    return await _chosen(LEDGERS, url, "SPILLGATE_LEDGER_URL")(url, {"quota_of": quota_of, **times})
-
-
-def open_outage(changed: Callable[[str | None], None], supervise: "Supervise") -> "Outage":
-    """For a store and a ledger in Redis. Calls `changed` with the reason when an outage begins, with None
-    when it ends. `supervise` runs a background task; it gets the name and the task."""
-    from storage.redis.connection import renew_patience
-    from storage.spool import Outage
-
-    return Outage(changed, renew_patience, supervise)
-
-
-async def open_spooled_store(
-    primary: ResultStore, folder: Path, outage: "Outage", **options: Unpack[StoreOptions]
-) -> ResultStore:
-    """Adds a disk store in `folder` to a `primary` in Redis. Raises ConfigError."""
-    from storage.spool.store import SpoolStore
-
-    return SpoolStore(primary, await _opened_disk(folder, options), outage)
-
-
-async def open_spooled_ledger(
-    primary: Ledger, folder: Path, outage: "Outage", **times: Unpack[LedgerTimes]
+async def open_ledger(
+    url: str, spool: Spool | None = None, *, quota_of: QuotaOf = unbounded, **times: Unpack[LedgerTimes]
 ) -> Ledger:
-    """Adds a journal in `folder`, which exists, to a `primary` in Redis. Raises ConfigError."""
-    from storage.memory import MemoryLedger
+    """A `spool` serves a ledger in Redis; open its store first. Raises ConfigError for a URL or a place that
+    cannot be used."""
+    ledger = await _chosen(LEDGERS, url, "SPILLGATE_LEDGER_URL")(url, {"quota_of": quota_of, **times})
+    if spool is None or not url.startswith(REDIS_SCHEMES):
+        return ledger
     from storage.redis.ledger import RedisLedger
-    from storage.spool.ledger import Journal, SpoolLedger
+    from storage.spool.journal import Journal
+    from storage.spool.ledger import LocalLedger, SpoolLedger
 
-    assert isinstance(primary, RedisLedger)
-    journal = await asyncio.to_thread(Journal, folder / "journal.jsonl")
-    ledger = SpoolLedger(
-        primary, lambda: MemoryLedger(quota_of=lambda tenant: SPOOL_QUOTA, **times), journal, outage
-    )
-    await ledger.restore()
-    return ledger
+    assert isinstance(ledger, RedisLedger)
+    try:
+        journal = await asyncio.to_thread(Journal, spool.folder / "journal.jsonl", spool.outage.due.set)
+    except ConfigError:
+        await ledger.close()
+        raise
+    spooled = SpoolLedger(ledger, LocalLedger(journal, **times), journal, spool.outage)
+    await spooled.restore()
+    return cast(Ledger, spooled)
 
 
 def check_sealing() -> None:

@@ -22,7 +22,6 @@ from storage.base.summaries import GroupedSums, matches
 
 CHUNK = 1 << 20
 _BATCH = 1000
-
 _PURGED_AT_ONCE = 500
 
 
@@ -169,7 +168,7 @@ class _MemoryDraft:
 
 
 @dataclass(slots=True)
-class _KeptSession:
+class KeptSession:
     """A session, the charges of its named calls by epoch and call id, and its findings by name."""
 
     session: Session
@@ -185,14 +184,13 @@ class MemoryLedger(LedgerBase):
     def __init__(self, **options: Unpack[LedgerOptions]) -> None:
         super().__init__(**options)
         self._usage: dict[str, LedgerUsage] = {}
-        self._sessions: dict[SessionKey, _KeptSession] = {}
+        self._sessions: dict[SessionKey, KeptSession] = {}
         self._entries: dict[int, AccountingEntry] = {}
         self._stored_at: dict[tuple[str, str], int] = {}
         self._seq = 0
 
-    def adopt(self, session: Session) -> None:
-        """Stores a session of another ledger unchanged."""
-        self._save(session)
+    def _kept(self, key: SessionKey) -> KeptSession | None:
+        return self._sessions.get(key)
 
     def _save(self, session: Session) -> Session:
         """Raises StoreFull, TooManySessions if the session is a new one and there is no room for it."""
@@ -202,7 +200,7 @@ class MemoryLedger(LedgerBase):
         if after.sessions > before.sessions:
             self._check_room(tenant, opens=True)
         if kept is None:
-            self._sessions[session.key] = _KeptSession(session)
+            self._sessions[session.key] = KeptSession(session)
         else:
             kept.session = session
         self._count(tenant, after.sessions - before.sessions, after.bytes - before.bytes)
@@ -221,8 +219,8 @@ class MemoryLedger(LedgerBase):
         session_rules.check_room(self._used(tenant), self._quota_of(tenant), opens=opens, admitted=admitted)
 
     async def enter(self, call: Call) -> Entered:
-        known = self._sessions.get(call.key)
-        kept = known or _KeptSession(session_rules.fresh(call.key, self._clock()))
+        known = self._kept(call.key)
+        kept = known or KeptSession(session_rules.fresh(call.key, self._clock()))
         session = session_rules.alive(kept.session)
         first = None if call.call_id is None else kept.calls.get((session.epoch, call.call_id))
         if first is not None:
@@ -234,31 +232,37 @@ class MemoryLedger(LedgerBase):
         return Entered(self._save(after.session), warning=after.warning)
 
     async def _charge(self, charge: Charge, *, forced: bool) -> Receipt | None:
-        kept = self._sessions.get(charge.key)
+        receipt = self._judge(charge, forced=forced)
+        if receipt is not None and not receipt.replayed:
+            self._enter(charge)
+        return receipt
+
+    def _judge(self, charge: Charge, *, forced: bool) -> Receipt | None:
+        """What `reserve` or, if `forced`, `settle` returns. Changes nothing."""
+        kept, entry = self._kept(charge.key), charge.entry
         call = None if charge.call_id is None else (charge.epoch, charge.call_id)
         if kept is not None and call in kept.calls:
             first = kept.calls[call]
             return session_rules.replayed(kept.session, charge, first.entry, first.fingerprint, first.text)
         session = session_rules.admitted(None if kept is None else kept.session, charge)
-        admitted = session_rules.is_admitted(charge.entry)
-        self._check_room(charge.key.tenant, opens=kept is None, admitted=admitted)
+        self._check_room(entry.tenant, opens=kept is None, admitted=session_rules.is_admitted(entry))
         budget = session.budget(charge.default_window, charge.enforce)
-        if not forced and not budget.fits(charge.tokens):
-            return None
+        return session_rules.receipt(budget, charge) if forced or budget.fits(charge.tokens) else None
+
+    def _enter(self, charge: Charge) -> None:
+        kept = self._kept(charge.key)
+        session = session_rules.admitted(None if kept is None else kept.session, charge)
         self._save(session_rules.charged(session, charge))
-        if call is not None:
-            self._sessions[charge.key].calls[call] = charge
+        if charge.call_id is not None:
+            self._sessions[charge.key].calls[charge.epoch, charge.call_id] = charge
             self._count(charge.key.tenant, 0, session_rules.text_bytes(charge.text))
         self._append(charge.entry)
         if charge.text is not None and charge.kept_as is not None:
             self._keep(self._sessions[charge.key], charge.kept_as, charge.text)
-        return session_rules.receipt(budget, charge)
 
     async def append(self, entry: AccountingEntry) -> None:
-        admitted = session_rules.is_admitted(entry)
-        self._check_room(entry.tenant, opens=False, admitted=admitted)
-        kept = self._sessions.get(SessionKey(entry.tenant, entry.session_id))
-        if kept is not None:
+        self._check_room(entry.tenant, opens=False, admitted=session_rules.is_admitted(entry))
+        if (kept := self._kept(SessionKey(entry.tenant, entry.session_id))) is not None:
             kept.session = session_rules.used(kept.session, entry.timestamp)
         self._append(entry)
 
@@ -268,11 +272,11 @@ class MemoryLedger(LedgerBase):
         self._count(entry.tenant, 0, _size(entry))
         handle = entry.details.tool_output_handle
         if handle is not None and entry.type is EntryType.TOOL:
-            place = (entry.tenant, handle)
-            self._stored_at[place] = max(entry.timestamp, self._stored_at.get(place, 0))
+            before = self._stored_at.get((entry.tenant, handle), 0)
+            self._stored_at[entry.tenant, handle] = max(entry.timestamp, before)
 
     async def session(self, key: SessionKey) -> Session | None:
-        kept = self._sessions.get(key)
+        kept = self._kept(key)
         return None if kept is None else kept.session
 
     async def put_session(self, key: SessionKey, change: SessionChange) -> Session:
@@ -293,11 +297,9 @@ class MemoryLedger(LedgerBase):
 
     async def sessions(self, tenant: str, limit: int, cursor: str | None) -> SessionPage:
         after = "" if cursor is None else cursors.decode("sessions", cursor)
-        found = sorted(
-            (kept.session for key, kept in self._sessions.items() if key.tenant == tenant),
-            key=lambda session: session.key,
-        )
-        alive = [one for one in found if one.ended_at is None and one.key.session_id > after]
+        kept = [one.session for key, one in self._sessions.items() if key.tenant == tenant]
+        alive = [one for one in kept if one.ended_at is None and one.key.session_id > after]
+        alive.sort(key=lambda session: session.key)
         more = len(alive) > limit
         page = alive[:limit]
         return SessionPage(page, cursors.encode("sessions", page[-1].key.session_id) if more else None)
@@ -333,7 +335,7 @@ class MemoryLedger(LedgerBase):
         if kept is not None and session_rules.keeps(kept.session, epoch):
             self._keep(kept, name, text)
 
-    def _keep(self, kept: _KeptSession, name: str, text: str) -> None:
+    def _keep(self, kept: KeptSession, name: str, text: str) -> None:
         tenant = kept.session.key.tenant
         with suppress(StoreFull):
             self._check_room(tenant, opens=False)
@@ -341,7 +343,7 @@ class MemoryLedger(LedgerBase):
             kept.findings[name] = text
             self._count(tenant, 0, session_rules.text_bytes(text) - session_rules.text_bytes(before))
 
-    def _forget_findings(self, kept: _KeptSession) -> None:
+    def _forget_findings(self, kept: KeptSession) -> None:
         self._count(kept.session.key.tenant, 0, -sum(map(session_rules.text_bytes, kept.findings.values())))
         kept.findings.clear()
 
@@ -390,8 +392,8 @@ class MemoryLedger(LedgerBase):
         return None
 
     async def close(self) -> None:
-        self._sessions.clear()
-        self._entries.clear()
+        for held in (self._sessions, self._entries, self._stored_at, self._usage):
+            held.clear()
 
 
 def _size(entry: AccountingEntry) -> int:

@@ -143,7 +143,7 @@ async def service(services: Services, tmp_path: Path) -> Service:
 
 @pytest.fixture(scope="module")
 async def shared_service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Service]:
-    """As `service`, for all tests of a module."""
+    """A service for all tests of a module."""
     place = tmp_path_factory.mktemp("service")
     with Services(place) as started:
         yield await started.start(place / "state")

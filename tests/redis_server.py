@@ -190,7 +190,7 @@ def patient_redis(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def redis_url(redis_server: RedisServer) -> str:
-    """Of the server that all tests share, emptied for this one."""
+    """The URL of the server that all tests share, emptied for this one."""
     assert redis_server.ask("FLUSHALL") == b"+OK\r\n"
     return redis_server.url
 
@@ -218,6 +218,6 @@ def _initialize_once() -> Callable[[AsyncCommandsParser, Any], Awaitable[None]]:
 
 @pytest.fixture
 def redis_cluster_url(redis_cluster: RedisCluster) -> str:
-    """As `redis_url`, of a cluster."""
+    """The URL of a cluster, emptied for this test."""
     redis_cluster.ask("FLUSHALL")
     return redis_cluster.url

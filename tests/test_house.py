@@ -1,6 +1,7 @@
 """The house's own rules, as far as a command can check them."""
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +37,12 @@ def test_a_folder_of_the_product_is_read_at_a_glance() -> None:
         if path.is_file() and path.name != "__init__.py" and path.suffix != ".pyc"
     )
     assert {str(folder): count for folder, count in counts.items() if count > MOST_FILES_A_FOLDER} == {}
+
+
+def test_docstrings_begin_with_their_noun_or_verb() -> None:
+    """ "Of the body" and "As `find`" name neither."""
+    begins = re.compile(r'^ *"""(?:Of|As) ', re.MULTILINE)
+    assert [str(path) for path in FILES if begins.search(path.read_text())] == []
 
 
 def test_functions_are_short() -> None:

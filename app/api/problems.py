@@ -241,20 +241,19 @@ def _declared(route: object, where: int | str, path: tuple[int | str, ...]) -> l
     return parameter_names(route.dependant) if isinstance(route, APIRoute) else []
 
 
-_TYPES = re.compile(r"`([a-z |]+)`")
 _TYPES_IN_WORDS = {
     "str": "a string", "int": "a whole number", "float": "a number", "bool": "true or false",
-    "object": "an object", "array": "a list",
+    "object": "an object", "array": "a list", "null": "null",
 }  # fmt: skip
+_TYPE = "|".join(_TYPES_IN_WORDS)
+_TYPES = re.compile(rf"`((?:{_TYPE})(?: \| (?:{_TYPE}))*)`")
 _PATTERN = re.compile(r" matching regex '.*'", re.DOTALL)
 
 
 def types_in_words(rule: str) -> str:
     """A rule as msgspec writes it, with its types in words. All patterns but that of a door are of labels."""
     said = _PATTERN.sub(" without control characters", rule)
-    said = _TYPES.sub(
-        lambda found: " or ".join(_TYPES_IN_WORDS.get(n, n) for n in found[1].split(" | ")), said
-    )
+    said = _TYPES.sub(lambda found: " or ".join(_TYPES_IN_WORDS[n] for n in found[1].split(" | ")), said)
     return f"{said[:1].lower()}{said[1:]}"
 
 

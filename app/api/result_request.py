@@ -254,7 +254,7 @@ class SentContent:
 
 
 def _joined(pieces: Iterator[str]) -> str:
-    """What is read of them in STEP_SECONDS, about PIECE_CHARS at most; "" when there are no more."""
+    """Joins the pieces of one STEP_SECONDS, about PIECE_CHARS at most; "" when there are no more."""
     taken: list[str] = []
     size, until = 0, perf_counter() + STEP_SECONDS
     for piece in pieces:

@@ -132,7 +132,7 @@ def address_of(url: str) -> Address:
 
 
 def api_key() -> str | None:
-    """That of SPILLGATE_KEY or SPILLGATE_KEY_FILE. Raises ConfigError."""
+    """The key in SPILLGATE_KEY or SPILLGATE_KEY_FILE. Raises ConfigError."""
     key, path = os.environ.get("SPILLGATE_KEY"), os.environ.get("SPILLGATE_KEY_FILE")
     if key and path:
         raise ConfigError("SPILLGATE_KEY and SPILLGATE_KEY_FILE are both set. Keep one.")
@@ -262,7 +262,7 @@ class KeptConnections:
         self._kept.append(connection)
 
     def take(self) -> "HTTPConnection | None":
-        """One that the other side has not closed; None if there is none."""
+        """A connection that the other side has not closed; None if there is none."""
         with suppress(IndexError):  # Another thread has taken the last one.
             while connection := self._kept.pop():
                 if _is_open(connection):

@@ -115,7 +115,9 @@ def _copilot(setup: Setup) -> list[SettingsFile]:
 
 
 def _cursor(setup: Setup) -> list[SettingsFile]:
-    run = {"command": setup.run("cursor"), "matcher": "^MCP:", "timeout": TIMEOUT_SECONDS}
+    # Cursor takes `//` for the beginning of a comment, also within a string. A shell reads `/''/` as `//`.
+    command = setup.run("cursor").replace("//", "/''/")
+    run = {"command": command, "matcher": "^MCP:", "timeout": TIMEOUT_SECONDS}
     folder = setup.folder(".cursor", ".cursor")
     hooks = ((("hooks", "postToolUse"), [run]),)
     return [

@@ -25,7 +25,7 @@ from app.files import replace_text
 from domain.errors import ConfigError
 
 _KEY_LINES = r"(?:\r?\n[A-Za-z_]+ = [^\r\n]*)*"
-"""The lines of a table that `_with_table` wrote. What follows, a comment say, is the user's."""
+"""The lines of a table that `_with_table` wrote. What follows, such as a comment, is the user's."""
 
 
 class Change(NamedTuple):

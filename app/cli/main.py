@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"spillgate: {naming_options(str(error), options)}", file=sys.stderr)
         return 2
     except BrokenPipeError:
-        # Whoever reads it, `head` say, has seen enough; nor may the interpreter flush the rest at its end.
+        # The reader, `head` for example, has closed its end. The interpreter must not flush the rest.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return status

@@ -55,7 +55,7 @@ class Spool:
         self.size = 0
 
     def add(self, piece: bytes) -> None:
-        """Raises OSError, for a full disk say; the piece then does not count."""
+        """Raises OSError, for example if the disk is full; the piece then does not count."""
         if self.size + len(piece) <= _IN_MEMORY_BYTES:
             self._head += piece
         else:

@@ -120,7 +120,7 @@ def texts_of(blocks: Any) -> list[str] | None:
 
 
 def only_texts(blocks: Any) -> list[str] | None:
-    """The texts of such a list; None also if something else, a picture say, would be lost with them."""
+    """The texts of such a list; None also if something else, such as a picture, would be lost."""
     texts = texts_of(blocks)
     return texts if texts is not None and len(texts) == len(blocks) else None
 

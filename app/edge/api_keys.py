@@ -1,4 +1,4 @@
-"""Who may come in: API keys and their roles from a file, and the names that a browser may reach us by."""
+"""API keys and their roles, read from a file; and the host names that requests may name."""
 
 import hashlib
 import logging

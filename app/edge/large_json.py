@@ -361,7 +361,7 @@ class Content:
 
 
 def _cut(literal: memoryview) -> Iterator[bytes]:
-    """What is between the quotes, in pieces that end neither within an escape nor within a character."""
+    """Yields the text between the quotes in pieces that end neither within an escape nor a character."""
     position, end = 1, len(literal) - 1
     while position < end:
         piece = literal[position : min(position + SLICE_BYTES, end)].tobytes()

@@ -30,7 +30,7 @@ MOST_WAITING = 20_000
 class Export:
     """Writes entries in a thread of its own, in the order in which they were accepted. A file that has
     reached `max_bytes` becomes FILE.1, FILE.1 becomes FILE.2, up to FILE.5. `lost` is called for each entry
-    that could not be written: the request is answered all the same, and the ledger has the entry."""
+    that could not be written: the request is still answered, and the ledger has the entry."""
 
     def __init__(self, target: str, max_bytes: int, lost: Callable[[], None]) -> None:
         """Raises ConfigError if the file cannot be opened."""

@@ -13,7 +13,7 @@ from domain.ports import Ledger, ResultStore
 from domain.quotas import SETTINGS, WHAT_TO_DO, QuotaOf, shown, unbounded
 
 if TYPE_CHECKING:
-    from storage.spool import Outage
+    from storage.spool.outage import Outage
 
 FRESH_SECONDS = 1.0
 MANY, REUSED = 100, 20
@@ -68,13 +68,13 @@ class Readiness:
     @property
     def is_degraded(self) -> bool:
         """Redis is away, and the spool serves."""
-        return self._outage is not None and self._outage.is_on
+        return self._outage is not None and self._outage.why is not None
 
     @property
     def warnings(self) -> list[str]:
         """The warnings of store and ledger, and whether they are full or nearly so, as of the last check."""
         standing = self._standing
-        if self._outage is None or not self._outage.is_on:
+        if self._outage is None or self._outage.why is None:
             return standing
         return [f"{DEGRADED} {self._outage.why}", *standing]
 
@@ -90,7 +90,7 @@ class Readiness:
         return [*known, _OTHERS.format(others)] if others else known
 
     async def tenant_uses(self) -> list[TenantUse]:
-        """Where it takes long, because Redis has many tenants, the answer is reused. Raises StorageError."""
+        """Reuses the answer where it takes long, because Redis has many tenants. Raises StorageError."""
         began = monotonic()
         if began >= self._uses_until:
             self._uses = await tenant_uses(self._store, self._ledger, self._quota_of, self._spent())

@@ -1,4 +1,4 @@
-"""What is noted of a request for its span, by the names of OpenTelemetry. Content never is: its handle is.
+"""The attributes of a request's span, by the names of OpenTelemetry. They hold handles, never content.
 
 The conventions for generative AI are in development, so their names stand here as literals. Nothing of
 OpenTelemetry is imported unless an endpoint for spans is set.
@@ -209,7 +209,7 @@ def note_extracted(answer: Answer, entry: AccountingEntry) -> None:
 
 
 def note_read(size: int, tokens: int) -> None:
-    """So many bytes and tokens of a stored result, or of an answer, are given."""
+    """Notes the bytes and tokens that are given of a stored result, or of an answer."""
     _note({BYTES: size, TOKENS: tokens, TOKENS_SAVED: -tokens})
 
 

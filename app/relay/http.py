@@ -287,7 +287,7 @@ class HttpServer:
             last = self._events_after(last, post) or last
 
     def _listen(self) -> None:
-        """Delivers what the server sends of its own accord, in the era of sessions. Many servers refuse."""
+        """Delivers what the server sends without being asked, in the era of sessions. Many servers refuse."""
         last, tries, nothing = "", 0, Post(b"", set(), [], {})
         while tries < _TRIES and not self._ended.is_set():
             tries += 1
@@ -391,7 +391,7 @@ def _header(line: str) -> tuple[str, str]:
 
 
 def _only(name: str, value: str | None) -> dict[str, str]:
-    """Nothing if a header cannot hold it."""
+    """The header; none if a header cannot hold the value."""
     return {name: value} if value and _HEADER.fullmatch(value) else {}
 
 

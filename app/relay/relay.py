@@ -42,7 +42,7 @@ PICTURE_BYTES = 8 << 20
 6.7 MB of base64."""
 
 SMALL_BYTES = 4096
-"""Any other block that is not text, a link to a resource say, stays if it has at most so many bytes."""
+"""Any other block that is not text, such as a link to a resource, stays up to this size."""
 
 MOST_ID = 256
 """Characters of the id of a call that the service takes."""

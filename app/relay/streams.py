@@ -45,7 +45,7 @@ class Output:
         self._lock = threading.Lock()
 
     def write(self, pieces: Pieces) -> None:
-        """Raises OSError, for a reader that is gone say."""
+        """Raises OSError, for example if the reader is gone."""
         with self._lock:
             left = [memoryview(piece) for piece in pieces if piece]
             while left:

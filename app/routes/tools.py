@@ -30,10 +30,14 @@ class ToolCallIn(BodyIn):
     """A call that a model made."""
 
     session_id: Annotated[str, Field(json_schema_extra=SESSION_ID)] = DEFAULT_SESSION
-    name: Annotated[str, Field(min_length=1, max_length=128, description="As GET /tools names it.")]
-    arguments: dict[str, Any] | Annotated[str, Field(max_length=131_072)] = Field(
-        default_factory=dict, description="As the model wrote them: an object, or the text of one."
-    )
+    name: Annotated[str, Field(description="As GET /tools names it.")]
+    arguments: Annotated[
+        Any,
+        Field(
+            description="As the model wrote them: an object, or the text of one. For any other value, as for "
+            "an unknown name, the answer tells the model what is wrong."
+        ),
+    ] = None
 
 
 class ToolCallOut(BodyOut):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from anyio.to_thread import run_sync
 
+from app.api.problems import types_in_words
 from app.extracting.extractor import UNCAPPED_BYTES, Requirements, extract
 from app.operations.tracing import note_asking, note_read, note_refused
 from app.reading import Subject, open_subject, scan
@@ -33,7 +34,7 @@ from content.lines import LinePager
 from content.text import cut_head, without_surrogates
 from domain.accounting import AccountingEntry, EntryStatus, EntryType
 from domain.errors import BadPattern, Gone, InvalidField, NotFound, ResultNotFound
-from domain.extraction import Question
+from domain.extraction import Mode, Question
 from domain.handles import Handle, SessionKey, is_name, parse_handle
 from extraction.queries import Query
 from extraction.source import Source
@@ -55,10 +56,11 @@ _LANGUAGE_BYTES = 8 << 10
 
 _QUOTES = " \t\r\n\"'`“”‘’<>"
 _HANDLE = re.compile(r"(?:session-(?P<session>[^/\s]+)/)?file-(?P<file>[0-9a-f-]{36})", re.IGNORECASE)
-_WORD = re.compile(r"[^\W_]{3,}")
+_WORD = re.compile(r"[^\W_]{3,}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]{2}")
+"""A word worth looking for. Many words of Chinese, Japanese and Korean have two characters."""
+
 _MOST_WORDS = 8
 _LEAST_BYTES = 600
-_VALUE = re.compile(r"Invalid enum value .*(?= - at )", re.DOTALL)
 _NAME_END = re.compile(r'":(?! |\\s)')
 """In a pattern: the end of a name in JSON that is written without spaces."""
 _ESCAPE = re.compile(r"\\[A-Za-z]")
@@ -198,16 +200,27 @@ def session_named_in(handle: object, otherwise: str) -> str:
 
 
 def _parsed(tool: Tool, arguments: object) -> Arguments:
-    """Lone surrogates become U+FFFD. Raises InvalidField, which names arguments and repeats no value."""
+    """None is no arguments. Lone surrogates become U+FFFD. Raises InvalidField, which names arguments and
+    repeats no value."""
     try:
-        arguments = without_surrogates(arguments)
+        arguments = {} if arguments is None else without_surrogates(arguments)
         if isinstance(arguments, str):
             return msgspec.json.decode(arguments, type=tool.arguments, strict=False)
         return msgspec.convert(arguments, type=tool.arguments, strict=False)
     except msgspec.DecodeError as error:
         fields = ", ".join(tool.arguments.__struct_fields__)
-        reason = _VALUE.sub("Invalid enum value", str(error))
-        raise InvalidField(f"{tool.name} takes a JSON object with {fields}. {reason}.") from None
+        raise InvalidField(f"{tool.name} takes a JSON object with {fields}. {_broken_rule(error)}.") from None
+
+
+def _broken_rule(error: msgspec.DecodeError) -> str:
+    """msgspec's message with the argument at fault first, and types in words."""
+    rule, _, where = str(error).partition(" - at ")
+    # `mode` is the only argument that is one of a list.
+    rule = (
+        f"must be one of {', '.join(Mode)}" if rule.startswith("Invalid enum value") else types_in_words(rule)
+    )
+    path = where.strip("`").removeprefix("$").removeprefix(".")
+    return f"`{path}`: {rule}" if path else f"{rule[:1].upper()}{rule[1:]}"
 
 
 def _handle(text: str, key: SessionKey) -> Handle:

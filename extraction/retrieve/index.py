@@ -59,7 +59,7 @@ class Vectors:
             self.of_passages = {}
 
     def forget_all_but(self, numbers: Iterable[int]) -> None:
-        """So that no result keeps more vectors than one question compares."""
+        """Drops the other vectors: a result keeps no more than one question compares."""
         self.of_passages = {one: self.of_passages[one] for one in numbers if one in self.of_passages}
 
     def likeness(self, instruction: "array[float]", numbers: Iterable[int]) -> Likeness | None:
@@ -78,7 +78,7 @@ class Vectors:
         mean = sum(others) / len(others)
         deviation = math.sqrt(sum((one - mean) ** 2 for one in others) / len(others))
         # The largest of n values by chance is about sqrt(2 ln n) deviations above their mean. Among lines
-        # that are nearly the same a deviation is tiny: the best has to be a good deal nearer to 1, too.
+        # that are nearly the same a deviation is tiny: the best must also be much nearer to 1.
         is_rare = best - mean > (1 + math.sqrt(2 * math.log(len(order)))) * deviation
         stands_out = is_rare and best - mean > _STEP * (1 - mean)
         least = mean + _NEAR_SHARE * (best - mean)

@@ -1,4 +1,4 @@
-"""The keys of encryption at rest, and a store and a ledger that refuse what is sealed, for want of a key."""
+"""The keys of encryption at rest; and the store and the ledger of a process without keys."""
 
 import base64
 import binascii

@@ -71,7 +71,7 @@ async def test_a_changed_file_is_taken_up(
 async def test_a_file_renamed_over_it_and_a_link_that_leads_elsewhere_are_changes(
     serve: Serve, tmp_path: Path
 ) -> None:
-    """As editors do, and as Kubernetes does with a ConfigMap: policy.toml -> ..data/policy.toml."""
+    """Replaces a file like an editor, and like Kubernetes a ConfigMap: policy.toml -> ..data/policy.toml."""
     for number, cap in enumerate((100, 200)):
         (tmp_path / f"v{number}").mkdir()
         (tmp_path / f"v{number}" / "policy.toml").write_text(f"[defaults]\nmax_bytes = {cap}\n")

@@ -134,6 +134,17 @@ async def test_grep_suggests_word_boundaries(client: httpx.AsyncClient) -> None:
     assert r"\bip\b finds the word alone" in text
 
 
+async def test_grep_speaks_of_words_that_have_two_characters(client: httpx.AsyncClient) -> None:
+    handle = await keep(
+        client, "".join(f"{n}. 服务器在上海发生故障，已经重新启动了数据库。\n" for n in range(400))
+    )
+    text = await text_of(client, "tool_output_grep", handle=handle, pattern="上海.*火星")
+    assert re.search(r"“上海” alone is in \d+ passages\. “火星” is not in the data\.", text)
+    text = await text_of(client, "tool_output_grep", handle=handle, pattern="上海")
+    assert "400 matching lines" in text
+    assert "finds the word alone" not in text
+
+
 async def test_lines_are_numbered_and_say_where_they_go_on(client: httpx.AsyncClient) -> None:
     handle = await keep(client, LOG)
     text = await text_of(client, "tool_output_lines", handle=handle, offset=8, limit=2)
@@ -229,12 +240,16 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("tool_output_grep", {}, "takes a JSON object with handle, pattern, context, ignore_case, offset. "),
     ("tool_output_grep", {"pattern": "a", "colour": 1}, "unknown field `colour`"),
     ("tool_output_grep", {"pattern": "("}, "A group is not closed by )."),
-    ("tool_output_grep", {"pattern": "a" * 1001}, "`$.pattern`"),
-    ("tool_output_grep", {"pattern": "a", "context": 21}, "`$.context`"),
-    ("tool_output_lines", {"offset": 0}, "`$.offset`"),
-    ("tool_output_lines", {"offset": "secret"}, "`$.offset`"),
+    ("tool_output_grep", {"pattern": "a" * 1001}, "`pattern`: expected a string of length <= 1000."),
+    (
+        "tool_output_grep",
+        {"pattern": "a", "context": 21},
+        "`context`: expected a whole number <= 20.",
+    ),
+    ("tool_output_lines", {"offset": 0}, "`offset`: expected a whole number >= 1."),
+    ("tool_output_lines", {"offset": "secret"}, "`offset`: expected a whole number, got a string."),
     ("tool_output", {"extract": "   "}, "`extract` is empty"),
-    ("tool_output", {"extract": "a", "mode": "it's secret"}, "Invalid enum value - at `$.mode`"),
+    ("tool_output", {"extract": "a", "mode": "it's secret"}, "`mode`: must be one of auto, full-chunked, "),
     ("tool_output_query", {"expression": "[?"}, "The expression is not JMESPath"),
     ("tool_output_query", {"expression": "a"}, "The result is a log"),
 ]
@@ -305,8 +320,14 @@ async def test_arguments_may_be_the_text_of_an_object(client: httpx.AsyncClient)
     sent = {"name": "tool_output_lines", "arguments": arguments}
     answer = await client.post("/tools/call", json=sent, headers={"Accept": "text/plain"})
     assert answer.text.startswith("3: 2026-11-20 08:00:02 INFO request 2 ")
-    broken = (await client.post("/tools/call", json=sent | {"arguments": "{"})).json()
-    assert broken["is_error"]
+    for wrong in ["{", "", "[]", [], 5, True, None, {"handle": handle, "offset": []}]:
+        broken = (await client.post("/tools/call", json=sent | {"arguments": wrong})).json()
+        assert broken["is_error"]
+        assert broken["text"].startswith("tool_output_lines takes a JSON object with handle, offset, limit.")
+    for name in ["", "no_tool" * 100]:
+        unknown = (await client.post("/tools/call", json={"name": name})).json()
+        assert unknown["is_error"]
+        assert unknown["text"].startswith("There is no such tool here.")
 
 
 async def test_each_answer_is_charged_and_accounted(client: httpx.AsyncClient) -> None:

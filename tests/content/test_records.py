@@ -34,7 +34,7 @@ EVENTS = {
 
 
 def cut(data: bytes, wished: int, reach: int, kind: Kind, around: int = 300) -> int:
-    """As the caller does it: only a window of the data is seen."""
+    """Cuts like the caller: only a window of the data is seen."""
     low, high = max(1, wished - reach), min(len(data), wished + reach)
     start, end = max(0, low - around), min(len(data), high + around)
     return start + best_cut(data[start:end], low - start, wished - start, high - start, kind)

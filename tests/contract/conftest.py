@@ -12,10 +12,10 @@ from domain.ports import Ledger, ResultStore
 from domain.quotas import QuotaOf, TenantQuota, unbounded
 from domain.results import Durability
 from storage import (
+    Spool,
     open_ledger,
     open_sealed_store,
-    open_spooled_ledger,
-    open_spooled_store,
+    open_spool,
     open_store,
     sealed_ledger,
 )
@@ -23,7 +23,6 @@ from storage.objects.bucket import Bucket
 from storage.objects.store import ObjectStore
 from storage.objects.url import make_ready
 from storage.sealed.store import sealed_size
-from storage.spool import Outage
 
 SEALED = "sealed+"
 # The URL, after a space the spool's folder; and what the store promises.
@@ -44,7 +43,7 @@ URLS = {name: url for name, (url, _) in STORES.items()}
 _buckets: dict[str, MemoryStore] = {}
 LASTING_URLS = [url for url, durability in STORES.values() if durability is not Durability.MEMORY]
 QUOTAS = {"small": TenantQuota(storage_max_bytes=1_000_000)}
-"""Of the stores; other tenants have none."""
+"""The quota of the stores; other tenants have none."""
 
 LEDGERS = {
     "memory": "memory:",
@@ -172,9 +171,12 @@ async def _open_store(url: str, clock: FakeClock, max_bytes: int) -> ResultStore
         await objects.sweep()
         store: ResultStore = objects
     else:
-        store = await open_store(url, **options)
-    store = await open_spooled_store(store, Path(spool), Outage(), **options) if spool else store
+        store = await open_store(url, _spool(spool), **options)
     return await open_sealed_store(store, Ring(), clock) if is_sealed else store
+
+
+def _spool(folder: str) -> Spool | None:
+    return open_spool(Path(folder), lambda why: None) if folder else None
 
 
 async def _open_ledger(url: str, clock: FakeClock, quota_of: QuotaOf = unbounded) -> Ledger:
@@ -185,8 +187,7 @@ async def _open_ledger(url: str, clock: FakeClock, quota_of: QuotaOf = unbounded
         "session_retention_seconds": RETENTION,
         "entry_retention_seconds": ENTRY_RETENTION,
     }
-    ledger = await open_ledger(url, quota_of=quota_of, **options)
     if spool:
         Path(spool).mkdir(exist_ok=True)
-        ledger = await open_spooled_ledger(ledger, Path(spool), Outage(), **options)
+    ledger = await open_ledger(url, _spool(spool), quota_of=quota_of, **options)
     return sealed_ledger(ledger, await _open_store(f"{SEALED}memory:", clock, 0)) if is_sealed else ledger

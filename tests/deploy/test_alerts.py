@@ -86,7 +86,7 @@ def promtool() -> str:
 
 @pytest.fixture
 async def scrape(serve: Serve) -> str:
-    """Of a healthy service that has governed, stored, refused, extracted and asked a model."""
+    """The metrics of a healthy service that has governed, stored, refused, extracted and asked a model."""
     async with serve(llm_base_url="scripted:", llm_models=("demo",)) as client:
         stored = await client.post("/results", json={"tool_name": "t", "content": "a line\n" * 3000})
         handle = stored.json()["handle"]

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import stat
+import subprocess
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +28,7 @@ FILES = {
     "opencode": (".config/opencode/opencode.json", ".config/opencode/plugin/spillgate.js"),
     "pi": (".pi/agent/extensions/spillgate.js",),
 }
-"""Of a user, below the home directory."""
+"""The files of a user, below the home directory."""
 
 IN_PROJECT = {
     "claude-code": (".claude/settings.json", ".mcp.json"),
@@ -195,7 +196,7 @@ def test_files_that_were_not_there_are_made_and_removed_again(
 @pytest.mark.parametrize("text", ["", " \n\t\n", "\ufeff"])
 @pytest.mark.parametrize("client", sorted(set(PLANS) - {"pi", "codex"}))
 def test_a_blank_file_holds_no_settings(client: str, text: str, home: Path) -> None:
-    """As one that is not there."""
+    """It is like one that is not there."""
     assert main(["hook", "install", client]) == 0
     expected = files_below(home)
     names = [name for name in FILES[client] if not name.endswith(".js")]
@@ -273,6 +274,24 @@ def test_a_file_that_cannot_be_edited_is_left_alone_and_so_are_the_others(
     assert main(["hook", "install", client]) == 2
     assert said in capsys.readouterr().err
     assert files_below(home) == before
+
+
+@pytest.mark.parametrize("url", ["http://10.0.0.5:9000", "https://h:9000/a$(b) c"])
+def test_the_hook_of_cursor_holds_nothing_that_cursor_takes_for_a_comment(
+    home: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.setenv("SPILLGATE_URL", url)
+    assert main(["hook", "install", "cursor"]) == 0
+    text = (home / ".cursor/hooks.json").read_text()
+    assert "//" not in text
+    command = json.loads(text)["hooks"]["postToolUse"][0]["command"]
+    shown = subprocess.run(
+        ["sh", "-c", f"printf '%s\\n' {command}"], capture_output=True, text=True, check=True
+    )
+    assert f"SPILLGATE_URL={url}" in shown.stdout.splitlines()
+    assert main(["hook", "status", "cursor"]) == 0
+    assert main(["hook", "uninstall", "cursor"]) == 0
+    assert not (home / ".cursor/hooks.json").exists()
 
 
 def test_the_service_and_its_key_are_named_as_each_client_names_them(

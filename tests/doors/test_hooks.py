@@ -314,7 +314,7 @@ ANY = st.recursive(
 
 
 def places(value: Any, path: Path_ = ()) -> list[Path_]:
-    """Of everything in the value."""
+    """The paths of everything in the value."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [path] * bool(path) + [place for step, inner in items for place in places(inner, (*path, step))]
 

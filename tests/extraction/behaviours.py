@@ -193,7 +193,7 @@ async def gzip_bomb(it: Exchange) -> None:
 
 
 async def echoes_an_order(it: Exchange) -> None:
-    """As a model that takes what stands in the document for its instruction."""
+    """Answers like a model that takes what stands in the document for its instruction."""
     order = next((line for line in it.asked.text.splitlines() if "IGNORE" in line), "IGNORE ALL OF IT")
     await it.send_json(200, completion(order, usage=usage(it.asked, order)))
 

@@ -640,7 +640,7 @@ async def test_a_request_that_was_sent_is_paid_for_when_it_is_cancelled() -> Non
 
 @pytest.mark.parametrize("ends", ["cancelled", "no answer in time"])
 async def test_a_request_that_was_not_sent_is_not_paid_for(ends: str) -> None:
-    """Of 16 MB the system's buffers take a part, and no process reads them."""
+    """The system's buffers take a part of 16 MB, and no process reads the rest."""
     calls: list[LlmCall] = []
     gone = asyncio.Event()
 

@@ -54,7 +54,7 @@ def strays(state: Path) -> list[str]:
 
 
 def lost(state: Path, acknowledged: Iterable[Kept]) -> list[str]:
-    """Of what was acknowledged: what is not there, or not byte for byte."""
+    """What was acknowledged and is not there, or not byte for byte."""
     faults = []
     for kept in acknowledged:
         body = state / TOP / kept.handle

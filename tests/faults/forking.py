@@ -39,7 +39,7 @@ def start_process(
 
 
 def run(command: tuple[str, ...], environment: dict[str, str], stdin: bytes) -> CompletedProcess[bytes]:
-    """As subprocess.run, with `stdin` in a file."""
+    """Runs a command like subprocess.run, with `stdin` in a file."""
     with tempfile.TemporaryDirectory() as place:
         given, output, errors = (Path(place, name) for name in ("input", "output", "errors"))
         given.write_bytes(stdin)

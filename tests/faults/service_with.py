@@ -4,6 +4,7 @@ each argument is a name of FAULTS, or `NAME=seconds`."""
 import asyncio
 import itertools
 import os
+import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -24,7 +25,8 @@ from storage.redis import draft as redis_draft
 from storage.redis import store as redis_store
 from storage.redis.draft import RedisDraft
 from storage.redis.ledger import RedisLedger
-from storage.spool.ledger import Journal
+from storage.spool.journal import Journal
+from storage.spool.ledger import SpoolLedger
 
 # Longer than a kill takes to come, or than all replicas take to look, on a busy machine too.
 EARLY_SECONDS = 5.0
@@ -94,7 +96,7 @@ async def look_first(ledger: RedisLedger, charge: Charge) -> Receipt | None:
 
 
 class Panic(BaseException):
-    """As a native library raises it."""
+    """Raises what a native library raises."""
 
 
 def failing(act: Callable[..., Awaitable[Any]], error: type[BaseException], *numbers: int) -> object:
@@ -104,6 +106,18 @@ def failing(act: Callable[..., Awaitable[Any]], error: type[BaseException], *num
     async def faulty(*args: Any) -> Any:
         if next(count) in numbers:
             raise error("kept out of the log")
+        return await act(*args)
+
+    return faulty
+
+
+def killed_at(act: Callable[..., Awaitable[Any]], number: int) -> object:
+    """The process kills itself before the call of this number, counted from 1."""
+    count = itertools.count(1)
+
+    async def faulty(*args: Any) -> Any:
+        if next(count) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
         return await act(*args)
 
     return faulty
@@ -125,7 +139,12 @@ FAULTS: dict[str, list[tuple[object, str, object]]] = {
     "sweeps that raise": [*OFTEN, SWEEPS_FAIL],
     "a sweep that panics": [*OFTEN, (DiskStore, "sweep", failing(DiskStore.sweep, Panic, 2))],
     "sweeps that raise, unsupervised": [*OFTEN, SWEEPS_FAIL, (supervisor.Supervisor, "run", run_once)],
-    "replays that raise": [*OFTEN, (Journal, "replay", failing(Journal.replay, RuntimeError, 1, 2))],
+    "killed amid the replay": [(SpoolLedger, "_enter", killed_at(SpoolLedger._enter, 3))],
+    "killed after the replay": [(Journal, "empty", killed_at(Journal.empty, 1))],
+    "replays that raise": [
+        *OFTEN,
+        (SpoolLedger, "_replay", failing(SpoolLedger._replay, RuntimeError, 1, 2)),
+    ],
 }
 
 if __name__ == "__main__":

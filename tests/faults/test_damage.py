@@ -46,7 +46,7 @@ async def logged(service: Service, event: str) -> list[dict[str, Any]]:
 
 
 def with_checksum(info: Any) -> bytes:
-    """As the service writes it: the checksum is of all the rest."""
+    """An info like one of the service: the checksum is of all the rest."""
     line = json.dumps(info).encode()
     return b'{"crc32":"%08x",' % zlib.crc32(line) + line[1:]
 

@@ -208,7 +208,7 @@ class Trial:
             await asyncio.sleep(0.05)
 
     async def _retry(self, run: Run) -> None:
-        """Of a named call, acknowledged or not, there is one entry and one handle."""
+        """A named call, acknowledged or not, has one entry and one handle."""
         for call in run.calls:
             again = [await insist(partial(call.send, self.client)) for _ in range(2)]
             assert {answer.status_code for answer in again} <= {200, 201}

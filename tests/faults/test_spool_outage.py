@@ -1,7 +1,6 @@
 """With SPILLGATE_STORE_FALLBACK=disk: Redis is killed, silent or full, and what was acknowledged is kept."""
 
 import asyncio
-import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
@@ -89,7 +88,7 @@ async def readings(client: httpx.AsyncClient, kept: Kept) -> list[str]:
 
 
 async def handles(client: httpx.AsyncClient, **query: str) -> list[str]:
-    """Of the lines of the accounting, in pages of two."""
+    """The handles in the accounting, read in pages of two."""
     found: list[str] = []
     cursor = None
     while True:
@@ -179,6 +178,10 @@ async def test_a_named_call_keeps_its_handle_over_the_switch(
     assert await read_back(client, early) == []
     lines = await handles(client)
     assert (lines.count(early.handle), lines.count(late.handle)) == (1, 1)
+    # The early one has a body in Redis and one on the local disk.
+    for one in (early, late):
+        assert (await client.delete(f"/results/{one.handle}")).status_code == 204
+        assert (await client.get(f"/results/{one.handle}")).status_code == 404
 
 
 async def test_a_degraded_service_says_so_and_holds_sessions_to_what_was_declared(
@@ -290,6 +293,44 @@ async def test_it_starts_without_redis_and_the_spool_outlives_a_kill(
         redis.start()
         await until_degraded(client, expected=False)
         assert await readings(client, kept) == []
+        # The session is in Redis by the replay alone: it ends for good, and may be opened again.
+        assert (await client.delete("/sessions/run")).status_code == 204
+        assert (await client.get(f"/results/{kept.handle}")).status_code == 410
+        assert (await Call("run", b"late").send(client)).status_code == 410
+        assert (await client.put("/sessions/run", json={})).status_code == 200
+        assert (await Call("run", b"again").send(client)).status_code == 200
+
+
+@pytest.mark.parametrize("moment", ["amid", "after"])
+async def test_a_replay_that_a_kill_ends_enters_each_line_once(
+    services: Services, redis: RedisServer, tmp_path: Path, moment: str
+) -> None:
+    redis.kill()
+    first = await started(services, redis, service_with(f"killed {moment} the replay", *PATIENCE))
+    async with first.client() as client:
+        kept = [await stored(client, name, degraded=True) for name in "ab"]
+        kept.append(await stored(client, "c", degraded=True, call_id="named"))
+        passed = (await Call("run", b"short").send(client)).json()
+        assert (passed["outcome"], passed["degraded"]) == ("pass", True)
+        redis.start()
+        assert await first.ended() == -9
+    # As after a long time: Redis has forgotten the replies to what was repeated at once.
+    for key in redis.ask("KEYS", "*:once:*").decode().split("\r\n")[2::2]:
+        redis.ask("DEL", key)
+    (journal,) = tmp_path.rglob("journal.jsonl")
+    second = await started(services, redis)
+
+    async def is_empty() -> bool:
+        return journal.stat().st_size == 0
+
+    async with second.client() as client:
+        await until(is_empty)
+        assert await handles(client) == [*(one.handle for one in kept), None]
+        session = (await client.get("/sessions/run")).json()
+        assert session["budget"]["reserved_tokens"] == passed["budget"]["reserved_tokens"]
+        for one in kept:
+            assert await readings(client, one) == []
+    assert second.failures() == []
 
 
 async def test_a_fault_of_the_replay_is_logged_and_it_starts_again(
@@ -375,20 +416,6 @@ async def test_deleting_works_on_both_and_ending_waits_for_redis(
     assert (await Call("run", b"late").send(client)).status_code == 410
 
 
-async def test_a_session_of_the_spool_alone_ends_for_good(
-    redis: RedisServer, client: httpx.AsyncClient
-) -> None:
-    redis.kill()
-    kept = await stored(client, "during", degraded=True)
-    redis.start()
-    await until_degraded(client, expected=False)
-    assert (await client.delete("/sessions/run")).status_code == 204
-    assert (await client.get(f"/results/{kept.handle}")).status_code == 410
-    assert (await Call("run", b"late").send(client)).status_code == 410
-    assert (await client.put("/sessions/run", json={})).status_code == 200
-    assert (await Call("run", b"again").send(client)).status_code == 200
-
-
 async def test_a_full_redis_is_no_reason_to_spool(services: Services, tmp_path: Path) -> None:
     options = ["--maxmemory", "3mb", "--maxmemory-policy", "noeviction"]
     with RedisServer(tmp_path / "redis", aof="always", options=options) as redis:
@@ -415,25 +442,3 @@ async def test_a_full_spool_is_full(services: Services, redis: RedisServer) -> N
         await stored(client, "after", degraded=False)
         for one in kept:
             assert await read_back(client, one) == []
-
-
-async def test_exports_and_pages_hold_every_line_of_both_once(
-    redis: RedisServer, client: httpx.AsyncClient
-) -> None:
-    expected = []
-    for outage in range(3):
-        redis.kill()
-        expected += [(await stored(client, f"{outage}-{n}", degraded=True)).handle for n in range(3)]
-        redis.start()
-        await until_degraded(client, expected=False)
-        expected += [(await stored(client, f"{outage}-{n}", degraded=False)).handle for n in range(3, 7)]
-    assert await handles(client) == expected
-    export = await client.get("/accounting/entries?type=tool", headers={"Accept": "application/x-ndjson"})
-    lines = [json.loads(line) for line in export.text.splitlines()]
-    assert [line["details"]["tool_output_handle"] for line in lines] == expected
-    stamps = [line["timestamp"] for line in lines]
-    assert stamps == sorted(stamps)
-    for wrong in ("", "x", "ZW50cmllczoxLjE", "ZW50cmllczouLi4"):
-        if wrong:
-            answer = await client.get("/accounting/entries", params={"cursor": wrong})
-            assert answer.status_code == 422

@@ -29,7 +29,7 @@ def volume(tmp_path: Path) -> Iterator[Path]:
 
 @contextmanager
 def started(volume: Path, user: int, port: int) -> Iterator[httpx.Client]:
-    """As in docs/deploy.md, on a port of its own."""
+    """Runs the container as docs/deploy.md does, on a port of its own."""
     shutil.chown(volume, user, user)
     podman(
         *("run", "--detach", "--name", NAME, "--network", "host", "--stop-timeout", "35", *GUARDED),

@@ -49,7 +49,7 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def prefix() -> str:
-    """Of this test alone."""
+    """The bucket of this test alone."""
     return uuid.uuid4().hex
 
 

@@ -61,7 +61,7 @@ async def reserved(ledger: Ledger, key: SessionKey = KEY) -> int:
 
 
 async def insist(act: Callable[[], Awaitable[Any]]) -> Any:
-    """As a caller would: until it is answered."""
+    """Tries again like a caller, until it is answered."""
     for _ in range(100):
         try:
             return await act()

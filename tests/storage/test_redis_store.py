@@ -49,7 +49,7 @@ async def replica(clock: FakeClock) -> AsyncIterator[Open]:
 
 
 def lines(server: RedisServer, *asked: str) -> dict[str, str]:
-    """Of an INFO section."""
+    """The fields of an INFO section."""
     reply = server.ask("INFO", *asked).decode().splitlines()
     return dict(line.split(":", 1) for line in reply if ":" in line)
 

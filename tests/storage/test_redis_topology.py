@@ -26,7 +26,7 @@ async def opened(url: str) -> AsyncIterator[RedisConnection]:
 
 
 def text(reply: bytes) -> str:
-    """Of a bulk string or an integer."""
+    """The text of a bulk string or an integer."""
     lines = reply.decode().split("\r\n")
     return lines[1] if reply.startswith(b"$") else lines[0][1:]
 

@@ -28,7 +28,7 @@ def memory(clock: FakeClock) -> MemoryStore:
 async def test_a_body_that_is_stored_again_under_its_handle_is_sealed_then(
     redis_url: str, clock: FakeClock, size: int
 ) -> None:
-    """As a retry does it whose first try was before encryption. Redis keeps a body of the same SHA-256."""
+    """A retry whose first try was before encryption. Redis keeps a body of the same SHA-256."""
     plain = await open_store(redis_url, clock=clock, retention_seconds=RETENTION, max_bytes=0)
     sealed = await open_sealed_store(plain, Ring(), clock)
     body, where = os.urandom(size), handle()
@@ -85,7 +85,7 @@ async def test_a_check_that_is_missing_is_made_again_by_the_next_use(clock: Fake
 async def test_a_body_that_is_published_again_between_two_reads_is_read_whole(
     clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As by two first sends of one call at the same time: each seals the body under a key of its own."""
+    """Two first sends of one call at the same time: each seals the body under a key of its own."""
     body, where = os.urandom(2_500_000), handle()
 
     class Racing(MemoryStore):

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,12 +24,12 @@ from samples import (
 
 from domain.accounting import EntryFilter, GroupBy, Missing, Summary
 from domain.budget import SessionChange
-from domain.errors import IdempotencyKeyReused, StoreUnavailable
+from domain.errors import ConfigError, IdempotencyKeyReused, StoreBusy, StoreUnavailable
 from domain.ports import Call, Ledger, ResultStore
 from domain.results import Durability
-from storage import open_ledger, open_spooled_ledger, open_spooled_store, open_store
-from storage.redis.connection import renew_patience
-from storage.spool import Outage
+from storage import open_ledger, open_spool, open_store
+from storage.spool import outage
+from storage.spool.outage import Outage
 from tests.redis_server import RedisServer
 
 pytestmark = pytest.mark.anyio
@@ -47,7 +48,7 @@ class Pair:
 
     async def back(self) -> None:
         async with asyncio.timeout(30):
-            while self.outage.is_on:
+            while self.outage.why is not None:
                 await asyncio.sleep(0.02)
 
     async def ids(self) -> list[str]:
@@ -65,26 +66,26 @@ def redis(tmp_path: Path) -> Iterator[RedisServer]:
 
 @pytest.fixture
 async def opened(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Open]:
-    pairs: list[Pair] = []
+    async with AsyncExitStack() as stack:
 
-    async def open_it(url: str) -> Pair:
-        said: list[str | None] = []
-        outage, spool = Outage(said.append, renew_patience), tmp_path / "spool"
-        of_store = {"clock": clock, "retention_seconds": RETENTION, "max_bytes": 0}
-        of_ledger = {
-            "clock": clock,
-            "session_retention_seconds": RETENTION,
-            "entry_retention_seconds": RETENTION,
-        }
-        store = await open_spooled_store(await open_store(url, **of_store), spool, outage, **of_store)
-        ledger = await open_spooled_ledger(await open_ledger(url, **of_ledger), spool, outage, **of_ledger)
-        pairs.append(Pair(store, ledger, outage, said))
-        return pairs[-1]
+        async def open_it(url: str) -> Pair:
+            said: list[str | None] = []
+            spool = open_spool(tmp_path / "spool", said.append)
+            of_store = {"clock": clock, "retention_seconds": RETENTION, "max_bytes": 0}
+            of_ledger = {
+                "clock": clock,
+                "session_retention_seconds": RETENTION,
+                "entry_retention_seconds": RETENTION,
+            }
+            store = await open_store(url, spool, **of_store)
+            stack.push_async_callback(store.close)
+            ledger = await open_ledger(url, spool, **of_ledger)
+            stack.push_async_callback(ledger.close)
+            watching = asyncio.create_task(spool.outage.watch())
+            stack.callback(watching.cancel)
+            return Pair(store, ledger, spool.outage, said)
 
-    yield open_it
-    for pair in pairs:
-        await pair.ledger.close()
-        await pair.store.close()
+        yield open_it
 
 
 @pytest.mark.parametrize("written", [0, 100_000, 700_000])
@@ -198,8 +199,6 @@ async def test_what_redis_did_without_a_reply_before_it_went_away_is_not_entered
         session = await pair.ledger.session(KEY)
         assert session is not None
         assert session.reserved_tokens == 6
-        await pair.ledger.close()
-        await pair.store.close()
 
 
 async def test_a_session_that_this_instance_does_not_know_has_the_budget_of_the_settings(
@@ -211,6 +210,72 @@ async def test_a_session_that_this_instance_does_not_know_has_the_budget_of_the_
     assert entered.session.epoch == 0
     assert await pair.ledger.reserve(charge(LIMIT)) is not None
     assert await pair.ledger.reserve(charge(1)) is None
+
+
+async def test_a_process_that_starts_in_an_outage_judges_by_the_journal_of_the_one_before(
+    opened: Open, redis: RedisServer, clock: FakeClock
+) -> None:
+    pair = await opened(redis.url)
+    await pair.ledger.put_session(KEY, SessionChange(frozenset()))
+    await pair.ledger.end(KEY)
+    clock.advance(1)
+    # A second life of the session.
+    epoch = (await pair.ledger.put_session(KEY, SessionChange(frozenset()))).epoch
+    assert epoch > 0
+    redis.kill()
+    first = await pair.ledger.settle(charge(LIMIT - 10, "call", epoch=epoch))
+    await pair.ledger.close()
+    await pair.store.close()
+    pair = await opened(redis.url)
+    assert (await pair.ledger.enter(Call(KEY, WINDOW, True))).session.epoch == epoch
+    again = await pair.ledger.settle(charge(LIMIT - 10, "call", epoch=epoch))
+    assert (again.entry, again.replayed, again.degraded) == (first.entry, True, True)
+    assert await pair.ledger.reserve(charge(11, epoch=epoch)) is None
+    assert await pair.ledger.reserve(charge(10, epoch=epoch)) is not None
+    redis.start()
+    await pair.back()
+    session = await pair.ledger.session(KEY)
+    assert session is not None
+    assert (session.reserved_tokens, len(await pair.ids())) == (LIMIT, 2)
+
+
+async def test_a_busy_process_is_no_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outage, "PAUSE_SECONDS", 0)
+    said: list[str | None] = []
+    tried = [StoreBusy("busy"), StoreUnavailable("away"), StoreBusy("busy"), None]
+    seen = Outage(said.append)
+
+    async def step() -> None:
+        error = tried.pop(0)
+        if error is not None:
+            raise error
+
+    async def away() -> str:
+        raise StoreUnavailable("Redis is silent.")
+
+    async def local() -> str:
+        return "kept"
+
+    with pytest.raises(StoreBusy):
+        await seen.first(step, local)
+    seen.steps.append(step)
+    seen.due.set()
+    watching = asyncio.create_task(seen.watch())
+    async with asyncio.timeout(30):
+        while len(tried) > 1:
+            await asyncio.sleep(0)
+        assert (seen.why, said) == (None, [])
+        assert await seen.first(away, local) == "kept"
+        while seen.why is not None:
+            await asyncio.sleep(0)
+    watching.cancel()
+    assert said == ["Redis is silent.", None]
+
+
+async def test_a_file_that_is_no_journal_is_named(opened: Open, redis: RedisServer, tmp_path: Path) -> None:
+    (tmp_path / "spool" / "journal.jsonl").mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"journal\.jsonl cannot be used as the journal"):
+        await opened(redis.url)
 
 
 async def test_a_tenant_is_not_deleted_while_the_journal_may_bring_it_back(

@@ -103,7 +103,6 @@ class Methods:
     async def call_tool(self, call: RpcCall) -> dict[str, Any]:
         """The handle names the session: none is on the wire. The model can correct wrong arguments."""
         name, arguments = _text(call.params, "name"), call.params.get("arguments")
-        arguments = {} if arguments is None else arguments
         handle = arguments.get("handle") if isinstance(arguments, dict) else None
         key = SessionKey(self._tenant, session_named_in(handle, DEFAULT_SESSION))
         try:
