@@ -1,6 +1,5 @@
 """Tool results: their size, and the record of a stored one."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from domain.doors import Door
@@ -61,7 +60,7 @@ class ToolResult:
     door: Door | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StoredResult:
     """The record of a stored result. Times are Unix ms; every use moves `expires_at`. `epoch` is the
     session's epoch when it was stored: ending the session deletes results of that epoch and earlier ones

@@ -12,13 +12,13 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 
 import msgspec
 
 from domain.errors import InvalidField, ResultNotFound
 from domain.handles import Handle, SessionKey, is_name, parse_handle
 from domain.results import StoredResult
+from domain.values import value
 from storage.base.damage import DamagedInfo, Notices, decode_info
 from storage.disk.syscalls import Files, open_dir, open_file, size_of, unlink
 
@@ -28,7 +28,7 @@ MAX_INFO_BYTES = 8 << 20
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Info:
     """`body_bytes` is the size of the complete body."""
 
