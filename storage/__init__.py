@@ -3,8 +3,8 @@
 A backend is imported where it is opened."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NotRequired, TypedDict, TypeVar, Unpack, cast
@@ -106,14 +106,20 @@ async def open_ledger(
 
 def check_sealing() -> None:
     """Raises ConfigError without the package that encrypts."""
-    try:
+    install = "needs the package cryptography. Install it: pip install 'spillgate[encryption]'."
+    with _needing("cryptography", f"{KEY_SETTING} {install}"):
         import storage.sealed.store  # noqa: F401
+
+
+@contextmanager
+def _needing(package: str, otherwise: str) -> Iterator[None]:
+    """Raises ConfigError, with the text `otherwise`, if the package is not installed."""
+    try:
+        yield
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "cryptography":
+        if (error.name or "").partition(".")[0] != package:
             raise
-        raise ConfigError(
-            f"{KEY_SETTING} needs the package cryptography. Install it: pip install 'spillgate[encryption]'."
-        ) from None
+        raise ConfigError(otherwise) from None
 
 
 async def open_sealed_store(store: ResultStore, ring: KeyRing, clock: Clock) -> ResultStore:
@@ -202,15 +208,9 @@ async def _open_redis(url: str, options: StoreOptions) -> ResultStore:
 
 
 async def _open_objects(url: str, options: StoreOptions) -> ResultStore:
-    try:
+    install = "obstore is not installed. Install the extra: pip install 'spillgate[s3]'."
+    with _needing("obstore", f"SPILLGATE_STORAGE_URL names an object store, and {install}"):
         from storage.objects.url import open_objects
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "obstore":
-            raise
-        raise ConfigError(
-            "SPILLGATE_STORAGE_URL names an object store, and obstore is not installed. Install the extra: "
-            "pip install 'spillgate[s3]'."
-        ) from None
     return await open_objects(url, **options)
 
 
