@@ -23,8 +23,14 @@ async def test_an_unknown_scheme_is_refused_with_a_list_of_the_known(url: str) -
 
 @pytest.mark.parametrize("url", ["disk:", "disk:relative", "disk://host/path", "disk:///path?x=1"])
 async def test_a_path_must_be_absolute(url: str) -> None:
-    with pytest.raises(ConfigError, match="absolute path"):
+    with pytest.raises(ConfigError, match="^SPILLGATE_STORAGE_URL: disk: needs an absolute path"):
         await open_store(url, clock=lambda: 0, retention_seconds=1, max_bytes=0)
+
+
+@pytest.mark.parametrize("url", ["sqlite:relative", "redis://"])
+async def test_a_ledgers_url_that_cannot_be_used_is_named_by_its_setting(url: str) -> None:
+    with pytest.raises(ConfigError, match="^SPILLGATE_LEDGER_URL: "):
+        await open_ledger(url, clock=lambda: 0, session_retention_seconds=1, entry_retention_seconds=1)
 
 
 OPEN_BOTH = """
