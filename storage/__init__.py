@@ -107,7 +107,11 @@ async def open_ledger(
     from storage.spool.ledger import LocalLedger, SpoolLedger
 
     assert isinstance(ledger, RedisLedger)
-    journal = await asyncio.to_thread(Journal, spool.folder / "journal.jsonl", spool.outage.take_steps)
+    try:
+        journal = await asyncio.to_thread(Journal, spool.folder / "journal.jsonl", spool.outage.due.set)
+    except ConfigError:
+        await ledger.close()
+        raise
     spooled = SpoolLedger(ledger, LocalLedger(journal, **times), journal, spool.outage)
     await spooled.restore()
     return cast(Ledger, spooled)

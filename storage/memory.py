@@ -168,7 +168,7 @@ class _MemoryDraft:
 
 
 @dataclass(slots=True)
-class _KeptSession:
+class KeptSession:
     """A session, the charges of its named calls by epoch and call id, and its findings by name."""
 
     session: Session
@@ -184,12 +184,12 @@ class MemoryLedger(LedgerBase):
     def __init__(self, **options: Unpack[LedgerOptions]) -> None:
         super().__init__(**options)
         self._usage: dict[str, LedgerUsage] = {}
-        self._sessions: dict[SessionKey, _KeptSession] = {}
+        self._sessions: dict[SessionKey, KeptSession] = {}
         self._entries: dict[int, AccountingEntry] = {}
         self._stored_at: dict[tuple[str, str], int] = {}
         self._seq = 0
 
-    def _kept(self, key: SessionKey) -> _KeptSession | None:
+    def _kept(self, key: SessionKey) -> KeptSession | None:
         return self._sessions.get(key)
 
     def _save(self, session: Session) -> Session:
@@ -200,7 +200,7 @@ class MemoryLedger(LedgerBase):
         if after.sessions > before.sessions:
             self._check_room(tenant, opens=True)
         if kept is None:
-            self._sessions[session.key] = _KeptSession(session)
+            self._sessions[session.key] = KeptSession(session)
         else:
             kept.session = session
         self._count(tenant, after.sessions - before.sessions, after.bytes - before.bytes)
@@ -220,7 +220,7 @@ class MemoryLedger(LedgerBase):
 
     async def enter(self, call: Call) -> Entered:
         known = self._kept(call.key)
-        kept = known or _KeptSession(session_rules.fresh(call.key, self._clock()))
+        kept = known or KeptSession(session_rules.fresh(call.key, self._clock()))
         session = session_rules.alive(kept.session)
         first = None if call.call_id is None else kept.calls.get((session.epoch, call.call_id))
         if first is not None:
@@ -335,7 +335,7 @@ class MemoryLedger(LedgerBase):
         if kept is not None and session_rules.keeps(kept.session, epoch):
             self._keep(kept, name, text)
 
-    def _keep(self, kept: _KeptSession, name: str, text: str) -> None:
+    def _keep(self, kept: KeptSession, name: str, text: str) -> None:
         tenant = kept.session.key.tenant
         with suppress(StoreFull):
             self._check_room(tenant, opens=False)
@@ -343,7 +343,7 @@ class MemoryLedger(LedgerBase):
             kept.findings[name] = text
             self._count(tenant, 0, session_rules.text_bytes(text) - session_rules.text_bytes(before))
 
-    def _forget_findings(self, kept: _KeptSession) -> None:
+    def _forget_findings(self, kept: KeptSession) -> None:
         self._count(kept.session.key.tenant, 0, -sum(map(session_rules.text_bytes, kept.findings.values())))
         kept.findings.clear()
 

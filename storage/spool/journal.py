@@ -11,6 +11,7 @@ import msgspec
 
 from domain.accounting import AccountingEntry
 from domain.budget import SessionChange
+from domain.errors import ConfigError
 from domain.handles import SessionKey
 from domain.ports import Charge
 from storage.base.damage import DamagedInfo, decode_info, encode_info
@@ -40,10 +41,13 @@ class Journal:
     """Lines in a file, each synced before it is acknowledged. Its thread does one thing after another."""
 
     def __init__(self, path: Path, writing: Callable[[], None]) -> None:
-        """`writing` is called before each write."""
+        """`writing` is called before each write. Raises ConfigError if the file cannot be opened."""
         self._writing = writing
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        self._file = os.fdopen(os.open(path, flags, 0o600), "rb+", buffering=0)
+        try:
+            self._file = os.fdopen(os.open(path, flags, 0o600), "rb+", buffering=0)
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be used as the journal: {error.strerror}.") from error
         self._fd = self._file.fileno()
         self._place = InPlace(path, "The journal of the spool")
         self._files = Files()

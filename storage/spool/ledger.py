@@ -15,7 +15,7 @@ from domain.ports import Call, Charge, Entered, Receipt
 from domain.quotas import Purged, TenantQuota
 from storage.base import session_rules
 from storage.base.session_rules import LedgerTimes
-from storage.memory import MemoryLedger
+from storage.memory import KeptSession, MemoryLedger
 from storage.redis.ledger import RedisLedger
 from storage.spool.journal import Journal, Line
 from storage.spool.outage import Outage, refuse
@@ -55,7 +55,7 @@ class LocalLedger(MemoryLedger):
     def forget(self, tenant: str) -> None:
         self._known = {key: session for key, session in self._known.items() if key.tenant != tenant}
 
-    def _kept(self, key: SessionKey) -> Any:
+    def _kept(self, key: SessionKey) -> KeptSession | None:
         if key not in self._sessions and key in self._known:
             self._save(self._known[key])
         return super()._kept(key)
@@ -72,15 +72,13 @@ class LocalLedger(MemoryLedger):
             return _degraded(receipt)
 
     async def append(self, entry: AccountingEntry) -> None:
-        async with self._turn:
-            self._check_room(entry.tenant, opens=False, admitted=session_rules.is_admitted(entry))
-            await self._note(Line(entry=entry))
+        self._check_room(entry.tenant, opens=False, admitted=session_rules.is_admitted(entry))
+        await self._note(Line(entry=entry))
 
     async def put_session(self, key: SessionKey, change: SessionChange) -> Session:
-        async with self._turn:
-            session = await super().put_session(key, change)
-            await self._note(Line(declared=(key, change)))
-            return session
+        session = await super().put_session(key, change)
+        await self._note(Line(declared=(key, change)))
+        return session
 
     async def _note(self, line: Line) -> None:
         await self._journal.write(line)
@@ -125,7 +123,7 @@ class SpoolLedger:
     async def restore(self) -> None:
         """Reads what an earlier process left in the journal."""
         if await self._journal.each(self._local.take):
-            self._outage.take_steps()
+            self._outage.due.set()
 
     async def summary(self, wanted: EntryFilter, *group_by: GroupBy) -> Summary:
         """While Redis is away, the sums of what came since. Complete when the journal is replayed."""

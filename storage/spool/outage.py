@@ -20,15 +20,12 @@ class Outage:
 
     def __init__(self, changed: Callable[[str | None], None] = lambda why: None) -> None:
         self._changed = changed
-        self._due = asyncio.Event()
+        self.due = asyncio.Event()
+        """Set while steps of the return are to be taken."""
         self.steps: list[Callable[[], Awaitable[None]]] = []
         """The steps of the return, the replay of the journal last. Each raises StorageError if it failed."""
         self.why: str | None = None
         """The detail of the last StoreUnavailable; None: Redis is there."""
-
-    def take_steps(self) -> None:
-        """Has `watch` take the steps soon."""
-        self._due.set()
 
     async def first(
         self, shared: Callable[[*Ts], Awaitable[T]], local: Callable[[*Ts], Awaitable[T]], *args: *Ts
@@ -38,28 +35,29 @@ class Outage:
             try:
                 return await shared(*args)
             except StoreBusy:
-                # This process is busy. Redis is not away.
+                # This process is busy, Redis is not away.
                 raise
             except StoreUnavailable as error:
                 self._set(error.detail)
-                self.take_steps()
+                self.due.set()
         return await local(*args)
 
     async def watch(self) -> Never:
         while True:
-            await self._due.wait()
+            await self.due.wait()
             await asyncio.sleep(PAUSE_SECONDS)
             renew_patience()
-            self._due.clear()
+            self.due.clear()
             is_whole = False
             try:
                 is_whole = await self._return()
                 self._set(None)
             except StorageError as error:
-                self._set(error.detail)
+                # In `first` alone it begins: here this process may be busy.
+                self.why = self.why and error.detail
             finally:
                 if not is_whole:
-                    self._due.set()
+                    self.due.set()
 
     async def _return(self) -> bool:
         """Takes the steps. Returns False if one has to wait until Redis has room."""

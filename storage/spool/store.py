@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from domain.errors import StoreUnavailable
 from domain.handles import Handle, SessionKey
-from domain.ports import Draft, ResultStore
+from domain.ports import Draft, PortAround, ResultStore
 from domain.results import Durability, StoredResult
 from storage.spool.outage import Outage, refuse
 
@@ -16,37 +16,27 @@ _HELD = 1 << 20
 """The most bytes of a draft that are kept in memory until it is published."""
 
 
-class SpoolStore:
-    """Owns both stores. Has all else as `shared`, which is in Redis, has it."""
+class SpoolStore(PortAround[ResultStore]):
+    """Owns both stores: `inner`, which is in Redis, and `local`."""
 
     constant_durability = None
 
-    def __init__(self, shared: ResultStore, local: ResultStore, outage: Outage) -> None:
-        self._shared = shared
+    def __init__(self, inner: ResultStore, local: ResultStore, outage: Outage) -> None:
+        super().__init__(inner)
         self._local = local
+        self._first = outage.first
         self._outage = outage
-        outage.steps.append(shared.check)
-
-    def __getattr__(self, name: str) -> Any:
-        shared = getattr(self._shared, name)
-        if name not in _SUMS:
-            return shared
-
-        async def both(*args: Any) -> int:
-            count: int = await self._outage.first(shared, _SUMS[name], *args)
-            return count + int(await getattr(self._local, name)(*args))
-
-        return both
+        outage.steps.append(inner.check)
 
     @asynccontextmanager
     async def draft(self, tenant: str) -> AsyncIterator[Draft]:
-        async with self._shared.draft(tenant) as shared, self._local.draft(tenant) as local:
+        async with self._inner.draft(tenant) as shared, self._local.draft(tenant) as local:
             yield SpoolDraft(shared, local, self._outage)
 
     async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
         """Raises StoreUnavailable if Redis is away and the result is not on the local disk."""
         found = await self._local.find(tenant, handle)
-        return found or await self._outage.first(self._shared.find, refuse, tenant, handle)
+        return found or await self._first(self._inner.find, refuse, tenant, handle)
 
     async def read(
         self, stored: StoredResult, start: int = 0, end: int | None = None
@@ -61,27 +51,43 @@ class SpoolStore:
         """The store that has the body. Raises StoreUnavailable if that is Redis, and Redis is away."""
         if await self._local.find(stored.tenant, stored.handle) is not None:
             return self._local
-        return self._shared if self._outage.why is None else await refuse()
+        return self._inner if self._outage.why is None else await refuse()
 
     async def delete(self, tenant: str, handle: Handle) -> bool:
         """A named call that was sent before an outage and again during it has a body in both."""
         was_local = await self._local.delete(tenant, handle)
         rest = _answer(True) if was_local else refuse
-        return await self._outage.first(self._shared.delete, rest, tenant, handle) or was_local
+        return await self._first(self._inner.delete, rest, tenant, handle) or was_local
+
+    async def delete_session(self, key: SessionKey, epoch: int) -> int:
+        """Raises StoreUnavailable while Redis is away, with nothing deleted."""
+        deleted = await self._first(self._inner.delete_session, refuse, key, epoch)
+        return deleted + await self._local.delete_session(key, epoch)
+
+    async def delete_tenant(self, tenant: str) -> int:
+        """Raises StoreUnavailable while Redis is away, with nothing deleted."""
+        deleted = await self._first(self._inner.delete_tenant, refuse, tenant)
+        return deleted + await self._local.delete_tenant(tenant)
+
+    async def sweep(self) -> int:
+        return await self._first(self._inner.sweep, _answer(0)) + await self._local.sweep()
+
+    async def stored_bytes(self) -> int:
+        return await self._first(self._inner.stored_bytes, _answer(0)) + await self._local.stored_bytes()
 
     async def count_results(self, keys: Sequence[SessionKey]) -> list[int]:
-        counts = await self._outage.first(self._shared.count_results, _answer([0] * len(keys)), keys)
+        counts = await self._first(self._inner.count_results, _answer([0] * len(keys)), keys)
         return [sum(both) for both in zip(counts, await self._local.count_results(keys), strict=True)]
 
     async def usage(self) -> dict[str, int]:
-        shared = await self._outage.first(self._shared.usage, _answer(dict[str, int]()))
+        shared = await self._first(self._inner.usage, _answer(dict[str, int]()))
         return dict(Counter(shared) + Counter(await self._local.usage()))
 
     async def check(self) -> None:
-        await self._outage.first(self._shared.check, self._local.check)
+        await self._first(self._inner.check, self._local.check)
 
     async def close(self) -> None:
-        await self._shared.close()
+        await self._inner.close()
         await self._local.close()
 
 
@@ -128,10 +134,3 @@ def _answer(value: T) -> Callable[..., Awaitable[T]]:
         return value
 
     return answer
-
-
-_SUMS = {
-    **dict.fromkeys(("sweep", "stored_bytes"), _answer(0)),
-    **dict.fromkeys(("delete_session", "delete_tenant"), refuse),
-}
-"""Counts of both stores, and what stands for that of Redis while it is away."""

@@ -24,10 +24,11 @@ from samples import (
 
 from domain.accounting import EntryFilter, GroupBy, Missing, Summary
 from domain.budget import SessionChange
-from domain.errors import IdempotencyKeyReused, StoreUnavailable
+from domain.errors import ConfigError, IdempotencyKeyReused, StoreBusy, StoreUnavailable
 from domain.ports import Call, Ledger, ResultStore
 from domain.results import Durability
 from storage import open_ledger, open_spool, open_store
+from storage.spool import outage
 from storage.spool.outage import Outage
 from tests.redis_server import RedisServer
 
@@ -209,6 +210,72 @@ async def test_a_session_that_this_instance_does_not_know_has_the_budget_of_the_
     assert entered.session.epoch == 0
     assert await pair.ledger.reserve(charge(LIMIT)) is not None
     assert await pair.ledger.reserve(charge(1)) is None
+
+
+async def test_a_process_that_starts_in_an_outage_judges_by_the_journal_of_the_one_before(
+    opened: Open, redis: RedisServer, clock: FakeClock
+) -> None:
+    pair = await opened(redis.url)
+    await pair.ledger.put_session(KEY, SessionChange(frozenset()))
+    await pair.ledger.end(KEY)
+    clock.advance(1)
+    # A second life of the session.
+    epoch = (await pair.ledger.put_session(KEY, SessionChange(frozenset()))).epoch
+    assert epoch > 0
+    redis.kill()
+    first = await pair.ledger.settle(charge(LIMIT - 10, "call", epoch=epoch))
+    await pair.ledger.close()
+    await pair.store.close()
+    pair = await opened(redis.url)
+    assert (await pair.ledger.enter(Call(KEY, WINDOW, True))).session.epoch == epoch
+    again = await pair.ledger.settle(charge(LIMIT - 10, "call", epoch=epoch))
+    assert (again.entry, again.replayed, again.degraded) == (first.entry, True, True)
+    assert await pair.ledger.reserve(charge(11, epoch=epoch)) is None
+    assert await pair.ledger.reserve(charge(10, epoch=epoch)) is not None
+    redis.start()
+    await pair.back()
+    session = await pair.ledger.session(KEY)
+    assert session is not None
+    assert (session.reserved_tokens, len(await pair.ids())) == (LIMIT, 2)
+
+
+async def test_a_busy_process_is_no_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outage, "PAUSE_SECONDS", 0)
+    said: list[str | None] = []
+    tried = [StoreBusy("busy"), StoreUnavailable("away"), StoreBusy("busy"), None]
+    seen = Outage(said.append)
+
+    async def step() -> None:
+        error = tried.pop(0)
+        if error is not None:
+            raise error
+
+    async def away() -> str:
+        raise StoreUnavailable("Redis is silent.")
+
+    async def local() -> str:
+        return "kept"
+
+    with pytest.raises(StoreBusy):
+        await seen.first(step, local)
+    seen.steps.append(step)
+    seen.due.set()
+    watching = asyncio.create_task(seen.watch())
+    async with asyncio.timeout(30):
+        while len(tried) > 1:
+            await asyncio.sleep(0)
+        assert (seen.why, said) == (None, [])
+        assert await seen.first(away, local) == "kept"
+        while seen.why is not None:
+            await asyncio.sleep(0)
+    watching.cancel()
+    assert said == ["Redis is silent.", None]
+
+
+async def test_a_file_that_is_no_journal_is_named(opened: Open, redis: RedisServer, tmp_path: Path) -> None:
+    (tmp_path / "spool" / "journal.jsonl").mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"journal\.jsonl cannot be used as the journal"):
+        await opened(redis.url)
 
 
 async def test_a_tenant_is_not_deleted_while_the_journal_may_bring_it_back(
