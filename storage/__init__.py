@@ -63,7 +63,8 @@ def open_spool(folder: Path, changed: Callable[[str | None], None]) -> Spool:
 async def open_store(url: str, spool: Spool | None = None, **options: Unpack[StoreOptions]) -> ResultStore:
     """With a `spool` the URL is that of a Redis. Raises ConfigError for a URL or a place that cannot be
     used."""
-    store = await _chosen(STORES, url, "SPILLGATE_STORAGE_URL").open(url, options)
+    with _naming("SPILLGATE_STORAGE_URL"):
+        store = await _chosen(STORES, url, "SPILLGATE_STORAGE_URL").open(url, options)
     if spool is None:
         return store
     from storage.spool.store import SpoolStore
@@ -76,6 +77,17 @@ async def open_store(url: str, spool: Spool | None = None, **options: Unpack[Sto
     return cast(ResultStore, SpoolStore(store, local, spool.outage))
 
 
+@contextmanager
+def _naming(setting: str) -> Iterator[None]:
+    """The error of a backend about a URL names the setting that holds it."""
+    try:
+        yield
+    except ConfigError as error:
+        if "SPILLGATE_" in str(error):
+            raise
+        raise ConfigError(f"{setting}: {error}") from None
+
+
 def ledger_url(store_url: str) -> str:
     """The URL of the ledger beside a store. Raises ConfigError for an unknown store."""
     return _chosen(STORES, store_url, "SPILLGATE_STORAGE_URL").ledger_url(store_url)
@@ -86,7 +98,8 @@ async def open_ledger(
 ) -> Ledger:
     """A `spool` serves a ledger in Redis; open its store first. Raises ConfigError for a URL or a place that
     cannot be used."""
-    ledger = await _chosen(LEDGERS, url, "SPILLGATE_LEDGER_URL")(url, {"quota_of": quota_of, **times})
+    with _naming("SPILLGATE_LEDGER_URL"):
+        ledger = await _chosen(LEDGERS, url, "SPILLGATE_LEDGER_URL")(url, {"quota_of": quota_of, **times})
     if spool is None or not url.startswith(REDIS_SCHEMES):
         return ledger
     from storage.redis.ledger import RedisLedger
