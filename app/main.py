@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 import anyio
-from fastapi import FastAPI, Request
+from fastapi import FastAPI
 from starlette.datastructures import State
 from starlette.types import Lifespan, Receive, Scope, Send
 
@@ -135,7 +135,7 @@ class Spillgate(FastAPI):
     async def _routed(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == "/results" and scope["method"] == "POST":
             scope["app"] = self
-            answer = await results.post_result(Request(scope, receive), self.state.runtime)
+            answer = await results.answer_result(scope, receive, self.state.runtime)
             await answer(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
