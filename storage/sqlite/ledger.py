@@ -55,18 +55,22 @@ class SqliteLedger(LedgerBase):
         return Load(waiting=self._writer.pending)
 
     async def enter(self, call: Call) -> Entered:
+        known = self._state.committed(call.key)
+        if known is None or call.call_id is not None or call.report is not None:
+            return await self._entered(call)
+        # Without a name there is nothing to look up.
+        session_rules.alive(known)
+        self._state.check_room_now(call.key.tenant, opens=False)
+        return Entered(known)
+
+    async def _entered(self, call: Call) -> Entered:
         key, now = call.key, self._clock()
 
         def look(connection: sqlite3.Connection) -> tuple[Session | None, Entered]:
             known = self._read_now(connection, key)
             return known, _look(connection, known, call, now)
 
-        known = self._state.committed(key)
-        if known is not None and call.call_id is None:
-            # Without a name there is nothing to look up.
-            entered = Entered(session_rules.alive(known))
-        else:
-            known, entered = self._now(look)
+        known, entered = self._now(look)
         if entered.receipt is not None:
             return entered
         opens = known is None and not self._now(partial(rows.counted_usage, key=key)).sessions
