@@ -45,8 +45,8 @@ class Viewed(NamedTuple):
 
 
 class Body(Struct, eq=False):
-    """Reads a content once. To be closed if it has a draft. `durability` is that of what was published, None
-    before that."""
+    """Reads a content once. To be closed if a draft was `opened`. `durability` is that of what was published,
+    None before that."""
 
     _store: ResultStore
     _tokenizer: Tokenizer
@@ -64,7 +64,7 @@ class Body(Struct, eq=False):
     _last: bytes = b""
     _sha256: str = ""
     _draft: Draft | None = None
-    _opened: AbstractAsyncContextManager[Draft] | None = None
+    opened: AbstractAsyncContextManager[Draft] | None = None
     _kept: StoredResult | None = None
     durability: Durability | None = None
 
@@ -74,14 +74,10 @@ class Body(Struct, eq=False):
         if view.is_set(policy):
             self._view = View(policy, self._result)
 
-    @property
-    def has_draft(self) -> bool:
-        return self._opened is not None
-
     async def close(self) -> None:
         """Drops a draft that was not published."""
-        if self._opened is not None:
-            await self._opened.__aexit__(*sys.exc_info())
+        if self.opened is not None:
+            await self.opened.__aexit__(*sys.exc_info())
 
     def fill_at_once(self, text: str | AsyncIterator[bytes | str]) -> Measure | None:
         """Measures a whole text that is short, or past the cap in bytes: then its tokens are estimated. None
@@ -109,7 +105,7 @@ class Body(Struct, eq=False):
             chunk = piece.encode() if isinstance(piece, str) else piece
             is_small = len(chunk) <= INLINE_BYTES and not self._is_over_bytes(len(chunk))
             if self._meter is not None or self._held or not is_small:
-                self._meter = self._meter or await self._opened_meter()
+                self._meter = self._meter or await self.opened_meter()
                 await self._weigh(self._meter, chunk, text)
             else:
                 self._text = text
@@ -261,8 +257,8 @@ class Body(Struct, eq=False):
 
     async def _spill(self) -> None:
         if self._draft is None:
-            self._opened = self._store.draft(self._result.key.tenant)
-            self._draft = await self._opened.__aenter__()
+            self.opened = self._store.draft(self._result.key.tenant)
+            self._draft = await self.opened.__aenter__()
         for chunk in self._held:
             await self._draft.write(chunk)
         self._held.clear()

@@ -91,8 +91,7 @@ class SqliteLedger(LedgerBase):
 
     async def _charge(self, charge: Charge, *, forced: bool) -> Receipt | None:
         row = _row(charge.entry, charge)
-        state = self._state
-        return await self._writer.run(lambda connection: _charge(connection, state, charge, row, forced))
+        return await self._writer.run(partial(_charge, self._state, charge, row, forced))
 
     async def append(self, entry: AccountingEntry) -> None:
         row = _row(entry)
@@ -269,11 +268,7 @@ def _look(connection: sqlite3.Connection, session: Session | None, call: Call, n
 
 
 def _charge(
-    connection: sqlite3.Connection,
-    state: SqliteState,
-    charge: Charge,
-    row: rows.Row,
-    forced: bool,
+    state: SqliteState, charge: Charge, row: rows.Row, forced: bool, connection: sqlite3.Connection
 ) -> Receipt | None:
     before = state.read(connection, charge.key)
     if charge.call_id is not None:
