@@ -105,7 +105,7 @@ class Body(Struct, eq=False):
             chunk = piece.encode() if isinstance(piece, str) else piece
             is_small = len(chunk) <= INLINE_BYTES and not self._is_over_bytes(len(chunk))
             if self._meter is not None or self._held or not is_small:
-                self._meter = self._meter or await self.opened_meter()
+                self._meter = self._meter or await self._opened_meter()
                 await self._weigh(self._meter, chunk, text)
             else:
                 self._text = text
