@@ -90,11 +90,9 @@ async def test_no_instructions_are_given_where_the_policy_offers_no_tool(
 ) -> None:
     (tmp_path / "policy.toml").write_text("[defaults]\noffer = []\n")
     async with serve(policy_file=tmp_path / "policy.toml") as client:
-        for era in Era:
-            assert (await era.ask(client, "tools/list"))["tools"] == []
-        params = {"protocolVersion": "2025-11-25"}
-        assert (await Era.HANDSHAKE.ask(client, "initialize", params))["instructions"] == ""
-        assert (await Era.STATELESS.ask(client, "server/discover"))["instructions"] == ""
+        assert (await OLD.call(client, "tools/list"))["tools"] == []
+        assert (await OLD.call(client, "initialize", protocolVersion="2025-11-25"))["instructions"] == ""
+        assert (await NEW.call(client, "server/discover"))["instructions"] == ""
 
 
 @pytest.mark.parametrize("era", [NEW, OLD], ids=["new", "old"])
