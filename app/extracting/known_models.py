@@ -178,10 +178,11 @@ def _config(name: str, settings: Settings, policies: PolicyBook, setting: str) -
     keys = policies.model_keys(name)
     terms = model_terms(name, keys, settings)
     own_url, key_file = str(keys.get("base_url", "")), str(keys.get("api_key_file", ""))
-    key = _key(name, key_file) if key_file else None
+    places = {one.key: f"{one.place}, {one.key}" for one in policies.reasons_of("models", name)}
+    key = _key(key_file, places["api_key_file"]) if key_file else None
     if own_url:
         # Never the key of the settings: it belongs to another backend.
-        return ModelConfig(terms, own_url, key, f'[models."{name}"] base_url')
+        return ModelConfig(terms, own_url, key, places["base_url"])
     if settings.llm_base_url is None:
         raise ConfigError(
             f"{PREFIX}{setting} names {name}, which has no backend. Set {PREFIX}LLM_BASE_URL, or "
@@ -190,8 +191,7 @@ def _config(name: str, settings: Settings, policies: PolicyBook, setting: str) -
     return ModelConfig(terms, settings.llm_base_url, key or settings.llm_key)
 
 
-def _key(name: str, path: str) -> str:
-    place = f'[models."{name}"] api_key_file'
+def _key(path: str, place: str) -> str:
     key = read_text(Path(path), place, secret=True).strip()
     if not key or not key.isprintable():
         raise ConfigError(f"{place}: the file must hold one line of printable characters.")
