@@ -87,8 +87,8 @@ class SessionOut(BodyOut):
 
 
 _NOTHING_FITS = (
-    "Buffer and output take the whole window, so every result is replaced. Declare a larger `context_window`, "
-    "or smaller `buffer_tokens` and `max_output_tokens`."
+    "Buffer and output take the whole window, so every result is replaced. Declare a larger "
+    "`context_window`, or smaller `buffer_tokens` and `max_output_tokens`."
 )
 
 
