@@ -134,9 +134,9 @@ class Replacing(NamedTuple):
 
     async def _budget_now(self) -> Budget:
         """For an error that names what other results reserved since the call found its budget."""
-        window, enforce, _ = self.measured.model
-        entered = await self.rt.ledger.enter(Call(self.measured.result.key, window, enforce))
-        return entered.session.budget(window, enforce)
+        model = self.measured.model
+        entered = await self.rt.ledger.enter(Call(self.measured.result.key, model.window, model.enforce))
+        return entered.session.budget(model.window, model.enforce)
 
     def _breaks(self, text: str, tokens: int) -> bool:
         """True if the text exceeds a size cap: a cap in tokens is converted to bytes by an average."""
