@@ -1,6 +1,7 @@
 """A result that is replaced, and what the outcomes' texts have in common."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -14,6 +15,10 @@ from policies.facts import Facts, Policy, has_too_many_rows
 
 _SHARE = 0.9
 """The share used of a cap in characters or tokens that was converted to bytes by the text's average."""
+
+
+_HANDLE_MESSAGE_BYTES = 1000
+"""The longest handle message without a preview: that of a session with an id of 128 characters."""
 
 
 class Unit(StrEnum):
@@ -128,7 +133,9 @@ def _scaled(most: int, size: int, count: int) -> int:
 
 
 def bounded(policy: Policy, door: Door | None) -> Policy:
-    """The policy, with a size cap that the door's client shows whole."""
-    if door is None or not door.most_bytes or 0 < policy.max_bytes <= door.most_bytes:
+    """The policy, with a size cap and a preview that the door's client shows whole."""
+    if door is None or not door.most_bytes:
         return policy
-    return policy.model_copy(update={"max_bytes": door.most_bytes})
+    max_bytes = min(policy.max_bytes or door.most_bytes, door.most_bytes)
+    preview_bytes = min(policy.preview_bytes, door.most_bytes - _HANDLE_MESSAGE_BYTES)
+    return replace(policy, max_bytes=max_bytes, preview_bytes=preview_bytes)

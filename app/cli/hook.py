@@ -48,11 +48,20 @@ def run(client: str) -> int:
         answer, event = {}, f"passed: {type(error).__name__}"
     if event:
         log(f"{client[:20]!a} {event}")
-    # ASCII: a lone surrogate in what stays of the result must not fail here.
-    with suppress(BrokenPipeError):
-        sys.stdout.write(json.dumps(answer) + "\n")
-        sys.stdout.flush()
+    _write(answer)
     return 0
+
+
+def _write(answer: Answer) -> None:
+    """Writes to stdout if it can be written to. What Python's buffer holds would be written again at the end,
+    and fail with exit status 120."""
+    if sys.stdout is None:  # It was closed. A connection may have had its number.
+        return
+    # ASCII: a lone surrogate in what stays of the result must not fail here.
+    left = memoryview(json.dumps(answer).encode() + b"\n")
+    with suppress(OSError):
+        while left:
+            left = left[os.write(1, left) :]
 
 
 def log(event: str) -> None:

@@ -32,7 +32,7 @@ from storage.redis.facts import (
     translated,
     worst_of,
 )
-from storage.redis.keys import SHARDS_KEY, Shard, probe_keys, shard_named
+from storage.redis.keys import SHARDS_KEY, Shard, probe, shard_named
 from storage.redis.url import RedisUrl, client_of, parse_redis_url
 
 T = TypeVar("T")
@@ -179,6 +179,11 @@ class RedisConnection:
         """Runs `lua/<name>.lua`. All keys must have the same hash tag."""
         return await self._bounded(lambda: self._run(name, keys, args))
 
+    async def batch(self, *commands: Sequence[Arg]) -> Any:
+        """Runs commands in one step. Their keys must have the same hash tag. Returns the last reply."""
+        words: list[Arg] = [word for command in commands for word in (len(command), *command)]
+        return await self.script("batch", [str(command[1]) for command in commands], words)
+
     async def durable(self, name: str, keys: Sequence[str], args: Sequence[Arg]) -> tuple[Any, Durability]:
         """Runs a script. If the server has WAITAOF, waits until the change is in its append-only file."""
         facts = self._facts or await self._learn()
@@ -196,13 +201,6 @@ class RedisConnection:
             return int(kept)
         self.notices.warn(where, "is damaged: it counts as 0 until it is written again.")
         return 0
-
-    def counters(self, key: str, fields: Sequence[str], kept: Sequence[bytes | None] | None) -> list[int]:
-        """The counters in a reply to HMGET of these fields; `kept` is None if the key has another type."""
-        return [
-            self.counter(f"{key} {name}", one)
-            for name, one in zip(fields, kept or [None] * len(fields), strict=True)
-        ]
 
     async def register(self, shard: Shard) -> None:
         """Lists the shard for the sweeps of all replicas. Call it before a write to the shard, and after it:
@@ -233,9 +231,9 @@ class RedisConnection:
 
     async def check(self) -> None:
         """Raises StorageError if a write fails, or if the server may evict what it stores."""
-        names, value = probe_keys(secrets.token_hex(8)), secrets.token_hex(8)
+        value = secrets.token_hex(8)
         await self._learn_schema()
-        if await self.script("probe", names, (value, _PROBE_MS)) != value.encode():
+        if await self.batch(*probe(value, _PROBE_MS)) != value.encode():
             raise StoreUnavailable("Redis does not answer with what it was given. Try again.")
         facts = await self._learn()
         if facts.may_evict and not self._allows_eviction:
@@ -255,7 +253,7 @@ class RedisConnection:
             await pool.sentinel_manager.aclose()
 
     async def _learn_schema(self) -> Schema:
-        self._schema = await learn_schema(lambda *asked: self._within(lambda: self._run(*asked)))
+        self._schema = await learn_schema(lambda *asked: self._within(lambda: self._one(asked)))
         return self._schema
 
     async def _learn(self) -> ServerFacts:
@@ -390,7 +388,7 @@ def patience_of_caller() -> _Patience:
 
 @cache
 def script_source(name: str) -> tuple[str, str]:
-    """Returns the source, which begins with that of counters.lua, and its SHA-1."""
+    """Returns the source, which begins with that of shared.lua, and its SHA-1."""
     folder = files("storage.redis").joinpath("lua")
-    source = "".join(folder.joinpath(f"{one}.lua").read_text(encoding="utf-8") for one in ("counters", name))
+    source = "".join(folder.joinpath(f"{one}.lua").read_text(encoding="utf-8") for one in ("shared", name))
     return source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()

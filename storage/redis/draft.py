@@ -127,9 +127,10 @@ class RedisDraft:
         self._body = self._body or secrets.token_hex(16)
         segment = await pack(self._cut())
         self._is_in_redis = True
-        args = (keep_ms or self._store.draft_ms, self._sent, segment)
+        key, number = body_key(self._body), self._sent
         self._sent += 1
-        if await self._store.connection.script("segment", (body_key(self._body),), args) != self._sent:
+        adding = ("HSET", key, number, segment), ("PEXPIRE", key, keep_ms or self._store.draft_ms)
+        if await self._store.connection.batch(*adding, ("HLEN", key)) != self._sent:
             raise _lost()
         self._plan_renewal()
 

@@ -8,8 +8,9 @@ from typing import Any, Generic, TypeVar
 
 from domain.accounting import DAY_MS, AccountingEntry, EntryFilter, EntryPage, GroupBy, Missing, Summary
 from domain.handles import SessionKey, is_name
+from domain.ports import Clock
 from storage.base import cursors
-from storage.base.summaries import Group, GroupedSums, SummedEntry, matches, period_of
+from storage.base.summaries import Group, GroupedSums, SummedEntry, Sums, matches, period_of
 from storage.redis.connection import RedisConnection
 from storage.redis.keys import Shard, shard_of, shards_of
 from storage.redis.records import (
@@ -29,9 +30,9 @@ _PIECE = 200
 _SHARDS_AT_ONCE = 160
 """Number of shards whose sums are in memory at the same time."""
 
+_LATE_MS = 60_000
 _START = "0-0"
 _NOT_SUMMED = {GroupBy.SESSION_ID, GroupBy.HOUR, GroupBy.MINUTE}
-_TIMES = ("wait", "trimmed")
 _PLACES = re.compile(r"(?:\d{1,2}\.\d{1,15}-\d{1,15})(?:,\d{1,2}\.\d{1,15}-\d{1,15})*")
 
 
@@ -45,6 +46,18 @@ class RedisEntries:
     time of an entry, or a little later."""
 
     _redis: RedisConnection
+    _clock: Clock
+    _entry_ms: int
+
+    async def has_entry(self, entry: AccountingEntry) -> bool:
+        """Looks for its id among the entries of its time, and of a minute after it."""
+        stream = shard_of(SessionKey(entry.tenant, entry.session_id)).key("entries")
+        start, end = f"{entry.timestamp}-0", entry.timestamp + _LATE_MS
+        while items := await self._redis.command("XRANGE", stream, start, end, "COUNT", _PIECE):
+            if any(entry.id.encode() in item.get(b"e", b"") for _, item in items):
+                return True
+            start = f"({items[-1][0].decode()}"
+        return False
 
     async def entries(
         self, wanted: EntryFilter, limit: int, cursor: str | None, *, newest_first: bool = False
@@ -71,61 +84,59 @@ class RedisEntries:
         adding = _Adding(wanted, GroupedSums(group_by))
         shards = await self._shards(wanted)
         is_summed = wanted.session_id is None and _NOT_SUMMED.isdisjoint(group_by)
-        add = self._add_days if is_summed else self._add_shards
+        add = self._add_days if is_summed else self._add_entries
         for start in range(0, len(shards), _SHARDS_AT_ONCE):
             await add(adding, shards[start : start + _SHARDS_AT_ONCE])
         return adding.sums.summary(*([Missing.DAMAGE] if adding.is_damaged else []))
 
-    async def _add_shards(self, adding: "_Adding", shards: Sequence[Shard]) -> None:
-        for shard, end in await self._ends(adding.wanted, shards):
-            await self._add_entries(adding, shard, adding.wanted, end)
-
     async def _add_days(self, adding: "_Adding", shards: Sequence[Shard]) -> None:
         wanted = adding.wanted
-        since, until = wanted.since or 0, wanted.until
-        last_day = "+inf" if until is None else str((until - 1) // DAY_MS)
-        days = [("ZRANGEBYSCORE", shard.key("days"), since // DAY_MS, last_day) for shard in shards]
-        states = [("HMGET", shard.key("state"), *_TIMES) for shard in shards]
-        replies = await self._redis.commands([*days, *states])
-        whole: list[tuple[Shard, int, int]] = []
-        for shard, listed, state in zip(shards, replies[: len(shards)], replies[len(shards) :], strict=True):
-            adding.is_damaged |= listed is None or not _are_counters(state) or not _are_counters(listed)
-            wait, trimmed = self._redis.counters(shard.key("state"), _TIMES, state)
-            for day in (self._redis.counter(shard.key("days"), one) for one in listed or ()):
-                begins, ends = day * DAY_MS, (day + 1) * DAY_MS
-                if begins < since or (until is not None and until < ends) or trimmed >= begins:
-                    await self._add_day(adding, shard, day, wait)
-                else:
-                    whole.append((shard, day, wait))
-        kept = await self._redis.commands([("HGETALL", shard.key("day", day)) for shard, day, _ in whole])
-        for (shard, day, wait), reply in zip(whole, kept, strict=True):
-            try:
-                sums = [(decode_group(packed), decode_sums(row)) for packed, row in _pairs(reply)]
-            except DamagedRecord:
-                where = shard.key("day", day)
-                self._redis.notices.warn(where, "is damaged: its day is summed up from the entries.")
-                await self._add_day(adding, shard, day, wait)
+        # A sweep may have deleted entries of the first day.
+        since = max(wanted.since or 0, self._clock() - self._entry_ms + 1)
+        first, last = (wanted.since or 0) // DAY_MS, "+inf"
+        if wanted.until is not None:
+            last = str((wanted.until - 1) // DAY_MS)
+        listed = await self._redis.commands(
+            [("ZRANGEBYSCORE", shard.key("days"), first, last) for shard in shards]
+        )
+        adding.is_damaged |= None in listed
+        days = [(shard, int(day)) for shard, one in zip(shards, listed, strict=True) for day in one or ()]
+        rows = await self._redis.commands([("HGETALL", shard.key("day", day)) for shard, day in days])
+        for (shard, day), reply in zip(days, rows, strict=True):
+            begins, ends = day * DAY_MS, (day + 1) * DAY_MS
+            sums = self._sums(shard, day, reply)
+            if sums is None or begins < since or (wanted.until is not None and wanted.until < ends):
+                part = replace(
+                    wanted, since=max(wanted.since or 0, begins), until=min(wanted.until or ends, ends)
+                )
+                await self._add_entries(adding, [shard], part)
                 continue
             for group, row in sums:
                 if matches_group(group, wanted):
                     known = dict(zip(GROUPED, group, strict=True))
-                    known |= {"tenant": shard.tenant, "day": period_of(day * DAY_MS, GroupBy.DAY)}
+                    known |= {"tenant": shard.tenant, "day": period_of(begins, GroupBy.DAY)}
                     adding.sums.add(tuple(known[key] for key in adding.sums.keys), row)
 
-    async def _add_day(self, adding: "_Adding", shard: Shard, day: int, wait: int) -> None:
-        """Adds the entries of a day. `wait` is that of the shard's state."""
-        wanted = adding.wanted
-        until = min(wanted.until or (day + 1) * DAY_MS, (day + 1) * DAY_MS)
-        part = replace(wanted, since=max(wanted.since or 0, day * DAY_MS), until=until)
-        await self._add_entries(adding, shard, part, str(until + wait))
+    def _sums(self, shard: Shard, day: int, reply: Any) -> list[tuple[Group, Sums]] | None:
+        """`reply` is that to HGETALL. None if the sums are damaged."""
+        try:
+            return [(decode_group(packed), decode_sums(row)) for packed, row in _pairs(reply)]
+        except DamagedRecord:
+            where = shard.key("day", day)
+            self._redis.notices.warn(where, "is damaged: its day is summed up from the entries.")
+            return None
 
-    async def _add_entries(self, adding: "_Adding", shard: Shard, wanted: EntryFilter, end: str) -> None:
-        reader = _Reader(decode_summed_entry, shard, wanted, end)
-        while await self._ready([reader]):
-            for _, entry in reader.found:
-                adding.sums.add_entry(entry)
-            reader.found.clear()
-        adding.is_damaged |= reader.is_damaged
+    async def _add_entries(
+        self, adding: "_Adding", shards: Sequence[Shard], part: EntryFilter | None = None
+    ) -> None:
+        wanted = part or adding.wanted
+        for shard, end in await self._ends(wanted, shards):
+            reader = _Reader(decode_summed_entry, shard, wanted, end)
+            while await self._ready([reader]):
+                for _, entry in reader.found:
+                    adding.sums.add_entry(entry)
+                reader.found.clear()
+            adding.is_damaged |= reader.is_damaged
 
     async def _ready(self, readers: Sequence["_Reader[E]"]) -> list["_Reader[E]"]:
         """Reads until each has found an entry or reached its end. Returns those that have found one."""
@@ -231,11 +242,6 @@ class _Reader(Generic[E]):
             self.read_to = items[-1][0].decode()
             self.place = self.place if self.found else self.read_to
         return damaged
-
-
-def _are_counters(kept: Sequence[bytes | None] | None) -> bool:
-    """False if the key has another type, or if one of its numbers is damaged."""
-    return kept is not None and all(one is None or one.isdigit() for one in kept)
 
 
 def _order(place: str) -> tuple[int, int]:

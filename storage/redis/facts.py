@@ -156,16 +156,24 @@ def translated(error: BaseException) -> StorageError:
     return StorageError("Redis refused a command. It has to be Redis or Valkey, 6.2 or newer.")
 
 
-async def learn_schema(run: Callable[..., Awaitable[list[bytes]]]) -> Schema:
-    """Marks a Redis without a schema with ours. `run` runs a script. Raises StorageError."""
-    try:
-        number, written_by = await run("schema", (SCHEMA_KEY,), (SCHEMA, __version__))
-    except StoreFull:
-        # No mark, and it cannot be written: this is not the data of a newer version.
-        return OURS
-    if not number.isdigit():
+async def learn_schema(command: Callable[..., Awaitable[Any]]) -> Schema:
+    """Marks a Redis without a schema with ours. `command` runs a command; None means that its key has another
+    type. Raises StorageError."""
+    asked = ("HMGET", SCHEMA_KEY, "number", "written_by")
+    found = await command(*asked)
+    if found is not None and found[0] is None:
+        try:
+            # Of several versions that start at the same time, one writes the number.
+            await command("HSETNX", SCHEMA_KEY, "number", SCHEMA)
+            await command("HSETNX", SCHEMA_KEY, "written_by", __version__)
+        except StoreFull:
+            # No mark, and it cannot be written: this is not the data of a newer version.
+            return OURS
+        found = await command(*asked)
+    number, written_by = found or (None, None)
+    if number is None or not number.isdigit():
         raise StoreUnavailable(f"The key {SCHEMA_KEY} is damaged. Restore it from a backup.")
-    return Schema(int(number), written_by.decode(errors="replace"))
+    return Schema(int(number), (written_by or b"").decode(errors="replace"))
 
 
 def check_schema(found: Schema) -> None:

@@ -15,15 +15,14 @@ result:<handle>      hash     info of a result, and its body or the key of its b
 results:<session>    zset     file ids of a session by their last use; expires
 due                  zset     `handle size body` of all results by their expiry
 held                 string   bytes of all results
-session:<session>    hash     `s` checksum and session, `f` bytes of findings, a receipt for each
-                              `epoch:call`; expires
+session:<session>    hash     `s` checksum and session, `r` its reserved tokens, `u` its last use, a receipt
+                              for each `epoch:call`; expires
 findings:<session>   hash     texts by `epoch:name`; expires
 live · ended         zset     sessions by name · by the time of their end
 sizes                hash     bytes that each session counts for
-state                hash     `ms`, `n` of the newest entry; `wait`, how much later than its time the id of an
-                              entry may be; `session_bytes`, `entry_bytes`; `trimmed`, the time of the newest
-                              entry that may be forgotten
-entries              stream   accounting entries; expires
+state                hash     `bytes` of sessions and entries; `wait`, how much later than its time the id of
+                              an entry may be
+entries              stream   accounting entries, `e` and its time `t`; expires
 handles              zset     handles by when they were last stored; expires
 days                 zset     days that have sums; expires
 day:<day>            hash     sums of a day's entries by group; expires
@@ -83,6 +82,13 @@ def body_key(body: str) -> str:
     return f"spillgate:body:{{{body}}}"
 
 
-def probe_keys(check: str) -> list[str]:
-    """The keys that one check of the server writes, in the order that lua/probe.lua needs them."""
-    return [f"spillgate:{{probe:{check}}}:{kind}" for kind in _PROBED]
+def probe(value: str, lifetime_ms: int) -> list[tuple[str | int, ...]]:
+    """Commands that make every kind of change that a script makes, and read `value`, on keys that expire."""
+    text, *others = (f"spillgate:{{probe:{value}}}:{kind}" for kind in _PROBED)
+    made = zip(
+        ("HSET", "ZADD", "XADD", "SADD"), others, (("f", 1), (1, "m"), ("1-1", "f", 1), ("m",)), strict=True
+    )
+    commands: list[tuple[str | int, ...]] = [("SET", text, value)]
+    commands += [(command, key, *what) for command, key, what in made]
+    commands += [("PEXPIRE", key, lifetime_ms) for key in (text, *others)]
+    return [*commands, ("UNLINK", others[-1]), ("GET", text)]

@@ -1,47 +1,33 @@
 """Sessions and accounting in Redis. Each change is one run of session.lua in the shard of its session."""
 
-import hashlib
 import heapq
 import itertools
-import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Unpack
+from functools import partial
+from typing import Unpack
 
-from domain.accounting import DAY_MS, AccountingEntry, EntryType
-from domain.budget import REMEMBERED_REPORTS, Reported, ReportWarning, Session, SessionChange
-from domain.errors import Conflict, IdempotencyKeyReused, InvalidField, SessionEnded
-from domain.handles import DEFAULT_SESSION, Handle, SessionKey
+from domain.accounting import AccountingEntry
+from domain.budget import Reported, ReportWarning, Session, SessionChange
+from domain.errors import Conflict, IdempotencyKeyReused, SessionEnded, TenantFull
+from domain.handles import Handle, SessionKey
 from domain.ports import Call, Charge, Entered, Load, Receipt, SessionPage
 from domain.quotas import LedgerUsage, Purged
 from domain.results import UsageReport
 from storage.base import cursors, session_rules
 from storage.base.session_rules import LedgerBase, LedgerOptions
-from storage.base.summaries import sums_of
 from storage.redis.connection import RedisConnection
 from storage.redis.entries import RedisEntries
 from storage.redis.keys import Shard, shard_of, shards_of
-from storage.redis.records import (
-    DamagedRecord,
-    check_counts,
-    decode_kept,
-    group_of,
-    is_receipt,
-    kept_session,
-    pack,
-    pack_entry,
-    pack_kept,
-    session_of,
-)
-
-ONCE_MS = 60_000
-"""How long Redis keeps the reply to a change, for a client that did not get it and asks again."""
+from storage.redis.records import LARGEST, check_count, encoded, pack_kept
+from storage.redis.sessions import Found, Refused, Sessions, Step
 
 _BATCH = 200
 _FRESH_SECONDS = 1.0
-_SIZES = ("session_bytes", "entry_bytes")
-_CHANGED = ("context_window", "buffer_tokens", "max_output_tokens", "model", "policy")
+_STEP_BYTES = 4096
+"""More than a step writes to Redis, beside its texts."""
 
 
 class RedisLedger(RedisEntries, LedgerBase):
@@ -50,9 +36,8 @@ class RedisLedger(RedisEntries, LedgerBase):
     def __init__(self, connection: RedisConnection, **options: Unpack[LedgerOptions]) -> None:
         super().__init__(**options)
         self._redis = connection
-        self._rooms: dict[str, _Room] = {}
-        self._prefix = secrets.token_hex(8)
-        self._count = itertools.count(1)
+        self._sessions = Sessions(connection, self._session_ms, self._entry_ms)
+        self._usages: dict[str, _Usage] = {}
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -63,93 +48,132 @@ class RedisLedger(RedisEntries, LedgerBase):
         return self._redis.load
 
     async def enter(self, call: Call) -> Entered:
-        asked = {"call": call.call_id, **_reported(call.report)}
-        word, packed, *extra = await self._step("enter", call.key, asked)
-        session = session_of(call.key, packed)
-        if word == b"again":
-            first = decode_kept(extra[0])
+        found, warning = await self._report(call.key, call.report, call.call_id, is_call=True)
+        session = found.session or session_rules.fresh(call.key, self._clock())
+        if found.receipt is not None:
+            first = found.receipt
             return session_rules.reentered(session, call, first.entry, first.fingerprint, first.text)
-        return Entered(session, warning=_warning(extra))
+        return Entered(session, warning=warning)
+
+    async def report(self, key: SessionKey, report: UsageReport) -> Reported:
+        found, warning = await self._report(key, report, None, is_call=False)
+        assert found.session is not None
+        return Reported(found.session, warning)
+
+    async def _report(
+        self, key: SessionKey, report: UsageReport | None, call_id: str | None, *, is_call: bool
+    ) -> tuple[Found, ReportWarning | None]:
+        """Applies a report, unless the call has a receipt."""
+        warning: ReportWarning | None = None
+        check_room = await self._room(key.tenant)
+
+        def decide(found: Found) -> Step | None:
+            nonlocal warning
+            session = session_rules.alive(found.session or session_rules.fresh(key, self._clock()))
+            if found.receipt is not None:
+                return None
+            if is_call or found.session is None:
+                check_room(opens=found.session is None)
+            if report is None:
+                return None
+            after = session_rules.reported(session, report, self._clock())
+            warning = after.warning
+            return None if after.session is session else Step(after.session)
+
+        return await self._sessions.change(key, decide, call_id), warning
 
     async def replay(self, line: Charge | AccountingEntry) -> None:
         """Enters a charge or an entry of the spool, once, and beyond every bound. If the session has ended or
         was opened again since then, enters the entry of the charge without charging."""
+        entry = line.entry if isinstance(line, Charge) else line
+        # One that is still on its way to Redis is entered once because the script knows its id for ONCE_MS.
+        if await self.has_entry(entry):
+            return
         if isinstance(line, Charge):
             try:
                 await self._charge(line, forced=True, is_replay=True)
                 return
             except (Conflict, SessionEnded, IdempotencyKeyReused):
-                line = line.entry
-        await self.append(line, is_replay=True)
+                pass
+        await self.append(entry, is_replay=True)
 
     async def _charge(self, charge: Charge, *, forced: bool, is_replay: bool = False) -> Receipt | None:
-        window = charge.default_window
-        check_counts(charge.tokens, window.context_window, window.buffer_tokens, window.max_output_tokens)
-        asked = {
-            "in_doubt": is_replay,
-            "epoch": charge.epoch,
-            "tokens": charge.tokens,
-            "forced": forced,
-            "enforce": charge.enforce,
-            "context_window": window.context_window,
-            "buffer_tokens": window.buffer_tokens,
-            "max_output_tokens": window.max_output_tokens,
-            "call": charge.call_id,
-            "text_bytes": session_rules.text_bytes(charge.text),
-        }
-        kept = b""
+        check_count(charge.tokens)
+        entry, text, size, finding = charge.entry, b"", 0, None
         if charge.call_id is not None:
-            kept = pack_kept(charge.entry, charge.fingerprint, charge.text)
+            text = pack_kept(entry, charge.fingerprint, charge.text)
+            size = session_rules.text_bytes(charge.text)
         elif charge.text is not None and charge.kept_as is not None:
-            asked["field"], kept = f"{charge.epoch}:{charge.kept_as}", _text(charge.text)
-        word, *packed = await self._step("charge", charge.key, asked, charge.entry, kept)
-        if word == b"refused":
+            text, finding = encoded(charge.text), f"{charge.epoch}:{charge.kept_as}"
+        admitted = session_rules.is_admitted(entry)
+        check_room = await self._room(charge.key.tenant, len(text))
+
+        def decide(found: Found) -> Step | None:
+            if found.receipt is not None:
+                return None
+            session, most = session_rules.admitted(found.session, charge), None
+            if not is_replay:
+                check_room(opens=found.session is None, admitted=admitted)
+            budget = session.budget(charge.default_window, charge.enforce)
+            if not forced and not budget.fits(charge.tokens):
+                raise Refused
+            if not forced and budget.enforced and charge.tokens:
+                most = budget.limit_tokens - budget.used_tokens - charge.tokens
+            after = session_rules.charged(session, charge)
+            step = Step(after, charge.tokens, most, entry, text, size, finding)
+            if finding is not None and not is_replay:
+                try:
+                    check_room(opens=False)
+                except TenantFull:
+                    return step._replace(text=b"", finding=None)
+            return step
+
+        try:
+            found = await self._sessions.change(charge.key, decide, charge.call_id, charge.epoch)
+        except Refused:
             return None
-        session = session_of(charge.key, packed[0])
-        if word == b"again":
-            first = decode_kept(packed[1])
-            return session_rules.replayed(session, charge, first.entry, first.fingerprint, first.text)
-        budget = session.budget(charge.default_window, charge.enforce)
-        return Receipt(charge.entry, budget, charge.fingerprint, charge.text)
+        assert found.session is not None
+        if found.receipt is not None:
+            first = found.receipt
+            return session_rules.replayed(found.session, charge, first.entry, first.fingerprint, first.text)
+        budget = found.session.budget(charge.default_window, charge.enforce)
+        return Receipt(entry, budget, charge.fingerprint, charge.text)
 
     async def append(self, entry: AccountingEntry, *, is_replay: bool = False) -> None:
-        key = SessionKey(entry.tenant, entry.session_id)
-        await self._step("append", key, {"in_doubt": is_replay}, entry)
+        admitted = is_replay or session_rules.is_admitted(entry)
+        check_room = await self._room(entry.tenant)
+
+        def decide(found: Found) -> Step:
+            check_room(opens=False, admitted=admitted)
+            after = found.session and session_rules.used(found.session, entry.timestamp)
+            return Step(after, 0, entry=entry)
+
+        await self._sessions.change(SessionKey(entry.tenant, entry.session_id), decide)
 
     async def session(self, key: SessionKey) -> Session | None:
-        where = shard_of(key).key("session", key.session_id)
-        return self._found(key, await self._redis.command("HGET", where, "s"))
-
-    def _found(self, key: SessionKey, kept: bytes | None) -> Session | None:
-        """A damaged session counts as unknown; a warning names its key."""
-        try:
-            return None if kept is None else kept_session(key, kept)
-        except DamagedRecord:
-            self._warn_of(key)
-            return None
-
-    def _warn_of(self, key: SessionKey) -> None:
-        where = shard_of(key).key("session", key.session_id)
-        self._redis.notices.warn(where, "is damaged: its session counts as unknown. End it or PUT it again.")
+        return (await self._sessions.read(key)).session
 
     async def put_session(self, key: SessionKey, change: SessionChange) -> Session:
-        check_counts(change.context_window, change.buffer_tokens, change.max_output_tokens)
-        given = {name: getattr(change, name) for name in _CHANGED if name in change.given}
-        asked = {
-            "set": {name: value for name, value in given.items() if value is not None},
-            "clear": [name for name, value in given.items() if value is None],
-        }
-        _, packed, *_ = await self._step("put", key, asked)
-        return session_of(key, packed)
+        check_room = await self._room(key.tenant)
 
-    async def report(self, key: SessionKey, report: UsageReport) -> Reported:
-        _, packed, *extra = await self._step("report", key, _reported(report))
-        return Reported(session_of(key, packed), _warning(extra))
+        def decide(found: Found) -> Step:
+            before = found.session
+            if before is None or before.ended_at is not None:
+                check_room(opens=True)
+            return Step(session_rules.opened(before, key, change, self._clock()))
+
+        session = (await self._sessions.change(key, decide)).session
+        assert session is not None
+        return session
 
     async def end(self, key: SessionKey) -> Session | None:
-        asked = {"never_ends": key.session_id == DEFAULT_SESSION}
-        _, packed, *_ = await self._step("finish", key, asked)
-        return session_of(key, packed) if packed else None
+        def decide(found: Found) -> Step | None:
+            now = self._clock()
+            before = session_rules.fresh(key, now) if found.is_damaged else found.session
+            after = before and session_rules.ended(before, now)
+            return None if after is before else Step(after, ends=True)
+
+        return (await self._sessions.change(key, decide)).session
 
     async def sessions(self, tenant: str, limit: int, cursor: str | None) -> SessionPage:
         after = "" if cursor is None else cursors.decode("sessions", cursor)
@@ -161,11 +185,12 @@ class RedisLedger(RedisEntries, LedgerBase):
             )
             names = list(itertools.islice(heapq.merge(*filter(None, lists)), limit + 1))
             keys = [SessionKey(tenant, name.decode()) for name in names]
-            asked = [("HGET", shard_of(key).key("session", key.session_id), "s") for key in keys]
-            for key, packed in zip(keys, await self._redis.commands(asked), strict=True):
-                # The session may have expired; the next sweep deletes its name.
-                if (session := self._found(key, packed)) is not None:
-                    found.append(session)
+            replies = await self._redis.commands([self._sessions.reading(key) for key in keys])
+            listed = [
+                self._sessions.found(key, reply).session for key, reply in zip(keys, replies, strict=True)
+            ]
+            # A session may have expired; the next sweep deletes its name.
+            found += [session for session in listed if session is not None]
             if len(names) <= limit:
                 break
             after = keys[-1].session_id
@@ -179,43 +204,51 @@ class RedisLedger(RedisEntries, LedgerBase):
 
     async def finding(self, key: SessionKey, epoch: int, name: str) -> str | None:
         where = shard_of(key).key("findings", key.session_id)
-        text = await self._redis.command("HGET", where, _text(f"{epoch}:{name}"))
+        text = await self._redis.command("HGET", where, encoded(f"{epoch}:{name}"))
         return None if text is None else str(text, "utf-8")
 
     async def keep_finding(self, key: SessionKey, epoch: int, name: str, text: str) -> None:
-        asked = {"epoch": epoch, "field": f"{epoch}:{name}"}
-        await self._step("keep", key, asked, None, _text(text))
+        packed = encoded(text)
+        check_room = await self._room(key.tenant, len(packed))
+
+        def decide(found: Found) -> Step | None:
+            if found.session is None or not session_rules.keeps(found.session, epoch):
+                return None
+            check_room(opens=False)
+            return Step(found.session, 0, text=packed, finding=f"{epoch}:{name}")
+
+        with suppress(TenantFull):
+            await self._sessions.change(key, decide)
 
     async def sweep(self) -> list[SessionKey]:
         now, ended = self._clock(), list[SessionKey]()
-        idle, oldest = now - self._session_ms, now - self._entry_ms
         for shard in await self._redis.shards():
-            keys = [shard.key(name) for name in ("state", "entries", "handles", "days")]
-            while await self._redis.script("trim", keys, (shard.key("day", ""), oldest, _BATCH)):
-                pass
-            keys = [shard.key(name) for name in ("live", "ended", "sizes", "state")]
-            prefixes, after = (shard.key("session", ""), shard.key("findings", "")), b""
-            while True:
-                after = await self._redis.script("forget", keys, (*prefixes, idle, oldest, after, _BATCH))
-                if not after:
-                    break
+            after = b"-"
+            while after:
+                _, _, after = await self._sweep(shard, now - self._session_ms, now - self._entry_ms, after)
             names = await self._redis.command("ZRANGE", shard.key("ended"), 0, -1)
             ended += [SessionKey(shard.tenant, name.decode()) for name in names or ()]
         return ended
 
     async def delete_tenant(self, tenant: str) -> Purged:
-        sessions, entries, is_done = 0, 0, True
+        purged = Purged(0, 0, True)
         for shard in shards_of(tenant):
-            names = ("state", "entries", "handles", "days", "live", "ended", "sizes")
-            prefixes = [shard.key(name, "") for name in ("session", "findings", "day")]
-            reply = await self._redis.script(
-                "clear", [shard.key(name) for name in names], (*prefixes, _BATCH)
-            )
-            sessions, entries, is_done = sessions + reply[0], entries + reply[1], is_done and reply[2] == 1
-            if reply[2] == 1:
+            sessions, entries, _ = await self._sweep(shard, LARGEST, LARGEST, b"-")
+            if not sessions + entries:
                 await self._redis.unregister(shard)
-        self._rooms.pop(tenant, None)
-        return Purged(sessions, entries, is_done)
+            is_done = purged.is_done and not sessions + entries
+            purged = Purged(purged.sessions + sessions, purged.entries + entries, is_done)
+        self._usages.pop(tenant, None)
+        return purged
+
+    async def _sweep(self, shard: Shard, idle: int, oldest: int, after: bytes) -> tuple[int, int, bytes]:
+        """Deletes a batch. Returns how many sessions and entries, and where the next batch begins."""
+        names = ("state", "entries", "handles", "days", "live", "ended", "sizes")
+        args = (shard.key(""), idle, oldest, _BATCH, after)
+        sessions, entries, after = await self._redis.script(
+            "sweep", [shard.key(name) for name in names], args
+        )
+        return sessions, entries, after
 
     async def usage(self) -> dict[str, LedgerUsage]:
         shards = await self._redis.shards()
@@ -229,11 +262,11 @@ class RedisLedger(RedisEntries, LedgerBase):
     async def _used(self, shards: Sequence[Shard]) -> list[LedgerUsage]:
         counts = [("ZCARD", shard.key("live")) for shard in shards]
         states = [shard.key("state") for shard in shards]
-        sizes = [("HMGET", state, *_SIZES) for state in states]
+        sizes = [("HGET", state, "bytes") for state in states]
         replies = await self._redis.commands([*counts, *sizes])
         parts = zip(states, replies[: len(shards)], replies[len(shards) :], strict=True)
         return [
-            LedgerUsage(count or 0, sum(self._redis.counters(state, _SIZES, size)))
+            LedgerUsage(count or 0, self._redis.counter(f"{state} bytes", size))
             for state, count, size in parts
         ]
 
@@ -248,101 +281,31 @@ class RedisLedger(RedisEntries, LedgerBase):
     async def close(self) -> None:
         await self._redis.close()
 
-    async def _step(
-        self,
-        step: str,
-        key: SessionKey,
-        asked: dict[str, Any],
-        entry: AccountingEntry | None = None,
-        text: str | bytes = b"",
-    ) -> list[bytes]:
-        """Runs session.lua. Raises SessionEnded, Conflict, StoreFull, TooManySessions, InvalidField."""
-        shard, name, day = shard_of(key), key.session_id, 0
-        args: list[str | bytes] = [text]
-        asked |= {"step": step, "name": name, "now": self._clock(), "once_ms": ONCE_MS}
-        admitted = entry is not None and session_rules.is_admitted(entry)
-        asked |= {"session_ms": self._session_ms, "entry_ms": self._entry_ms, "admitted": admitted}
-        once = f"{self._prefix}-{next(self._count):x}"
-        if entry is not None:
-            day, once = entry.timestamp // DAY_MS, entry.id
-            handle = entry.details.tool_output_handle if entry.type is EntryType.TOOL else None
-            asked |= {"id": entry.id, "at": entry.timestamp, "day": day, "handle": handle}
-            asked["amounts"] = sums_of(entry)
-            args = [pack_entry(entry), pack(group_of(entry)), text]
-        keys = [shard.key("session", name), shard.key("findings", name), shard.key("once", once)]
-        keys += [shard.key(one) for one in ("live", "ended", "sizes", "state", "entries", "handles", "days")]
-        keys.append(shard.key("day", day))
-        await self._redis.register(shard)
-        while True:
-            if not asked.get("in_doubt"):
-                asked |= await self._room(key.tenant, sum(map(len, args)))
-            packed = pack({name: value for name, value in asked.items() if value is not None})
-            reply: list[bytes] = await self._redis.script("session", keys, (packed, *args))
-            await self._redis.register(shard)
-            match reply[0]:
-                case b"ended":
-                    raise session_rules.over()
-                case b"conflict":
-                    raise session_rules.conflict()
-                case b"full" | b"crowded":
-                    used = self._rooms[key.tenant].usage
-                    session_rules.check_room(used, self._quota_of(key.tenant), opens=True, admitted=admitted)
-                case b"damaged":
-                    self._warn_of(key)
-                    asked["replace"] = True
-                case b"again" if not is_receipt(reply[2]):
-                    self._warn_of(key)
-                    asked["damaged"] = hashlib.sha1(reply[2], usedforsecurity=False).hexdigest()
-                case _:
-                    return reply
-
-    async def _room(self, tenant: str, size: int) -> dict[str, bool]:
-        """Returns which quotas the tenant has reached. Asks Redis once a second, and whenever the writes of
-        this replica may have reached a bound since."""
+    async def _room(self, tenant: str, size: int = 0) -> Callable[..., None]:
+        """Returns `check_room` for a tenant who is about to write `size` bytes. Reads the usage of a tenant
+        with quotas once a second, and whenever the writes of this replica may have reached one since."""
         most = self._quota_of(tenant)
         if not (most.max_sessions or most.ledger_max_bytes):
-            return {}
-        room, now = self._rooms.setdefault(tenant, _Room()), time.monotonic()
-        used = room.usage
+            return partial(session_rules.check_room, session_rules.NOTHING, most)
+        known, now = self._usages.setdefault(tenant, _Usage()), time.monotonic()
+        used = known.usage
         if (
-            now > room.counted_at + _FRESH_SECONDS
-            or (most.max_sessions and used.sessions + room.steps >= most.max_sessions)
-            or (most.ledger_max_bytes and used.bytes + room.size >= most.ledger_max_bytes)
+            now > known.counted_at + _FRESH_SECONDS
+            or (most.max_sessions and used.sessions + known.steps >= most.max_sessions)
+            or (most.ledger_max_bytes and used.bytes + known.size >= most.ledger_max_bytes)
         ):
             counts = await self._used(shards_of(tenant))
             used = LedgerUsage(sum(one.sessions for one in counts), sum(one.bytes for one in counts))
-            room.usage, room.counted_at, room.steps, room.size = used, now, 0, 0
-        room.steps, room.size = room.steps + 1, room.size + 2 * size + 2 * session_rules.SESSION_BYTES
-        return {
-            "full": 0 < most.ledger_max_bytes <= used.bytes,
-            "crowded": 0 < most.max_sessions <= used.sessions,
-        }
+            known.usage, known.counted_at, known.steps, known.size = used, now, 0, 0
+        known.steps, known.size = known.steps + 1, known.size + 2 * size + _STEP_BYTES
+        return partial(session_rules.check_room, used, most)
 
 
 @dataclass(slots=True)
-class _Room:
+class _Usage:
     """The usage of a tenant at `counted_at`, and upper bounds of what this replica wrote since."""
 
     usage: LedgerUsage = session_rules.NOTHING
     counted_at: float = float("-inf")
     steps: int = 0
     size: int = 0
-
-
-def _reported(report: UsageReport | None) -> dict[str, Any]:
-    if report is None:
-        return {}
-    check_counts(report.used_tokens, report.turn)
-    return {"used_tokens": report.used_tokens, "turn": report.turn, "most_reports": REMEMBERED_REPORTS}
-
-
-def _warning(extra: list[bytes]) -> ReportWarning | None:
-    return ReportWarning(extra[0].decode()) if extra and extra[0] else None
-
-
-def _text(text: str) -> bytes:
-    """Raises InvalidField for a text that is not Unicode."""
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        raise InvalidField("A text in it cannot be kept. Use valid Unicode.") from None

@@ -1,4 +1,4 @@
-"""Records of sessions, receipts, entries and sums as msgpack, which the Lua scripts read too."""
+"""Records of sessions, receipts, entries and sums as msgpack. A Lua script reads only the sums."""
 
 import hashlib
 from collections.abc import Callable
@@ -18,8 +18,11 @@ T = TypeVar("T")
 GROUPED = ("type", "tool_name", "trigger", "outcome", "status", "model", "strategy", "tool_kind")
 """The fields of a Group, by which entries are summed up when they are written."""
 
+SEAL = 16
+"""The digits of the checksum of a session."""
+
 # Lua counts in doubles: integers are exact up to here.
-_LARGEST = 1 << 53
+LARGEST = 1 << 53
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -56,28 +59,26 @@ decode_group = _decoder(Group)
 group_of: Callable[[AccountingEntry], Group] = attrgetter(*GROUPED)
 
 
-def is_receipt(packed: bytes) -> bool:
-    """False if it is damaged."""
-    try:
-        decode_kept(packed)
-    except DamagedRecord:
-        return False
-    return True
+def seal(session: Session) -> bytes:
+    """Packs a session, after a SEAL of its SHA-1. What each charge changes is kept beside it."""
+    given = {name: value for name, value in _given_of_session(session).items() if name not in _BESIDE}
+    packed = pack(given)
+    return _checksum(packed) + packed
 
 
-def session_of(key: SessionKey, packed: bytes) -> Session:
-    """`packed` is a session in a reply of session.lua. Raises DamagedRecord."""
+def unseal(key: SessionKey, sealed: bytes, reserved: bytes, used_at: bytes) -> Session:
+    """Raises DamagedRecord."""
+    if _checksum(sealed[SEAL:]) != sealed[:SEAL] or not (reserved.isdigit() and used_at.isdigit()):
+        raise DamagedRecord
+    beside = {"key": key, "reserved_tokens": int(reserved), "last_used_at": int(used_at)}
     try:
-        return msgspec.convert({"key": key, **_decode_map(packed)}, Session)
+        return msgspec.convert({**_decode_map(sealed[SEAL:]), **beside}, Session)
     except msgspec.ValidationError:
         raise DamagedRecord from None
 
 
-def kept_session(key: SessionKey, kept: bytes) -> Session:
-    """`kept` is a session as Redis keeps it, after its checksum. Raises DamagedRecord."""
-    if hashlib.sha1(kept[8:], usedforsecurity=False).hexdigest()[:8].encode() != kept[:8]:
-        raise DamagedRecord
-    return session_of(key, kept[8:])
+def _checksum(packed: bytes) -> bytes:
+    return hashlib.sha1(packed, usedforsecurity=False).hexdigest()[:SEAL].encode()
 
 
 def pack(value: object) -> bytes:
@@ -85,6 +86,14 @@ def pack(value: object) -> bytes:
     try:
         return _encoder.encode(value)
     except (OverflowError, UnicodeEncodeError):
+        raise _not_storable() from None
+
+
+def encoded(text: str) -> bytes:
+    """Raises InvalidField for a text that is not Unicode."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
         raise _not_storable() from None
 
 
@@ -96,9 +105,9 @@ def pack_kept(entry: AccountingEntry, fingerprint: str, text: str | None) -> byt
     return pack((_sparse(entry), fingerprint, text))
 
 
-def check_counts(*numbers: int | None) -> None:
+def check_count(number: int) -> None:
     """Raises InvalidField for a number that Lua would not count exactly."""
-    if any(number is not None and abs(number) > _LARGEST for number in numbers):
+    if abs(number) > LARGEST:
         raise _not_storable()
 
 
@@ -114,6 +123,8 @@ def _given(kind: type[Any]) -> Callable[[Any], dict[str, object]]:
     return given
 
 
+_BESIDE = {"key", "reserved_tokens", "last_used_at"}
+_given_of_session = _given(Session)
 _given_of_entry = _given(AccountingEntry)
 _given_of_details = _given(EntryDetails)
 

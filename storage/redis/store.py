@@ -148,7 +148,7 @@ class RedisStore:
 
     async def delete(self, tenant: str, handle: Handle) -> bool:
         key = SessionKey(tenant, handle.session_id)
-        return await self._remove(key, "one", file_name(handle)) > 0
+        return await self._remove(key, "one", *handle) > 0
 
     async def delete_session(self, key: SessionKey, epoch: int) -> int:
         return await self._remove(key, "session", key.session_id, epoch)
@@ -271,14 +271,14 @@ class RedisStore:
         args = (msgspec.msgpack.encode(asked), encode_info(stored), segment)
         reply, durability = await self.connection.durable("publish", keys, args)
         await self.connection.register(shard)
-        kept, unused, more = (b"", b"", reply) if isinstance(reply, int) else reply
+        more, kept, unused = reply
         if unused:
             await self._let_go("PEXPIRE", [unused], GRACE_MS)
         is_other = bool(kept) and kept.decode() != body
         if is_other and not await self.connection.command("PEXPIRE", body_key(kept.decode()), self.body_ms):
             # The earlier body of the same content has expired: publish with the new one.
             return await self.place(stored, size, body, segment, kept.decode())
-        return kept.decode(), int(more), durability
+        return kept.decode(), more, durability
 
     async def _remove(self, key: SessionKey, *what: str | int) -> int:
         """Returns how many of the removed results had not expired."""

@@ -35,6 +35,21 @@ async def test_other_texts_name_them_too_and_fit_what_the_client_shows(
         assert f"The whole result is kept: {named}" in told["content"]
 
 
+async def test_the_preview_of_a_handle_message_fits_what_the_client_shows_too(
+    client: httpx.AsyncClient,
+) -> None:
+    policy = {"preview": "head", "preview_bytes": 65_536}
+    sent = {"session_id": "s" * 128, "tool_name": "t", "content": "word\n" * 99_999, "policy": policy}
+    for name, door in DOORS.items():
+        message = (await client.post("/results", json={**sent, "door": name})).json()["content"]
+        shown = message.partition("\n\n")[2]
+        if door.most_bytes:
+            assert len(message.encode()) <= door.most_bytes
+            assert len(shown) > 0.8 * door.most_bytes
+        else:
+            assert len(shown) > 60_000
+
+
 async def test_a_name_that_the_policy_gives_goes_before_the_doors(client: httpx.AsyncClient) -> None:
     policy = {"tool_names": {"tool_output": "ask"}}
     sent = {"tool_name": "t", "content": RESULT, "door": "codex", "policy": policy}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import socket
 import stat
 import subprocess
@@ -64,6 +65,17 @@ async def client(shared_service: Service) -> AsyncIterator[httpx.AsyncClient]:
 @pytest.fixture
 def shell(client: httpx.AsyncClient, tmp_path: Path) -> Shell:
     return Shell(tmp_path, str(client.base_url).rstrip("/"))
+
+
+async def test_the_exit_status_is_0_for_an_agent_that_does_not_read_the_answer(shell: Shell) -> None:
+    sent = shell.home / "sent.json"
+    sent.write_text(json.dumps(changed(payload("codex", "Bash"), ("tool_response",), LARGE)))
+    command = shlex.join([sys.executable, "-m", "app.cli.main", "hook", "codex"])
+    for ignored in (">&-", ">/dev/full", "| true"):
+        line = f"{command} <{shlex.quote(str(sent))} {ignored}; exit ${{PIPESTATUS[0]}}"
+        environ = {"PATH": os.environ["PATH"], "HOME": str(shell.home), "SPILLGATE_URL": shell.url}
+        done = subprocess.run(["bash", "-c", line], env=environ, capture_output=True)
+        assert (done.returncode, done.stderr) == (0, b""), ignored
 
 
 def spilled(client: str, path: Path, home: Path) -> Any:

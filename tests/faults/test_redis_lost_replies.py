@@ -61,7 +61,8 @@ async def test_calls_whose_replies_are_lost_are_reserved_stored_and_accounted_on
             warm = some_calls("warm", are_named=True)
             await check_once(client, warm, [await insist(partial(call.send, client)) for call in warm])
             for step, marker in STEPS.items():
-                for losses in (1, 3, 10):
+                # A charge is sent twice; the call that is repeated then finds its receipt.
+                for losses in (1, 3, 8):
                     run = f"{step}-{losses}"
                     calls = some_calls(run, are_named=True)
                     proxy.lost = 0

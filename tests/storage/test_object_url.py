@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+import storage.objects
 from domain.errors import ConfigError
 from storage import ledger_url, open_store
 from storage.objects.url import open_bucket, parse_object_url
@@ -50,6 +51,8 @@ def test_an_object_store_needs_its_ledger_named() -> None:
 
 
 async def test_without_obstore_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The import below replaces the package, in its parent too.
+    monkeypatch.setattr(storage, "objects", storage.objects)
     for name in [name for name in sys.modules if name.startswith("storage.objects")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "obstore", None)

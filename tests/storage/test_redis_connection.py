@@ -28,6 +28,7 @@ from tests.redis_server import RedisServer, free_port
 
 pytestmark = pytest.mark.anyio
 Client = Callable[[str], RedisConnection]
+NAMES = "spillgate:{t}:names"
 
 
 @pytest.fixture
@@ -53,11 +54,11 @@ def own(tmp_path: Path) -> Iterator[RedisServer]:
 
 def counted(redis: RedisConnection, name: str) -> Awaitable[int]:
     """A change: replies how many names there are."""
-    return redis.script("segment", ("spillgate:{t}:names",), (60_000, name, b"x"))
+    return redis.batch(("HSET", NAMES, name, b"x"), ("PEXPIRE", NAMES, 60_000), ("HLEN", NAMES))
 
 
 def written(redis: RedisConnection) -> Awaitable[tuple[Any, str]]:
-    return redis.durable("segment", ("spillgate:{t}:names",), (60_000, "one", b"x"))
+    return redis.durable("batch", (NAMES,), (4, "HSET", NAMES, "one", b"x"))
 
 
 async def refused(act: Awaitable[Any]) -> tuple[str, float]:

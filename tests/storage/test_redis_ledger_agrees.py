@@ -1,4 +1,4 @@
-"""The rules in the Lua of the Redis ledger are those of storage/base/session_rules.py."""
+"""Two replicas over one Redis answer as one ledger in memory does, whatever each has last seen."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -146,10 +146,11 @@ def some_operation(draw: Draw, now: int) -> Operation:
 
 @dataclass(frozen=True)
 class Scene:
-    """What happens `after` so many seconds."""
+    """What happens `after` so many seconds, at one of the replicas."""
 
     after: int
     sweeps: bool
+    replica: int
     operation: Operation
 
 
@@ -159,7 +160,9 @@ def scenes(draw: Draw) -> list[Scene]:
     for _ in range(draw(st.integers(20, 60))):
         after = one_of(draw, 0, 0, 0, 0, 1, 13, 47)
         now += after * 1000
-        found.append(Scene(after, one_of(draw, *([False] * 9), True), some_operation(draw, now)))
+        found.append(
+            Scene(after, one_of(draw, *([False] * 9), True), one_of(draw, 0, 1), some_operation(draw, now))
+        )
     return found
 
 
@@ -191,16 +194,17 @@ def place(request: pytest.FixtureRequest) -> RedisServer | RedisCluster:
 
 
 @given(scenes=scenes(), wanted=filters(), size=st.sampled_from([1, 3, 1000]))
-async def test_it_answers_as_the_reference_does(
+async def test_they_answer_as_the_reference_does(
     place: RedisServer | RedisCluster, scenes: list[Scene], wanted: EntryFilter, size: int
 ) -> None:
     place.ask("FLUSHALL")
     clock = FakeClock()
     reference = await open_ledger("memory:", clock=clock, **RETENTIONS)
-    shared = await open_ledger(place.url, clock=clock, **RETENTIONS)
+    replicas = [await open_ledger(place.url, clock=clock, **RETENTIONS) for _ in range(2)]
     try:
         for scene in scenes:
             clock.advance(scene.after)
+            shared = replicas[scene.replica]
             if scene.sweeps:
                 assert set(await shared.sweep()) == set(await reference.sweep())
             operation = scene.operation
@@ -210,4 +214,5 @@ async def test_it_answers_as_the_reference_does(
         for key in KEYS:
             assert await shared.session(key) == await reference.session(key)
     finally:
-        await shared.close()
+        for shared in replicas:
+            await shared.close()

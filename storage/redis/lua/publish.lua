@@ -3,13 +3,11 @@
 -- KEYS the result, the session's results, due, held
 -- ARGV [1] `asked`, a msgpack map: sha, epoch, size (bytes), body (its key or ''), handle, file (its id), now and
 --      retention (ms), gone (a body that has expired)  [2] info  [3] the only segment of a body without a key, or ''
--- Returns { body in use, body no longer in use, bytes stored in addition }; the bytes alone if both are ''.
+-- Returns { bytes stored in addition, body in use, body no longer in use }.
 
 local asked = cmsgpack.unpack(ARGV[1])
-local was = redis.pcall('HMGET', KEYS[1], 'sha', 'member', 'body')
-if was.err then
-  redis.call('UNLINK', KEYS[1])
-end
+need_hash(KEYS[1])
+local was = redis.call('HMGET', KEYS[1], 'sha', 'member', 'body')
 local body, unused = asked.body, was[3] or ''
 if was[1] == asked.sha and was[3] and was[3] ~= asked.gone then
   body, unused = was[3], ''
@@ -27,7 +25,4 @@ redis.call('HSET', KEYS[1], 'info', ARGV[2], 'sha', asked.sha, 'epoch', asked.ep
 add_to_held(KEYS[4], KEYS[3], more)
 redis.call('PEXPIRE', KEYS[1], asked.retention)
 redis.call('PEXPIRE', KEYS[2], asked.retention)
-if body == '' and unused == '' then
-  return more
-end
-return { body, unused, more }
+return { more, body, unused }

@@ -4,7 +4,7 @@
 -- Returns its last use and the key of its body, or nothing if there is no such result.
 
 local used, member, body = unpack(redis.pcall('HMGET', KEYS[1], 'used', 'member', 'body'))
-if not tonumber(used or nil) then
+if not tonumber(used) then
   return {}
 end
 used = math.max(used, ARGV[1])
@@ -13,7 +13,5 @@ redis.call('PEXPIRE', KEYS[1], ARGV[2])
 redis.call('HSET', KEYS[1], 'used', used)
 redis.call('ZADD', KEYS[2], 'XX', used, ARGV[3])
 redis.call('PEXPIRE', KEYS[2], ARGV[2])
-if member then
-  redis.call('ZADD', KEYS[3], 'XX', used + ARGV[2], member)
-end
+redis.call('ZADD', KEYS[3], 'XX', used + ARGV[2], member or '')
 return { used, body }

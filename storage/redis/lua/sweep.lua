@@ -1,0 +1,52 @@
+-- Deletes a batch of a shard's sessions and entries that are old enough, and the sums and handles of their time.
+-- Names of sessions that have expired in Redis go too. A damaged time counts as the latest.
+--
+-- KEYS state, entries, handles, days, live, ended, sizes
+-- ARGV [1] prefix of the shard  [2] last use up to (ms)  [3] end and entries up to (ms)  [4] the batch size
+--      [5] where the batch begins in the names of live sessions: '-' or '(' and a name
+-- Returns how many sessions and entries were deleted, and where the next batch begins, or '' at the end.
+
+local state, entries, handles, days, live, ended, sizes = unpack(KEYS)
+local idle, oldest, batch = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local sessions, gone, bytes = 0, 0, 0
+
+local function delete(name, list)
+  redis.call('UNLINK', ARGV[1] .. 'session:' .. name, ARGV[1] .. 'findings:' .. name)
+  redis.call('ZREM', list, name)
+  sessions, bytes = sessions + 1, bytes + number_of(redis.pcall('HGET', sizes, name))
+  redis.pcall('HDEL', sizes, name)
+end
+
+redis.call('ZREMRANGEBYSCORE', handles, '-inf', oldest)
+local names = redis.call('ZRANGEBYLEX', live, ARGV[5], '+', 'LIMIT', 0, batch)
+for _, name in ipairs(names) do
+  local used_at = redis.pcall('HGET', ARGV[1] .. 'session:' .. name, 'u')
+  if not used_at or (tonumber(used_at) or 2 ^ 53) <= idle then
+    delete(name, live)
+  end
+end
+local over = redis.call('ZRANGEBYSCORE', ended, '-inf', oldest, 'LIMIT', 0, batch)
+for _, name in ipairs(over) do
+  delete(name, ended)
+end
+for _, item in ipairs(redis.call('XRANGE', entries, '-', '+', 'COUNT', batch)) do
+  if (tonumber(item[2][4] or string.match(item[1], '%d+')) or 2 ^ 53) <= oldest then
+    redis.call('XDEL', entries, item[1])
+    gone, bytes = gone + 1, bytes + 2 * #item[2][2]
+  end
+end
+for _, day in ipairs(redis.call('ZRANGEBYSCORE', days, '-inf', math.floor((oldest + 1) / 86400000) - 1)) do
+  redis.call('UNLINK', ARGV[1] .. 'day:' .. day)
+  redis.call('ZREM', days, day)
+end
+if bytes > 0 then
+  add_to(state, 'bytes', -bytes)
+end
+if redis.call('XLEN', entries) == 0 then
+  redis.call('UNLINK', entries)
+  if redis.call('EXISTS', live, ended) == 0 then
+    redis.call('UNLINK', state, sizes)
+  end
+end
+local goes_on = #names == batch or #over == batch or gone > 0
+return { sessions, gone, goes_on and (#names > 0 and '(' .. names[#names] or ARGV[5]) or '' }

@@ -1,0 +1,192 @@
+"""Sessions in Redis: a session is read, changed in this process, and written if it is still the same."""
+
+import itertools
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from domain.accounting import DAY_MS, AccountingEntry, EntryType
+from domain.budget import Session
+from domain.errors import SpillgateError
+from domain.handles import SessionKey
+from storage.base import session_rules
+from storage.base.summaries import sums_of
+from storage.redis.connection import RedisConnection
+from storage.redis.keys import shard_of
+from storage.redis.records import (
+    SEAL,
+    DamagedRecord,
+    Kept,
+    decode_kept,
+    encoded,
+    group_of,
+    pack,
+    pack_entry,
+    seal,
+    unseal,
+)
+
+ONCE_MS = 60_000
+"""How long Redis keeps the reply to a change, for a client that did not get it and asks again."""
+
+_MOST_KNOWN = 1000
+"""The most sessions that a process remembers, so that it need not read one before it changes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A session, None if it is unknown or damaged, and the receipt of a call. By `seal`, the beginning of the
+    record, and `first`, the bytes of the receipt, session.lua sees that both are still the same."""
+
+    session: Session | None = None
+    seal: bytes = b""
+    first: bytes = b""
+    receipt: Kept | None = None
+    is_damaged: bool = False
+
+    @property
+    def epoch(self) -> int:
+        return 0 if self.session is None else self.session.epoch
+
+
+class Step(NamedTuple):
+    """A session as it becomes, None if there is none, and what is written beside it. `tokens` are added to
+    those that are reserved, if these are `most` at most; None: nobody else may have changed the session.
+    `text` is a receipt, which counts for `text_bytes`, or the text of a finding."""
+
+    session: Session | None
+    tokens: int | None = None
+    most: int | None = None
+    entry: AccountingEntry | None = None
+    text: bytes = b""
+    text_bytes: int = 0
+    finding: str | None = None
+    ends: bool | None = None
+
+
+class Refused(Exception):
+    """The tokens do not fit."""
+
+
+class Sessions:
+    def __init__(self, connection: RedisConnection, session_ms: int, entry_ms: int) -> None:
+        self._redis = connection
+        self._times = {"session_ms": session_ms, "entry_ms": entry_ms, "once_ms": ONCE_MS}
+        self._known: dict[SessionKey, Found] = {}
+        self._prefix = secrets.token_hex(8)
+        self._count = itertools.count(1)
+
+    def reading(self, key: SessionKey, receipt: str = "") -> tuple[str | bytes, ...]:
+        """The command to whose reply `found` belongs."""
+        return ("HMGET", shard_of(key).key("session", key.session_id), "s", "r", "u", encoded(receipt))
+
+    def found(self, key: SessionKey, reply: Sequence[bytes | None] | None) -> Found:
+        """A damaged session counts as unknown, a damaged receipt too; a warning names the key."""
+        sealed, reserved, used_at, first = (one or b"" for one in reply or (None,) * 4)
+        session = receipt = None
+        is_damaged = reply is None
+        try:
+            session = unseal(key, sealed, reserved, used_at) if sealed else None
+            receipt = decode_kept(first) if first else None
+        except DamagedRecord:
+            is_damaged = session is None
+            where = shard_of(key).key("session", key.session_id)
+            self._redis.notices.warn(
+                where, "is damaged: its session counts as unknown. End it or PUT it again."
+            )
+        return Found(session, sealed[:SEAL], first, receipt, is_damaged)
+
+    async def read(self, key: SessionKey, call_id: str | None = None, epoch: int | None = None) -> Found:
+        """Reads the receipt of the call in `epoch`; None: that of the session."""
+        guess = self._known.get(key, _UNKNOWN).epoch if epoch is None else epoch
+        found = self.found(key, await self._redis.command(*self.reading(key, _field(call_id, guess))))
+        if call_id is not None and epoch is None and found.epoch != guess:
+            return await self.read(key, call_id, found.epoch)
+        return self._learn(key, found)
+
+    async def change(
+        self,
+        key: SessionKey,
+        decide: Callable[[Found], Step | None],
+        call_id: str | None = None,
+        epoch: int | None = None,
+    ) -> Found:
+        """Writes what `decide` returns; None: nothing. It sees the session as this process knows it; if that
+        changed, or if `decide` returns None or raises, again as it is in Redis, with the receipt of the call.
+        Returns the session afterwards."""
+        found, is_fresh = self._known.get(key), False
+        once = f"{self._prefix}-{next(self._count):x}"
+        await self._redis.register(shard_of(key))
+        while True:
+            if found is None:
+                found, is_fresh = await self.read(key, call_id, epoch), True
+            try:
+                step = decide(found)
+            except (SpillgateError, Refused):
+                if is_fresh:
+                    raise
+                step = None
+            if step is None and is_fresh:
+                return found
+            receipt = _field(call_id, found.epoch if epoch is None else epoch)
+            after = None if step is None else await self._write(key, found, step, receipt, once)
+            if after is not None:
+                return after
+            found = None
+
+    def _learn(self, key: SessionKey, found: Found) -> Found:
+        self._known.pop(key, None)
+        self._known[key] = replace(found, first=b"", receipt=None)
+        if len(self._known) > _MOST_KNOWN:
+            del self._known[next(iter(self._known))]
+        return found
+
+    async def _write(
+        self, key: SessionKey, found: Found, step: Step, receipt: str, once: str
+    ) -> Found | None:
+        """Returns the session afterwards; None if it was not as it was found."""
+        shard, before, session, entry = shard_of(key), found.session, step.session, step.entry
+        record = packed = group = b""
+        asked: dict[str, Any] = {
+            "shard": shard.key(""),
+            "name": key.session_id,
+            "receipt": receipt,
+            **self._times,
+        }
+        asked |= {"tokens": step.tokens, "most": step.most, "finding": step.finding, "ends": step.ends}
+        asked["bytes"] = step.text_bytes
+        if session is not None:
+            asked |= {"used_at": session.last_used_at, "ended_at": session.ended_at}
+            if step.tokens is None:
+                asked |= {"was": before and before.reserved_tokens, "reserved": session.reserved_tokens}
+            if step.tokens is None or before is None:
+                record = seal(session)
+                asked["opens"] = before is None or None
+                asked["bytes"] += _bytes(session) - _bytes(before)
+        if entry is not None:
+            once, packed, group = entry.id, pack_entry(entry), pack(group_of(entry))
+            handle = entry.details.tool_output_handle if entry.type is EntryType.TOOL else None
+            asked |= {"at": entry.timestamp, "day": entry.timestamp // DAY_MS, "handle": handle}
+            asked["amounts"] = sums_of(entry)
+        given = pack({name: value for name, value in asked.items() if value is not None})
+        keys = (shard.key("session", key.session_id), shard.key("once", once))
+        args = (given, found.seal, found.first, record, step.text, packed, group)
+        reply = await self._redis.script("session", keys, args)
+        await self._redis.register(shard)
+        if reply is None:
+            return None
+        reserved, used_at = map(int, reply.split())
+        after = session and replace(session, reserved_tokens=reserved, last_used_at=used_at)
+        return self._learn(key, Found(after, record[:SEAL] or found.seal))
+
+
+_UNKNOWN = Found()
+
+
+def _field(call_id: str | None, epoch: int) -> str:
+    return "" if call_id is None else f"{epoch}:{call_id}"
+
+
+def _bytes(session: Session | None) -> int:
+    return 0 if session is None else session_rules.session_usage(session).bytes
