@@ -135,7 +135,7 @@ class Runtime:
             return None
         return body_path(self.settings.store, result.key.tenant, handle)
 
-    def is_spooled(self, durability: Durability | None) -> bool:
+    def is_spooled(self, durability: Durability) -> bool:
         """Kept in the local spool: Redis itself never answers `disk`."""
         return durability is Durability.DISK and self.settings.spool is not None
 

@@ -157,7 +157,7 @@ def _folding(name: str) -> "AnyTokenizer":
 def load_encoding(name: str) -> Encoding:
     """Raises ConfigError for an unknown name."""
     if name not in ENCODINGS:
-        raise ConfigError(f"Unknown encoding. Use one of: {', '.join(ENCODINGS)}.")
+        raise ConfigError(f"SPILLGATE_ENCODING: unknown encoding. Use one of: {', '.join(ENCODINGS)}.")
     return Encoding(name)
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from domain.errors import SpillgateError
+from domain.values import value
 
 E = TypeVar("E", bound=SpillgateError)
 
@@ -35,7 +36,7 @@ def unbounded(tenant: str) -> TenantQuota:
     return _NONE
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LedgerUsage:
     """What a tenant has in the ledger, counted as in TenantQuota."""
 

@@ -1,7 +1,7 @@
 """Values: immutable, and cheap to build: a result takes about fifteen of them."""
 
-from dataclasses import MISSING, dataclass, fields
-from typing import TypeVar, cast, dataclass_transform
+from dataclasses import MISSING, Field, dataclass, fields
+from typing import Any, TypeVar, cast, dataclass_transform
 
 import msgspec
 
@@ -16,12 +16,16 @@ def value(cls: type[T]) -> type[T]:
     own = {name: member for name, member in vars(cls).items() if name not in _NOT_COPIED}
     for field in described:
         own.pop(field.name, None)
-    members = [
-        (field.name, field.type) if field.default is MISSING else (field.name, field.type, field.default)
-        for field in described
-    ]
-    made = msgspec.defstruct(cls.__name__, members, namespace=own, module=cls.__module__, frozen=True)
+    made = msgspec.defstruct(
+        cls.__name__, map(_member, described), namespace=own, module=cls.__module__, frozen=True
+    )
     return cast(type[T], made)
+
+
+def _member(field: Field[Any]) -> tuple[str, Any] | tuple[str, Any, Any]:
+    if field.default_factory is not MISSING:
+        return field.name, field.type, msgspec.field(default_factory=field.default_factory)
+    return (field.name, field.type) if field.default is MISSING else (field.name, field.type, field.default)
 
 
 _NOT_COPIED = frozenset({"__dict__", "__weakref__", "__annotations__", "__module__"})

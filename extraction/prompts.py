@@ -271,7 +271,7 @@ def reduce_prompt(
 
 
 def read_grep_prompt(
-    about: Document, instruction: str, nonce: str, max_bytes: int, turns: int = 15, calls: int = 10
+    about: Document, instruction: str, nonce: str, max_bytes: int, turns: int, calls: int
 ) -> tuple[Message, ...]:
     reach = f"You have at most {turns} turns, with up to {calls} tool calls in each."
     system = _RULES + "\n" + _WITH_TOOLS

@@ -189,7 +189,7 @@ class PolicyBook:
     def _resolve(self, tool_name: str, session: str | None, request: str | None, door: Door | None) -> Policy:
         if request is not None:
             self.check_request(request)
-        keys: dict[str, Value] = {}
+        keys: dict[str, Any] = {}
         for layer in self._layers:
             keys |= layer.for_tool(tool_name)
         for text in (session, request):
@@ -197,7 +197,7 @@ class PolicyBook:
                 self.check_override(text)
                 for document in self._based(self._parsed(text)):
                     keys |= _within(keys, document.for_tool(tool_name))
-        return bounded(Policy().model_copy(update=keys), door)
+        return bounded(Policy(**keys), door)
 
 
 def _within(operator: dict[str, Value], override: dict[str, Value]) -> dict[str, Value]:

@@ -41,7 +41,10 @@ def exceeds(measure: Measure, policy: Policy) -> bool:
 
 def spared_bytes(policy: Policy) -> int:
     """Bytes that may pass over `max_bytes`, since a cut would save too little."""
-    return cap.SPARED_BYTES if policy.on_oversize is OutcomeKind.CAP else 0
+    return cap.SPARED_BYTES if policy.on_oversize is _CAP else 0
+
+
+_CAP = OutcomeKind.CAP
 
 
 class Replacement(Protocol):

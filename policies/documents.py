@@ -5,21 +5,21 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from content.tokens import ENCODINGS
 from domain.errors import ConfigError, InvalidPolicy, unknown_key
 from domain.handles import is_tenant
 from domain.llm import MODEL_SCHEMES
-from policies.facts import Dollars, Policy, PolicyTable, ToolKeys, one_of, whole
+from policies.facts import Dollars, Policy, one_of, whole
 
 Path = tuple[str, ...]
 """The names of the tables and the key, outermost first."""
@@ -51,6 +51,24 @@ def _check_base_url(url: str) -> str:
             "base_url", "must be a URL like https://api.example.com/v1, without a key, query or fragment"
         )
     return url
+
+
+class PolicyTable(BaseModel):
+    """A table of a policy document. Unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+if TYPE_CHECKING:
+    PolicyKeys = PolicyTable
+    ToolKeys = PolicyTable
+else:
+    keys = {one.name: (one.type, None) for one in fields(Policy)}
+    PolicyKeys = create_model("PolicyKeys", __base__=PolicyTable, **keys)
+    """All keys of a Policy, of which a document sets some."""
+    del keys["mode"]
+    ToolKeys = create_model("ToolKeys", __base__=PolicyTable, **keys)
+    """The keys that it may set for each tool."""
 
 
 class ModelKeys(PolicyTable):
@@ -88,7 +106,7 @@ class TenantKeys(PolicyTable):
     llm_usd_per_day: Dollars | None = None
 
 
-class _Document(Policy):
+class _Document(PolicyKeys):
     """A document as written. Keys outside a section are defaults: the short form of an override."""
 
     profile: Annotated[Profile, one_of(*Profile)] | None = None
@@ -193,7 +211,7 @@ def _read(data: object) -> tuple[PolicyDocument, list[_Fault]]:
     except ValidationError as error:
         details = error.errors(include_url=False, include_input=False)[:_MOST_FAULTS]
         return PolicyDocument(), [_fault(one) for one in details]
-    short = {name: getattr(read, name) for name in Policy.model_fields.keys() & read.model_fields_set}
+    short = {name: getattr(read, name) for name in PolicyKeys.model_fields.keys() & read.model_fields_set}
     section = _set_keys(read.defaults)
     document = PolicyDocument(
         {**short, **section},

@@ -1,10 +1,11 @@
 """The facts about a result, and the policy keys with their types, bounds and defaults."""
 
 import difflib
+from dataclasses import field
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from content.text import Preview
@@ -19,6 +20,9 @@ class PolicyMode(StrEnum):
 
     ENFORCE = "enforce"
     OBSERVE = "observe"
+
+
+OBSERVE = PolicyMode.OBSERVE
 
 
 class Offer(StrEnum):
@@ -65,15 +69,11 @@ TextTool = Annotated[
 Oversize = Annotated[OutcomeKind, one_of(*(kind for kind in OutcomeKind if kind is not OutcomeKind.PASS))]
 
 
-class PolicyTable(BaseModel):
-    """A table of a policy document. Unknown keys are errors."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ToolKeys(PolicyTable):
-    """The keys that a policy may set for each tool. A cap of 0 means no cap. `tool_names` maps names of
-    tools in the texts to the names that the model knows."""
+@value
+class Policy:
+    """The thresholds in force for one tool. Each field is a key of policy documents, and its type says what
+    they may set. A cap of 0 means no cap. `tool_names` maps names of tools in the texts to the names that the
+    model knows."""
 
     on_oversize: Oversize = OutcomeKind.STORE
     max_bytes: Size = 12_288
@@ -87,7 +87,7 @@ class ToolKeys(PolicyTable):
     max_line_chars: Size = 0
     reject_rows: Size = 0
     suggestion: Annotated[str, Field(strict=True, max_length=1000)] = ""
-    tool_names: dict[TextTool, Name] = Field(default_factory=dict)
+    tool_names: dict[TextTool, Name] = field(default_factory=dict)
     offset_base: Annotated[int, whole(0, 1)] = 1
     bypass: Flag = False
     max_chunks: Annotated[int, whole(1, 10_000)] = 1
@@ -99,16 +99,7 @@ class ToolKeys(PolicyTable):
     max_llm_calls: Annotated[int, whole(0, 1_000_000_000)] = 0
     max_llm_tokens: Annotated[int, whole(0, 1_000_000_000_000)] = 0
     max_llm_cost_usd: Dollars = 0.0
-
-
-class Policy(ToolKeys):
-    """The thresholds in force for one tool."""
-
     mode: Annotated[PolicyMode, one_of(*PolicyMode)] = PolicyMode.ENFORCE
-
-    def __hash__(self) -> int:
-        """Hashes some fields only: `tool_names` has no hash."""
-        return hash((self.mode, self.on_oversize, self.max_bytes, self.max_chars, self.max_tokens))
 
 
 @value

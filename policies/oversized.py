@@ -1,6 +1,7 @@
 """A result that is replaced, and what the outcomes' texts have in common."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -137,4 +138,4 @@ def bounded(policy: Policy, door: Door | None) -> Policy:
         return policy
     max_bytes = min(policy.max_bytes or door.most_bytes, door.most_bytes)
     preview_bytes = min(policy.preview_bytes, door.most_bytes - _HANDLE_MESSAGE_BYTES)
-    return policy.model_copy(update={"max_bytes": max_bytes, "preview_bytes": preview_bytes})
+    return replace(policy, max_bytes=max_bytes, preview_bytes=preview_bytes)

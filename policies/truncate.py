@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from domain.results import Measure
@@ -61,7 +62,7 @@ def _room_chars(above: str, oversized: Oversized) -> int:
 
 def _most_bytes(oversized: Oversized) -> int:
     """Bytes that the caps other than `max_chars` allow; 0 if there is no other cap."""
-    policy = oversized.policy.model_copy(update={"max_chars": 0})
+    policy = replace(oversized.policy, max_chars=0)
     return room_bytes(oversized.shown, policy, oversized.squeeze)
 
 

@@ -1,5 +1,7 @@
 """View caps: the most rows of a result that are shown, and the longest line."""
 
+from dataclasses import replace
+
 from content.text import Utf8Chunks
 from domain.results import Measure, ToolResult
 from policies.facts import Policy
@@ -23,7 +25,7 @@ def is_set(policy: Policy) -> bool:
 
 def bounded(policy: Policy) -> Policy:
     """The policy, with a size cap of MOST_BYTES if it has none: a view is held in memory."""
-    return policy if policy.max_bytes else policy.model_copy(update={"max_bytes": MOST_BYTES})
+    return policy if policy.max_bytes else replace(policy, max_bytes=MOST_BYTES)
 
 
 def ends(measure: Measure, policy: Policy) -> Ends:

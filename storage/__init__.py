@@ -3,8 +3,8 @@
 A backend is imported where it is opened."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NotRequired, TypedDict, TypeVar, Unpack, cast
@@ -63,7 +63,8 @@ def open_spool(folder: Path, changed: Callable[[str | None], None]) -> Spool:
 async def open_store(url: str, spool: Spool | None = None, **options: Unpack[StoreOptions]) -> ResultStore:
     """With a `spool` the URL is that of a Redis. Raises ConfigError for a URL or a place that cannot be
     used."""
-    store = await _chosen(STORES, url, "SPILLGATE_STORAGE_URL").open(url, options)
+    with _naming("SPILLGATE_STORAGE_URL"):
+        store = await _chosen(STORES, url, "SPILLGATE_STORAGE_URL").open(url, options)
     if spool is None:
         return store
     from storage.spool.store import SpoolStore
@@ -76,6 +77,17 @@ async def open_store(url: str, spool: Spool | None = None, **options: Unpack[Sto
     return cast(ResultStore, SpoolStore(store, local, spool.outage))
 
 
+@contextmanager
+def _naming(setting: str) -> Iterator[None]:
+    """The error of a backend about a URL names the setting that holds it."""
+    try:
+        yield
+    except ConfigError as error:
+        if "SPILLGATE_" in str(error):
+            raise
+        raise ConfigError(f"{setting}: {error}") from None
+
+
 def ledger_url(store_url: str) -> str:
     """The URL of the ledger beside a store. Raises ConfigError for an unknown store."""
     return _chosen(STORES, store_url, "SPILLGATE_STORAGE_URL").ledger_url(store_url)
@@ -86,7 +98,8 @@ async def open_ledger(
 ) -> Ledger:
     """A `spool` serves a ledger in Redis; open its store first. Raises ConfigError for a URL or a place that
     cannot be used."""
-    ledger = await _chosen(LEDGERS, url, "SPILLGATE_LEDGER_URL")(url, {"quota_of": quota_of, **times})
+    with _naming("SPILLGATE_LEDGER_URL"):
+        ledger = await _chosen(LEDGERS, url, "SPILLGATE_LEDGER_URL")(url, {"quota_of": quota_of, **times})
     if spool is None or not url.startswith(REDIS_SCHEMES):
         return ledger
     from storage.redis.ledger import RedisLedger
@@ -106,14 +119,20 @@ async def open_ledger(
 
 def check_sealing() -> None:
     """Raises ConfigError without the package that encrypts."""
-    try:
+    install = "needs the package cryptography. Install it: pip install 'spillgate[encryption]'."
+    with _needing("cryptography", f"{KEY_SETTING} {install}"):
         import storage.sealed.store  # noqa: F401
+
+
+@contextmanager
+def _needing(package: str, otherwise: str) -> Iterator[None]:
+    """Raises ConfigError, with the text `otherwise`, if the package is not installed."""
+    try:
+        yield
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "cryptography":
+        if (error.name or "").partition(".")[0] != package:
             raise
-        raise ConfigError(
-            f"{KEY_SETTING} needs the package cryptography. Install it: pip install 'spillgate[encryption]'."
-        ) from None
+        raise ConfigError(otherwise) from None
 
 
 async def open_sealed_store(store: ResultStore, ring: KeyRing, clock: Clock) -> ResultStore:
@@ -202,15 +221,9 @@ async def _open_redis(url: str, options: StoreOptions) -> ResultStore:
 
 
 async def _open_objects(url: str, options: StoreOptions) -> ResultStore:
-    try:
+    install = "obstore is not installed. Install the extra: pip install 'spillgate[s3]'."
+    with _needing("obstore", f"SPILLGATE_STORAGE_URL names an object store, and {install}"):
         from storage.objects.url import open_objects
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "obstore":
-            raise
-        raise ConfigError(
-            "SPILLGATE_STORAGE_URL names an object store, and obstore is not installed. Install the extra: "
-            "pip install 'spillgate[s3]'."
-        ) from None
     return await open_objects(url, **options)
 
 

@@ -18,6 +18,7 @@ from domain.values import value
 encode = msgspec.json.Encoder().encode
 
 _CHUNK_BYTES = 1 << 16
+_PASS = OutcomeKind.PASS
 
 
 @value
@@ -105,7 +106,7 @@ def report_warnings(warning: ReportWarning | None) -> tuple[str, ...]:
 
 def is_complete(outcome: Outcome, repairs: tuple[str, ...]) -> bool:
     """True if the content is byte-equal to the result that was sent."""
-    return outcome.kind is OutcomeKind.PASS and not repairs
+    return outcome.kind is _PASS and not repairs
 
 
 def result_out(outcome: Outcome, content: str | Raw | UnsetType, repairs: tuple[str, ...]) -> ResultOut:

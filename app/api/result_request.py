@@ -198,30 +198,28 @@ def _charset(parameters: str) -> str:
     return ""
 
 
+@value
 class SentContent:
-    """The content of a JSON request: it is governed, and sent back if it passes."""
+    """The content of a JSON request: it is governed, and sent back if it passes. `turns`: the content belongs
+    to a large body, and is decoded in steps."""
 
-    def __init__(
-        self, content: str | Content, *, repaired: bool = False, turns: anyio.CapacityLimiter | None = None
-    ) -> None:
-        """`turns`: the content belongs to a large body, and is decoded in steps."""
-        self._content = content
-        self._repaired = repaired
-        self._turns = turns
+    content: str | Content
+    is_repaired: bool = False
+    turns: anyio.CapacityLimiter | None = None
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        content = self._content
-        is_repaired = self._repaired or (isinstance(content, Content) and content.had_surrogates)
+        content = self.content
+        is_repaired = self.is_repaired or (isinstance(content, Content) and content.had_surrogates)
         return (SURROGATE_WARNING,) if is_repaired else ()
 
     async def json(self) -> str | Raw:
         """The content as it came, with U+FFFD in place of each lone surrogate."""
-        if isinstance(self._content, str):
-            return self._content
-        if self._turns is None or not (self._repaired or self._content.had_surrogates):
-            return self._content.as_it_came()
-        pieces = self._content.repaired_pieces()
+        if isinstance(self.content, str):
+            return self.content
+        if self.turns is None or not (self.is_repaired or self.content.had_surrogates):
+            return self.content.as_it_came()
+        pieces = self.content.repaired_pieces()
         return Raw("".join([chunk async for chunk in self._stepped(pieces)]).encode())
 
     async def text(self) -> bytes:
@@ -229,9 +227,9 @@ class SentContent:
 
     def governed(self) -> str | AsyncIterator[str]:
         """The whole text if it is at hand, else its chunks."""
-        if isinstance(self._content, str):
-            return self._content
-        return self._stepped(self._content.pieces())
+        if isinstance(self.content, str):
+            return self.content
+        return self._stepped(self.content.pieces())
 
     async def chunks(self) -> AsyncIterator[str]:
         governed = self.governed()
@@ -243,11 +241,11 @@ class SentContent:
 
     async def _stepped(self, pieces: Iterator[str]) -> AsyncIterator[str]:
         while True:
-            async with self._turns or nullcontext():
+            async with self.turns or nullcontext():
                 began = perf_counter()
                 chunk = _joined(pieces)
-                if self._turns is not None and perf_counter() - began >= STEP_SECONDS:
-                    await pause(self._turns)
+                if self.turns is not None and perf_counter() - began >= STEP_SECONDS:
+                    await pause(self.turns)
             if not chunk:
                 return
             yield chunk
@@ -276,9 +274,9 @@ async def _parsed(body: bytes | bytearray, turns: anyio.CapacityLimiter) -> tupl
             pass
     if len(body) <= RAW_BYTES:
         fields, is_repaired = large_json.decoded(_decode, body, _rule_of)
-        return fields, SentContent(Content(fields.content), repaired=is_repaired)
+        return fields, SentContent(Content(fields.content), is_repaired)
     fields, content, is_repaired = await large_json.split(body, _decode, _rule_of, _FIELDS[""], turns)
-    return fields, SentContent(content, repaired=is_repaired, turns=turns)
+    return fields, SentContent(content, is_repaired, turns)
 
 
 def _from_query(request: Request) -> ResultIn:

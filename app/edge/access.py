@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.api.problems import Refused, problem, stored_of
 from app.api.routing import RouteTable
 from app.edge.api_keys import ApiKeys, Role, check_host, check_origin
-from app.edge.request_body import BodyGate, ClientDisconnected, RequestBody
+from app.edge.request_body import PLAIN_BODY_BYTES, BodyGate, ClientDisconnected, RequestBody
 from app.operations.logs import access_log, begin_request, describe_request, log_answered
 from app.settings import Settings
 from domain.errors import (
@@ -126,9 +126,10 @@ class Access:
         if scope["type"] != "http":
             await self._pass(scope, receive, send)
             return
-        carries_results = self._routes.carries_results(scope["method"], scope["path"])
-        write = scope.pop("write_whole", None)
-        body = RequestBody(receive, send, write, self._gate, self._cap, carries_results=carries_results)
+        cap, members = self._cap, None
+        if not self._routes.carries_results(scope["method"], scope["path"]):
+            cap, members = min(cap, PLAIN_BODY_BYTES), 0
+        body = RequestBody(receive, send, scope.pop("write_whole", None), self._gate, cap, members)
         started = perf_counter()
         scope["by_name"] = found = dict(scope["headers"])
         scope["logged"] = logged = begin_request(self._identify(found, body))

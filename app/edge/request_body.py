@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from fastapi import Request
+from msgspec import Struct
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Send
 
@@ -94,52 +95,25 @@ class ReadAhead:
             self.held -= sum(held)
 
 
-class RequestBody:
-    """One request's body, and the headers added to its answer. Routes find it as `scope["request_body"]`."""
+class RequestBody(Struct, eq=False):
+    """One request's body, and the headers added to its answer. Routes find it as `scope["request_body"]`.
+    `_members` counts the JSON values; None if they are not bounded."""
 
-    __slots__ = (
-        "_cap",
-        "_ended",
-        "_gate",
-        "_held_back",
-        "_kept",
-        "_members",
-        "_read",
-        "_receive",
-        "_send",
-        "_taken",
-        "_write_whole",
-        "has_body",
-        "request_id",
-        "started",
-        "status",
-    )
-
-    def __init__(
-        self,
-        receive: Receive,
-        send: Send,
-        write_whole: WriteWhole | None,
-        gate: BodyGate,
-        cap: int,
-        *,
-        carries_results: bool = True,
-    ) -> None:
-        self._receive = receive
-        self._send = send
-        self._write_whole = write_whole
-        self._gate = gate
-        self._cap = cap if carries_results else min(cap, PLAIN_BODY_BYTES)
-        self._members = None if carries_results else 0
-        self._read = 0
-        self._kept = 0
-        self._taken = 0
-        self._ended = False
-        self._held_back: Message | None = None
-        self.has_body = False
-        self.request_id = b""
-        self.started = False
-        self.status = 0
+    _receive: Receive
+    _send: Send
+    _write_whole: WriteWhole | None
+    _gate: BodyGate
+    _cap: int
+    _members: int | None
+    _read: int = 0
+    _kept: int = 0
+    _taken: int = 0
+    _ended: bool = False
+    _held_back: Message | None = None
+    has_body: bool = False
+    request_id: bytes = b""
+    started: bool = False
+    status: int = 0
 
     async def receive(self) -> Message:
         """Raises BodyTooLarge, InvalidField, Overloaded, ClientDisconnected."""

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
 
 import anyio
 
@@ -17,6 +16,7 @@ from domain.budget import Window
 from domain.errors import ConfigError
 from domain.llm import ModelTerms, Price
 from domain.ports import Tokenizer
+from domain.values import value
 from extraction.models.pool import ModelConfig
 from policies.book import PolicyBook
 from policies.documents import Value
@@ -54,7 +54,8 @@ def model_terms(name: str, keys: Mapping[str, Value], settings: Settings) -> Mod
     )
 
 
-class SessionModel(NamedTuple):
+@value
+class SessionModel:
     """What a session's model settles. `window` holds what the session did not declare. `enforce`: the budget
     is enforced even if the session declared no window and reported no usage."""
 
@@ -178,10 +179,11 @@ def _config(name: str, settings: Settings, policies: PolicyBook, setting: str) -
     keys = policies.model_keys(name)
     terms = model_terms(name, keys, settings)
     own_url, key_file = str(keys.get("base_url", "")), str(keys.get("api_key_file", ""))
-    key = _key(name, key_file) if key_file else None
+    places = {one.key: f"{one.place}, {one.key}" for one in policies.reasons_of("models", name)}
+    key = _key(key_file, places["api_key_file"]) if key_file else None
     if own_url:
         # Never the key of the settings: it belongs to another backend.
-        return ModelConfig(terms, own_url, key, f'[models."{name}"] base_url')
+        return ModelConfig(terms, own_url, key, places["base_url"])
     if settings.llm_base_url is None:
         raise ConfigError(
             f"{PREFIX}{setting} names {name}, which has no backend. Set {PREFIX}LLM_BASE_URL, or "
@@ -190,8 +192,7 @@ def _config(name: str, settings: Settings, policies: PolicyBook, setting: str) -
     return ModelConfig(terms, settings.llm_base_url, key or settings.llm_key)
 
 
-def _key(name: str, path: str) -> str:
-    place = f'[models."{name}"] api_key_file'
+def _key(path: str, place: str) -> str:
     key = read_text(Path(path), place, secret=True).strip()
     if not key or not key.isprintable():
         raise ConfigError(f"{place}: the file must hold one line of printable characters.")

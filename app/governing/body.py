@@ -2,13 +2,14 @@
 
 import hashlib
 import math
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, aclosing
 from functools import partial
-from types import TracebackType
 from typing import NamedTuple
 
 import anyio
+from msgspec import Struct
 
 from app.extracting.known_models import SessionModel
 from content.tokens import Meter, measure, sampled
@@ -18,7 +19,7 @@ from domain.results import Durability, Measure, StoredResult, ToolResult
 from domain.values import value
 from policies import view
 from policies.decide import passing_tokens, spared_bytes
-from policies.facts import Policy, PolicyMode
+from policies.facts import OBSERVE, Policy
 from policies.oversized import Ends
 from policies.view import View
 
@@ -43,54 +44,51 @@ class Viewed(NamedTuple):
     rows: int
 
 
-class Body:
-    """Reads a content once. A context manager: on exit it drops a draft that was not published."""
+class Body(Struct, eq=False):
+    """Reads a content once. To be closed if it has a draft. `durability` is that of what was published, None
+    before that."""
 
-    def __init__(
-        self,
-        store: ResultStore,
-        tokenizer: Tokenizer,
-        policy: Policy,
-        counting: anyio.CapacityLimiter,
-        result: ToolResult,
-        budget: Budget,
-    ) -> None:
-        self._store = store
-        self._policy = policy
-        self._is_judged = not policy.bypass and policy.mode is not PolicyMode.OBSERVE
-        self._counting = counting
-        self._result = result
-        self._view = View(policy, result) if view.is_set(policy) else None
-        self._tokenizer = tokenizer
-        self._budget = budget
-        self._meter: Meter | None = None
-        self._held: list[bytes] = []
-        self._held_bytes = 0
-        self._text: str | None = None
-        self._lines = 0
-        self._last = b""
-        self._sha256 = ""
-        self._draft: Draft | None = None
-        self._opened: AbstractAsyncContextManager[Draft] | None = None
-        self._kept: StoredResult | None = None
-        self.durability: Durability | None = None
-        """The durability of what was published; None before that."""
+    _store: ResultStore
+    _tokenizer: Tokenizer
+    _policy: Policy
+    _counting: anyio.CapacityLimiter
+    _result: ToolResult
+    _budget: Budget
+    _is_judged: bool = True
+    _view: View | None = None
+    _meter: Meter | None = None
+    _held: list[bytes] = []
+    _held_bytes: int = 0
+    _text: str | None = None
+    _lines: int = 0
+    _last: bytes = b""
+    _sha256: str = ""
+    _draft: Draft | None = None
+    _opened: AbstractAsyncContextManager[Draft] | None = None
+    _kept: StoredResult | None = None
+    durability: Durability | None = None
 
-    async def __aenter__(self) -> "Body":
-        return self
+    def __post_init__(self) -> None:
+        policy = self._policy
+        self._is_judged = not policy.bypass and policy.mode is not OBSERVE
+        if view.is_set(policy):
+            self._view = View(policy, self._result)
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    @property
+    def has_draft(self) -> bool:
+        return self._opened is not None
+
+    async def close(self) -> None:
+        """Drops a draft that was not published."""
         if self._opened is not None:
-            await self._opened.__aexit__(kind, error, trace)
+            await self._opened.__aexit__(*sys.exc_info())
 
-    def fill_at_once(self, text: str) -> Measure | None:
+    def fill_at_once(self, text: str | AsyncIterator[bytes | str]) -> Measure | None:
         """Measures a whole text that is short, or past the cap in bytes: then its tokens are estimated. None
-        if it is another one, or has a view: then `fill` reads it."""
-        is_short = len(text) <= INLINE_BYTES
-        is_at_hand = is_short or (len(text) <= HELD_BYTES and self._is_over_bytes(len(text)))
-        if self._view is not None or not is_at_hand:
+        if it is another one, comes in chunks, or has a view: then `fill` reads it."""
+        if not isinstance(text, str) or self._view is not None:
+            return None
+        if len(text) > INLINE_BYTES and not (len(text) <= HELD_BYTES and self._is_over_bytes(len(text))):
             return None
         data = text.encode()
         is_over = self._is_over_bytes(len(data))

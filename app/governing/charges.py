@@ -1,7 +1,5 @@
 """What was decided about one result, and the charge and the accounting entry that follow from it."""
 
-from typing import NamedTuple
-
 from app.governing.body import MeasuredResult
 from app.runtime import Runtime
 from domain.accounting import AccountingEntry, EntryDetails, EntryStatus, EntryType, split_tool_name
@@ -9,9 +7,11 @@ from domain.decisions import OutcomeKind, Trigger
 from domain.handles import Handle
 from domain.ports import Charge
 from domain.results import Measure
+from domain.values import value
 
 
-class Decision(NamedTuple):
+@value
+class Decision:
     """`text` is what the model reads instead of the result, and `tokens` are those of the text: None and 0 if
     the result passes. `handle` is set if the whole result is stored."""
 
@@ -28,6 +28,9 @@ class Decision(NamedTuple):
 
 PASSED = Decision(OutcomeKind.PASS)
 
+# Python 3.11 takes 0.1 µs to look up a member of an enum, ten times as long as a constant.
+_TOOL, _OK, _FAILED = EntryType.TOOL, EntryStatus.OK, EntryStatus.FAILED
+
 
 def charge_of(measured: MeasuredResult, decision: Decision, rt: Runtime) -> Charge:
     """`fingerprint` is set for a call with an id: it tells a retry from another call under that id."""
@@ -38,12 +41,12 @@ def charge_of(measured: MeasuredResult, decision: Decision, rt: Runtime) -> Char
     # In the order of the fields: by name, 22 of them take four times as long.
     entry = AccountingEntry(
         rt.new_entry_id(),
-        EntryType.TOOL,
+        _TOOL,
         rt.clock(),
         result.key.tenant,
         result.key.session_id,
         result.tool_name,
-        EntryStatus.FAILED if result.is_error else EntryStatus.OK,
+        _FAILED if result.is_error else _OK,
         result.latency_ms or 0,
         server,
         tool,

@@ -19,7 +19,7 @@ from domain.results import StoredResult, ToolResult
 from domain.values import value
 from policies import view
 from policies.decide import decide
-from policies.facts import Facts, PolicyMode
+from policies.facts import OBSERVE, Facts
 
 
 @value
@@ -52,10 +52,9 @@ async def govern(
         model = await rt.known_models.of_session(session.model)
     policy = rt.policies.policy(result.tool_name, session.policy, result.policy, result.door)
     budget = session.budget(model.window, model.enforce)
-    async with Body(rt.store, model.tokenizer, policy, rt.counting, result, budget) as body:
-        measure = body.fill_at_once(content) if isinstance(content, str) else None
-        if measure is None:
-            measure = await body.fill(content)
+    body = Body(rt.store, model.tokenizer, policy, rt.counting, result, budget)
+    try:
+        measure = body.fill_at_once(content) or await body.fill(content)
         viewed = None
         if body.is_viewed and entered.receipt is None:
             viewed, policy = await body.viewed(), view.bounded(policy)
@@ -64,7 +63,7 @@ async def govern(
         if entered.receipt is not None:
             return await call.replayed(entered.receipt)
         trigger = decide(Facts(measured.shown, measured.budget, body.rows), policy)
-        observes = policy.mode is PolicyMode.OBSERVE
+        observes = policy.mode is OBSERVE
         receipt, whole = None, None
         if hold is not None and (observes or (trigger is None and viewed is None)):
             # Before the ledger is written: a request that fails must not be charged.
@@ -72,10 +71,14 @@ async def govern(
         if trigger is None and viewed is None:
             charge = charge_of(measured, PASSED, rt)
             receipt = await (rt.ledger.settle if policy.bypass else rt.ledger.reserve)(charge)
-            trigger = Trigger.RESERVE_FAILED
+            if receipt is None:
+                trigger = Trigger.RESERVE_FAILED
         if receipt is None:
             receipt = await (call.observed(trigger) if observes else call.replaced(trigger))
         return await call.outcome(receipt, whole)
+    finally:
+        if body.has_draft:
+            await body.close()
 
 
 @value
@@ -144,7 +147,8 @@ class _Call:
             if would_be is not None and (kind is OutcomeKind.STORE or measured.budget.fits(would_be.tokens)):
                 break
         assert would_be is not None
-        passed = PASSED._replace(
+        passed = replace(
+            PASSED,
             trigger=would_be.trigger,
             observed_outcome=would_be.kind,
             observed_tokens_saved=measured.measure.tokens - would_be.tokens,
@@ -214,7 +218,8 @@ class _Call:
             truncated_total=details.truncated_total,
             replayed=receipt.replayed,
             durability=body.durability or (self.rt.store.constant_durability if handle else None),
-            degraded=receipt.degraded or self.rt.is_spooled(body.durability),
+            degraded=receipt.degraded
+            or (body.durability is not None and self.rt.is_spooled(body.durability)),
             report_warning=self.report_warning,
         )
         self.rt.metrics.governed(outcome, entry.tokens_out, perf_counter() - self.started)

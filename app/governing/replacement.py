@@ -44,35 +44,27 @@ class Replacing(NamedTuple):
     rt: Runtime
 
     async def decision(self, kind: OutcomeKind, trigger: Trigger | None, handle: Handle) -> Decision | None:
-        """None if the outcome has nothing to leave out, or no room for its text."""
+        """None if the outcome has nothing to leave out, or no room for its text. The text of an outcome that
+        cuts is within every size cap."""
         stores = kind is OutcomeKind.STORE
         where = handle if stores or self.measured.policy.keep else None
         made = OUTCOMES[kind] if trigger is not None else view
-        fitting = await self._fitting(made, trigger, where)
-        if fitting is None:
-            return None
-        text, tokens = fitting
-        return Decision(
-            kind=kind,
-            trigger=trigger,
-            text=text,
-            tokens=tokens,
-            handle=where,
-            truncated_bytes=self.measured.shown.bytes if made.CUTS else None,
-            truncated_total=self._rows_before_view() if made.CUTS or trigger is None else None,
-        )
-
-    async def _fitting(
-        self, made: Replacement, trigger: Trigger | None, handle: Handle | None
-    ) -> tuple[str, int] | None:
-        """The text and its tokens. The text of an outcome that cuts is within every size cap, or None."""
         for squeeze in _SQUEEZES if made.CUTS and self.measured.policy.max_tokens else _SQUEEZES[:1]:
-            text = await self._text(made, trigger, handle, squeeze)
+            text = await self._text(made, trigger, where, squeeze)
             if text is None:
                 return None
             tokens = await self.rt.count(text, self.measured.model.tokenizer)
-            if not made.CUTS or not self._breaks(text, tokens):
-                return text, tokens
+            if made.CUTS and self._breaks(text, tokens):
+                continue
+            return Decision(
+                kind=kind,
+                trigger=trigger,
+                text=text,
+                tokens=tokens,
+                handle=where,
+                truncated_bytes=self.measured.shown.bytes if made.CUTS else None,
+                truncated_total=self._rows_before_view() if made.CUTS or trigger is None else None,
+            )
         return None
 
     def _rows_before_view(self) -> int | None:
@@ -87,7 +79,10 @@ class Replacing(NamedTuple):
         # The handle message names the whole result, and no file.
         is_message = made is OUTCOMES[OutcomeKind.STORE]
         shown = measure if is_message else self.measured.shown
-        facts = Facts(shown, await self._budget(made, trigger), self.measured.body.rows)
+        budget = self.measured.budget
+        if trigger is Trigger.RESERVE_FAILED and made is OUTCOMES[OutcomeKind.REJECT]:
+            budget = await self._budget_now()
+        facts = Facts(shown, budget, self.measured.body.rows)
         ends = made.ends(shown, policy)
         head, tail = await self.measured.body.ends(ends, viewed=shown is not measure)
 
@@ -137,15 +132,11 @@ class Replacing(NamedTuple):
         first = first_row(result, policy.offset_base)
         return [], outline(head, policy.preview_bytes, shown.bytes, name_of(result), first_line=first)
 
-    async def _budget(self, made: Replacement, trigger: Trigger | None) -> Budget:
-        """The budget as the call found it. For an error that names what other results reserved since, the
-        budget as it is now."""
-        measured = self.measured
-        if trigger is Trigger.RESERVE_FAILED and made is OUTCOMES[OutcomeKind.REJECT]:
-            window, enforce, _ = measured.model
-            entered = await self.rt.ledger.enter(Call(measured.result.key, window, enforce))
-            return entered.session.budget(window, enforce)
-        return measured.budget
+    async def _budget_now(self) -> Budget:
+        """For an error that names what other results reserved since the call found its budget."""
+        model = self.measured.model
+        entered = await self.rt.ledger.enter(Call(self.measured.result.key, model.window, model.enforce))
+        return entered.session.budget(model.window, model.enforce)
 
     def _breaks(self, text: str, tokens: int) -> bool:
         """True if the text exceeds a size cap: a cap in tokens is converted to bytes by an average."""

@@ -92,10 +92,12 @@ class Timed(PortAround[object]):
 
 
 def _timed(port: object, name: str, took: Callable[[float], None]) -> Callable[..., Awaitable[Any]]:
+    operation = getattr(port, name)
+
     async def timed(*arguments: Any) -> Any:
         began = perf_counter()
         try:
-            return await getattr(port, name)(*arguments)
+            return await operation(*arguments)
         finally:
             took(perf_counter() - began)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Query
+from msgspec import to_builtins
 from pydantic import Field
 
 from app.api.bodies import INTEGRAL, BodyIn, BodyOut
@@ -65,7 +66,7 @@ async def get_config(
     model: Annotated[str | None, Query(min_length=1, max_length=256)] = None,
 ) -> ConfigOut:
     report = report_on(rt.settings, rt.policies, tool_name, model, (tenant,)).as_dict()
-    every = rt.policies.policy(tool_name).model_dump(mode="json")
+    every = to_builtins(rt.policies.policy(tool_name))
     set_by = report["set_by"]
     set_by["quotas"] = set_by["quotas"][tenant]
     set_by["policy"] = dict.fromkeys(every, "default") | set_by["policy"]

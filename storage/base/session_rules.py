@@ -14,6 +14,7 @@ from domain.quotas import LedgerUsage, QuotaOf, TenantQuota, reached, unbounded
 from domain.results import UsageReport
 
 NOTHING = LedgerUsage(0, 0)
+_OF_EXTRACTIONS = frozenset((EntryType.LLM, EntryType.EXTRACT))
 SESSION_BYTES = 1024
 """Bytes that a session counts for, without its policy and model name."""
 
@@ -114,7 +115,7 @@ def text_bytes(text: str | None) -> int:
 def is_admitted(entry: AccountingEntry) -> bool:
     """The entry belongs to an extraction, which `enter` admitted: it is kept past the quota of bytes, so that
     an answer that models were paid for is not lost."""
-    return entry.type in (EntryType.LLM, EntryType.EXTRACT)
+    return entry.type in _OF_EXTRACTIONS
 
 
 def check_room(usage: LedgerUsage, quota: TenantQuota, *, opens: bool, admitted: bool = False) -> None:

@@ -285,7 +285,8 @@ class DiskDraft:
             unlink(self._name, self._published.drafts)
             unlink(f"{self._name}.json", self._published.drafts)
         self._close()
-        self._published.quota.give(self._tenant, self._spilled + self._waiting_bytes)
+        if left := self._spilled + self._waiting_bytes:
+            self._published.quota.give(self._tenant, left)
         self._waiting = []
         self._waiting_bytes = self._spilled = 0
 

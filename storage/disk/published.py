@@ -83,22 +83,23 @@ class PublishedBodies:
         opened if `directories` do not hold it. Raises StoreUnavailable if `tool_output` was deleted or
         replaced."""
         check_names(stored.tenant, stored.handle)
-        is_shared = stored.key in directories
+        key = stored.key
+        is_shared = key in directories
         if not is_shared:
             self._place.check()
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                if stored.key not in directories:
-                    self.dirs.make(stored.key)
-                    directories[stored.key] = self.dirs.open(stored.key)
-                return act(directories[stored.key])
+                if key not in directories:
+                    self.dirs.make(key)
+                    directories[key] = self.dirs.open(key)
+                return act(directories[key])
             except FileNotFoundError:
                 # A sweep may delete the directory after it was opened and before `act`.
                 if attempt == _ATTEMPTS or is_shared:
                     raise
-                self.dirs.forget(stored.key)
-                if stored.key in directories:
-                    os.close(directories.pop(stored.key))
+                self.dirs.forget(key)
+                if key in directories:
+                    os.close(directories.pop(key))
         raise AssertionError
 
     def write_info(self, fd: int, info: Info) -> None:

@@ -4,7 +4,8 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from enum import Enum
-from itertools import groupby
+from functools import cache
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any
 
@@ -99,12 +100,11 @@ _NULLS = (None,) * len(_SELDOM)
 _ENUMS = tuple(map(_ALWAYS.index, ("type", "status", "outcome")))
 _PACKED = _ALWAYS.index("entry")
 _CALL = tuple(map((*_ALWAYS, *_SELDOM).index, ("tenant", "session_id", "epoch", "call_id")))
-_INSERTIONS = {
-    len(names): f"INSERT INTO entries ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"  # noqa: S608
-    for names in (_ALWAYS, (*_ALWAYS, *_SELDOM))
-}
-"""By the number of columns. SQLite's driver takes 1 µs to bind a NULL or bytes, 2 µs an enum, and 0.1 µs a
-string, a number or a bytearray."""
+_COLUMNS = {len(names): names for names in (_ALWAYS, (*_ALWAYS, *_SELDOM))}
+"""Those of a row, by their number. SQLite's driver takes 1 µs to bind a NULL or bytes, 2 µs an enum, and
+0.1 µs a string, a number or a bytearray."""
+_AT_ONCE = 16
+"""The most rows of one statement: it takes three quarters of the time of a statement for each."""
 _decode_reports = msgspec.json.Decoder(tuple[UsageReport, ...]).decode
 _DAMAGES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError)
 _notices = Notices()
@@ -179,8 +179,18 @@ def _plain(value: object) -> object:
 
 
 def insert(connection: sqlite3.Connection, entries: Iterable[Row]) -> None:
-    for size, alike in groupby(entries, len):
-        connection.executemany(_INSERTIONS[size], alike)
+    for size, group in groupby(entries, len):
+        alike = list(group)
+        for start in range(0, len(alike), _AT_ONCE):
+            part = alike[start : start + _AT_ONCE]
+            connection.execute(_insertion(size, len(part)), [*chain.from_iterable(part)])
+
+
+@cache
+def _insertion(size: int, count: int) -> str:
+    """Inserts `count` rows of `size` columns."""
+    row = f"({', '.join('?' * size)})"
+    return f"INSERT INTO entries ({', '.join(_COLUMNS[size])}) VALUES {', '.join([row] * count)}"  # noqa: S608
 
 
 def row_bytes(row: Row) -> int:

@@ -108,6 +108,29 @@ def test_headers_that_drip_get_408_all_the_same(host: Served) -> None:
     assert not answer or problem_of(answer)["status"] == 408
 
 
+def test_an_idle_connection_is_closed_after_its_time_and_not_before(
+    host: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[float] = []
+    check = Protocol.check
+
+    def check_at(protocol: Protocol, real: float) -> None:
+        check(protocol, protocol.idle_since + now)
+        checked.append(now)
+
+    now = 0.0
+    monkeypatch.setattr(Protocol, "check", check_at)
+    with host.connect() as sock:
+        for idle in (0.0, serving.KEEP_ALIVE_SECONDS - 0.01):
+            now = idle
+            sock.sendall(head())
+            assert b"200" in read_answer(sock)
+            checked.clear()
+            wait_for(lambda: len(checked) > 1)
+        now = serving.KEEP_ALIVE_SECONDS + 0.01
+        assert sock.recv(1) == b""
+
+
 def test_empty_lines_without_end_are_a_slow_head_too(host: Served) -> None:
     with host.connect() as sock:
         sock.sendall(head())
@@ -294,10 +317,24 @@ def test_uvicorn_still_has_what_the_protocol_leans_on() -> None:
         "on_headers_complete": ["self"],
         "on_body": ["self", "body"],
         "on_message_complete": ["self"],
-        "_unset_keepalive_if_required": ["self"],
+        "on_response_complete": ["self"],
+        "_start_asgi_task": ["self", "cycle", "app"],
     }
     for name, parameters in callbacks.items():
         assert list(inspect.signature(getattr(HttpToolsProtocol, name)).parameters) == parameters, name
+    after = inspect.getsource(HttpToolsProtocol.on_response_complete)
+    assert [line.strip() for line in after.splitlines() if "self" in line and "#" not in line] == [
+        "def on_response_complete(self) -> None:",
+        "self.server_state.total_requests += 1",
+        "if self.transport.is_closing():",
+        "self._unset_keepalive_if_required()",
+        "self.flow.resume_reading()",
+        "if self.pipeline:",
+        "cycle, app = self.pipeline.pop()",
+        "self._start_asgi_task(cycle, app)",
+        "self.timeout_keep_alive_task = self.loop.call_later(",
+        "self.timeout_keep_alive, self.timeout_keep_alive_handler",
+    ]
     for name in ("read_paused", "write_paused"):
         assert f"self.{name} = " in inspect.getsource(FlowControl), name
     assert STATUS_LINE[503] == b"HTTP/1.1 503 Service Unavailable\r\n"

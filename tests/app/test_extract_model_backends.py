@@ -93,7 +93,11 @@ async def test_no_session_and_no_request_names_a_backend(serve: Serve, tmp_path:
     [
         ('[models.n]\nbase_url = "http://user:s3cr3t@h/v1"\n', "models.n.base_url must be a URL like"),
         ('[models.n]\nbase_url = "ftp://h"\n', ", line 2: models.n.base_url must be a URL like https:"),
-        ('[models.n]\nbase_url = "http://h"\napi_key_file = "/none"\n', "there is no file /none"),
+        (
+            '[models.n]\nbase_url = "http://h"\napi_key_file = "/none"\n',
+            "toml, [models.n], line 3, api_key_file: there is no file /none.",
+        ),
+        ('[models.n]\nbase_url = "http://"\n', "toml, [models.n], line 2, base_url: is not a URL."),
     ],
 )
 async def test_a_backend_that_cannot_be_is_refused_at_the_start(

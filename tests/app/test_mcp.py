@@ -85,6 +85,16 @@ async def test_the_list_follows_the_policy(serve: Serve, tmp_path: Path) -> None
         assert (text, is_error) == ("There is no such tool here. There is tool_output.", True)
 
 
+async def test_no_instructions_are_given_where_the_policy_offers_no_tool(
+    serve: Serve, tmp_path: Path
+) -> None:
+    (tmp_path / "policy.toml").write_text("[defaults]\noffer = []\n")
+    async with serve(policy_file=tmp_path / "policy.toml") as client:
+        assert (await OLD.call(client, "tools/list"))["tools"] == []
+        assert (await OLD.call(client, "initialize", protocolVersion="2025-11-25"))["instructions"] == ""
+        assert (await NEW.call(client, "server/discover"))["instructions"] == ""
+
+
 @pytest.mark.parametrize("era", [NEW, OLD], ids=["new", "old"])
 async def test_each_tool_answers_about_the_session_that_the_handle_names(
     client: httpx.AsyncClient, era: Era

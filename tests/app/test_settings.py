@@ -72,6 +72,15 @@ def test_an_empty_setting_is_refused_by_name_unless_it_means_none(monkeypatch: p
         monkeypatch.delenv(f"SPILLGATE_{name}")
 
 
+def test_an_unknown_encoding_is_named_by_its_setting(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SPILLGATE_ENCODING", "MARK")
+    assert main(["check-config"]) == 2
+    said = "spillgate: SPILLGATE_ENCODING: unknown encoding. Use one of: o200k_base, cl100k_base.\n"
+    assert capsys.readouterr().err == said
+
+
 def test_a_wrong_kind_of_value_says_what_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, kind in (("PORT", "a whole number"), ("REQUIRE_BUDGET", "true or false")):
         monkeypatch.setenv(f"SPILLGATE_{name}", "maybe")

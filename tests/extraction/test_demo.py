@@ -88,7 +88,7 @@ async def test_findings_are_merged_without_repeats_and_without_those_that_found_
 
 async def test_with_tools_it_greps_then_reads_then_reports() -> None:
     model = DemoModel(TERMS)
-    messages = prompts.read_grep_prompt(DOCUMENT, "When did db-1 time out (code [30])?", NONCE, 4000)
+    messages = prompts.read_grep_prompt(DOCUMENT, "When did db-1 time out (code [30])?", NONCE, 4000, 15, 10)
 
     async def turn(answer: str, after: Reply) -> Reply:
         nonlocal messages
@@ -113,7 +113,7 @@ async def test_with_tools_it_greps_then_reads_then_reports() -> None:
 
 
 async def test_without_tools_it_reports_what_it_has_seen() -> None:
-    messages = prompts.read_grep_prompt(DOCUMENT, "errors", NONCE, 4000)
+    messages = prompts.read_grep_prompt(DOCUMENT, "errors", NONCE, 4000, 15, 10)
     seen = Message(Role.TOOL, fenced("data", "3:\tERROR x", NONCE), tool_call_id="call-0")
     assert await ask((*messages, seen, prompts.read_grep_last_turn(NONCE))) == "line 3: ERROR x"
 

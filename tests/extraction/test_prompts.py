@@ -41,7 +41,7 @@ ALL: dict[str, Build] = {
     "reduce": lambda about, asked: prompts.reduce_prompt(
         about, asked, [Finding(PART, "one"), Finding(PART, "two")], [GAP], NONCE, 12_288
     ),
-    "read-grep": lambda about, asked: prompts.read_grep_prompt(about, asked, NONCE, 12_288),
+    "read-grep": lambda about, asked: prompts.read_grep_prompt(about, asked, NONCE, 12_288, 15, 10),
 }
 every_prompt = pytest.mark.parametrize("prompt", ALL.values(), ids=ALL.keys())
 

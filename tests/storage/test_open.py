@@ -23,8 +23,14 @@ async def test_an_unknown_scheme_is_refused_with_a_list_of_the_known(url: str) -
 
 @pytest.mark.parametrize("url", ["disk:", "disk:relative", "disk://host/path", "disk:///path?x=1"])
 async def test_a_path_must_be_absolute(url: str) -> None:
-    with pytest.raises(ConfigError, match="absolute path"):
+    with pytest.raises(ConfigError, match=r"^SPILLGATE_STORAGE_URL: disk: needs an absolute path"):
         await open_store(url, clock=lambda: 0, retention_seconds=1, max_bytes=0)
+
+
+@pytest.mark.parametrize("url", ["sqlite:relative", "redis://"])
+async def test_a_ledgers_url_that_cannot_be_used_is_named_by_its_setting(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"^SPILLGATE_LEDGER_URL: "):
+        await open_ledger(url, clock=lambda: 0, session_retention_seconds=1, entry_retention_seconds=1)
 
 
 OPEN_BOTH = """
@@ -49,7 +55,8 @@ async def test_a_root_and_a_ledger_belong_to_one_process(tmp_path: Path) -> None
     command = [sys.executable, "-c", OPEN_BOTH, root, file]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     assert [line.partition(". ")[0] for line in said] == [
-        f"{place} is in use by another Spillgate process" for place in (root, file)
+        f"SPILLGATE_STORAGE_URL: {root} is in use by another Spillgate process",
+        f"SPILLGATE_LEDGER_URL: {file} is in use by another Spillgate process",
     ]
     await store.close()
     await ledger.close()
