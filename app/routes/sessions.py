@@ -68,7 +68,8 @@ class UsageIn(BodyIn):
 
 
 class SessionOut(BodyOut):
-    """Times are Unix milliseconds. `warnings` say how an unexpected usage report was applied."""
+    """Times are Unix milliseconds. `warnings` say how an unexpected usage report was applied, and that
+    nothing fits the window declared."""
 
     session_id: str
     context_window: int | None
@@ -83,6 +84,12 @@ class SessionOut(BodyOut):
     last_used_at: int
     expires_at: int
     warnings: list[str]
+
+
+_NOTHING_FITS = (
+    "Buffer and output take the whole window, so every result is replaced. Declare a larger "
+    "`context_window`, or smaller `buffer_tokens` and `max_output_tokens`."
+)
 
 
 class SessionsOut(BodyOut):
@@ -105,7 +112,10 @@ async def put_session(rt: InRuntime, key: Key, body: SessionIn) -> SessionOut:
         await rt.store.delete_session(key, before.first_live_epoch)
     values = body.model_dump(exclude={"policy"})
     change = SessionChange(frozenset(body.model_fields_set), **values, policy=policy)
-    return await _shown(rt, await rt.ledger.put_session(key, change))
+    shown = await _shown(rt, await rt.ledger.put_session(key, change))
+    if shown.budget.enforced and shown.budget.limit_tokens == 0:
+        shown.warnings.append(_NOTHING_FITS)
+    return shown
 
 
 @router.get("/sessions/{session_id}", summary="Read a session")

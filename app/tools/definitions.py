@@ -147,8 +147,9 @@ _ENDING = (
 
 
 def instructions(offered: Iterable[Tool]) -> str:
-    """For the system prompt: which of the offered tools to use when."""
-    return "\n".join((_BEGINNING, *(f"- {tool.name}: {tool.use}." for tool in offered), _ENDING))
+    """For the system prompt: which of the offered tools to use when. "" if none is offered."""
+    uses = [f"- {tool.name}: {tool.use}." for tool in offered]
+    return "\n".join((_BEGINNING, *uses, _ENDING)) if uses else ""
 
 
 class ToolFormat(StrEnum):

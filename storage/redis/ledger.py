@@ -1,4 +1,4 @@
-"""Sessions and accounting in Redis. Each change is one run of session.lua in the shard of its session."""
+"""Sessions and accounting in Redis: what becomes of a session is decided by storage/base/session_rules.py."""
 
 import heapq
 import itertools
@@ -186,11 +186,10 @@ class RedisLedger(RedisEntries, LedgerBase):
             names = list(itertools.islice(heapq.merge(*filter(None, lists)), limit + 1))
             keys = [SessionKey(tenant, name.decode()) for name in names]
             replies = await self._redis.commands([self._sessions.reading(key) for key in keys])
-            listed = [
-                self._sessions.found(key, reply).session for key, reply in zip(keys, replies, strict=True)
-            ]
-            # A session may have expired; the next sweep deletes its name.
-            found += [session for session in listed if session is not None]
+            for key, reply in zip(keys, replies, strict=True):
+                # The session may have expired; the next sweep deletes its name.
+                if (session := self._sessions.found(key, reply).session) is not None:
+                    found.append(session)
             if len(names) <= limit:
                 break
             after = keys[-1].session_id

@@ -70,6 +70,8 @@ class Refused(Exception):
 
 
 class Sessions:
+    """The sessions that one process reads and changes, and those that it has seen last."""
+
     def __init__(self, connection: RedisConnection, session_ms: int, entry_ms: int) -> None:
         self._redis = connection
         self._times = {"session_ms": session_ms, "entry_ms": entry_ms, "once_ms": ONCE_MS}
@@ -92,9 +94,8 @@ class Sessions:
         except DamagedRecord:
             is_damaged = session is None
             where = shard_of(key).key("session", key.session_id)
-            self._redis.notices.warn(
-                where, "is damaged: its session counts as unknown. End it or PUT it again."
-            )
+            what = "is damaged: its session counts as unknown. End it or PUT it again."
+            self._redis.notices.warn(where, what)
         return Found(session, sealed[:SEAL], first, receipt, is_damaged)
 
     async def read(self, key: SessionKey, call_id: str | None = None, epoch: int | None = None) -> Found:
@@ -148,21 +149,16 @@ class Sessions:
         """Returns the session afterwards; None if it was not as it was found."""
         shard, before, session, entry = shard_of(key), found.session, step.session, step.entry
         record = packed = group = b""
-        asked: dict[str, Any] = {
-            "shard": shard.key(""),
-            "name": key.session_id,
-            "receipt": receipt,
-            **self._times,
-        }
+        asked: dict[str, Any] = {"shard": shard.key(""), "name": key.session_id, "bytes": step.text_bytes}
         asked |= {"tokens": step.tokens, "most": step.most, "finding": step.finding, "ends": step.ends}
-        asked["bytes"] = step.text_bytes
+        asked |= {"receipt": receipt, **self._times}
         if session is not None:
             asked |= {"used_at": session.last_used_at, "ended_at": session.ended_at}
             if step.tokens is None:
                 asked |= {"was": before and before.reserved_tokens, "reserved": session.reserved_tokens}
             if step.tokens is None or before is None:
                 record = seal(session)
-                asked["opens"] = before is None or None
+                asked["opens"] = True if before is None else None
                 asked["bytes"] += _bytes(session) - _bytes(before)
         if entry is not None:
             once, packed, group = entry.id, pack_entry(entry), pack(group_of(entry))

@@ -114,10 +114,12 @@ class SpoolLedger:
         local = refuse if name in _REFUSED else getattr(self._local, name)
 
         async def ask(*args: Any, **more: Any) -> Any:
-            answer = await self._outage.first(partial(shared, **more), local, *args)
+            answer = await self._outage.first(partial(shared, **more) if more else shared, local, *args)
             self._local.learn(answer)
             return answer
 
+        # Python calls this method for a name that the object does not have: once for each.
+        setattr(self, name, ask)
         return ask
 
     async def restore(self) -> None:

@@ -67,7 +67,7 @@ class Disk:
     def set_body(self, handle: str, body: bytes) -> None:
         self._path(handle).write_bytes(body)
         info = self._path(handle, ".{}.json")
-        # Whoever changes files can change this, too.
+        # A person who changes files can change this, too.
         info.write_bytes(re.sub(rb'"body_bytes":\d+', b'"body_bytes":%d' % len(body), info.read_bytes()))
         info.write_bytes(changed(info.read_bytes()))
 

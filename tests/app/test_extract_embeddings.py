@@ -49,7 +49,7 @@ COMMON = "Which feline has an interest in a nap?"
 
 
 def embedding(text: str) -> list[float]:
-    """Texts that share a word, or a word of one meaning, are alike; the words of every row matter less."""
+    """Texts that share a word, or a word of one meaning, are near; the words of every row matter less."""
     vector = [0.01] * DIMENSIONS
     for word in sorted({MEANINGS.get(word, word) for word in re.findall(r"[a-z]{3,}", text.lower())}):
         digest = sha256(word.encode()).digest()
@@ -123,7 +123,7 @@ async def test_a_passage_without_a_common_word_is_found_by_its_meaning(
 
 
 async def test_words_still_count(serve: Serve, tmp_path: Path) -> None:
-    """What is named exactly comes first, whatever else is alike; a weak match is still called one."""
+    """What is named exactly comes before all that is near it; a weak match is still called one."""
     async with Backend(embeds) as backend, served(serve, tmp_path, backend) as client:
         handle = await keep(client, DATA)
         assert "row 02345: " in (await ask(client, handle, '"row 02345"'))["body"].split("\n[")[0]

@@ -31,6 +31,13 @@ async def test_put_opens_and_changes_only_what_it_is_given(client: httpx.AsyncCl
     assert told["budget"]["enforced"] is False
 
 
+async def test_a_window_that_buffer_and_output_take_whole_draws_a_warning(client: httpx.AsyncClient) -> None:
+    for window, warned in ((300, True), (301, False), (None, False)):
+        sent = {"context_window": window, "buffer_tokens": 100, "max_output_tokens": 200}
+        told = (await client.put("/sessions/s", json=sent)).json()
+        assert ["every result is replaced" in text for text in told["warnings"]] == [True] * warned
+
+
 async def test_a_first_result_opens_its_session(client: httpx.AsyncClient) -> None:
     assert (await client.get("/sessions/s")).status_code == 404
     await store(client)

@@ -61,7 +61,7 @@ async def test_clients_that_do_not_read_take_little_memory_and_others_are_served
         try:
             for _ in range(READERS):
                 stalled_ones.append(await stalled(service, path))
-            # Whoever got the head of its answer had its first chunk read.
+            # A client that got the head of its answer had its first chunk read.
             for sock in stalled_ones:
                 await asyncio.get_running_loop().sock_recv(sock, 16)
             for _ in range(3):

@@ -166,7 +166,7 @@ def is_blocks(value: object) -> TypeGuard[Blocks]:
 
 
 def is_own_tool(name: str) -> bool:
-    """`tool_output` and its kin, with or without the prefix of an MCP client."""
+    """`tool_output` and the tools like it, with or without the prefix of an MCP client."""
     return _OWN_TOOL.search(name) is not None
 
 

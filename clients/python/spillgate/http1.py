@@ -1,6 +1,6 @@
 """HTTP/1.1 over kept-alive connections without TLS.
 
-It is spoken by h11, on which httpcore, the transport of httpx, depends.
+h11 reads and writes it; httpcore, the transport of httpx, depends on h11.
 
 httpx itself takes twice as long for a small exchange. `send` raises OSError if there was no answer in time,
 and ConnectionError for a connection that ended and for bytes that are no HTTP. The service closes connections

@@ -54,7 +54,7 @@ const AWAY_TIMEOUT = 2_000;
 const MAX_CALL_ID = 256;
 const OWN_TOOL = /(?:^|[^A-Za-z0-9])tool_output(?:_grep|_lines|_query)?$/;
 
-/** `tool_output` and its kin, with or without the prefix of an MCP client. @param {string} name */
+/** `tool_output` and the tools like it, with or without the prefix of an MCP client. @param {string} name */
 export const isOwnTool = (name) => OWN_TOOL.test(name);
 
 /** A framework's own id as a session id, which begins with a letter, a digit or `_`. @param {string} name */
