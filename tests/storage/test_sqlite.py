@@ -56,6 +56,15 @@ async def test_each_column_of_a_row_repeats_its_attribute_of_the_entry(
     assert msgspec.json.decode(packed, type=AccountingEntry) == made
 
 
+async def test_many_rows_of_a_transaction_are_kept_in_order(tmp_path: Path, clock: FakeClock) -> None:
+    """More than a statement inserts, with and without the columns that few entries have."""
+    ledger = await open_at(tmp_path / "ledger.db", clock)
+    sent = [entry(tokens_in=n, model="m" if 17 < n < 53 and n % 7 else None) for n in range(70)]
+    await asyncio.gather(*map(ledger.append, sent))
+    assert (await ledger.entries(EntryFilter(TENANT), 100, None)).entries == sent
+    await ledger.close()
+
+
 @pytest.fixture(params=[0o000, 0o777], ids=oct)
 def umask(request: pytest.FixtureRequest) -> Iterator[None]:
     before = os.umask(request.param)
