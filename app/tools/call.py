@@ -33,6 +33,7 @@ from content.greppable import needs_view
 from content.lines import LinePager
 from content.text import cut_head, without_surrogates
 from domain.accounting import AccountingEntry, EntryStatus, EntryType
+from domain.budget import Session
 from domain.errors import BadPattern, Gone, InvalidField, NotFound, ResultNotFound
 from domain.extraction import Mode, Question
 from domain.handles import Handle, SessionKey, is_name, parse_handle
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from extraction.retrieve.index import PassageIndex
 
 _MOST_LINES = 10_000
+_MOST_SESSIONS = 1000
 _MOST_MATCHES = 1000
 _MOST_ITEMS = 1000
 _SCANNED_BYTES = 1 << 18
@@ -150,7 +152,8 @@ class _Reading:
 async def call_tool(key: SessionKey, name: str, arguments: object, rt: Runtime) -> ToolText:
     """A mistake that the model can correct is a text with `is_error`. Raises StorageError, Overloaded,
     TooManySessions and Conflict."""
-    session = await rt.ledger.session(key)
+    session = await rt.ledger.session(key) or await _session_in_other_case(key, rt)
+    key = session.key if session else key
     offered = offered_tools(rt.policies.policy("", session.policy if session else None))
     tool = TOOLS.get(name)
     try:
@@ -167,6 +170,16 @@ async def call_tool(key: SessionKey, name: str, arguments: object, rt: Runtime) 
     except (NotFound, Gone, InvalidField) as error:
         note_refused(error)
         return ToolText(error.detail, is_error=True)
+
+
+async def _session_in_other_case(key: SessionKey, rt: Runtime) -> Session | None:
+    """The session whose id differs in letter case alone: a door that knows no session takes it from the
+    handle as the model wrote it. Ids with capitals are looked for among the first 1,000 sessions."""
+    wanted = key.session_id.casefold()
+    if found := await rt.ledger.session(SessionKey(key.tenant, wanted)):
+        return found
+    page = await rt.ledger.sessions(key.tenant, _MOST_SESSIONS, None)
+    return next((one for one in page.sessions if one.key.session_id.casefold() == wanted), None)
 
 
 async def tools_of_session(key: SessionKey, rt: Runtime, *, is_storing: bool = False) -> list[Tool]:

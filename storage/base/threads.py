@@ -4,7 +4,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from contextlib import suppress
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any, Generic, TypeVar, TypeVarTuple
 
 log = logging.getLogger("spillgate.threads")
@@ -63,9 +65,10 @@ class Batches(Generic[J]):
     def __init__(self, work: Callable[[list[J]], list[object]], name: str, most: int) -> None:
         self._work = work
         self._most = most
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
-        # Starts the thread now: if that fails, the service does not start.
-        self._executor.submit(lambda: None)
+        # Not an executor, whose two futures and their locks cost as much as a small batch.
+        self._starts: SimpleQueue[asyncio.AbstractEventLoop | None] = SimpleQueue()
+        self._thread = Thread(target=self._work_on_batches, name=name, daemon=True)
+        self._thread.start()
         self._waiting: list[tuple[J, asyncio.Future[object]]] = []
         self._idle = asyncio.Event()
         self._idle.set()
@@ -81,37 +84,44 @@ class Batches(Generic[J]):
         if self._idle.is_set():
             # After all tasks that are ready now: their jobs share the batch.
             self._idle.clear()
-            loop.call_soon(self._start)
+            loop.call_soon(self._starts.put, loop)
         return answer
 
     async def close(self) -> None:
         """Returns when all jobs have ended. May be called again."""
         await self._idle.wait()
-        await asyncio.to_thread(self._executor.shutdown)
+        self._starts.put(None)
+        await asyncio.to_thread(self._thread.join)
 
-    def _start(self) -> None:
-        answers: list[asyncio.Future[object]] = []
-        running = asyncio.get_running_loop().run_in_executor(self._executor, self._work_on_waiting, answers)
-        running.add_done_callback(partial(self._finish, answers))
+    def _work_on_batches(self) -> None:
+        while (loop := self._starts.get()) is not None:
+            self._work_on_waiting(loop)
 
-    def _work_on_waiting(self, answers: list[asyncio.Future[object]]) -> list[object]:
-        """Adds the futures of the batch to `answers`."""
+    def _work_on_waiting(self, loop: asyncio.AbstractEventLoop) -> None:
         # Taken on the thread, because more jobs may have arrived before it runs.
         batch = self._waiting[: self._most]
         del self._waiting[: len(batch)]
-        answers.extend(answer for _, answer in batch)
-        return self._work([job for job, _ in batch])
+        try:
+            outcomes = self._work([job for job, _ in batch])
+        except BaseException as error:  # noqa: BLE001
+            # An unexpected error: every caller of the batch gets it, so that none waits forever.
+            outcomes = [error] * len(batch)
+        # A loop that was closed has no callers left.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(self._finish, batch, outcomes, loop)
 
-    def _finish(self, answers: list[asyncio.Future[object]], done: asyncio.Future[list[object]]) -> None:
-        self.pending -= len(answers)
+    def _finish(
+        self,
+        batch: list[tuple[J, asyncio.Future[object]]],
+        outcomes: list[object],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.pending -= len(batch)
         if self._waiting:
-            self._start()
+            self._starts.put(loop)
         else:
             self._idle.set()
-        fault = done.exception()
-        # An unexpected error: every caller of the batch gets it, so that none waits forever.
-        outcomes = done.result() if fault is None else [fault] * len(answers)
-        for answer, outcome in zip(answers, outcomes, strict=True):
+        for (_, answer), outcome in zip(batch, outcomes, strict=True):
             if answer.done():
                 continue
             if isinstance(outcome, BaseException):

@@ -249,6 +249,26 @@ FAULTS: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.parametrize("era", [NEW, OLD], ids=["new", "old"])
+async def test_the_letter_case_of_a_handle_is_forgiven_though_no_session_is_on_the_wire(
+    client: httpx.AsyncClient, era: Era
+) -> None:
+    for number in range(3):
+        await client.put(f"/sessions/other-{number}", json={})
+    lower = await keep(client, session="run-7")
+    assert not (await era.tool(client, "tool_output_lines", handle=lower.upper(), offset=1))[1]
+    handle = await keep(client, session="Run-42")
+    for written in (handle.upper(), handle.lower(), f'"{handle.upper()}" '):
+        text, is_error = await era.tool(client, "tool_output_lines", handle=written, offset=1, limit=1)
+        assert (text.splitlines()[0], is_error) == ("1: line 0 of the log, fine", False)
+    entries = (await client.get("/accounting/entries?type=read")).json()["entries"]
+    assert [one["session_id"] for one in entries] == ["run-7"] + ["Run-42"] * 3
+    text, is_error = await era.tool(
+        client, "tool_output_lines", handle=f"session-run-43/file-{UNKNOWN}", offset=1
+    )
+    assert is_error
+
+
 async def test_a_fault_of_a_tool_is_a_result_that_says_what_to_do(client: httpx.AsyncClient) -> None:
     handle = await keep(client)
     for era, (tool, arguments, said) in product((NEW, OLD), FAULTS):
