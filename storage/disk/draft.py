@@ -203,23 +203,20 @@ class DiskDraft:
                 yield waiting[start : start + SPILL]
 
     async def publish(self, stored: StoredResult) -> Durability:
-        is_in_file = self._fd is not None or self._in_thread or self._is_done
-        if is_in_file or not await self._publish_in_place(stored):
-            await self._run(self._publish, stored)
-        return Durability.DISK
-
-    async def _publish_in_place(self, stored: StoredResult) -> bool:
-        """Returns False if a file has the name of the body: then it is to be replaced."""
-        body = Publication(stored, self._waiting, self._waiting_bytes)
-        self._waiting, self._waiting_bytes = [], 0
-        try:
-            self._is_done = await self._group.run(body)
-        except OSError as error:
-            raise translated(error) from error
-        if not self._is_done:
+        if self._fd is None and not self._in_thread and not self._is_done:
+            body = Publication(stored, self._waiting, self._waiting_bytes)
+            self._waiting, self._waiting_bytes = [], 0
+            try:
+                self._is_done = await self._group.run(body)
+            except OSError as error:
+                raise translated(error) from error
+            if self._is_done:
+                return Durability.DISK
+            # A file has the name of the body: it is to be replaced.
             for chunk in body.chunks:
                 await self.write(chunk)
-        return self._is_done
+        await self._run(self._publish, stored)
+        return Durability.DISK
 
     async def _run(self, job: Callable[[*Ts], None], *args: *Ts) -> None:
         self._in_thread = True

@@ -1,10 +1,13 @@
 """Sessions in Redis: a session is read, changed in this process, and written if it is still the same."""
 
+import asyncio
 import itertools
 import secrets
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 from domain.accounting import DAY_MS, AccountingEntry, EntryType
 from domain.budget import Session
@@ -65,6 +68,9 @@ class Step(NamedTuple):
     ends: bool | None = None
 
 
+Decide = Callable[[Found], Step | None]
+
+
 class Refused(Exception):
     """The tokens do not fit."""
 
@@ -76,6 +82,7 @@ class Sessions:
         self._redis = connection
         self._times = {"session_ms": session_ms, "entry_ms": entry_ms, "once_ms": ONCE_MS}
         self._known: dict[SessionKey, Found] = {}
+        self._turns: WeakValueDictionary[SessionKey, asyncio.Lock] = WeakValueDictionary()
         self._prefix = secrets.token_hex(8)
         self._count = itertools.count(1)
 
@@ -107,34 +114,36 @@ class Sessions:
         return self._learn(key, found)
 
     async def change(
-        self,
-        key: SessionKey,
-        decide: Callable[[Found], Step | None],
-        call_id: str | None = None,
-        epoch: int | None = None,
+        self, key: SessionKey, decide: Decide, call_id: str | None = None, epoch: int | None = None
     ) -> Found:
         """Writes what `decide` returns; None: nothing. It sees the session as this process knows it; if that
         changed, or if `decide` returns None or raises, again as it is in Redis, with the receipt of the call.
         Returns the session afterwards."""
-        found, is_fresh = self._known.get(key), False
         once = f"{self._prefix}-{next(self._count):x}"
         await self._redis.register(shard_of(key))
-        while True:
-            if found is None:
-                found, is_fresh = await self.read(key, call_id, epoch), True
-            try:
+        found = await self._try(key, decide, call_id, epoch, once)
+        if found is None:
+            # In a session that many change at once, those of this process take turns.
+            async with self._turns.setdefault(key, asyncio.Lock()):
+                while found is None:
+                    found = await self._try(key, decide, call_id, epoch, once)
+        return found
+
+    async def _try(
+        self, key: SessionKey, decide: Decide, call_id: str | None, epoch: int | None, once: str
+    ) -> Found | None:
+        """Returns the session afterwards, None if another change came first."""
+        found, step = self._known.get(key), None
+        if found is not None:
+            with suppress(SpillgateError, Refused):
                 step = decide(found)
-            except (SpillgateError, Refused):
-                if is_fresh:
-                    raise
-                step = None
-            if step is None and is_fresh:
+        if found is None or step is None:
+            found = await self.read(key, call_id, epoch)
+            step = decide(found)
+            if step is None:
                 return found
-            receipt = _field(call_id, found.epoch if epoch is None else epoch)
-            after = None if step is None else await self._write(key, found, step, receipt, once)
-            if after is not None:
-                return after
-            found = None
+        receipt = _field(call_id, found.epoch if epoch is None else epoch)
+        return await self._write(key, found, step, receipt, once)
 
     def _learn(self, key: SessionKey, found: Found) -> Found:
         self._known.pop(key, None)
@@ -171,6 +180,7 @@ class Sessions:
         reply = await self._redis.script("session", keys, args)
         await self._redis.register(shard)
         if reply is None:
+            self._known.pop(key, None)
             return None
         reserved, used_at = map(int, reply.split())
         after = session and replace(session, reserved_tokens=reserved, last_used_at=used_at)

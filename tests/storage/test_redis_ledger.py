@@ -159,6 +159,20 @@ async def test_entering_and_charging_are_one_round_trip_each(
             assert proxy.conversations == before + 1
 
 
+async def test_reports_and_charges_of_many_replicas_at_once_all_count(redis_url: str) -> None:
+    async def call(ledger: RedisLedger, number: int) -> None:
+        await ledger.enter(Call(KEY, WINDOW, False, f"call-{number}", UsageReport(number, 1)))
+        await ledger.settle(charge(1, f"call-{number}", enforce=False))
+
+    async with replicas(redis_url, 4) as ledgers:
+        await ledgers[0].report(KEY, UsageReport(0, 1))
+        await asyncio.gather(*[call(ledgers[number % 4], number) for number in range(1, 41)])
+        session = await ledgers[0].session(KEY)
+        assert session is not None
+        assert sorted(report.used_tokens for report in session.reports) == list(range(41))
+        assert session.reserved_tokens == len(await listed(ledgers[1])) == 40
+
+
 # What a page and a sum look through.
 
 
