@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from storage.base.threads import Batches
+
 
 class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
@@ -34,11 +36,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     @property
     def has_jobs(self) -> bool:
         """Whether a thread works for this loop."""
-        return bool(self._jobs) or any(
-            worker not in worker.idle_workers and not worker.stopping
-            for worker in threading.enumerate()
-            if worker.name == "AnyIO worker thread" and getattr(worker, "loop", None) is self
-        )
+        return bool(self._jobs) or any(map(self._is_busy, threading.enumerate()))
+
+    def _is_busy(self, worker: Any) -> bool:
+        if worker.name == "AnyIO worker thread" and getattr(worker, "loop", None) is self:
+            return worker not in worker.idle_workers and not worker.stopping
+        batches = getattr(getattr(worker, "_target", None), "__self__", None)
+        return isinstance(batches, Batches) and batches.pending > 0
 
 
 class _Selector(selectors.SelectSelector):

@@ -140,9 +140,9 @@ async def test_a_model_call_that_cannot_be_accounted_after_a_hang_up_is_logged(
     async def fails_to_append(self: MemoryLedger, entry: AccountingEntry) -> None:
         raise StoreUnavailable("The ledger is gone.")
 
+    monkeypatch.setattr(MemoryLedger, "append", fails_to_append)
     async with Backend(latency=30) as backend, served(serve, tmp_path, backend) as client:
         handle = await keep(client)
-        monkeypatch.setattr(MemoryLedger, "append", fails_to_append)
         await departing(client, handle, seconds=0.5)
         assert await backend.idle()
         await anyio.sleep(1)
