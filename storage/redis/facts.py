@@ -47,7 +47,7 @@ _FOR_NOW = {
     "ASK": "its cluster is moving keys",
 }
 
-SCHEMA = 1
+SCHEMA = 2
 """The schema of the keys and of their values."""
 
 OURS = Schema(SCHEMA, __version__)
