@@ -54,9 +54,10 @@ class Found:
 
 
 class Step(NamedTuple):
-    """A session as it becomes, None if there is none, and what is written beside it. `tokens` are added to
-    those that are reserved, if these are `most` at most; None: nobody else may have changed the session.
-    `text` is a receipt, which counts for `text_bytes`, or the text of a finding."""
+    """What is to be written: the session after the change, None if it ends up without one, and what belongs
+    to the change. `tokens` are added to the reserved tokens if these are at most `most`; without `tokens` the
+    step is written only if nothing else has changed the session since it was read. `text` is a receipt, which
+    counts for `text_bytes`, or the text of a finding."""
 
     session: Session | None
     tokens: int | None = None

@@ -39,7 +39,8 @@ class Race:
 
 
 async def race(lines: Sequence[Streams], clients: Sequence[httpx.AsyncClient], run: str, seed: int) -> Race:
-    """Sends CALLS calls at once, each on its own connection, and samples the clients' replicas meanwhile."""
+    """Sends CALLS calls at once, each on its own connection. Samples the session at each replica until they
+    have ended."""
     found = Race()
     while (await clients[0].put(f"/sessions/{run}", json=WINDOW)).status_code == 503:
         await asyncio.sleep(0.1)
