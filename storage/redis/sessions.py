@@ -107,11 +107,12 @@ class Sessions:
         return Found(session, sealed[:SEAL], first, receipt, is_damaged)
 
     async def read(self, key: SessionKey, call_id: str | None = None, epoch: int | None = None) -> Found:
-        """Reads the receipt of the call in `epoch`; None: that of the session."""
+        """Reads the receipt of the call in `epoch`; None: that of the session, both at one moment."""
         guess = self._known.get(key, _UNKNOWN).epoch if epoch is None else epoch
         found = self.found(key, await self._redis.command(*self.reading(key, _field(call_id, guess))))
-        if call_id is not None and epoch is None and found.epoch != guess:
-            return await self.read(key, call_id, found.epoch)
+        while call_id is not None and epoch is None and found.epoch != guess:
+            guess = found.epoch
+            found = self.found(key, await self._redis.command(*self.reading(key, _field(call_id, guess))))
         return self._learn(key, found)
 
     async def change(

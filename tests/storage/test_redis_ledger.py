@@ -302,6 +302,32 @@ async def test_a_call_of_an_earlier_epoch_is_still_known(redis_url: str, clock: 
         assert again.entry == first.entry
 
 
+async def test_a_call_that_enters_while_its_session_is_emptied_has_no_receipt_of_the_earlier_life(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = SessionKey(TENANT, DEFAULT_SESSION)
+    async with replicas(redis_url, 2) as (one, other):
+        await one.put_session(key, OPEN)
+        earlier = await one.end(key)
+        assert earlier is not None
+        await one.settle(charge(1, "call", key, epoch=earlier.epoch))
+        connection, reads = other._redis, 0
+        command = connection.command
+
+        async def empties_after_the_first_read(*asked: str | bytes | int) -> Any:
+            nonlocal reads
+            reply = await command(*asked)
+            reads += asked[0] == "HMGET"
+            if reads == 1:
+                await one.end(key)
+            return reply
+
+        monkeypatch.setattr(connection, "command", empties_after_the_first_read)
+        entered = await other.enter(Call(key, WINDOW, True, "call", None))
+        assert reads > 1
+        assert (entered.session.epoch > earlier.epoch, entered.receipt) == (True, None)
+
+
 async def test_redis_itself_forgets_an_idle_session_with_all_that_is_its(
     redis_url: str, redis_server: RedisServer
 ) -> None:
