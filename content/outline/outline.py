@@ -46,6 +46,9 @@ _STAMP = re.compile(
     rb"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d(?::\d\d)?|\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d"
     rb"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d\d-\d\d \d\d:\d\d:\d\d|\d\d:\d\d:\d\d"
 )
+# A part of every stamp, and how much of a stamp may stand before it: a pattern that begins with a literal is
+# looked for ten times as fast.
+_CLOCK, _BEFORE_CLOCK = re.compile(rb":\d\d"), 13
 _FILE = re.compile(rb"^([\w./@+~-]{1,300}?)[:-]\d{1,8}[:-]", re.MULTILINE)
 _ELEMENT = re.compile(rb"<([A-Za-z_][\w:.-]{0,100})[\s/>]")
 
@@ -129,10 +132,13 @@ def log_levels(data: bytes) -> list[tuple[str, int]]:
 
 def log_times(data: bytes) -> str:
     """The first and the last time, as in `from 10:00:01 to 10:04:59`; "" if there is none."""
-    first = _STAMP.search(data)
+    clock = _CLOCK.search(data)
+    first = clock and _STAMP.search(data, max(0, clock.start() - _BEFORE_CLOCK))
+    if not first:
+        return ""
     ending = data[-_LOG_END:].split(b"\n")
     last = next(filter(None, map(_STAMP.findall, reversed(ending))), None)
-    return f"from {first[0].decode()} to {last[-1].decode()}" if first and last else ""
+    return f"from {first[0].decode()} to {last[-1].decode()}" if last else ""
 
 
 def hits(source: Numbered) -> Iterator[str]:
