@@ -91,8 +91,8 @@ class Settings(BaseSettings):
     local_paths: bool = Field(
         True,
         description="Whether hints for a shell name the file of a stored result, so that no command runs "
-        "twice: with a `disk:` store and no API keys, so that every caller is on this machine. `false` where "
-        "the agent cannot read that directory; the container image has `false`.",
+        "twice. Only with a `disk:` store and no API keys: then every caller is on this machine. `false` "
+        "where the agent cannot read that directory; the container image has `false`.",
     )
     allow_request_overrides: bool = Field(True, description="Whether a request may carry its own `policy`.")
     max_bytes: int = Field(12288, ge=0, le=1_000_000, description="Size cap in bytes; 0 = none.")
