@@ -161,7 +161,7 @@ class SpoolLedger:
         """Enters a line of the journal in Redis, once."""
         try:
             if line.declared is not None:
-                await self._shared.put_session(*line.declared)
+                await self._shared.put_session(*line.declared, is_replay=True)
             elif (made := line.charge or line.entry) is not None:
                 await self._shared.replay(made)
         except StorageError:
