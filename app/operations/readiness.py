@@ -150,8 +150,12 @@ class Readiness:
                 continue
             self.is_up[name] = True
         if failed is not None:
-            self._down_since = began if self._down_since is None else self._down_since
+            if self._down_since is None:
+                self._down_since = began
+                log.warning("Not ready.", extra={"fields": {"why": failed.detail}})
             raise failed
+        if self._down_since is not None:
+            log.info("Ready again.")
         self._down_seconds, self._down_since = self.down_seconds, None
         return found
 
