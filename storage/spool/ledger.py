@@ -76,9 +76,9 @@ class LocalLedger(MemoryLedger):
         await self._note(Line(entry=entry))
 
     async def put_session(self, key: SessionKey, change: SessionChange) -> Session:
-        session = await super().put_session(key, change)
-        await self._note(Line(declared=(key, change)))
-        return session
+        self._check_room(key.tenant, opens=False)
+        await self._journal.write(Line(declared=(key, change)))
+        return await super().put_session(key, change)
 
     async def _note(self, line: Line) -> None:
         await self._journal.write(line)

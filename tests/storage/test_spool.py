@@ -261,6 +261,21 @@ async def test_a_tenant_past_its_quota_does_not_keep_the_journal_from_redis(
     assert (await pair.ledger.entries(EntryFilter("other"), 10, None)).entries == [other]
 
 
+async def test_what_the_journal_does_not_take_is_not_judged_by(
+    opened: Open, redis: RedisServer, tmp_path: Path
+) -> None:
+    pair = await opened(redis.url)
+    before = await pair.ledger.put_session(KEY, SessionChange(frozenset()))
+    redis.kill()
+    assert (await pair.ledger.enter(Call(KEY, WINDOW, False))).session == before
+    (tmp_path / "spool" / "journal.jsonl").rename(tmp_path / "elsewhere")
+    change = SessionChange(frozenset({"context_window"}), context_window=500)
+    for refused in (pair.ledger.put_session(KEY, change), pair.ledger.settle(charge(1))):
+        with pytest.raises(StoreUnavailable):
+            await refused
+    assert await pair.ledger.session(KEY) == before
+
+
 async def test_a_busy_process_is_no_outage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outage, "PAUSE_SECONDS", 0)
     said: list[str | None] = []
