@@ -1,6 +1,7 @@
 """The kind of a text by its beginning; formats of files returned as text or base64, and what opens them."""
 
 import re
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -260,7 +261,12 @@ _RUN = re.compile(rb"[^\n\0]{6,}")
 _SAYS = re.compile(rb"[A-Za-z]{3}|\d{4}|[\xc3-\xf4][\x80-\xbf]")
 
 
-def readable(data: bytes) -> bytes:
-    """The runs of at least six printable characters with a word or a number, one a line."""
+def readable_runs(data: bytes) -> Iterator[bytes]:
+    """The runs of at least six printable characters with a word or a number."""
     runs = _RUN.finditer(data.translate(_PRINTED).replace(_REPLACED, b"\0"))
-    return b"\n".join(run[0].strip() for run in runs if _SAYS.search(run[0]))
+    return (run[0].strip() for run in runs if _SAYS.search(run[0]))
+
+
+def readable(data: bytes) -> bytes:
+    """The readable runs, one a line."""
+    return b"\n".join(readable_runs(data))
