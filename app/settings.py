@@ -5,7 +5,6 @@ import os
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -15,6 +14,7 @@ from app import DEFAULT_URL
 from app.files import read_text
 from domain.errors import ConfigError
 from domain.quotas import TenantQuota
+from policies.documents import check_base_url, rule_in_words
 
 PREFIX = "SPILLGATE_"
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
@@ -91,8 +91,8 @@ class Settings(BaseSettings):
     local_paths: bool = Field(
         True,
         description="Whether hints for a shell name the file of a stored result, so that no command runs "
-        "twice: with a `disk:` store and no API keys, so that every caller is on this machine. `false` where "
-        "the agent cannot read that directory; the container image has `false`.",
+        "twice. Only with a `disk:` store and no API keys: then every caller is on this machine. `false` "
+        "where the agent cannot read that directory; the container image has `false`.",
     )
     allow_request_overrides: bool = Field(True, description="Whether a request may carry its own `policy`.")
     max_bytes: int = Field(12288, ge=0, le=1_000_000, description="Size cap in bytes; 0 = none.")
@@ -326,7 +326,8 @@ def load_settings(**given: Any) -> Settings:
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         field = str(first["loc"][0]).removeprefix(PREFIX).upper() if first["loc"] else "?"
-        raise ConfigError(f"{PREFIX}{field}: {_rule_of(field, first['type']) or first['msg']}.") from None
+        rule = _rule_of(field, first["type"]) or rule_in_words(first["msg"])
+        raise ConfigError(f"{PREFIX}{field}: {rule}.") from None
     _check_binding(settings)
     _check_storage(settings)
     _check_backend(settings)
@@ -371,13 +372,9 @@ def _check_backend(settings: Settings) -> None:
     if settings.llm_api_key is not None and settings.llm_api_key_file is not None:
         raise ConfigError(f"{PREFIX}LLM_API_KEY and {PREFIX}LLM_API_KEY_FILE are both set. Keep one.")
     try:
-        parts = urlsplit(settings.llm_base_url or "")
-    except ValueError:
-        raise ConfigError(f"{PREFIX}LLM_BASE_URL is not a URL.") from None
-    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
-        raise ConfigError(
-            f"{PREFIX}LLM_BASE_URL must hold no key, query or fragment. Put a key into {PREFIX}LLM_API_KEY."
-        )
+        check_base_url(settings.llm_base_url or "")
+    except ValueError as error:
+        raise ConfigError(f"{PREFIX}LLM_BASE_URL {error}. Put a key into {PREFIX}LLM_API_KEY.") from None
     if settings.llm_key is not None and not settings.llm_key.isprintable():
         raise ConfigError(f"{PREFIX}LLM_API_KEY must be one line of printable characters.")
 

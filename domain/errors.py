@@ -347,7 +347,9 @@ def unknown_key(name: str, known: Collection[str]) -> str:
     known key, and so a misspelling: any other name may be data of the caller."""
     import difflib  # The commands of a shell start faster without it.
 
-    near = difflib.get_close_matches(name, known, n=1) if _NAME.fullmatch(name) else []
+    near = difflib.get_close_matches(name, known) if _NAME.fullmatch(name) else []
     if near:
-        return f"`{name}` is not known here; the nearest known name is `{near[0]}`"
+        # Of names that are equally near, the one with its letters in another order.
+        nearest = min(near, key=lambda other: sorted(other) != sorted(name))
+        return f"`{name}` is not known here; the nearest known name is `{nearest}`"
     return f"a name is not known here; known are {', '.join(known) or 'none'}"

@@ -40,7 +40,7 @@ class Profile(StrEnum):
     OXIDE_CODE = "oxide-code"
 
 
-def _check_base_url(url: str) -> str:
+def check_base_url(url: str) -> str:
     """Accepts an empty URL, which means none. Refuses keys in the URL: check-config would print them."""
     try:
         parts = urlsplit(url)
@@ -81,7 +81,7 @@ class ModelKeys(PolicyTable):
     input_price: Dollars | None = None
     output_price: Dollars | None = None
     cached_price: Dollars | None = None
-    base_url: Annotated[str, Field(strict=True, max_length=2048), AfterValidator(_check_base_url)] | None = (
+    base_url: Annotated[str, Field(strict=True, max_length=2048), AfterValidator(check_base_url)] | None = (
         None
     )
     api_key_file: Annotated[str, Field(strict=True, max_length=4096)] | None = None
@@ -236,8 +236,13 @@ def _fault(error: ErrorDetails) -> _Fault:
     path = tuple(part for part in error["loc"] if isinstance(part, str))
     if error["type"] == "extra_forbidden":
         return _unknown(path)
-    rule = _RULES.get(error["type"]) or _SUBJECT.sub("must", error["msg"])
+    rule = _RULES.get(error["type"]) or rule_in_words(error["msg"])
     return _Fault(path, rule.format(path[-1]) if path else rule)
+
+
+def rule_in_words(message: str) -> str:
+    """A rule as pydantic writes it, to stand behind the name of what breaks it."""
+    return _SUBJECT.sub("must", message)
 
 
 def _unknown(path: Path) -> _Fault:

@@ -19,6 +19,7 @@ from app.api.routing import RouteTable, parameter_names
 from app.operations.tracing import note_disconnected
 from domain import errors
 from domain.errors import unknown_key
+from policies.documents import rule_in_words
 
 MEDIA_TYPE = "application/problem+json"
 CLIENT_GONE = 499
@@ -186,6 +187,7 @@ _PLAIN_RULES = frozenset(
 
 
 _IN_WORDS = {
+    "missing": "is missing",
     "model_attributes_type": "must be a JSON object",
     "dict_type": "must be a JSON object",
     "int_parsing": "must be a whole number",
@@ -203,7 +205,7 @@ def _broken_rule(found: dict[str, Any], route: object) -> dict[str, str]:
         known = _keys_at(route, location[1:-1])
         return {"field": _field(location[:-1], route), "rule": unknown_key(str(location[-1]), known)}
     kind: str = "model_attributes_type" if location == ("body",) else found["type"]
-    rule = _IN_WORDS.get(kind) or (found["msg"] if kind in _PLAIN_RULES else kind)
+    rule = _IN_WORDS.get(kind) or (rule_in_words(found["msg"]) if kind in _PLAIN_RULES else kind)
     return {"field": _field(location, route), "rule": rule}
 
 

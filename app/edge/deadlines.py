@@ -221,15 +221,22 @@ class Protocol(HttpToolsProtocol):
         return True
 
     def refuse(self, refusal: Refusal) -> None:
-        """Answers and ends the connection. A request that is complete is answered by the app first.
+        """Answers and ends the connection. Requests that are complete are answered by the app first.
 
         The client may still be sending: closing at once would reset the connection, and lose the answer."""
-        cycle, self.is_deaf = self.cycle, True
+        self.is_deaf = True
+        if self.in_body and self.pipeline:
+            # The newest request is incomplete, and waits behind others: it is dropped.
+            self.pipeline.popleft()
+            self.in_body = False
+            if last := self.pipeline[0][0] if self.pipeline else self.answered:
+                self.cycle = last
+        cycle = self.cycle
         if cycle is not None and not cycle.response_complete and not self.in_body:
             cycle.keep_alive, self.since = False, None
             return
         scope = cycle.scope if self.in_body else {"method": "", "path": ""}
-        if not self.in_body or not (cycle.response_started or self.pipeline):
+        if not (self.in_body and cycle.response_started):
             method, path = scope["method"], scope["path"]
             self.refused(refusal.error, method, path)
             self.transport.write(refusal.answer(self.server_state.default_headers, stored_of(method, path)))

@@ -186,11 +186,11 @@ class _Call:
         return True
 
     async def _confirm_alive(self, handle: Handle) -> None:
-        """Deletes the body and raises Conflict if the session was ended or emptied since the first answer:
-        its results are deleted."""
+        """Deletes the body and raises Conflict if the session was ended, emptied or forgotten since the first
+        answer: its results are deleted."""
         key, epoch = self.measured.result.key, self.measured.session.epoch
         session = await self.rt.ledger.session(key)
-        if session is not None and session.first_live_epoch > epoch:
+        if session is None or session.first_live_epoch > epoch:
             await self.rt.store.delete(key.tenant, handle)
             raise Conflict("The session ended or was emptied during the request. Send the call again.")
 

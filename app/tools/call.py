@@ -220,13 +220,15 @@ def _parsed(tool: Tool, arguments: object) -> Arguments:
         if isinstance(arguments, str):
             return msgspec.json.decode(arguments, type=tool.arguments, strict=False)
         return msgspec.convert(arguments, type=tool.arguments, strict=False)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         fields = ", ".join(tool.arguments.__struct_fields__)
         raise InvalidField(f"{tool.name} takes a JSON object with {fields}. {_broken_rule(error)}.") from None
 
 
-def _broken_rule(error: msgspec.DecodeError) -> str:
+def _broken_rule(error: msgspec.DecodeError | RecursionError) -> str:
     """msgspec's message with the argument at fault first, and types in words."""
+    if isinstance(error, RecursionError):
+        return "The arguments are nested too deeply"
     rule, _, where = str(error).partition(" - at ")
     # `mode` is the only argument that is one of a list.
     rule = (

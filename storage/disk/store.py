@@ -68,7 +68,10 @@ class Root:
         except OSError as error:
             self.close()
             at = path if error.filename is None else path / os.fsdecode(error.filename)
-            raise ConfigError(f"{at} cannot be used to store results: {error.strerror}.") from error
+            raise ConfigError(
+                f"{at} cannot be used to store results: {error.strerror}. "
+                "Name a directory that this user may write."
+            ) from error
         except ConfigError:
             self.close()
             raise

@@ -143,7 +143,7 @@ class RedisStore:
             return stored
         used, body = reply
         if body:
-            await self.connection.command("PEXPIRE", body_key(body.decode()), self.body_ms)
+            await self._renew(keys[0], body)
         return replace(stored, expires_at=int(used) + self.retention_ms)
 
     async def delete(self, tenant: str, handle: Handle) -> bool:
@@ -157,8 +157,6 @@ class RedisStore:
         deleted = sum([await self._remove_due(shard, "+inf") for shard in shards_of(tenant)])
         if not deleted:
             for shard in shards_of(tenant):
-                # A missing counter is counted again from `due`.
-                await self.connection.command("UNLINK", shard.key("held"))
                 await self.connection.unregister(shard)
         return deleted
 
@@ -275,7 +273,7 @@ class RedisStore:
         if unused:
             await self._let_go("PEXPIRE", [unused], GRACE_MS)
         is_other = bool(kept) and kept.decode() != body
-        if is_other and not await self.connection.command("PEXPIRE", body_key(kept.decode()), self.body_ms):
+        if is_other and not await self._renew(keys[0], kept):
             # The earlier body of the same content has expired: publish with the new one.
             return await self.place(stored, size, body, segment, kept.decode())
         return kept.decode(), more, durability
@@ -293,6 +291,14 @@ class RedisStore:
     async def _removed(self, shard: Shard, *what: str | int) -> list[bytes]:
         keys = (shard.key("due"), shard.key("held"), shard.key("once", secrets.token_hex(8)))
         return list(await self.connection.script("remove", keys, (shard.key(""), *what)))
+
+    async def _renew(self, result: str, body: bytes) -> bool:
+        """Restarts the expiry of a body that the key `result` names. False if it has expired."""
+        is_kept = bool(await self.connection.command("PEXPIRE", body_key(body.decode()), self.body_ms))
+        if await self.connection.command("HGET", result, "body") != body:
+            # The result was deleted meanwhile, maybe before the body was renewed.
+            await self._let_go("PEXPIRE", [body], GRACE_MS)
+        return is_kept
 
     async def _let_go(self, command: str, bodies: Sequence[bytes], *args: int) -> None:
         await self.connection.commands([(command, body_key(body.decode()), *args) for body in bodies])

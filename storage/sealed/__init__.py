@@ -1,1 +1,1 @@
-"""Encryption at rest: the store and the ledger of this folder seal what they hand to any others."""
+"""Encryption at rest: a store and a ledger that encrypt what they hand to another store and ledger."""

@@ -76,9 +76,9 @@ class LocalLedger(MemoryLedger):
         await self._note(Line(entry=entry))
 
     async def put_session(self, key: SessionKey, change: SessionChange) -> Session:
-        session = await super().put_session(key, change)
-        await self._note(Line(declared=(key, change)))
-        return session
+        self._check_room(key.tenant, opens=False)
+        await self._journal.write(Line(declared=(key, change)))
+        return await super().put_session(key, change)
 
     async def _note(self, line: Line) -> None:
         await self._journal.write(line)
@@ -161,7 +161,7 @@ class SpoolLedger:
         """Enters a line of the journal in Redis, once."""
         try:
             if line.declared is not None:
-                await self._shared.put_session(*line.declared)
+                await self._shared.put_session(*line.declared, is_replay=True)
             elif (made := line.charge or line.entry) is not None:
                 await self._shared.replay(made)
         except StorageError:

@@ -210,6 +210,18 @@ NAMED: list[tuple[str, str, Any, str]] = [
     (
         "POST",
         "/results",
+        {"tool_name": "t", "contnet": "x"},
+        "The body: `contnet` is not known here; the nearest known name is `content`.",
+    ),
+    (
+        "POST",
+        "/extract",
+        {"handle": "h", "extract": "x", "mode": "MARK"},
+        "body.mode: must be 'auto', 'full-chunked', 'read-grep', 'truncate' or 'retrieve'.",
+    ),
+    (
+        "POST",
+        "/results",
         {"tool_name": "t", "content": "x", "context": {"turn": 1}},
         "`context` lacks the field `used_tokens`.",
     ),
@@ -256,7 +268,7 @@ NAMED: list[tuple[str, str, Any, str]] = [
         {"handle": "h", "extract": "x", "ranges": [{"start": 0, "ends": 1, "end": 2}]},
         "body.ranges.0: `ends` is not known here; the nearest known name is `end`.",
     ),
-    ("POST", "/check", {"bytes": 1}, "body.tool_name: Field required."),
+    ("POST", "/check", {"bytes": 1}, "body.tool_name: is missing."),
     (
         "GET",
         "/sessions?limt=3",
@@ -296,7 +308,7 @@ async def test_an_error_names_the_object_and_the_key(client: httpx.AsyncClient) 
         problem = told(await client.request(method, url, json=sent), 422)
         assert problem["detail"] == detail
         if url == "/check":
-            assert problem["errors"] == [{"field": "body.tool_name", "rule": "Field required"}]
+            assert problem["errors"] == [{"field": "body.tool_name", "rule": "is missing"}]
 
 
 async def test_an_error_names_the_query_parameter(client: httpx.AsyncClient) -> None:

@@ -411,9 +411,14 @@ def test_too_many_pipelined_requests_are_cut_off_after_the_first_answers(host: S
     assert answer.count(b"HTTP/1.1") == 65
 
 
-def test_a_bad_request_behind_a_good_one_does_not_spoil_its_answer(host: Served) -> None:
-    answer = host.talk(head("GET", "/slow?seconds=0.2") + b"NONSENSE\r\n\r\n")
-    assert answer.count(b"HTTP/1.1") == 1
+@pytest.mark.parametrize("bad", [b"NONSENSE\r\n\r\n", head("POST", "/results", CHUNKED) + b"zz\r\n"])
+@pytest.mark.parametrize("good", [1, 3])
+def test_a_bad_request_behind_good_ones_does_not_spoil_their_answers(
+    host: Served, bad: bytes, good: int
+) -> None:
+    answer = host.talk(head("GET", "/slow?seconds=0.2") * good + bad)
+    assert answer.count(b"HTTP/1.1 200") == answer.count(b"HTTP/1.1") == good
+    assert answer.count(b"connection: close") == 1
     assert answer.endswith(b"slow but whole")
 
 

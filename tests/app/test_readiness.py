@@ -40,7 +40,10 @@ async def test_on_disk_it_is_ready_and_has_nothing_to_say(client: httpx.AsyncCli
 
 
 @pytest.mark.repeated
-async def test_a_failed_write_takes_it_back_at_once_and_it_returns(serve: Serve, redis: RedisServer) -> None:
+async def test_a_failed_write_takes_it_back_at_once_and_it_returns(
+    serve: Serve, redis: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "spillgate.readiness")
     async with serve(storage_url=redis.url) as client:
         for _ in range(count(2, 5)):
             assert await status(client) == 200
@@ -53,6 +56,10 @@ async def test_a_failed_write_takes_it_back_at_once_and_it_returns(serve: Serve,
                 while await status(client) != 200:
                     await asyncio.sleep(0.05)
             assert (await store(client)).status_code == 201
+            said = [record for record in caplog.records if record.name == "spillgate.readiness"]
+            assert [record.getMessage() for record in said] == ["Not ready.", "Ready again."]
+            assert "Redis" in said[0].fields["why"]  # type: ignore[attr-defined]
+            caplog.clear()
 
 
 class Slow(MemoryStore):

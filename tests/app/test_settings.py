@@ -52,6 +52,28 @@ def test_a_wrong_value_names_its_setting_and_not_the_value(monkeypatch: pytest.M
         assert "many" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("PORT", "99999", "SPILLGATE_PORT: must be less than or equal to 65535."),
+        (
+            "LLM_BASE_URL",
+            "api.example.com/v1",
+            "SPILLGATE_LLM_BASE_URL must be a URL like https://api.example",
+        ),
+        ("LLM_BASE_URL", "https://key@host/v1", "Put a key into SPILLGATE_LLM_API_KEY."),
+    ],
+)
+def test_a_refusal_says_what_to_write(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str
+) -> None:
+    monkeypatch.setenv("SPILLGATE_LLM_MODELS", "m" if name == "LLM_BASE_URL" else "")
+    monkeypatch.setenv(f"SPILLGATE_{name}", value)
+    with pytest.raises(ConfigError) as refused:
+        load_settings()
+    assert said in str(refused.value)
+
+
 def test_a_size_with_a_unit_says_what_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, example in (("STORAGE_MAX_BYTES", 1_073_741_824), ("MAX_BYTES", 12_288)):
         with monkeypatch.context() as patch:

@@ -320,7 +320,9 @@ async def test_arguments_may_be_the_text_of_an_object(client: httpx.AsyncClient)
     sent = {"name": "tool_output_lines", "arguments": arguments}
     answer = await client.post("/tools/call", json=sent, headers={"Accept": "text/plain"})
     assert answer.text.startswith("3: 2026-11-20 08:00:02 INFO request 2 ")
-    for wrong in ["{", "", "[]", [], 5, True, None, {"handle": handle, "offset": []}]:
+    nested = json.loads("[" * 700 + "]" * 700)
+    wrongs = ["{", "", "[]", [], 5, True, None, {"handle": handle, "offset": []}, "[" * 9000, nested]
+    for wrong in wrongs:
         broken = (await client.post("/tools/call", json=sent | {"arguments": wrong})).json()
         assert broken["is_error"]
         assert broken["text"].startswith("tool_output_lines takes a JSON object with handle, offset, limit.")

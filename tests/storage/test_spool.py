@@ -1,10 +1,11 @@
 """The spool before Redis: at each moment at which Redis may go away, and with replies that are lost."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 from redis_proxy import Proxy
@@ -25,7 +26,9 @@ from samples import (
 from domain.accounting import EntryFilter, GroupBy, Missing, Summary
 from domain.budget import SessionChange
 from domain.errors import ConfigError, IdempotencyKeyReused, StoreBusy, StoreUnavailable
+from domain.handles import SessionKey
 from domain.ports import Call, Ledger, ResultStore
+from domain.quotas import QuotaOf, TenantQuota, unbounded
 from domain.results import Durability
 from storage import open_ledger, open_spool, open_store
 from storage.spool import outage
@@ -55,7 +58,8 @@ class Pair:
         return [one.id for one in (await self.ledger.entries(EVERYTHING, 1000, None)).entries]
 
 
-Open = Callable[[str], Awaitable[Pair]]
+class Open(Protocol):
+    async def __call__(self, url: str, quota_of: QuotaOf = ...) -> Pair: ...
 
 
 @pytest.fixture
@@ -68,7 +72,7 @@ def redis(tmp_path: Path) -> Iterator[RedisServer]:
 async def opened(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Open]:
     async with AsyncExitStack() as stack:
 
-        async def open_it(url: str) -> Pair:
+        async def open_it(url: str, quota_of: QuotaOf = unbounded) -> Pair:
             said: list[str | None] = []
             spool = open_spool(tmp_path / "spool", said.append)
             of_store = {"clock": clock, "retention_seconds": RETENTION, "max_bytes": 0}
@@ -79,7 +83,7 @@ async def opened(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Open]:
             }
             store = await open_store(url, spool, **of_store)
             stack.push_async_callback(store.close)
-            ledger = await open_ledger(url, spool, **of_ledger)
+            ledger = await open_ledger(url, spool, quota_of=quota_of, **of_ledger)
             stack.push_async_callback(ledger.close)
             watching = asyncio.create_task(spool.outage.watch())
             stack.callback(watching.cancel)
@@ -237,6 +241,39 @@ async def test_a_process_that_starts_in_an_outage_judges_by_the_journal_of_the_o
     session = await pair.ledger.session(KEY)
     assert session is not None
     assert (session.reserved_tokens, len(await pair.ids())) == (LIMIT, 2)
+
+
+@pytest.mark.parametrize("quota", [TenantQuota(ledger_max_bytes=1), TenantQuota(max_sessions=1)])
+async def test_a_tenant_past_its_quota_does_not_keep_the_journal_from_redis(
+    opened: Open, redis: RedisServer, quota: TenantQuota
+) -> None:
+    pair = await opened(redis.url, lambda tenant: quota if tenant == TENANT else TenantQuota())
+    await pair.ledger.settle(charge(1))
+    redis.kill()
+    declared, other = SessionKey(TENANT, "declared"), replace(entry(), tenant="other")
+    await pair.ledger.put_session(declared, SessionChange(frozenset({"context_window"}), context_window=500))
+    await pair.ledger.append(other)
+    redis.start()
+    await pair.back()
+    session = await pair.ledger.session(declared)
+    assert session is not None
+    assert session.context_window == 500
+    assert (await pair.ledger.entries(EntryFilter("other"), 10, None)).entries == [other]
+
+
+async def test_what_the_journal_does_not_take_is_not_judged_by(
+    opened: Open, redis: RedisServer, tmp_path: Path
+) -> None:
+    pair = await opened(redis.url)
+    before = await pair.ledger.put_session(KEY, SessionChange(frozenset()))
+    redis.kill()
+    assert (await pair.ledger.enter(Call(KEY, WINDOW, False))).session == before
+    (tmp_path / "spool" / "journal.jsonl").rename(tmp_path / "elsewhere")
+    change = SessionChange(frozenset({"context_window"}), context_window=500)
+    for refused in (pair.ledger.put_session(KEY, change), pair.ledger.settle(charge(1))):
+        with pytest.raises(StoreUnavailable):
+            await refused
+    assert await pair.ledger.session(KEY) == before
 
 
 async def test_a_busy_process_is_no_outage(monkeypatch: pytest.MonkeyPatch) -> None:

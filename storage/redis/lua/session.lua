@@ -1,5 +1,5 @@
--- Changes a session, if it is still as the caller read it, and adds an entry and its sums. The caller has decided
--- by storage/base/session_rules.py what becomes of the session.
+-- Changes a session, if it is still as the caller read it, and adds an entry and its sums.
+-- The caller has decided by storage/base/session_rules.py what becomes of the session.
 -- If it runs twice, because its reply was lost, it changes nothing the second time and returns the first reply.
 --
 -- KEYS session, once

@@ -18,7 +18,8 @@ local function add_to(key, field, amount)
   redis.call('HSET', key, field, math.max(0, number_of(redis.call('HGET', key, field)) + amount))
 end
 
--- Adds to `held`, after `due` was changed. A counter that is damaged or missing is counted again from `due`.
+-- Adds to `held`, after `due` was changed. A counter that is damaged or missing is counted again from `due`; it is
+-- deleted with the last result.
 local function add_to_held(held, due, amount)
   local kept = redis.pcall('GET', held)
   local total = number_of(kept) + amount
@@ -28,5 +29,5 @@ local function add_to_held(held, due, amount)
       total = total + (string.match(member, ' (%d+) ') or 0)
     end
   end
-  redis.call('SET', held, math.max(0, total))
+  redis.call(unpack(redis.call('EXISTS', due) == 1 and { 'SET', held, math.max(0, total) } or { 'UNLINK', held }))
 end
