@@ -77,7 +77,7 @@ class LocalLedger(MemoryLedger):
 
     async def put_session(self, key: SessionKey, change: SessionChange) -> Session:
         self._check_room(key.tenant, opens=False)
-        await self._journal.write(Line(declared=(key, change)))
+        await self._journal.write(Line(declared=(key, change, self._clock())))
         return await super().put_session(key, change)
 
     async def _note(self, line: Line) -> None:
@@ -94,7 +94,7 @@ class LocalLedger(MemoryLedger):
             elif line.entry is not None:
                 await super().append(line.entry)
             elif line.declared is not None:
-                await super().put_session(*line.declared)
+                await super().put_session(*line.declared[:2])
 
 
 class SpoolLedger:
@@ -161,7 +161,7 @@ class SpoolLedger:
         """Enters a line of the journal in Redis, once."""
         try:
             if line.declared is not None:
-                await self._shared.put_session(*line.declared, is_replay=True)
+                await self._shared.put_session(*line.declared)
             elif (made := line.charge or line.entry) is not None:
                 await self._shared.replay(made)
         except StorageError:
