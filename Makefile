@@ -40,7 +40,7 @@ test: $(VENV)/.dev ## Run the test suite, a real redis-server included (3 minute
 
 faults: $(VENV)/.dev ## Run the repeated tests (kills, races, properties) with their full counts (4 minutes)
 	@sh tests/install_tools.sh
-	FULL_COUNTS=1 $(PYTEST) -m repeated
+	FULL_COUNTS=1 $(PYTEST) --timeout 3600 -m repeated
 
 .interop/.ready: tests/interop/requirements.lock
 	$(PYTHON) -m venv --clear .interop

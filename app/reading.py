@@ -3,13 +3,12 @@
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from app.extracting.known_models import SessionModel
 from app.operations.logs import describe_request
 from app.operations.tracing import note_read, note_stored
 from app.runtime import Runtime
-from content.greppable import Greppable
+from content.greppable import Found, Scan, Scanner
 from domain.accounting import AccountingEntry, EntryDetails, EntryType, split_tool_name
 from domain.budget import Session
 from domain.errors import ResultExpired, ResultNotFound, SessionEnded, StorageError
@@ -126,24 +125,17 @@ async def given_text(rt: Runtime, stored: StoredResult, entry: AccountingEntry) 
     return await rt.ledger.finding(stored.key, stored.epoch, given_name(entry.id))
 
 
-class Scanner(Protocol):
-    def feed(self, chunk: bytes) -> None: ...
-
-
-async def scan(rt: Runtime, stored: StoredResult, scanner: Scanner, *, greppable: bool) -> None:
-    """Feeds the whole body, or its greppable view, to the scanner; large chunks in a thread."""
-    view = Greppable() if greppable else None
+async def scan(rt: Runtime, stored: StoredResult, scanner: Scanner[Found], *, greppable: bool) -> Found:
+    """What the scanner finds in the whole body, or in its greppable view. Works in a thread, unless the body
+    is small and read as it is."""
+    scanning = Scan(scanner, greppable=greppable)
+    is_small = not greppable and stored.measure.bytes <= _INLINE_BYTES
     async for chunk in rt.store.read(stored):
-        if len(chunk) <= _INLINE_BYTES:
-            _feed(scanner, view, chunk)
+        if is_small:
+            scanning.feed(chunk)
         else:
-            await rt.scanning.run(_feed, scanner, view, chunk)
-    if view is not None:
-        scanner.feed(view.finish())
-
-
-def _feed(scanner: Scanner, view: Greppable | None, chunk: bytes) -> None:
-    scanner.feed(chunk if view is None else view.feed(chunk))
+            await rt.scanning.run(scanning.feed, chunk)
+    return scanning.finish() if is_small else await rt.scanning.run(scanning.finish)
 
 
 async def account_texts(rt: Runtime, stored: StoredResult, texts: Iterable[str]) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from typing import Generic, Protocol, TypeVar
 
 from content.text import DOUBLE_QUOTED, SINGLE_QUOTED, cut_head
 
@@ -227,6 +228,32 @@ class Greppable:
         if self._form is None:
             self._form = _form_of(block[:256])
         return self._lines.step(self._form.step(block))
+
+
+Found = TypeVar("Found")
+_Found_co = TypeVar("_Found_co", covariant=True)
+
+
+class Scanner(Protocol[_Found_co]):
+    def feed(self, chunk: bytes) -> None: ...
+    def finish(self) -> _Found_co: ...
+
+
+class Scan(Generic[Found]):
+    """Feeds a body, or its greppable view, to a scanner. A block of 64 KiB takes up to 60 ms: call it in a
+    thread."""
+
+    def __init__(self, scanner: Scanner[Found], *, greppable: bool) -> None:
+        self._scanner = scanner
+        self._view = Greppable() if greppable else None
+
+    def feed(self, chunk: bytes) -> None:
+        self._scanner.feed(self._view.feed(chunk) if self._view else chunk)
+
+    def finish(self) -> Found:
+        if self._view:
+            self._scanner.feed(self._view.finish())
+        return self._scanner.finish()
 
 
 def _form_of(head: bytes) -> Form:

@@ -1,6 +1,7 @@
 """The kind of a text by its beginning; formats of files returned as text or base64, and what opens them."""
 
 import re
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -255,12 +256,17 @@ def _is_mixed(body: bytes) -> bool:
     return all(re.search(one, body) for one in (rb"[a-z]", rb"[A-Z]", rb"[0-9]"))
 
 
-_NOT_PRINTED = re.compile(rb"(?:[\x00-\x08\x0b-\x1f\x7f]|%b)+" % _LOST)
+_PRINTED = bytes(0 if (byte < 32 and byte not in b"\t\n") or byte == 127 else byte for byte in range(256))
 _RUN = re.compile(rb"[^\n\0]{6,}")
 _SAYS = re.compile(rb"[A-Za-z]{3}|\d{4}|[\xc3-\xf4][\x80-\xbf]")
 
 
+def readable_runs(data: bytes) -> Iterator[bytes]:
+    """The runs of at least six printable characters with a word or a number."""
+    runs = _RUN.finditer(data.translate(_PRINTED).replace(_REPLACED, b"\0"))
+    return (run[0].strip() for run in runs if _SAYS.search(run[0]))
+
+
 def readable(data: bytes) -> bytes:
-    """The runs of at least six printable characters with a word or a number, one a line."""
-    runs = _RUN.findall(_NOT_PRINTED.sub(b"\0", data))
-    return b"\n".join(run.strip() for run in runs if _SAYS.search(run))
+    """The readable runs, one a line."""
+    return b"\n".join(readable_runs(data))

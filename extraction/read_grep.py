@@ -10,7 +10,7 @@ import anyio.to_thread
 import msgspec
 
 from content.grep import LINE_BYTES, Grep, GrepPage, Match
-from content.greppable import Greppable, needs_view
+from content.greppable import Found, Scan, Scanner, needs_view
 from content.lines import Line, LinePage, LinePager
 from content.text import cut_head
 from domain.errors import BadPattern, ContextExceeded
@@ -93,8 +93,7 @@ class Tools:
         offset = max(1, asked.offset or 1)
         limit = min(max(1, asked.limit or _LINES), _MOST_LINES)
         pager = LinePager(offset, limit, self._max_bytes)
-        await self._scan(pager)
-        page = pager.finish()
+        page = await self._scan(pager)
         if not page.lines:
             return f"There is no line {offset}: the data has {page.total_lines} lines."
         return self._fitted(partial(_lines_text, page))
@@ -110,31 +109,30 @@ class Tools:
             limit=_MATCHES,
             max_bytes=self._max_bytes,
         )
-        await self._scan(grep)
-        page = grep.finish()
+        page = await self._scan(grep)
         if not page.matches:
             return "No line matches."
         return self._fitted(partial(_matches_text, page))
 
-    async def _scan(self, scanner: LinePager | Grep) -> None:
-        """Feeds the scanner with the source, or with its greppable view. Large blocks are fed in a thread."""
-        view = Greppable() if self._viewed else None
+    async def _scan(self, scanner: Scanner[Found]) -> Found:
+        """What the scanner finds in the source, or in its greppable view. Works in a thread, unless the
+        source is small."""
+        scanning = Scan(scanner, greppable=self._viewed)
+        is_small = self._source.size <= _INLINE_BYTES
         # Ranges may cut characters: the decoder drops the parts.
         narrowed = self._source.size != self._source.stored.measure.bytes
         decoder = codecs.getincrementaldecoder("utf-8")("ignore") if narrowed else None
 
         def feed(block: bytes) -> None:
-            block = decoder.decode(block).encode() if decoder else block
-            scanner.feed(view.feed(block) if view else block)
+            scanning.feed(decoder.decode(block).encode() if decoder else block)
 
         for start in range(0, self._source.size, _BLOCK):
             block = await self._source.read(start, min(start + _BLOCK, self._source.size))
-            if len(block) <= _INLINE_BYTES:
+            if is_small:
                 feed(block)
             else:
                 await anyio.to_thread.run_sync(feed, block)
-        if view:
-            scanner.feed(view.finish())
+        return scanning.finish() if is_small else await anyio.to_thread.run_sync(scanning.finish)
 
     def _fitted(self, render: Callable[[int], tuple[list[str], str]]) -> str:
         """Renders as much as the caps in bytes and tokens allow."""

@@ -23,6 +23,7 @@ from domain.errors import ConfigError, SpillgateError
 from domain.handles import SessionKey
 from domain.results import ToolResult
 from policies.decide import OUTCOMES
+from policies.documents import Profile
 
 _PIECE_BYTES = 1 << 18
 _HEADS = ("outcome", "became", "trigger", "bytes", "tokens", "saved")
@@ -56,8 +57,9 @@ class Trial:
 
 def run(options: argparse.Namespace) -> int:
     """Prints the table and the texts asked for. Answers 1 where the service refuses. Raises ConfigError."""
-    if options.show not in (None, "all", *OUTCOMES):
-        raise ConfigError(f"--show: one of all, {', '.join(OUTCOMES)}.")
+    for name, known in (("show", ("all", *OUTCOMES)), ("profile", tuple(Profile))):
+        if getattr(options, name) not in (None, *known):
+            raise ConfigError(f"--{name}: one of {', '.join(known)}.")
     # What the service would log of these results says nothing here.
     logging.getLogger().addHandler(logging.NullHandler())
     result = _result(options)

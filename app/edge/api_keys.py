@@ -79,7 +79,7 @@ class ApiKeys:
             self._reload()
         found = self._file.keys.get(digest_of(token))
         if found is None:
-            raise Unauthorized("This API key is not known.")
+            raise Unauthorized("This API key is not known, or has expired.")
         if found.expires is not None and found.has_expired(self._now()):
             raise Unauthorized("This API key has expired.")
         return found

@@ -34,6 +34,7 @@ from app.settings import PREFIX, Settings
 from domain.errors import ConfigError
 
 log = logging.getLogger(__name__)
+uvicorn_log = logging.getLogger("uvicorn.error")
 
 BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 65
@@ -176,6 +177,8 @@ def serve(
         app.state.metrics_port = metrics[0].getsockname()[1] if metrics else None
         server = Server(_config(app, files, refused), app, settings, address, supervisor or Supervisor())
         listening(server)
+        # The caller tells a ConfigError; uvicorn would tell it once more.
+        uvicorn_log.addFilter(tells := lambda record: getattr(app.state, "config_error", None) is None)
         try:
             server.run(sockets=[sock, *metrics])
         except SystemExit as stop:
@@ -183,6 +186,7 @@ def serve(
                 raise app.state.config_error from None
             return stop.code if isinstance(stop.code, int) else 1
         finally:
+            uvicorn_log.removeFilter(tells)
             faulthandler.cancel_dump_traceback_later()
     return 0 if server.started and not server.has_failed else 1
 

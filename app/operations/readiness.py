@@ -22,7 +22,7 @@ MANY, REUSED = 100, 20
 WARNED_FROM, WARNED_UNTIL = 0.9, 0.85
 """The share of a bound at which a warning begins, and below which it ends."""
 
-DEGRADED = "degraded: the local spool keeps what comes, and knows what it was told since."
+DEGRADED = "degraded: results and accounting are kept in the local spool."
 _RAISE = "Delete results, end sessions, or raise it."
 _NEARLY_FULL = f"What is stored takes over 90 % of SPILLGATE_STORAGE_MAX_BYTES. {_RAISE}"
 _TENANT_NEARLY_FULL = "Tenant {} uses over 90 % of its quota `{}` of {} ({}). {}; or raise it."

@@ -88,8 +88,7 @@ async def get_lines(
 ) -> LinePage | Response:
     stored = await look_up(rt, tenant, handle)
     pager = LinePager(offset, limit, ANSWER_BYTES)
-    await scan(rt, stored, pager, greppable=view is View.GREPPABLE)
-    page = pager.finish()
+    page = await scan(rt, stored, pager, greppable=view is View.GREPPABLE)
     if accounted:
         await account_texts(rt, stored, [line.text for line in page.lines])
     if wants_text(request):
@@ -127,8 +126,7 @@ async def get_grep(
     if view is None:
         one_line = needs_view(stored.measure.bytes, stored.measure.lines)
         view = View.GREPPABLE if one_line else View.RAW
-    await scan(rt, stored, grep, greppable=view is View.GREPPABLE)
-    page = grep.finish()
+    page = await scan(rt, stored, grep, greppable=view is View.GREPPABLE)
     if accounted:
         shown = [text for match in page.matches for text in (*match.before, match.text, *match.after)]
         await account_texts(rt, stored, shown)

@@ -266,8 +266,8 @@ async def _ask(rt: Runtime, key: SessionKey, asked: AskArguments) -> ToolText:
 
 async def _lines(reading: _Reading, asked: LinesArguments, max_bytes: int) -> str:
     pager = LinePager(asked.offset, asked.limit, max(max_bytes - model_text.LINE_ROOM, max_bytes // 2))
-    await scan(reading.rt, reading.stored, pager, greppable=reading.greppable)
-    return model_text.lines_text(pager.finish(), asked.offset, max_bytes)
+    page = await scan(reading.rt, reading.stored, pager, greppable=reading.greppable)
+    return model_text.lines_text(page, asked.offset, max_bytes)
 
 
 async def _grep(reading: _Reading, asked: GrepArguments, max_bytes: int) -> str:
@@ -314,8 +314,7 @@ async def _page(
         step=step,
         max_bytes=_SCANNED_BYTES,
     )
-    await scan(reading.rt, reading.stored, grep, greppable=reading.greppable)
-    return grep.finish()
+    return await scan(reading.rt, reading.stored, grep, greppable=reading.greppable)
 
 
 async def _nothing(reading: _Reading, pattern: str) -> str:

@@ -33,7 +33,7 @@ class AskArguments(Arguments, frozen=True, forbid_unknown_fields=True):
             ),
         ),
     ]
-    mode: Annotated[Mode, Meta(description="How to look; best left out, which is auto.")] = Mode.AUTO
+    mode: Annotated[Mode, Meta(description="How to look. Leave it out, and auto chooses.")] = Mode.AUTO
 
 
 class GrepArguments(Arguments, frozen=True, forbid_unknown_fields=True):
@@ -93,7 +93,7 @@ TOOLS: dict[str, Tool] = {
             Offer.ASK,
             AskArguments,
             "Answers a question about a tool output that was too large to show and was stored under a "
-            "handle. Returns an answer, or the parts of the output that match what you ask for best.",
+            "handle. Returns an answer, or the parts of the output that best match what you ask for.",
             "meaning, or where you do not know the spelling",
         ),
         Tool(

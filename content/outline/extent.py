@@ -24,7 +24,8 @@ _MOST_BRACKETS = 300_000
 
 _QUOTE = b'"'
 _QUOTED = re.compile('"[^"]*"')
-_RUN = re.compile(rb'((?:[^"{}\[\]]++|%b)*+)([{}\[\]]|\Z)' % DOUBLE_QUOTED, re.DOTALL)
+# A call of `re` holds the interpreter, so a run is as long as 1,000 strings at most.
+_RUN = re.compile(rb'((?:[^"{}\[\]]++|%b){0,2000}+)([{}\[\]]?+)' % DOUBLE_QUOTED, re.DOTALL)
 _STRINGS = re.compile(DOUBLE_QUOTED, re.DOTALL)
 _HIT = re.compile(rb"^[\w./@+~-]{1,300}?[:-]\d{1,8}[:-]", re.MULTILINE)
 _STAMPS = (
@@ -150,14 +151,15 @@ def _members(data: bytes) -> Iterator[str]:
         return
     around: list[_Container] = []
     arrays: list[str] = []
-    depth = 0
+    depth, before = 0, b""
     for run in _RUN.finditer(data):
         text, bracket = run.groups()
         if 0 < depth <= 2:
             around[-1].count(text)
         if bracket in (b"{", b"["):
             if depth < 2:
-                keys = _STRINGS.findall(text[-_ENDS:]) if around and not around[0].is_array else []
+                is_member = around and not around[0].is_array
+                keys = _STRINGS.findall((before + text)[-_ENDS:]) if is_member else []
                 around.append(_Container(keys[-1].strip(b'"') if keys else b"", bracket == b"["))
             depth += 1
         elif bracket and depth:
@@ -168,6 +170,7 @@ def _members(data: bytes) -> Iterator[str]:
                 return
             if ended and ended.name and ended.is_array and len(arrays) < _ARRAYS:
                 arrays.append(ended.summary)
+        before = b"" if bracket else (before + text)[-_ENDS:]
 
 
 _COUNTS: dict[Kind, Callable[[bytes], Iterable[str]]] = {

@@ -45,6 +45,10 @@ _GAP = r"[ \t]++"
 _ANY_GAP = r"[ \t]*+"
 
 
+# Half of the lines are blank or close a bracket: to try each rule there would take a microsecond a line.
+_MAY_DEFINE = r"(?=[^\s)\];}]|\}(?![;,)]*+\n))"
+
+
 def _modifiers(words: str, after: str = "") -> str:
     return rf"(?:(?:{words.replace(' ', '|')}){after}{_GAP}){{0,9}}+"
 
@@ -66,7 +70,7 @@ def _syntax(
         for number, (_, pattern) in enumerate(rules)
     )
     return Syntax(
-        rf"\n(?P<indent>[ \t]*+)(?:{'|'.join(numbered)})".encode(),
+        rf"\n(?P<indent>[ \t]*+){_MAY_DEFINE}(?:{'|'.join(numbered)})".encode(),
         tuple(keyword for keyword, _ in rules),
         nesting,
         {keyword: frozenset(places.split(",")) for keyword, places in (within or {}).items()},

@@ -21,9 +21,10 @@ _LONGEST_PATH = 200
 # More brackets would take too long; such data is mostly noise or numbers, which need no paths.
 _MOST_OPENINGS = 300_000
 
-_JSON_RUN = re.compile(rb'(?:[^"{}\[\]]++|%b)*+([{}\[\]]|\Z)' % DOUBLE_QUOTED, re.DOTALL)
+# The text before a bracket, 1,000 strings at a time: a call of `re` holds the interpreter.
+_JSON_RUN = re.compile(rb'(?:[^"{}\[\]]++|%b){0,2000}+([{}\[\]]?+)' % DOUBLE_QUOTED, re.DOTALL)
 _LITERAL_RUN = re.compile(
-    rb"(?:[^\"'{}\[\]()]++|%b|%b)*+([{}\[\]()]|\Z)" % (DOUBLE_QUOTED, SINGLE_QUOTED), re.DOTALL
+    rb"(?:[^\"'{}\[\]()]++|%b|%b){0,2000}+([{}\[\]()]?+)" % (DOUBLE_QUOTED, SINGLE_QUOTED), re.DOTALL
 )
 _STRING = re.compile(rb"%b|%b" % (DOUBLE_QUOTED, SINGLE_QUOTED), re.DOTALL)
 
@@ -146,10 +147,12 @@ class _Walk:
         self._few = _FEW_LITERAL if is_literal else _FEW_JSON
 
     def members(self) -> Iterator[_Member]:
-        data, deeper = self._data, 0
+        data, deeper, after = self._data, 0, 0
         stack = [_Open(None, 0, 0, is_list=False)]
         for found in self._run.finditer(data):
-            start, end, bracket = found.start(), found.start(1), found[1]
+            if not found[1] and found.end() < len(data):
+                continue
+            start, end, bracket, after = after, found.start(1), found[1], found.end()
             top, opens = stack[-1], bracket in _OPENING
             if end - start > AIM:
                 yield from self._long(start, end, top, len(stack))

@@ -228,7 +228,8 @@ def is_over(header: bytes, row: bytes) -> bool:
 
 _OPENING_ROW, _CLOSING_ROW = re.compile(rb"<tr\b", re.IGNORECASE), re.compile(rb"</tr\s*>", re.IGNORECASE)
 _TABLE = re.compile(rb"<(/?)table\b", re.IGNORECASE)
-_FIRST_ROW = re.compile(rb"<tr\b[^<>]{0,300}>(.{1,4000}?)</tr", re.IGNORECASE | re.DOTALL)
+_ROW = re.compile(rb"<tr\b[^<>]{0,300}>", re.IGNORECASE)
+_ROW_BYTES = 4000
 _END_OF_CELL = re.compile(rb"</t[hd]\s*>", re.IGNORECASE)
 _TABLE_BYTES = 256 << 10
 
@@ -250,10 +251,14 @@ def _heads_of_cells(data: bytes, start: int) -> str:
     tables = list(_TABLE.finditer(data, max(0, start - _TABLE_BYTES), start))
     if not tables or tables[-1][1]:
         return ""
-    row = _FIRST_ROW.search(data, tables[-1].start(), start)
-    if row is None or b"<th" not in row[1].lower():
+    row = _ROW.search(data, tables[-1].start(), start)
+    closing = row and _CLOSING_ROW.search(data, row.end() + 1, min(start, row.end() + _ROW_BYTES))
+    if row is None or closing is None:
         return ""
-    return _clipped(TAG.sub(b" ", _END_OF_CELL.sub(b" | ", row[1])).strip().removesuffix(b"|"))
+    cells = data[row.end() : closing.start()]
+    if b"<th" not in cells.lower():
+        return ""
+    return _clipped(TAG.sub(b" ", _END_OF_CELL.sub(b" | ", cells)).strip().removesuffix(b"|"))
 
 
 # Prose.

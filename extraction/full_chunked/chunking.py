@@ -5,7 +5,10 @@ import re
 from bisect import bisect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice, pairwise
+
+from anyio.to_thread import run_sync
 
 from content.kinds import Kind
 from content.passages.text_sections import EVENT
@@ -30,6 +33,7 @@ _SMALLEST = 1024
 _MOST_OF_HALF_PERCENT = 30
 
 _SLICE = 1 << 20
+_INLINE_BYTES = 1 << 13
 
 
 async def plan(source: Source, kind: Kind, budget_tokens: int, overlap_percent: int) -> list[Part]:
@@ -114,7 +118,9 @@ async def _best(source: Source, kind: Kind | None, low: int, wished: int, high: 
     low, high = max(1, low), min(high, source.size)
     start, end = max(0, low - _AROUND), min(high + _AROUND, source.size)
     window = await source.read(start, end)
-    return start + best_cut(window, low - start, wished - start, high - start, kind)
+    cut = partial(best_cut, window, low - start, wished - start, high - start, kind)
+    # A window of 70 KiB may take 0.1 s.
+    return start + (cut() if len(window) <= _INLINE_BYTES else await run_sync(cut))
 
 
 Cut = Callable[[bytes, int, int, int], int | None]

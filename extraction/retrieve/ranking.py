@@ -27,6 +27,10 @@ _LEAST_SHARE = 0.15
 _FUSION = 5
 _OUTSTANDING, _ORDINARY = 1.0, 0.5
 
+# A greedy pattern reads as much as it is given, for each passage: all of a long line would be quadratic. A
+# match of up to 4 KiB is found.
+_SEARCHED, _LONGEST_MATCH = 8 << 10, 4 << 10
+
 _POOL = 600
 _LOOKED_AT = 200
 _LINE_BYTES = 200
@@ -114,11 +118,15 @@ def _matching(
     matches more than half of the passages is ignored."""
     for pattern in instruction.patterns:
         numbers = []
-        at = pattern.find(data, 0, len(data))
-        while at >= 0:
-            numbers.append(index.at(at))
-            after = index.passages[numbers[-1]].end
-            at = pattern.find(data, after, len(data)) if after < len(data) else -1
+        at = 0
+        while at < len(data):
+            end = min(at + _SEARCHED, len(data))
+            found = pattern.find(data, at, end)
+            if found >= 0:
+                numbers.append(index.at(found))
+                at = index.passages[numbers[-1]].end
+            else:
+                at = end if end == len(data) else end - _LONGEST_MATCH
         if 2 * len(numbers) > len(index.passages):
             continue
         weight = _PATTERN * math.log(1 + len(index.passages) / max(1, len(numbers)))

@@ -7,7 +7,7 @@ from functools import partial
 
 from anyio.to_thread import run_sync
 
-from content.kinds import Format, Kind, is_binary, opaque, readable, sniff
+from content.kinds import Format, Kind, is_binary, opaque, readable, readable_runs, sniff
 from content.natural_language import language_of_text, may_be_in
 from content.outline.extent import extent
 from content.outline.outline import outline
@@ -219,7 +219,8 @@ def _binary(data: bytes) -> str:
 
 def _found_in_part(task: Task, data: bytes, index: PassageIndex, likeness: Likeness | None) -> Answer:
     """The answer rests on the readable parts of a file."""
-    share = round(len(readable(data)) / len(data), 4)
+    size = sum(len(run) + 1 for run in readable_runs(data))
+    share = round(max(0, size - 1) / len(data), 4)
     return _in_part(task.source, _found(task, data, index, likeness), share)
 
 

@@ -153,14 +153,19 @@ class RedisLedger(RedisEntries, LedgerBase):
     async def session(self, key: SessionKey) -> Session | None:
         return (await self._sessions.read(key)).session
 
-    async def put_session(self, key: SessionKey, change: SessionChange, is_replay: bool = False) -> Session:
-        """`is_replay`: the spool has answered the request, so that it is applied beyond every bound."""
+    async def put_session(
+        self, key: SessionKey, change: SessionChange, declared_at: int | None = None
+    ) -> Session:
+        """With `declared_at` (Unix ms) the spool has answered the request then: it is applied beyond every
+        bound, unless the session has ended since."""
         check_room = await self._room(key.tenant)
 
-        def decide(found: Found) -> Step:
+        def decide(found: Found) -> Step | None:
             before = found.session
-            if not is_replay and (before is None or before.ended_at is not None):
+            if declared_at is None and (before is None or before.ended_at is not None):
                 check_room(opens=True)
+            if declared_at is not None and before is not None and (before.ended_at or 0) >= declared_at:
+                return None
             return Step(session_rules.opened(before, key, change, self._clock()))
 
         session = (await self._sessions.change(key, decide)).session

@@ -27,11 +27,11 @@ log = logging.getLogger("spillgate.spool")
 
 
 class Line(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One of these."""
+    """One of these. A session was `declared` at a time in Unix ms."""
 
     charge: Charge | None = None
     entry: AccountingEntry | None = None
-    declared: tuple[SessionKey, SessionChange] | None = None
+    declared: tuple[SessionKey, SessionChange, int] | None = None
 
 
 _decode = msgspec.json.Decoder(Line).decode

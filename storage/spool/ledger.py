@@ -56,8 +56,10 @@ class LocalLedger(MemoryLedger):
         self._known = {key: session for key, session in self._known.items() if key.tenant != tenant}
 
     def _kept(self, key: SessionKey) -> KeptSession | None:
-        if key not in self._sessions and key in self._known:
-            self._save(self._known[key])
+        kept, known = super()._kept(key), self._known.get(key)
+        # Redis may have ended or emptied the session while the journal was not replayed yet.
+        if known is not None and (kept is None or kept.session.first_live_epoch < known.first_live_epoch):
+            self._save(known)
         return super()._kept(key)
 
     async def enter(self, call: Call) -> Entered:
@@ -77,7 +79,7 @@ class LocalLedger(MemoryLedger):
 
     async def put_session(self, key: SessionKey, change: SessionChange) -> Session:
         self._check_room(key.tenant, opens=False)
-        await self._journal.write(Line(declared=(key, change)))
+        await self._journal.write(Line(declared=(key, change, self._clock())))
         return await super().put_session(key, change)
 
     async def _note(self, line: Line) -> None:
@@ -94,7 +96,7 @@ class LocalLedger(MemoryLedger):
             elif line.entry is not None:
                 await super().append(line.entry)
             elif line.declared is not None:
-                await super().put_session(*line.declared)
+                await super().put_session(*line.declared[:2])
 
 
 class SpoolLedger:
@@ -161,7 +163,7 @@ class SpoolLedger:
         """Enters a line of the journal in Redis, once."""
         try:
             if line.declared is not None:
-                await self._shared.put_session(*line.declared, is_replay=True)
+                await self._shared.put_session(*line.declared)
             elif (made := line.charge or line.entry) is not None:
                 await self._shared.replay(made)
         except StorageError:

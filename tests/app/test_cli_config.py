@@ -192,3 +192,18 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
         running.stdout.close()
         assert running.stderr.read() == b""
     assert running.returncode == 0
+
+
+def test_a_store_that_cannot_be_opened_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    settings = {"SPILLGATE_PORT": "0", "SPILLGATE_STORAGE_URL": f"disk://{path}"}
+    command = [sys.executable, "-m", "app.cli.main", "serve"]
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | settings, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"spillgate: SPILLGATE_STORAGE_URL: {path}/lock cannot be used to store results: Not a directory. "
+        "Name a directory that this user may write.\n"
+    )

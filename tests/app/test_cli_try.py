@@ -129,7 +129,7 @@ def test_nothing_of_the_service_is_touched(
     ("content", "options", "status", "said"),
     [
         (b"\xff\xfe", [], 1, "not valid UTF-8"),
-        (b"x", ["--profile", "uoro"], 1, "the nearest is ouro"),
+        (b"x", ["--profile", "uoro"], 2, "--profile: one of ai-agent, ouro, claude-code, oxide-code"),
         (b"x", ["--show", "drop"], 2, "--show: one of all, store, truncate, cap, reject"),
         (b"x", ["--policy", "none.toml"], 2, "--policy: there is no file none.toml"),
         (None, [], 2, "FILE: there is no file "),

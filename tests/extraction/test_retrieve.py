@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from content.kinds import opaque
 from content.passages.splitting import split
+from content.patterns import Pattern
 from domain.extraction import Answer, ExtractStatus, Gap, Mode, Span
 from extraction import ladder
 from extraction.index_cache import IndexCache
@@ -87,6 +88,31 @@ async def test_what_is_asked_for_is_found(needle: str, extract: str) -> None:
 HEAD = re.compile(
     r"^\[lines? (\d+)(?:-(\d+))?(?: · \d+ of \d+ words)?\]\n(.*?)(?=^\[)", re.MULTILINE | re.DOTALL
 )
+
+
+LONG_LINE = "lorem ipsum dolor sit amet, " * 8000
+EDGES = [0, 4090, 4097, 8180, 8190, 8193, 12_280, 100_000, len(LONG_LINE)]
+
+
+@pytest.mark.parametrize("at", EDGES)
+@pytest.mark.parametrize("length", [0, 2000])
+async def test_a_pattern_finds_a_match_anywhere_in_a_long_line_and_reads_the_line_a_few_times(
+    at: int, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = 0
+
+    def find(pattern: Pattern, block: bytes, start: int, end: int) -> int:
+        nonlocal read
+        read += end - start
+        return one_find(pattern, block, start, end)
+
+    one_find = Pattern.find
+    monkeypatch.setattr(Pattern, "find", find)
+    text = f"{LONG_LINE[:at]} q1q2{'~ ' * length}q3q4 {LONG_LINE[at:]}"
+    answer = await asked(text, r"q\dq\d[^q]*q\dq\d|ipsum.*am.t")
+    assert read < 50 * len(text)
+    answer = await asked(text, r"q\dq\d[^q]*q\dq\d")
+    assert "q1q2" in answer.body
 
 
 async def test_the_best_passage_comes_first_each_under_its_lines() -> None:

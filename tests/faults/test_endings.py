@@ -18,11 +18,7 @@ from tests.faults.calls import Call, text_of
 from tests.faults.service_process import PATIENT, Services
 from tests.redis_server import RedisServer
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.timeout(count(180, 3600)),
-    pytest.mark.usefixtures("patient_redis"),
-]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("patient_redis")]
 
 ROUNDS = count(10, 200)
 FEWER_ROUNDS = count(5, 100)

@@ -16,7 +16,7 @@ from tests.faults import audit
 from tests.faults.calls import Call, Kept, read_back, some_call
 from tests.faults.service_process import SERVE, Services, service_with
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(count(180, 3600))]
+pytestmark = pytest.mark.anyio
 
 CAMPAIGNS = 2
 LIVES = count(2, 15)

@@ -17,7 +17,7 @@ from tests.faults.test_kill import storage_keys
 from tests.redis_server import RedisServer
 from tests.stopwatch import Stopwatch
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(count(180, 3600))]
+pytestmark = pytest.mark.anyio
 
 CAMPAIGNS = count(1, 2)
 CYCLES = count(3, 15)

@@ -82,8 +82,9 @@ def test_it_serves_as_any_user_with_a_read_only_root_and_keeps_what_it_stored(
 def test_a_volume_that_its_user_may_not_write_is_refused_by_name(volume: Path) -> None:
     shutil.chown(volume, 10001, 10001)
     mounted = ("--volume", f"{volume}:/var/lib/spillgate")
-    asked = ("run", "--name", NAME, "--network", "host", *GUARDED, "--user", "12345:12345", *mounted, IMAGE)
-    refused = podman(*asked, check=False)
+    port = ("--env", f"SPILLGATE_PORT={free_port()}")
+    asked = ("run", "--name", NAME, "--network", "host", *GUARDED, "--user", "12345:12345", *port, *mounted)
+    refused = podman(*asked, IMAGE, check=False)
     assert refused.returncode == 2
     assert "/var/lib/spillgate" in refused.stdout.splitlines()[-1]
     assert "Permission denied" in refused.stdout.splitlines()[-1]
