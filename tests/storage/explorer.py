@@ -16,7 +16,7 @@ from tests.counts import FULL
 
 T = TypeVar("T")
 Words = tuple[Any, ...]
-MOST_ORDERS, RANDOM_ORDERS = 1000, 10
+MOST_ORDERS, RANDOM_ORDERS = 500, 10
 """Of one set of calls."""
 
 

@@ -6,15 +6,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import httpx
 import pytest
 from explorer import Client, Explorer, Made, done, is_linear, walked
 from redis import Redis
 from samples import START, TENANT, WINDOW, FakeClock, charge, entry, joined, stored_result
 
+from app.operations.sweeper import sweep
+from app.runtime import Runtime
 from domain.accounting import EntryDetails, EntryFilter, GroupBy
 from domain.budget import SessionChange
 from domain.errors import ResultExpired, SpillgateError
-from domain.handles import DEFAULT_SESSION, Handle, SessionKey
+from domain.handles import DEFAULT_SESSION, DEFAULT_TENANT, Handle, SessionKey
 from domain.ports import Call, Charge, Ledger, ResultStore
 from domain.results import StoredResult, UsageReport
 from storage.base import session_rules
@@ -27,6 +30,7 @@ from storage.redis.ledger import RedisLedger
 from storage.redis.records import decode_kept, unseal
 from storage.redis.store import GRACE_MS, RedisStore
 from storage.redis.url import parse_redis_url
+from tests.conftest import served
 from tests.counts import FULL, count
 from tests.redis_server import RedisServer
 
@@ -218,7 +222,7 @@ async def test_two_calls_of_one_session_end_as_one_after_the_other(server: "Redi
 
 
 async def test_calls_of_one_session_end_as_one_after_another(server: "Redis") -> None:
-    for seed in range(count(20, 500)):
+    for seed in range(count(10, 500)):
         chosen = random.Random(seed)
         made, epoch = scene(chosen)
         shares = chosen.random() < 0.4
@@ -276,9 +280,9 @@ async def shown(port: ResultStore) -> object:
     return found, [await read(port, handle) for handle in HANDLES], await port.count_results([KEY])
 
 
-def check_results(server: "Redis", shard: Shard, *, is_whole: bool) -> None:
-    """Compares the parts of all results with each other. With `is_whole` each body belongs to a result, or
-    goes in a minute."""
+def check_results(server: "Redis", shard: Shard, *, is_whole: bool = True) -> set[str]:
+    """Compares the parts of all results with each other. Returns their handles. With `is_whole` each body
+    belongs to a result, or goes in a minute."""
     names = {name.decode() for name in server.zrange(shard.key("results", KEY.session_id), 0, -1)}
     found = {
         name: server.hgetall(shard.key("result", file_name(Handle(KEY.session_id, name)))) for name in names
@@ -290,6 +294,7 @@ def check_results(server: "Redis", shard: Shard, *, is_whole: bool) -> None:
     bodies = {body_key(one[b"body"].decode()) for one in found.values() if one[b"body"]}
     left = {name.decode(): server.pttl(name) for name in server.keys("spillgate:body:*")}
     assert not is_whole or bodies == {name for name, ms in left.items() if ms > GRACE_MS}
+    return {str(Handle(KEY.session_id, name)) for name in names}
 
 
 async def walk_store(
@@ -349,7 +354,7 @@ async def test_two_calls_about_results_end_as_one_after_the_other(server: "Redis
 
 
 async def test_calls_about_results_end_as_one_after_another(server: "Redis") -> None:
-    for seed in range(count(20, 500)):
+    for seed in range(count(10, 500)):
         chosen = random.Random(seed)
         made = [Act(0, "publish", (stored,)) for stored in chosen.sample(RESULTS, chosen.randrange(3))]
         shares = chosen.random() < 0.4
@@ -362,3 +367,73 @@ async def test_calls_about_results_end_as_one_after_another(server: "Redis") -> 
         ]
         later, faults = chosen.choice([0, 30, 61]), chosen.choice([0, 0, 1])
         await walk_store(server, made, programs, seed, later, faults=faults, is_slow=shares)
+
+
+# The service.
+
+
+@dataclass
+class Replica:
+    """Its calls return the status of the answer."""
+
+    runtime: Runtime
+    client: httpx.AsyncClient
+
+    async def post(self, call_id: str) -> int:
+        sent = {
+            "tool_name": "t",
+            "tool_call_id": call_id,
+            "content": "line\n" * 50,
+            "policy": {"max_bytes": 99},
+        }
+        return (await self.client.post("/results", json=sent)).status_code
+
+    async def remove(self, path: str) -> int:
+        return (await self.client.delete(path)).status_code
+
+    async def sweep(self) -> None:
+        await sweep(self.runtime, True)
+
+
+def handles_charged(server: "Redis", shard: Shard) -> set[str]:
+    """Those of the receipts of the life that goes on."""
+    found = server.hgetall(shard.key("session", DEFAULT_SESSION))
+    session = unseal(SERVED, found[b"s"], found[b"r"], found[b"u"])
+    receipts = [decode_kept(text) for name, text in found.items() if name.startswith(b"%d:" % session.epoch)]
+    assert session.reserved_tokens == sum(one.entry.tokens_out for one in receipts)
+    return {str(one.entry.details.tool_output_handle) for one in receipts}
+
+
+SERVED = SessionKey(DEFAULT_TENANT, DEFAULT_SESSION)
+
+
+async def test_what_two_requests_at_once_leave_in_the_store_is_what_the_session_was_charged_for(
+    server: "Redis", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def facts(connected: RedisConnection) -> ServerFacts:
+        return ServerFacts(False, None, "noeviction", 0, can_wait=False)
+
+    clients: list[Client] = []
+    monkeypatch.setattr(
+        connection, "client_of", lambda url: clients.append(Client(Explorer(server))) or clients[-1]
+    )
+    monkeypatch.setattr(RedisConnection, "_asked", facts)
+    settings: dict[str, Any] = {"storage_url": "redis://127.0.0.1", "storage_max_bytes": 0}
+    shard, post, end = shard_of(SERVED), Act(0, "post", ("a",)), Act(0, "remove", ("/sessions/default",))
+    server.flushdb()
+    async with served(**settings) as one, served(**settings) as other:
+        replicas = [Replica(*one), Replica(*other)]
+        for made, meeting in itertools.product(([post, end], [post, end, post]), (end, post)):
+            for orders in walked(None):
+                server.flushdb()
+                for act in made:
+                    await act.on(replicas[act.replica])
+                explorer = Explorer(server, orders)
+                for client in clients:
+                    client.explorer = explorer
+                calls = await explorer.explore([[replace(post, replica=1)], [meeting, post]], replicas)
+                try:
+                    assert {one.outcome for one in calls} <= {200, 201, 204, 409, None}
+                    assert check_results(server, shard) == handles_charged(server, shard)
+                except AssertionError as error:
+                    raise AssertionError("\n".join([*map(str, [*made, *calls]), *explorer.log])) from error
