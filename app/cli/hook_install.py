@@ -77,7 +77,7 @@ def _has_hook(client: str, file: SettingsFile) -> bool:
 
 def _without_server(file: SettingsFile, action: str) -> SettingsFile:
     """Where no hook is Spillgate's, a server `spillgate` is the user's: it is not taken away. Raises
-    ConfigError if another one is to be put in its setup."""
+    ConfigError if another one is to be put in its place."""
     if action == "uninstall":
         return file._replace(entries=tuple(one for one in file.entries if isinstance(one[1], list)))
     with suppress(OSError, UnicodeDecodeError, Malformed, tomllib.TOMLDecodeError):

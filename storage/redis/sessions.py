@@ -123,18 +123,30 @@ class Sessions:
         Returns the session afterwards."""
         once = f"{self._prefix}-{next(self._count):x}"
         await self._redis.register(shard_of(key))
+        if key in self._turns:
+            # What is decided before the change that is on its way would have to be decided again.
+            async with self._turns[key]:
+                pass
         found = await self._try(key, decide, call_id, epoch, once)
         if found is None:
-            # In a session that many change at once, those of this process take turns.
+            # Changes of the record take turns in this process, and so does what another change came before.
             async with self._turns.setdefault(key, asyncio.Lock()):
                 while found is None:
-                    found = await self._try(key, decide, call_id, epoch, once)
+                    found = await self._try(key, decide, call_id, epoch, once, has_turn=True)
         return found
 
     async def _try(
-        self, key: SessionKey, decide: Decide, call_id: str | None, epoch: int | None, once: str
+        self,
+        key: SessionKey,
+        decide: Decide,
+        call_id: str | None,
+        epoch: int | None,
+        once: str,
+        *,
+        has_turn: bool = False,
     ) -> Found | None:
-        """Returns the session afterwards, None if another change came first."""
+        """Returns the session afterwards, None if another change came first, or is on its way and this one
+        needs a turn."""
         found, step = self._known.get(key), None
         if found is not None:
             with suppress(SpillgateError, Refused):
@@ -145,7 +157,12 @@ class Sessions:
             if step is None:
                 return found
         receipt = _field(call_id, found.epoch if epoch is None else epoch)
-        return await self._write(key, found, step, receipt, once)
+        if has_turn or step.tokens is not None:
+            return await self._write(key, found, step, receipt, once)
+        if key in self._turns:
+            return None
+        async with self._turns.setdefault(key, asyncio.Lock()):
+            return await self._write(key, found, step, receipt, once)
 
     def _learn(self, key: SessionKey, found: Found) -> Found:
         self._known.pop(key, None)
@@ -181,8 +198,12 @@ class Sessions:
         args = (given, found.seal, found.first, record, step.text, packed, group)
         reply = await self._redis.script("session", keys, args)
         await self._redis.register(shard)
-        if reply is None:
-            self._known.pop(key, None)
+        if isinstance(reply, list):
+            now = self.found(key, reply)
+            self._learn(key, now)
+            if now.first:
+                # What is known of a session has no receipts: both are read again.
+                del self._known[key]
             return None
         reserved, used_at = map(int, reply.split())
         after = session and replace(session, reserved_tokens=reserved, last_used_at=used_at)

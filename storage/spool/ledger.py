@@ -56,8 +56,10 @@ class LocalLedger(MemoryLedger):
         self._known = {key: session for key, session in self._known.items() if key.tenant != tenant}
 
     def _kept(self, key: SessionKey) -> KeptSession | None:
-        if key not in self._sessions and key in self._known:
-            self._save(self._known[key])
+        kept, known = super()._kept(key), self._known.get(key)
+        # Redis may have ended or emptied the session while the journal was not replayed yet.
+        if known is not None and (kept is None or kept.session.first_live_epoch < known.first_live_epoch):
+            self._save(known)
         return super()._kept(key)
 
     async def enter(self, call: Call) -> Entered:

@@ -12,11 +12,11 @@ from redis import Redis
 from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import RedisError
 
-from tests.counts import FULL, count
+from tests.counts import FULL
 
 T = TypeVar("T")
 Words = tuple[Any, ...]
-MOST_ORDERS = count(10, 3000)
+MOST_ORDERS, RANDOM_ORDERS = 1000, 10
 """Of one set of calls."""
 
 
@@ -208,10 +208,11 @@ def is_linear(
     return search([], made)
 
 
-def walked(seed: int) -> Iterator[Orders]:
-    """All orders, or MOST_ORDERS; in `make test` a few random ones."""
-    orders = Orders(None if FULL else seed)
-    for _ in range(MOST_ORDERS):
+def walked(seed: int | None) -> Iterator[Orders]:
+    """A few random orders; without a seed, in `make faults`, all orders, or MOST_ORDERS."""
+    is_random = seed is not None or not FULL
+    orders = Orders(seed or 0) if is_random else Orders()
+    for _ in range(RANDOM_ORDERS if is_random else MOST_ORDERS):
         yield orders
         if not orders.has_next():
             return

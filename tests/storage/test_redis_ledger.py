@@ -3,6 +3,7 @@
 import asyncio
 import random
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -171,6 +172,28 @@ async def test_reports_and_charges_of_many_replicas_at_once_all_count(redis_url:
         assert session is not None
         assert sorted(report.used_tokens for report in session.reports) == list(range(41))
         assert session.reserved_tokens == len(await listed(ledgers[1])) == 40
+
+
+async def test_each_of_many_reports_at_once_is_written_at_the_first_try(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(redis_url) as ledger:
+        await ledger.put_session(KEY, OPEN)
+        script, ran = ledger._redis.script, Counter[str]()
+
+        async def counted(name: str, *given: Any) -> Any:
+            ran[name] += 1
+            return await script(name, *given)
+
+        monkeypatch.setattr(ledger._redis, "script", counted)
+        calls = [
+            Call(KEY, WINDOW, False, f"call-{number}", UsageReport(number, 1)) for number in range(1, 21)
+        ]
+        await asyncio.gather(*[ledger.enter(call) for call in calls])
+        assert ran == {"session": 20}
+        session = await ledger.session(KEY)
+        assert session is not None
+        assert {report.used_tokens for report in session.reports} == set(range(1, 21))
 
 
 # What a page and a sum look through.

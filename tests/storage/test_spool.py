@@ -25,7 +25,7 @@ from samples import (
 
 from domain.accounting import EntryFilter, GroupBy, Missing, Summary
 from domain.budget import SessionChange
-from domain.errors import ConfigError, IdempotencyKeyReused, StoreBusy, StoreUnavailable
+from domain.errors import ConfigError, IdempotencyKeyReused, SessionEnded, StoreBusy, StoreUnavailable
 from domain.handles import SessionKey
 from domain.ports import Call, Ledger, ResultStore
 from domain.quotas import QuotaOf, TenantQuota, unbounded
@@ -283,6 +283,25 @@ async def test_a_session_that_ended_before_the_replay_is_not_opened_again(
     session = await pair.ledger.session(KEY)
     assert session is not None
     assert session.ended_at is not None
+
+
+async def test_an_end_while_the_journal_waits_holds_in_the_next_outage(
+    opened: Open, redis: RedisServer, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = await opened(redis.url)
+    redis.kill()
+    await pair.ledger.settle(charge(1))
+    await pair.ledger.close()
+    await pair.store.close()
+    redis.start()
+    monkeypatch.setattr(outage, "PAUSE_SECONDS", 60)
+    pair = await opened(redis.url)
+    await pair.ledger.settle(charge(2))
+    clock.advance(1)
+    assert await pair.ledger.end(KEY) is not None
+    redis.kill()
+    with pytest.raises(SessionEnded):
+        await pair.ledger.enter(Call(KEY, WINDOW, False))
 
 
 async def test_what_the_journal_does_not_take_is_not_judged_by(

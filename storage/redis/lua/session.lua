@@ -13,7 +13,7 @@
 --        at, day, handle, amounts of an entry; session_ms, entry_ms, once_ms: retentions
 --      As they were read, '' for none: [2] the beginning of the record  [3] the receipt
 --      To be written, '' for none: [4] the record  [5] the receipt or the finding  [6] the entry  [7] its group
--- Returns the tokens reserved now and the last use, or nothing if the session or the receipt is another.
+-- Returns the tokens reserved now and the last use, or the fields of the session and the receipt if one is another.
 
 local asked = cmsgpack.unpack(ARGV[1])
 local said = redis.call('GET', KEYS[2])
@@ -26,7 +26,7 @@ local found = redis.call('HMGET', session, 's', 'r', 'u', asked.receipt)
 local record, reserved, used_at, first = found[1] or '', number_of(found[2]), number_of(found[3]), found[4] or ''
 if string.sub(record, 1, 16) ~= ARGV[2] or first ~= ARGV[3] or reserved ~= (asked.was or reserved)
   or reserved > (asked.most or reserved) then
-  return false
+  return found
 end
 local state, sizes, bytes = shard .. 'state', shard .. 'sizes', asked.bytes
 
