@@ -130,7 +130,7 @@ _WORD = re.compile(rb"\s(?=\S)")
 _UNINDENTED = re.compile(rb"\n(?=\S)")
 _PARAGRAPH = re.compile(rb"\n\r?\n(?=\S)")
 _TAG = re.compile(rb">(?=<)")
-_ESCAPED_LINE = re.compile(rb"(?<!\\)\\n")
+_ESCAPED_LINE = re.compile(rb"\\(?<!\\\\)n")
 
 _QUOTE = re.compile(rb'\\.|"', re.DOTALL)
 _BRACKET = re.compile(rb'(?:[^"{}\[\]]++|%b)*+([{}\[\]]|\Z)' % DOUBLE_QUOTED, re.DOTALL)

@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from app.governing.body import Body
 from app.operations.sweeper import sweep
 from app.runtime import Runtime
 from content.tokens import load_encoding
@@ -17,6 +19,7 @@ from tests.counts import count
 from tests.faults.calls import Call, text_of
 from tests.faults.service_process import PATIENT, Services
 from tests.redis_server import RedisServer
+from tests.storage.explorer import walked
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("patient_redis")]
 
@@ -238,3 +241,56 @@ async def test_a_retry_whose_session_ended_meanwhile_keeps_nothing_in_the_ended_
         # A ledger that has forgotten the tenant counts lives from the first one.
         assert (again[0] == first[0]) == (path == "/tenants/default")
         assert await found(client, again[0])
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+@pytest.mark.parametrize("session_id", [DEFAULT, "run"])
+async def test_in_any_order_of_steps_what_is_found_is_what_the_session_is_charged_for(
+    storage_url: str, session_id: str, is_known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two sends of a named call and one of an unnamed one beside the end and the opening of their session.
+    Each stops before each call of a port, and one at a time goes on."""
+    waiting: list[asyncio.Future[None]] = []
+
+    def stepped(act: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def wait_for_turn(*args: Any) -> Any:
+            waiting.append(asyncio.get_running_loop().create_future())
+            await waiting[-1]
+            return await act(*args)
+
+        return wait_for_turn
+
+    async with served(storage_url=storage_url) as (runtime, client):
+        path, name = f"/sessions/{session_id}", text_of("named", 13_000)
+        for number, orders in enumerate(walked(seed=1)):
+            await client.put(path, json={})
+            named = Call(session_id, name, f"call-{number}")
+            calls = [named, named, Call(session_id, text_of(f"unnamed-{number}", 13_000))]
+            if is_known:
+                handle = await kept_once(client, named)
+                assert handle is not None
+                assert (await client.delete(f"/results/{handle[0]}")).status_code == 204
+            with monkeypatch.context() as patched:
+                for owner, names in (
+                    (runtime.ledger, "enter settle session end put_session"),
+                    (runtime.store, "find delete delete_session"),
+                    (Body, "publish"),
+                ):
+                    for one in names.split():
+                        patched.setattr(owner, one, stepped(getattr(owner, one)))
+                posting = [asyncio.create_task(kept_once(client, call)) for call in calls]
+                ending = [
+                    asyncio.create_task(client.delete(path)),
+                    asyncio.create_task(client.put(path, json={})),
+                ]
+                while left := [task for task in (*posting, *ending) if not task.done()]:
+                    if len(waiting) == len(left):
+                        waiting.pop(orders.choose(len(waiting))).set_result(None)
+                    await asyncio.sleep(0)
+            kept = {one for one in await asyncio.gather(*posting) if one is not None}
+            there = [tokens for handle, tokens in kept if await found(client, handle)]
+            session = await client.get(path)
+            shown = session.json() if session.status_code == 200 else {"budget": {"reserved_tokens": 0}}
+            assert shown["budget"]["reserved_tokens"] == sum(there)
+            (held,) = await runtime.store.count_results([SessionKey("default", session_id)])
+            assert held == len(there)
