@@ -293,10 +293,11 @@ class RedisStore:
         return list(await self.connection.script("remove", keys, (shard.key(""), *what)))
 
     async def _renew(self, result: str, body: bytes) -> bool:
-        """Restarts the expiry of a body that the key `result` names. False if it has expired."""
+        """Restarts the expiry of the body of the result with the key `result`. Returns False if the body has
+        expired."""
         is_kept = bool(await self.connection.command("PEXPIRE", body_key(body.decode()), self.body_ms))
         if await self.connection.command("HGET", result, "body") != body:
-            # The result was deleted meanwhile, maybe before the body was renewed.
+            # The result was deleted at the same time: its body expires like that of any deleted result.
             await self._let_go("PEXPIRE", [body], GRACE_MS)
         return is_kept
 
