@@ -1,17 +1,23 @@
-"""Files that settings and options name: their text, and whether they are still the ones that were read."""
+"""Files that settings and options name: their text, and keys that are read again once their file changed."""
 
 import errno
+import logging
 import os
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 from domain.errors import ConfigError
+
+log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
 
 Stamp = tuple[int, int, int]
+Lines = TypeVar("Lines", bound=tuple[dict[str, Any], list[str]])
+"""The keys of a file, and for each line that is not in force its number and why."""
 
 _WHY = {
     errno.ENOENT: "there is no file {path}",
@@ -23,31 +29,57 @@ _WHY = {
 
 
 def stamp_of(path: Path) -> Stamp | None:
-    """Changes with the file, a file renamed over it, and a link that leads elsewhere. None: no such file."""
+    """Changes with the file and who may read it, a file renamed over it, and a link that leads elsewhere.
+    None: no such file."""
     try:
         found = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return found.st_ctime_ns, found.st_size, found.st_ino
 
 
-class Watched:
-    """A file that is looked at, at most once a second, to see whether it has changed."""
+class ReloadedKeys(Generic[Lines]):
+    """The keys of a file, which is looked at when they are asked for, at most once a second, and read again
+    once it has changed. A file that `read` refuses leaves the keys before it in force."""
 
-    def __init__(self, path: Path, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self, path: Path, setting: str, read: Callable[[Path], Lines], monotonic: Callable[[], float]
+    ) -> None:
+        """Raises what `read` does: ConfigError."""
         self._path = path
+        self._setting = setting
+        self._read = read
         self._monotonic = monotonic
         self._looked_at = monotonic()
         self._stamp = stamp_of(path)
+        self._lines = read(path)
+        self._refused: tuple[str, ...] = ()
 
-    def has_changed(self) -> bool:
-        """True once for each change that is seen."""
+    @property
+    def lines(self) -> Lines:
         now = self._monotonic()
-        if now - self._looked_at < LOOK_SECONDS:
-            return False
-        self._looked_at = now
-        before, self._stamp = self._stamp, stamp_of(self._path)
-        return self._stamp != before
+        if now - self._looked_at >= LOOK_SECONDS:
+            self._looked_at = now
+            before, self._stamp = self._stamp, stamp_of(self._path)
+            if self._stamp != before:
+                self._reload()
+        return self._lines
+
+    @property
+    def warnings(self) -> list[str]:
+        """A file that is not in force, and the lines that are not."""
+        _, faults = self.lines
+        return [*self._refused, *(f"{self._setting}, {fault}" for fault in faults)]
+
+    def _reload(self) -> None:
+        try:
+            self._lines = self._read(self._path)
+        except ConfigError as error:
+            self._refused = (f"{error} The keys before stay in force.",)
+            log.warning(self._refused[0])
+        else:
+            self._refused = ()
+            log.info("%s was reloaded.", self._setting, extra={"fields": {"keys": len(self._lines[0])}})
 
 
 def read_text(path: Path, named_by: str, *, secret: bool = False) -> str:

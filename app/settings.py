@@ -18,6 +18,8 @@ from policies.documents import check_base_url, rule_in_words
 
 PREFIX = "SPILLGATE_"
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+CENTURY_SECONDS = 36_525 * 86_400
+"""The longest retention: the backends count milliseconds in 64 bits."""
 
 
 def _state_directory() -> Path:
@@ -105,10 +107,13 @@ class Settings(BaseSettings):
     encoding: str = Field("o200k_base", description="Tokenizer where the policy names none for the model.")
     max_body_bytes: int = Field(67_108_864, ge=1, description="Larger uploads get 413 before they are read.")
     retention_seconds: int = Field(
-        86_400, ge=1, description="A stored result and an idle session live this long after their last use."
+        86_400,
+        ge=1,
+        le=CENTURY_SECONDS,
+        description="A stored result and an idle session live this long after their last use.",
     )
     ledger_retention_seconds: int = Field(
-        2_592_000, ge=1, description="Accounting entries are kept this long (30 days)."
+        2_592_000, ge=1, le=CENTURY_SECONDS, description="Accounting entries are kept this long (30 days)."
     )
     storage_max_bytes: int = Field(
         2_147_483_648,

@@ -223,13 +223,7 @@ class Access:
             return DEFAULT_TENANT
         if self._keys is None:
             return self._within_rate(DEFAULT_TENANT, scope)
-        scheme, _, token = found.get(b"authorization", b"").partition(b" ")
-        if b"x-api-key" in found and not scheme:
-            # As LiteLLM sends it.
-            scheme, token = b"bearer", found[b"x-api-key"]
-        if scheme.lower() != b"bearer":
-            raise Unauthorized("Send an API key: `Authorization: Bearer <key>`.")
-        key = self._keys.key_of(token.strip().decode("utf-8", "replace"))
+        key = self._keys.key_of(token_of(found))
         if key.name:
             describe_request(key=key.name)
         scope["role"], scope["tenant"] = key.role, key.tenant
@@ -260,6 +254,17 @@ class Access:
         self._refused(error, method, path)
         answer = problem(error, self._routes.template(path), stored_of(method, path))
         await answer(scope, body.receive, body.send)
+
+
+def token_of(found: Headers) -> str:
+    """The API key that a request brings. Raises Unauthorized if it brings none."""
+    scheme, _, token = found.get(b"authorization", b"").partition(b" ")
+    if b"x-api-key" in found and not scheme:
+        # As LiteLLM sends it.
+        scheme, token = b"bearer", found[b"x-api-key"]
+    if scheme.lower() != b"bearer":
+        raise Unauthorized("Send an API key: `Authorization: Bearer <key>`.")
+    return token.strip().decode("utf-8", "replace")
 
 
 def _check_repeated(headers: Iterable[tuple[bytes, bytes]]) -> None:

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
-from app.files import Watched, read_text
+from app.files import ReloadedKeys, read_text
 from domain.errors import ConfigError, Forbidden, HostNotAllowed, Unauthorized
 from domain.handles import is_tenant
 
@@ -56,9 +56,8 @@ class KeyFile(NamedTuple):
     faults: list[str]
 
 
-class ApiKeys:
-    """The keys of a file. A change of the file is seen within a second. A bad line is left out. A file that
-    cannot be read, or has bad lines alone, leaves the keys before it in force; an empty one revokes them."""
+class ApiKeys(ReloadedKeys[KeyFile]):
+    """The keys of a file. A bad line is left out. An empty file, as a change, revokes all keys."""
 
     def __init__(
         self,
@@ -67,17 +66,14 @@ class ApiKeys:
         now: Callable[[], float] = time.time,
     ) -> None:
         """Raises ConfigError if the file cannot be read, or holds no key."""
-        self._path = path
-        self._watched = Watched(path, monotonic)
+        super().__init__(path, _SETTING, load_keys, monotonic)
+        self._read = partial(load_keys, may_be_empty=True)
         self._now = now
-        self._file = load_keys(path)
         self._log_faults()
 
     def key_of(self, token: str) -> ApiKey:
         """Raises Unauthorized for a key that is not known, or has expired."""
-        if self._watched.has_changed():
-            self._reload()
-        found = self._file.keys.get(digest_of(token))
+        found = self.lines.keys.get(digest_of(token))
         if found is None:
             raise Unauthorized("This API key is not known, or has expired.")
         if found.expires is not None and found.has_expired(self._now()):
@@ -86,28 +82,19 @@ class ApiKeys:
 
     @property
     def warnings(self) -> list[str]:
-        """The lines that have a fault, each by its number, and how many keys have expired."""
-        now = self._now()
-        expired = sum(key.has_expired(now) for key in self._file.keys.values())
-        found = [f"{_SETTING}, {fault}" for fault in self._file.faults]
+        """And how many keys have expired."""
+        found, now = super().warnings, self._now()
+        expired = sum(key.has_expired(now) for key in self._lines.keys.values())
         return [*found, f"{_SETTING}: keys that have expired: {expired}."] if expired else found
 
     def _reload(self) -> None:
-        try:
-            found = read_keys(self._path)
-            if found.faults and not found.keys:
-                raise ConfigError(f"{_SETTING}, {found.faults[0]}")
-        except ConfigError as error:
-            log.warning(
-                "API keys not reloaded, the old ones stay in force", extra={"fields": {"why": str(error)}}
-            )
-        else:
-            self._file = found
-            log.info("API keys reloaded", extra={"fields": {"keys": len(found.keys)}})
+        before = self._lines
+        super()._reload()
+        if self._lines is not before:
             self._log_faults()
 
     def _log_faults(self) -> None:
-        for fault in self._file.faults:
+        for fault in self._lines.faults:
             log.warning("A line of the API keys is not in force.", extra={"fields": {"why": fault}})
 
 
@@ -115,18 +102,8 @@ def digest_of(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def load_keys(path: Path) -> KeyFile:
-    """Raises ConfigError for a file that cannot be read or holds no key."""
-    found = read_keys(path)
-    if not found.keys:
-        if found.faults:
-            raise ConfigError(f"{_SETTING}, {found.faults[0]}")
-        raise ConfigError(f"{_SETTING}: the file holds no key. `spillgate keys new` makes one.")
-    return found
-
-
-def read_keys(path: Path) -> KeyFile:
-    """Raises ConfigError for a file that cannot be read."""
+def load_keys(path: Path, *, may_be_empty: bool = False) -> KeyFile:
+    """Raises ConfigError for a file that cannot be read, has bad lines alone, or holds no key."""
     found = KeyFile({}, [])
     for number, line in enumerate(read_text(path, _SETTING, secret=True).splitlines(), 1):
         if not (line := line.strip()) or line.startswith("#"):
@@ -137,6 +114,10 @@ def read_keys(path: Path) -> KeyFile:
                 raise ValueError("the key of another tenant. Make a new key")
         except ValueError as error:
             found.faults.append(f"line {number}: {error}.")
+    if found.faults and not found.keys:
+        raise ConfigError(f"{_SETTING}, {found.faults[0]}")
+    if not found.keys and not may_be_empty:
+        raise ConfigError(f"{_SETTING}: the file holds no key. `spillgate keys new` makes one.")
     return found
 
 

@@ -163,6 +163,8 @@ class Protocol(HttpToolsProtocol):
         if is_large or len(self.pipeline) >= self.MAX_PIPELINED:
             raise HeadTooLarge
         HttpToolsProtocol.on_headers_complete(self)
+        if self.expect_100_continue and self.scope["http_version"] == "1.0":
+            self.cycle.waiting_for_100_continue = False  # RFC 9110, 10.1.1
         if not self.pipeline:
             self.answered = self.cycle
         self.scope["write_whole"] = partial(write_whole, self.cycle)  # type: ignore[typeddict-unknown-key]

@@ -239,8 +239,9 @@ class RequestBody(Struct, eq=False):
             headers.append(_NOSNIFF)
         if _NO_STORE[0] not in given:
             headers.append(_NO_STORE)
-        if self.has_body and not self._ended:
-            # Kept open, the server would have to read the rest of the body first.
+        if message["status"] == 500 or (self.has_body and not self._ended):
+            # The server closes the connection after a fault. Kept open after a body that is not read to its
+            # end, it would have to read the rest first.
             headers.append(_CLOSE)
         message["headers"] = headers
         return b"content-length" in given

@@ -136,7 +136,8 @@ def _milliseconds(text: str | None, field: str) -> int | None:
         if text.isascii() and text.isdigit() and len(text) < 16:
             return int(text)
         moment = datetime.fromisoformat(text)
-        return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+        # No entry is from before 1970, and Redis takes no negative time.
+        return max(0, int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
     except (ValueError, OverflowError):
         raise InvalidField(f"`{field}` must be Unix milliseconds or an ISO 8601 time.") from None
 

@@ -115,6 +115,9 @@ class ExtractOut(BodyOut):
 async def post_extract(request: Request, rt: InRuntime, tenant: Tenant, body: ExtractIn) -> Response:
     from app.extracting.extractor import Requirements, extract
 
+    def refused(error: SpillgateError) -> None:
+        request.app.refused(error, "POST", "/extract")
+
     stopping: asyncio.Event = request.app.state.stopping
     deadline = body.deadline_ms or rt.settings.extract_deadline_ms
     ends = asyncio.get_running_loop().time() + deadline / 1000
@@ -131,11 +134,12 @@ async def post_extract(request: Request, rt: InRuntime, tenant: Tenant, body: Ex
                 await look_up(rt, tenant, str(question.handle))
             steps: asyncio.Queue[Progress | None] = asyncio.Queue()
             required = replace(required, watch=steps.put_nowait)
-            return StreamingResponse(_events(steps, work), media_type=EVENTS)
+            return StreamingResponse(_events(steps, work, refused), media_type=EVENTS)
         extracted = await cancel_on_disconnect(request, work())
     except (NotFound, Gone) as error:
         if not wants_text(request):
             raise
+        refused(error)
         handle = body.handle if _HANDLE_LIKE.fullmatch(body.handle) else "unknown"
         text = frame_failure("unknown", handle, body.mode, error.detail)
         return Response(text, error.status, media_type=PLAIN)
@@ -175,10 +179,12 @@ def _out(extracted: "Extracted") -> dict[str, Any]:
 
 
 async def _events(
-    steps: "asyncio.Queue[Progress | None]", work: "Callable[[], Coroutine[Any, Any, Extracted]]"
+    steps: "asyncio.Queue[Progress | None]",
+    work: "Callable[[], Coroutine[Any, Any, Extracted]]",
+    refused: Callable[[SpillgateError], None],
 ) -> AsyncIterator[str]:
-    """Each step, then one event `result`, or `error` with its problem. A client that disconnects cancels the
-    work."""
+    """Each step, then one event `result`, or `error` with its problem, given to `refused`. A client that
+    disconnects cancels the work."""
     working: asyncio.Task[Extracted] = asyncio.ensure_future(work())
     working.add_done_callback(lambda done: steps.put_nowait(None))
     try:
@@ -195,8 +201,9 @@ async def _events(
         if fault is None:
             yield _event("result", _out(working.result()))
             return
-        problem = problem_of(fault if isinstance(fault, SpillgateError) else InternalError(), "/extract")
-        yield _event("error", to_builtins(problem))
+        error = fault if isinstance(fault, SpillgateError) else InternalError()
+        refused(error)
+        yield _event("error", to_builtins(problem_of(error, "/extract")))
         if not isinstance(fault, SpillgateError):
             raise fault  # For the log.
     finally:

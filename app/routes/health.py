@@ -8,6 +8,7 @@ from fastapi import Depends, Request, Response
 
 from app.api.bodies import BodyOut
 from app.api.routing import InRuntime, Router, Traits
+from app.edge.access import token_of
 from app.edge.api_keys import ApiKeys, Role
 from app.operations.tenant_uses import TenantUse
 from app.runtime import Runtime
@@ -62,9 +63,8 @@ def _may_know(request: Request, keys: ApiKeys | None) -> Callable[[str], bool]:
     file of keys there is one tenant."""
     if keys is None:
         return lambda tenant: True
-    _, _, token = request.headers.get("authorization", "").partition(" ")
     try:
-        key = keys.key_of(token.strip())
+        key = keys.key_of(token_of(request.scope["by_name"]))
     except Unauthorized:
         return lambda tenant: False
     return lambda tenant: key.role is not Role.AGENT or tenant == key.tenant

@@ -49,7 +49,7 @@ class KeyRing(Protocol):
         ...
 
     @property
-    def warnings(self) -> tuple[str, ...]:
+    def warnings(self) -> list[str]:
         """Messages for the operator."""
         ...
 

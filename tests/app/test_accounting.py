@@ -11,7 +11,7 @@ import pytest
 
 from domain import accounting
 from domain.accounting import Summary, SummaryRow
-from tests.conftest import StillClock
+from tests.conftest import Serve, StillClock
 
 pytestmark = pytest.mark.anyio
 
@@ -136,7 +136,11 @@ async def test_a_tools_name_is_split_into_server_and_tool(client: httpx.AsyncCli
         assert [(entry["mcpServer"], entry["command"]) for entry in entries] == [split, split], name
 
 
-async def test_filters_choose(client: httpx.AsyncClient, clock: StillClock) -> None:
+@pytest.mark.parametrize("where", ["disk", "redis"])
+async def test_filters_choose(
+    serve: Serve, clock: StillClock, where: str, request: pytest.FixtureRequest
+) -> None:
+    given = {} if where == "disk" else {"storage_url": request.getfixturevalue("redis_url")}
     cases: list[tuple[dict[str, str], int]] = [
         ({}, 5),
         ({"session_id": "s0"}, 3),
@@ -148,11 +152,14 @@ async def test_filters_choose(client: httpx.AsyncClient, clock: StillClock) -> N
         ({"since": "1763712060000"}, 4),
         ({"until": "2025-11-21T08:01:00+00:00"}, 1),
         ({"since": "2025-11-21T08:01:00", "until": "1763712180000"}, 2),
+        ({"since": "0001-01-01"}, 5),
+        ({"until": "0001-01-01"}, 0),
     ]
-    await fill(client, clock)
-    for wanted, count in cases:
-        entries = (await client.get("/accounting/entries", params=wanted)).json()["entries"]
-        assert len(entries) == count
+    async with serve(**given) as client:
+        await fill(client, clock)
+        for wanted, count in cases:
+            entries = (await client.get("/accounting/entries", params=wanted)).json()["entries"]
+            assert len(entries) == count
 
 
 async def test_a_cursor_goes_on_where_the_page_ended(client: httpx.AsyncClient, clock: StillClock) -> None:

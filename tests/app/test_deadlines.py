@@ -460,6 +460,9 @@ def test_a_body_is_asked_for_where_the_client_waits_for_that(host: Served) -> No
         assert sock.recv(100).startswith(b"HTTP/1.1 100 Continue")
         sock.sendall(b"abc")
         assert read_all(sock).endswith(b"\r\n\r\n3")
+    # HTTP/1.0 has no such answer.
+    old = head("POST", "/results", "Content-Length: 3", "Expect: 100-continue").replace(b"/1.1", b"/1.0", 1)
+    assert host.talk(old, b"abc").startswith(b"HTTP/1.1 200 OK")
 
 
 @pytest.mark.parametrize("body", [("Content-Length: 5", b"Hello"), (CHUNKED, b"5\r\nHello\r\n0\r\n\r\n")])

@@ -103,3 +103,5 @@ async def test_a_failure_of_ours_is_a_problem_without_its_message() -> None:
         answer = await client.get("/results/x/content")
     assert (answer.status_code, answer.json()["code"]) == (500, "internal_error")
     assert MARKER not in answer.text
+    # The server closes the connection then: another request on it would be lost.
+    assert answer.headers["connection"] == "close"

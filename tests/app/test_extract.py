@@ -105,6 +105,7 @@ async def test_an_unknown_handle_is_404_also_in_the_models_own_words(client: htt
     assert answer.text.startswith(f"TOOL_OUTPUT FAILED FOR unknown WITH HANDLE {near}, STRATEGY:auto:\n\n")
     answer = await client.post("/extract", json={"handle": "<evil>", "extract": "x"}, headers=plain)
     assert "evil" not in answer.text
+    assert 'spillgate_errors_total{code="result_not_found"} 4.0' in (await client.get("/metrics")).text
 
 
 async def test_plain_text_answers_just_the_frame(client: httpx.AsyncClient) -> None:

@@ -146,6 +146,7 @@ async def test_an_error_after_the_stream_began_is_its_last_event(serve: Serve, t
         last = answer.text.strip().rpartition("\n\n")[2]
         assert last.startswith("event: error\n")
         assert json.loads(last.partition("data: ")[2])["code"] == "incomplete"
+        assert 'spillgate_errors_total{code="incomplete"} 1.0' in (await client.get("/metrics")).text
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])

@@ -169,6 +169,27 @@ async def test_refusals_are_counted_and_bad_lines_are_warnings_and_a_metric(
         assert f'spillgate_errors_total{{code="{code}"}} 1.0' in scraped
 
 
+async def test_a_changed_key_is_in_force_and_a_file_that_is_refused_is_a_warning_until_it_is_corrected(
+    serve: Serve, keys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.files.LOOK_SECONDS", 0.0)
+    async with serve(api_keys_file=keys) as client:
+        was, (old, new) = keys.stat(), (hashlib.sha256(key).hexdigest() for key in (b"agent", b"next"))
+        keys.write_text(keys.read_text().replace(old, new))
+        # As rsync leaves it: of the same size and time.
+        os.utime(keys, ns=(was.st_atime_ns, was.st_mtime_ns))
+        asked = [await client.get("/sessions", headers=by(name)) for name in ("next", "agent")]
+        assert [one.status_code for one in asked] == [200, 401]
+        text = keys.read_text()
+        for refused in (lambda: keys.write_text("nonsense\n"), keys.unlink):
+            refused()
+            (warning,) = (await client.get("/readyz")).json()["warnings"]
+            assert warning.endswith("The keys before stay in force.")
+            assert "spillgate_api_key_faults 1.0" in (await client.get("/metrics", headers=by("admin"))).text
+        keys.write_text(text)
+        assert (await client.get("/readyz")).json()["warnings"] == []
+
+
 def test_keys_are_made_listed_rotated_and_revoked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from app.cli.main import main
-from app.settings import PREFIX, Settings, load_settings
+from app.operations.sweeper import sweep
+from app.settings import CENTURY_SECONDS, PREFIX, Settings, load_settings
 from domain.errors import ConfigError
+from tests.conftest import served
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -56,6 +58,8 @@ def test_a_wrong_value_names_its_setting_and_not_the_value(monkeypatch: pytest.M
     ("name", "value", "said"),
     [
         ("PORT", "99999", "SPILLGATE_PORT: must be less than or equal to 65535."),
+        ("RETENTION_SECONDS", "3155760001", "must be less than or equal to 3155760000."),
+        ("LEDGER_RETENTION_SECONDS", "3155760001", "must be less than or equal to 3155760000."),
         (
             "LLM_BASE_URL",
             "api.example.com/v1",
@@ -236,3 +240,17 @@ def test_openapi_prints_the_document(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_healthcheck_fails_where_nothing_listens() -> None:
     assert main(["healthcheck", "--port", "1"]) == 1
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("where", ["disk", "redis"])
+async def test_results_are_stored_and_swept_with_the_longest_retention(
+    where: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    url = f"disk://{tmp_path}/state" if where == "disk" else request.getfixturevalue("redis_url")
+    longest = {"retention_seconds": CENTURY_SECONDS, "ledger_retention_seconds": CENTURY_SECONDS}
+    async with served(storage_url=url, **longest) as (rt, client):
+        sent = {"tool_name": "t", "tool_call_id": "c", "content": "x" * 20_000}
+        assert (await client.post("/results", json=sent)).status_code == 201
+        assert await sweep(rt, left_behind=True) == 0
+        assert len((await client.get("/sessions")).json()["sessions"]) == 1
