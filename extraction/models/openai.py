@@ -78,9 +78,8 @@ class _Endpoint:
         headers = self._headers | {b"Content-Length": b"%d" % len(body)}
         client, answer = self._connections.take(), None
         try:
-            request = client.build_request(
-                "POST", self._url, headers=headers, content=_slices(body, note_sent)
-            )
+            # Not built by the client, which would send the backend's cookies back.
+            request = httpx.Request("POST", self._url, headers=headers, content=_slices(body, note_sent))
             # Nothing else needs the body while the backend thinks: the slices release it once it is sent.
             del body
             answer = await self._read(await client.send(request, stream=True))

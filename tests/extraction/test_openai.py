@@ -198,6 +198,16 @@ async def test_without_a_key_none_is_sent(key: str | None, connections: Connecti
     assert "authorization" not in backend.asked[0].headers
 
 
+async def test_a_cookie_is_not_sent_back(connections: Connections) -> None:
+    async def answers_with_a_cookie(it: Exchange) -> None:
+        await it.send_json(200, completion("Yes."), Set_Cookie="a=Ø")
+
+    async with Backend(answers_with_a_cookie) as backend:
+        for _ in range(2):
+            await model_of(backend, connections).complete(PROMPT)
+        assert "cookie" not in backend.asked[1].headers
+
+
 async def test_a_connection_is_used_again(connections: Connections) -> None:
     async with Backend("answers", "error_503", "bad_key", "answers") as backend:
         model = model_of(backend, connections)
