@@ -20,6 +20,7 @@ from policies.facts import Policy
 log = logging.getLogger(__name__)
 
 _INLINE_BYTES = 1 << 14
+_UNCAPPED_BYTES = 12_288
 _ENDED = "The session of this result has ended, and its results with it. Run the tool again."
 
 
@@ -72,6 +73,11 @@ class Subject:
     session: Session
     policy: Policy
     model: SessionModel
+
+    @property
+    def most_bytes(self) -> int:
+        """The most bytes of an answer: the size cap, 12,288 where there is none."""
+        return self.policy.max_bytes or _UNCAPPED_BYTES
 
     @property
     def is_exhausted(self) -> bool:

@@ -22,9 +22,6 @@ from extraction.models.usage import CallRules
 from extraction.source import Source
 from extraction.task import ExtractionLimits, Progress, Task, frame_answer, frame_failure
 
-UNCAPPED_BYTES = 12_288
-"""The longest answer if the policy sets no size cap."""
-
 GRACE_SECONDS = 0.4
 """A fallback may run this long past the deadline; then the answer says that the deadline passed."""
 
@@ -111,7 +108,7 @@ class _Extraction:
         if subject.is_exhausted:
             # No answer of a model would fit.
             return await self._exhausted(subject, _nothing(self._question.mode, _EXHAUSTED))
-        cap = subject.policy.max_bytes or UNCAPPED_BYTES
+        cap = subject.most_bytes
         room = max(0, cap - len(_framed(subject.stored, Mode.FULL_CHUNKED, "").encode()))
         answer, task = await self._found(subject, self._task(subject, source, room))
         for _ in range(_TRIES):
@@ -143,8 +140,10 @@ class _Extraction:
                 rt.spend_caps.daily.check(self._tenant)
 
             async def account(call: LlmCall) -> None:
-                cap.add(call)
-                await _account_call(rt, subject.stored, self._entry_id, call)
+                try:
+                    await _account_call(rt, subject.stored, self._entry_id, call)
+                finally:
+                    cap.add(call)
 
             log_fields = {"handle": str(subject.stored.handle), "extract_id": self._entry_id}
             rules = CallRules(
@@ -206,18 +205,22 @@ class _Extraction:
     async def _exhausted(self, subject: Subject, answer: Answer) -> Extracted:
         if self._requires.require_complete:
             raise Incomplete("What is left of the context budget does not hold the answer.")
-        answer = replace(_nothing(answer.strategy, _EXHAUSTED), usage=answer.usage)
-        text = frame_failure(
-            subject.stored.tool_name, str(subject.stored.handle), answer.strategy, _EXHAUSTED
-        )
-        tokens = await self._count(subject, text)
-        entry = replace(
-            self._entry(subject, answer, text, tokens), status=EntryStatus.FAILED, error="budget exhausted"
-        )
-        self._reserving = extracted = self._extracted(subject, answer, text, entry)
-        settling = self._rt.ledger.settle(subject.charge(entry))
-        await asyncio.shield(self._rt.background.start(settling))
-        return extracted
+        self._reserving, settling = self._failed(subject, answer, _EXHAUSTED, "budget exhausted")
+        await asyncio.shield(settling)
+        return self._reserving
+
+    def _failed(
+        self, subject: Subject, answer: Answer, reason: str, code: str
+    ) -> tuple[Extracted, asyncio.Task[Receipt]]:
+        """The text that says why there is no answer, and the task that charges it."""
+        stored = subject.stored
+        answer = replace(_nothing(answer.strategy, reason), usage=answer.usage)
+        text = frame_failure(stored.tool_name, str(stored.handle), answer.strategy, reason)
+        text = cut_head(text.encode(), subject.most_bytes).decode()
+        entry = self._entry(subject, answer, text, subject.model.tokenizer.count(text))
+        entry = replace(entry, status=EntryStatus.FAILED, error=code)
+        settling = self._rt.background.start(self._rt.ledger.settle(subject.charge(entry)))
+        return self._extracted(subject, answer, text, entry), settling
 
     async def _late(self) -> Extracted:
         """The answer once the deadline and GRACE_SECONDS have passed: store, ledger or machine are slow."""
@@ -227,21 +230,14 @@ class _Extraction:
             self._is_sent = True
             warned = replace(found.answer, warnings=(*found.answer.warnings, _UNCONFIRMED))
             return replace(found, answer=warned)
-        handle, subject = str(self._question.handle), self._subject
-        if subject is None:
-            answer = _nothing(self._question.mode, _LATE)
-            text = frame_failure("unknown", handle, answer.strategy, _LATE)
-            entry = self._failure("deadline", answer, text)
-            self._rt.background.start(self._rt.ledger.append(entry))
-            return Extracted(text, answer, handle, "unknown", entry)
         answer = _nothing(self._question.mode, _LATE)
-        text = frame_failure(subject.stored.tool_name, handle, answer.strategy, _LATE)
-        tokens = subject.model.tokenizer.count(text)
-        entry = replace(
-            self._entry(subject, answer, text, tokens), status=EntryStatus.FAILED, error="deadline"
-        )
-        self._rt.background.start(self._rt.ledger.settle(subject.charge(entry)))
-        return self._extracted(subject, answer, text, entry)
+        if self._subject is not None:
+            return self._failed(self._subject, answer, _LATE, "deadline")[0]
+        handle = str(self._question.handle)
+        text = frame_failure("unknown", handle, answer.strategy, _LATE)
+        entry = self._failure("deadline", answer, text)
+        self._rt.background.start(self._rt.ledger.append(entry))
+        return Extracted(text, answer, handle, "unknown", entry)
 
     def _done(self, extracted: Extracted) -> Extracted:
         self._rt.metrics.extracted(extracted.answer)

@@ -13,7 +13,7 @@ import msgspec
 from anyio.to_thread import run_sync
 
 from app.api.problems import types_in_words
-from app.extracting.extractor import UNCAPPED_BYTES, Requirements, extract
+from app.extracting.extractor import Requirements, extract
 from app.operations.tracing import note_asking, note_read, note_refused
 from app.reading import Subject, open_subject, scan
 from app.runtime import Runtime
@@ -93,7 +93,7 @@ class _Reading:
         self.rt = rt
         self.stored = subject.stored
         self._subject = subject
-        self._cap = subject.policy.max_bytes or UNCAPPED_BYTES
+        self._cap = subject.most_bytes
         self.usual_bytes = min(self._cap, subject.policy.max_answer_bytes)
         self._started = rt.clock()
 

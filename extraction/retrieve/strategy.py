@@ -79,7 +79,7 @@ def _whole(task: Task, data: bytes) -> Answer:
     if parse(task.extract).about_extent:
         with_extent = f"{_extent(task.source, data)}\n\n{body}"
         body = with_extent if len(with_extent.encode()) <= task.max_bytes else body
-    return Answer(body, Mode.RETRIEVE, ExtractStatus.COMPLETE, Coverage(1, 1, 1.0))
+    return _complete(body, 1, task.max_bytes)
 
 
 def _found(task: Task, data: bytes, index: PassageIndex, likeness: Likeness | None) -> Answer:

@@ -165,3 +165,21 @@ async def test_the_answer_is_never_longer_than_the_size_cap(client: httpx.AsyncC
         for mode in ("auto", "read-grep", "truncate"):
             told = (await ask(client, handle, mode=mode)).json()
             assert len(told["text"].encode()) <= cap
+        await client.put("/sessions/full", json={"context_window": 50, "policy": {"max_bytes": cap}})
+        told = (await ask(client, await keep(client, session="full"))).json()
+        assert len(told["text"].encode()) <= cap
+
+
+async def test_binary_data_of_nearly_the_size_cap_is_not_cut_unsaid(client: httpx.AsyncClient) -> None:
+    sent = {
+        "session_id": "s",
+        "tool_name": "journal",
+        "content": f"\0{'x' * 899}",
+        "policy": {"max_bytes": 9},
+    }
+    handle = (await client.post("/results", json=sent)).json()["handle"]
+    await client.put("/sessions/s", json={"policy": {"max_bytes": 1024}})
+    told = (await ask(client, handle)).json()
+    assert told["body"].startswith("[Mostly binary: readable parts only.]")
+    assert told["text"].endswith(told["body"])
+    assert told["status"] == "partial"
