@@ -4,6 +4,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 
 from domain.accounting import DAY_MS, EntryFilter, EntryType, GroupBy, Missing
 from domain.errors import SpendReached, StorageError, StoreUnavailable
@@ -21,7 +22,8 @@ _NEVER = float("-inf")
 
 @dataclass(slots=True)
 class _Spent:
-    """One session with running extractions: calls started; tokens and cost of the calls that ended."""
+    """One session: calls started; tokens and cost of the calls that ended. `users` counts its extractions and
+    the calls that are not accounted yet: while there are any, the ledger does not hold all that was spent."""
 
     calls: int
     tokens: int
@@ -112,11 +114,14 @@ class DailySpend:
 class SessionSpend:
     """The caps of one extraction's policy over what its session has spent, and the quota of its tenant."""
 
-    def __init__(self, spent: _Spent, policy: Policy, daily: DailySpend, tenant: str) -> None:
+    def __init__(
+        self, spent: _Spent, policy: Policy, daily: DailySpend, tenant: str, leave: Callable[[], None]
+    ) -> None:
         self._spent = spent
         self._policy = policy
         self._daily = daily
         self._tenant = tenant
+        self._leave = leave
 
     def calls_left(self) -> int | None:
         """How many calls may still start; None if there is no cap."""
@@ -126,17 +131,19 @@ class SessionSpend:
         return max(0, cap - self._spent.calls) if cap else None
 
     def try_start_call(self) -> str | None:
-        """Counts one model call. Returns the reason instead if a cap is reached."""
+        """Counts one model call, to be ended with `add`. Returns the reason instead if a cap is reached."""
         reason = self._reason()
         if reason is None:
             self._spent.calls += 1
+            self._spent.users += 1
         return reason
 
     def add(self, call: LlmCall) -> None:
-        """Adds what a call cost once it has ended."""
+        """Adds what a call cost once it is accounted."""
         self._spent.tokens += call.tokens.input + call.tokens.output
         self._spent.cost_usd += call.cost_usd
         self._daily.add(self._tenant, call.cost_usd)
+        self._leave()
 
     def _reason(self) -> str | None:
         spent, policy = self._spent, self._policy
@@ -162,13 +169,17 @@ class SpendCaps:
     async def open(self, key: SessionKey, policy: Policy) -> AsyncIterator[SessionSpend]:
         await self.daily.learn(key.tenant)
         spent = await self._spent(key)
+        leave = partial(self._leave, key, spent)
         spent.users += 1
         try:
-            yield SessionSpend(spent, policy, self.daily, key.tenant)
+            yield SessionSpend(spent, policy, self.daily, key.tenant, leave)
         finally:
-            spent.users -= 1
-            if not spent.users:
-                self._open.pop(key, None)
+            leave()
+
+    def _leave(self, key: SessionKey, spent: _Spent) -> None:
+        spent.users -= 1
+        if not spent.users:
+            del self._open[key]
 
     async def _spent(self, key: SessionKey) -> _Spent:
         if key not in self._open:

@@ -121,7 +121,8 @@ class Asker:
                     continue
                 await self._check_window(lane, call)
                 outcome, attempt = await self._attempt(lane, call)
-            await attempt.booked()
+                # Within the slot: the caps on tokens and cost count a call before another takes its place.
+                await attempt.booked()
             if isinstance(outcome, Reply):
                 return outcome
             self._note_failure(lane, call, outcome)

@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import httpx
@@ -217,6 +218,17 @@ async def departing(client: httpx.AsyncClient, handle: str, seconds: float) -> l
     return sent
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_cancelled_calls_count_before_they_are_accounted(serve: Serve, tmp_path: Path) -> None:
+    policy = f"[defaults]\nmax_llm_calls = 70\n{TERMS.replace('8000', '32000')}"
+    slots = {"extract_concurrency": 64}
+    async with Backend(latency=30) as backend, served(serve, tmp_path, backend, policy, **slots) as client:
+        handle = await keep(client, Random(0).randbytes(1_800_000).hex(" ", 32))
+        for _ in range(2):
+            await departing(client, handle, seconds=1.0)
+        assert 64 < backend.requests <= 70
+
+
 async def test_a_session_spends_no_more_calls_than_its_cap(serve: Serve, tmp_path: Path) -> None:
     policy = f"[defaults]\nmax_llm_calls = 2\n{TERMS}"
     async with Backend() as backend, served(serve, tmp_path, backend, policy) as client:
@@ -265,13 +277,14 @@ async def test_the_plan_keeps_to_the_cap_of_calls(serve: Serve, tmp_path: Path, 
 
 
 async def test_a_cap_on_cost_holds_over_extractions(serve: Serve, tmp_path: Path) -> None:
-    policy = f"[defaults]\nmax_llm_cost_usd = 0.00001\n{TERMS}"
+    """Also while the tokens of a backend that reports no usage are counted, in a thread."""
+    policy = f"[defaults]\nmax_llm_cost_usd = 0.00001\n{TERMS.replace('8000', '60000')}"
     async with (
-        Backend() as backend,
+        Backend("usage_absent") as backend,
         served(serve, tmp_path, backend, policy, extract_concurrency=1) as client,
     ):
-        handle = await keep(client)
-        await ask(client, handle, mode="full-chunked")
+        handles = [await keep(client, rows(1100)) for _ in range(5)]
+        await asyncio.gather(*(ask(client, handle, mode="full-chunked") for handle in handles))
         assert backend.requests == 1
 
 
