@@ -33,6 +33,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         job.add_done_callback(self._jobs.discard)
         return job
 
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """Without a deadline, to which the clock would jump: Python 3.12 and later set one."""
+        await super().shutdown_default_executor()
+
     @property
     def has_jobs(self) -> bool:
         """Whether a thread works for this loop."""

@@ -216,6 +216,10 @@ def install(app: FastAPI, routes: RouteTable, *, needs_key: bool) -> None:
 def _document(app: FastAPI, routes: RouteTable, needs_key: bool) -> dict[str, Any]:
     document = get_openapi(title="Spillgate", version=app.version, description=DESCRIPTION, routes=routes.api)
     _, components = msgspec.json.schema_components(_STRUCTS, ref_template=_REF)
+    for component in components.values():
+        if "description" in component:
+            # A docstring, which Python 3.13 indents otherwise than 3.11.
+            component["description"] = " ".join(component["description"].split())
     for name, shape in _SHAPES.items():
         components[name]["properties"].update(shape)
         for field, schema in components[name]["properties"].items():

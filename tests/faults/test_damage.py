@@ -7,6 +7,7 @@ import runpy
 import sqlite3
 import zlib
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +136,7 @@ async def test_damaged_rows_of_the_ledger_are_left_out_and_stop_no_other(
         assert (await client.delete("/sessions/over")).status_code == 204
     # Stopped, because a running service has its sessions in memory.
     assert await service.stop() == 0
-    with sqlite3.connect(state / "ledger.db", isolation_level=None) as database:
+    with closing(sqlite3.connect(state / "ledger.db", isolation_level=None)) as database, database:
         for damage in damages.values():
             database.execute(damage)
         database.execute("UPDATE sessions SET model = x'ff', ended_at = 1 WHERE session_id = 'over'")
@@ -168,7 +169,7 @@ async def test_damaged_rows_of_the_ledger_are_left_out_and_stop_no_other(
         await logged(service, "session default/over ")
     assert await service.stop() == 0
     assert service.failures() == []
-    with sqlite3.connect(state / "ledger.db") as database:
+    with closing(sqlite3.connect(state / "ledger.db")) as database, database:
         live = dict(database.execute("SELECT session_id, ended_at IS NULL FROM sessions"))
         counted = database.execute("SELECT sessions FROM tenants WHERE tenant = 'default'").fetchone()
     assert "over" not in live

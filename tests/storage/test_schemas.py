@@ -3,7 +3,7 @@
 import json
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
@@ -39,7 +39,7 @@ def mark_disk(root: Path, number: int, version: str) -> None:
 
 
 def mark_sqlite(path: Path, number: int, version: str) -> None:
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE written_by SET version = ?", (version,))
         # A file whose number is 0 has no tables yet: the oldest schema is 1.
         connection.execute(f"PRAGMA user_version = {number or 1}")
@@ -103,7 +103,7 @@ async def test_a_database_of_an_older_schema_is_migrated_keeps_its_entries_and_s
     tmp_path: Path, number: int
 ) -> None:
     path = tmp_path / "ledger.db"
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.executescript(LEDGER_7.read_text())
         if number == 6:
             connection.executescript("DROP TABLE written_by; PRAGMA user_version = 6")
@@ -115,7 +115,7 @@ async def test_a_database_of_an_older_schema_is_migrated_keeps_its_entries_and_s
     (row,) = (await ledger.summary(EntryFilter(tenant), GroupBy.TENANT)).rows
     assert (row.entries, row.tokens_in) == (before, sum(entry.tokens_in for entry in entries))
     await ledger.close()
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         assert connection.execute("SELECT version FROM written_by").fetchall() == [(__version__,)]
         assert connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
         assert connection.execute("SELECT sum(entries) FROM hour_sums").fetchone() == (before,)

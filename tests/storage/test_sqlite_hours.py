@@ -3,6 +3,7 @@
 import random
 import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from dataclasses import replace
 from operator import methodcaller
 from pathlib import Path
@@ -122,7 +123,7 @@ async def test_a_week_is_answered_from_its_sums(
         clock.now += HOUR if number % 5 == 0 and number < 240 else 0
         await ledger.append(entry(KEY, at=clock(), tokens_saved=7))
     # Without its entries the database can only answer from the sums, those of the current hour too.
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("DROP TRIGGER deleted")
         connection.execute("DELETE FROM entries")
     connection.close()
@@ -150,7 +151,7 @@ async def test_an_hour_with_very_many_entries_is_not_summed_up_again_until_few_a
     clock.now += 2 * HOUR - 6
     for left, listed in ((5, 1), (4, 1), (3, 0), (2, 0)):
         await ledger.sweep()
-        with sqlite3.connect(tmp_path / "ledger.db") as connection:
+        with closing(sqlite3.connect(tmp_path / "ledger.db")) as connection, connection:
             assert connection.execute("SELECT count(*) FROM unsummed_hours").fetchone() == (listed,)
         connection.close()
         (row,) = (await ledger.summary(EntryFilter(TENANT), GroupBy.TYPE)).rows
