@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
-from content.text import unnumbered
+from content.text import BOM, unnumbered
 
 # Bytes that are not UTF-8 arrive as U+FFFD.
 _LOST = b"(?:\xef\xbf\xbd)"
@@ -56,6 +56,7 @@ _HIT = re.compile(rb"[\w./@+~-]{1,300}[:-]\d{1,8}[:-](?!\d)")
 _STAMP = re.compile(
     rb"[\[(]?(?:\d{4}[-/]\d\d[-/]\d\d[T ]\d|\d\d:\d\d:\d\d|\d\d-\d\d \d\d:\d\d:\d\d"
     rb"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d|[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d"
+    rb"|<\d{1,3}>|[IWEF]\d{4} \d\d:\d\d|(?:time|ts|level)=\S"
     rb"|\[?(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|FATAL|CRITICAL)\b)"
     rb"|\S++ \S++ \S++ \[\d\d/[A-Z][a-z]{2}/\d{4}:"
 )
@@ -72,7 +73,7 @@ _MARKS = (b"\t", b",", b";")
 _QUOTED = re.compile(rb'"[^"]*"')
 _HEADING = re.compile(rb"#{1,6} \S|```")
 # Messages of compilers and lines of code have commas too.
-_UNLIKE_A_HEADER = re.compile(rb"[{}=]|:\s|:\Z|\(\d+,")
+_UNLIKE_A_HEADER = re.compile(rb"[{}=]|:\s|:\Z|\(\d+,|\);")
 _CODE = re.compile(
     rb"\s*+(?:#!/|#include\b|import [\w.{*\"']|from [\w.]+ import |def \w+\(|class \w+[(:{ ]|async def "
     rb"|(?=[aefips])(?:export |public |private |static |async |pub )*"
@@ -86,7 +87,7 @@ def sniff(head: bytes, tool_name: str = "") -> Kind:
     head = head[:_LOOKED_AT]
     if _is_binary(head):
         return Kind.BINARY
-    head = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    head = head.removeprefix(BOM).lstrip()
     lines = list(filter(bytes.strip, head.split(b"\n", _LINES)[:_LINES]))
     if not lines:
         return Kind.TEXT
@@ -97,7 +98,8 @@ def sniff(head: bytes, tool_name: str = "") -> Kind:
     if head.startswith(b"<"):
         if _HTML.match(head):
             return Kind.HTML
-        return Kind.XML if _XML.match(head) else Kind.TEXT
+        if _XML.match(head):
+            return Kind.XML
     return _by_lines(lines, tool_name)
 
 
@@ -232,7 +234,7 @@ _BASE64 = re.compile(rb"(?:[A-Za-z0-9+/_-]{60,}+\r?\n?)++[A-Za-z0-9+/_-]*+={0,2}
 
 def opaque(data: bytes) -> Format | None:
     """The format of a file or of base64, None for text. Reads at most 8 KiB."""
-    head = data[:_LOOKED_AT].removeprefix(b"\xef\xbb\xbf")
+    head = data[:_LOOKED_AT].removeprefix(BOM)
     bare = head.lstrip()
     if not (_ANY_FORMAT.match(bare) or _ANY_FORMAT.match(head)):
         return _encoded(bare)

@@ -13,6 +13,9 @@ SINGLE_QUOTED = rb"'[^'\\]*+(?:\\.[^'\\]*+)*+(?:'|\\?\Z)"
 """Patterns, for re.DOTALL, of a string in JSON or a similar literal. It may be cut at the end of the text."""
 
 
+BOM = b"\xef\xbb\xbf"
+
+
 def cut_head(data: bytes, max_bytes: int) -> bytes:
     """The longest beginning of at most `max_bytes`."""
     if len(data) <= max_bytes:
@@ -127,15 +130,16 @@ class Numbered:
 
 
 def unnumbered(data: bytes, first_line: int = 1) -> Numbered:
-    """Removes line numbers if half of the first lines begin with growing numbers. `first_line` is the number
-    of the first line in its file, used if the text has no numbers."""
+    """Removes a byte order mark, and line numbers if half of the first lines begin with growing numbers.
+    `first_line` is the number of the first line in its file, used if the text has no numbers."""
+    data = data.removeprefix(BOM)
     first = list(filter(bytes.strip, data.split(b"\n", _LOOKED_AT)[:_LOOKED_AT]))
     found = list(filter(None, map(_NUMBER.match, first)))
     numbers = [int(match[1]) for match in found]
     if len(numbers) < max(2, _SHARE * len(first)) or any(b <= a for a, b in pairwise(numbers)):
         return Numbered(data, first=first_line)
     # A table with a header whose first column counts the rows.
-    if found[0][0].endswith(b"\t") and found[0].string is not first[0]:
+    if found[0].string is not first[0] and (mark := found[0][0][-1:]) in b"\t|" and mark in first[0]:
         return Numbered(data, first=first_line)
     return _taken_off(data.split(b"\n"))
 

@@ -144,13 +144,13 @@ def _split(text: str, mark: str, quoting: Quoting) -> Iterator[list[str]]:
 def _columns(rows: Iterator[list[str]]) -> _Columns:
     first = next(rows, [])
     sample = list(islice(rows, _SAMPLED))
-    has_header = _is_header(first, sample)
+    has_header = is_header(first, sample)
     names = _names(first if has_header else [""] * len(first))
     body = chain([] if has_header else [first], sample, rows)
     return _Columns(names, _numeric(body, len(first)), has_header)
 
 
-def _is_header(first: Sequence[str], sample: Sequence[Sequence[str]]) -> bool:
+def is_header(first: Sequence[str], sample: Sequence[Sequence[str]]) -> bool:
     """False if the first row is data: it has numbers, and no text above a column of numbers."""
     numbers = [column for column, cell in enumerate(first) if _NUMBER.fullmatch(cell)]
     if all(_is_year_above(first, column, sample) for column in numbers):

@@ -5,7 +5,8 @@ import html
 import io
 import re
 from collections.abc import Callable
-from typing import NamedTuple, TypeGuard
+from itertools import islice, pairwise
+from typing import Any, NamedTuple, TypeGuard
 
 import msgspec
 from msgspec import Raw
@@ -13,13 +14,14 @@ from msgspec import Raw
 from content.kinds import Kind, opaque, sniff
 from content.natural_language import language_of_text
 from content.outline.definitions import definitions
-from content.outline.languages import language_of
+from content.outline.languages import file_name, language_of
 from content.outline.outline import hits, log_levels, log_times, parsed_head, without_comments
 from content.passages.surroundings import RULE, is_over
-from content.passages.text_sections import TAG
+from content.passages.text_sections import TAG, markdown_headings
 from content.passages.unseen import unseen_spans
 from content.text import ABOUT_SAMPLE_BYTES as SAMPLE_BYTES
-from content.text import clip, cut_head, unnumbered
+from content.text import BOM, clip, cut_head, unnumbered
+from content.values import is_header
 
 MAX_BYTES = 300
 """The contract's bound of `about`, which has one to three lines."""
@@ -27,27 +29,33 @@ MAX_BYTES = 300
 _LOG_SAMPLE = 4 * 1024
 _PROSE = 3 * 1024
 _CODE_BYTES = 48 * 1024
+_LIKE_SOURCE = (Kind.TEXT, Kind.MARKDOWN, Kind.CSV)
 _WRITTEN = (Kind.TEXT, Kind.MARKDOWN, Kind.HTML)
 _NAMES_BYTES = 110
 _TABLE_LINES = 8
 _LEAST_ROWS = 3
 _TITLE_BYTES = 90
 
-_ELEMENTS = {b'"': " strings", b"[": " arrays", b"t": " booleans", b"f": " booleans", b"n": ""}
+_ELEMENTS = {
+    b"{": " objects", b'"': " strings", b"[": " arrays", b"t": " booleans", b"f": " booleans", b"n": ""
+}  # fmt: skip
+_MOST_ELEMENTS = 100
 _PAGE_TITLE = re.compile(rb"<(?:title|h[12])\b[^<>]{0,300}>", re.IGNORECASE)
-_HEADING = re.compile(rb"^#{1,3} +(\S[^\n]{0,300})", re.MULTILINE)
 _PDF_TITLE = re.compile(rb"/Title\s*\(([^()\\\x00-\x1f]{1,200})\)")
 _ARTICLE = re.compile(r"^an? ")
 _ROOT = re.compile(rb"<([A-Za-z_][\w:.-]{0,60})[\s/>]")
 _QUOTED = re.compile('"[^"]*"')
+_WORD = re.compile(rb"\S+")
 # Listings: permissions of `ls -l`, or one path a line.
 _TUPLES = re.compile(rb"\s*\[\(")
 _PERMISSIONS = re.compile(rb"[-dlbcps][-rwxsStT]{9}[ .+@]")
+_CHANGES = re.compile(rb"\s*+(?:diff --git |Index: \S|--- [^\n]{1,300}\n\+\+\+ )")
 _PATH = re.compile(rb"\s*+[\w@~.+-]{0,100}+(?:[/\\][\w@.+ -]{0,100}+)++\s*+\Z|[\w@+-]{1,80}+\.\w{1,8}+\s*+\Z")
 
 
 class _Text(NamedTuple):
-    """`head` is the beginning of the result, all of it if `is_whole`; `lines` counts those of the result."""
+    """`head` is the beginning of the result, all of it if `is_whole`, without a byte order mark; `lines`
+    counts those of the result."""
 
     head: bytes
     tail: bytes
@@ -59,6 +67,10 @@ class _Text(NamedTuple):
     def records(self) -> int:
         """The lines of the result without the empty one after a final newline."""
         return self.lines - self.tail.endswith(b"\n")
+
+    @property
+    def has_blank_lines(self) -> bool:
+        return self.head[:1] in b"\r\n" or b"\n\n" in self.head or b"\n\r\n" in self.head
 
 
 def about(
@@ -85,15 +97,24 @@ def _said(
         opened = f"binary: {_ARTICLE.sub('', file.name)}; to open it, use {file.opener}"
         return [opened, f"“{clip(found[1])}”"] if found else [opened]
     kind = sniff(head, tool_name)
+    if path and kind in _LIKE_SOURCE and language_of(path, b"") and not _is_named(path, head):
+        kind = Kind.CODE
     is_whole = len(head) >= total_bytes
-    text = _Text(head if is_whole else head[:SAMPLE_BYTES], tail, is_whole, lines, path)
-    shape, title = _SHAPES.get(kind, _plain)(text)
+    head = (head if is_whole else head[:SAMPLE_BYTES]).removeprefix(BOM)
+    text = _Text(head, tail, is_whole, lines, path)
+    shape, title = (_changes if _CHANGES.match(head) else _SHAPES.get(kind, _plain))(text)
     said = [_clipped(shape, MAX_BYTES // 2 + 40)]
     if title:
         said.append(_clipped(f"“{title}”", _TITLE_BYTES))
     if language := _language(kind, text.head):
         said.append(f"mostly {language}: ask in {language}")
     return said
+
+
+def _is_named(path: str, head: bytes) -> bool:
+    """True if the first line names the file: then it is what a tool says of it, and not the file itself."""
+    first = head[:SAMPLE_BYTES].lstrip().partition(b"\n")[0]
+    return file_name(path).encode("utf-8", "replace") in first
 
 
 _Shape = tuple[str, str]
@@ -128,12 +149,12 @@ def _title(raw: Raw) -> str:
     return next(filter(None, found), "")
 
 
-def _of_objects(items: list[object]) -> str:
-    return f" of objects with keys {_names(list(items[0]))}" if items and isinstance(items[0], dict) else ""
+def _of_objects(items: list[Any]) -> str:
+    return f" of objects with keys {_names(list(items[0]))}" if _is_rows(items) else ""
 
 
-def _is_rows(item: object) -> TypeGuard[list[object]]:
-    return isinstance(item, list) and bool(item) and isinstance(item[0], dict)
+def _is_rows(item: object) -> TypeGuard[list[dict[str, object]]]:
+    return isinstance(item, list) and bool(item) and all(isinstance(row, dict) for row in item)
 
 
 def _value(raw: Raw, deeper: int = 1) -> str:
@@ -141,8 +162,9 @@ def _value(raw: Raw, deeper: int = 1) -> str:
     data = bytes(raw)
     if data[:1] == b"[":
         items = msgspec.json.decode(data, type=list[Raw])
-        if not items or bytes(items[0])[:1] != b"{":
-            return f"array of {len(items):,}{_ELEMENTS.get(bytes(items[0])[:1], ' numbers') if items else ''}"
+        elements = {_ELEMENTS.get(bytes(item)[:1], " numbers") for item in items[:_MOST_ELEMENTS]}
+        if elements != {" objects"}:
+            return f"array of {len(items):,}{elements.pop() if len(elements) == 1 else ''}"
         keys = msgspec.json.decode(items[0], type=dict[str, Raw])
         return f"{_count(len(items), 'object')} with keys {_names(list(keys))}"
     if data[:1] != b"{":
@@ -158,29 +180,33 @@ def _value(raw: Raw, deeper: int = 1) -> str:
 
 
 def _records(text: _Text) -> _Shape:
-    value, _ = parsed_head(text.head[:SAMPLE_BYTES].partition(b"\n")[0])
+    value, _ = parsed_head(text.head[:SAMPLE_BYTES].lstrip().partition(b"\n")[0])
     keys = f" with keys {_names(list(value))}" if isinstance(value, dict) else ""
-    return f"JSON lines, {_count(text.records, 'record')}{keys}", ""
+    count = "" if text.has_blank_lines else f", {_count(text.records, 'record')}"
+    return f"JSON lines{count}{keys}", ""
 
 
 def _table(text: _Text) -> _Shape:
-    head = unnumbered(text.head[:SAMPLE_BYTES]).text.decode("utf-8", "replace")
+    head = unnumbered(text.head[:SAMPLE_BYTES]).text.decode("utf-8", "replace").lstrip("\r\n")
     first = _QUOTED.sub("", head).partition("\n")[0]
     mark = max(("\t", ",", ";"), key=first.count)
+    said = ["TSV" if mark == "\t" else "CSV"]
     try:
-        names = next(csv.reader(io.StringIO(head), delimiter=mark), [])
-    except csv.Error:
-        names = []
-    name = "TSV" if mark == "\t" else "CSV"
-    rows = f"{_count(text.records - 1, 'row')}, " if '"' not in head else ""
-    return f"{name}, {rows}{_count(len(names), 'column')}: {_names(names)}", ""
+        names, *rows = islice(csv.reader(io.StringIO(head), delimiter=mark), _TABLE_LINES)
+    except (csv.Error, ValueError):
+        return said[0], ""
+    has_names = is_header(names, rows)
+    if b'"' not in text.head and not text.has_blank_lines:
+        said.append(_count(text.records - has_names, "row"))
+    said.append(_count(len(names), "column"))
+    return ", ".join(said) + (f": {_names(names)}" if has_names else " without names"), ""
 
 
 def _log(text: _Text) -> _Shape:
     data = unnumbered(text.head[:_LOG_SAMPLE] + b"\n" + text.tail[-_LOG_SAMPLE:]).text
     said = [f"log, {_count(text.records, 'line')}"]
     if levels := log_levels(data):
-        said.append(f"levels {', '.join(level for level, _ in levels)}")
+        said.append(f"levels such as {', '.join(level for level, _ in levels)}")
     if times := log_times(data):
         said.append(times)
     return ", ".join(said), ""
@@ -202,8 +228,8 @@ def _elements(text: _Text) -> _Shape:
 
 
 def _markdown(text: _Text) -> _Shape:
-    found = _HEADING.findall(text.head)
-    count = f", {_count(len(found), 'heading')}" if text.is_whole else ""
+    found = [heading[2] for heading in markdown_headings(text.head)]
+    count = f", {_count(len(found), 'heading')}" if found and text.is_whole else ""
     return f"Markdown{count}", clip(found[0]) if found else ""
 
 
@@ -229,6 +255,10 @@ def _code(text: _Text) -> _Shape:
     return ", ".join((f"{language.title()} source", *said)), ""
 
 
+def _changes(text: _Text) -> _Shape:
+    return f"diff, {_count(text.lines, 'line')}", clip(text.head.lstrip().partition(b"\n")[0])
+
+
 def _plain(text: _Text) -> _Shape:
     lines = list(filter(bytes.strip, text.head[:SAMPLE_BYTES].split(b"\n", 24)[:24]))
     if len(lines) > 3 and _share(_PERMISSIONS, lines) > 0.6:
@@ -237,7 +267,7 @@ def _plain(text: _Text) -> _Shape:
         entries = sum(1 for line in text.head.split(b"\n") if _PERMISSIONS.match(line))
         return f"directory listing, {_count(entries, 'entry', 'entries')}", ""
     if len(lines) > 3 and _share(_PATH, lines) > 0.8:
-        return f"list of paths, {_count(text.records, 'entry', 'entries')}", ""
+        return f"list of paths, {_count(text.records, 'line')}", ""
     if _TUPLES.match(text.head):
         count = f" of {_count(text.head.count(b'), (') + 1, 'tuple')}" if text.is_whole else " of tuples"
         return f"Python list{count}", clip(text.head[:80])
@@ -246,26 +276,40 @@ def _plain(text: _Text) -> _Shape:
             f"table, {_count(text.records, 'line')}, {_count(len(columns), 'column')}: {_names(columns)}",
             "",
         )
-    if language_of(text.path, b""):
-        return _code(text)
     first = clip(lines[0]) if lines else ""
     return f"plain text, {_count(text.lines, 'line')}", first
 
 
 def _columns(head: bytes) -> list[str]:
     """The columns of a table with a header of words over its rows, or with `|` between its cells."""
-    lines = [line for line in head.split(b"\n", _TABLE_LINES)[:_TABLE_LINES] if not RULE.match(line)]
+    first = head.split(b"\n", _TABLE_LINES)[:_TABLE_LINES]
+    lines = [line for line in first if not RULE.match(line)]
     if len(lines) <= _LEAST_ROWS or not all(lines[1:]):
         return []
     header, *rows = lines
     bars = header.count(b"|")
-    if bars and all(row.count(b"|") == bars for row in rows):
+    # One bar on each line may also stand between the name of a program and what it says.
+    if (bars > 1 or (bars and len(lines) < len(first))) and all(row.count(b"|") == bars for row in rows):
         names = header.strip().strip(b"|").split(b"|")
     elif b"  " in header.strip() and all(is_over(header, row) for row in rows):
-        names = re.split(rb"\s{2,}", header.strip())
+        names = _aligned(header, rows)
     else:
         return []
     return [clip(name) for name in names]
+
+
+def _aligned(header: bytes, rows: list[bytes]) -> list[bytes]:
+    """The names of columns. A single space ends one if each row has a cell under both words, and a space
+    between."""
+    words = [word.span() for word in _WORD.finditer(header)]
+    names = [header[slice(*words[0])]]
+    for (start, end), (following, last) in pairwise(words):
+        is_within = following == end + 1 and not all(
+            row[start:end].strip() and row[end:following] == b" " and row[following:last].strip()
+            for row in rows
+        )
+        names[-1:] = [names[-1] + header[end:last]] if is_within else [names[-1], header[following:last]]
+    return names
 
 
 def _binary(text: _Text) -> _Shape:

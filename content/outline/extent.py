@@ -60,6 +60,7 @@ def _rows(data: bytes) -> Iterator[str]:
 
 def _header(head: str) -> list[str]:
     """The cells of the first row; none if a cell is too long."""
+    head = head.removeprefix("\ufeff").lstrip("\r\n")
     first = _QUOTED.sub("", head).partition("\n")[0]
     mark = max(("\t", ",", ";"), key=first.count)
     try:
@@ -98,15 +99,17 @@ def _filled_lines(data: bytes, has_quotes: bool = False) -> int:
 
 
 def _times(data: bytes) -> Iterator[str]:
-    """The first and the last time of a log, and the duration between them."""
+    """The first time of the first line, and of the last line, that has one, and the duration between them.
+    The form nearest the beginning of the line is that of the log: messages may have times too."""
+    head, ending = data[:_ENDS], data[-_ENDS:].split(_NEWLINE)
+    found = []
     for pattern, form in _STAMPS:
-        first = pattern.search(data[:_ENDS])
-        last = pattern.findall(data[-_ENDS:])
+        first, last = pattern.search(head), next(filter(None, map(pattern.search, reversed(ending))), None)
         if first and last:
-            ends = (first[0].decode(), last[-1].decode())
-            between = _between(*ends, form)
-            yield f"from {ends[0]} to {ends[1]}" + (f" ({between})" if between else "")
-            return
+            found.append((last.start(), first[0].decode(), last[0].decode(), form))
+    for _, start, end, form in sorted(found)[:1]:
+        between = _between(start, end, form)
+        yield f"from {start} to {end}" + (f" ({between})" if between else "")
 
 
 def _between(first: str, last: str, form: str) -> timedelta | None:

@@ -206,14 +206,19 @@ _WIDER = (
 )
 
 
+def file_name(path: str | None) -> str:
+    """The last part of a path with either kind of slash."""
+    return (path or "").replace("\\", "/").rpartition("/")[2]
+
+
 def language_of(path: str | None, head: bytes) -> Language | None:
     """The language by the ending of the path, else by the text, if any; None if unknown. Reads at most
     8 KiB."""
-    name = (path or "").replace("\\", "/").rpartition("/")[2].strip().lower()
+    name = file_name(path).strip().lower()
     named = _BY_NAME.get(name) or _BY_EXTENSION.get(name.rpartition(".")[2] if "." in name else "")
     if named or not head:
         return named
-    return _by_content(unnumbered(head[:_LOOKED_AT].removeprefix(b"\xef\xbb\xbf")).text)
+    return _by_content(unnumbered(head[:_LOOKED_AT]).text)
 
 
 _LANGUAGES = tuple(_SIGNS)

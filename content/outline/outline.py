@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 from content.kinds import Kind, sniff
 from content.outline.definitions import definitions
-from content.outline.languages import Language, language_of
+from content.outline.languages import Language, file_name, language_of
 from content.passages.text_sections import HTML_HEADING, TAG, markdown_headings
-from content.text import DOUBLE_QUOTED, Numbered, clip, cut_head, unnumbered
+from content.text import DOUBLE_QUOTED, Numbered, clip, count_of, cut_head, unnumbered
 
 _LOOKED_AT = 1024 * 1024
 _MOST = 200
@@ -94,7 +94,7 @@ def _identified(path: str | None, data: bytes, first_line: int) -> tuple[Numbere
     kind = sniff(source.text)
     if kind in (Kind.BINARY, Kind.GREP):
         return source, kind, None
-    name = (path or "").replace("\\", "/").rpartition("/")[2].lower()
+    name = file_name(path).lower()
     ending = name.rpartition(".")[2]
     if ending in _MARKDOWN:
         return source, Kind.MARKDOWN, None
@@ -104,10 +104,10 @@ def _identified(path: str | None, data: bytes, first_line: int) -> tuple[Numbere
 
 
 def table(source: Numbered) -> Iterator[str]:
-    header, _, rest = source.text.partition(b"\n")
+    header, _, rest = source.text.lstrip(b"\r\n").partition(b"\n")
     bare = _QUOTED.sub(b"", header)
     mark = max((b"\t", b",", b";"), key=bare.count)
-    yield f"{bare.count(mark) + 1} columns: {clip(header)}"
+    yield f"{count_of(bare.count(mark) + 1, 'column')}: {clip(header)}"
     yield f"{sum(map(bool, map(bytes.strip, _QUOTED.sub(b'_', rest).splitlines())))} rows"
 
 
@@ -131,14 +131,13 @@ def log_levels(data: bytes) -> list[tuple[str, int]]:
 
 
 def log_times(data: bytes) -> str:
-    """The first and the last time, as in `from 10:00:01 to 10:04:59`; "" if there is none."""
-    clock = _CLOCK.search(data)
-    first = clock and _STAMP.search(data, max(0, clock.start() - _BEFORE_CLOCK))
-    if not first:
-        return ""
-    ending = data[-_LOG_END:].split(b"\n")
-    last = next(filter(None, map(_STAMP.findall, reversed(ending))), None)
-    return f"from {first[0].decode()} to {last[-1].decode()}" if last else ""
+    """The first time of the first line, and of the last line, that has one, as in `from 10:00:01 to
+    10:04:59`; "" if there is none at either end."""
+    clock = _CLOCK.search(data, 0, _LOG_END)
+    first = clock and _STAMP.search(data, max(0, clock.start() - _BEFORE_CLOCK), _LOG_END)
+    ending = reversed(data[-_LOG_END:].split(b"\n")) if first else ()
+    last = next(filter(None, map(_STAMP.search, ending)), None)
+    return f"from {first[0].decode()} to {last[0].decode()}" if first and last else ""
 
 
 def hits(source: Numbered) -> Iterator[str]:

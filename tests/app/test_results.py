@@ -248,6 +248,100 @@ async def test_about_counts_every_class_and_needs_more_than_one_word_for_a_langu
         assert told["content"].split("\n\n", 1)[1] == said
 
 
+ROW = "{},x,{}\n"
+STAMPED = "2026-11-20 08:{:02}:00 INFO request {}\n"
+
+
+def repeated(line: str, times: int = 900) -> str:
+    return "".join(line.format(number % 60, number) for number in range(times))
+
+
+@pytest.mark.parametrize(
+    ("content", "path", "about"),
+    [
+        # Blank lines before and between rows, and quotes past the beginning: how many rows is not known.
+        ("\n\nid,city,total\n" + repeated(ROW), None, "CSV, 3 columns: id, city, total"),
+        ("id,city,total\n" + repeated(ROW + "\n"), None, "CSV, 3 columns: id, city, total"),
+        ("id,city,total\n" + repeated(ROW, 4000) + '1,"a\nb",2\n', None, "CSV, 3 columns: id, city, total"),
+        ("\ufeffid,city,total\n" + repeated(ROW), None, "CSV, 900 rows, 3 columns: id, city, total"),
+        (repeated("5.{},3.5,{}\n"), None, "CSV, 900 rows, 3 columns without names"),
+        (repeated('{{"a": {}, "b": {}}}\n\n'), None, "JSON lines with keys a, b"),
+        ("\ufeff" + json.dumps([{"a": 1}] * 900), None, "JSON, 900 objects with keys a"),
+        (json.dumps(["ok", {"a": 1}] * 900), None, "JSON, array of 1,800"),
+        (
+            "# Plan\n\nthe text\n\n```sh\n# install it\n# run it\n```\n\n#### Details\n" * 90,
+            None,
+            "Markdown, 180 headings\n“Plan”",
+        ),
+        (
+            repeated(STAMPED) + "2026-11-20 09:01:00 INFO the next is at 2027-01-01 00:00:00\n",
+            None,
+            "log, 901 lines, levels such as INFO, from 2026-11-20 08:00:00 to 2026-11-20 09:01:00",
+        ),
+        (
+            repeated("[INFO] step {} of {}\n") + "[INFO] Finished at: 2026-11-20T10:00:00Z\n",
+            None,
+            "log, 901 lines, levels such as INFO",
+        ),
+        (
+            repeated("<34>1 2026-11-20T08:{:02}:00Z web app {}\n"),
+            None,
+            "log, 900 lines, from 2026-11-20T08:00:00 to 2026-11-20T08:59:00",
+        ),
+        (
+            repeated("ts=2026-11-20T08:{:02}:00Z level=warn id={}\n"),
+            None,
+            "log, 900 lines, levels such as WARN, from 2026-11-20T08:00:00 to 2026-11-20T08:59:00",
+        ),
+        (repeated("web-1 | started {} of {}\n"), None, "plain text, 901 lines\n“web-1 | started 0 of 0”"),
+        (
+            "USER  PID %CPU LAST SEEN\n" + repeated("root {:4}  0.{} 4d\n"),
+            None,
+            "table, 901 lines, 4 columns: USER, PID, %CPU, LAST SEEN",
+        ),
+        (".:\n" + repeated("src/a{}.py\n\n"), None, "list of paths, 1,801 lines"),
+        ("\n" + 'console.log("a", b);\n' * 900, "src/a.ts", "Typescript source"),
+        (
+            repeated("src/a.py:{}:3: too long: {}\n"),
+            "src/a.py",
+            "plain text, 901 lines\n“src/a.py:0:3: too long: 0”",
+        ),
+        (
+            "--- a/a.js\n+++ b/a.js\n@@ -1,3 +1,3 @@\n function f() {\n-  return 1\n }\n" * 300,
+            "a.js",
+            "diff, 1,801 lines\n“--- a/a.js”",
+        ),
+    ],
+)
+async def test_each_statement_about_a_stored_result_is_true(
+    client: httpx.AsyncClient, content: str, path: str | None, about: str
+) -> None:
+    answer = await post(client, content, tool_arguments={"file": path or ""}, policy={"max_bytes": 4000})
+    assert answer.json()["content"].partition("\n\n")[2] == about
+
+
+@pytest.mark.parametrize(
+    ("content", "outline"),
+    [
+        ("id|city|total\n" + repeated("{1}|x|{0}\n"), "Outline (text):\nid|city|total (line 1)"),
+        ("\ufeff\n\nid,city,total\n" + repeated(ROW), "Outline (csv):\n3 columns: id,city,total\n900 rows"),
+    ],
+)
+async def test_an_outline_tells_a_table_from_numbered_lines(
+    client: httpx.AsyncClient, content: str, outline: str
+) -> None:
+    told = (await post(client, content, policy={"preview": "outline", "max_bytes": 4000})).json()
+    assert told["content"].endswith(f"\n\n{outline}")
+
+
+async def test_the_time_that_a_log_covers_is_that_of_its_lines(client: httpx.AsyncClient) -> None:
+    line = '1.1.1.1 - - [20/Nov/2026:08:{:02}:00 +0000] "GET /?from=2020-01-01T00:00:00&id={} HTTP/1.1" 200\n'
+    told = (await post(client, repeated(line))).json()
+    asked = {"handle": told["handle"], "extract": "Which period does the log cover, from when to when?"}
+    answer = (await client.post("/extract", json=asked)).json()["text"]
+    assert "a log: from 20/Nov/2026:08:00:00 to 20/Nov/2026:08:59:00 (0:59:00); " in answer
+
+
 async def test_the_outline_of_a_source_file_follows_the_ending_of_its_path(client: httpx.AsyncClient) -> None:
     source = "".join(
         f"    {n}\tfunc Get{n}() int {{\n" if n % 3 == 0 else f"    {n}\t}}\n" for n in range(3, 2000)
