@@ -65,26 +65,32 @@ class GroupPublish:
 
     def _publish(self, batch: list[Publication]) -> list[object]:
         directories: dict[SessionKey, int] = {}
-        with self._published.in_flight({(one.stored.tenant, one.stored.handle) for one in batch}):
-            try:
-                self._each(batch, lambda one: self._write_body(one, directories))
-                self._sync(batch, self._published.files.sync_data)
-                self._each(batch, self._write_info)
-                self._sync(batch, self._published.files.sync)
-                for directory in directories.values():
-                    self._sync_directory(directory, [one for one in batch if one.directory == directory])
-            except Exception as error:
-                # Every caller gets it: nothing of the batch may stay.
-                for one in batch:
-                    if one.error is None:
-                        self._fail(one, error)
-                raise
-            finally:
-                for one in batch:
-                    _close(one)
-                for directory in directories.values():
-                    os.close(directory)
+        self._hide(batch)
+        try:
+            self._each(batch, lambda one: self._write_body(one, directories))
+            # Whose name exists was stored before, and may be read while the others are written.
+            self._hide(one for one in batch if one.error is None)
+            self._sync(batch, self._published.files.sync_data)
+            self._each(batch, self._write_info)
+            self._sync(batch, self._published.files.sync)
+            for directory in directories.values():
+                self._sync_directory(directory, [one for one in batch if one.directory == directory])
+        except Exception as error:
+            # Every caller gets it: nothing of the batch may stay.
+            for one in batch:
+                if one.error is None:
+                    self._fail(one, error)
+            raise
+        finally:
+            self._hide(())
+            for one in batch:
+                _close(one)
+            for directory in directories.values():
+                os.close(directory)
         return [_outcome(one) for one in batch]
+
+    def _hide(self, batch: Iterable[Publication]) -> None:
+        self._published.hide({(one.stored.tenant, one.stored.handle) for one in batch})
 
     def _sync(self, batch: list[Publication], sync: Callable[[int], None]) -> None:
         self._each(batch, lambda one: self._published.files.start_write_back(_open(one)))
@@ -278,14 +284,15 @@ class DiskDraft:
 
     def _drop(self) -> None:
         """Deletes everything that was not published. May be called again."""
-        if self._fd is not None:
-            unlink(self._name, self._published.drafts)
-            unlink(f"{self._name}.json", self._published.drafts)
+        has_file = self._fd is not None
         self._close()
         if left := self._spilled + self._waiting_bytes:
             self._published.quota.give(self._tenant, left)
         self._waiting = []
         self._waiting_bytes = self._spilled = 0
+        if has_file:
+            unlink(self._name, self._published.drafts)
+            unlink(f"{self._name}.json", self._published.drafts)
 
     def _close(self) -> None:
         self._is_done = True

@@ -192,17 +192,19 @@ class SessionDirs:
 
     def all(self) -> list[SessionKey]:
         """Returns the session of every directory. A warning names each tenant that cannot be listed."""
-        return [key for name in os.listdir(self._top) if is_name(name) for key in self.of(name)]
+        found = list[SessionKey]()
+        for tenant in filter(is_name, os.listdir(self._top)):
+            try:
+                found += self.of(tenant)
+            except OSError as error:
+                self._notices.warn(f"tool_output/{tenant}", f"cannot be listed: {error.strerror}.")
+        return found
 
     def of(self, tenant: str) -> list[SessionKey]:
         """The session of every directory of a tenant."""
-        path = f"tool_output/{tenant}"
         try:
-            directory = self._open(tenant, self._top, path)
+            directory = self._open(tenant, self._top, f"tool_output/{tenant}")
         except FileNotFoundError:
-            return []
-        except OSError as error:
-            self._notices.warn(path, f"cannot be opened: {error.strerror}.")
             return []
         try:
             found = [key_of(tenant, name) for name in os.listdir(directory)]

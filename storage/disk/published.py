@@ -4,7 +4,6 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
@@ -51,18 +50,12 @@ class PublishedBodies:
         self._deleting: dict[str, Iterator[tuple[int, int]]] = {}
         """By tenant: the rest of a deletion."""
 
-    @contextmanager
-    def in_flight(self, results: set[Name]) -> Iterator[None]:
-        """Hides results while their files are written in place: they are not found, deleted or replaced. For
-        one caller at a time."""
+    def hide(self, results: set[Name]) -> None:
+        """Hides these results, and no others, while their files are written in place: they are not found,
+        deleted or replaced."""
         with self._names:
             self._in_flight = results
-        try:
-            yield
-        finally:
-            with self._names:
-                self._in_flight = set()
-                self._names.notify_all()
+            self._names.notify_all()
 
     def place(self, body: str, info: str, stored: StoredResult) -> int:
         """Renames the draft of the body and of the info to their final names. Returns the open directory;
@@ -115,8 +108,9 @@ class PublishedBodies:
             replaced = size_of(body_name(handle), directory) or 0
             if (used_at := _last_use(handle, directory)) > os.stat(info, dir_fd=self.drafts).st_mtime_ns:
                 os.utime(info, ns=(used_at, used_at), dir_fd=self.drafts)
-            self.files.rename(body, self.drafts, body_name(handle), directory)
+            # The info first: alone, it counts no bytes and is not found.
             self.files.rename(info, self.drafts, info_name(handle), directory)
+            self.files.rename(body, self.drafts, body_name(handle), directory)
         self.quota.give(stored.tenant, replaced)
 
     def find(self, tenant: str, handle: Handle) -> tuple[StoredResult, int] | None:

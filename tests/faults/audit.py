@@ -27,9 +27,9 @@ def stored_bytes(state: Path) -> int:
 
 
 def torn(state: Path) -> list[str]:
-    """Holds at any moment, right after a kill too: where an info stands, its whole body stands beside it. An
-    info that is not written to its end says nothing: no reader finds its body, and the next start deletes
-    both."""
+    """Holds at any moment, right after a kill too: no info has a body of another length beside it. An info
+    that has none, or is not written to its end, says nothing: no reader finds its body, and the next start
+    deletes both."""
     faults = []
     for info in infos(state):
         body = info.with_name(info.name[1:].removesuffix(".json"))
@@ -37,17 +37,17 @@ def torn(state: Path) -> list[str]:
             told = json.loads(info.read_bytes())["body_bytes"]
         except json.JSONDecodeError:
             continue
-        size = body.stat().st_size if body.exists() else None
-        if size != told:
+        if body.exists() and (size := body.stat().st_size) != told:
             faults.append(f"torn: {body.name} has {size} of {told} bytes")
     return faults
 
 
 def strays(state: Path) -> list[str]:
-    """After a start: no body without a whole info, and no draft of a former life."""
+    """After a start: no body without a whole info, no info without a body, and no draft of a former life."""
     whole = [info for info in infos(state) if info.read_bytes().endswith(b"}")]
     known = {info.with_name(info.name[1:].removesuffix(".json")) for info in whole}
-    loose = [f"a body without an info: {body.name}" for body in bodies(state) if body not in known]
+    found = set(bodies(state))
+    loose = [f"a body or an info alone: {path.name}" for path in known ^ found]
     # A probe is written while readiness is looked at.
     drafts = [draft.name for draft in (state / "drafts").iterdir() if not draft.name.startswith("probe-")]
     return loose + [f"a draft: {name}" for name in drafts]

@@ -5,9 +5,10 @@ import os
 from pathlib import Path
 
 import pytest
-from samples import KEY, RETENTION, TENANT, FakeClock, joined, put
+from samples import KEY, RETENTION, TENANT, FakeClock, handle, joined, put
 
 from domain.errors import StorageError, StoreFull, StoreUnavailable
+from storage.disk import draft
 from storage.disk.store import DiskStore, Root
 from storage.disk.syscalls import Files
 
@@ -55,7 +56,7 @@ class FailingFiles(Files):
         super().make_dir(name, parent)
 
     def rename(self, name: str, parent: int, new_name: str, new_parent: int) -> None:
-        self._maybe("rename")
+        self._maybe("rename info" if name.endswith(".json") else "rename body")
         super().rename(name, parent, new_name, new_parent)
 
 
@@ -66,6 +67,10 @@ def files() -> FailingFiles:
 
 def open_at(root: Path, clock: FakeClock, files: Files | None = None) -> DiskStore:
     return DiskStore(Root(root, 0, files), clock=clock, retention_seconds=RETENTION)
+
+
+def on_disk(root: Path) -> int:
+    return sum(path.stat().st_size for path in (root / "tool_output" / TENANT).rglob("file-*"))
 
 
 def left_in(root: Path) -> list[str]:
@@ -95,7 +100,7 @@ async def test_a_short_write_and_then_no_space_is_full(
     [
         *((call, size) for call in ("create", "sync_data", "sync", "make_dir") for size in (100, 2_000_000)),
         ("start_write_back", 100),
-        ("rename", 2_000_000),
+        ("rename info", 2_000_000),
     ],
 )
 @pytest.mark.parametrize(
@@ -140,9 +145,48 @@ async def test_after_a_failed_directory_sync_the_bytes_still_count(
     with pytest.raises(StoreUnavailable):
         await put(store, b"second", clock())
     files.__class__ = FailingFiles
-    on_disk = sum(path.stat().st_size for path in (tmp_path / "tool_output" / TENANT).rglob("file-*"))
-    assert await store.stored_bytes() == on_disk
+    assert await store.stored_bytes() == on_disk(tmp_path)
     assert await store.find(TENANT, first.handle) is not None
+    await store.close()
+
+
+@pytest.mark.parametrize("is_stored", [False, True], ids=["new", "stored before"])
+async def test_of_a_body_that_cannot_be_renamed_no_byte_counts(
+    tmp_path: Path, clock: FakeClock, files: FailingFiles, is_stored: bool
+) -> None:
+    store, where, body = open_at(tmp_path, clock, files), handle(), b"x" * 2_000_000
+    kept = await put(store, b"kept", clock())
+    if is_stored:
+        await put(store, body, clock(), where=where)
+    files.failing = "rename body"
+    with pytest.raises(StoreUnavailable):
+        await put(store, body, clock(), where=where)
+    files.failing = ""
+    assert await store.stored_bytes() == on_disk(tmp_path)
+    assert (await store.find(TENANT, where) is not None) is is_stored
+    await store.sweep()
+    assert await store.stored_bytes() == on_disk(tmp_path)
+    assert await store.find(TENANT, kept.handle) is not None
+    again = await put(store, body, clock(), where=where)
+    assert await joined(store.read(again)) == body
+    await store.close()
+
+
+async def test_a_draft_that_cannot_be_deleted_is_closed_and_counts_no_byte(
+    tmp_path: Path, clock: FakeClock, files: FailingFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(name: str, parent: int) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    store = open_at(tmp_path, clock, files)
+    files.failing = "sync_data"
+    with monkeypatch.context() as patched:
+        patched.setattr(draft, "unlink", refused)
+        with pytest.raises(StoreUnavailable):
+            await put(store, b"x" * 2_000_000, clock())
+    opened = {os.path.realpath(path) for path in Path("/proc/self/fd").iterdir()}
+    assert not [path for path in opened if path.startswith(f"{tmp_path}/drafts/")]
+    assert await store.stored_bytes() == 0
     await store.close()
 
 

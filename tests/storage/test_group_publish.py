@@ -146,6 +146,19 @@ async def test_what_is_being_written_is_not_found_not_swept_not_deleted_and_not_
     assert await store.stored_bytes() == 0
 
 
+async def test_what_was_stored_before_is_found_while_it_is_sent_again_with_others(
+    store: DiskStore, files: HeldFiles, clock: FakeClock
+) -> None:
+    kept = await put(store, BODY, clock())
+    again = asyncio.create_task(put(store, BODY, clock(), where=kept.handle))
+    task = await held(store, files, clock, handle())
+    assert await store.find(TENANT, kept.handle) is not None
+    assert await store.delete(TENANT, kept.handle)
+    files.let_go.set()
+    await asyncio.gather(again, task)
+    assert await store.stored_bytes() == 2 * len(BODY)
+
+
 @pytest.mark.parametrize("size", [9, SPILL], ids=["small", "spilled"])
 async def test_another_body_of_the_same_handle_replaces_it_and_counts_once(
     store: DiskStore, files: HeldFiles, clock: FakeClock, size: int
