@@ -65,11 +65,8 @@ class GroupPublish:
 
     def _publish(self, batch: list[Publication]) -> list[object]:
         directories: dict[SessionKey, int] = {}
-        self._hide(batch)
         try:
             self._each(batch, lambda one: self._write_body(one, directories))
-            # Whose name exists was stored before, and may be read while the others are written.
-            self._hide(one for one in batch if one.error is None)
             self._sync(batch, self._published.files.sync_data)
             self._each(batch, self._write_info)
             self._sync(batch, self._published.files.sync)
@@ -82,15 +79,12 @@ class GroupPublish:
                     self._fail(one, error)
             raise
         finally:
-            self._hide(())
+            self._published.finish()
             for one in batch:
                 _close(one)
             for directory in directories.values():
                 os.close(directory)
         return [_outcome(one) for one in batch]
-
-    def _hide(self, batch: Iterable[Publication]) -> None:
-        self._published.hide({(one.stored.tenant, one.stored.handle) for one in batch})
 
     def _sync(self, batch: list[Publication], sync: Callable[[int], None]) -> None:
         self._each(batch, lambda one: self._published.files.start_write_back(_open(one)))
@@ -121,7 +115,7 @@ class GroupPublish:
     def _write_body(self, one: Publication, directories: dict[SessionKey, int]) -> None:
         def create(directory: int) -> None:
             one.directory = directory
-            one.fd = self._published.files.create(body_name(one.stored.handle), directory)
+            one.fd = self._published.create(one.stored, directory)
             one.made.append(body_name(one.stored.handle))
 
         self._published.in_directory(one.stored, directories, create)

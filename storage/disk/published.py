@@ -50,11 +50,18 @@ class PublishedBodies:
         self._deleting: dict[str, Iterator[tuple[int, int]]] = {}
         """By tenant: the rest of a deletion."""
 
-    def hide(self, results: set[Name]) -> None:
-        """Hides these results, and no others, while their files are written in place: they are not found,
+    def create(self, stored: StoredResult, directory: int) -> int:
+        """Creates the file of a body that is written in place. Until `finish`, the result is not found,
         deleted or replaced."""
         with self._names:
-            self._in_flight = results
+            fd = self.files.create(body_name(stored.handle), directory)
+            self._in_flight.add((stored.tenant, stored.handle))
+            return fd
+
+    def finish(self) -> None:
+        """All that is written in place is complete, or deleted again."""
+        with self._names:
+            self._in_flight.clear()
             self._names.notify_all()
 
     def place(self, body: str, info: str, stored: StoredResult) -> int:
