@@ -39,6 +39,7 @@ from policies.book import PolicyBook
 from storage import (
     Spool,
     body_path,
+    check_urls,
     open_keyless,
     open_ledger,
     open_sealed_store,
@@ -180,7 +181,7 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
     policies = load_policies(settings)
     load_encoding(settings.encoding)
     metrics = Metrics()
-    ledger_url = settings.ledger  # If it is missing, that is reported before the store is asked.
+    check_urls(settings.store, ledger_url := settings.ledger)
     spool = None if settings.spool is None else open_spool(settings.spool, log_outage)
     async with AsyncExitStack() as stack:
         tracing, tracer = _opened_tracer(metrics, stack)

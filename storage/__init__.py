@@ -88,6 +88,20 @@ def _naming(setting: str) -> Iterator[None]:
         raise ConfigError(f"{setting}: {error}") from None
 
 
+def check_urls(store: str, ledger: str) -> None:
+    """Raises ConfigError for a URL that no backend takes. Connects to nothing."""
+    for setting, openers, url in (
+        ("SPILLGATE_STORAGE_URL", STORES, store),
+        ("SPILLGATE_LEDGER_URL", LEDGERS, ledger),
+    ):
+        _chosen(dict[str, object](openers), url, setting)
+        try:
+            with _naming(setting):
+                PARSERS[url.partition(":")[0]](url)
+        except ValueError:
+            raise ConfigError(f"{setting} is not a URL.") from None
+
+
 def ledger_url(store_url: str) -> str:
     """The URL of the ledger beside a store. Raises ConfigError for an unknown store."""
     return _chosen(STORES, store_url, "SPILLGATE_STORAGE_URL").ledger_url(store_url)
@@ -220,10 +234,23 @@ async def _open_redis(url: str, options: StoreOptions) -> ResultStore:
     return RedisStore(await _connected(url), **options)
 
 
-async def _open_objects(url: str, options: StoreOptions) -> ResultStore:
+def _parse_redis(url: str) -> None:
+    from storage.redis.url import parse_redis_url
+
+    parse_redis_url(url)
+
+
+def _parse_objects(url: str) -> None:
     install = "obstore is not installed. Install the extra: pip install 'spillgate[s3]'."
     with _needing("obstore", f"SPILLGATE_STORAGE_URL names an object store, and {install}"):
-        from storage.objects.url import open_objects
+        from storage.objects.url import parse_object_url
+    parse_object_url(url)
+
+
+async def _open_objects(url: str, options: StoreOptions) -> ResultStore:
+    _parse_objects(url)
+    from storage.objects.url import open_objects
+
     return await open_objects(url, **options)
 
 
@@ -265,6 +292,14 @@ LEDGERS: dict[str, LedgerOpener] = {
     "sqlite": _open_sqlite,
     **dict.fromkeys(REDIS_SCHEMES, _open_redis_ledger),
 }
+PARSERS: dict[str, Callable[[str], object]] = {
+    "memory": str,
+    "disk": lambda url: _path(url),
+    "sqlite": lambda url: _path(url),
+    **dict.fromkeys(REDIS_SCHEMES, _parse_redis),
+    **dict.fromkeys(OBJECT_SCHEMES, _parse_objects),
+}
+"""Each raises ConfigError, or ValueError for what is not a URL."""
 
 
 def _chosen(openers: dict[str, Opener], url: str, setting: str) -> Opener:
@@ -278,7 +313,7 @@ def _chosen(openers: dict[str, Opener], url: str, setting: str) -> Opener:
 def _path(url: str) -> Path:
     parts = urlsplit(url)
     path = Path(unquote(parts.path))
-    if parts.netloc or not path.is_absolute() or parts.query or parts.fragment:
+    if parts.netloc or not (path.is_absolute() and path.name) or parts.query or parts.fragment:
         raise ConfigError(
             f"{parts.scheme}: needs an absolute path, as in {parts.scheme}:///var/lib/spillgate."
         )

@@ -20,6 +20,7 @@ from content.tokens import encoding_for_model, load_encoding
 from domain.errors import ConfigError
 from domain.quotas import SETTINGS
 from policies.book import PolicyBook, Reason
+from storage import check_urls
 
 _LOCAL = re.compile(r"(disk|sqlite):(//)?(/[^/].*)?", re.DOTALL)
 # Up to the last @: a password that is not percent-encoded may hold any of :/?#@.
@@ -106,6 +107,7 @@ def report(settings: Settings, tool: str = "*", model: str | None = None) -> Con
         from app.operations.export import check_target
 
         check_target(settings.accounting_export)
+    check_urls(settings.store, settings.ledger)
     if settings.uds is not None:
         from app.edge.unix_socket import check_place
 

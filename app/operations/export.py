@@ -89,9 +89,10 @@ def check_target(target: str) -> None:
     path = Path(target).absolute()
     try:
         os.stat(f"{path.parent}/")
+        is_directory = path.is_dir()
     except OSError as error:
         raise _unwritable(error.errno or 0) from None
-    if path.is_dir():
+    if is_directory:
         raise _unwritable(errno.EISDIR)
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise _unwritable(errno.EACCES)

@@ -23,7 +23,7 @@ from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from domain.errors import ConfigError
+from domain.errors import ConfigError, unknown_key
 
 Kind = Literal["single", "sentinel", "cluster"]
 MAX_CONNECTIONS = 64
@@ -68,10 +68,10 @@ def parse_redis_url(url: str) -> RedisUrl:
     if kind is None:
         raise ConfigError(f"A Redis URL starts with one of {', '.join(f'{name}://' for name in _KINDS)}.")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    unknown = sorted(options.keys() - _OPTIONS[kind])
-    if unknown or parts.fragment:
-        names, known = ", ".join(unknown) or "#", ", ".join(sorted(_OPTIONS[kind]))
-        raise ConfigError(f"{parts.scheme}:// has no option {names}. It has {known}.")
+    for name in sorted({*options, *filter(None, [parts.fragment])} - _OPTIONS[kind]):
+        # It may be a part of the password.
+        rule = unknown_key(name, sorted(_OPTIONS[kind]))
+        raise ConfigError(f"Options of {parts.scheme}://: {rule}. In a password, ? is %3F and # is %23.")
     login, _, places = parts.netloc.rpartition("@")
     user, _, password = login.partition(":")
     service, db = _path(parts.path, kind)

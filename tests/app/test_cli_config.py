@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from app.cli.main import main
+from app.runtime import open_runtime
+from app.settings import load_settings
+from domain.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
 POLICY = """\
@@ -71,6 +74,34 @@ def test_the_quotas_of_each_tenant_are_shown_with_who_set_them(
     assert rows(others)["max_sessions"] == ("10000", "SPILLGATE_MAX_SESSIONS")
     assert main(["check-config", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["quotas"]["team-a"]["max_sessions"] == 5
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("STORAGE_URL", "redis://["),
+        ("STORAGE_URL", "redis://"),
+        ("STORAGE_URL", "disk:///"),
+        ("LEDGER_URL", "postgres://secret@host/db"),
+        ("LEDGER_URL", "redis+sentinel://secret@host"),
+        ("LEDGER_URL", "sqlite:///"),
+        ("ACCOUNTING_EXPORT", "x" * 300),
+    ],
+)
+async def test_what_names_no_place_is_refused_by_the_check_and_by_the_start_alike(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], setting: str, value: str
+) -> None:
+    monkeypatch.setenv("SPILLGATE_STORAGE_URL", "memory:")
+    monkeypatch.setenv(f"SPILLGATE_{setting}", value)
+    assert main(["check-config"]) == 2
+    said = capsys.readouterr().err
+    assert f"SPILLGATE_{setting}" in said
+    assert "secret" not in said
+    with pytest.raises(ConfigError) as refused:
+        async with open_runtime(load_settings()):
+            pass
+    assert said == f"spillgate: {refused.value}\n"
 
 
 def test_without_a_tool_the_settings_are_shown_too(

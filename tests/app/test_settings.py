@@ -1,10 +1,12 @@
 """Settings: read from the environment, documented, and refused where they are not valid."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from app.cli.check_config import mask_url
 from app.cli.main import main
 from app.operations.sweeper import sweep
 from app.settings import CENTURY_SECONDS, PREFIX, Settings, load_settings
@@ -164,9 +166,12 @@ def test_check_config_masks_passwords_and_nothing_else(
         file.write_text(f"{url}\n")
         monkeypatch.setenv("SPILLGATE_STORAGE_URL_FILE", str(file))
         monkeypatch.setenv("SPILLGATE_LEDGER_URL", url)
-        assert main(["check-config", "--json"]) == 0
-        settings = json.loads(capsys.readouterr().out)["settings"]
-        assert (settings["SPILLGATE_STORAGE_URL"], settings["SPILLGATE_LEDGER_URL"]) == (shown, shown)
+        assert mask_url(url) == shown
+        status, printed = main(["check-config", "--json"]), capsys.readouterr()
+        assert not re.search(r'[:/=&"]pass\b|s@@', printed.out + printed.err)
+        if status == 0:
+            settings = json.loads(printed.out)["settings"]
+            assert (settings["SPILLGATE_STORAGE_URL"], settings["SPILLGATE_LEDGER_URL"]) == (shown, shown)
 
 
 def test_urls_are_read_from_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
