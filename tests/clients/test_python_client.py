@@ -4,12 +4,14 @@ from it."""
 import asyncio
 import inspect
 import json
+import math
 import shutil
 import socket
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable
 from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ import spillgate
 from domain.handles import is_name
 from spillgate import AsyncSpillgate, Spillgate, governed, governed_tools
 from spillgate.exchange import safe_session_id
-from tests.faults.forking import start_process
+from tests.faults.forking import run, start_process
 from tests.faults.service_process import SERVE, Service
 from tests.misbehaving_server import answering
 
@@ -260,6 +262,63 @@ async def test_plain_functions_are_governed(services: dict[str, str]) -> None:
         governed_tools({"rows": rows}, client=client)
     await waiting.aclose()
     client.close()
+
+
+@BOTH
+async def test_a_result_is_governed_whatever_it_and_its_arguments_are(
+    make: Make, services: dict[str, str]
+) -> None:
+    client = make(base_url=services["tcp"], session_id="odd")
+    loop: dict[str, Any] = {}
+    loop["self"] = loop
+    for arguments in ({"n": math.nan}, {(1, 2): 3}, loop, {"text": "x" * 3_000_000}, [1]):
+        shown = await ask(client.govern("t", None, LOG, arguments=arguments))
+        assert shown.outcome == "store", "the arguments are no reason to lose the result"
+    texts: list[tuple[Any, Any]] = [
+        ({(1, 2): 3}, "{(1, 2): 3}"),
+        (loop, "{'self': {...}}"),
+        (memoryview(b"caf\xc3\xa9"), "café"),
+    ]
+    for given, text in texts:
+        assert (await ask(client.govern("t", None, given))).content == text
+    refused = await ask(client.govern("t", None, [{"type": "text", "text": None}]))
+    assert (refused.outcome, refused.text) == ("unreached", '{"type": "text", "text": null}')
+    await ask(client.close() if isinstance(client, Spillgate) else client.aclose())
+
+
+FORKS = """
+import os
+from spillgate import Spillgate
+
+client = Spillgate()
+client.govern("t", None, "small")
+if os.fork() == 0:
+    client.govern("t", None, "small")
+    os._exit(0)
+os.wait()
+client.govern("t", None, "small")
+"""
+
+
+def test_a_forked_process_has_connections_of_its_own() -> None:
+    """On a shared one, each process would read the answers of the other."""
+    asked: list[int] = []
+
+    class Answering(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            asked.append(self.client_address[1])
+            self.wfile.write(WHOLE)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
+        threading.Thread(target=server.serve_forever).start()
+        ended = run(("-c", FORKS), {"SPILLGATE_URL": f"http://127.0.0.1:{server.server_port}"}, b"")
+        server.shutdown()
+    assert (ended.returncode, ended.stdout) == (0, b""), ended.stdout
+    first, child, again = asked
+    assert first == again != child
 
 
 class Peer:

@@ -35,6 +35,9 @@ CALL_TIMEOUT_SECONDS = 130.0
 
 AWAY_TIMEOUT_SECONDS = 2.0
 MAX_CALL_ID = 256
+MAX_ARGUMENT_BYTES = 1 << 20
+"""The service takes no larger ones; a result is governed without them."""
+
 
 current_session: ContextVar[str | None] = ContextVar("spillgate_session", default=None)
 """The session that `session()` opened around the running code."""
@@ -146,13 +149,14 @@ class SessionFields(TypedDict, total=False):
 
 
 def text_of(value: object) -> str:
-    """A tool's result as the text that a model would read: JSON for what is neither text nor bytes."""
+    """A tool's result as the text that a model would read: JSON for what is neither text nor bytes, or, where
+    JSON cannot hold it, what `str` makes of it."""
     if isinstance(value, str):
         return value
-    if isinstance(value, bytes | bytearray):
-        return value.decode(errors="replace")
+    if isinstance(value, bytes | bytearray | memoryview):
+        return str(value, errors="replace")
     if is_blocks(value):
-        return "\n".join(one["text"] if "text" in one else _json(one) for one in value)
+        return "\n".join(one["text"] if isinstance(one.get("text"), str) else _json(one) for one in value)
     return _json(value)
 
 
@@ -359,8 +363,10 @@ def _sent_fields(fields: ResultFields) -> dict[str, Any]:
     used, turn = given.pop("used_tokens", None), given.pop("turn", None)
     if used is not None:
         given["context"] = {"used_tokens": used} | ({} if turn is None else {"turn": turn})
-    if "arguments" in given:
-        given["tool_arguments"] = given.pop("arguments")
+    arguments = text_of(given.pop("arguments", ""))
+    # Their text, as JSON cannot hold all that a function is called with.
+    if arguments and len(json.dumps(arguments)) <= MAX_ARGUMENT_BYTES:
+        given["tool_arguments"] = arguments
     return given
 
 
@@ -370,4 +376,7 @@ def _seconds(response: Response | None) -> float:
 
 
 def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except (TypeError, ValueError):  # Keys of other types, or a value within itself.
+        return str(value)

@@ -9,6 +9,7 @@ this client may be repeated.
 """
 
 import asyncio
+import os
 import socket
 from collections import deque
 from collections.abc import Mapping
@@ -159,6 +160,7 @@ class BlockingConnections(_Connections["_Blocking"]):
 class _Blocking:
     def __init__(self, place: Place) -> None:
         self.exchanges = Exchanges()
+        self._process = os.getpid()
         self._socket = _connected(place)
 
     def exchange(self, request: Message, ends: float) -> Response:
@@ -180,7 +182,9 @@ class _Blocking:
         self._socket.settimeout(seconds)
 
     def is_quiet(self) -> bool:
-        """False if it ended, or holds what was not asked for."""
+        """False if it ended, holds what was not asked for, or is that of the process that forked this one."""
+        if self._process != os.getpid():
+            return False
         self._socket.setblocking(False)
         try:
             self._socket.recv(1, socket.MSG_PEEK)

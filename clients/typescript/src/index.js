@@ -1,5 +1,7 @@
 /** The client of Spillgate, the sidecar that bounds what the tools of agents return. */
 
+import { inspect } from "node:util";
+
 /** @import { components } from "../types/openapi.js" */
 
 /** @typedef {components["schemas"]["ResultOut"]} ResultOut */
@@ -52,6 +54,7 @@ const WAITS = [500, 1000, 2000];
 const CALL_TIMEOUT = 130_000; // The longest deadline of an extraction is 120 s.
 const AWAY_TIMEOUT = 2_000;
 const MAX_CALL_ID = 256;
+const MAX_ARGUMENT_BYTES = 1 << 20;
 const OWN_TOOL = /(?:^|[^A-Za-z0-9])tool_output(?:_grep|_lines|_query)?$/;
 
 /** `tool_output` and the tools like it, with or without the prefix of an MCP client. @param {string} name */
@@ -60,11 +63,25 @@ export const isOwnTool = (name) => OWN_TOOL.test(name);
 /** A framework's own id as a session id, which begins with a letter, a digit or `_`. @param {string} name */
 export const safeSessionId = (name) => name.replace(/[^A-Za-z0-9._:@=+~-]/g, "-").replace(/^\W/, "_$&").slice(0, 128);
 
-/** A tool's result as the text that a model would read. @param {unknown} value @returns {string} */
+/**
+ * A tool's result as the text that a model would read: JSON for what is neither text nor bytes, or, where JSON cannot
+ * hold it, what Node.js prints. @param {unknown} value @returns {string}
+ */
 export const textOf = (value) => {
   if (typeof value === "string") return value;
+  if (ArrayBuffer.isView(value)) return new TextDecoder("utf-8", { ignoreBOM: true }).decode(value);
   if (isBlocks(value)) return value.map((one) => (typeof one.text === "string" ? one.text : textOf({ ...one }))).join("\n");
-  return JSON.stringify(value) ?? "";
+  try {
+    return JSON.stringify(value) ?? "";
+  } catch {
+    return inspect(value, { depth: Infinity, maxArrayLength: Infinity, maxStringLength: Infinity });
+  }
+};
+
+/** The text of arguments that the service takes: a result is governed without larger ones. @param {unknown} given */
+const argumentsOf = (given) => {
+  const text = textOf(given);
+  return text && Buffer.byteLength(JSON.stringify(text)) <= MAX_ARGUMENT_BYTES ? text : undefined;
 };
 
 /**
@@ -89,11 +106,12 @@ export class Spillgate {
 
   /** @param {Options} [options] */
   constructor(options = {}) {
-    const url = options.baseUrl ?? process.env.SPILLGATE_URL ?? "http://127.0.0.1:8377";
+    const url = options.baseUrl || process.env.SPILLGATE_URL || "http://127.0.0.1:8377";
+    if (url.startsWith("unix:") && !options.fetch) throw new TypeError("Give a `fetch` that speaks to the Unix socket.");
     const baseUrl = (url.includes("://") ? url : `http://${url}`).replace(/\/+$/, "");
     new URL(baseUrl); // Throws now rather than with the first result.
-    const defaults = { timeout: 10_000, patience: 4_000, cutChars: 12_288 };
-    this.#options = { ...defaults, ...options, baseUrl, apiKey: options.apiKey ?? process.env.SPILLGATE_KEY };
+    const { timeout = 10_000, patience = 4_000, cutChars = 12_288, apiKey } = options;
+    this.#options = { ...options, timeout, patience, cutChars, baseUrl, apiKey: apiKey || process.env.SPILLGATE_KEY };
   }
 
   /** The session that is configured, if any. @returns {string | undefined} */
@@ -124,7 +142,7 @@ export class Spillgate {
       session_id: options.sessionId ?? this.sessionFor(),
       tool_name: toolName.slice(0, 256) || "tool",
       tool_call_id: await sentCallId(callId),
-      tool_arguments: options.arguments,
+      tool_arguments: argumentsOf(options.arguments),
       is_error: options.isError,
       context: usageOf(options),
       content: sent,
@@ -156,7 +174,7 @@ export class Spillgate {
    * @returns {Promise<string>}
    */
   async call(name, args, options = {}) {
-    if (options.usedTokens !== undefined) await this.report(options.usedTokens, options.turn, options);
+    if (options.usedTokens != null) await this.report(options.usedTokens, options.turn, options);
     const body = { session_id: options.sessionId ?? this.sessionFor(), name: name.slice(0, 128), arguments: args || {} };
     const answer = await this.#ask("POST", "/tools/call", body, {}, CALL_TIMEOUT);
     if (!answer) return "Stored outputs cannot be reached now. Go on without them, or try once more later.";
@@ -270,4 +288,4 @@ export class Spillgate {
 }
 
 /** @param {Usage} usage */
-const usageOf = ({ usedTokens, turn }) => (usedTokens === undefined ? undefined : { used_tokens: usedTokens, turn });
+const usageOf = ({ usedTokens, turn }) => (usedTokens == null ? undefined : { used_tokens: usedTokens, turn: turn ?? undefined });

@@ -10,7 +10,9 @@ import { LOG, service } from "./story.js";
 test("a run governs, offers, calls, reports and ends", async () => {
   const { url, stop } = await service();
   try {
-    const client = new Spillgate({ baseUrl: url.replace("http://", "") });
+    process.env.SPILLGATE_URL = ""; // As good as unset.
+    const client = new Spillgate({ baseUrl: url.replace("http://", ""), timeout: undefined, cutChars: undefined });
+    assert.doesNotThrow(() => new Spillgate());
     const run = await client.session("run-js", { context_window: 100_000, model: "gpt-4o" });
     assert.deepEqual((await run.tools()).definitions, []);
     const small = await run.govern("read_log", "call_1", "two\nlines", { arguments: { path: "a" } });
@@ -29,6 +31,13 @@ test("a run governs, offers, calls, reports and ends", async () => {
     assert.deepEqual((await run.govern("shot", "call_3", blocks)).content, blocks);
     assert.equal((await run.govern("mcp__spillgate__tool_output", "call_4", LOG)).outcome, "pass");
     assert.equal((await run.report(50_000, 7)).used_tokens, 50_000);
+    const loop = {};
+    loop.self = loop;
+    for (const given of [{ n: 1n }, loop, { text: "x".repeat(3e6) }, [NaN]])
+      assert.equal((await run.govern("t", null, LOG, { arguments: given, usedTokens: null })).outcome, "store");
+    const shown = [Buffer.from("\ufeffé"), new Uint8Array([104, 105]), { n: 1n }, loop, [{ type: "text", text: null }]];
+    const texts = ["\ufeffé", "hi", "{ n: 1n }", "<ref *1> { self: [Circular *1] }", shown[4]];
+    for (const [index, one] of shown.entries()) assert.deepEqual((await run.govern("t", null, one)).content, texts[index]);
     assert.ok((await run.govern("t", "call_5", "word ".repeat(50), { usedTokens: 99_999, turn: 8 })).exhausted);
     await run.end();
     const ended = await client.govern("t", "call_6", LOG, { sessionId: "run-js" });
@@ -128,4 +137,5 @@ test("names", () => {
   const names = ["thread/7 ü", "+49 30", "_x", "7".repeat(200)];
   assert.deepEqual(names.map(safeSessionId), ["thread-7--", "_+49-30", "_x", "7".repeat(128)]);
   assert.throws(() => new Spillgate({ baseUrl: "http://sidecar:port" }), TypeError);
+  assert.throws(() => new Spillgate({ baseUrl: "unix:/run/spillgate" }), /Give a `fetch`/);
 });
