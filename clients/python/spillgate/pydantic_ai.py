@@ -4,7 +4,7 @@ from typing import Any, Unpack
 
 from pydantic_ai import RunContext
 from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.messages import ModelResponse, ToolCallPart
+from pydantic_ai.messages import ModelResponse, ToolCallPart, ToolReturn, ToolReturnPart
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
@@ -29,10 +29,12 @@ class SpillgateCapability(AbstractCapability[Any]):
     async def after_tool_execute(
         self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any, result: Any
     ) -> Any:
-        if is_own_tool(call.tool_name) or not _is_plain(result):
+        read = ToolReturnPart(call.tool_name, result)
+        if is_own_tool(call.tool_name) or isinstance(result, ToolReturn) or read.files:
             return result
+        text = read.model_response_str()
         governed = await self._client.govern(
-            call.tool_name, call.tool_call_id, result, arguments=call.args, **_usage(self._client, ctx)
+            call.tool_name, call.tool_call_id, text, arguments=call.args, **_usage(self._client, ctx)
         )
         return result if governed.complete else governed.content
 
@@ -79,12 +81,3 @@ def _usage(client: AsyncSpillgate, ctx: RunContext[Any]) -> UsageFields:
     reply = next(replies, None)
     used = reply.usage.input_tokens + reply.usage.output_tokens if reply else 0
     return {"session_id": _session(client, ctx), "used_tokens": used or None}
-
-
-def _is_plain(result: object) -> bool:
-    """Text, or what becomes JSON: nothing that the framework shows to the model in another way."""
-    if isinstance(result, dict):
-        return all(map(_is_plain, result.values()))
-    if isinstance(result, list | tuple):
-        return all(map(_is_plain, result))
-    return result is None or isinstance(result, str | int | float | bool)

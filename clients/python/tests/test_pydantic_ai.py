@@ -1,11 +1,17 @@
 """Pydantic AI, with a function model that tells the story."""
 
+from datetime import date
+
 import pytest
-from conftest import Budget, Story
+from conftest import Budget, Service, Story
 from page import run_block
+from pydantic import BaseModel
+from pydantic_ai import Agent, BinaryContent
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.usage import RequestUsage
+
+from spillgate.pydantic_ai import SpillgateCapability
 
 pytestmark = pytest.mark.anyio
 
@@ -30,3 +36,37 @@ async def test_the_model_asks_back(story: Story, budget: Budget) -> None:
     if len(story.offered) == 3:
         assert "Some tool outputs are too large to show." in story.instructions[1]
         assert budget("pydantic-1")["used_tokens"] == 40_002
+
+
+class Line(BaseModel):
+    number: int
+    at: date = date(2026, 11, 23)
+
+
+async def test_what_becomes_json_is_governed_and_pictures_are_not(
+    running: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPILLGATE_URL", running.url)
+    picture = BinaryContent(b"p" * 20_000, media_type="image/png")
+    returned = {
+        "lines": [Line(number=number) for number in range(900)],
+        "one": Line(number=1),
+        "shot": [picture],
+    }
+    read: list[str | None] = []
+
+    def reply(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        if len(messages) == 1:
+            return ModelResponse(parts=[ToolCallPart(name, {}) for name in returned])
+        results = [part for part in messages[-1].parts if isinstance(part, ToolReturnPart)]
+        read.extend(None if one.files else one.model_response_str() for one in results)
+        return ModelResponse(parts=[TextPart("done")])
+
+    agent = Agent(FunctionModel(reply), capabilities=[SpillgateCapability()])
+    for name, value in returned.items():
+        agent.tool_plain(lambda value=value: value, name=name)
+    await agent.run("Go.", conversation_id="pydantic-types")
+    assert read[0] is not None
+    assert read[0].startswith("Tool output is too large (")
+    assert "900 objects with keys number, at" in read[0]
+    assert read[1:] == ['{"number":1,"at":"2026-11-23"}', None]
