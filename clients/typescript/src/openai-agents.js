@@ -9,8 +9,8 @@ import { Spillgate, TOOL_NAMES, textOf } from "./index.js";
 /** The SDK names no session: give a `sessionId`, which may be a function. */
 export class SpillgateTools {
   #client;
-  /** @type {Promise<Definition[]> | undefined} */
-  #asking;
+  /** By session. @type {Map<string, Promise<Definition[]>>} */
+  #asking = new Map();
 
   /** @param {Options} [options] */
   constructor(options) {
@@ -62,11 +62,13 @@ export class SpillgateTools {
 
   /** The SDK asks about all four tools at once: that is one question to the service. */
   #offered() {
-    this.#asking ??= this.#client.tools("mcp").then(({ definitions }) => {
-      this.#asking = undefined;
+    const sessionId = this.#client.sessionFor();
+    const asking = this.#asking.get(sessionId) ?? this.#client.tools("mcp", { sessionId }).then(({ definitions }) => {
+      this.#asking.delete(sessionId);
       return definitions;
     });
-    return this.#asking;
+    this.#asking.set(sessionId, asking);
+    return asking;
   }
 }
 

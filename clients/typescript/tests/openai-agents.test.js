@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { test } from "node:test";
 import { Agent, Runner, tool } from "@openai/agents";
 import { SpillgateTools } from "../src/openai-agents.js";
 import { printed, tell, usedTokens } from "./story.js";
@@ -33,4 +34,20 @@ tell("OpenAI Agents", async (story, options, stopped) => {
   if (stopped) return;
   assert.equal(await usedTokens(options, "openai-agents"), 40_002);
   assert.deepEqual(gate.tools[0].parameters.required, ["handle", "extract"]);
+});
+
+test("runs at the same time are each offered the tools of their own session", async () => {
+  let sessionId = "stores nothing";
+  const asked = [];
+  const answer = async (url) => {
+    asked.push(new URL(url).searchParams.get("session_id"));
+    const tools = asked.at(-1) === "stores" ? [{ name: "tool_output", description: "Answers.", inputSchema: {} }] : [];
+    return Response.json({ tools, instructions: "" });
+  };
+  const gate = new SpillgateTools({ sessionId: () => sessionId, fetch: answer });
+  const enabled = () => Promise.all(gate.tools.map((one) => one.isEnabled()));
+  const first = enabled();
+  sessionId = "stores";
+  assert.deepEqual([await enabled(), await first], [[true, false, false, false], Array(4).fill(false)]);
+  assert.deepEqual(asked, ["stores nothing", "stores"]);
 });
