@@ -35,6 +35,7 @@ END_SECONDS = 30.0
 _DELETE_SECONDS, _RETRY_SECONDS = 2.0, 1.0
 _TRIES, _REDIRECTS = 2, 3
 _SESSION, _LAST_EVENT = "Mcp-Session-Id", "Last-Event-ID"
+_INITIALIZED = b'{"jsonrpc":"2.0","method":"notifications/initialized"}'
 _FAILURES = (OSError, HTTPException, ValueError)
 """What a request may raise; ValueError for a redirect or a header that cannot be written."""
 
@@ -122,6 +123,8 @@ class HttpServer:
         self._route = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self._given = dict(_header(line) for line in headers)
         self._session: dict[str, str] = {}
+        self._initialize = b""
+        self._opening = threading.Lock()
         self._kept = KeptConnections()
         self._running: dict[Id, HTTPConnection] = {}
         self._cancelled: set[Id] = set()
@@ -171,7 +174,7 @@ class HttpServer:
                 threading.Thread(target=self._listen, daemon=True).start()
             return
         if "initialize" in post.methods:
-            self._session = {}
+            self._session, self._initialize = {}, body
         thread = threading.Thread(target=self._exchange, args=(post,), daemon=True)
         self._threads = [(one, running) for one, running in self._threads if running.is_alive()]
         self._threads.append((post, thread))
@@ -216,7 +219,12 @@ class HttpServer:
     def _answered(self, post: Post) -> str:
         """Takes what is answered out of `post.unanswered`. Returns why the rest has no response. Raises
         _FAILURES."""
+        session = self._session.get(_SESSION)
         connection, response = self._request("POST", post.body, post.headers, post.unanswered)
+        if response.status == 404 and session is not None:
+            connection.close()
+            self._reopen(session)
+            connection, response = self._request("POST", post.body, post.headers, post.unanswered)
         kind = (response.getheader("Content-Type") or "").partition(";")[0].strip().lower()
         if response.status < 400 and "initialize" in post.methods:
             self._session |= _only(_SESSION, response.getheader(_SESSION))
@@ -233,6 +241,21 @@ class HttpServer:
         if kind == "application/json":
             self._deliver(on_one_line(body), post)
         return f"The server answered with status {response.status} and no response."
+
+    def _reopen(self, session: str) -> None:
+        """Opens a session in place of this one, which the server has ended, or does not know since a restart.
+        Raises _FAILURES."""
+        with self._opening:
+            if self._session.get(_SESSION) != session:
+                return  # It was another request's turn.
+            connection, response = self._request("POST", self._initialize, {}, set())
+            opened = _only(_SESSION, response.getheader(_SESSION))
+            # An event stream may stay open after the answer.
+            next((event for event in events(response) if event.data), None)
+            connection.close()
+            self._session = _only(VERSION, self._session.get(VERSION)) | opened
+            self._request("POST", _INITIALIZED, {}, set())[0].close()
+        threading.Thread(target=self._listen, daemon=True).start()
 
     def _refused(self, status: int, body: bytes, post: Post) -> str:
         with suppress(*NOT_JSON):
@@ -311,7 +334,8 @@ class HttpServer:
     ) -> tuple[HTTPConnection, HTTPResponse]:
         """The response to one request; redirects of the same origin are followed. Raises _FAILURES."""
         accepted = "text/event-stream" if body is None else "application/json, text/event-stream"
-        sent = {"Accept": accepted, **self._session, **self._given, **headers}
+        session = {} if body is self._initialize else self._session
+        sent = {"Accept": accepted, **session, **self._given, **headers}
         if body is not None:
             sent["Content-Type"] = "application/json"
         for _ in range(1 + _REDIRECTS):

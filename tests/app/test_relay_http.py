@@ -301,6 +301,33 @@ def test_every_request_is_answered_whatever_the_server_does(relay: RelayClient, 
     assert {relay.read()["id"] for _ in batch} == {"a", "b"}
 
 
+def test_a_session_that_the_server_has_lost_is_opened_anew(relay: RelayClient, server: Scripted) -> None:
+    names = iter(["first", "second"])
+    live = ""
+
+    def opened(handler: Handler, message: Any) -> None:
+        nonlocal live
+        assert "Mcp-Session-Id" not in handler.headers
+        live = next(names)
+        handler.result(message, {"protocolVersion": "2025-06-18"}, Mcp_Session_Id=live)
+
+    def known(handler: Handler, message: Any) -> None:
+        if handler.headers["Mcp-Session-Id"] == live:
+            handler.result(message, {"session": live})
+        else:
+            handler.answer(404, b"")
+
+    server.answers |= {"initialize": opened, "ping": known}
+    relay.ask("initialize")
+    assert relay.ask("ping") == {"session": "first"}
+    live = "none: it was restarted"
+    asked = {relay.send("ping") for _ in range(4)}
+    answers = [relay.read() for _ in asked]
+    assert {one["id"] for one in answers} == asked
+    assert [one["result"] for one in answers] == [{"session": "second"}] * 4
+    assert server.headers_of("notifications/initialized")["mcp-session-id"] == "second"
+
+
 def test_a_stream_is_resumed_after_its_last_event(relay: RelayClient, server: Scripted) -> None:
     def broken(handler: Handler, message: Any) -> None:
         server.stream = [as_event({"jsonrpc": "2.0", "id": message["id"], "result": {"resumed": True}}, "e2")]
