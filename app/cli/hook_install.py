@@ -44,6 +44,10 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError(f"There is no client of this name. Known are: {', '.join(PLANS)}.")
     setup = _setup(options.project, options.action)
     files = PLANS[client].files(setup)
+    if options.action == "install" and setup.url is None and any(file.whole for file in files):
+        raise ConfigError(
+            f"What {client} runs cannot use a Unix socket. Set SPILLGATE_URL to http://host:port."
+        )
     if options.action == "status":
         return _status(client, files)
     edit = _installed if options.action == "install" else _uninstalled
