@@ -32,6 +32,7 @@ _CODE_BYTES = 48 * 1024
 _LIKE_SOURCE = (Kind.TEXT, Kind.MARKDOWN, Kind.CSV)
 _WRITTEN = (Kind.TEXT, Kind.MARKDOWN, Kind.HTML)
 _NAMES_BYTES = 110
+_FIRST_LINES = 24
 _TABLE_LINES = 8
 _LEAST_ROWS = 3
 _TITLE_BYTES = 90
@@ -67,6 +68,10 @@ class _Text(NamedTuple):
     def records(self) -> int:
         """The lines of the result without the empty one after a final newline."""
         return self.lines - self.tail.endswith(b"\n")
+
+    @property
+    def first_lines(self) -> list[bytes]:
+        return self.head[:SAMPLE_BYTES].split(b"\n", _FIRST_LINES)[:_FIRST_LINES]
 
     @property
     def has_blank_lines(self) -> bool:
@@ -203,7 +208,7 @@ def _table(text: _Text) -> _Shape:
 
 
 def _log(text: _Text) -> _Shape:
-    data = unnumbered(text.head[:_LOG_SAMPLE] + b"\n" + text.tail[-_LOG_SAMPLE:]).text
+    data = text.head[:_LOG_SAMPLE] + b"\n" + text.tail[-_LOG_SAMPLE:]
     said = [f"log, {_count(text.records, 'line')}"]
     if levels := log_levels(data):
         said.append(f"levels such as {', '.join(level for level, _ in levels)}")
@@ -239,11 +244,9 @@ def _matches(text: _Text) -> _Shape:
 
 
 def _code(text: _Text) -> _Shape:
-    source = unnumbered(text.head)
-    language = language_of(text.path, source.text)
+    language = language_of(text.path, text.head)
     if language is None:
-        columns = _columns(source.text[:SAMPLE_BYTES])
-        return _plain(text) if columns else ("source code", "")
+        return _plain(text) if _columns(text.first_lines) else ("source code", "")
     if len(text.head) > _CODE_BYTES:
         return f"{language.title()} source, {_count(text.records, 'line')}", ""
     # Every definition has a byte of its own: all are counted.
@@ -260,7 +263,7 @@ def _changes(text: _Text) -> _Shape:
 
 
 def _plain(text: _Text) -> _Shape:
-    lines = list(filter(bytes.strip, text.head[:SAMPLE_BYTES].split(b"\n", 24)[:24]))
+    lines = list(filter(bytes.strip, text.first_lines))
     if len(lines) > 3 and _share(_PERMISSIONS, lines) > 0.6:
         if not text.is_whole:
             return f"directory listing, {_count(text.lines, 'line')}", ""
@@ -271,7 +274,7 @@ def _plain(text: _Text) -> _Shape:
     if _TUPLES.match(text.head):
         count = f" of {_count(text.head.count(b'), (') + 1, 'tuple')}" if text.is_whole else " of tuples"
         return f"Python list{count}", clip(text.head[:80])
-    if columns := _columns(text.head[:SAMPLE_BYTES]):
+    if columns := _columns(text.first_lines):
         return (
             f"table, {_count(text.records, 'line')}, {_count(len(columns), 'column')}: {_names(columns)}",
             "",
@@ -280,9 +283,9 @@ def _plain(text: _Text) -> _Shape:
     return f"plain text, {_count(text.lines, 'line')}", first
 
 
-def _columns(head: bytes) -> list[str]:
+def _columns(first: list[bytes]) -> list[str]:
     """The columns of a table with a header of words over its rows, or with `|` between its cells."""
-    first = head.split(b"\n", _TABLE_LINES)[:_TABLE_LINES]
+    first = first[:_TABLE_LINES]
     lines = [line for line in first if not RULE.match(line)]
     if len(lines) <= _LEAST_ROWS or not all(lines[1:]):
         return []

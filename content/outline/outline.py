@@ -30,11 +30,13 @@ _ELEMENTS = 24
 _NEWLINE = b"\n"
 _QUOTED = re.compile(rb'"[^"]*"')
 # A level: a word, a field, in brackets, or the single letter of Android. Each alternative begins with a
-# literal, so that the search skips what begins none of them.
+# literal, so that the search skips what begins none of them, and none with a space, which is frequent.
+_TAG = rb"(?<= .)(?= [\w.$-]{1,60} *:)"
 _LEVEL = re.compile(
-    rb"T(?<!\wT)RACE\b|D(?<!\wD)EBUG\b|I(?<!\wI)NFO\b|N(?<!\wN)OTICE\b|W(?<!\wW)ARN(?:ING)?\b"
-    rb"|E(?<!\wE)RROR\b|F(?<!\wF)ATAL\b|C(?<!\wC)RITICAL\b|level=\"?(\w{1,12})"
-    rb"|\[(trace|debug|info|notice|warn|warning|error|crit|alert|emerg)\]| ([VDIWEF]) [\w.$-]{1,60} *:"
+    rb"T(?<!\wT)RACE\b|D(?:(?<!\wD)EBUG\b|%b)|I(?:(?<!\wI)NFO\b|%b)|N(?<!\wN)OTICE\b"
+    rb"|W(?:(?<!\wW)ARN(?:ING)?\b|%b)|E(?:(?<!\wE)RROR\b|%b)|F(?:(?<!\wF)ATAL\b|%b)|V%b"
+    rb"|C(?<!\wC)RITICAL\b|level=\"?(\w{1,12})"
+    rb"|\[(trace|debug|info|notice|warn|warning|error|crit|alert|emerg)\]" % ((_TAG,) * 6)
 )
 _LEVEL_STARTS = 80
 _LEVEL_ENDS = 160
@@ -130,13 +132,17 @@ def log_levels(data: bytes) -> list[tuple[str, int]]:
     return Counter(names).most_common(_LISTED)
 
 
+def _first_time(data: bytes) -> re.Match[bytes] | None:
+    clock = _CLOCK.search(data)
+    return clock and _STAMP.search(data, max(0, clock.start() - _BEFORE_CLOCK))
+
+
 def log_times(data: bytes) -> str:
     """The first time of the first line, and of the last line, that has one, as in `from 10:00:01 to
     10:04:59`; "" if there is none at either end."""
-    clock = _CLOCK.search(data, 0, _LOG_END)
-    first = clock and _STAMP.search(data, max(0, clock.start() - _BEFORE_CLOCK), _LOG_END)
+    first = _first_time(data[:_LOG_END])
     ending = reversed(data[-_LOG_END:].split(b"\n")) if first else ()
-    last = next(filter(None, map(_STAMP.search, ending)), None)
+    last = next(filter(None, map(_first_time, ending)), None)
     return f"from {first[0].decode()} to {last[0].decode()}" if first and last else ""
 
 

@@ -293,6 +293,11 @@ def repeated(line: str, times: int = 900) -> str:
             None,
             "log, 900 lines, levels such as WARN, from 2026-11-20T08:00:00 to 2026-11-20T08:59:00",
         ),
+        (
+            "".join(f"{hour:02}:00:00 INFO {'x' * 700}\n" for hour in range(20)),
+            None,
+            "log, 20 lines, levels such as INFO, from 00:00:00 to 19:00:00",
+        ),
         (repeated("web-1 | started {} of {}\n"), None, "plain text, 901 lines\n“web-1 | started 0 of 0”"),
         (
             "USER  PID %CPU LAST SEEN\n" + repeated("root {:4}  0.{} 4d\n"),
