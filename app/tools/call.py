@@ -213,12 +213,14 @@ def session_named_in(handle: object, otherwise: str) -> str:
 
 
 def _parsed(tool: Tool, arguments: object) -> Arguments:
-    """None is no arguments. Lone surrogates become U+FFFD. Raises InvalidField, which names arguments and
-    repeats no value."""
+    """None is no arguments, and an argument that is None is left out: some models send all that there are.
+    Lone surrogates become U+FFFD. Raises InvalidField, which names arguments and repeats no value."""
     try:
         arguments = {} if arguments is None else without_surrogates(arguments)
         if isinstance(arguments, str):
-            return msgspec.json.decode(arguments, type=tool.arguments, strict=False)
+            arguments = msgspec.json.decode(arguments)
+        if isinstance(arguments, dict):
+            arguments = {name: value for name, value in arguments.items() if value is not None}
         return msgspec.convert(arguments, type=tool.arguments, strict=False)
     except (msgspec.DecodeError, RecursionError) as error:
         fields = ", ".join(tool.arguments.__struct_fields__)

@@ -314,12 +314,15 @@ async def test_a_handle_that_names_nothing_here_is_a_text(client: httpx.AsyncCli
             assert told["text"].startswith(framed) == (name == "tool_output")
 
 
-async def test_arguments_may_be_the_text_of_an_object(client: httpx.AsyncClient) -> None:
+async def test_arguments_may_be_the_text_of_an_object_and_null(client: httpx.AsyncClient) -> None:
     handle = await keep(client, LOG)
-    arguments = json.dumps({"handle": handle, "offset": "3", "limit": 1})
-    sent = {"name": "tool_output_lines", "arguments": arguments}
-    answer = await client.post("/tools/call", json=sent, headers={"Accept": "text/plain"})
-    assert answer.text.startswith("3: 2026-11-20 08:00:02 INFO request 2 ")
+    for arguments in (
+        json.dumps({"handle": handle, "offset": "3", "limit": 1}),
+        {"handle": handle, "offset": 3, "limit": None},
+    ):
+        sent = {"name": "tool_output_lines", "arguments": arguments}
+        answer = await client.post("/tools/call", json=sent, headers={"Accept": "text/plain"})
+        assert answer.text.startswith("3: 2026-11-20 08:00:02 INFO request 2 ")
     nested = json.loads("[" * 700 + "]" * 700)
     wrongs = ["{", "", "[]", [], 5, True, None, {"handle": handle, "offset": []}, "[" * 9000, nested]
     for wrong in wrongs:
