@@ -172,7 +172,7 @@ def _absent(name: str, keys: list[str]) -> str:
 def _shown(name: str) -> str:
     """A key as an expression spells it."""
     name = name[:_KEY_CHARS]
-    return name if _PLAIN_KEY.fullmatch(name) else json.dumps(name, ensure_ascii=False)
+    return name if _PLAIN_KEY.fullmatch(name) else json.dumps(name, ensure_ascii=not name.isprintable())
 
 
 def _place(error: exceptions.ParseError, expression: str) -> str:

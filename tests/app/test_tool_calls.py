@@ -189,6 +189,7 @@ async def test_a_query_that_selects_nothing_says_which_key_is_wrong(client: http
         ),
         ("order[*].id", "No object there has the key order. The nearest is orders. Keys: orders."),
         ("orders.id", "id is asked of a list: put [] or [*] before it."),
+        (r'orders[*]."\ud800"', r'No object there has the key "\ud800". Keys: id, city, total, note.'),
     ]:
         handle = await keep(client, ORDERS)
         text = await text_of(client, "tool_output_query", handle=handle, expression=expression)
