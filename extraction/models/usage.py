@@ -58,6 +58,11 @@ def _texts(text: str, calls: Sequence[ToolCall]) -> list[str]:
     return [text, *(part for call in calls for part in (call.name, call.arguments))]
 
 
+def _least_tokens(texts: Sequence[str]) -> float:
+    """A tenth of the tokens that texts of this length usually have."""
+    return sum(map(len, texts)) / _CHARS_A_TOKEN / _PLAUSIBLE
+
+
 @dataclass(slots=True)
 class Usage:
     """The calls, tokens and cost of one extraction."""
@@ -142,12 +147,16 @@ class Attempt:
 
     async def _spent(self, reply: Reply) -> LlmTokens:
         """The tokens that the backend reported, or our own count if the report cannot be true."""
-        texts = prompt_texts(self._prompt)
-        expected = sum(map(len, texts)) / _CHARS_A_TOKEN
-        reported = reply.tokens
-        if reported is not None and expected / _PLAUSIBLE <= reported.input <= expected * _PLAUSIBLE:
+        read, said = prompt_texts(self._prompt), _texts(reply.text, reply.tool_calls)
+        least, reported = _least_tokens(read), reply.tokens
+        # Models may think without showing it: only their window bounds the tokens of a short reply.
+        if (
+            reported is not None
+            and least <= reported.input <= least * _PLAUSIBLE**2
+            and _least_tokens(said) <= reported.output <= self._terms.context_window
+        ):
             return reported
-        return LlmTokens(await self._count(texts), await self._count(_texts(reply.text, reply.tool_calls)))
+        return LlmTokens(await self._count(read), await self._count(said))
 
     async def _count(self, texts: Sequence[str]) -> int:
         return await self._usage.shared.count(texts, self._tokenizer)

@@ -162,6 +162,8 @@ async def test_a_reply_is_booked_with_all_that_is_known_of_it() -> None:
         (LlmTokens(SIZE * 20, 5), LlmTokens(SIZE, 2)),
         (LlmTokens(SIZE * 10, 5), LlmTokens(SIZE * 10, 5)),
         (LlmTokens(1, 5), LlmTokens(1, 5)),
+        (LlmTokens(SIZE, 0), LlmTokens(SIZE, 2)),
+        (LlmTokens(SIZE, 32_001), LlmTokens(SIZE, 2)),
     ],
 )
 async def test_usage_that_cannot_be_true_is_counted_instead(
