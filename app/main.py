@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 
 import anyio
@@ -17,7 +17,7 @@ from app.edge.access import Access, RequestRates
 from app.edge.api_keys import ApiKeys
 from app.edge.request_body import BodyGate, ReadAhead
 from app.operations.logs import log_refused, log_stopped
-from app.operations.policy_reload import follow_policies
+from app.operations.policy_file import follow_policies
 from app.operations.supervisor import Supervisor
 from app.operations.sweeper import sweep_forever
 from app.operations.tracing import note_refused
@@ -38,7 +38,7 @@ from app.routes import (
 )
 from app.runtime import Runtime, open_runtime
 from app.settings import Settings
-from domain.errors import ConfigError, SpillgateError, StorageError, StoreFull, StoreUnavailable
+from domain.errors import ConfigError, SpillgateError, StoreFull, StoreUnavailable
 
 ROUTERS = (
     results.router,
@@ -184,16 +184,9 @@ async def _served(app: FastAPI, runtime: Runtime) -> AsyncIterator[None]:
     async with anyio.create_task_group() as tasks:
         run = app.state.supervisor.run
         tasks.start_soon(run, "sweep", partial(sweep_forever, runtime))
-        tasks.start_soon(run, "first check", partial(_first_check, runtime))
         tasks.start_soon(run, "policy files", partial(follow_policies, app.state))
         if runtime.outage is not None:
             tasks.start_soon(run, "spool", runtime.outage.watch)
         yield
         tasks.cancel_scope.cancel()
     log_stopped(*runtime.metrics.total())
-
-
-async def _first_check(runtime: Runtime) -> None:
-    """Checks store and ledger, whose warnings are then in the log from the start."""
-    with suppress(StorageError):
-        await runtime.readiness.check()

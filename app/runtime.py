@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -19,7 +19,7 @@ from app.extracting.spend_caps import DailySpend, SpendCaps
 from app.files import Stamp, stamp_of
 from app.operations.export import Export, exported
 from app.operations.logs import log_outage
-from app.operations.policy_files import load_policies
+from app.operations.policy_file import load_policies
 from app.operations.readiness import Readiness
 from app.operations.storage_keys import StorageKeys
 from app.operations.supervisor import Background
@@ -161,16 +161,6 @@ class Runtime:
     @property
     def retention_ms(self) -> int:
         return self.settings.retention_seconds * _MS
-
-
-def revised(rt: Runtime) -> Runtime:
-    """The same ports under the policies as their files are now. Raises ConfigError."""
-    settings, policies = rt.settings, load_policies(rt.settings)
-    known = KnownModels(settings, policies)
-    models = rt.model_pool.revised(
-        model_configs(settings, policies), default_models(settings, policies), known.tokenizer
-    )
-    return replace(rt, policies=policies, known_models=known, model_pool=models)
 
 
 @asynccontextmanager

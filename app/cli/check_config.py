@@ -12,7 +12,7 @@ from typing import Any
 from app.cli.options import settings_of
 from app.edge.api_keys import load_keys
 from app.extracting.known_models import known_window, model_configs, model_terms
-from app.operations.policy_files import load_policies
+from app.operations.policy_file import load_policies
 from app.operations.storage_keys import load_storage_keys
 from app.operations.tracing import trace_target
 from app.settings import PREFIX, Settings

@@ -68,7 +68,7 @@ def _serve(options: argparse.Namespace) -> int:
     from app.cli.options import settings_of
     from app.edge.server import serve
     from app.main import create_app
-    from app.operations.policy_files import load_policies
+    from app.operations.policy_file import load_policies
 
     settings = settings_of(options)
     load_policies(settings)

@@ -27,7 +27,7 @@ from app.api.problems import Refused
 from app.cli.check_config import mask_url
 from app.edge.deadlines import MAX_CONNECTIONS, Protocol, sweep
 from app.operations.logs import configure_logging
-from app.operations.policy_reload import reload_policies
+from app.operations.policy_file import reload_policies
 from app.operations.supervisor import Supervisor
 from app.operations.tracing import trace_target
 from app.settings import PREFIX, Settings

@@ -1,16 +1,16 @@
-"""Readiness: checks store and ledger at most once a second, and immediately after a failure."""
+"""Readiness: checks of store and ledger, at most one a second; and what each tenant uses of its quotas."""
 
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from app.operations.tenant_uses import TenantUse, tenant_uses
 from domain.errors import StorageError, StoreFull
 from domain.ports import Ledger, ResultStore
-from domain.quotas import SETTINGS, WHAT_TO_DO, QuotaOf, shown, unbounded
+from domain.quotas import SETTINGS, WHAT_TO_DO, LedgerUsage, QuotaOf, TenantQuota, shown, unbounded
 
 if TYPE_CHECKING:
     from storage.spool.outage import Outage
@@ -28,7 +28,35 @@ _NEARLY_FULL = f"What is stored takes over 90 % of SPILLGATE_STORAGE_MAX_BYTES. 
 _TENANT_NEARLY_FULL = "Tenant {} uses over 90 % of its quota `{}` of {} ({}). {}; or raise it."
 _OTHERS = "Tenants over 90 % of a quota: {}. The log and /metrics name them."
 
+_UNUSED = LedgerUsage(0, 0)
+
 log = logging.getLogger("spillgate.readiness")
+
+
+class Share(NamedTuple):
+    """What is used of one quota; a `cap` of 0 means none."""
+
+    quota: str
+    used: float
+    cap: float
+
+
+@dataclass(frozen=True, slots=True)
+class TenantUse:
+    """`llm_usd_today`: US dollars for model calls since 00:00 UTC, as far as this instance knows."""
+
+    tenant: str
+    quota: TenantQuota
+    stored_bytes: int
+    ledger: LedgerUsage
+    llm_usd_today: float
+
+    def shares(self) -> Iterator[Share]:
+        quota = self.quota
+        yield Share("storage_max_bytes", self.stored_bytes, quota.storage_max_bytes)
+        yield Share("ledger_max_bytes", self.ledger.bytes, quota.ledger_max_bytes)
+        yield Share("max_sessions", self.ledger.sessions, quota.max_sessions)
+        yield Share("llm_usd_per_day", self.llm_usd_today, quota.llm_usd_per_day)
 
 
 class Readiness:
@@ -90,10 +118,16 @@ class Readiness:
         return [*known, _OTHERS.format(others)] if others else known
 
     async def tenant_uses(self) -> list[TenantUse]:
-        """Reuses the answer where it takes long, because Redis has many tenants. Raises StorageError."""
+        """The tenants that use anything, by name. Reuses the answer where it takes long, because Redis has
+        many tenants. Raises StorageError."""
         began = monotonic()
         if began >= self._uses_until:
-            self._uses = await tenant_uses(self._store, self._ledger, self._quota_of, self._spent())
+            stored, kept = await self._store.usage(), await self._ledger.usage()
+            spent, quota_of = self._spent(), self._quota_of
+            self._uses = [
+                TenantUse(one, quota_of(one), stored.get(one, 0), kept.get(one, _UNUSED), spent.get(one, 0.0))
+                for one in sorted({*stored, *kept, *spent})
+            ]
             with suppress(StorageError):  # The spool does not know how many Redis has.
                 self.ledger_entries = await self._ledger.entry_count()
             took = monotonic() - began

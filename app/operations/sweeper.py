@@ -1,4 +1,4 @@
-"""Sweeps what has expired, in the store and in the ledger, again and again."""
+"""Checks store and ledger, and sweeps what has expired in them, again and again."""
 
 import logging
 
@@ -18,9 +18,9 @@ async def sweep_forever(rt: Runtime) -> None:
     left_behind = True
     while True:
         try:
+            await rt.readiness.check()
             await sweep(rt, left_behind)
             left_behind = False
-            await rt.readiness.check()
         except StorageError as error:
             rt.readiness.invalidate()
             log.warning("sweep failed, tried again later", extra={"fields": {"code": error.code}})

@@ -2,9 +2,11 @@
 
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
+from pathlib import Path, PurePath
 from time import perf_counter
 from typing import Any
 
@@ -22,8 +24,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from app import __version__
-from app.operations.memory_limit import memory_limit
-from app.operations.tenant_uses import TenantUse
+from app.operations.readiness import TenantUse
 from domain.decisions import Outcome, OutcomeKind, Trigger
 from domain.extraction import Answer
 from domain.llm import LlmCall
@@ -39,6 +40,10 @@ _TENANT_SERIES = {
 
 _GOVERN_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _OPERATION_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 2.5)
+
+_GROUPS, _OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+_NO_LIMIT = 1 << 60
+"""Version 1 writes a number above this where no limit is set; version 2 writes `max`."""
 
 # Our own histograms have no series `_created`: so the library's counters have none.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -329,3 +334,27 @@ def _tenant_series(uses: Sequence[TenantUse], requests: Mapping[str, int]) -> by
 
 def _family(name: str, kind: str, what: str, lines: Iterable[str]) -> list[str]:
     return [f"# HELP spillgate_{name} {what}", f"# TYPE spillgate_{name} {kind}", *lines]
+
+
+def memory_limit(groups: Path = _GROUPS, own: Path = _OWN) -> int:
+    """The memory limit of this process, the smallest of its control group and of those above it, in bytes; 0
+    if no limit is set. `groups` is where control groups are mounted; `own` lists those of this process. In a
+    container the root of the mount is the container's own group."""
+    lines = []
+    with suppress(OSError):
+        lines = own.read_text().splitlines()
+    found = [_NO_LIMIT]
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            mount, name = groups, "memory.max"
+        elif "memory" in controllers.split(","):
+            mount, name = groups / "memory", "memory.limit_in_bytes"
+        else:
+            continue
+        group = PurePath(path.lstrip("/"))
+        for one in (group, *group.parents):
+            with suppress(OSError, ValueError):
+                found.append(int((mount / one / name).read_text()))
+    least = min(found)
+    return least if least < _NO_LIMIT else 0

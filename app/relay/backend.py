@@ -68,7 +68,7 @@ class EmbeddedService(threading.Thread):
         sys.setswitchinterval(_SWITCH_SECONDS)
         from app.edge.server import serve
         from app.main import create_app
-        from app.operations.policy_files import load_policies
+        from app.operations.policy_file import load_policies
         from app.settings import load_settings
 
         # stdout belongs to the client, and nothing but the socket may be listened on.

@@ -10,7 +10,7 @@ from app.api.bodies import BodyOut
 from app.api.routing import InRuntime, Router, Traits
 from app.edge.access import token_of
 from app.edge.api_keys import ApiKeys, Role
-from app.operations.tenant_uses import TenantUse
+from app.operations.readiness import TenantUse
 from app.runtime import Runtime
 from domain.errors import Draining, StorageError, StoreUnavailable, Unauthorized
 

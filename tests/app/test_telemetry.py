@@ -19,8 +19,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.operations.logs import JsonFormatter, LogFormat, TextFormatter, configure_logging, log_stored
-from app.operations.memory_limit import memory_limit
-from app.operations.telemetry import Histogram, Metrics
+from app.operations.telemetry import Histogram, Metrics, memory_limit
 from domain.budget import Budget
 from domain.decisions import Outcome, OutcomeKind, Trigger
 from domain.extraction import Answer, Coverage, ExtractStatus, Mode

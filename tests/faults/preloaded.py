@@ -4,7 +4,7 @@ import gc
 import os
 from importlib import import_module
 
-from app.operations.policy_files import load_policies
+from app.operations.policy_file import load_policies
 from app.settings import Settings
 from content.tokens import load_encoding
 

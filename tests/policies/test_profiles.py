@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.operations.policy_files import load_policies
+from app.operations.policy_file import load_policies
 from app.settings import Settings
 from content.text import Preview
 from domain.decisions import OutcomeKind
