@@ -34,38 +34,7 @@ def commands(told: Any) -> list[str]:
 # oxide-code, under its own tool names
 
 
-async def test_oxide_codes_lines_are_capped_and_count_as_no_rows(client: httpx.AsyncClient) -> None:
-    for tool, cut in [("read", True), ("grep", True), ("glob", False), ("bash", False)]:
-        told = await post(client, "x" * 700, tool, policy={"profile": "oxide-code", "keep": False})
-        assert told["content"] == ("x" * 500 + "… [+200 chars]" if cut else "x" * 700)
-        assert told["truncated_total"] is None
-
-
 # structure
-
-
-async def test_comments_of_settings_are_no_structure(client: httpx.AsyncClient) -> None:
-    cases: list[str | None] = ["values.yaml", "Dockerfile", "Makefile", "app.toml", "nginx.conf", None]
-    for path in cases:
-        text = "# How many\nreplicas: 2\n\n# Image\nimage: shop\n" * 200
-        arguments = {"path": path} if path else {}
-        told = await post(client, text, "read_file", tool_arguments=arguments, policy={"profile": "ouro"})
-        assert told["outcome"] == "truncate"
-        assert "Structure:" not in told["content"]
-
-
-async def test_definitions_and_headings_are_structure(client: httpx.AsyncClient) -> None:
-    for path, text, line in [
-        (
-            "lib/shop.ex",
-            "defmodule Shop do\n  def price(order) do\n    1\n  end\nend\n",
-            "def price (line 2)",
-        ),
-        ("R/shop.R", "price <- function(order) {\n  1\n}\n", "function price (line 1)"),
-        ("docs/a.md", "# One\n\nText.\n\n## Two\n\nMore.\n", "## Two (line 5)"),
-    ]:
-        told = await post(client, text + "\n" * 9000, "read_file", tool_arguments={"path": path}, policy=OURO)
-        assert f"  - {line}\n" in told["content"]
 
 
 OURO = {"profile": "ouro", "keep": False}

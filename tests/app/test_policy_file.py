@@ -196,56 +196,6 @@ async def test_a_models_window_and_price_are_taken_up_too(serve: Serve, tmp_path
         assert (await client.post("/extract", json=asked)).json()["usage"]["cost_usd"] > 0
 
 
-# What each system makes of a text: tool, characters, outcome, and what the model reads of it.
-DESIGNS = [
-    ("ai-agent", "t", 12_288, "pass", ""),
-    ("ai-agent", "t", 12_289, "store", "Tool output is too large (12289 bytes, 1 lines, "),
-    ("ouro", "read_file", 3500, "pass", ""),
-    (
-        "ouro",
-        "read_file",
-        3501,
-        "truncate",
-        "x" * 2000 + "\n\n[... 1501 characters truncated ...]\n\n--- Rec",
-    ),
-    ("ouro", "web_search", 4000, "pass", ""),
-    ("ouro", "web_search", 4001, "truncate", "x" * 2000 + "\n\n[... 2001 characters truncated ...]\n\n"),
-    ("ouro", "web_fetch", 5000, "pass", ""),
-    ("ouro", "web_fetch", 5001, "truncate", "x" * 2000 + "\n\n[... 3001 characters truncated ...]\n\n"),
-    ("oxide-code", "t", 131_072, "pass", ""),
-    ("oxide-code", "t", 200_000, "cap", " bytes truncated; head + tail kept] ...\nxxx"),
-]
-
-
-@pytest.mark.parametrize("profile", dict.fromkeys(design[0] for design in DESIGNS))
-async def test_a_profile_governs_as_its_system_does_in_whichever_layer_it_is_named(
-    serve: Serve, tmp_path: Path, profile: str
-) -> None:
-    named = {"policy": {"profile": profile}}
-    policy = tmp_path / "policy.toml"
-    for text, session, request in (
-        (f'profile = "{profile}"\n', {}, {}),
-        ("[defaults]\nmax_bytes = 7\n", named, {}),
-        ("[defaults]\nmax_bytes = 7\n", {}, named),
-    ):
-        policy.write_text(text)
-        async with serve(policy_file=policy) as client:
-            assert (await client.put("/sessions/s", json={"policy": None, **session})).status_code == 200
-            for _, tool, chars, kind, said in [design for design in DESIGNS if design[0] == profile]:
-                result = {"session_id": "s", "tool_name": tool, "content": "x" * chars, **request}
-                answer = (await client.post("/results", json=result)).json()
-                assert (answer["outcome"], answer["complete"]) == (kind, kind == "pass"), (text, tool, chars)
-                assert said in answer["content"]
-                assert (answer["handle"] is None) == (kind == "pass")
-
-
-async def test_an_unknown_profile_is_refused_and_the_nearest_named(serve: Serve) -> None:
-    async with serve() as client:
-        answer = await client.put("/sessions/s", json={"policy": {"profile": "oxide"}})
-        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_policy")
-        assert "ai-agent, ouro, claude-code, oxide-code" in answer.json()["detail"]
-
-
 async def test_a_stale_policy_is_a_warning_until_the_file_is_mended(tmp_path: Path) -> None:
     policy = tmp_path / "policy.toml"
     policy.write_text("[defaults]\nmax_bytes = 1\n")
