@@ -297,27 +297,6 @@ async def test_savings_are_net_of_extraction_and_reading_back(
     assert summary["total"]["tokens_saved"] == gross + spent
 
 
-async def test_summaries_group(client: httpx.AsyncClient, clock: StillClock) -> None:
-    cases: list[tuple[str, set[str | None]]] = [
-        ("tool_name", {"a", "srv/b", "mcp__srv__c"}),
-        ("session_id", {"s0", "s1"}),
-        ("trigger", {None, "size_cap"}),
-        ("outcome", {"pass", "store"}),
-        ("type", {"tool"}),
-        ("model", {None}),
-        ("day", {"2025-11-21"}),
-        ("strategy", {None}),
-        ("tool_kind", {None}),
-    ]
-    await fill(client, clock)
-    for group_by, groups in cases:
-        told = (await client.get("/accounting/summary", params={"group_by": group_by})).json()
-        assert {row["group"] for row in told["rows"]} == groups
-        assert sum(row["entries"] for row in told["rows"]) == told["total"]["entries"] == 5
-        assert told["total"]["bytes"] == 2 + 3 * len(BIG)
-        assert told["total"]["failed"] == 1
-
-
 async def test_a_bad_cursor_is_a_clean_error_for_an_export_too(client: httpx.AsyncClient) -> None:
     for media in ("text/csv", "application/x-ndjson"):
         answer = await client.get("/accounting/entries?cursor=mine", headers={"Accept": media})

@@ -59,11 +59,6 @@ def test_a_line_is_json_with_its_fields(stream: io.StringIO) -> None:
     assert line == {"level": "info", "logger": "app.any", "event": "began 7", "port": 1}
 
 
-def test_uvicorn_logs_through_it_too(stream: io.StringIO) -> None:
-    logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
-    assert lines_of(stream)[0]["logger"] == "uvicorn.error"
-
-
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
@@ -246,12 +241,6 @@ def test_extractions_errors_and_sizes_are_shown() -> None:
     assert found["spillgate_errors_total", ("body_too_large",)] == 1
     assert found["spillgate_body_bytes_in_flight", ()] == 77
     assert (found["spillgate_stored_bytes", ()], found["spillgate_stored_bytes_cap", ()]) == (5, 9)
-
-
-def test_two_metrics_do_not_share_a_registry() -> None:
-    first, second = Metrics(), Metrics()
-    first.refused("draining")
-    assert ("spillgate_errors_total", ("draining",)) not in samples_of(second)
 
 
 @pytest.mark.parametrize(
