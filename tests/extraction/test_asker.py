@@ -320,32 +320,6 @@ async def test_pauses_double_to_half_a_minute_and_a_success_ends_them(
     assert caplog.records[0].fields == {"model": "first", "reason": "busy", "pause_seconds": 1.0}
 
 
-async def test_all_calls_of_the_first_question_after_a_pause_are_allowed() -> None:
-    model = StagedModel(BUSY, BUSY, 0.5)
-    bench = Bench(model, slots=8)
-    await failure(bench.asker(60))
-    assert not bench.is_available()
-    await anyio.sleep(2)
-    asker = bench.asker(60)
-    with within(0.5):
-        replies = await asyncio.gather(*(asker.ask(PROMPT) for _ in range(8)))
-    assert [reply.text for reply in replies] == ["late"] * 8
-
-
-async def test_one_call_that_fails_does_not_shut_out_the_calls_beside_it() -> None:
-    """While others are in flight the pause is a second, however long the outage before was."""
-    model = StagedModel(BUSY, BUSY, BUSY, 1.5, latency=0.1)
-    bench = Bench(model, slots=4)
-    await failure(bench.asker(60))
-    await anyio.sleep(2)
-    asker = bench.asker(60)
-    # Three waves, and a second for the wait.
-    with within(6.0):
-        replies = await asyncio.gather(*(asker.ask(PROMPT) for _ in range(12)))
-    assert [reply.text for reply in replies] == ["late"] * 12
-    assert bench.errors.count("busy") == 3
-
-
 async def test_failures_of_one_burst_count_once() -> None:
     bench = Bench(StagedModel(BUSY, latency=0.25), slots=8)
     asker = bench.asker(60)
@@ -628,16 +602,6 @@ def asker_of(models: ModelPool, seconds: float, calls: list[LlmCall], names: Seq
         calls.append(call)
 
     return models.asker(names, CallRules(anyio.current_time() + seconds, book, StillClock()))
-
-
-async def test_a_request_that_was_sent_is_paid_for_when_it_is_cancelled() -> None:
-    calls: list[LlmCall] = []
-    async with Backend("silent") as backend:
-        models = models_of(backend)
-        with anyio.move_on_after(0.2):
-            await asker_of(models, 5, calls).ask(PROMPT)
-        await models.close()
-    assert [(call.error, call.tokens.input) for call in calls] == [("cancelled", SIZE)]
 
 
 @pytest.mark.parametrize("ends", ["cancelled", "no answer in time"])

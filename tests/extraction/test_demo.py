@@ -1,21 +1,19 @@
 import asyncio
-import json
 import threading
 from collections.abc import Awaitable, Callable
 
 import pytest
 from acting import Actor, task_of
 
-from content.grep import Grep
 from domain.errors import ContextExceeded
-from domain.extraction import Answer, Gap
-from domain.llm import LlmTokens, Message, ModelTerms, Prompt, Reply, Role, ToolCall
+from domain.extraction import Answer
+from domain.llm import LlmTokens, Message, ModelTerms, Prompt
 from domain.ports import Model
 from extraction import prompts, read_grep
 from extraction.full_chunked import strategy as full_chunked
 from extraction.inquiry import parse_report
 from extraction.models.demo import DemoModel
-from extraction.prompts import NOTHING_FOUND, Document, Finding, Part, fenced
+from extraction.prompts import NOTHING_FOUND, Document, Part
 from extraction.task import Task
 
 pytestmark = pytest.mark.anyio
@@ -25,7 +23,6 @@ TERMS = ModelTerms("scripted", 32_000, 2_000)
 DOCUMENT = Document("journal", None, 1000, 5, 250, "log")
 PART = Part(1, 2, 0, 90, 7, 11)
 LOG = "INFO start\nERROR db-1 timeout after 30 s\nINFO retry\nERROR disk full\nINFO ordering lunch\n"
-TOOLS = (prompts.READ_TOOL, prompts.GREP_TOOL)
 
 
 async def ask(messages: tuple[Message, ...], model: DemoModel | None = None) -> str:
@@ -36,11 +33,6 @@ async def ask(messages: tuple[Message, ...], model: DemoModel | None = None) -> 
 
 async def on_chunk(asked: str, data: str = LOG, max_bytes: int = 4000) -> str:
     return await ask(prompts.chunk_prompt(DOCUMENT, asked, data, PART, NONCE, max_bytes))
-
-
-async def on_findings(*texts: str, gaps: tuple[Gap, ...] = ()) -> str:
-    findings = [Finding(PART, text) for text in texts]
-    return await ask(prompts.reduce_prompt(DOCUMENT, "Which errors?", findings, gaps, NONCE, 4000))
 
 
 async def test_it_reports_the_lines_that_share_most_with_the_instruction() -> None:
@@ -58,64 +50,11 @@ async def test_what_is_not_there_is_said_to_be_so_and_what_is_there_too() -> Non
     assert "names nothing" in await on_chunk("What is it?")
 
 
-async def test_the_overlap_is_not_reported() -> None:
-    part = Part(2, 2, 90, 190, 12, 13, overlap=11)
-    messages = prompts.chunk_prompt(DOCUMENT, "errors", "ERROR new\n", part, NONCE, 4000, "ERROR old\n\n")
-    assert await ask(messages) == "line 12: ERROR new"
-
-
-async def test_one_line_of_json_is_reported_record_by_record() -> None:
-    data = json.dumps([{"id": n, "state": "failed" if n == 71 else "fine"} for n in range(200)])
-    assert await on_chunk("Which record failed?", data) == 'line 7: {"id": 71, "state": "failed"}'
-
-
 async def test_a_report_keeps_its_size_and_says_what_is_left_out() -> None:
     report = await on_chunk("errors", "ERROR again\n" * 500, max_bytes=300)
     assert len(report.encode()) <= 300
     assert report.endswith("more lines]")
     assert len((await on_chunk("errors", "ERROR " + "é" * 5000, max_bytes=100)).encode()) <= 100
-
-
-async def test_findings_are_merged_without_repeats_and_without_those_that_found_nothing() -> None:
-    merged = await on_findings("line 1: a\nline 2: b", f"{NOTHING_FOUND}\nonly c", "line 2: b\nline 9: d")
-    assert merged == "line 1: a\nline 2: b\nline 9: d"
-    assert await on_findings(f"{NOTHING_FOUND}\nonly c", f"{NOTHING_FOUND}\nonly d") == (
-        f"{NOTHING_FOUND}\nonly c\nonly d"
-    )
-    gapped = await on_findings("line 1: a", gaps=(Gap(70, 1090, "the model timed out"),))
-    assert gapped == "Not covered: bytes 70 to 1,090: the model timed out\nline 1: a"
-
-
-async def test_with_tools_it_greps_then_reads_then_reports() -> None:
-    model = DemoModel(TERMS)
-    messages = prompts.read_grep_prompt(DOCUMENT, "When did db-1 time out (code [30])?", NONCE, 4000, 15, 10)
-
-    async def turn(answer: str, after: Reply) -> Reply:
-        nonlocal messages
-        call: ToolCall = after.tool_calls[0]
-        said = Message(Role.ASSISTANT, after.text, after.tool_calls)
-        content = fenced("data", answer, NONCE)
-        messages = (*messages, said, Message(Role.TOOL, content, tool_call_id=call.id))
-        return await model.complete(Prompt(messages, 2000, TOOLS))
-
-    grep = await model.complete(Prompt(messages, 2000, TOOLS))
-    assert grep.stop_reason == "tool_calls"
-    wish = json.loads(grep.tool_calls[0].arguments)
-    search = Grep(wish["pattern"], ignore_case=wish["ignore_case"])
-    search.feed(LOG.encode())
-    assert [match.line for match in search.finish().matches] == [2]
-
-    read = await turn("42:\tERROR db-1 timeout after 30 s\n[1 lines match.]", grep)
-    assert json.loads(read.tool_calls[0].arguments) == {"offset": 32, "limit": 21}
-    assert read.tool_calls[0].id != grep.tool_calls[0].id
-    last = await turn("41\tINFO start\n42\tERROR db-1 timeout after 30 s\n[50 lines in all.]", read)
-    assert parse_report(last.text, NONCE) == "line 42: ERROR db-1 timeout after 30 s"
-
-
-async def test_without_tools_it_reports_what_it_has_seen() -> None:
-    messages = prompts.read_grep_prompt(DOCUMENT, "errors", NONCE, 4000, 15, 10)
-    seen = Message(Role.TOOL, fenced("data", "3:\tERROR x", NONCE), tool_call_id="call-0")
-    assert await ask((*messages, seen, prompts.read_grep_last_turn(NONCE))) == "line 3: ERROR x"
 
 
 async def test_it_is_a_model_with_a_window_a_latency_and_a_count() -> None:
@@ -127,12 +66,6 @@ async def test_it_is_a_model_with_a_window_a_latency_and_a_count() -> None:
     assert await model.complete(prompt) == reply
     with pytest.raises(ContextExceeded):
         await DemoModel(ModelTerms("tiny", said, 2000), count=len).complete(prompt)
-
-
-async def test_any_prompt_is_answered() -> None:
-    for messages in ((), (Message(Role.USER, "Hello?"),), (Message(Role.SYSTEM, "x"),)):
-        assert (await DemoModel(TERMS).complete(Prompt(messages, 100, TOOLS))).stop_reason
-        assert (await DemoModel(TERMS).complete(Prompt(messages, 100))).text
 
 
 @pytest.mark.parametrize("answer", [full_chunked.answer, read_grep.answer])

@@ -18,16 +18,7 @@ from extraction.inquiry import inquire
 from extraction.prompts import NOTHING_FOUND, Finding, Part
 from extraction.task import DEADLINE_PASSED as LATE
 from extraction.task import StrategyFailed
-from tests.extraction.acting import (
-    Actor,
-    Kept,
-    data_of,
-    findings_of,
-    nonce_of,
-    reporting,
-    said,
-    task_of,
-)
+from tests.extraction.acting import Actor, Kept, data_of, findings_of, nonce_of, reporting, said, task_of
 from tests.virtual_time import virtual_time
 
 pytestmark = pytest.mark.anyio
@@ -328,13 +319,6 @@ async def test_a_resumed_run_pays_only_for_what_is_missing() -> None:
     assert answer.status is ExtractStatus.COMPLETE
 
 
-async def test_another_instruction_finds_nothing_kept() -> None:
-    kept, actor = Kept(), Actor(echo)
-    await full_chunked.answer(await task_of(lines(10), actor, kept=kept))
-    await full_chunked.answer(await task_of(lines(10), actor, kept=kept, extract="Who?"))
-    assert len(actor.prompts) == 2
-
-
 async def test_chunks_without_relevant_data_are_left_out_of_the_reduce() -> None:
     def play(prompt: Prompt) -> Reply:
         found = is_reduce(prompt) or "You read part 3 of" in said(prompt)
@@ -395,19 +379,6 @@ async def test_only_the_ranges_are_read_and_gaps_are_named_as_bytes_of_the_whole
         for gap in answer.coverage.missing
     )
     assert 0.5 <= answer.coverage.ratio < 1
-
-
-async def test_a_run_that_is_cancelled_leaves_no_task_behind() -> None:
-    before = asyncio.all_tasks()
-    actor = Actor(echo, latency=5.0)
-    run = asyncio.create_task(full_chunked.answer(await task_of(await log_of(20), actor)))
-    await asyncio.sleep(1)
-    assert actor.in_flight == 8
-    run.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await run
-    assert asyncio.all_tasks() == before
-    assert (actor.in_flight, actor.waiting) == (0, 0)
 
 
 async def test_a_result_that_expires_meanwhile_ends_it_with_that_error() -> None:

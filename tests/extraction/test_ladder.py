@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 import anyio
 import pytest
@@ -90,16 +89,6 @@ async def test_retrieve_can_be_the_fallback() -> None:
     assert short.body.startswith(warning)
     assert "line 1234 (disk full) of a log" in short.body
     assert len(short.body.encode()) <= 400
-
-
-async def test_retrieve_that_is_late_gives_way_to_truncate() -> None:
-    task = replace(await task_of(FAULTY, None), ends=asyncio.get_running_loop().time())
-    for fallback in (Mode.TRUNCATE, Mode.RETRIEVE):
-        answer = await ladder.answer(task, Mode.RETRIEVE, fallback)
-        assert answer.body.startswith(
-            "WARNING: tool_output fallback to truncate (the deadline passed).\nline 0"
-        )
-        assert answer.status is ExtractStatus.FALLBACK
 
 
 FAILURES: list[tuple[Mode, Callable[[Prompt], Reply | ModelUnavailable | ModelRefused], str]] = [

@@ -14,16 +14,7 @@ from extraction import read_grep
 from extraction.prompts import NOTHING_FOUND
 from extraction.read_grep import Tools
 from extraction.task import Progress, StrategyFailed
-from tests.extraction.acting import (
-    Actor,
-    Kept,
-    calling,
-    nonce_of,
-    reporting,
-    said,
-    task_of,
-    tool_messages,
-)
+from tests.extraction.acting import Actor, Kept, calling, nonce_of, reporting, said, task_of, tool_messages
 from tests.virtual_time import virtual_time
 
 pytestmark = pytest.mark.anyio
@@ -282,14 +273,6 @@ async def test_near_the_deadline_the_next_turn_is_the_last(seconds: float, laten
     assert 1 < len(actor.prompts) < 15
     assert actor.prompts[-1].tools == ()
     assert actor.seconds_left > 0.3
-
-
-async def test_a_second_run_is_free() -> None:
-    kept = Kept()
-    await read_grep.answer(await task_of(LOG, Actor(script("found it")), kept=kept))
-    again = Actor(script())
-    assert (await read_grep.answer(await task_of(LOG, again, kept=kept))).body == "found it"
-    assert again.prompts == []
 
 
 @pytest.mark.parametrize(("model", "kept_reports"), [("small", 1), ("", 1), ("stand-in", 0)])

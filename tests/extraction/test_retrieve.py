@@ -132,16 +132,6 @@ async def test_the_best_passage_comes_first_each_under_its_lines() -> None:
 ITEMS = [{"name": f"item {n}", "price": n * 7, "note": "nothing of note " * 5} for n in range(300)]
 
 
-@pytest.mark.parametrize("indent", [None, 2])
-async def test_passages_of_json_stand_under_their_path(indent: int | None) -> None:
-    body = (await asked(json.dumps({"items": ITEMS}, indent=indent), 'What does "item 217" cost?')).body
-    before, _, after = body.partition('"item 217"')
-    path = re.findall(r' · \$\.items\["item (\d+)"\] · \d of \d words\]\n', before)[-1]
-    assert int(path) in (216, 217)
-    assert '"price": 1519' in after[:60]
-    assert ("bytes" in before) == (indent is None)
-
-
 async def test_a_weak_match_says_so_and_shows_the_beginning_too() -> None:
     rows = "".join(f"{n},name {n},{n * 3}\n" for n in range(2000))
     answer = await asked("id,label,amount\n" + rows, "velocity and altitude of amount 1234 in swallows")
@@ -218,28 +208,6 @@ async def test_a_weak_match_names_the_language_of_the_data(data: str, extract: s
     assert f"The data is mostly {said}" in body.splitlines()[0]
     nothing = (await asked("".join(data.replace("{n}", str(n)) for n in range(900)), "crocodiles")).body
     assert nothing.startswith("NO RELEVANT DATA FOUND\nNowhere in the data: crocodiles.\nThe data is mostly ")
-
-
-async def test_rows_of_a_table_stand_under_its_header() -> None:
-    rows = "".join(f"{n},name {n},{n * 3}\n" for n in range(2000))
-    body = (await asked("id,label,amount\n" + rows, "name 1234")).body
-    assert body.startswith("[first line: id,label,amount]\n[lines ")
-    assert "1234,name 1234,3702" in body
-
-
-async def test_scripts_styles_and_bare_tags_of_a_page_are_not_its_text() -> None:
-    script = "<script>var price = 1; // the price of the ticket, price, ticket\n</script>\n" * 40
-    style = "<style>.price, .ticket { color: red } /* the price of the ticket */</style>\n" * 40
-    tags = '<div class="price ticket"><img alt="price ticket"></div>\n' * 40
-    text = f"{'<br>' * 200}{'<p>nothing else is said here at all</p>' * 200}"
-    said = "<p>The ticket has a price of 5 euros.</p>"
-    page = f"<!DOCTYPE html><html><body>{script}{style}{tags}{text}{said}</body>"
-    body = (await asked(page, "What is the price of the ticket?", 12_000)).body
-    assert "has a price of 5 euros" in body
-    for unseen in ("var price", "color: red", "<img alt"):
-        assert unseen not in body
-    only = (await asked(f"<html><body>{script}{text}</body>", "var price", 12_000)).body
-    assert "var price = 1" in only
 
 
 async def test_what_only_resembles_a_quoted_phrase_or_an_identifier_is_left_out() -> None:
