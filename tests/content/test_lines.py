@@ -38,14 +38,6 @@ def test_a_line_longer_than_a_page_is_cut_at_a_character_and_passed_over() -> No
     assert page(data, offset=2, max_bytes=5) == LinePage([Line(2, "x")], 2, None)
 
 
-def test_a_far_line_is_found() -> None:
-    data = b"".join(b"%d\n" % number for number in range(1, 100_001))
-    assert page(data, offset=77_777, limit=2, size=65_536).lines == [
-        Line(77_777, "77777"),
-        Line(77_778, "77778"),
-    ]
-
-
 LINES = st.lists(st.sampled_from(["", "a", "bb", "é€😀", "x" * 30, "\r"]), max_size=12).map("\n".join)
 
 

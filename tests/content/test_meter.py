@@ -17,14 +17,6 @@ def metered(*chunks: bytes) -> tuple[Measure, str]:
     return meter.finish(), meter.sha256
 
 
-def test_an_empty_body_has_no_lines() -> None:
-    assert metered()[0] == Measure(0, 0, 0, 0, True)
-
-
-def test_lines_are_newlines_plus_one() -> None:
-    assert metered(b"a\nb\n")[0].lines == 3
-
-
 @given(st.text(), st.lists(st.integers(0, 60), max_size=5))
 def test_any_split_gives_the_same_measure(text: str, cuts: list[int]) -> None:
     data = text.encode()
@@ -35,10 +27,6 @@ def test_any_split_gives_the_same_measure(text: str, cuts: list[int]) -> None:
     tokens = load_encoding("o200k_base").count(text)
     assert measure == Measure(len(data), lines, len(text), tokens, True)
     assert sha256 == hashlib.sha256(data).hexdigest()
-
-
-def test_nul_is_text() -> None:
-    assert metered(b"a\0b")[0].chars == 3
 
 
 @pytest.mark.parametrize(

@@ -83,10 +83,6 @@ def test_bytes_that_are_no_text_get_through_too(data: bytes) -> None:
     assert b"".join(data[one.start : one.end] for one in split(data)) == data
 
 
-def test_nothing_has_no_passages() -> None:
-    assert list(split(b"")) == []
-
-
 DUMPS: list[Callable[[object], str]] = [json.dumps, lambda value: json.dumps(value, indent=4)]
 
 

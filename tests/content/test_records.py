@@ -61,13 +61,6 @@ def test_a_window_into_one_line_of_json_shows_where_strings_end(records: list[ob
     assert outer[place - 1 : place] == b","
 
 
-def test_members_of_an_object_and_pretty_json_are_kept_whole() -> None:
-    data = json.dumps({f"key{n}": {"a": [1, 2], "b": "x, y"} for n in range(50)}, indent=2).encode()
-    place = cut(data, len(data) // 2, 60, Kind.JSON)
-    assert re.match(rb'  "key\d+": \{', data[place:])
-    assert data[place - 1 : place] == b"\n"
-
-
 def test_values_on_lines_of_their_own_are_kept_whole() -> None:
     data = b"".join(json.dumps({"id": n, "tags": ["a", "b"]}).encode() + b"\r\n" for n in range(40))
     for kind in (Kind.JSON, Kind.NDJSON):

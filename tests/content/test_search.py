@@ -19,13 +19,6 @@ def lines(found: GrepPage) -> list[int]:
     return [match.line for match in found.matches]
 
 
-def test_a_match_is_a_line_with_its_neighbours() -> None:
-    found = grep("b", b"a\nabba\nc\nd\n", context=1)
-    assert found.total_matches == 1
-    match = found.matches[0]
-    assert (match.line, match.before, match.text, match.after) == (2, ["a"], "abba", ["c"])
-
-
 def test_a_final_newline_is_not_followed_by_a_line() -> None:
     assert lines(grep("^$", b"a\n\nb\n")) == [2]
     assert grep("x*", b"a\nb\n").total_matches == 2
@@ -51,14 +44,6 @@ def test_escaped_and_bracketed_anchors_stay_what_they_are() -> None:
 def test_a_literal_is_no_pattern_and_case_may_be_ignored() -> None:
     assert lines(grep("a.B(", b"axb(\na.b(\n", literal=True, ignore_case=True)) == [2]
     assert lines(grep("É.", "é1\n".encode(), ignore_case=True)) == [1]
-
-
-def test_pages_follow_each_other() -> None:
-    data = b"hit\nmiss\n" * 50
-    first = grep("hit", data, limit=20)
-    assert (len(first.matches), first.total_matches, first.next_offset) == (20, 50, 20)
-    last = grep("hit", data, limit=20, offset=40)
-    assert (lines(last)[0], len(last.matches), last.next_offset) == (81, 10, None)
 
 
 def test_the_byte_bound_ends_a_page_and_the_next_goes_on() -> None:

@@ -130,11 +130,6 @@ def test_the_count_does_not_depend_on_how_a_text_is_split(cuts: list[int], kind:
     assert metered(encoding, pieces) == metered(encoding, [text])
 
 
-def test_single_characters_may_be_fed(encoding: Encoding) -> None:
-    text = mixed(3, 30_000)
-    assert metered(encoding, list(text)) == (encoding.count(text), True)
-
-
 def test_a_text_without_a_safe_cut_is_counted_nearly_and_says_so(encoding: Encoding) -> None:
     text = "-" * 600_000
     tokens, exact = metered(encoding, [text])

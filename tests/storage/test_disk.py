@@ -65,14 +65,6 @@ async def test_nobody_else_may_read_whatever_the_umask(
     assert {mode for path, mode in found.items() if path.is_dir()} == {0o700}
 
 
-async def test_the_handle_is_the_path_of_the_body(store: ResultStore, root: Path, clock: FakeClock) -> None:
-    kept = await put(store, b"grep me\n", clock())
-    assert body_path(root, kept.handle).read_bytes() == b"grep me\n"
-    shown = [path.name for path in body_path(root, kept.handle).parent.glob("[!.]*")]
-    assert shown == [f"file-{kept.handle.file_id}"]
-    assert list((root / "drafts").iterdir()) == []
-
-
 async def test_a_sweep_removes_directories_that_are_empty(
     store: ResultStore, root: Path, clock: FakeClock
 ) -> None:

@@ -96,9 +96,7 @@ async def test_an_entry_whose_answers_are_lost_is_appended_once(
     assert await listed(ledger, session_id=KEY.session_id) == [one]
 
 
-async def test_a_session_whose_answer_is_lost_starts_anew_once(
-    lossy: tuple[RedisLedger, Proxy],
-) -> None:
+async def test_a_session_whose_answer_is_lost_starts_anew_once(lossy: tuple[RedisLedger, Proxy]) -> None:
     ledger, proxy = lossy
     default = SessionKey(TENANT, DEFAULT_SESSION)
     await ledger.put_session(default, OPEN)
@@ -142,9 +140,7 @@ async def test_many_readers_and_sweeps_at_once_list_each_entry_once_and_in_order
         assert await listed(ledgers[1]) == found
 
 
-async def test_entering_and_charging_are_one_round_trip_each(
-    lossy: tuple[RedisLedger, Proxy],
-) -> None:
+async def test_entering_and_charging_are_one_round_trip_each(lossy: tuple[RedisLedger, Proxy]) -> None:
     ledger, proxy = lossy
     await ledger.append(entry())
     for number in range(3):
@@ -158,20 +154,6 @@ async def test_entering_and_charging_are_one_round_trip_each(
             before = proxy.conversations
             await act
             assert proxy.conversations == before + 1
-
-
-async def test_reports_and_charges_of_many_replicas_at_once_all_count(redis_url: str) -> None:
-    async def call(ledger: RedisLedger, number: int) -> None:
-        await ledger.enter(Call(KEY, WINDOW, False, f"call-{number}", UsageReport(number, 1)))
-        await ledger.settle(charge(1, f"call-{number}", enforce=False))
-
-    async with replicas(redis_url, 4) as ledgers:
-        await ledgers[0].report(KEY, UsageReport(0, 1))
-        await asyncio.gather(*[call(ledgers[number % 4], number) for number in range(1, 41)])
-        session = await ledgers[0].session(KEY)
-        assert session is not None
-        assert sorted(report.used_tokens for report in session.reports) == list(range(41))
-        assert session.reserved_tokens == len(await listed(ledgers[1])) == 40
 
 
 async def test_each_of_many_reports_at_once_is_written_at_the_first_try(
