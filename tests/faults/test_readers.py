@@ -79,6 +79,24 @@ async def test_clients_that_do_not_read_take_little_memory_and_others_are_served
     assert service.failures() == []
 
 
+async def test_a_download_whose_result_is_deleted_ends_and_is_no_error_of_the_service(
+    services: Services, tmp_path: Path
+) -> None:
+    service = await services.start(tmp_path / "state")
+    async with service.client() as client:
+        headers = {"Content-Type": "text/plain"}
+        answer = await client.post("/results?tool_name=t", content=CONTENT * 4, headers=headers)
+        path = f"/results/{answer.json()['handle']}"
+        async with client.stream("GET", f"{path}/content") as download:
+            assert (await client.delete(path)).status_code == 204
+            with pytest.raises(httpx.RemoteProtocolError):
+                await download.aread()
+    assert await service.stop() == 0
+    assert service.failures() == []
+    refused = [(line["route"], line["code"]) for line in service.lines() if line["event"] == "refused"]
+    assert refused == [("GET /results/{handle}/content", "result_expired")]
+
+
 async def test_a_result_sent_by_a_client_that_ends_its_side_is_answered_and_charged_once(
     services: Services, tmp_path: Path
 ) -> None:
