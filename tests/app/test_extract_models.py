@@ -3,7 +3,7 @@
 import asyncio
 import functools
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.operations import policy_file
+from app.operations import policy_reload
 from domain.errors import ConfigError
 from tests.conftest import Serve
 from tests.extraction.backend import Backend, Spoken, report
@@ -28,7 +28,7 @@ _create_ssl_context = functools.cache(httpx.create_ssl_context)
 def anyio_backend(monkeypatch: pytest.MonkeyPatch) -> object:
     """Hours pass in a moment, unless something looks at a file twice a second. The certificates of the
     machine are loaded once, and not for each service."""
-    monkeypatch.setattr(policy_file, "POLL_SECONDS", 3600)
+    monkeypatch.setattr(policy_reload, "POLL_SECONDS", 3600)
     monkeypatch.setattr(httpx, "create_ssl_context", _create_ssl_context)
     return VIRTUAL_TIME
 
@@ -169,7 +169,7 @@ async def test_asked_again_it_costs_nothing_until_the_session_ends(serve: Serve,
 async def test_who_hangs_up_ends_the_run_and_pays_for_what_was_begun(serve: Serve, tmp_path: Path) -> None:
     async with Backend(latency=30) as backend, served(serve, tmp_path, backend) as client:
         handle = await keep(client)
-        asking = asyncio.create_task(departing(client, handle, seconds=0.5))
+        asking = asyncio.create_task(departing(client, handle, asyncio.sleep(0.5)))
         sent = await asyncio.wait_for(asking, 5)
         assert 200 not in [message.get("status") for message in sent]
         assert await backend.idle()
@@ -181,8 +181,8 @@ async def test_who_hangs_up_ends_the_run_and_pays_for_what_was_begun(serve: Serv
         assert {one["extract_id"] for one in booked} == {extraction["id"]}
 
 
-async def departing(client: httpx.AsyncClient, handle: str, seconds: float) -> list[Any]:
-    """What a caller is sent who asks and then hangs up."""
+async def departing(client: httpx.AsyncClient, handle: str, until: Awaitable[object]) -> list[Any]:
+    """What a caller is sent who asks, and hangs up when `until` is done."""
     transport = client._transport
     assert isinstance(transport, httpx.ASGITransport)
     body = json.dumps({"handle": handle, "extract": "x", "mode": "full-chunked"}).encode()
@@ -194,7 +194,7 @@ async def departing(client: httpx.AsyncClient, handle: str, seconds: float) -> l
         if not read:
             read = True
             return {"type": "http.request", "body": body, "more_body": False}
-        await asyncio.sleep(seconds)
+        await until
         return {"type": "http.disconnect"}
 
     async def send(message: Any) -> None:
@@ -223,10 +223,13 @@ async def test_cancelled_calls_count_before_they_are_accounted(serve: Serve, tmp
     policy = f"[defaults]\nmax_llm_calls = 70\n{TERMS.replace('8000', '32000')}"
     slots = {"extract_concurrency": 64}
     async with Backend(latency=30) as backend, served(serve, tmp_path, backend, policy, **slots) as client:
-        handle = await keep(client, Random(0).randbytes(1_800_000).hex(" ", 32))
-        for _ in range(2):
-            await departing(client, handle, seconds=1.0)
-        assert backend.requests <= 70
+        for session in "abcdef":
+            handle = await keep(client, Random(0).randbytes(1_800_000).hex(" ", 32), session=session)
+            before = backend.requests
+            for most in (64, 69):
+                await departing(client, handle, backend.reached(before + most))
+            # One call is left for the merge.
+            assert backend.requests == before + 69
 
 
 async def test_a_session_spends_no_more_calls_than_its_cap(serve: Serve, tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ async def test_a_model_call_that_cannot_be_accounted_after_a_hang_up_is_logged(
     monkeypatch.setattr(MemoryLedger, "append", fails_to_append)
     async with Backend(latency=30) as backend, served(serve, tmp_path, backend) as client:
         handle = await keep(client)
-        await departing(client, handle, seconds=0.5)
+        await departing(client, handle, asyncio.sleep(0.5))
         assert await backend.idle()
         await anyio.sleep(1)
     lost = [one for one in caplog.records if one.getMessage() == "A model call was not accounted."]

@@ -71,6 +71,10 @@ class Backend:
     def requests(self) -> int:
         return len(self.asked)
 
+    async def reached(self, requests: int) -> None:
+        while self.requests < requests:
+            await asyncio.sleep(0.01)
+
     @property
     def connections(self) -> int:
         """Open now, on the other side as well."""
