@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from domain.budget import Budget, ReportWarning
 from domain.decisions import Outcome, OutcomeKind, Trigger
+from domain.errors import SpillgateError
 from domain.results import Durability, Measure
 from domain.values import value
 
@@ -65,6 +66,16 @@ class JsonAnswer(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await scope["request_body"].answer(self.status_code, self.raw_headers, self.body)
+
+
+async def cut_on_error(request: Request, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The chunks of an answer that has begun. If one cannot be read, the connection ends."""
+    try:
+        async for chunk in chunks:
+            yield chunk
+    except SpillgateError as error:
+        request.app.refused(error, request.method, request.scope["path"])
+        request.scope["request_body"].cut()
 
 
 def in_pieces(pieces: Iterable[memoryview]) -> Response:

@@ -129,7 +129,7 @@ class Access:
         cap, members = self._cap, None
         if not self._routes.carries_results(scope["method"], scope["path"]):
             cap, members = min(cap, PLAIN_BODY_BYTES), 0
-        body = RequestBody(receive, send, scope.pop("write_whole", None), self._gate, cap, members)
+        body = RequestBody(receive, send, scope.pop("cycle", None), self._gate, cap, members)
         started = perf_counter()
         scope["by_name"] = found = dict(scope["headers"])
         scope["logged"] = logged = begin_request(self._identify(found, body))

@@ -5,7 +5,6 @@ import fcntl
 import sys
 import termios
 from collections.abc import Iterable
-from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
@@ -51,23 +50,6 @@ CROWDED = Refusal(errors.Overloaded("Too many connections are open. Try again in
 
 class HeadTooLarge(Exception):
     """Ends the parsing of a header block."""
-
-
-def write_whole(
-    cycle: RequestResponseCycle, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes
-) -> bool:
-    """Writes an answer by one call of the system; uvicorn takes two, and searches each header twice. Returns
-    False if uvicorn must send it: to a slow reader, or as the last one of a connection. `headers` are our
-    own, the length of the body among them."""
-    if cycle.flow.write_paused or cycle.disconnected or not cycle.keep_alive:
-        return False
-    lines = b"\r\n".join(map(b": ".join, (*cycle.default_headers, *headers)))
-    cycle.response_started = cycle.response_complete = True
-    cycle.waiting_for_100_continue = False
-    cycle.transport.write(b"".join((STATUS_LINE[status], lines, b"\r\n\r\n", body)))
-    cycle.message_event.set()
-    cycle.on_response()
-    return True
 
 
 class Protocol(HttpToolsProtocol):
@@ -167,7 +149,7 @@ class Protocol(HttpToolsProtocol):
             self.cycle.waiting_for_100_continue = False  # RFC 9110, 10.1.1
         if not self.pipeline:
             self.answered = self.cycle
-        self.scope["write_whole"] = partial(write_whole, self.cycle)  # type: ignore[typeddict-unknown-key]
+        self.scope["cycle"] = self.cycle  # type: ignore[typeddict-unknown-key]
         # Trailers must not become headers of a request that was admitted without them.
         self.headers = []
         self.in_body = True

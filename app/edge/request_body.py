@@ -9,8 +9,9 @@ from fastapi import Request
 from msgspec import Struct
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Send
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
-from domain.errors import BodyTooLarge, Draining, InvalidField, Overloaded
+from domain.errors import BodyTooLarge, Draining, InvalidField, Overloaded, ResultExpired
 
 T = TypeVar("T")
 
@@ -35,8 +36,6 @@ LEAST_CHUNK_BYTES = 1 << 12
 LINGER_SECONDS = 2.0
 
 Headers = Sequence[tuple[bytes, bytes]]
-WriteWhole = Callable[[int, Headers, bytes], bool]
-"""Writes an answer at once, by its status, headers and body. Returns False if it cannot."""
 
 _NOSNIFF = (b"x-content-type-options", b"nosniff")
 _NO_STORE = (b"cache-control", b"no-store")
@@ -84,7 +83,7 @@ class ReadAhead:
             while start < end:
                 chunk = b"".join([part async for part in read(start, min(end, start + self.next_size()))])
                 if not chunk:
-                    return
+                    raise ResultExpired
                 start += len(chunk)
                 held = [held[1], len(chunk)]
                 self.held += len(chunk)
@@ -95,13 +94,28 @@ class ReadAhead:
             self.held -= sum(held)
 
 
+def write_whole(cycle: RequestResponseCycle, status: int, headers: Headers, body: bytes) -> bool:
+    """Writes an answer by one call of the system; uvicorn takes two, and searches each header twice. Returns
+    False if uvicorn must send it: to a slow reader, or as the last one of a connection. `headers` are our
+    own, the length of the body among them."""
+    if cycle.flow.write_paused or cycle.disconnected or not cycle.keep_alive:
+        return False
+    lines = b"\r\n".join(map(b": ".join, (*cycle.default_headers, *headers)))
+    cycle.response_started = cycle.response_complete = True
+    cycle.waiting_for_100_continue = False
+    cycle.transport.write(b"".join((STATUS_LINE[status], lines, b"\r\n\r\n", body)))
+    cycle.message_event.set()
+    cycle.on_response()
+    return True
+
+
 class RequestBody(Struct, eq=False):
     """One request's body, and the headers added to its answer. Routes find it as `scope["request_body"]`.
     `_members` counts the JSON values; None if they are not bounded."""
 
     _receive: Receive
     _send: Send
-    _write_whole: WriteWhole | None
+    _cycle: RequestResponseCycle | None
     _gate: BodyGate
     _cap: int
     _members: int | None
@@ -175,9 +189,9 @@ class RequestBody(Struct, eq=False):
 
     async def answer(self, status: int, headers: Headers, body: bytes) -> None:
         """Sends a whole answer, at once if the server can. `headers` are none of those that `send` adds."""
-        if self._ended and len(body) <= FREE_BYTES and self._write_whole is not None:
+        if self._ended and len(body) <= FREE_BYTES and self._cycle is not None:
             added = (b"x-request-id", self.request_id), _NOSNIFF, _NO_STORE
-            if self._write_whole(status, (*headers, *added), body):
+            if write_whole(self._cycle, status, (*headers, *added), body):
                 self.started, self.status = True, status
                 return
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
@@ -213,6 +227,13 @@ class RequestBody(Struct, eq=False):
         await self._send(message)
         if takes_room:
             self.let_go(len(body))
+
+    def cut(self) -> None:
+        """Ends the connection within an answer: the client sees that it is not whole."""
+        if self._cycle is not None:
+            self._cycle.disconnected = True
+            self._cycle.message_event.set()
+            self._cycle.transport.close()
 
     async def _send_start(self) -> None:
         if self._held_back is not None:

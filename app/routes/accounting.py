@@ -15,7 +15,7 @@ from fastapi import Depends, Query, Request, Response
 from pydantic import WithJsonSchema
 from starlette.responses import StreamingResponse
 
-from app.api.answers import prefers
+from app.api.answers import cut_on_error, prefers
 from app.api.bodies import BodyOut
 from app.api.routing import EveryTenant, InRuntime, Router, Tenant, Traits
 from app.edge.api_keys import Role
@@ -175,7 +175,8 @@ async def get_entries(
             # The first page before the answer begins: a bad cursor is still a clean error.
             first = await entries(chosen, limit or EXPORT_PAGE, cursor)
             pages = _pages(entries, chosen, limit, first)
-            return StreamingResponse(lines(pages), media_type=f"{media}; charset=utf-8")
+            chunks = cut_on_error(request, lines(pages))
+            return StreamingResponse(chunks, media_type=f"{media}; charset=utf-8")
     page = await entries(chosen, limit or 100, cursor)
     body = msgspec.json.encode({"entries": page.entries, "next_cursor": page.next_cursor})
     return Response(body, media_type="application/json")
@@ -199,13 +200,13 @@ async def _ndjson(pages: AsyncIterator[list[AccountingEntry]]) -> AsyncIterator[
         yield b"".join(msgspec.json.encode(entry) + b"\n" for entry in page)
 
 
-async def _csv(pages: AsyncIterator[list[AccountingEntry]]) -> AsyncIterator[str]:
+async def _csv(pages: AsyncIterator[list[AccountingEntry]]) -> AsyncIterator[bytes]:
     """One column per field, the details' prefixed."""
-    yield ",".join(_COLUMNS) + "\r\n"
+    yield (",".join(_COLUMNS) + "\r\n").encode()
     async for page in pages:
         out = io.StringIO()
         csv.writer(out).writerows([_row(entry) for entry in page])
-        yield out.getvalue()
+        yield out.getvalue().encode()
 
 
 _NESTED: dict[str, list[str]] = {

@@ -10,7 +10,7 @@ import msgspec
 from fastapi import Path, Query, Request, Response
 from starlette.responses import StreamingResponse
 
-from app.api.answers import PLAIN, wants_text
+from app.api.answers import PLAIN, cut_on_error, wants_text
 from app.api.bodies import BodyOut
 from app.api.routing import InRuntime, Router, Tenant, Traits
 from app.edge.request_body import cancel_on_disconnect
@@ -177,7 +177,7 @@ async def get_content(
     if accounted:
         chars = (end - start) * stored.measure.chars // max(size, 1)
         await account_read(rt, stored, end - start, chars)
-    return StreamingResponse(body, status, headers, media_type=PLAIN)
+    return StreamingResponse(cut_on_error(request, body), status, headers, media_type=PLAIN)
 
 
 async def _begun(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -17,7 +17,8 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from app.edge import server as serving
-from app.edge.deadlines import Protocol, write_whole
+from app.edge.deadlines import Protocol
+from app.edge.request_body import write_whole
 from tests.app.edge_support import (
     Served,
     edge_app,
