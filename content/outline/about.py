@@ -4,7 +4,7 @@ import csv
 import html
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from itertools import islice, pairwise
 from typing import Any, NamedTuple, TypeGuard
 
@@ -140,7 +140,7 @@ def _json(text: _Text) -> _Shape:
         more = next(
             (f"; {_name(key)}: array{_of_objects(item)}" for key, item in value.items() if _is_rows(item)), ""
         )
-        return f"JSON, object with keys {_names([*value, '…'])}{more}", ""
+        return f"JSON, object{_with_keys([*value, '…'])}{more}", ""
     return "JSON", ""
 
 
@@ -155,7 +155,7 @@ def _title(raw: Raw) -> str:
 
 
 def _of_objects(items: list[Any]) -> str:
-    return f" of objects with keys {_names(list(items[0]))}" if _is_rows(items) else ""
+    return f" of objects{_with_keys(items[0])}" if _is_rows(items) else ""
 
 
 def _is_rows(item: object) -> TypeGuard[list[dict[str, object]]]:
@@ -171,11 +171,11 @@ def _value(raw: Raw, deeper: int = 1) -> str:
         if elements != {" objects"}:
             return f"array of {len(items):,}{elements.pop() if len(elements) == 1 else ''}"
         keys = msgspec.json.decode(items[0], type=dict[str, Raw])
-        return f"{_count(len(items), 'object')} with keys {_names(list(keys))}"
+        return _count(len(items), "object") + _with_keys(keys)
     if data[:1] != b"{":
         return "a single value"
     members = msgspec.json.decode(data, type=dict[str, Raw])
-    said = f"object with keys {_names(list(members))}" if members else "empty object"
+    said = f"object{_with_keys(members)}" if members else "empty object"
     largest = max(members, key=lambda name: len(bytes(members[name])), default="")
     if largest and deeper and 2 * len(bytes(members[largest])) > len(data):
         inside = bytes(members[largest])[:1]
@@ -185,10 +185,13 @@ def _value(raw: Raw, deeper: int = 1) -> str:
 
 
 def _records(text: _Text) -> _Shape:
-    value, _ = parsed_head(text.head[:SAMPLE_BYTES].lstrip().partition(b"\n")[0])
-    keys = f" with keys {_names(list(value))}" if isinstance(value, dict) else ""
-    count = "" if text.has_blank_lines else f", {_count(text.records, 'record')}"
-    return f"JSON lines{count}{keys}", ""
+    """Records are counted by the brackets that they begin with: other lines may be among them."""
+    head = text.head.lstrip()
+    value, _ = parsed_head(head[:SAMPLE_BYTES].partition(b"\n")[0])
+    keys = _with_keys(value) if isinstance(value, dict) else ""
+    records = head.count(b"\n" + head[:1]) + 1
+    counted = f", {_count(records, 'record')}" if text.is_whole else ""
+    return f"JSON lines{counted}{keys}", ""
 
 
 def _table(text: _Text) -> _Shape:
@@ -220,11 +223,10 @@ def _log(text: _Text) -> _Shape:
 def _page(text: _Text) -> _Shape:
     """The title is that of the page, else its first heading."""
     head = text.head[:SAMPLE_BYTES]
-    titles = [found for found in _PAGE_TITLE.finditer(head) if found[0][1:2] in b"tT"]
-    if found := titles[0] if titles else _PAGE_TITLE.search(head):
-        end = head.find(b"</", found.end(), found.end() + 600)
-        return "HTML page", html.unescape(clip(TAG.sub(b" ", head[found.end() : end]))) if end > 0 else ""
-    return "HTML page", ""
+    found = sorted(_PAGE_TITLE.finditer(head), key=lambda tag: tag[0][1:2] not in b"tT")
+    ends = ((tag.end(), head.find(b"</", tag.end(), tag.end() + 600)) for tag in found)
+    titles = (html.unescape(clip(TAG.sub(b" ", head[start:end]))) for start, end in ends if end > 0)
+    return "HTML page", next(filter(None, titles), "")
 
 
 def _elements(text: _Text) -> _Shape:
@@ -291,8 +293,9 @@ def _columns(first: list[bytes]) -> list[str]:
         return []
     header, *rows = lines
     bars = header.count(b"|")
-    # One bar on each line may also stand between the name of a program and what it says.
-    if (bars > 1 or (bars and len(lines) < len(first))) and all(row.count(b"|") == bars for row in rows):
+    # Without a rule, one bar may stand between a program and what it says, two around the text of a dump.
+    has_names = len(lines) < len(first) or (bars > 1 and not header[:1].isdigit())
+    if bars and has_names and all(row.count(b"|") == bars for row in rows):
         names = header.strip().strip(b"|").split(b"|")
     elif b"  " in header.strip() and all(is_over(header, row) for row in rows):
         names = _aligned(header, rows)
@@ -361,7 +364,11 @@ def _language(kind: Kind, head: bytes) -> str:
     return language_of_text(head.decode("utf-8", "ignore"))
 
 
-def _names(names: list[str]) -> str:
+def _with_keys(keys: Collection[str]) -> str:
+    return f" with keys {_names(keys)}" if keys else ""
+
+
+def _names(names: Iterable[str]) -> str:
     """The names that fit, separated by commas; `…` for the rest."""
     said: list[str] = []
     room = _NAMES_BYTES

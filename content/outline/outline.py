@@ -230,7 +230,7 @@ def json_shape(data: bytes) -> Iterator[str]:
 
 def records_shape(data: bytes) -> Iterator[str]:
     """Describes JSON lines: their number, and the keys of the first records."""
-    lines = data.splitlines()
+    lines = list(filter(bytes.strip, data.splitlines()))
     yield f"{len(lines)} lines, one record each"
     keys: dict[str, str] = {}
     for line in lines[:_RECORDS]:

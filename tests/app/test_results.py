@@ -265,7 +265,14 @@ def repeated(line: str, times: int = 900) -> str:
         ("id,city,total\n" + repeated(ROW, 4000) + '1,"a\nb",2\n', None, "CSV, 3 columns: id, city, total"),
         ("\ufeffid,city,total\n" + repeated(ROW), None, "CSV, 900 rows, 3 columns: id, city, total"),
         (repeated("5.{},3.5,{}\n"), None, "CSV, 900 rows, 3 columns without names"),
-        (repeated('{{"a": {}, "b": {}}}\n\n'), None, "JSON lines with keys a, b"),
+        (repeated('{{"a": {}, "b": {}}}\n\n') + "done\n", None, "JSON lines, 900 records with keys a, b"),
+        (json.dumps([{}, {"a": 1}] * 900), None, "JSON, 1,800 objects"),
+        (
+            "<html><title></title><h1>List of <b>prices</b></h1>" + "<p>one</p>" * 900,
+            None,
+            "HTML page\n“List of prices”",
+        ),
+        (repeated("{:08x}  00 01  |{:9}|\n"), None, "plain text, 901 lines\n“00000000 00 01 | 0|”"),
         ("\ufeff" + json.dumps([{"a": 1}] * 900), None, "JSON, 900 objects with keys a"),
         (json.dumps(["ok", {"a": 1}] * 900), None, "JSON, array of 1,800"),
         (
@@ -329,6 +336,10 @@ async def test_each_statement_about_a_stored_result_is_true(
     ("content", "outline"),
     [
         ("id|city|total\n" + repeated("{1}|x|{0}\n"), "Outline (text):\nid|city|total (line 1)"),
+        (
+            repeated('{{"a": {}, "b": {}}}\n\n'),
+            "Outline (ndjson):\n900 lines, one record each\n  a: number\n  b: number",
+        ),
         ("\ufeff\n\nid,city,total\n" + repeated(ROW), "Outline (csv):\n3 columns: id,city,total\n900 rows"),
     ],
 )
