@@ -1,7 +1,6 @@
 """The commands that speak to a running service: processes of their own, over a socket, against a service."""
 
 import asyncio
-import hashlib
 import os
 import re
 import socket
@@ -17,6 +16,7 @@ from app.cli.client import address_of
 from domain.errors import ConfigError
 from tests.faults.forking import ROOT, run
 from tests.faults.service_process import Services
+from tests.keys import key_file
 from tests.misbehaving_server import BAD_ANSWERS, answering, http
 
 KEY = "sk-shell-0123456789"
@@ -30,9 +30,9 @@ HEAVY = ("fastapi", "pydantic", "httpx", "asyncio", "app.settings", "msgspec")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """That of a service with a key."""
     place = tmp_path_factory.mktemp("service")
-    (place / "keys").write_text(f"acme:{hashlib.sha256(KEY.encode()).hexdigest()}\n")
+    keys = key_file(place / "keys", f"acme:{KEY}")
     with Services(place) as services:
-        started = asyncio.run(services.start(place / "state", api_keys_file=str(place / "keys")))
+        started = asyncio.run(services.start(place / "state", api_keys_file=str(keys)))
         yield "http://{}:{}".format(*started.address)
 
 

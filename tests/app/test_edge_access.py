@@ -11,7 +11,7 @@ import pytest
 from app.api.routing import RouteTable
 from app.edge.access import Access
 from app.edge.api_keys import ApiKeys
-from app.edge.request_body import FREE_BYTES, BodyGate, ClientDisconnected
+from app.edge.request_body import FREE_BYTES, BodyGate
 from app.main import create_app
 from domain.errors import BodyTooLarge, Overloaded
 from tests.app.edge_support import KEY, keys_file, settings_of
@@ -36,14 +36,14 @@ class Call:
         self.keys: ApiKeys | None = given.pop("keys", None)
         self.draining: bool = given.pop("draining", False)
         self.gate: BodyGate = given.pop("gate", BodyGate(100))
-        self.settings = settings_of(**given)
         self.refused: list[str] = []
         self.seen: list[str] = []
         self.tenant = ""
         self.most = 0
+        self.answers: list[Message] = []
         self.access = Access(
-            self.app,
-            settings=self.settings,
+            given.pop("app", self.app),
+            settings=settings_of(**given),
             routes=ROUTES,
             keys=self.keys,
             draining=lambda: self.draining,
@@ -54,7 +54,7 @@ class Call:
     async def app(self, scope: Any, receive: Any, send: Any) -> None:
         self.tenant = scope["tenant"]
         self.seen.append(scope["path"])
-        size, more = 0, scope["path"] != "/unread"
+        size, more = 0, True
         while more:
             message = await receive()
             assert message["type"] == "http.request"
@@ -82,7 +82,7 @@ class Call:
             "path": path,
             "headers": [(name.lower().encode(), value.encode()) for name, value in sent if value != "-"],
         }
-        self.answers: list[Message] = []
+        self.answers.clear()
         pieces = iter(list(body) or [piece(b"")])
 
         async def receive() -> Message:
@@ -248,28 +248,17 @@ def test_the_pool_is_at_least_256_mib_and_four_bodies() -> None:
 
 
 async def test_a_request_cut_off_by_the_shutdown_is_told_so() -> None:
-    sent: list[Message] = []
-
     async def forever(scope: Any, receive: Any, send: Any) -> None:
         await asyncio.sleep(60)
 
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    async def receive() -> Message:
-        return piece(b"")
-
-    access = Access(
-        forever, settings=settings_of(), routes=ROUTES, keys=None, draining=lambda: True, gate=BodyGate(1)
-    )
-    headers = [(b"host", b"localhost")]
-    scope = {"type": "http", "http_version": "1.1", "method": "GET", "path": "/slow", "headers": headers}
-    task = asyncio.create_task(access(scope, receive, send))
+    call = Call(app=forever, draining=True)
+    task = asyncio.create_task(call("GET", "/slow"))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert (sent[0]["status"], json.loads(sent[1]["body"])["code"]) == (503, "draining")
+    start, body = call.answers
+    assert (start["status"], json.loads(body["body"])["code"]) == (503, "draining")
 
 
 async def test_only_http_and_the_lifespan_pass() -> None:
@@ -285,9 +274,7 @@ async def test_only_http_and_the_lifespan_pass() -> None:
     async def receive() -> Message:
         raise AssertionError
 
-    access = Access(
-        app, settings=settings_of(), routes=ROUTES, keys=None, draining=lambda: False, gate=BodyGate(1)
-    )
+    access = Call(app=app).access
     await access({"type": "lifespan"}, receive, send)
     await access({"type": "websocket"}, receive, send)
     with pytest.raises(ValueError, match="Only HTTP"):
@@ -301,16 +288,5 @@ async def test_what_fails_after_the_answer_began_is_left_to_the_server() -> None
         await send({"type": "http.response.start", "status": 200, "headers": []})
         raise BodyTooLarge("Too late.")
 
-    async def send(message: Message) -> None:
-        pass
-
-    async def receive() -> Message:
-        raise ClientDisconnected
-
-    access = Access(
-        app, settings=settings_of(), routes=ROUTES, keys=None, draining=lambda: False, gate=BodyGate(1)
-    )
-    headers = [(b"host", b"localhost")]
-    scope = {"type": "http", "http_version": "1.1", "method": "GET", "path": "/", "headers": headers}
     with pytest.raises(BodyTooLarge):
-        await access(scope, receive, send)
+        await Call(app=app)()

@@ -1,11 +1,11 @@
 """GET /results/{handle}/given: the very texts that the model read."""
 
-import hashlib
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import Serve
+from tests.keys import key_file
 
 pytestmark = pytest.mark.anyio
 
@@ -42,11 +42,9 @@ async def test_it_has_the_message_and_the_answers_word_for_word(
 
 
 async def test_another_tenants_handle_is_unknown(serve: Serve, tmp_path: Path) -> None:
-    digests = {tenant: hashlib.sha256(tenant.encode()).hexdigest() for tenant in ("one", "other")}
-    keys = tmp_path / "keys"
-    keys.write_text("".join(f"{tenant}:{digest}\n" for tenant, digest in digests.items()))
+    keys = key_file(tmp_path / "keys", "one:one", "other:other")
     async with serve(api_keys_file=keys) as client:
-        own, other = ({"Authorization": f"Bearer {tenant}"} for tenant in digests)
+        own, other = ({"Authorization": f"Bearer {tenant}"} for tenant in ("one", "other"))
         stored = await client.post("/results", json={"tool_name": "t", "content": LOG}, headers=own)
         path = f"/results/{stored.json()['handle']}/given"
         statuses = [(await client.get(path, headers=sent)).status_code for sent in (own, other, {})]

@@ -1,6 +1,5 @@
 """POST /mcp as clients call it in both eras: versions, tools, faults of tools, tenants and resources."""
 
-import hashlib
 import json
 from collections.abc import Iterator
 from itertools import product
@@ -14,6 +13,7 @@ from domain.errors import StoreUnavailable
 from storage.disk.store import DiskStore
 from tests.app.mcp_client import ERAS, LOG, META, NEW, OLD, SECRET, STATELESS, UNKNOWN, Era, keep
 from tests.conftest import Serve
+from tests.keys import key_file
 
 pytestmark = pytest.mark.anyio
 
@@ -297,10 +297,7 @@ async def test_a_store_that_is_away_is_a_fault_of_the_tool_and_counted(
 
 
 async def test_one_tenant_never_reads_what_another_has(serve: Serve, tmp_path: Path) -> None:
-    keys = tmp_path / "keys"
-    keys.write_text(
-        "".join(f"{name}:{hashlib.sha256(name.encode()).hexdigest()}\n" for name in ("ours", "theirs"))
-    )
+    keys = key_file(tmp_path / "keys", "ours:ours", "theirs:theirs")
     async with serve(api_keys_file=keys) as client:
         client.headers["Authorization"] = "Bearer ours"
         handle = await keep(client)

@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import hashlib
 import logging
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -21,29 +20,19 @@ from domain.errors import StoreUnavailable, TooManyRequests
 from domain.quotas import TenantQuota
 from storage.memory import MemoryLedger, MemoryStore
 from tests.conftest import Serve, StillClock
+from tests.keys import key_file
 from tests.redis_server import RedisServer
 
 pytestmark = pytest.mark.anyio
 
 BIG = "word " * 4000
-ROLES = {
-    "full": ("team-a", ""),
-    "free": ("team-b", ""),
-    "ops": ("ops", ":admin:"),
-    "scrape": ("ops", ":metrics:"),
-}
 DAY = 86_400
 
 
 @pytest.fixture
 def keys(tmp_path: Path) -> Path:
-    path = tmp_path / "keys"
-    lines = (
-        f"{one}:{hashlib.sha256(name.encode()).hexdigest()}{role}\n" for name, (one, role) in ROLES.items()
-    )
-    path.write_text("".join(lines))
-    path.chmod(0o600)
-    return path
+    lines = ("team-a:full", "team-b:free", "ops:ops:admin:", "ops:scrape:metrics:")
+    return key_file(tmp_path / "keys", *lines)
 
 
 @pytest.fixture

@@ -13,25 +13,17 @@ from app.cli.main import main
 from app.operations.readiness import Readiness
 from domain.errors import StoreUnavailable
 from tests.conftest import Serve
+from tests.keys import key_file
 
 pytestmark = pytest.mark.anyio
 
-KEYS = {"agent": "red", "other": "blue", "metrics": "ops", "admin": "ops"}
 BIG = "word " * 5000
 
 
 @pytest.fixture
 def keys(tmp_path: Path) -> Path:
-    path = tmp_path / "keys"
-    roles = {"agent": "", "other": "", "metrics": ":metrics:prometheus", "admin": ":admin:ada"}
-    path.write_text(
-        "".join(
-            f"{tenant}:{hashlib.sha256(name.encode()).hexdigest()}{roles[name]}\n"
-            for name, tenant in KEYS.items()
-        )
-    )
-    path.chmod(0o600)
-    return path
+    lines = ("red:agent", "blue:other", "ops:metrics:metrics:prometheus", "ops:admin:admin:ada")
+    return key_file(tmp_path / "keys", *lines)
 
 
 @pytest.fixture

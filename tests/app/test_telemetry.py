@@ -1,7 +1,6 @@
 """Log lines and metrics: whole, cheap, and without content."""
 
 import asyncio
-import hashlib
 import io
 import json
 import logging
@@ -26,6 +25,7 @@ from domain.extraction import Answer, Coverage, ExtractStatus, Mode
 from domain.handles import Handle, SessionKey
 from domain.results import Measure, ToolResult
 from tests.conftest import Serve
+from tests.keys import key_file
 from tests.redis_server import RedisServer
 
 MARKER = "S3cretMarker"
@@ -354,9 +354,7 @@ async def test_the_last_line_says_how_many_bytes_no_model_read(
 async def test_each_line_of_a_request_names_its_request_tenant_session_and_call(
     serve: Serve, tmp_path: Path, stream: io.StringIO
 ) -> None:
-    keys = tmp_path / "keys"
-    keys.write_text(f"team:{hashlib.sha256(b'secret').hexdigest()}\n")
-    keys.chmod(0o600)
+    keys = key_file(tmp_path / "keys", "team:secret")
     call = {"session_id": "s-1", "tool_call_id": "c-1"}
     big, small = ({"tool_name": "t", "content": text, **call} for text in ("x" * 20_000, "another"))
     async with serve(api_keys_file=keys, access_log=True) as client:
@@ -388,12 +386,7 @@ async def test_each_line_of_a_request_names_its_request_tenant_session_and_call(
 async def test_a_refusal_and_a_deletion_name_the_tenant_and_the_key(
     serve: Serve, tmp_path: Path, stream: io.StringIO
 ) -> None:
-    keys = tmp_path / "keys"
-    lines = [("team", "agent", "::ci"), ("ops", "admin", ":admin:ada"), ("ops", "metrics", ":metrics")]
-    keys.write_text(
-        "".join(f"{tenant}:{hashlib.sha256(key.encode()).hexdigest()}{more}\n" for tenant, key, more in lines)
-    )
-    keys.chmod(0o600)
+    keys = key_file(tmp_path / "keys", "team:agent::ci", "ops:admin:admin:ada", "ops:metrics:metrics")
     async with serve(api_keys_file=keys, tenant_requests_per_second=0.001) as client:
         for method, path, key in (
             ("PUT", "/sessions/s", "agent"),

@@ -1,6 +1,5 @@
 """API keys stay in their tab, tenants are separated, and the page waits for a service that stopped."""
 
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,14 +8,12 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Watch, axe
 from tests.browser.serving import Service, log_of, serving
+from tests.keys import key_file
 
 
 @pytest.fixture
 def keyed(tmp_path: Path) -> Iterator[Service]:
-    keys = tmp_path / "keys"
-    digests = {tenant: hashlib.sha256(f"sk-{tenant}".encode()).hexdigest() for tenant in ("acme", "bolt")}
-    keys.write_text("".join(f"{tenant}:{digest}\n" for tenant, digest in digests.items()))
-    keys.chmod(0o600)
+    keys = key_file(tmp_path / "keys", "acme:sk-acme", "bolt:sk-bolt")
     with serving(tmp_path / "store", api_keys_file=str(keys)) as service:
         yield service
 

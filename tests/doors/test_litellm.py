@@ -18,6 +18,7 @@ from tests.conftest import Serve, StillClock
 from tests.counts import count
 from tests.doors.payloads import LARGE, changed
 from tests.doors.test_hooks import ANY, places
+from tests.keys import key_file
 
 pytestmark = pytest.mark.anyio
 
@@ -341,8 +342,7 @@ async def test_a_full_store_and_an_ended_session_let_the_request_go_on(serve: Se
 async def test_no_handle_of_a_deleted_life_of_the_session_is_given(
     serve: Serve, tmp_path: Path, clock: StillClock, deleted: str
 ) -> None:
-    keys = tmp_path / "keys"
-    keys.write_text("".join(f"one:{sha256(key.encode()).hexdigest()}:{key}\n" for key in ("agent", "admin")))
+    keys = key_file(tmp_path / "keys", "one:agent:agent", "one:admin:admin")
     async with serve(api_keys_file=keys) as client:
         sent = asked_with(call("c1"), result("c1"))
         agent = {"x-api-key": "agent"}
@@ -362,8 +362,7 @@ async def test_no_handle_of_a_deleted_life_of_the_session_is_given(
 
 
 async def test_a_key_may_come_as_litellm_sends_it(serve: Serve, tmp_path: Path) -> None:
-    keys = tmp_path / "keys"
-    keys.write_text("".join(f"{name}:{sha256(name.encode()).hexdigest()}\n" for name in ("one", "two")))
+    keys = key_file(tmp_path / "keys", "one:one", "two:two")
     async with serve(api_keys_file=keys) as client:
         sent = asked_with(call("c1"), result("c1"))
         assert (await client.post(PATH, json=sent)).status_code == 401

@@ -1,0 +1,15 @@
+"""Files of API keys."""
+
+import hashlib
+from pathlib import Path
+
+
+def key_file(path: Path, *lines: str) -> Path:
+    """Each line is `tenant:key` and what else a line may say: the key itself in place of its digest."""
+    written = ""
+    for line in lines:
+        tenant, key, *more = line.split(":")
+        written += ":".join([tenant, hashlib.sha256(key.encode()).hexdigest(), *more]) + "\n"
+    path.write_text(written)
+    path.chmod(0o600)
+    return path
