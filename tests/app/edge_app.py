@@ -1,4 +1,4 @@
-"""The small app of the tests of the edge, as a service. Arguments: `hasty`, `hang` or `fail`."""
+"""The small app of the tests of the edge, as a service. Arguments: `hang` or `fail`."""
 
 import asyncio
 import contextlib
@@ -9,8 +9,6 @@ from app.settings import load_settings
 from domain.errors import ConfigError
 from tests.app.edge_support import edge_app
 
-if "hasty" in sys.argv:
-    serving.GRACEFUL_SECONDS = 0.5
 if "hang" in sys.argv:
     serving.STOP_SECONDS = 1
 settings = load_settings()

@@ -13,8 +13,9 @@ import pytest
 
 from app.main import create_app
 from extraction import queries
-from tests.app.edge_support import head, keys_file, served, settings_of, wait_for
+from tests.app.edge_support import head, served, settings_of, wait_for
 from tests.conftest import Serve, StillClock
+from tests.keys import key_file
 
 pytestmark = pytest.mark.anyio
 
@@ -213,8 +214,7 @@ SLEEP = (sys.executable, "-c", "import time; time.sleep(600)")
 async def test_a_tenant_that_queries_without_end_holds_up_no_other(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keys = keys_file(tmp_path / "keys", "one", "key of one")
-    keys.write_text(keys.read_text() + keys_file(tmp_path / "more", "two", "key of two").read_text())
+    keys = key_file(tmp_path / "keys", "one:key of one", "two:key of two")
     async with serve(api_keys_file=keys) as client:
         headers = [{"Authorization": f"Bearer key of {tenant}"} for tenant in ("one", "two")]
         sent = {"tool_name": "t", "content": "[1]", "policy": {"max_bytes": 1}}

@@ -21,8 +21,6 @@ from domain.errors import ConfigError
 from tests.app.edge_support import head, problem_of, read_all, settings_of, wait_for
 from tests.faults.forking import start_process
 
-ROOT = Path(__file__).parents[2]
-
 SERVICE = str(Path(__file__).with_name("edge_app.py"))
 
 
@@ -90,28 +88,6 @@ def spawn(tmp_path: Path) -> Iterator[Any]:
             return process
 
         yield spawned
-
-
-def test_sigterm_lets_the_request_in_flight_finish_and_exits_0(spawn: Any) -> None:
-    process = spawn()
-    with process.connect() as sock:
-        sock.sendall(head("GET", "/slow?seconds=0.6"))
-        process.has_read()
-        process.send_signal(signal.SIGTERM)
-        wait_for(process.refuses)
-        assert read_all(sock).endswith(b"slow but whole")
-    assert process.wait() == 0
-
-
-def test_a_request_that_does_not_finish_is_told_so_and_the_process_ends(spawn: Any) -> None:
-    process = spawn("hasty")
-    with process.connect() as sock:
-        sock.sendall(head("GET", "/slow?seconds=60"))
-        process.has_read()
-        process.send_signal(signal.SIGTERM)
-        found = problem_of(read_all(sock))
-        assert (found["status"], found["code"], found["retryable"]) == (503, "draining", True)
-    assert process.wait() == 0
 
 
 def test_a_shutdown_that_hangs_is_cut_off(spawn: Any) -> None:

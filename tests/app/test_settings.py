@@ -42,23 +42,15 @@ def test_the_defaults_are_those_of_the_contract() -> None:
     assert (settings.extract_deadline_ms, settings.extract_fallback) == (60_000, "truncate")
 
 
-def test_an_unknown_setting_names_the_nearest_known_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPILLGATE_MAX_BYTE", "1")
-    with pytest.raises(ConfigError, match="Did you mean SPILLGATE_MAX_BYTES"):
-        load_settings()
-
-
-def test_a_wrong_value_names_its_setting_and_not_the_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    for value in ["-1", "1000001", "many"]:
-        monkeypatch.setenv("SPILLGATE_MAX_BYTES", value)
-        with pytest.raises(ConfigError, match="SPILLGATE_MAX_BYTES") as refused:
-            load_settings()
-        assert "many" not in str(refused.value)
-
-
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
+        ("MAX_BYTE", "secret", "Did you mean SPILLGATE_MAX_BYTES"),
+        *(("MAX_BYTES", value, "SPILLGATE_MAX_BYTES") for value in ("-1", "1000001", "secret")),
+        ("MAX_BYTES", "1GB", "SPILLGATE_MAX_BYTES: write a number of bytes, such as 12288"),
+        ("STORAGE_MAX_BYTES", "1GB", "STORAGE_MAX_BYTES: write a number of bytes, such as 1073741824"),
+        ("PORT", "secret", "SPILLGATE_PORT: write a whole number."),
+        ("REQUIRE_BUDGET", "secret", "SPILLGATE_REQUIRE_BUDGET: write true or false."),
         ("PORT", "99999", "SPILLGATE_PORT: must be less than or equal to 65535."),
         ("RETENTION_SECONDS", "3155760001", "must be less than or equal to 3155760000."),
         ("LEDGER_RETENTION_SECONDS", "3155760001", "must be less than or equal to 3155760000."),
@@ -70,7 +62,7 @@ def test_a_wrong_value_names_its_setting_and_not_the_value(monkeypatch: pytest.M
         ("LLM_BASE_URL", "https://key@host/v1", "Put a key into SPILLGATE_LLM_API_KEY."),
     ],
 )
-def test_a_refusal_says_what_to_write(
+def test_a_refusal_names_the_setting_and_says_what_to_write(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str
 ) -> None:
     monkeypatch.setenv("SPILLGATE_LLM_MODELS", "m" if name == "LLM_BASE_URL" else "")
@@ -78,14 +70,7 @@ def test_a_refusal_says_what_to_write(
     with pytest.raises(ConfigError) as refused:
         load_settings()
     assert said in str(refused.value)
-
-
-def test_a_size_with_a_unit_says_what_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, example in (("STORAGE_MAX_BYTES", 1_073_741_824), ("MAX_BYTES", 12_288)):
-        with monkeypatch.context() as patch:
-            patch.setenv(f"SPILLGATE_{name}", "1GB")
-            with pytest.raises(ConfigError, match=f"{name}: write a number of bytes, such as {example}"):
-                load_settings()
+    assert "secret" not in str(refused.value)
 
 
 def test_an_empty_setting_is_refused_by_name_unless_it_means_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,14 +92,6 @@ def test_an_unknown_encoding_is_named_by_its_setting(
     assert main(["check-config"]) == 2
     said = "spillgate: SPILLGATE_ENCODING: unknown encoding. Use one of: o200k_base, cl100k_base.\n"
     assert capsys.readouterr().err == said
-
-
-def test_a_wrong_kind_of_value_says_what_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, kind in (("PORT", "a whole number"), ("REQUIRE_BUDGET", "true or false")):
-        monkeypatch.setenv(f"SPILLGATE_{name}", "maybe")
-        with pytest.raises(ConfigError, match=f"^SPILLGATE_{name}: write {kind}.$"):
-            load_settings()
-        monkeypatch.delenv(f"SPILLGATE_{name}")
 
 
 def test_without_keys_only_loopback_may_be_bound(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

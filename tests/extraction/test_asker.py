@@ -26,7 +26,6 @@ from domain.errors import (
 )
 from domain.extraction import LlmUsage
 from domain.llm import LlmCall, LlmTokens, Message, ModelTerms, Price, Prompt, Reply, Role
-from domain.ports import Tokenizer
 from extraction.models.asker import Asker
 from extraction.models.lanes import ModelHealth, ModelLane, SharedModelState
 from extraction.models.pool import ModelConfig, ModelPool
@@ -408,31 +407,6 @@ async def test_no_model_is_sent_more_than_its_window_holds(word: str) -> None:
     longer = Prompt((Message(Role.USER, word * (words + 100)),), 100)
     assert isinstance(await failure(asker, longer), ContextExceeded)
     assert len(model.asked) == 1
-
-
-async def test_a_prompt_whose_bytes_fit_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def counts(self: SharedModelState, texts: Sequence[str], tokenizer: Tokenizer) -> int:
-        raise AssertionError
-
-    monkeypatch.setattr(SharedModelState, "count", counts)
-    for text in ("x" * 9900, "ж" * 4950, "\U0001f4be" * 2475):
-        bench = Bench(StagedModel(said("Three.", LlmTokens(2500, 2)), window=10_000))
-        await bench.asker(5).ask(Prompt((Message(Role.USER, text),), 100))
-
-
-async def test_a_prompt_is_counted_once_for_all_its_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
-    counted = 0
-    count = SharedModelState.count
-
-    async def counts(self: SharedModelState, texts: Sequence[str], tokenizer: Tokenizer) -> int:
-        nonlocal counted
-        counted += 1
-        return await count(self, texts, tokenizer)
-
-    monkeypatch.setattr(SharedModelState, "count", counts)
-    bench = Bench(StagedModel(BUSY, said("Three.", LlmTokens(9000, 2))))
-    await bench.asker(5).ask(Prompt((Message(Role.USER, "word " * 9000),), 100))
-    assert (len(bench.calls), counted) == (2, 1)
 
 
 # Time

@@ -6,14 +6,14 @@ import pytest
 from acting import Actor, task_of
 
 from domain.errors import ContextExceeded
-from domain.extraction import Answer
+from domain.extraction import Answer, Gap
 from domain.llm import LlmTokens, Message, ModelTerms, Prompt
 from domain.ports import Model
 from extraction import prompts, read_grep
 from extraction.full_chunked import strategy as full_chunked
 from extraction.inquiry import parse_report
 from extraction.models.demo import DemoModel
-from extraction.prompts import NOTHING_FOUND, Document, Part
+from extraction.prompts import NOTHING_FOUND, Document, Finding, Part
 from extraction.task import Task
 
 pytestmark = pytest.mark.anyio
@@ -55,6 +55,21 @@ async def test_a_report_keeps_its_size_and_says_what_is_left_out() -> None:
     assert len(report.encode()) <= 300
     assert report.endswith("more lines]")
     assert len((await on_chunk("errors", "ERROR " + "é" * 5000, max_bytes=100)).encode()) <= 100
+
+
+async def on_findings(*texts: str, gaps: tuple[Gap, ...] = ()) -> str:
+    findings = [Finding(PART, text) for text in texts]
+    return await ask(prompts.reduce_prompt(DOCUMENT, "Which errors?", findings, gaps, NONCE, 4000))
+
+
+async def test_findings_are_merged_without_repeats_and_without_those_that_found_nothing() -> None:
+    merged = await on_findings("line 1: a\nline 2: b", f"{NOTHING_FOUND}\nonly c", "line 2: b\nline 9: d")
+    assert merged == "line 1: a\nline 2: b\nline 9: d"
+    assert await on_findings(f"{NOTHING_FOUND}\nonly c", f"{NOTHING_FOUND}\nonly d") == (
+        f"{NOTHING_FOUND}\nonly c\nonly d"
+    )
+    gapped = await on_findings("line 1: a", gaps=(Gap(70, 1090, "the model timed out"),))
+    assert gapped == "Not covered: bytes 70 to 1,090: the model timed out\nline 1: a"
 
 
 async def test_it_is_a_model_with_a_window_a_latency_and_a_count() -> None:

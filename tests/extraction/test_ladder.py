@@ -60,13 +60,6 @@ async def test_of_ranges_their_own_lines_count_whatever_the_rest_is_like(wanted:
     assert (await ladder.answer(task, Mode.AUTO)).strategy is mode
 
 
-@pytest.mark.parametrize("mode", [Mode.FULL_CHUNKED, Mode.READ_GREP])
-async def test_a_mode_that_is_asked_for_is_used(mode: Mode) -> None:
-    for text in (SHORT_LOG, LOG, ONE_LINE):
-        answer = await asked(text, mode)
-        assert (answer.strategy, answer.status, answer.body) == (mode, ExtractStatus.COMPLETE, "found it")
-
-
 FAULTY = LOG.replace("line 1234 of", "line 1234 (disk full) of")
 
 
