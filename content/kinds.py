@@ -115,7 +115,7 @@ def _by_lines(lines: list[bytes], tool_name: str) -> Kind:
         return Kind.LOG
     if _reaches(_HIT, lines, 0.6):
         return Kind.GREP
-    if "grep" in tool_name and _share(_HIT, lines) + _share(_NUMBERED, lines) >= 0.2:
+    if "grep" in tool_name and share(_HIT, lines) + share(_NUMBERED, lines) >= 0.2:
         return Kind.GREP
     if _reaches(_NUMBERED, lines, 0.7):
         lines = unnumbered(b"\n".join(lines)).text.split(b"\n")
@@ -126,7 +126,8 @@ def _by_lines(lines: list[bytes], tool_name: str) -> Kind:
     return Kind.CODE if _reaches(_CODE, lines, 0.2) else Kind.TEXT
 
 
-def _share(pattern: re.Pattern[bytes], lines: list[bytes]) -> float:
+def share(pattern: re.Pattern[bytes], lines: list[bytes]) -> float:
+    """The share of the lines that begin with a match."""
     return len([*filter(pattern.match, lines)]) / len(lines)
 
 
@@ -141,11 +142,11 @@ def _reaches(pattern: re.Pattern[bytes], lines: list[bytes], share: float) -> bo
 
 def _is_markdown(lines: list[bytes]) -> bool:
     """True for headings and prose. A `#` between settings is a comment, unless there are three levels."""
-    if not any(map(_HEADING.match, lines)) or _share(_MARKDOWN, lines) < 0.15 or _share(_CODE, lines) >= 0.3:
+    if not any(map(_HEADING.match, lines)) or share(_MARKDOWN, lines) < 0.15 or share(_CODE, lines) >= 0.3:
         return False
     levels = {len(line) - len(line.lstrip(b"#")) for line in lines if _HEADING.match(line)}
     rest = [line for line in lines if not line.lstrip().startswith(b"#")]
-    return len(levels) > 2 or 0 in levels or not rest or _share(_SETTING, rest) < 0.5
+    return len(levels) > 2 or 0 in levels or not rest or share(_SETTING, rest) < 0.5
 
 
 def _is_table(lines: list[bytes]) -> bool:

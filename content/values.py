@@ -1,6 +1,7 @@
 """Parses a result into a value to query: JSON, a stream of JSON documents, or a table."""
 
 import csv
+import io
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -116,6 +117,17 @@ def read_table(text: str) -> list[Row]:
         columns = _columns(_split(text, mark, quoting))
     rows = islice(_split(text, mark, quoting), int(columns.has_header), None)
     return [_row(columns, cells) for cells in rows]
+
+
+def first_rows(text: str, most: int) -> tuple[str, list[list[str]]]:
+    """The separator by the header alone, and the first rows; none if a cell is too long."""
+    text = text.removeprefix("\ufeff").lstrip("\r\n")
+    header = _QUOTED.sub("", text).partition("\n")[0]
+    mark = max(_MARKS, key=header.count)
+    try:
+        return mark, list(islice(csv.reader(io.StringIO(text), delimiter=mark), most))
+    except csv.Error:
+        return mark, []
 
 
 def _is_numbered(text: str) -> bool:

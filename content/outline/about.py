@@ -1,27 +1,24 @@
 """What a stored result is, in one to three lines: kind and shape, title, language."""
 
-import csv
 import html
-import io
 import re
 from collections.abc import Callable, Collection, Iterable
-from itertools import islice, pairwise
 from typing import Any, NamedTuple, TypeGuard
 
 import msgspec
 from msgspec import Raw
 
-from content.kinds import Kind, opaque, sniff
+from content.kinds import Kind, opaque, share, sniff
 from content.natural_language import language_of_text
 from content.outline.definitions import definitions
 from content.outline.languages import file_name, language_of
 from content.outline.outline import hits, log_levels, log_times, parsed_head, without_comments
-from content.passages.surroundings import RULE, is_over
+from content.passages.surroundings import RULE, columns_over, is_over
 from content.passages.text_sections import TAG, markdown_headings
 from content.passages.unseen import unseen_spans
 from content.text import ABOUT_SAMPLE_BYTES as SAMPLE_BYTES
 from content.text import BOM, clip, cut_head, unnumbered
-from content.values import is_header
+from content.values import first_rows, is_header
 
 MAX_BYTES = 300
 """The contract's bound of `about`, which has one to three lines."""
@@ -45,8 +42,6 @@ _PAGE_TITLE = re.compile(rb"<(?:title|h[12])\b[^<>]{0,300}>", re.IGNORECASE)
 _PDF_TITLE = re.compile(rb"/Title\s*\(([^()\\\x00-\x1f]{1,200})\)")
 _ARTICLE = re.compile(r"^an? ")
 _ROOT = re.compile(rb"<([A-Za-z_][\w:.-]{0,60})[\s/>]")
-_QUOTED = re.compile('"[^"]*"')
-_WORD = re.compile(rb"\S+")
 # Listings: permissions of `ls -l`, or one path a line.
 _TUPLES = re.compile(rb"\s*\[\(")
 _PERMISSIONS = re.compile(rb"[-dlbcps][-rwxsStT]{9}[ .+@]")
@@ -195,14 +190,12 @@ def _records(text: _Text) -> _Shape:
 
 
 def _table(text: _Text) -> _Shape:
-    head = unnumbered(text.head[:SAMPLE_BYTES]).text.decode("utf-8", "replace").lstrip("\r\n")
-    first = _QUOTED.sub("", head).partition("\n")[0]
-    mark = max(("\t", ",", ";"), key=first.count)
+    head = unnumbered(text.head[:SAMPLE_BYTES]).text.decode("utf-8", "replace")
+    mark, rows = first_rows(head, _TABLE_LINES)
     said = ["TSV" if mark == "\t" else "CSV"]
-    try:
-        names, *rows = islice(csv.reader(io.StringIO(head), delimiter=mark), _TABLE_LINES)
-    except (csv.Error, ValueError):
+    if not rows:
         return said[0], ""
+    names, *rows = rows
     has_names = is_header(names, rows)
     if b'"' not in text.head and not text.has_blank_lines:
         said.append(_count(text.records - has_names, "row"))
@@ -266,12 +259,12 @@ def _changes(text: _Text) -> _Shape:
 
 def _plain(text: _Text) -> _Shape:
     lines = list(filter(bytes.strip, text.first_lines))
-    if len(lines) > 3 and _share(_PERMISSIONS, lines) > 0.6:
+    if len(lines) > 3 and share(_PERMISSIONS, lines) > 0.6:
         if not text.is_whole:
             return f"directory listing, {_count(text.lines, 'line')}", ""
         entries = sum(1 for line in text.head.split(b"\n") if _PERMISSIONS.match(line))
         return f"directory listing, {_count(entries, 'entry', 'entries')}", ""
-    if len(lines) > 3 and _share(_PATH, lines) > 0.8:
+    if len(lines) > 3 and share(_PATH, lines) > 0.8:
         return f"list of paths, {_count(text.records, 'line')}", ""
     if _TUPLES.match(text.head):
         count = f" of {_count(text.head.count(b'), (') + 1, 'tuple')}" if text.is_whole else " of tuples"
@@ -298,24 +291,10 @@ def _columns(first: list[bytes]) -> list[str]:
     if bars and has_names and all(row.count(b"|") == bars for row in rows):
         names = header.strip().strip(b"|").split(b"|")
     elif b"  " in header.strip() and all(is_over(header, row) for row in rows):
-        names = _aligned(header, rows)
+        names = columns_over(header, rows)
     else:
         return []
     return [clip(name) for name in names]
-
-
-def _aligned(header: bytes, rows: list[bytes]) -> list[bytes]:
-    """The names of columns. A single space ends one if each row has a cell under both words, and a space
-    between."""
-    words = [word.span() for word in _WORD.finditer(header)]
-    names = [header[slice(*words[0])]]
-    for (start, end), (following, last) in pairwise(words):
-        is_within = following == end + 1 and not all(
-            row[start:end].strip() and row[end:following] == b" " and row[following:last].strip()
-            for row in rows
-        )
-        names[-1:] = [names[-1] + header[end:last]] if is_within else [names[-1], header[following:last]]
-    return names
 
 
 def _binary(text: _Text) -> _Shape:
@@ -386,10 +365,6 @@ def _name(name: str) -> str:
 
 def _count(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
-
-
-def _share(pattern: re.Pattern[bytes], lines: list[bytes]) -> float:
-    return len([*filter(pattern.match, lines)]) / len(lines)
 
 
 def _clipped(text: str, most: int) -> str:

@@ -3,8 +3,6 @@
 Takes linear time and constant memory. Call it in a thread: 64 MiB take a few seconds.
 """
 
-import csv
-import io
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -12,6 +10,7 @@ from datetime import datetime, timedelta
 
 from content.kinds import NAMES, Kind, sniff
 from content.text import DOUBLE_QUOTED, clip, count_of
+from content.values import first_rows
 
 _BLOCK = 256 * 1024
 _ENDS = 64 * 1024
@@ -23,7 +22,6 @@ _ARRAYS = 8
 _MOST_BRACKETS = 300_000
 
 _QUOTE = b'"'
-_QUOTED = re.compile('"[^"]*"')
 # A call of `re` holds the interpreter, so a run is as long as 1,000 strings at most.
 _RUN = re.compile(rb'((?:[^"{}\[\]]++|%b){0,2000}+)([{}\[\]]?+)' % DOUBLE_QUOTED, re.DOTALL)
 _STRINGS = re.compile(DOUBLE_QUOTED, re.DOTALL)
@@ -52,21 +50,10 @@ def _rows(data: bytes) -> Iterator[str]:
     """Rows and columns of a table. A newline within quotes ends no row."""
     has_quotes = data.count(_QUOTE) % 2 == 0
     yield f"{count_of(_filled_lines(data, has_quotes) - 1, 'row')} below the first line"
-    names = _header(data[:_ENDS].decode("utf-8", "replace"))
-    if names:
+    _, rows = first_rows(data[:_ENDS].decode("utf-8", "replace"), 1)
+    for names in rows:
         more = ", …" if len(names) > _COLUMNS else ""
         yield f"{count_of(len(names), 'column')} ({', '.join(names[:_COLUMNS])}{more})"
-
-
-def _header(head: str) -> list[str]:
-    """The cells of the first row; none if a cell is too long."""
-    head = head.removeprefix("\ufeff").lstrip("\r\n")
-    first = _QUOTED.sub("", head).partition("\n")[0]
-    mark = max(("\t", ",", ";"), key=first.count)
-    try:
-        return next(csv.reader(io.StringIO(head), delimiter=mark), [])
-    except csv.Error:
-        return []
 
 
 def _words(data: bytes) -> Iterator[str]:

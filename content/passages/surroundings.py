@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 from content.kinds import Kind
@@ -222,6 +223,20 @@ def is_over(header: bytes, row: bytes) -> bool:
         return False
     aligned = sum(word.start() in starts or word.end() in ends for word in words)
     return aligned >= _ALIGNED * len(words)
+
+
+def columns_over(header: bytes, rows: list[bytes]) -> list[bytes]:
+    """The names of the columns. A single space ends one if each row has a cell under both words, and a space
+    between."""
+    words = [word.span() for word in _WORDS.finditer(header)]
+    names = [header[slice(*words[0])]]
+    for (start, end), (following, last) in pairwise(words):
+        is_within = following == end + 1 and not all(
+            row[start:end].strip() and row[end:following] == b" " and row[following:last].strip()
+            for row in rows
+        )
+        names[-1:] = [names[-1] + header[end:last]] if is_within else [names[-1], header[following:last]]
+    return names
 
 
 # HTML: rows and headers of tables.
