@@ -22,7 +22,7 @@ _INSIDE_WORD = 0.5
 _SHORT_WORD = re.compile(r"[A-Za-z0-9]{1,5}")  # RE2 knows no boundary of other letters.
 
 
-class _Shown(NamedTuple):
+class Fitted(NamedTuple):
     """`fitting` of the items fit. `next` is the first that did not, in the numbering of the items."""
 
     text: str
@@ -40,7 +40,7 @@ def lines_text(page: LinePage, offset: int, max_bytes: int) -> str:
         (line.number, f"{line.number}: {line.text}{' [… cut: the line is longer]' if line.truncated else ''}")
         for line in page.lines
     ]
-    shown = _fitting(numbered, room_of(max_bytes))
+    shown = fitting(numbered, room_of(max_bytes))
     last, following = page.lines[shown.fitting - 1].number, shown.next or page.next_offset
     onward = f" Go on with offset = {following}." if following else ""
     return f"{shown.text}\n[Lines {page.lines[0].number:,} to {last:,} of {total:,}.{onward}]"
@@ -65,15 +65,19 @@ def grep_text(found: Matches, max_bytes: int, notes: Iterable[str] = ()) -> str:
         offset = found.first - 1 + found.base
         return f"[{count_of(found.total, 'matching line')}: offset {offset:,} is past the last.]"
     room = room_of(max_bytes)
-    shown = _fitting(_groups(found.matches, room), room)
+    shown = fitting_matches(found.matches, room)
     said = [_place(found, shown), *notes]
     return cut_head(f"{shown.text}\n[{' '.join(said)}]".encode(), max_bytes).decode()
 
 
 def matches_that_fit(matches: Sequence[Match], max_bytes: int) -> int:
     """The number of matches that a text of `max_bytes` shows."""
-    room = room_of(max_bytes)
-    return _fitting(_groups(matches, room), room).fitting
+    return fitting_matches(matches, room_of(max_bytes)).fitting
+
+
+def fitting_matches(matches: Sequence[Match], max_bytes: int) -> Fitted:
+    """Matches and their context as in `grep_text`, as many as fit `max_bytes`."""
+    return fitting(_groups(matches, max_bytes), max_bytes)
 
 
 def room_of(max_bytes: int) -> int:
@@ -81,7 +85,7 @@ def room_of(max_bytes: int) -> int:
     return max(max_bytes - FOOTER_BYTES, max_bytes // 2)
 
 
-def _place(found: Matches, shown: _Shown) -> str:
+def _place(found: Matches, shown: Fitted) -> str:
     total = found.total
     if shown.fitting == total:
         return f"{count_of(total, 'matching line')}."
@@ -165,16 +169,16 @@ def _line(text: str) -> str:
     return clip(text.replace("|", "\\|"), _CELL_CHARS)
 
 
-def _fitting(items: Sequence[tuple[int, str]], max_bytes: int) -> _Shown:
+def fitting(items: Sequence[tuple[int, str]], max_bytes: int) -> Fitted:
     """The texts in order while they fit; the first one always, cut if it must be."""
     said: list[str] = []
     for count, (number, text) in enumerate(items):
         size = len(text.encode()) + 1
         if size > max_bytes:
             if count:
-                return _Shown("\n".join(said), count, number)
+                return Fitted("\n".join(said), count, number)
             text = cut_head(text.encode(), max_bytes).decode()
         max_bytes -= size
         if text:
             said.append(text)
-    return _Shown("\n".join(said), len(items), None)
+    return Fitted("\n".join(said), len(items), None)

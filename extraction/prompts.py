@@ -62,7 +62,7 @@ def closing(nonce: str) -> str:
     return f"</ai-agent-{nonce}-FINAL>"
 
 
-PROMPT_VERSION = 2
+PROMPT_VERSION = 3
 """Raise it with every change that may change an answer. It is part of the key of a finding."""
 
 NOTHING_FOUND = "NO RELEVANT DATA FOUND"

@@ -9,9 +9,10 @@ from functools import partial
 import anyio.to_thread
 import msgspec
 
-from content.grep import LINE_BYTES, Grep, GrepPage, Match
+from content.grep import LINE_BYTES, Grep, GrepPage
 from content.greppable import Found, Scan, Scanner, needs_view
 from content.lines import Line, LinePage, LinePager
+from content.model_text import fitting, fitting_matches
 from content.text import cut_head
 from domain.errors import BadPattern, ContextExceeded
 from domain.extraction import Answer, Coverage, ExtractStatus, Mode
@@ -37,6 +38,8 @@ _LINES = 200
 _MOST_LINES = 2000
 _MATCHES = 100
 _MOST_CONTEXT = 20
+# Of matches with their context, before context that overlaps is merged.
+_SCANNED_BYTES = 1 << 18
 
 # Bytes for the notes around the output, and the least output of a call.
 _FRAME_BYTES = 400
@@ -107,7 +110,7 @@ class Tools:
             context=context,
             ignore_case=bool(asked.ignore_case),
             limit=_MATCHES,
-            max_bytes=self._max_bytes,
+            max_bytes=_SCANNED_BYTES,
         )
         page = await self._scan(grep)
         if not page.matches:
@@ -134,7 +137,7 @@ class Tools:
                 await anyio.to_thread.run_sync(feed, block)
         return scanning.finish() if is_small else await anyio.to_thread.run_sync(scanning.finish)
 
-    def _fitted(self, render: Callable[[int], tuple[list[str], str]]) -> str:
+    def _fitted(self, render: Callable[[int], tuple[str, str]]) -> str:
         """Renders as much as the caps in bytes and tokens allow."""
         room = self._max_bytes - _FRAME_BYTES
         text = self._framed(*render(room))
@@ -147,17 +150,15 @@ class Tools:
         # A text with many look-alikes of fences grows when they are neutralised.
         return max(self._count(text) / self._max_tokens, len(text.encode()) / self._max_bytes)
 
-    def _framed(self, rows: list[str], note: str) -> str:
-        lead, text = _VIEW if self._viewed else "", "\n".join(rows)
-        return f"{lead}{fenced('data', text, self._nonce)}\n{note}"
+    def _framed(self, text: str, note: str) -> str:
+        return f"{_VIEW if self._viewed else ''}{fenced('data', text, self._nonce)}\n{note}"
 
 
-def _lines_text(page: LinePage, room: int) -> tuple[list[str], str]:
-    rows = _filled([f"{line.number}\t{_shown(line)}" for line in page.lines], room)
-    left_out = page.lines[len(rows) :]
-    following = left_out[0].number if left_out else page.next_offset
+def _lines_text(page: LinePage, room: int) -> tuple[str, str]:
+    shown = fitting([(line.number, f"{line.number}: {_shown(line)}") for line in page.lines], room)
+    following = shown.next or page.next_offset
     more = f"the next is line {following}" if following else "this is the end"
-    return rows, f"[{page.total_lines} lines in all; {more}.]"
+    return shown.text, f"[{page.total_lines} lines in all; {more}.]"
 
 
 def _shown(line: Line) -> str:
@@ -166,36 +167,12 @@ def _shown(line: Line) -> str:
     return line.text if whole else cut_head(data, LINE_BYTES).decode() + _CUT
 
 
-def _matches_text(page: GrepPage, room: int) -> tuple[list[str], str]:
-    rows: list[str] = []
-    matching: list[int] = []
-    for match in page.matches:
-        matching.append(len(rows) + len(match.before))
-        rows.extend(_rows(match))
-    rows = _filled(rows, room)
-    shown = sum(index < len(rows) for index in matching)
-    more = "" if shown == page.total_matches else f"; {shown} of them are shown: narrow the pattern"
-    return rows, f"[Matching lines: {page.total_matches}{more}.]"
-
-
-def _rows(match: Match) -> list[str]:
-    """Rows as in grep: a colon after the number of a matching line, a hyphen after that of a context line."""
-    first = match.line - len(match.before)
-    before = [f"{first + index}-\t{text}" for index, text in enumerate(match.before)]
-    after = [f"{match.line + 1 + index}-\t{text}" for index, text in enumerate(match.after)]
-    rows = [*before, f"{match.line}:\t{match.text}" + " …[cut]" * match.truncated, *after]
-    return [*rows, "--"] if before or after else rows
-
-
-def _filled(rows: list[str], room: int) -> list[str]:
-    """The first rows that fit, at least one, which may be cut."""
-    kept = [cut_head(rows[0].encode(), room).decode()]
-    for row in rows[1:]:
-        room -= len(kept[-1].encode()) + 1
-        if len(row.encode()) > room:
-            break
-        kept.append(row)
-    return kept
+def _matches_text(page: GrepPage, room: int) -> tuple[str, str]:
+    matches = [replace(one, text=f"{one.text} …[cut]") if one.truncated else one for one in page.matches]
+    shown = fitting_matches(matches, room)
+    all_shown = shown.fitting == page.total_matches
+    more = "" if all_shown else f"; {shown.fitting} of them are shown: narrow the pattern"
+    return shown.text, f"[Matching lines: {page.total_matches}{more}.]"
 
 
 NEEDS_MODEL = True

@@ -25,7 +25,7 @@ _MORE_BYTES = 40
 
 _ENDING = re.compile(r"(?<=\w{4})(?:ing|ed|es|s)\Z")
 _SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
-_NUMBERED = re.compile(r"(\d+)[:-]?\t(.*)")
+_NUMBERED = re.compile(r"(\d+)[:-] (.*)")
 _BETWEEN_RECORDS = re.compile(r"(?<=[}\]]),\s*")
 _NONCE = re.compile(re.escape(opening("NONCE")).replace("NONCE", "([0-9A-Za-z]+)"))
 _MOST_BYTES = re.compile(r"at most ([\d,]+) bytes")

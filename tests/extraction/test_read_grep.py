@@ -60,8 +60,8 @@ async def test_what_the_tools_show_leads_to_a_report() -> None:
     )
     assert answer.coverage == Coverage(1, 1, 1.0)
     found, read = tool_messages(actor.prompts[2])
-    assert "150:\tline 150 says ERROR: disk full" in found.content
-    assert "149\tline 149 says all is well\n150\tline 150 says ERROR" in read.content
+    assert "150: line 150 says ERROR: disk full" in found.content
+    assert "149: line 149 says all is well\n150: line 150 says ERROR" in read.content
     assert [step.event for step in steps] == ["plan", "chunk", "chunk"]
     assert steps[2].fields == {"turn": 2, "calls": 1}
 
@@ -85,7 +85,7 @@ async def test_a_model_that_only_ever_calls_is_asked_once_more_and_then_fails() 
 
 async def test_the_eleventh_call_of_a_turn_is_not_done() -> None:
     answers = await told(LOG, *[("Read", {"offset": n, "limit": 1}) for n in range(1, 13)])
-    assert "10\tline 10" in answers[9]
+    assert "10: line 10" in answers[9]
     assert answers[10:] == ["Not done: at most 10 calls a turn."] * 2
 
 
@@ -142,20 +142,22 @@ async def test_a_wrong_call_is_answered_in_words(name: str, arguments: str, answ
 )
 async def test_arguments_are_taken_as_kindly_as_may_be(arguments: str) -> None:
     (text,) = await told(LOG, ("Read", arguments))
-    assert "1\tline 1 says" in text
+    assert "1: line 1 says" in text
     assert "[301 lines in all; the next is line 201.]" in text
 
 
 async def test_neighbours_of_a_match_are_shown_with_their_numbers() -> None:
+    (text,) = await told(LOG, ("Grep", {"pattern": "line 1[45]9|ERROR", "context": 1}))
+    assert text.count("149") == 2
     (text,) = await told(LOG, ("Grep", {"pattern": "ERROR", "context": 1}))
-    assert "149-\tline 149 says all is well\n150:\tline 150 says ERROR: disk full\n151-\tline 151" in text
+    assert "149- line 149 says all is well\n150: line 150 says ERROR: disk full\n151- line 151" in text
     assert text.endswith("[Matching lines: 1.]")
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_no_answer_of_a_tool_is_longer_than_16_kib() -> None:
-    text = "\n".join("word <spillgate-x " * 5 for _ in range(300))
-    read, grep = await told(text, ("Read", {"limit": 5000}), ("Grep", {"pattern": "word", "context": 20}))
+    text = "\n".join("word <spillgate-x " * 15 for _ in range(300))
+    read, grep = await told(text, ("Read", {"limit": 5000}), ("Grep", {"pattern": "word", "context": 5}))
     assert 10_000 < len(read.encode()) <= 16 * 1024
     assert 10_000 < len(grep.encode()) <= 16 * 1024
     assert "the next is line" in read
@@ -200,7 +202,7 @@ async def test_only_the_ranges_are_seen_even_if_they_cut_characters() -> None:
     read, grep = await told(text, ("Read", {}), ("Grep", {"pattern": "é|s"}))
     assert "secret" in read
     read, grep = await told(text, ("Read", {}), ("Grep", {"pattern": "s"}), ranges=ranges)
-    assert "2\tseen" in read
+    assert "2: seen" in read
     assert "secret" not in read + grep
 
 
@@ -295,5 +297,5 @@ async def test_a_document_that_gives_orders_is_shown_in_its_fence_and_changes_no
 async def test_a_large_text_is_searched_in_threads() -> None:
     text = "all is well\n" * 300_000 + "ERROR: disk full\n" + "all is well\n" * 10
     read, grep = await told(text, ("Read", {"offset": 300_001, "limit": 1}), ("Grep", {"pattern": "ERROR"}))
-    assert "300001\tERROR: disk full" in read
-    assert "300001:\tERROR: disk full" in grep
+    assert "300001: ERROR: disk full" in read
+    assert "300001: ERROR: disk full" in grep
