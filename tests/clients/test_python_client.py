@@ -2,9 +2,11 @@
 from it."""
 
 import asyncio
+import gc
 import inspect
 import json
 import math
+import os
 import shutil
 import socket
 import tempfile
@@ -463,6 +465,20 @@ def test_event_loops_share_a_client(services: dict[str, str]) -> None:
         assert [runner.run(govern()) for runner in (first, second, first)] == ["pass"] * 3
         for runner in (first, second):
             runner.run(client.aclose())
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_the_connections_of_loops_that_ended_are_not_kept(services: dict[str, str]) -> None:
+    def open_files(client: AsyncSpillgate) -> int:
+        asyncio.run(client.govern("t", None, "text"))
+        gc.collect()
+        return len(os.listdir("/proc/self/fd"))
+
+    client = AsyncSpillgate(base_url=services["tcp"])
+    before = open_files(client)
+    assert [open_files(client) for _ in range(5)] == [before] * 5
+    del client
+    gc.collect()
 
 
 def test_the_package_exports_what_it_documents() -> None:

@@ -5,7 +5,6 @@ import copy
 import sys
 import time
 import uuid
-import weakref
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Generic, Self, TypeVar, Unpack
@@ -204,9 +203,7 @@ class AsyncSpillgate(_Client[httpx.AsyncBaseTransport]):
         self, *, transport: httpx.AsyncBaseTransport | None = None, **options: Unpack[ClientOptions]
     ) -> None:
         super().__init__(transport=transport, **options)
-        self._by_loop: weakref.WeakKeyDictionary[object, WaitingConnections | httpx.AsyncBaseTransport] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._by_loop: dict[asyncio.AbstractEventLoop, WaitingConnections | httpx.AsyncBaseTransport] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -292,6 +289,9 @@ class AsyncSpillgate(_Client[httpx.AsyncBaseTransport]):
     def _of_loop(self) -> WaitingConnections | httpx.AsyncBaseTransport:
         loop = asyncio.get_running_loop()
         if (found := self._by_loop.get(loop)) is None:
+            # Connections keep their loop alive, and that keeps them open.
+            for ended in [one for one in list(self._by_loop) if one.is_closed()]:
+                self._by_loop.pop(ended, None)
             place = self._place
             found = httpx.AsyncHTTPTransport() if place is None else WaitingConnections(place)
             self._by_loop[loop] = found
