@@ -70,12 +70,20 @@ export class SpillgateTools {
     };
   }
 
-  /** @template {{ type: string }} Part @param {Part} part @returns {Promise<Part>} */
+  /** What is neither text nor data, such as a picture, stays. @template {{ type: string }} Part @param {Part} part */
   async #part(part) {
     const { output, toolName, toolCallId } = /** @type {any} */ (part);
-    if (output?.type !== "text" && output?.type !== "json") return part;
-    const governed = await this.#client.govern(toolName, toolCallId, output.value);
-    return governed.complete ? part : { ...part, output: { type: "text", value: textOf(governed.content) } };
+    const isError = output?.type.startsWith("error-");
+    const blocks = output?.type === "content" ? output.value : [];
+    const texts = blocks.filter((/** @type {any} */ one) => one.type === "text");
+    if (output?.value === undefined || (blocks.length && !texts.length)) return part;
+    const value = blocks.length ? texts.map((/** @type {any} */ one) => one.text).join("\n") : output.value;
+    const governed = await this.#client.govern(toolName, toolCallId, value, { isError });
+    if (governed.complete) return part;
+    const text = { type: "text", text: textOf(governed.content) };
+    if (!blocks.length) return { ...part, output: { type: isError ? "error-text" : "text", value: text.text } };
+    const others = blocks.filter((/** @type {any} */ one) => one.type !== "text");
+    return { ...part, output: { type: "content", value: [text, ...others] } };
   }
 
   /** @param {string} name @param {any} one @returns {any} */

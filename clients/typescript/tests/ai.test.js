@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { test } from "node:test";
 import { generateText, jsonSchema, stepCountIs, tool, wrapLanguageModel } from "ai";
 import { SpillgateTools, spillgate } from "../src/ai.js";
 import { model } from "./model.js";
@@ -52,4 +53,31 @@ tell("AI SDK: the model middleware, and a tool that yields", async (story, optio
   const wrapped = wrapLanguageModel({ model: model(story), middleware: gate.middleware });
   const { text } = await generateText({ ...asked, model: wrapped, tools });
   story.check(text);
+});
+
+test("AI SDK: the model middleware governs what is text or data in a result of any type", async () => {
+  const answer = async (url, { body }) => {
+    if (url.includes("/tools")) return Response.json({ tools: [], instructions: "" });
+    const { content, is_error } = JSON.parse(body);
+    const stored = { outcome: "store", complete: false, content: `stored, ${is_error}: ${content}` };
+    return Response.json({ ...stored, handle: "session-a/file-b", budget: { exhausted: false } });
+  };
+  const { transformParams } = new SpillgateTools({ fetch: answer }).middleware;
+  const picture = { type: "file-data", data: "AA==", mediaType: "image/png" };
+  const outputs = [
+    { type: "text", value: "a" },
+    { type: "error-json", value: { code: 1 } },
+    { type: "content", value: [{ type: "text", text: "a" }, picture, { type: "text", text: "b" }] },
+    { type: "content", value: [picture] },
+    { type: "execution-denied" },
+  ];
+  const results = outputs.map((output) => ({ type: "tool-result", toolName: "t", toolCallId: "c", output }));
+  const { prompt } = await transformParams({ params: { prompt: [{ role: "tool", content: results }] } });
+  assert.deepEqual(prompt[0].content.map((one) => one.output), [
+    { type: "text", value: "stored, false: a" },
+    { type: "error-text", value: 'stored, true: {"code":1}' },
+    { type: "content", value: [{ type: "text", text: "stored, false: a\nb" }, picture] },
+    { type: "content", value: [picture] },
+    { type: "execution-denied" },
+  ]);
 });
