@@ -23,11 +23,7 @@ class RelayClient:
     """Reads block: what a relay owes comes, or the stream ends, or the test times out."""
 
     def __init__(
-        self,
-        *arguments: str,
-        state: Path,
-        program: tuple[str, ...] = SPILLGATE,
-        **environment: str,
+        self, *arguments: str, state: Path, program: tuple[str, ...] = SPILLGATE, **environment: str
     ) -> None:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SPILLGATE_")}
         given = {f"SPILLGATE_{name.upper()}": value for name, value in environment.items()}

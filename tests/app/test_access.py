@@ -25,14 +25,6 @@ class Ticks:
         return self.now
 
 
-def test_a_key_names_its_tenant_and_no_other_key_does(tmp_path: Path) -> None:
-    keys = ApiKeys(keys_file(tmp_path / "keys"))
-    assert keys.key_of(KEY).tenant == "acme"
-    for unknown in (KEY + "x", "", DIGEST):
-        with pytest.raises(Unauthorized):
-            keys.key_of(unknown)
-
-
 def test_a_tenant_may_have_several_keys_and_colons_in_its_name(tmp_path: Path) -> None:
     path = tmp_path / "keys"
     path.write_text(f"team:blue:{DIGEST.upper()}\nteam:blue:{'0' * 64}\n")

@@ -174,10 +174,7 @@ async def test_questions_at_the_same_time_share_the_embedding(serve: Serve, tmp_
 async def test_a_backend_that_accepts_few_texts_at_a_time_is_sent_fewer(
     serve: Serve, tmp_path: Path, status: int
 ) -> None:
-    async with (
-        Backend(few_at_a_time(status)) as backend,
-        served(serve, tmp_path, backend) as client,
-    ):
+    async with Backend(few_at_a_time(status)) as backend, served(serve, tmp_path, backend) as client:
         told = await ask(client, await keep(client, DATA[50_000:70_000]), QUESTION)
     assert NEEDLE in told["body"].split("\n[")[0]
     assert told["warnings"] == []
@@ -259,10 +256,7 @@ async def test_whatever_an_embedder_does_the_words_answer_in_time(serve: Serve, 
 async def test_an_embedder_that_failed_is_left_alone_and_asked_again_later(
     serve: Serve, tmp_path: Path
 ) -> None:
-    async with (
-        Backend("rate_limited_9999", embeds) as backend,
-        served(serve, tmp_path, backend) as client,
-    ):
+    async with Backend("rate_limited_9999", embeds) as backend, served(serve, tmp_path, backend) as client:
         handle = await keep(client, DATA)
         (first,) = (await ask(client, handle, QUESTION))["warnings"]
         (second,) = (await ask(client, handle, QUESTION))["warnings"]

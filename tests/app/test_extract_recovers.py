@@ -122,10 +122,7 @@ def rambling(body: dict[str, Any]) -> Spoken:
 
 async def test_a_search_in_a_small_window_reaches_its_last_turn(serve: Serve, tmp_path: Path) -> None:
     policy = "[models.m]\ncontext_window = 4096\nmax_output_tokens = 1024\n"
-    async with (
-        Backend(answer=rambling) as backend,
-        served(serve, tmp_path, backend, policy) as client,
-    ):
+    async with Backend(answer=rambling) as backend, served(serve, tmp_path, backend, policy) as client:
         told = (await ask(client, await keep(client), mode="read-grep")).json()
         assert (told["status"], told["strategy"], told["body"]) == ("complete", "read-grep", "All is well.")
         assert backend.requests == told["usage"]["llm_calls"] == 15
@@ -163,12 +160,7 @@ SLOW: list[tuple[type[Any], str, str]] = [
 
 @pytest.mark.parametrize(("port", "method", "error"), SLOW, ids=[method for _, method, _ in SLOW])
 async def test_a_passed_deadline_is_answered_and_accounted_whatever_is_slow(
-    serve: Serve,
-    tmp_path: Path,
-    port: type[Any],
-    method: str,
-    error: str,
-    monkeypatch: pytest.MonkeyPatch,
+    serve: Serve, tmp_path: Path, port: type[Any], method: str, error: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with Backend() as backend, served(serve, tmp_path, backend) as client:
         handle = await keep(client)
@@ -216,10 +208,7 @@ async def settled(client: httpx.AsyncClient, entry_id: str) -> None:
 async def test_an_answer_whose_reservation_is_late_is_given_and_charged(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with (
-        Backend(answer=saying("It is there.")) as backend,
-        served(serve, tmp_path, backend) as client,
-    ):
+    async with Backend(answer=saying("It is there.")) as backend, served(serve, tmp_path, backend) as client:
         handle = await keep(client)
         before = (await client.get("/sessions/s")).json()["budget"]["reserved_tokens"]
         monkeypatch.setattr(MemoryLedger, "reserve", slowly(MemoryLedger.reserve, 30))

@@ -147,15 +147,6 @@ async def test_a_shorter_answer_still_holds_the_best(client: httpx.AsyncClient) 
     assert budget["used_tokens"] + budget["reserved_tokens"] <= 900
 
 
-async def test_retrieve_can_be_what_is_fallen_back_to(serve: Serve) -> None:
-    async with serve(extract_fallback="retrieve") as client:
-        told = await ask(client, await keep(client, FAULTY), "connection lost", mode="full-chunked")
-    warning = "WARNING: tool_output fallback to retrieve (no model is configured)."
-    assert told["body"].startswith(f"{warning}\n")
-    assert "db-7.internal" in told["body"]
-    assert (told["status"], told["strategy"], told["warnings"]) == ("fallback", "retrieve", [warning])
-
-
 async def test_what_is_too_large_for_its_deadline_falls_back_in_time(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

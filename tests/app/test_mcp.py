@@ -241,11 +241,7 @@ FAULTS: list[tuple[str, dict[str, Any], str]] = [
     ("tool_output_lines", {"handle": SECRET, "offset": 1}, "No stored result has this handle."),
     ("tool_output_lines", {"handle": f"session-../file-{'0' * 36}", "offset": 1}, "No stored result of this"),
     ("tool_output", {"handle": "{handle}", "extract": " "}, "`extract` is empty"),
-    (
-        "tool_output",
-        {"handle": f"session-run-1/file-{UNKNOWN}", "extract": "x"},
-        "TOOL_OUTPUT FAILED FOR",
-    ),
+    ("tool_output", {"handle": f"session-run-1/file-{UNKNOWN}", "extract": "x"}, "TOOL_OUTPUT FAILED FOR"),
 ]
 
 

@@ -13,52 +13,35 @@ from tests.app.mcp_client import META, NEW, OLD, SECRET, STATELESS, keep
 pytestmark = pytest.mark.anyio
 
 PLAIN = {"content-type": "application/json"}
+CALL = b'{"jsonrpc": "2.0", "id": 7, "method": '
 BAD: list[tuple[str, dict[str, str], bytes, int, int]] = [
     ("no JSON", PLAIN, b'{"jsonrpc": "2.0", ' + SECRET.encode(), 400, -32700),
     ("empty", PLAIN, b"", 400, -32700),
     ("not UTF-8", PLAIN, b'{"jsonrpc": "2.0", "id": 1, "method": "\xff"}', 400, -32700),
     ("nested deeply", PLAIN, b"[" * 19_000, 400, -32700),
     ("no object", PLAIN, b'"ping"', 400, -32600),
-    ("another version of JSON-RPC", PLAIN, b'{"jsonrpc": "1.0", "id": 7, "method": "ping"}', 400, -32600),
+    ("another version of JSON-RPC", PLAIN, CALL.replace(b"2.0", b"1.0") + b'"ping"}', 400, -32600),
     ("no method", PLAIN, b'{"jsonrpc": "2.0", "id": 7}', 400, -32600),
-    ("a method that is a number", PLAIN, b'{"jsonrpc": "2.0", "id": 7, "method": 1}', 400, -32600),
+    ("a method that is a number", PLAIN, CALL + b"1}", 400, -32600),
     *(
-        (
-            f"the id {bad}",
-            PLAIN,
-            b'{"jsonrpc": "2.0", "id": %s, "method": "ping"}' % bad.encode(),
-            400,
-            -32600,
-        )
+        (f"the id {bad}", PLAIN, CALL.replace(b"7", bad.encode()) + b'"ping"}', 400, -32600)
         for bad in ("null", "true", "1.5", "{}", "9007199254740993", "1" + "0" * 400)
     ),
-    (
-        "params that are a list",
-        PLAIN,
-        b'{"jsonrpc": "2.0", "id": 7, "method": "ping", "params": []}',
-        200,
-        -32602,
-    ),
-    (
-        "an unknown method",
-        PLAIN,
-        b'{"jsonrpc": "2.0", "id": 7, "method": "%s"}' % SECRET.encode(),
-        200,
-        -32601,
-    ),
-    ("no version", PLAIN, b'{"jsonrpc": "2.0", "id": 7, "method": "initialize"}', 200, -32602),
-    ("no tool's name", PLAIN, b'{"jsonrpc": "2.0", "id": 7, "method": "tools/call"}', 200, -32602),
+    ("params that are a list", PLAIN, CALL + b'"ping", "params": []}', 200, -32602),
+    ("an unknown method", PLAIN, CALL + b'"%s"}' % SECRET.encode(), 200, -32601),
+    ("no version", PLAIN, CALL + b'"initialize"}', 200, -32602),
+    ("no tool's name", PLAIN, CALL + b'"tools/call"}', 200, -32602),
     (
         "a version that was never agreed on",
         PLAIN | {"mcp-protocol-version": "2024-11-05"},
-        b'{"jsonrpc": "2.0", "id": 7, "method": "tools/list"}',
+        CALL + b'"tools/list"}',
         400,
         -32022,
     ),
     (
         "the stateless version in the header alone",
         PLAIN | {"mcp-protocol-version": STATELESS},
-        b'{"jsonrpc": "2.0", "id": 7, "method": "tools/list"}',
+        CALL + b'"tools/list"}',
         400,
         -32020,
     ),

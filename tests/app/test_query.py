@@ -255,13 +255,7 @@ async def test_hostile_text_in_the_data_is_answered_as_json(client: httpx.AsyncC
     text = '\ufeff{"a": "\\ud83d", "n": 12345678901234567890123, "x": NaN, "y": 1e999, "a b": 1, "a b": 2}'
     handle = await keep(client, text, policy={"max_bytes": 50})
     told = await asked(client, handle, '{s: a, n: n, x: x, y: y, d: "a b"}')
-    assert told["result"] == {
-        "s": "\ufffd",
-        "n": 12345678901234567890123,
-        "x": None,
-        "y": None,
-        "d": 2,
-    }
+    assert told["result"] == {"s": "\ufffd", "n": 12345678901234567890123, "x": None, "y": None, "d": 2}
 
 
 async def test_a_result_that_is_unknown_expired_or_of_an_ended_session_is_not_queried(

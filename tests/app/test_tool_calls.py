@@ -242,11 +242,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("tool_output_grep", {"pattern": "a", "colour": 1}, "unknown field `colour`"),
     ("tool_output_grep", {"pattern": "("}, "A group is not closed by )."),
     ("tool_output_grep", {"pattern": "a" * 1001}, "`pattern`: expected a string of length <= 1000."),
-    (
-        "tool_output_grep",
-        {"pattern": "a", "context": 21},
-        "`context`: expected a whole number <= 20.",
-    ),
+    ("tool_output_grep", {"pattern": "a", "context": 21}, "`context`: expected a whole number <= 20."),
     ("tool_output_lines", {"offset": 0}, "`offset`: expected a whole number >= 1."),
     ("tool_output_lines", {"offset": "secret"}, "`offset`: expected a whole number, got a string."),
     ("tool_output", {"extract": "   "}, "`extract` is empty"),

@@ -99,12 +99,7 @@ def test_a_cut_splits_no_crlf() -> None:
 
 
 @settings(deadline=None)
-@given(
-    st.sampled_from(Preview),
-    st.text(max_size=600),
-    st.integers(0, 700),
-    st.integers(0, 700),
-)
+@given(st.sampled_from(Preview), st.text(max_size=600), st.integers(0, 700), st.integers(0, 700))
 def test_a_preview_keeps_within_its_bound(kind: Preview, text: str, window: int, max_bytes: int) -> None:
     data = text.encode()
     shown = preview(kind, data[:window], data[-window:] if window else b"", len(data), max_bytes)

@@ -11,14 +11,7 @@ from samples import ENTRY_RETENTION, RETENTION, FakeClock, OpenBounded, OpenLedg
 from domain.ports import Ledger, ResultStore
 from domain.quotas import QuotaOf, TenantQuota, unbounded
 from domain.results import Durability
-from storage import (
-    Spool,
-    open_ledger,
-    open_sealed_store,
-    open_spool,
-    open_store,
-    sealed_ledger,
-)
+from storage import Spool, open_ledger, open_sealed_store, open_spool, open_store, sealed_ledger
 from storage.objects.bucket import Bucket
 from storage.objects.store import ObjectStore
 from storage.objects.url import make_ready

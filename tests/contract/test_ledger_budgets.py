@@ -6,19 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from samples import (
-    KEY,
-    LIMIT,
-    RETENTION,
-    START,
-    TENANT,
-    WINDOW,
-    FakeClock,
-    OpenLedger,
-    charge,
-    entry,
-    race,
-)
+from samples import KEY, LIMIT, RETENTION, START, TENANT, WINDOW, FakeClock, OpenLedger, charge, entry, race
 
 from domain.accounting import EntryFilter
 from domain.budget import ReportWarning, Session, SessionChange

@@ -130,12 +130,7 @@ CASES: list[tuple[str, str, Path_, Expected]] = [
         ("output", "content", 0, "text"),
         lambda sent, text: {"content": [{"type": "text", "text": text}, sent["output"]["content"][1]]},
     ),
-    (
-        "pi",
-        "bash",
-        ("content", 0, "text"),
-        lambda sent, text: {"content": [{"type": "text", "text": text}]},
-    ),
+    ("pi", "bash", ("content", 0, "text"), lambda sent, text: {"content": [{"type": "text", "text": text}]}),
 ]
 PASSING = [
     ("claude-code", "failure"),

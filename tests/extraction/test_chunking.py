@@ -112,13 +112,7 @@ async def test_what_fits_is_one_chunk_and_what_is_empty_none() -> None:
 
 
 async def test_records_stay_whole() -> None:
-    starts = {
-        "json": b'{"id"',
-        "ndjson": b'{"id"',
-        "pretty json": b'  "k',
-        "log": b"2024",
-        "windows": b"",
-    }
+    starts = {"json": b'{"id"', "ndjson": b'{"id"', "pretty json": b'  "k', "log": b"2024", "windows": b""}
     for name, start in starts.items():
         source = await source_of(TEXTS[name])
         for chunk in (await plan(source, sniff(TEXTS[name].encode()), 2000, 10))[1:]:

@@ -238,14 +238,6 @@ async def test_a_model_that_takes_nothing_at_all_ends_it() -> None:
     assert len(actor.prompts) < 200
 
 
-async def test_a_reduce_ends_however_long_its_findings_are() -> None:
-    huge = "endless " * 100_000
-    actor = Actor(lambda prompt: reporting(prompt, huge))
-    answer = await full_chunked.answer(await task_of(await log_of(5), actor))
-    assert len(answer.body.encode()) <= 12_000
-    assert len(actor.prompts) < 20
-
-
 async def test_a_reduce_that_the_model_finds_too_long_is_made_smaller() -> None:
     def play(prompt: Prompt) -> Reply | ModelError:
         if len(findings_of(prompt)) > 6:

@@ -107,11 +107,7 @@ async def read_back(client: httpx.AsyncClient, kept: Kept) -> list[str]:
     if info.status_code != 200:
         return [f"lost: {kept.handle} answers {info.status_code}"]
     found = info.json()
-    if (found["sha256"], found["measure"]["bytes"], found["handle"]) != (
-        kept.sha256,
-        kept.size,
-        kept.handle,
-    ):
+    if (found["sha256"], found["measure"]["bytes"], found["handle"]) != (kept.sha256, kept.size, kept.handle):
         return [f"wrong info: {kept.handle}"]
     body = await insist(lambda: client.get(f"/results/{kept.handle}/content"))
     if body.status_code != 200 or hashlib.sha256(body.content).hexdigest() != kept.sha256:

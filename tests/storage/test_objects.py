@@ -272,12 +272,7 @@ async def test_what_a_silent_store_made_the_caller_lose_is_neither_queued_nor_st
     slow = SlowBucket(bucket, timeout=0.2)
     slow.gate = threading.Event()
     store = ObjectStore(
-        slow,
-        clock=clock,
-        retention_seconds=RETENTION,
-        max_bytes=0,
-        cache_bytes=0,
-        segment_bytes=SEGMENT,
+        slow, clock=clock, retention_seconds=RETENTION, max_bytes=0, cache_bytes=0, segment_bytes=SEGMENT
     )
     answers = await asyncio.gather(
         *[put(store, body, clock()) for _ in range(4 * THREADS)], return_exceptions=True

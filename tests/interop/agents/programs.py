@@ -212,12 +212,7 @@ class CopilotCli(Agent):
         if isinstance(server, str):
             self.servers[name] = {"type": "http", "url": server, "tools": ["*"]}
         else:
-            self.servers[name] = {
-                "type": "local",
-                "command": server[0],
-                "args": server[1:],
-                "tools": ["*"],
-            }
+            self.servers[name] = {"type": "local", "command": server[0], "args": server[1:], "tools": ["*"]}
 
     def _command(self, prompt: str) -> list[str]:
         folder = self.home / ".copilot"
