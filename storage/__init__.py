@@ -57,7 +57,7 @@ def open_spool(folder: Path, changed: Callable[[str | None], None]) -> Spool:
     """For one store and one ledger in Redis. `changed`: see Outage."""
     from storage.spool.outage import Outage
 
-    return Spool(folder, Outage(changed))
+    return Spool(folder, Outage(folder, changed))
 
 
 async def open_store(url: str, spool: Spool | None = None, **options: Unpack[StoreOptions]) -> ResultStore:
@@ -71,6 +71,7 @@ async def open_store(url: str, spool: Spool | None = None, **options: Unpack[Sto
 
     try:
         local = await _opened_disk(spool.folder, options)
+        await spool.outage.open()
     except ConfigError:
         await store.close()
         raise
@@ -117,18 +118,14 @@ async def open_ledger(
     if spool is None or not url.startswith(REDIS_SCHEMES):
         return ledger
     from storage.redis.ledger import RedisLedger
-    from storage.spool.journal import Journal
     from storage.spool.ledger import LocalLedger, SpoolLedger
 
     assert isinstance(ledger, RedisLedger)
-    try:
-        journal = await asyncio.to_thread(Journal, spool.folder / "journal.jsonl", spool.outage.due.set)
-    except ConfigError:
-        await ledger.close()
-        raise
-    spooled = SpoolLedger(ledger, LocalLedger(journal, **times), journal, spool.outage)
-    await spooled.restore()
-    return cast(Ledger, spooled)
+    await spool.outage.open()
+    local = LocalLedger(ledger, spool.outage, **times)
+    for line in spool.outage.journal.lines:
+        await local.take(line)
+    return cast(Ledger, SpoolLedger(ledger, local, spool.outage))
 
 
 def check_sealing() -> None:

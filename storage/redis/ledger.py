@@ -38,6 +38,7 @@ class RedisLedger(RedisEntries, LedgerBase):
         self._redis = connection
         self._sessions = Sessions(connection, self._session_ms, self._entry_ms)
         self._usages: dict[str, _Usage] = {}
+        self.known = self._sessions.known
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -154,17 +155,18 @@ class RedisLedger(RedisEntries, LedgerBase):
         return (await self._sessions.read(key)).session
 
     async def put_session(
-        self, key: SessionKey, change: SessionChange, declared_at: int | None = None
+        self, key: SessionKey, change: SessionChange, declared_epoch: int | None = None
     ) -> Session:
-        """With `declared_at` (Unix ms) the spool has answered the request then: it is applied beyond every
+        """With `declared_epoch` the spool has answered the request, in that epoch: it is applied beyond every
         bound, unless the session has ended since."""
         check_room = await self._room(key.tenant)
 
         def decide(found: Found) -> Step | None:
             before = found.session
-            if declared_at is None and (before is None or before.ended_at is not None):
+            opens = before is None or before.ended_at is not None
+            if declared_epoch is None and opens:
                 check_room(opens=True)
-            if declared_at is not None and before is not None and (before.ended_at or 0) >= declared_at:
+            if declared_epoch is not None and before and opens and before.first_live_epoch > declared_epoch:
                 return None
             return Step(session_rules.opened(before, key, change, self._clock()))
 
@@ -244,6 +246,7 @@ class RedisLedger(RedisEntries, LedgerBase):
             is_done = purged.is_done and not sessions + entries
             purged = Purged(purged.sessions + sessions, purged.entries + entries, is_done)
         self._usages.pop(tenant, None)
+        self._sessions.forget(tenant)
         return purged
 
     async def _sweep(self, shard: Shard, idle: int, oldest: int, after: bytes) -> tuple[int, int, bytes]:

@@ -3,13 +3,13 @@
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from domain.errors import StoreUnavailable
-from domain.handles import Handle, SessionKey
+from domain.handles import Handle, SessionKey, parse_handle
 from domain.ports import Draft, PortAround, ResultStore
 from domain.results import Durability, StoredResult
-from storage.spool.outage import Outage, refuse
+from storage.spool.outage import Line, Outage
 
 T = TypeVar("T")
 _HELD = 1 << 20
@@ -17,16 +17,17 @@ _HELD = 1 << 20
 
 
 class SpoolStore(PortAround[ResultStore]):
-    """Owns both stores: `inner`, which is in Redis, and `local`."""
+    """Owns both stores: `inner`, which is in Redis, and `local`. What only Redis can do raises
+    StoreUnavailable while Redis is away, with nothing done."""
 
     constant_durability = None
 
     def __init__(self, inner: ResultStore, local: ResultStore, outage: Outage) -> None:
         super().__init__(inner)
         self._local = local
-        self._first = outage.first
         self._outage = outage
-        outage.steps.append(inner.check)
+        outage.checks += [inner.check, self._delete_all]
+        outage.replays.append(self._enter)
 
     @asynccontextmanager
     async def draft(self, tenant: str) -> AsyncIterator[Draft]:
@@ -34,9 +35,8 @@ class SpoolStore(PortAround[ResultStore]):
             yield SpoolDraft(shared, local, self._outage)
 
     async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
-        """Raises StoreUnavailable if Redis is away and the result is not on the local disk."""
         found = await self._local.find(tenant, handle)
-        return found or await self._first(self._inner.find, refuse, tenant, handle)
+        return found or await self._outage.only(self._inner.find, tenant, handle)
 
     async def read(
         self, stored: StoredResult, start: int = 0, end: int | None = None
@@ -48,47 +48,75 @@ class SpoolStore(PortAround[ResultStore]):
         return await (await self._place(stored)).touch(stored)
 
     async def _place(self, stored: StoredResult) -> ResultStore:
-        """The store that has the body. Raises StoreUnavailable if that is Redis, and Redis is away."""
-        if await self._local.find(stored.tenant, stored.handle) is not None:
-            return self._local
-        return self._inner if self._outage.why is None else await refuse()
+        is_local = await self._local.find(stored.tenant, stored.handle) is not None
+        return self._local if is_local else self._inner
 
     async def delete(self, tenant: str, handle: Handle) -> bool:
-        """A named call that was sent before an outage and again during it has a body in both."""
-        was_local = await self._local.delete(tenant, handle)
-        rest = _answer(True) if was_local else refuse
-        return await self._first(self._inner.delete, rest, tenant, handle) or was_local
+        was_deleted = await self._outage.first(self._inner.delete, self._delete, tenant, handle)
+        return await self._local.delete(tenant, handle) or was_deleted
+
+    async def _delete(self, tenant: str, handle: Handle) -> bool:
+        found = await self._local.find(tenant, handle)
+        if found is None:
+            return await self._outage.only(self._inner.delete, tenant, handle)
+        deletion = Line(deleted=found)
+        await self._local.delete(tenant, handle)
+        await self._outage.unless_away(self._delete_there, self._outage.journal.write, deletion)
+        return True
+
+    async def _delete_all(self) -> None:
+        """Before Redis is read again, and before it has room for the other lines."""
+        for line in list(self._outage.journal.lines):
+            await self._delete_there(line)
+
+    async def _delete_there(self, line: Line) -> None:
+        if (gone := line.deleted) is not None:
+            found = await self._inner.find(gone.tenant, gone.handle)
+            # Another instance may have stored it again since.
+            if found is not None and found.stored_at <= gone.stored_at:
+                await self._inner.delete(gone.tenant, gone.handle)
+
+    async def _enter(self, line: Line) -> None:
+        """Redis may have the body too: it was sent before as well, or its reply was lost."""
+        if (one := line.charge) and (name := one.entry.details.tool_output_handle):
+            tenant, handle = one.key.tenant, parse_handle(name)
+            kept, found = await self._local.find(tenant, handle), await self._inner.find(tenant, handle)
+            if kept and found and kept.stored_at <= one.entry.timestamp:
+                await self._inner.touch(found)
+                await self._local.delete(tenant, handle)
 
     async def delete_session(self, key: SessionKey, epoch: int) -> int:
-        """Raises StoreUnavailable while Redis is away, with nothing deleted."""
-        deleted = await self._first(self._inner.delete_session, refuse, key, epoch)
+        deleted = await self._outage.only(self._inner.delete_session, key, epoch)
         return deleted + await self._local.delete_session(key, epoch)
 
     async def delete_tenant(self, tenant: str) -> int:
-        """Raises StoreUnavailable while Redis is away, with nothing deleted."""
-        deleted = await self._first(self._inner.delete_tenant, refuse, tenant)
+        deleted = await self._outage.only(self._inner.delete_tenant, tenant)
         return deleted + await self._local.delete_tenant(tenant)
 
     async def sweep(self) -> int:
-        return await self._first(self._inner.sweep, _answer(0)) + await self._local.sweep()
+        return sum(await self._both("sweep"))
 
     async def stored_bytes(self) -> int:
-        return await self._first(self._inner.stored_bytes, _answer(0)) + await self._local.stored_bytes()
+        return sum(await self._both("stored_bytes"))
 
     async def count_results(self, keys: Sequence[SessionKey]) -> list[int]:
-        counts = await self._first(self._inner.count_results, _answer([0] * len(keys)), keys)
-        return [sum(both) for both in zip(counts, await self._local.count_results(keys), strict=True)]
+        return list(map(sum, zip(*await self._both("count_results", keys), strict=True)))
 
     async def usage(self) -> dict[str, int]:
-        shared = await self._first(self._inner.usage, _answer(dict[str, int]()))
-        return dict(Counter(shared) + Counter(await self._local.usage()))
+        return dict(sum(map(Counter, await self._both("usage")), Counter[str]()))
+
+    async def _both(self, name: str, *args: Any) -> list[Any]:
+        """The answers of both stores; while Redis is away, that of the local one."""
+        there = await self._outage.unless_away(getattr(self._inner, name), _nothing, *args)
+        return [one for one in (there, await getattr(self._local, name)(*args)) if one is not None]
 
     async def check(self) -> None:
-        await self._first(self._inner.check, self._local.check)
+        await self._outage.first(self._inner.check, self._local.check)
 
     async def close(self) -> None:
         await self._inner.close()
         await self._local.close()
+        await self._outage.journal.close()
 
 
 class SpoolDraft:
@@ -116,7 +144,7 @@ class SpoolDraft:
         return await self._first(lambda draft: draft.publish(stored))
 
     async def _first(self, act: Callable[[Draft], Awaitable[T]]) -> T:
-        async def local() -> T:
+        async def move(shared: Draft) -> T:
             if self._size > _HELD:
                 raise StoreUnavailable("Redis went away while the result was written. Send it again.")
             self._draft = self._local
@@ -126,11 +154,10 @@ class SpoolDraft:
 
         if self._draft is self._local:
             return await act(self._local)
-        return await self._outage.first(lambda: act(self._draft), local)
+        if self._outage.why is not None:
+            return await move(self._draft)
+        return await self._outage.unless_away(act, move, self._draft)
 
 
-def _answer(value: T) -> Callable[..., Awaitable[T]]:
-    async def answer(*args: object) -> T:
-        return value
-
-    return answer
+async def _nothing(*args: object) -> None:
+    return None

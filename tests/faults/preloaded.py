@@ -30,7 +30,6 @@ IMPORTED = (
     "storage.redis.ledger",
     "storage.redis.store",
     "storage.sealed.keys",
-    "storage.spool.journal",
     "storage.spool.ledger",
     "storage.spool.outage",
     "storage.spool.store",

@@ -25,8 +25,8 @@ from storage.redis import draft as redis_draft
 from storage.redis import store as redis_store
 from storage.redis.draft import RedisDraft
 from storage.redis.ledger import RedisLedger
-from storage.spool.journal import Journal
 from storage.spool.ledger import SpoolLedger
+from storage.spool.outage import Journal, Outage
 
 # Longer than a kill takes to come, or than all replicas take to look, on a busy machine too.
 EARLY_SECONDS = 5.0
@@ -143,7 +143,7 @@ FAULTS: dict[str, list[tuple[object, str, object]]] = {
     "killed after the replay": [(Journal, "empty", killed_at(Journal.empty, 1))],
     "replays that raise": [
         *OFTEN,
-        (SpoolLedger, "_replay", failing(SpoolLedger._replay, RuntimeError, 1, 2)),
+        (Outage, "_return", failing(Outage._return, RuntimeError, 1, 2)),
     ],
 }
 

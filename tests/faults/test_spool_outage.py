@@ -165,8 +165,11 @@ async def test_a_named_call_keeps_its_handle_over_the_switch(
     redis: RedisServer, client: httpx.AsyncClient
 ) -> None:
     early = await stored(client, "early", degraded=False, call_id="early")
+    gone = await stored(client, "gone", degraded=False, call_id="gone")
     redis.kill()
-    assert (await stored(client, "early", degraded=True, call_id="early")).handle == early.handle
+    for name, one in (("early", early), ("gone", gone)):
+        assert (await stored(client, name, degraded=True, call_id=name)).handle == one.handle
+    assert (await client.delete(f"/results/{gone.handle}")).status_code == 204
     late = await stored(client, "late", degraded=True, call_id="late")
     redis.start()
     await until_degraded(client, expected=False)
@@ -177,8 +180,9 @@ async def test_a_named_call_keeps_its_handle_over_the_switch(
     assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
     assert await read_back(client, early) == []
     lines = await handles(client)
-    assert (lines.count(early.handle), lines.count(late.handle)) == (1, 1)
-    # The early one has a body in Redis and one on the local disk.
+    assert [lines.count(one.handle) for one in (early, gone, late)] == [1, 1, 1]
+    assert (await client.get("/sessions/run")).json()["stored_results"] == 2
+    assert (await client.get(f"/results/{gone.handle}")).status_code == 404
     for one in (early, late):
         assert (await client.delete(f"/results/{one.handle}")).status_code == 204
         assert (await client.get(f"/results/{one.handle}")).status_code == 404
@@ -358,11 +362,11 @@ async def test_a_damaged_line_of_the_journal_is_skipped_and_the_others_are_repla
         assert (await client.put("/sessions/declared", json={"context_window": 900})).status_code == 200
     first.kill()
     (journal,) = tmp_path.rglob("journal.jsonl")
-    lines = journal.read_bytes().splitlines(keepends=True)
+    lines = journal.read_bytes().lstrip().splitlines(keepends=True)
     lines[1] = lines[1].replace(b"execute_shell", b"exec\xffte_shell")
     lines[2] = b'{"type":' + b"[" * 100_000 + b"\n"
     # A crash cuts the last line.
-    journal.write_bytes(b"".join(lines) + b'{"type":"Charged","char')
+    journal.write_bytes(b"".join(lines) + b'\n{"type":"Charged","char')
     second = await started(services, redis)
     async with second.client() as client:
         kept.append(await stored(client, "e", degraded=True))

@@ -92,6 +92,16 @@ async def opened(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Open]:
         yield open_it
 
 
+async def start_full(redis: RedisServer, pair: Pair) -> None:
+    """Returns when the journal waits until Redis has room."""
+    options = vars(redis)["_options"]
+    options[options.index("--maxmemory") + 1] = "1"
+    redis.start()
+    async with asyncio.timeout(30):
+        while "maxmemory" not in (pair.outage.why or ""):
+            await asyncio.sleep(0.02)
+
+
 @pytest.mark.parametrize("written", [0, 100_000, 700_000])
 async def test_wherever_redis_dies_under_a_body_the_local_disk_has_all_of_it(
     opened: Open, redis: RedisServer, clock: FakeClock, written: int
@@ -261,7 +271,7 @@ async def test_a_tenant_past_its_quota_does_not_keep_the_journal_from_redis(
     assert (await pair.ledger.entries(EntryFilter("other"), 10, None)).entries == [other]
 
 
-async def test_a_session_that_ended_before_the_replay_is_not_opened_again(
+async def test_a_session_that_another_instance_ended_before_the_replay_is_not_opened_again(
     opened: Open, redis: RedisServer, clock: FakeClock
 ) -> None:
     pair = await opened(redis.url)
@@ -273,35 +283,54 @@ async def test_a_session_that_ended_before_the_replay_is_not_opened_again(
     await pair.store.close()
     redis.start()
     clock.advance(1)
+    times = {"session_retention_seconds": RETENTION, "entry_retention_seconds": RETENTION}
+    another = await open_ledger(redis.url, clock=clock, **times)
+    assert await another.end(KEY) is not None
+    await another.close()
     pair = await opened(redis.url)
-    # The journal waits for the first round of the return.
-    assert await pair.ledger.end(KEY) is not None
-    async with asyncio.timeout(30):
-        while (other := await pair.ledger.session(SessionKey(TENANT, "other"))) is None:
-            await asyncio.sleep(0.02)
+    await pair.back()
+    other = await pair.ledger.session(SessionKey(TENANT, "other"))
+    assert other is not None
     assert other.model == "m"
     session = await pair.ledger.session(KEY)
     assert session is not None
     assert session.ended_at is not None
 
 
-async def test_an_end_while_the_journal_waits_holds_in_the_next_outage(
-    opened: Open, redis: RedisServer, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+async def test_nothing_overtakes_a_journal_that_waits_until_redis_has_room(
+    opened: Open, tmp_path: Path, clock: FakeClock
 ) -> None:
-    pair = await opened(redis.url)
-    redis.kill()
-    await pair.ledger.settle(charge(1))
-    await pair.ledger.close()
-    await pair.store.close()
-    redis.start()
-    monkeypatch.setattr(outage, "PAUSE_SECONDS", 60)
-    pair = await opened(redis.url)
-    await pair.ledger.settle(charge(2))
-    clock.advance(1)
-    assert await pair.ledger.end(KEY) is not None
-    redis.kill()
-    with pytest.raises(SessionEnded):
-        await pair.ledger.enter(Call(KEY, WINDOW, False))
+    options = ["--maxmemory", "1gb", "--maxmemory-policy", "noeviction"]
+    other, model = SessionKey(TENANT, "other"), SessionChange(frozenset({"model"}), model="second")
+    with RedisServer(tmp_path / "redis", aof="always", options=options) as redis:
+        pair = await opened(redis.url)
+        stored = await put(pair.store, LARGE, clock())
+        await pair.ledger.settle(charge(1))
+        await pair.ledger.settle(charge(1, key=other))
+        redis.kill()
+        await pair.ledger.put_session(KEY, replace(model, model="first"))
+        await start_full(redis, pair)
+        # What Redis has can be read and deleted, and a session that the journal does not name can be ended.
+        assert await joined(pair.store.read(stored)) == LARGE
+        assert await pair.store.delete(TENANT, stored.handle)
+        clock.advance(1)
+        assert await pair.ledger.end(other) is not None
+        with pytest.raises(SessionEnded):
+            await pair.ledger.settle(charge(1, key=other))
+        with pytest.raises(StoreUnavailable):
+            await pair.ledger.end(KEY)
+        assert (await pair.ledger.put_session(KEY, model)).model == "second"
+        epoch = (await pair.ledger.put_session(other, model)).epoch
+        await pair.ledger.close()
+        await pair.store.close()
+        pair = await opened(redis.url)
+        assert (await pair.ledger.settle(charge(1, key=other, epoch=epoch))).degraded
+        redis.ask("CONFIG", "SET", "maxmemory", "0")
+        await pair.back()
+        for key in (KEY, other):
+            session = await pair.ledger.session(key)
+            assert session is not None
+            assert (session.model, session.ended_at, session.reserved_tokens) == ("second", None, 1)
 
 
 async def test_what_the_journal_does_not_take_is_not_judged_by(
@@ -319,11 +348,12 @@ async def test_what_the_journal_does_not_take_is_not_judged_by(
     assert await pair.ledger.session(KEY) == before
 
 
-async def test_a_busy_process_is_no_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_busy_process_is_no_outage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(outage, "PAUSE_SECONDS", 0)
     said: list[str | None] = []
     tried = [StoreBusy("busy"), StoreUnavailable("away"), StoreBusy("busy"), None]
-    seen = Outage(said.append)
+    seen = Outage(tmp_path, said.append)
+    await seen.open()
 
     async def step() -> None:
         error = tried.pop(0)
@@ -338,18 +368,16 @@ async def test_a_busy_process_is_no_outage(monkeypatch: pytest.MonkeyPatch) -> N
 
     with pytest.raises(StoreBusy):
         await seen.first(step, local)
-    seen.steps.append(step)
-    seen.due.set()
+    assert (seen.why, said) == (None, [])
+    assert await seen.first(away, local) == "kept"
+    seen.checks.append(step)
     watching = asyncio.create_task(seen.watch())
     async with asyncio.timeout(30):
-        while len(tried) > 1:
-            await asyncio.sleep(0)
-        assert (seen.why, said) == (None, [])
-        assert await seen.first(away, local) == "kept"
         while seen.why is not None:
             await asyncio.sleep(0)
     watching.cancel()
-    assert said == ["Redis is silent.", None]
+    assert (tried, said) == ([], ["Redis is silent.", None])
+    await seen.journal.close()
 
 
 async def test_a_file_that_is_no_journal_is_named(opened: Open, redis: RedisServer, tmp_path: Path) -> None:
@@ -367,10 +395,7 @@ async def test_a_tenant_is_not_deleted_while_the_journal_may_bring_it_back(
         await pair.ledger.settle(charge(1))
         redis.kill()
         await pair.ledger.settle(charge(2))
-        options_of = vars(redis)["_options"]
-        options_of[options_of.index("1gb")] = "1"
-        redis.start()
-        await pair.back()
+        await start_full(redis, pair)
         # Redis is back, but too full for the journal.
         assert not (await pair.ledger.delete_tenant(TENANT)).is_done
         redis.ask("CONFIG", "SET", "maxmemory", "0")
