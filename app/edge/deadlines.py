@@ -5,7 +5,7 @@ import fcntl
 import sys
 import termios
 from collections.abc import Iterable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
@@ -19,37 +19,28 @@ MAX_CONNECTIONS = 4096
 _FRAMING = (b"content-length", b"transfer-encoding")
 _PROBE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
-
-class Refusal(NamedTuple):
-    """An error that the protocol answers itself, before or instead of the app; then the connection ends."""
-
-    error: errors.SpillgateError
-
-    def answer(self, headers: Iterable[tuple[bytes, bytes]], stored: bool | None) -> bytes:
-        """All of the answer as it goes over the wire."""
-        body = encoded(problem_of(self.error, stored=stored))
-        lines = [
-            *headers,
-            *[(name.lower().encode(), value.encode()) for name, value in headers_of(self.error).items()],
-            (b"content-type", MEDIA_TYPE.encode()),
-            (b"content-length", b"%d" % len(body)),
-            (b"x-content-type-options", b"nosniff"),
-            (b"cache-control", b"no-store"),
-            (b"connection", b"close"),
-        ]
-        status = STATUS_LINE[self.error.status]
-        return status + b"".join(b"%b: %b\r\n" % line for line in lines) + b"\r\n" + body
+INVALID = errors.BadRequest("This is not a valid HTTP/1.1 request.")
+SLOW_HEAD = errors.HeaderTimeout()
+SLOW_BODY = errors.BodyTimeout()
+LARGE_HEAD = errors.HeadersTooLarge()
+CROWDED = errors.Overloaded("Too many connections are open. Try again in a moment.")
 
 
-INVALID = Refusal(errors.BadRequest("This is not a valid HTTP/1.1 request."))
-SLOW_HEAD = Refusal(errors.HeaderTimeout())
-SLOW_BODY = Refusal(errors.BodyTimeout())
-LARGE_HEAD = Refusal(errors.HeadersTooLarge())
-CROWDED = Refusal(errors.Overloaded("Too many connections are open. Try again in a moment."))
-
-
-class HeadTooLarge(Exception):
-    """Ends the parsing of a header block."""
+def _refusal(
+    error: errors.SpillgateError, headers: Iterable[tuple[bytes, bytes]], stored: bool | None
+) -> bytes:
+    """All of an answer with which the protocol ends a connection, before or instead of the app."""
+    body = encoded(problem_of(error, stored=stored))
+    lines = [
+        *headers,
+        *[(name.lower().encode(), value.encode()) for name, value in headers_of(error).items()],
+        (b"content-type", MEDIA_TYPE.encode()),
+        (b"content-length", b"%d" % len(body)),
+        (b"x-content-type-options", b"nosniff"),
+        (b"cache-control", b"no-store"),
+        (b"connection", b"close"),
+    ]
+    return STATUS_LINE[error.status] + b"".join(b"%b: %b\r\n" % line for line in lines) + b"\r\n" + body
 
 
 class Protocol(HttpToolsProtocol):
@@ -108,7 +99,7 @@ class Protocol(HttpToolsProtocol):
         try:
             self._feed(data)
         except HttpParserError as error:
-            self.refuse(LARGE_HEAD if isinstance(error.__context__, HeadTooLarge) else INVALID)
+            self.refuse(LARGE_HEAD if isinstance(error.__context__, errors.HeadersTooLarge) else INVALID)
         else:
             if self.pending > self.MAX_HEAD:
                 # In a body these are chunk extensions or trailers without end.
@@ -143,7 +134,7 @@ class Protocol(HttpToolsProtocol):
             size += len(name) + len(value) + 4
         is_large = size > self.MAX_HEAD or len(self.url) > self.MAX_TARGET
         if is_large or len(self.pipeline) >= self.MAX_PIPELINED:
-            raise HeadTooLarge
+            raise errors.HeadersTooLarge
         HttpToolsProtocol.on_headers_complete(self)
         if self.expect_100_continue and self.scope["http_version"] == "1.0":
             self.cycle.waiting_for_100_continue = False  # RFC 9110, 10.1.1
@@ -204,7 +195,7 @@ class Protocol(HttpToolsProtocol):
         self.probes = self.PROBES if self.cycle.scope["http_version"] == "1.1" else 0
         return True
 
-    def refuse(self, refusal: Refusal) -> None:
+    def refuse(self, error: errors.SpillgateError) -> None:
         """Answers and ends the connection. Requests that are complete are answered by the app first.
 
         The client may still be sending: closing at once would reset the connection, and lose the answer."""
@@ -222,8 +213,9 @@ class Protocol(HttpToolsProtocol):
         scope = cycle.scope if self.in_body else {"method": "", "path": ""}
         if not (self.in_body and cycle.response_started):
             method, path = scope["method"], scope["path"]
-            self.refused(refusal.error, method, path)
-            self.transport.write(refusal.answer(self.server_state.default_headers, stored_of(method, path)))
+            self.refused(error, method, path)
+            headers, stored = self.server_state.default_headers, stored_of(method, path)
+            self.transport.write(_refusal(error, headers, stored))
         if self.in_body:
             cycle.disconnected = True
             cycle.message_event.set()
