@@ -286,7 +286,8 @@ class Metrics:
         self._waiting.labels(backend).set(load.waiting)
 
     def models_up(self, available: Mapping[str, bool]) -> None:
-        """By the names of the operator's own models."""
+        """By the names of the operator's own models. A policy file may have taken others away."""
+        self._model_up.clear()
         for name, is_available in available.items():
             self._model_up.labels(name).set(is_available)
 

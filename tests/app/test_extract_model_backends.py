@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from app.cli.main import main
+from app.operations.policy_file import reload_policies
 from domain.errors import ConfigError
 from tests.app.test_extract_models import anyio_backend, ask, entries, keep, saying  # noqa: F401
 from tests.conftest import Serve
@@ -54,6 +55,25 @@ async def test_the_key_of_the_settings_goes_to_no_other_backend(serve: Serve, tm
             await ask(client, await keep(client))
     assert (first.requests, second.requests > 0) == (0, True)
     assert "authorization" not in second.asked[0].headers
+
+
+async def test_a_model_that_the_policy_file_no_longer_has_is_not_said_to_be_down(
+    serve: Serve, tmp_path: Path
+) -> None:
+    async def down() -> list[str]:
+        lines = (await client.get("/metrics")).text.splitlines()
+        return [line for line in lines if line.startswith("spillgate_model_up{")]
+
+    async with (
+        Backend("error_503") as bad,
+        Backend() as good,
+        serving(serve, tmp_path, own("n", bad)) as client,
+    ):
+        await ask(client, await keep(client), mode="full-chunked")
+        assert await down() == ['spillgate_model_up{model="n"} 0.0']
+        (tmp_path / "policy.toml").write_text(own("m", good))
+        await reload_policies(client._transport.app.state)  # type: ignore[attr-defined]
+        assert await down() == ['spillgate_model_up{model="m"} 1.0']
 
 
 async def test_a_policy_file_alone_configures_models(serve: Serve, tmp_path: Path) -> None:
