@@ -35,32 +35,14 @@ def said(text: str, tool: str = "t", path: str | None = None) -> str:
         ),
         (json.dumps([1, 2, 3] * 900), "JSON, array of 2,700 numbers"),
         (
-            "".join(f"{json.dumps(row)}\n" for row in ROWS),
-            "JSON lines, 248 records with keys id, name, price",
-        ),
-        (
-            "id,city,total\n" + "".join(f"{n},x,{n}\n" for n in range(90)),
-            "CSV, 90 rows, 3 columns: id, city, total",
-        ),
-        (
-            LOG,
-            "log, 900 lines, levels such as WARN, INFO, ERROR, "
-            "from 2026-11-20 08:00:00 to 2026-11-20 08:14:59",
-        ),
-        (
             f"{PAGE}<body>{'<p>the price of it is in the list</p>' * 90}</body>",
             "HTML page\n“Prices & hours”",
-        ),
-        (
-            "# Plan\n\nthe text of it\n\n## Status\n\nthe rest is for the other\n" * 9,
-            "Markdown, 18 headings\n“Plan”",
         ),
         ("<?xml version='1.0'?><orders><o/></orders>", "XML, root element orders"),
         (
             "import os\n\n\nclass A:\n    def f(self):\n        pass\n" * 9,
             "Python source, 9 classes, 9 other definitions",
         ),
-        ("src/a.py\nsrc/b/c.py\nREADME.md\nsrc/d.py\n" * 9, "list of paths, 36 lines"),
         ("total 48\n" + "-rw-r--r-- 1 a a 12 Nov 20 a.txt\n" * 9, "directory listing, 9 entries"),
         (json.dumps(["a", "b"] * 90), "JSON, array of 180 strings"),
         (
