@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from content.kinds import opaque
+from content.kinds import is_binary, opaque
 from content.passages.splitting import split
 from content.patterns import Pattern
 from domain.extraction import Answer, ExtractStatus, Gap, Mode, Span
@@ -376,7 +376,10 @@ async def test_the_body_is_within_its_cap(max_bytes: int, extract: str) -> None:
         assert answer.status is (ExtractStatus.COMPLETE if max_bytes >= 1000 else ExtractStatus.PARTIAL)
 
 
-@given(st.text(max_size=6000), st.integers(0, 3000))
+TEXTS = st.text(max_size=6000) | st.lists(st.text("abc é", max_size=90), max_size=99).map("\n".join)
+
+
+@given(TEXTS, st.integers(0, 3000))
 def test_whatever_the_text_what_is_shown_is_its_own(text: str, max_bytes: int) -> None:
     data = text.encode("utf-8", "replace")
     source = Source(*asyncio.run(stored_text(data.decode())))
@@ -387,6 +390,13 @@ def test_whatever_the_text_what_is_shown_is_its_own(text: str, max_bytes: int) -
     assert len(shown.encode()) <= max_bytes
     for start, end in re.findall(r"^\[.*, bytes (\d+)-(\d+).*\]$", shown, re.MULTILINE):
         assert data[int(start) : int(end)].decode() in shown
+    if is_binary(data):
+        # The readable parts are shown.
+        return
+    lines = data.decode().split("\n")
+    for first, last in re.findall(r"^\[lines? (\d+)(?:-(\d+))?[^,]*\]$", shown, re.MULTILINE):
+        assert int(last or first) <= len(lines)
+        assert "]\n" + "\n".join(lines[int(first) - 1 : int(last or first)]) in shown
 
 
 HOSTILE = [
