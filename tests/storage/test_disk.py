@@ -13,7 +13,6 @@ from domain.errors import ConfigError, InvalidField, ResultExpired, StoreUnavail
 from domain.handles import Handle, SessionKey
 from domain.ports import ResultStore
 from storage import open_store
-from storage.disk import layout
 
 pytestmark = pytest.mark.anyio
 
@@ -235,23 +234,6 @@ async def test_a_file_that_cannot_be_deleted_does_not_stop_the_deletion_of_its_t
     assert [one for one in kept if await store.find(TENANT, one.handle)] == [stays]
     assert await store.delete_tenant(TENANT) == 1
     assert await store.stored_bytes() == 0
-
-
-async def test_a_tenant_whose_directory_cannot_be_listed_is_not_said_to_be_deleted(
-    store: ResultStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept = await put(store, b"x", clock())
-
-    def refused(name: str, parent: int) -> int:
-        raise OSError(errno.EMFILE, "Too many open files")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(layout, "open_dir", refused)
-        with pytest.raises(StoreUnavailable):
-            await store.delete_tenant(TENANT)
-        assert await store.sweep() == 0
-    assert await store.find(TENANT, kept.handle) is not None
-    assert await store.delete_tenant(TENANT) == 1
 
 
 async def test_one_step_of_deleting_a_tenant_is_bounded_and_lists_nothing_again(

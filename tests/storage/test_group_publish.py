@@ -14,7 +14,6 @@ from samples import KEY, RETENTION, TENANT, FakeClock, handle, joined, put
 from domain.errors import StoreFull
 from domain.handles import Handle
 from domain.results import StoredResult
-from storage.disk import draft
 from storage.disk.draft import SPILL
 from storage.disk.store import DiskStore, Root
 
@@ -250,25 +249,6 @@ async def test_the_next_start_deletes_what_a_power_cut_left_incomplete(
     await store.close()
 
 
-async def test_bytes_of_a_body_that_fails_are_given_back_once(
-    store: DiskStore, tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(name: str, parent: int) -> None:
-        raise PermissionError(errno.EPERM, "Operation not permitted")
-
-    kept = await put(store, b"kept", clock())
-    with monkeypatch.context() as patched:
-        patched.setattr(draft, "unlink", refused)
-        with pytest.raises(StoreFull):
-            await put(store, b"bad", clock())
-    on_disk = sum(path.stat().st_size for path in (tmp_path / "tool_output").rglob("file-*"))
-    assert await store.stored_bytes() == on_disk == 5
-    await store.sweep()
-    assert await store.stored_bytes() == 4
-    assert await store.delete(TENANT, kept.handle)
-    assert await store.stored_bytes() == 0
-
-
 async def test_an_unexpected_error_leaves_nothing_of_its_batch(
     store: DiskStore, files: HeldFiles, tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,24 +262,3 @@ async def test_an_unexpected_error_leaves_nothing_of_its_batch(
         )
     assert {type(outcome) for outcome in outcomes} == {ZeroDivisionError}
     assert (await store.stored_bytes(), left(tmp_path)) == (0, [])
-
-
-async def test_a_file_that_cannot_be_closed_takes_no_other_down(
-    store: DiskStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    closed, bad = os.close, []
-
-    def close(fd: int) -> None:
-        path = os.readlink(f"/proc/self/fd/{fd}")
-        is_bad = "/file-" in path and os.stat(fd).st_size == 1
-        closed(fd)
-        if is_bad:
-            bad.append(path)
-            raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr(os, "close", close)
-    outcomes = await asyncio.gather(
-        *(put(store, body, clock()) for body in (b"one", b"bad", b"two")), return_exceptions=True
-    )
-    assert [type(outcome) for outcome in outcomes] == [StoredResult, StoreFull, StoredResult]
-    assert (await store.stored_bytes(), len(bad)) == (6, 1)
