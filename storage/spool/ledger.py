@@ -112,7 +112,9 @@ class SpoolLedger:
             return shared
         if name in _OF_REDIS:
             return lambda *args, **more: self._outage.only(partial(shared, *args, **more))
-        return partial(self._outage.first, shared, getattr(self._local, name))
+        # Python calls this method for a name that the object does not have: once for each.
+        setattr(self, name, partial(self._outage.first, shared, getattr(self._local, name)))
+        return getattr(self, name)
 
     async def summary(self, wanted: EntryFilter, *group_by: GroupBy) -> Summary:
         """While Redis is away, the sums of what came since. Complete when Redis has all of the journal."""

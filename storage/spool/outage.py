@@ -151,15 +151,17 @@ class Outage:
         self, shared: Callable[[*Ts], Awaitable[T]], local: Callable[[*Ts], Awaitable[T]], *args: *Ts
     ) -> T:
         """Calls `shared`; in an outage `local`, one call after another."""
-
-        async def in_turn(*args: *Ts) -> T:
-            async with self._turn:
-                if self.why is not None:
-                    return await local(*args)
-            # It has ended while another call had the turn.
-            return await self.first(shared, local, *args)
-
-        return await (self.unless_away(shared, in_turn, *args) if self.why is None else in_turn(*args))
+        if self.why is None:
+            try:
+                return await self.only(shared, *args)
+            except StoreUnavailable:
+                if not self._is_away:
+                    raise
+        async with self._turn:
+            if self.why is not None:
+                return await local(*args)
+        # It has ended while another call had the turn.
+        return await self.first(shared, local, *args)
 
     async def watch(self) -> Never:
         while True:
