@@ -67,6 +67,11 @@ def parse_handle(text: str) -> Handle:
     return Handle(match["session"], match["file"])
 
 
+def is_safe(tenant: str, handle: Handle) -> bool:
+    """A second check, of stores that use names as paths: the caller parsed them."""
+    return is_name(tenant) and _HANDLE.fullmatch(str(handle)) is not None
+
+
 def new_handle(key: SessionKey, epoch: int, call_id: str | None, sha256: str) -> Handle:
     """Random for a call without an id; derived from a call with an id, so that a retry gets the same
     handle."""

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 
 import msgspec
 
-from domain.errors import InvalidField, ResultNotFound
+from domain.errors import ResultNotFound
 from domain.handles import Handle, SessionKey, is_name, parse_handle
 from domain.results import StoredResult
 from domain.values import value
@@ -74,16 +74,6 @@ def path_of(key: SessionKey, name: str = "") -> str:
 
 def is_key(key: SessionKey) -> bool:
     return is_name(key.tenant) and is_name(key.session_id)
-
-
-def check_names(tenant: str, handle: Handle) -> None:
-    """Raises InvalidField for names that are not safe as a path. A second check: the caller parsed them."""
-    try:
-        safe = is_name(tenant) and parse_handle(str(handle)) == handle
-    except ResultNotFound:
-        safe = False
-    if not safe:
-        raise InvalidField("The tenant or handle is not safe as a path. Use names that Spillgate gave out.")
 
 
 def key_of(tenant: str, name: str) -> SessionKey | None:

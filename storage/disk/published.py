@@ -8,7 +8,7 @@ from functools import partial
 from typing import TypeVar
 
 from domain.errors import InvalidField
-from domain.handles import Handle, SessionKey
+from domain.handles import Handle, SessionKey, is_safe
 from domain.results import StoredResult
 from storage.base.damage import DamagedInfo, Notices, TornInfo, encode_info
 from storage.base.places import InPlace
@@ -17,7 +17,6 @@ from storage.disk.layout import (
     Info,
     SessionDirs,
     body_name,
-    check_names,
     handle_of,
     info_name,
     path_of,
@@ -82,7 +81,10 @@ class PublishedBodies:
         """Calls `act` with the directory of the result's session, which is created if it is missing, and
         opened if `directories` do not hold it. Raises StoreUnavailable if `tool_output` was deleted or
         replaced."""
-        check_names(stored.tenant, stored.handle)
+        if not is_safe(stored.tenant, stored.handle):
+            raise InvalidField(
+                "The tenant or handle is not safe as a path. Use names that Spillgate gave out."
+            )
         key = stored.key
         is_shared = key in directories
         if not is_shared:
@@ -300,11 +302,12 @@ class PublishedBodies:
     def _in_session(self, tenant: str, handle: Handle, act: Callable[[int], T]) -> T | None:
         """None if the names are not safe as a path, or a directory or file of the path is missing."""
         try:
-            check_names(tenant, handle)
-            with self.dirs.opened(SessionKey(tenant, handle.session_id)) as directory:
-                return act(directory)
-        except (InvalidField, FileNotFoundError):
-            return None
+            if is_safe(tenant, handle):
+                with self.dirs.opened(SessionKey(tenant, handle.session_id)) as directory:
+                    return act(directory)
+        except FileNotFoundError:
+            pass
+        return None
 
 
 def _handles(key: SessionKey, directory: int) -> set[Handle]:

@@ -76,14 +76,6 @@ def read_info(data: bytes, path: str) -> Info:
     return info
 
 
-def is_safe(tenant: str, handle: Handle) -> bool:
-    """A second check: the caller parsed them."""
-    try:
-        return is_name(tenant) and parse_handle(str(handle)) == handle
-    except ResultNotFound:
-        return False
-
-
 def session_path(key: SessionKey) -> str:
     return f"{TOP}/{key.tenant}/session-{key.session_id}"
 

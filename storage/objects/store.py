@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from domain.errors import ResultExpired, StoreUnavailable
-from domain.handles import Handle, SessionKey, is_name
+from domain.handles import Handle, SessionKey, is_name, is_safe
 from domain.ports import Clock, Draft, Load
 from domain.quotas import QuotaOf, unbounded
 from domain.results import Durability, StoredResult
@@ -28,7 +28,6 @@ from storage.objects.layout import (
     ListedResult,
     body_of,
     info_path,
-    is_safe,
     read_info,
     result_of,
     session_path,
