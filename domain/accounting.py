@@ -175,8 +175,8 @@ class SummaryRow:
 
 
 class Missing(StrEnum):
-    """Why a summary may lack entries. `outage`: Redis is away, and the spool knows only what came since.
-    `damage`: a record could not be read."""
+    """Why a summary may lack entries. `outage`: Redis is away, and the spool knows only what came since,
+    or Redis does not have all of that yet. `damage`: a record could not be read."""
 
     OUTAGE = "outage"
     DAMAGE = "damage"

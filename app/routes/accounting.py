@@ -144,7 +144,7 @@ def _milliseconds(text: str | None, field: str) -> int | None:
 
 _KEYS = "|".join(GroupBy)
 _MISSING = {
-    Missing.OUTAGE: "Redis is away: the sums have only what this instance took since. Ask again later.",
+    Missing.OUTAGE: "Redis is away, or lacks what came in the outage: entries are missing. Ask again later.",
     Missing.DAMAGE: "A damaged record was left out: entries may be missing. The log names it.",
 }
 _REST = "(rest)"
