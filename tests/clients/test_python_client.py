@@ -469,16 +469,21 @@ def test_event_loops_share_a_client(services: dict[str, str]) -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_the_connections_of_loops_that_ended_are_not_kept(services: dict[str, str]) -> None:
-    def open_files(client: AsyncSpillgate) -> int:
-        asyncio.run(client.govern("t", None, "text"))
+    client = AsyncSpillgate(base_url=services["tcp"])
+
+    async def govern(*, is_last: bool) -> None:
+        await client.govern("t", None, "text")
+        if is_last:
+            await client.aclose()
+
+    def open_files(*, is_last: bool = False) -> int:
+        asyncio.run(govern(is_last=is_last))
         gc.collect()
         return len(os.listdir("/proc/self/fd"))
 
-    client = AsyncSpillgate(base_url=services["tcp"])
-    before = open_files(client)
-    assert [open_files(client) for _ in range(5)] == [before] * 5
-    del client
-    gc.collect()
+    before = open_files()
+    assert [open_files() for _ in range(5)] == [before] * 5
+    assert open_files(is_last=True) == before - 1
 
 
 def test_the_package_exports_what_it_documents() -> None:
