@@ -139,7 +139,7 @@ export class Spillgate {
     if (isOwnTool(toolName)) return { content: sent, outcome: "pass", complete: true, handle: null, exhausted: false };
     const body = {
       ...options.fields,
-      session_id: options.sessionId ?? this.sessionFor(),
+      session_id: options.sessionId || this.sessionFor(),
       tool_name: toolName.slice(0, 256) || "tool",
       tool_call_id: await sentCallId(callId),
       tool_arguments: argumentsOf(options.arguments),
@@ -161,7 +161,7 @@ export class Spillgate {
    * @returns {Promise<{ definitions: Definition[], instructions: string }>}
    */
   async tools(format = "openai", { sessionId } = {}) {
-    const query = new URLSearchParams({ session_id: sessionId ?? this.sessionFor(), format });
+    const query = new URLSearchParams({ session_id: sessionId || this.sessionFor(), format });
     const response = await this.#send("GET", `/tools?${query}`);
     return { definitions: response?.answer?.tools ?? [], instructions: response?.answer?.instructions ?? "" };
   }
@@ -175,7 +175,7 @@ export class Spillgate {
    */
   async call(name, args, options = {}) {
     if (options.usedTokens != null) await this.report(options.usedTokens, options.turn, options);
-    const body = { session_id: options.sessionId ?? this.sessionFor(), name: name.slice(0, 128), arguments: args || {} };
+    const body = { session_id: options.sessionId || this.sessionFor(), name: name.slice(0, 128), arguments: args || {} };
     const answer = await this.#ask("POST", "/tools/call", body, {}, CALL_TIMEOUT);
     if (!answer) return "Stored outputs cannot be reached now. Go on without them, or try once more later.";
     return answer.text ?? answer.detail ?? "The stored output could not be read.";
@@ -209,7 +209,7 @@ export class Spillgate {
 
   /** @param {string} [sessionId] */
   #path(sessionId) {
-    return `/sessions/${encodeURIComponent(sessionId ?? this.sessionFor())}`;
+    return `/sessions/${encodeURIComponent(sessionId || this.sessionFor())}`;
   }
 
   /**

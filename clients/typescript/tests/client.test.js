@@ -34,7 +34,7 @@ test("a run governs, offers, calls, reports and ends", async () => {
     const loop = {};
     loop.self = loop;
     for (const given of [{ n: 1n }, loop, { text: "x".repeat(3e6) }, [NaN]])
-      assert.equal((await run.govern("t", null, LOG, { arguments: given, usedTokens: null })).outcome, "store");
+      assert.equal((await run.govern("t", null, LOG, { arguments: given, usedTokens: null, sessionId: "" })).outcome, "store");
     const shown = [Buffer.from("\ufeffé"), new Uint8Array([104, 105]), { n: 1n }, loop, [{ type: "text", text: null }]];
     const texts = ["\ufeffé", "hi", "{ n: 1n }", "<ref *1> { self: [Circular *1] }", shown[4]];
     for (const [index, one] of shown.entries()) assert.deepEqual((await run.govern("t", null, one)).content, texts[index]);
