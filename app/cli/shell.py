@@ -16,12 +16,6 @@ from domain.errors import ConfigError
 
 _PIECE_BYTES = 1 << 18
 _IN_MEMORY_BYTES = 1 << 20
-_TOOLS = {
-    "ask": "tool_output",
-    "grep": "tool_output_grep",
-    "lines": "tool_output_lines",
-    "query": "tool_output_query",
-}
 
 
 def run(options: argparse.Namespace) -> int:
@@ -32,9 +26,8 @@ def _ask(options: argparse.Namespace) -> int:
     """Prints what the model's tool answers. Exit status 1 if that says why there is no answer."""
     given = {name: value for name, value in vars(options).items() if name != "command" and value is not None}
     session = session_in(options.handle) or os.environ.get("SPILLGATE_SESSION")
-    call = {"name": _TOOLS[options.command], "arguments": given} | (
-        {"session_id": session} if session else {}
-    )
+    name = "tool_output" if options.command == "ask" else f"tool_output_{options.command}"
+    call = {"name": name, "arguments": given} | ({"session_id": session} if session else {})
     request = Request("POST", "/tools/call", json.dumps(call).encode(), seconds=TOOL_SECONDS)
     try:
         with closing(Service.from_environment()) as service:
