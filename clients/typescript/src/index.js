@@ -281,8 +281,9 @@ export class Spillgate {
     const most = this.#options.cutChars;
     const fate = { outcome: "unreached", handle: null, exhausted: false };
     if (text.length <= most) return { ...fate, content, complete: true };
-    const left = text.length - most;
-    const shown = `${text.slice(0, most)}\n[${left} characters not shown: the result was too large, and is not stored]`;
+    const head = text.slice(0, most).replace(/[\uD800-\uDBFF]$/, ""); // Providers of models refuse half a character.
+    const left = text.length - head.length;
+    const shown = `${head}\n[${left} characters not shown: the result was too large, and is not stored]`;
     return { ...fate, content: shown, complete: false };
   }
 }

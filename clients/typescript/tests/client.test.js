@@ -86,11 +86,12 @@ test("what was lost is sent again until patience is over, and fails open", async
   assert.deepEqual([cut.content, cut.outcome, cut.complete], [`${"x".repeat(100)}\n${said}`, "unreached", false]);
   assert.deepEqual(slept, [500, 1000, 2000]);
   assert.deepEqual((await away.govern("t", "d", [{ type: "text", text: "a" }])).content, [{ type: "text", text: "a" }]);
+  assert.match((await away.govern("t", "e", "x".repeat(99) + "🌷".repeat(9))).content, /^x{99}\n\[18 characters not shown/);
   assert.deepEqual(await away.tools(), { definitions: [], instructions: "" });
   assert.equal(await away.report(1), undefined);
   assert.match(await away.call("tool_output", {}), /^Stored outputs cannot be reached now./);
-  assert.equal(asked.length, 8, "while the service is away, each call is tried once");
-  assert.equal(asked[6].url, "http://spillgate/sessions/run%2F1/usage");
+  assert.equal(asked.length, 9, "while the service is away, each call is tried once");
+  assert.equal(asked[7].url, "http://spillgate/sessions/run%2F1/usage");
 
   ({ slept, options } = scripted([503, busy, { "Retry-After": "30" }]));
   assert.equal((await new Spillgate(options).govern("t", "c", "small")).content, "small");
