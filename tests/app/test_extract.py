@@ -86,14 +86,6 @@ async def test_the_answer_shrinks_to_what_the_budget_still_holds(client: httpx.A
     assert budget["used_tokens"] + budget["reserved_tokens"] <= 1000
 
 
-async def test_an_exhausted_budget_is_said_and_not_passed_over(client: httpx.AsyncClient) -> None:
-    handle = await keep(client)
-    await client.put("/sessions/s", json={"context_window": 50, "buffer_tokens": 0, "max_output_tokens": 0})
-    told = (await ask(client, handle)).json()
-    assert told["text"].startswith("TOOL_OUTPUT FAILED FOR journal WITH HANDLE ")
-    assert "budget" in told["body"]
-
-
 async def test_an_unknown_handle_is_404_also_in_the_models_own_words(client: httpx.AsyncClient) -> None:
     assert (await ask(client, UNKNOWN)).json()["code"] == "result_not_found"
     plain = {"Accept": "text/plain"}

@@ -43,13 +43,6 @@ async def text_of(client: httpx.AsyncClient, name: str, **arguments: Any) -> str
     return text
 
 
-async def test_ask_answers_with_the_frame_of_extract(client: httpx.AsyncClient) -> None:
-    handle = await keep(client, LOG)
-    text = await text_of(client, "tool_output", handle=handle, extract="ERROR request 4507")
-    assert text.startswith(f"ABSTRACT FROM TOOL OUTPUT t WITH HANDLE {handle}, STRATEGY:retrieve:\n\n")
-    assert "ERROR request 4507 took" in text
-
-
 async def test_grep_shows_matches_and_merges_overlapping_context(client: httpx.AsyncClient) -> None:
     handle = await keep(client, LOG)
     text = await text_of(client, "tool_output_grep", handle=handle, pattern=r"request (10|12|99) ", context=2)

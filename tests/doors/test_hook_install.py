@@ -30,12 +30,9 @@ FILES = {
 }
 """The files of a user, below the home directory."""
 
-IN_PROJECT = {
+IN_PROJECT = FILES | {
     "claude-code": (".claude/settings.json", ".mcp.json"),
-    "codex": (".codex/hooks.json", ".codex/config.toml"),
     "copilot": (".github/hooks/spillgate.json", ".github/mcp.json"),
-    "cursor": (".cursor/hooks.json", ".cursor/mcp.json"),
-    "gemini": (".gemini/settings.json",),
     "opencode": ("opencode.json", ".opencode/plugin/spillgate.js"),
     "pi": (".pi/extensions/spillgate.js",),
 }

@@ -2,12 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import Callable
 
 import anyio
 import pytest
 
-from domain.errors import ModelRefused, ModelUnavailable
+from domain.errors import ModelRefused
 from domain.extraction import Answer, ExtractStatus, LlmUsage, Mode, Span
 from domain.llm import Prompt, Reply
 from extraction import ladder
@@ -84,25 +83,6 @@ async def test_retrieve_can_be_the_fallback() -> None:
     assert len(short.body.encode()) <= 400
 
 
-FAILURES: list[tuple[Mode, Callable[[Prompt], Reply | ModelUnavailable | ModelRefused], str]] = [
-    (Mode.READ_GREP, lambda _: ModelUnavailable("the backend is\ndown."), "the backend is down"),
-    (Mode.READ_GREP, lambda prompt: reporting(prompt, "…"), "the model's report was empty"),
-    (Mode.READ_GREP, lambda _: Reply("Hm.", "stop"), "the model gave no report"),
-    (Mode.FULL_CHUNKED, lambda _: ModelRefused("401"), "only 0 % of the data could be read: 401"),
-]
-
-
-@pytest.mark.parametrize(("mode", "play", "reason"), FAILURES)
-async def test_a_strategy_that_fails_falls_back_and_its_calls_are_told(
-    mode: Mode, play: Callable[[Prompt], Reply | ModelUnavailable], reason: str
-) -> None:
-    actor = Actor(play)
-    answer = await ladder.answer(await task_of(LOG, actor), mode)
-    assert answer.body.startswith(f"WARNING: tool_output fallback to truncate ({reason}).\nline 0")
-    assert answer.status is ExtractStatus.FALLBACK
-    assert answer.usage.llm_calls == len(actor.prompts) > 0
-
-
 @pytest.mark.parametrize("mode", [Mode.AUTO, Mode.FULL_CHUNKED, Mode.READ_GREP])
 @pytest.mark.parametrize("seconds", [2, 10, 60])
 @pytest.mark.parametrize("text", [SHORT_LOG, LOG], ids=["short", "long"])
@@ -175,7 +155,3 @@ async def test_a_source_of_many_ranges_knows_where_its_bytes_lie() -> None:
     for start in range(3000):
         source.located(start, start + 1)
     assert time.process_time() - started < 0.1
-
-
-async def test_an_empty_source_lies_nowhere() -> None:
-    assert Source(*await stored_text("")).located(0, 1) == []

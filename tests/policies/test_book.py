@@ -79,13 +79,6 @@ def test_a_fault_is_named_with_its_line(text: str, said: str) -> None:
     assert said in str(refused.value)
 
 
-def test_the_nearest_name_is_suggested() -> None:
-    with pytest.raises(ConfigError, match="; the nearest is oxide-code"):
-        from_toml("profile = 'oxidecode'\n", "p.toml")
-    with pytest.raises(InvalidPolicy, match="; the nearest is truncate"):
-        from_json('{"on_oversize": "truncated"}')
-
-
 def test_every_fault_is_told_in_the_order_of_lines() -> None:
     text = "[tools.x]\nkeep = 1\n[defaults]\nmax_byte = 2\npreview = 'tail'\n"
     with pytest.raises(ConfigError) as refused:

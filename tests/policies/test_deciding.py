@@ -70,14 +70,6 @@ def test_the_operator_may_forbid_requests_their_own_policy() -> None:
         rules.policy("t", None, '{"max_bytes": 3}')
 
 
-@pytest.mark.parametrize(
-    "text", ['{"models": {"m": {"context_window": 9}}}', '{"x": 1}', "[]", '{"tools": 1}']
-)
-def test_an_override_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(InvalidPolicy):
-        book().check_override(text)
-
-
 def test_a_models_facts_come_from_the_highest_layer() -> None:
     rules = book("[models.m]\ncontext_window = 5\n", '[models.m]\nencoding = "cl100k_base"\n')
     assert rules.terms("m").window == Window(5, 0, 0)
