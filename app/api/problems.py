@@ -107,12 +107,6 @@ def problem(
     return Response(body, error.status, {**headers_of(error), **(headers or {})}, MEDIA_TYPE)
 
 
-def refusal_in(error: BaseException | None) -> errors.SpillgateError | None:
-    """The error that Starlette met after an answer had begun, and raised RuntimeError from."""
-    cause = error.__cause__ if isinstance(error, RuntimeError) else None
-    return cause if isinstance(cause, errors.SpillgateError) else None
-
-
 def template_of(request: Request) -> str:
     """The path template of the route that matched, `/results/{handle}`; "" when none did."""
     path: str = getattr(request.scope.get("route"), "path_format", "")
@@ -161,7 +155,7 @@ class Handlers:
 
     async def on_failure(self, request: Request, error: Exception) -> Response:
         # Starlette raises the error again after this answer, and the server ends the connection and logs it.
-        return self._answer(request, refusal_in(error) or errors.InternalError())
+        return self._answer(request, errors.InternalError())
 
     async def on_validation(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)

@@ -23,7 +23,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from app import __version__
-from app.api.problems import Refused, refusal_in
+from app.api.problems import Refused
 from app.cli.check_config import mask_url
 from app.edge.deadlines import MAX_CONNECTIONS, Protocol, sweep
 from app.operations.logs import configure_logging
@@ -177,7 +177,8 @@ def serve(
         app.state.metrics_port = metrics[0].getsockname()[1] if metrics else None
         server = Server(_config(app, files, refused), app, settings, address, supervisor or Supervisor())
         listening(server)
-        uvicorn_log.addFilter(tells := partial(_is_news, app))
+        # The caller tells a ConfigError; uvicorn would tell it once more.
+        uvicorn_log.addFilter(tells := lambda record: getattr(app.state, "config_error", None) is None)
         try:
             server.run(sockets=[sock, *metrics])
         except SystemExit as stop:
@@ -188,13 +189,6 @@ def serve(
             uvicorn_log.removeFilter(tells)
             faulthandler.cancel_dump_traceback_later()
     return 0 if server.started and not server.has_failed else 1
-
-
-def _is_news(app: FastAPI, record: logging.LogRecord) -> bool:
-    """False for what uvicorn tells once more: a ConfigError, which the caller of `serve` tells, and an error
-    within an answer, which is in the log as refused."""
-    error = record.exc_info[1] if record.exc_info else None
-    return getattr(app.state, "config_error", None) is None and refusal_in(error) is None
 
 
 def tune_memory() -> None:
