@@ -23,8 +23,8 @@ _STRINGS = {
 }
 _BRACKETS = {b"{}[]": re.compile(rb"([{}\[\]])"), b"{}[]()": re.compile(rb"([{}\[\]()])")}
 _STRING_ENDS = {
-    ord('"'): re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL),
-    ord("'"): re.compile(rb"[^'\\]*+(?:\\.[^'\\]*+)*+'", re.DOTALL),
+    ord('"'): re.compile(rb'[^"\\]*+(?>(?:\\.[^"\\]*+)*)"', re.DOTALL),
+    ord("'"): re.compile(rb"[^'\\]*+(?>(?:\\.[^'\\]*+)*)'", re.DOTALL),
 }
 
 
@@ -193,7 +193,7 @@ _MARKUP = re.compile(rb"\s*<")
 _TAG_END = re.compile(rb">(?=[ \t]*<)")
 _OPEN_END = re.compile(rb">[ \t]{0,64}\Z")
 # Begins with a literal, and looks behind it: 80 times as fast where there is none.
-_ESCAPED_NEWLINE = re.compile(rb"(\\(?<!\\\\)(?:\\\\)*+n)(?!\n)")
+_ESCAPED_NEWLINE = re.compile(rb"(\\(?<!\\\\)(?>(?:\\\\)*)n)(?!\n)")
 
 
 def needs_view(size: int, lines: int) -> bool:

@@ -230,7 +230,7 @@ _BASE64_OF = (
     (b"H4sI", "gzip data", _ARCHIVE),
 )
 _DATA_URL = re.compile(rb"data:[\w.+-]+/[\w.+-]+;base64,")
-_BASE64 = re.compile(rb"(?:[A-Za-z0-9+/_-]{60,}+\r?\n?)++[A-Za-z0-9+/_-]*+={0,2}\s*\Z")
+_BASE64 = re.compile(rb"(?>(?:[A-Za-z0-9+/_-]{60,}+\r?\n?)+)[A-Za-z0-9+/_-]*+={0,2}\s*\Z")
 
 
 def opaque(data: bytes) -> Format | None:

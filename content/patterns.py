@@ -12,13 +12,13 @@ _MAX_PROGRAM = 20_000
 
 _PART = re.compile(
     r"\\Q.*?(?:\\E|\Z)"
-    r"|(?P<class>\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*+\])"
+    r"|(?P<class>\[\^?\]?(?>(?:\\.|\[:\^?\w+:\]|[^\]\\])*)\])"
     r"|\\(?P<escape>.)"
     r"|\(\?(?P<on>[a-zA-Z]*)-(?P<off>[a-zA-Z]+)(?=[:)])",
     re.DOTALL,
 )
 # A pattern that can match no newline may be part of a pattern for a run of lines.
-_WITHIN_LINE = re.compile(r"(?:[^\\\[(]|\((?!\?)|\\[^A-Za-z0-9\n]|\\[wdSbB])*+")
+_WITHIN_LINE = re.compile(r"(?>(?:[^\\\[(]|\((?!\?)|\\[^A-Za-z0-9\n]|\\[wdSbB])*)")
 
 _PLAIN_TEXT = r"A \ before . * + ? ( ) [ ] { } | ^ $ takes it as it is."
 _REASONS = {

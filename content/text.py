@@ -8,8 +8,8 @@ from itertools import pairwise
 
 from domain.errors import InvalidUtf8
 
-DOUBLE_QUOTED = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)'
-SINGLE_QUOTED = rb"'[^'\\]*+(?:\\.[^'\\]*+)*+(?:'|\\?\Z)"
+DOUBLE_QUOTED = rb'"[^"\\]*+(?>(?:\\.[^"\\]*+)*)(?:"|\\?\Z)'
+SINGLE_QUOTED = rb"'[^'\\]*+(?>(?:\\.[^'\\]*+)*)(?:'|\\?\Z)"
 """Patterns, for re.DOTALL, of a string in JSON or a similar literal. It may be cut at the end of the text."""
 
 

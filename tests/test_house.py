@@ -45,6 +45,13 @@ def test_docstrings_begin_with_their_noun_or_verb() -> None:
     assert [str(path) for path in FILES if begins.search(path.read_text())] == []
 
 
+def test_no_pattern_has_a_possessive_group() -> None:
+    """Python 3.11.0 to 3.11.4 match `(?:ab?)*+` wrongly (gh-106052): write `(?>(?:ab?)*)`."""
+    possessive = re.compile(r"(?<!\\)\)(?:[*+?]|\{+[0-9,]+\}+)\+")
+    found = [str(path) for path in FILES if possessive.search(path.read_text())]
+    assert found == []
+
+
 def test_functions_are_short() -> None:
     long = [
         f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"

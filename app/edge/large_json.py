@@ -59,7 +59,7 @@ _QUOTE, _BRACKET, _BACKSLASH = b'"[\\'
 HOLE = re.compile(rb'"\\u0000([0-9]+):([0-9]+)"')
 # What is between string literals, and the short ones. 1 stands for `\u0000`: raw, JSON holds none.
 _KEPT = {
-    size: re.compile(rb'(?:[^"]++|"[^"\x01]{0,%d}+")*+' % (size - 2)) for size in (SHORT_BYTES, NAME_BYTES)
+    size: re.compile(rb'(?>(?:[^"]++|"[^"\x01]{0,%d}+")*)' % (size - 2)) for size in (SHORT_BYTES, NAME_BYTES)
 }
 
 

@@ -46,7 +46,9 @@ _ROOT = re.compile(rb"<([A-Za-z_][\w:.-]{0,60})[\s/>]")
 _TUPLES = re.compile(rb"\s*\[\(")
 _PERMISSIONS = re.compile(rb"[-dlbcps][-rwxsStT]{9}[ .+@]")
 _CHANGES = re.compile(rb"\s*+(?:diff --git |Index: \S|--- [^\n]{1,300}\n\+\+\+ )")
-_PATH = re.compile(rb"\s*+[\w@~.+-]{0,100}+(?:[/\\][\w@.+ -]{0,100}+)++\s*+\Z|[\w@+-]{1,80}+\.\w{1,8}+\s*+\Z")
+_PATH = re.compile(
+    rb"\s*+[\w@~.+-]{0,100}+(?>(?:[/\\][\w@.+ -]{0,100}+)+)\s*+\Z|[\w@+-]{1,80}+\.\w{1,8}+\s*+\Z"
+)
 
 
 class _Text(NamedTuple):

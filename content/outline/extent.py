@@ -23,7 +23,7 @@ _MOST_BRACKETS = 300_000
 
 _QUOTE = b'"'
 # A call of `re` holds the interpreter, so a run is as long as 1,000 strings at most.
-_RUN = re.compile(rb'((?:[^"{}\[\]]++|%b){0,2000}+)([{}\[\]]?+)' % DOUBLE_QUOTED, re.DOTALL)
+_RUN = re.compile(rb'((?>(?:[^"{}\[\]]++|%b){0,2000}))([{}\[\]]?+)' % DOUBLE_QUOTED, re.DOTALL)
 _STRINGS = re.compile(DOUBLE_QUOTED, re.DOTALL)
 _HIT = re.compile(rb"^[\w./@+~-]{1,300}?[:-]\d{1,8}[:-]", re.MULTILINE)
 _STAMPS = (

@@ -255,23 +255,23 @@ def _by_content(head: bytes) -> Language | None:
 
 
 _SLASHES = r"//[^\n]*+"
-_BLOCK = r"/\*(?:[^*]++|\*(?!/))*+(?:\*/)?+"
+_BLOCK = r"/\*(?>(?:[^*]++|\*(?!/))*)(?>(?:\*/)?)"
 _HASH = r"#[^\n]*+"
 _HASH_WORD = r"#(?<![^\s;(){}\[\],]#)[^\n]*+"
 _DASHES = r"--[^\n]*+"
-_DOUBLE = r'"(?:[^"\\\n]++|\\.)*+"?+'
-_SINGLE = r"'(?:[^'\\\n]++|\\.)*+'?+"
-_DOUBLE_LINES = r'"(?:[^"\\]++|\\.)*+"?+'
-_SINGLE_LINES = r"'(?:[^'\\]++|\\.)*+'?+"
+_DOUBLE = r'"(?>(?:[^"\\\n]++|\\.)*)"?+'
+_SINGLE = r"'(?>(?:[^'\\\n]++|\\.)*)'?+"
+_DOUBLE_LINES = r'"(?>(?:[^"\\]++|\\.)*)"?+'
+_SINGLE_LINES = r"'(?>(?:[^'\\]++|\\.)*)'?+"
 _CHARACTER = r"'(?:[^'\\\n]|\\[^\n][^'\n]{0,8})'"
-_TEMPLATE_TEXT = r"`(?:[^`\\]++|\\.)*+`?+"
+_TEMPLATE_TEXT = r"`(?>(?:[^`\\]++|\\.)*)`?+"
 _RAW_TICKS = r"`[^`]*+`?+"
-_TRIPLE_DOUBLE = r'"""(?:[^"\\]++|\\.|"(?!""))*+(?:""")?+'
-_TRIPLE_SINGLE = r"'''(?:[^'\\]++|\\.|'(?!''))*+(?:''')?+"
-_TRIPLE_RAW = r'"""(?:[^"]++|"(?!""))*+(?:""")?+'
+_TRIPLE_DOUBLE = r'"""(?>(?:[^"\\]++|\\.|"(?!""))*)(?>(?:""")?)'
+_TRIPLE_SINGLE = r"'''(?>(?:[^'\\]++|\\.|'(?!''))*)(?>(?:''')?)"
+_TRIPLE_RAW = r'"""(?>(?:[^"]++|"(?!""))*)(?>(?:""")?)'
 _REGEX = (
     r"/(?:(?<=[=(,:\[!&|?{};+]/)|(?<=[=(,:\[!&|?{};+] /)|(?<=return /))(?![/*])"
-    r"(?:[^/\\\[\n]++|\\[^\n]|\[(?:[^\]\\\n]++|\\[^\n])*+\]?+)++/?+"
+    r"(?>(?:[^/\\\[\n]++|\\[^\n]|\[(?>(?:[^\]\\\n]++|\\[^\n])*)\]?+)+)/?+"
 )
 
 
@@ -279,7 +279,7 @@ def _here_document(opening: str, tag: str, closing: str) -> str:
     """A here-document of at most 300 lines, even if unclosed: looking for each end again would be slow."""
     return (
         rf"{opening}[-~]?+['\"]?(?P<tag>{tag})['\"]?[^\n]{{0,300}}\n"
-        rf"(?:(?![ \t]*(?P=tag){closing})[^\n]*+\n){{0,300}}+(?:[ \t]*(?P=tag){closing})?"
+        rf"(?>(?:(?![ \t]*(?P=tag){closing})[^\n]*+\n){{0,300}})(?:[ \t]*(?P=tag){closing})?"
     )
 
 
@@ -290,12 +290,12 @@ _PHP_HERE = _here_document(r"<<<[ \t]*+", r"[A-Za-z_]\w{0,40}", r"\b")
 _SCRIPT_TOKENS = (_SLASHES, _BLOCK, _REGEX, _DOUBLE, _SINGLE, _TEMPLATE_TEXT)
 _C_TOKENS = (_SLASHES, _BLOCK, _DOUBLE, _CHARACTER)
 _RUBY_TOKENS = (
-    r"\n=begin\b(?:[^\n]*+\n(?!=end))*+",
+    r"\n=begin\b(?>(?:[^\n]*+\n(?!=end))*)",
     r"\n__END__\b[\s\S]*+",
     _HASH_WORD,
     _UPPER_HERE,
     r"%[wWiIqQr]?(?:\([^()]*+\)|\[[^\[\]]*+\]|\{[^{}]*+\}|\|[^|\n]*+\||![^!\n]*+!)",
-    r"/(?<=[(,=~|&! ]/)(?![\s/=])(?:[^/\\\n]++|\\.)++/?+",
+    r"/(?<=[(,=~|&! ]/)(?![\s/=])(?>(?:[^/\\\n]++|\\.)+)/?+",
     r"\?(?<=\W\?)[\"'#](?!\w)",
     _DOUBLE,
     _SINGLE,
@@ -310,18 +310,18 @@ _PATTERNS: Mapping[Language, tuple[str, ...]] = {
     Language.RUST: (
         _SLASHES,
         _BLOCK,
-        r'r(?P<m>#{0,8})"(?:[^"]++|"(?!(?P=m)))*+(?:"(?P=m))?',
+        r'r(?P<m>#{0,8})"(?>(?:[^"]++|"(?!(?P=m)))*)(?:"(?P=m))?',
         _DOUBLE_LINES,
         _CHARACTER,
     ),
     Language.JAVA: (_SLASHES, _BLOCK, _TRIPLE_DOUBLE, _DOUBLE, _CHARACTER),
     Language.C: _C_TOKENS,
-    Language.CPP: (r'R"(?P<m>[^()\s\\"]{0,16})\((?:[^)]++|\)(?!(?P=m)"))*+(?:\)(?P=m)")?', *_C_TOKENS),
+    Language.CPP: (r'R"(?P<m>[^()\s\\"]{0,16})\((?>(?:[^)]++|\)(?!(?P=m)"))*)(?:\)(?P=m)")?', *_C_TOKENS),
     Language.RUBY: _RUBY_TOKENS,
-    Language.CSHARP: (_SLASHES, _BLOCK, r'@\$?"(?:[^"]++|"")*+"?+', _TRIPLE_RAW, _DOUBLE, _CHARACTER),
+    Language.CSHARP: (_SLASHES, _BLOCK, r'@\$?"(?>(?:[^"]++|"")*)"?+', _TRIPLE_RAW, _DOUBLE, _CHARACTER),
     Language.SHELL: (r"\\.", _HASH_WORD, _SHELL_HERE, _DOUBLE_LINES, r"'[^']*+'?+"),
     Language.PHP: (
-        r"\?>(?:[^<]++|<(?!\?))*+",
+        r"\?>(?>(?:[^<]++|<(?!\?))*)",
         _SLASHES,
         r"#(?!\[)[^\n]*+",
         _BLOCK,
@@ -333,7 +333,7 @@ _PATTERNS: Mapping[Language, tuple[str, ...]] = {
     Language.SWIFT: (_SLASHES, _BLOCK, _TRIPLE_DOUBLE, _DOUBLE),
     Language.SCALA: (_SLASHES, _BLOCK, _TRIPLE_RAW, _DOUBLE, _CHARACTER),
     Language.ELIXIR: (
-        r'~[a-zA-Z]"""(?:[^"]++|"(?!""))*+"*+',
+        r'~[a-zA-Z]"""(?>(?:[^"]++|"(?!""))*)"*+',
         r"\?[\"']",
         _HASH,
         _TRIPLE_DOUBLE,
@@ -342,22 +342,22 @@ _PATTERNS: Mapping[Language, tuple[str, ...]] = {
         _SINGLE,
     ),
     Language.LUA: (
-        r"--\[(?P<a>=*)\[(?:[^\]]++|\](?!(?P=a)\]))*+",
+        r"--\[(?P<a>=*)\[(?>(?:[^\]]++|\](?!(?P=a)\]))*)",
         _DASHES,
-        r"\[(?P<b>=*)\[(?:[^\]]++|\](?!(?P=b)\]))*+",
+        r"\[(?P<b>=*)\[(?>(?:[^\]]++|\](?!(?P=b)\]))*)",
         _DOUBLE,
         _SINGLE,
     ),
     Language.R: (_HASH, _DOUBLE_LINES, _SINGLE_LINES),
     Language.PERL: (
-        r"\n=(?=[a-z])(?!cut)[^\n]*+(?:\n(?!=cut)[^\n]*+)*+",
+        r"\n=(?=[a-z])(?!cut)[^\n]*+(?>(?:\n(?!=cut)[^\n]*+)*)",
         r"\n__(?:END|DATA)__[\s\S]*+",
         _HASH_WORD,
         _UPPER_HERE,
         _DOUBLE,
         _SINGLE,
     ),
-    Language.SQL: (_DASHES, _BLOCK, r"'(?:[^']++|'')*+'?+"),
+    Language.SQL: (_DASHES, _BLOCK, r"'(?>(?:[^']++|'')*)'?+"),
 }
 
 TOKENS = {

@@ -34,10 +34,10 @@ class Syntax:
 
 # Parts of definitions: parentheses and angle brackets of at most four levels, names, modifiers.
 
-_PARENS = r"\((?:[^()]++|\((?:[^()]++|\((?:[^()]++|\([^()]*+\))*+\))*+\))*+\)"
+_PARENS = r"\((?>(?:[^()]++|\((?>(?:[^()]++|\((?>(?:[^()]++|\([^()]*+\))*)\))*)\))*)\)"
 _ANGLES = (
-    r"<(?:[^<>;{}()]++|PARENS|\{[^{}]*+\}|(?<=[-=])>"
-    r"|<(?:[^<>;{}()]++|PARENS|<(?:[^<>;{}()]++|<[^<>;{}()]*+>)*+>)*+>)*+>"
+    r"<(?>(?:[^<>;{}()]++|PARENS|\{[^{}]*+\}|(?<=[-=])>"
+    r"|<(?>(?:[^<>;{}()]++|PARENS|<(?>(?:[^<>;{}()]++|<[^<>;{}()]*+>)*)>)*)>)*)>"
 ).replace("PARENS", _PARENS)
 _ID = r"[A-Za-z_$\x80-\xff][\w$\x80-\xff]*+"
 _NAME = rf"(?P<n>{_ID})"
@@ -50,7 +50,7 @@ _MAY_DEFINE = r"(?=[^\s)\];}]|\}(?![;,)]*+\n))"
 
 
 def _modifiers(words: str, after: str = "") -> str:
-    return rf"(?:(?:{words.replace(' ', '|')}){after}{_GAP}){{0,9}}+"
+    return rf"(?>(?:(?:{words.replace(' ', '|')}){after}{_GAP}){{0,9}})"
 
 
 def _not(words: str) -> str:
@@ -79,11 +79,11 @@ def _syntax(
 
 
 # JavaScript and TypeScript.
-_ANNOTATIONS = rf"(?:@[\w.:]++(?:{_PARENS})?+{_GAP}){{0,9}}+"
-_ASYNC = rf"(?:async\b{_ANY_GAP})?+"
+_ANNOTATIONS = rf"(?>(?:@[\w.:]++(?>(?:{_PARENS})?){_GAP}){{0,9}})"
+_ASYNC = rf"(?>(?:async\b{_ANY_GAP})?)"
 _SCRIPT_TYPE = rf"(?:[^;{{}}=()]{{1,300}}+|=>|{_PARENS}|\{{[^{{}}]{{0,300}}+\}}(?=[^;}}\n]*+[{{|&\[>,)=]))"
-_RETURNS = rf"(?:{_ANY_GAP}:{_SCRIPT_TYPE}{{1,9}}+)?+"
-_ARROW = rf"(?:\s*+:(?:[^;{{}}=()]{{1,300}}+|{_PARENS}|\{{[^{{}}]{{0,300}}+\}}){{1,9}}+)?+\s*+=>"
+_RETURNS = rf"(?>(?:{_ANY_GAP}:(?>{_SCRIPT_TYPE}{{1,9}}))?)"
+_ARROW = rf"(?>(?:\s*+:(?>(?:[^;{{}}=()]{{1,300}}+|{_PARENS}|\{{[^{{}}]{{0,300}}+\}}){{1,9}}))?)\s*+=>"
 _CALLABLE = rf"{_ASYNC}(?:function\b|(?:{_ANGLES})?{_PARENS}{_ARROW}|{_ID}{_ANY_GAP}=>)"
 _IS_CALLABLE = rf"(?:{_ANY_GAP}[?!]?:(?:[^=;\n]|=>){{1,200}}?)?{_ANY_GAP}=\s*+{_CALLABLE}"
 _MEMBER = rf"(?P<n>(?:\#?{_ID}|\"[^\"\n]*+\"|'[^'\n]*+'|\[[^\]\n]*+\]|\d++))"
@@ -94,12 +94,12 @@ _SCRIPT_MODIFIERS = _modifiers(
 _NO_CALL = _not("if for while switch catch function with return await super new throw typeof else do")
 _SCRIPT_RULES = (
     ("function", rf"{_SCRIPT_MODIFIERS}function\b{_ANY_GAP}\*?+{_ANY_GAP}{_NAME}"),
-    ("class", rf"(?:[\w$.]++{_ANY_GAP}={_ANY_GAP})?+{_SCRIPT_MODIFIERS}class{_GAP}{_NAME}"),
+    ("class", rf"(?>(?:[\w$.]++{_ANY_GAP}={_ANY_GAP})?){_SCRIPT_MODIFIERS}class{_GAP}{_NAME}"),
     ("function", rf"(?:export{_GAP})?(?:const|let|var){_GAP}{_NAME}{_IS_CALLABLE}"),
     (
         "function",
-        rf"(?:{_ID}(?:\.{_ID})*+{_ANY_GAP}=(?![=>]){_ANY_GAP}){{0,3}}"
-        rf"(?P<n>{_ID}(?:\.\#?{_ID})++){_ANY_GAP}=\s*+\(?{_CALLABLE}",
+        rf"(?:{_ID}(?>(?:\.{_ID})*){_ANY_GAP}=(?![=>]){_ANY_GAP}){{0,3}}"
+        rf"(?P<n>{_ID}(?>(?:\.\#?{_ID})+)){_ANY_GAP}=\s*+\(?{_CALLABLE}",
     ),
     ("function", rf",?{_ANY_GAP}{_MEMBER}{_ANY_GAP}:\s*+{_ASYNC}function\b"),
     ("function", rf",{_ANY_GAP}{_NAME}{_ANY_GAP}=\s*+{_CALLABLE}"),
@@ -118,7 +118,7 @@ _TYPED_RULES = (
     (
         "",
         rf"{_SCRIPT_MODIFIERS}(?:const{_GAP})?(?P<w>interface|enum|namespace|module){_GAP}"
-        rf"(?P<n>{_ID}(?:\.{_ID})*+|\"[^\"\n]*+\"|'[^'\n]*+')",
+        rf"(?P<n>{_ID}(?>(?:\.{_ID})*)|\"[^\"\n]*+\"|'[^'\n]*+')",
     ),
     ("type", rf"{_SCRIPT_MODIFIERS}type{_GAP}{_NAME}{_ANY_GAP}(?:{_ANGLES})?\s*+="),
     *_SCRIPT_RULES,
@@ -126,23 +126,23 @@ _TYPED_RULES = (
 
 # Java and C#.
 _JAVA_MODIFIERS = (
-    r"(?:(?:public|private|protected|static|final|abstract|native|synchronized|default|sealed|non-sealed|strictfp"
-    rf"|transient){_GAP}|@(?!interface\b)[\w.]++{_ANY_GAP}(?:{_PARENS})?+{_ANY_GAP}){{0,9}}+"
+    r"(?>(?:(?:public|private|protected|static|final|abstract|native|synchronized|default|sealed|non-sealed|strictfp"
+    rf"|transient){_GAP}|@(?!interface\b)[\w.]++{_ANY_GAP}(?>(?:{_PARENS})?){_ANY_GAP}){{0,9}})"
 )
 _SHARP_MODIFIERS = (
-    r"(?:(?:public|private|protected|internal|static|sealed|abstract|partial|readonly|ref|override|virtual|async"
-    rf"|extern|unsafe|new|file|required){_GAP}|\[[^\]\n]*+\]{_ANY_GAP}){{0,9}}+"
+    r"(?>(?:(?:public|private|protected|internal|static|sealed|abstract|partial|readonly|ref|override|virtual|async"
+    rf"|extern|unsafe|new|file|required){_GAP}|\[[^\]\n]*+\]{_ANY_GAP}){{0,9}})"
 )
 _NO_TYPE = _not(
     "return new throw else case assert do yield await goto using in is select from where package import "
     "namespace class struct interface enum record delegate typedef delete if for while switch catch"
 )
 _TYPE = (
-    rf"{_NO_TYPE}{_ID}(?:[.:]{{1,2}}{_ID})*+(?:{_ANY_GAP}{_ANGLES})?(?:\.{_ID})*+[?*]*+"
-    r"(?:[ \t]*+\[[, \t]*+\])*+\??"
+    rf"{_NO_TYPE}{_ID}(?>(?:[.:]{{1,2}}{_ID})*)(?:{_ANY_GAP}{_ANGLES})?(?>(?:\.{_ID})*)[?*]*+"
+    r"(?>(?:[ \t]*+\[[, \t]*+\])*)\??"
 )
-_THROWS = r"(?:\s*+\[\])*+(?:\s*+throws\b[^{};]{0,300}+)?+\s*+"
-_WHERE = r"\s*+(?:where\b[^{};=]{0,300}+)?+"
+_THROWS = r"(?>(?:\s*+\[\])*)(?>(?:\s*+throws\b[^{};]{0,300}+)?)\s*+"
+_WHERE = r"\s*+(?>(?:where\b[^{};=]{0,300}+)?)"
 
 # C and C++.
 _NO_C_TYPE = _not(
@@ -150,41 +150,41 @@ _NO_C_TYPE = _not(
     "public private protected defined"
 )
 _C_TYPE = (
-    rf"(?>(?!operator\b)(?:::)?{_ID}(?:{_ANY_GAP}{_ANGLES})?+(?:::{_ID}(?:{_ANGLES})?+)*+"
-    rf"(?:{_ANY_GAP}{_PARENS}(?=[ \t]*+\w))?+[ \t*&]++)"
+    rf"(?>(?!operator\b)(?:::)?{_ID}(?>(?:{_ANY_GAP}{_ANGLES})?)(?>(?:::{_ID}(?>(?:{_ANGLES})?))*)"
+    rf"(?>(?:{_ANY_GAP}{_PARENS}(?=[ \t]*+\w))?)[ \t*&]++)"
 )
 _HAS_PARENS = r"(?=[^\n(]{1,300}(?:\n[ \t]*+)?\()"
 _C_NAME = (
-    rf"(?P<n>(?:{_ID}(?:{_ANGLES})?+::)*+(?:operator\b{_ANY_GAP}(?:\(\)|\[\]|(?:new|delete){_ANY_GAP}\[\]"
-    rf"|[^\s\w(]++|[\w \t*&:]++)|~?{_ID}(?:{_ANGLES})?+))"
+    rf"(?P<n>(?>(?:{_ID}(?>(?:{_ANGLES})?)::)*)(?:operator\b{_ANY_GAP}(?:\(\)|\[\]|(?:new|delete){_ANY_GAP}\[\]"
+    rf"|[^\s\w(]++|[\w \t*&:]++)|~?{_ID}(?>(?:{_ANGLES})?)))"
 )
 _C_AFTER = (
-    r"(?:\s*+(?:const\b|volatile\b|override\b|final\b|try\b|&&?"
-    rf"|(?:noexcept|throw|__attribute__|[A-Z][A-Z\d_]++)\b[ \t]*+(?:{_PARENS})?+|->[^;{{}}]{{1,300}}+"
-    r"|=[ \t]*+(?:0|default|delete))){0,9}+\s*+(?=[{;]|:(?!:))"
+    r"(?>(?:\s*+(?:const\b|volatile\b|override\b|final\b|try\b|&&?"
+    rf"|(?:noexcept|throw|__attribute__|[A-Z][A-Z\d_]++)\b[ \t]*+(?>(?:{_PARENS})?)|->[^;{{}}]{{1,300}}+"
+    r"|=[ \t]*+(?:0|default|delete))){0,9})\s*+(?=[{;]|:(?!:))"
 )
-_TEMPLATE = rf"(?:template{_ANY_GAP}{_ANGLES}{_ANY_GAP}){{0,4}}+"
+_TEMPLATE = rf"(?>(?:template{_ANY_GAP}{_ANGLES}{_ANY_GAP}){{0,4}})"
 _C_STRUCT = rf"{_TEMPLATE}{_modifiers('typedef static const extern volatile')}"
 _ATTRIBUTES = (
     rf"(?:[A-Z_][A-Z\d_]++(?:{_PARENS})?{_GAP}|__attribute__\s*+{_PARENS}{_ANY_GAP}|\[\[[^\]]*+\]\]{_ANY_GAP}"
     rf"|alignas{_PARENS}{_ANY_GAP}){{0,5}}"
 )
 _C_RULES = (
-    ("define", rf"#{_ANY_GAP}define{_GAP}{_NAME}(?=\()(?:[^\\\n]++|\\[\s\S])*+"),
-    ("skipped", r"#(?:[^\\\n]++|\\[\s\S])*+"),
+    ("define", rf"#{_ANY_GAP}define{_GAP}{_NAME}(?=\()(?>(?:[^\\\n]++|\\[\s\S])*)"),
+    ("skipped", r"#(?>(?:[^\\\n]++|\\[\s\S])*)"),
     ("extern", r"extern[ \t]*+\"[^\"\n]*+\"\s*+(?=\{)"),
     (
         "",
         rf"{_C_STRUCT}(?P<w>struct|union|class|enum)(?:{_GAP}(?:class|struct))?{_GAP}{_ATTRIBUTES}"
-        rf"(?P<n>{_ID}(?:{_ANGLES})?(?:::{_ID}(?:{_ANGLES})?)*+)(?:{_GAP}final)?\s*+"
-        rf"(?::(?!:)[^;{{}}()]{{0,300}}+(?:{_PARENS}[^;{{}}()]{{0,300}}+){{0,9}}+)?(?=\{{)",
+        rf"(?P<n>{_ID}(?:{_ANGLES})?(?>(?:::{_ID}(?:{_ANGLES})?)*))(?:{_GAP}final)?\s*+"
+        rf"(?::(?!:)[^;{{}}()]{{0,300}}+(?>(?:{_PARENS}[^;{{}}()]{{0,300}}+){{0,9}}))?(?=\{{)",
     ),
     ("anonymous", rf"{_C_STRUCT}(?:struct|union|enum)\s*+(?=\{{)"),
-    ("typedef", rf"typedef\b[^;{{}}()\n]{{0,300}}?\b{_NAME}(?:\[[^\]\n]*+\])*+{_ANY_GAP};"),
+    ("typedef", rf"typedef\b[^;{{}}()\n]{{0,300}}?\b{_NAME}(?>(?:\[[^\]\n]*+\])*){_ANY_GAP};"),
     ("typedef", rf"typedef\b[^;{{}}()\n]{{0,300}}+\({_ANY_GAP}\*{_ANY_GAP}{_NAME}{_ANY_GAP}\)"),
     ("typedef", rf"typedef\b[^;{{}}()\n]{{0,300}}?\b{_NAME}{_ANY_GAP}\("),
-    ("closing", rf"(?=\}}(?:[ \t*]|__attribute__{_ANY_GAP}{_PARENS})*+{_NAME}{_ANY_GAP}[;,\[])"),
-    ("namespace", rf"(?:inline{_GAP})?namespace{_GAP}{_ATTRIBUTES}(?P<n>{_ID}(?:::{_ID})*+)\s*+(?=\{{)"),
+    ("closing", rf"(?=\}}(?>(?:[ \t*]|__attribute__{_ANY_GAP}{_PARENS})*){_NAME}{_ANY_GAP}[;,\[])"),
+    ("namespace", rf"(?:inline{_GAP})?namespace{_GAP}{_ATTRIBUTES}(?P<n>{_ID}(?>(?:::{_ID})*))\s*+(?=\{{)"),
     ("scope", r"(?:inline[ \t]++)?namespace\s*+(?=\{)"),
     ("using", rf"{_TEMPLATE}using{_GAP}{_NAME}[^=;{{}}\n]*+="),
     ("concept", rf"{_TEMPLATE}concept{_GAP}{_NAME}{_ANY_GAP}="),
@@ -202,8 +202,8 @@ _C_TYPES = "class,struct,union,anonymous"
 _C_PLACES = {"function": f",namespace,scope,extern,{_C_TYPES}", "member": _C_TYPES}
 
 _RUST_MODIFIERS = (
-    r"(?:(?:pub(?:\([^()\n]*+\))?|default|const|async|unsafe|auto|extern(?:[ \t]*+\"[^\"\n]*+\")?|safe)"
-    r"[ \t]++){0,9}+"
+    r"(?>(?:(?:pub(?:\([^()\n]*+\))?|default|const|async|unsafe|auto|extern(?:[ \t]*+\"[^\"\n]*+\")?|safe)"
+    r"[ \t]++){0,9})"
 )
 _KOTLIN_MODIFIERS = _ANNOTATIONS + _modifiers(
     "public private protected internal open abstract final sealed data inner enum annotation value inline "
@@ -224,7 +224,7 @@ _RUBY_NAME = (
     r"|[<>]=?|[-+*/%&|^~]|`)"
 )
 _SQL_MODIFIERS = (
-    r"(?:(?i:or\s++replace|temp|temporary|unique|unlogged|global|local|recursive|materialized)\s++){0,9}+"
+    r"(?>(?:(?i:or\s++replace|temp|temporary|unique|unlogged|global|local|recursive|materialized)\s++){0,9})"
 )
 _SQL_KINDS = r"(?i:table|view|function|procedure|trigger|index|type|schema|sequence|domain|aggregate)"
 
@@ -256,7 +256,7 @@ SYNTAXES: Mapping[Language, Syntax] = {
         (
             "impl",
             rf"{_RUST_MODIFIERS}impl\b(?:{_ANY_GAP}{_ANGLES})?\s*+(?:const\s++|\?)?"
-            r"(?P<n>[^\s{;](?:[^{;\s]++|\s++(?!where\b|\{)){0,80}+)",
+            r"(?P<n>[^\s{;](?>(?:[^{;\s]++|\s++(?!where\b|\{)){0,80}))",
         ),
         ("macro_rules", rf"macro_rules!{_ANY_GAP}{_NAME}"),
     ),
@@ -273,7 +273,7 @@ SYNTAXES: Mapping[Language, Syntax] = {
     Language.C: _syntax(*_C_RULES, within=_C_PLACES, flush=True),
     Language.CPP: _syntax(*_C_RULES, within=_C_PLACES, flush=True),
     Language.RUBY: _syntax(
-        ("", r"(?P<w>class|module)[ \t]++(?P<n>(?:::)?[A-Z]\w*+(?:::\w++)*+)"),
+        ("", r"(?P<w>class|module)[ \t]++(?P<n>(?:::)?[A-Z]\w*+(?>(?:::\w++)*))"),
         (
             "def",
             r"(?:(?:private|public|protected|private_class_method|module_function|memoize)[ \t]++)?"
@@ -286,7 +286,7 @@ SYNTAXES: Mapping[Language, Syntax] = {
         (
             "",
             rf"{_SHARP_MODIFIERS}(?P<w>class|interface|struct|enum|namespace|record)"
-            rf"(?:{_GAP}(?:struct|class))?{_GAP}(?P<n>{_ID}(?:\.{_ID})*+)",
+            rf"(?:{_GAP}(?:struct|class))?{_GAP}(?P<n>{_ID}(?>(?:\.{_ID})*))",
         ),
         ("delegate", rf"{_SHARP_MODIFIERS}delegate{_GAP}{_TYPE}{_GAP}{_NAME}"),
         (
@@ -295,7 +295,7 @@ SYNTAXES: Mapping[Language, Syntax] = {
         ),
         (
             "method",
-            rf"{_SHARP_MODIFIERS}(?:{_TYPE}|{_PARENS}\??)\s++(?:{_ID}(?:{_ANGLES})?(?:\.|::))*+{_NAME}\s*+"
+            rf"{_SHARP_MODIFIERS}(?:{_TYPE}|{_PARENS}\??)\s++(?>(?:{_ID}(?:{_ANGLES})?(?:\.|::))*){_NAME}\s*+"
             rf"(?:{_ANGLES})?\s*+{_PARENS}{_WHERE}(?=\{{|=>|;)",
         ),
     ),
@@ -332,7 +332,7 @@ SYNTAXES: Mapping[Language, Syntax] = {
         (
             "",
             rf"{_SWIFT_MODIFIERS}(?P<w>class(?![ \t]+(?:func|var|let)\b)|struct|enum|extension|actor"
-            rf"|protocol|typealias){_GAP}(?P<n>{_ID}(?:{_ANY_GAP}\.{_ID})*+)",
+            rf"|protocol|typealias){_GAP}(?P<n>{_ID}(?>(?:{_ANY_GAP}\.{_ID})*))",
         ),
         ("func", rf"{_SWIFT_MODIFIERS}func{_GAP}(?P<n>{_ID}|`\w+`|[^\s\w(]++)"),
         ("func", rf"{_SWIFT_MODIFIERS}(?P<n>init)\b[?!]?{_ANY_GAP}[<(]"),
@@ -357,7 +357,7 @@ SYNTAXES: Mapping[Language, Syntax] = {
         (
             "",
             rf"(?i:create)\s++{_SQL_MODIFIERS}(?P<w>{_SQL_KINDS})\s++"
-            r"(?:(?i:if\s++not\s++exists|concurrently)\s++){0,2}+(?P<n>[\w.\"]++)",
+            r"(?>(?:(?i:if\s++not\s++exists|concurrently)\s++){0,2})(?P<n>[\w.\"]++)",
         )
     ),
 }

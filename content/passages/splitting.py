@@ -22,17 +22,17 @@ _LONGEST_PATH = 200
 _MOST_OPENINGS = 300_000
 
 # The text before a bracket, 1,000 strings at a time: a call of `re` holds the interpreter.
-_JSON_RUN = re.compile(rb'(?:[^"{}\[\]]++|%b){0,2000}+([{}\[\]]?+)' % DOUBLE_QUOTED, re.DOTALL)
+_JSON_RUN = re.compile(rb'(?>(?:[^"{}\[\]]++|%b){0,2000})([{}\[\]]?+)' % DOUBLE_QUOTED, re.DOTALL)
 _LITERAL_RUN = re.compile(
-    rb"(?:[^\"'{}\[\]()]++|%b|%b){0,2000}+([{}\[\]()]?+)" % (DOUBLE_QUOTED, SINGLE_QUOTED), re.DOTALL
+    rb"(?>(?:[^\"'{}\[\]()]++|%b|%b){0,2000})([{}\[\]()]?+)" % (DOUBLE_QUOTED, SINGLE_QUOTED), re.DOTALL
 )
 _STRING = re.compile(rb"%b|%b" % (DOUBLE_QUOTED, SINGLE_QUOTED), re.DOTALL)
 
 # This many members without brackets, with their commas.
-_MEMBERS = rb"(?:[^%b,]*+(?:(?:%b)[^%b,]*+)*+,){%d}"
+_MEMBERS = rb"(?:[^%b,]*+(?>(?:(?:%b)[^%b,]*+)*),){%d}"
 _STEPS = (64, 8, 1)
-_WHOLE_DOUBLE = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-_WHOLE_EITHER = _WHOLE_DOUBLE + rb"|'[^'\\]*+(?:\\.[^'\\]*+)*+'"
+_WHOLE_DOUBLE = rb'"[^"\\]*+(?>(?:\\.[^"\\]*+)*)"'
+_WHOLE_EITHER = _WHOLE_DOUBLE + rb"|'[^'\\]*+(?>(?:\\.[^'\\]*+)*)'"
 _FEW_JSON, _FEW_LITERAL = (
     [(step, re.compile(_MEMBERS % (quotes, string, quotes, step), re.DOTALL)) for step in _STEPS]
     for quotes, string in ((b'"', _WHOLE_DOUBLE), (b"\"'", _WHOLE_EITHER))

@@ -81,8 +81,8 @@ _HEADING = re.compile(rb"^(#{1,6}) +(\S[^\n]{0,300})|^(```|~~~)", re.MULTILINE)
 HTML_HEADING = re.compile(rb"<(title|h[1-6])\b[^<>]{0,300}>", re.IGNORECASE)
 TAG = re.compile(rb"<[^>]{0,300}>")
 _DEFINITION = re.compile(
-    rb"^([ \t]{0,8})((?:export |default |public |private |protected |static |abstract |async |"
-    rb"pub(?:\([a-z]+\))? )*+"
+    rb"^([ \t]{0,8})((?>(?:export |default |public |private |protected |static |abstract |async |"
+    rb"pub(?:\([a-z]+\))? )*)"
     rb"(?:class|def|function|fn|func|interface|struct|enum|trait|impl|type|module|namespace) [^\n]{1,200})",
     re.MULTILINE,
 )

@@ -30,9 +30,9 @@ _LEAST_SERVICES = 2
 _SHARE = 0.7
 
 _LEAST_BASE64 = 100
-_BASE64 = re.compile(rb"[A-Za-z0-9+/_-]{100,}+={0,2}(?:(?:\\[nr]|\s)++[A-Za-z0-9+/_-]{20,}+={0,2})*+")
+_BASE64 = re.compile(rb"[A-Za-z0-9+/_-]{100,}+={0,2}(?>(?:(?>(?:\\[nr]|\s)+)[A-Za-z0-9+/_-]{20,}+={0,2})*)")
 _DECLARATION = rb"[\w-]{2,40}+\s*+:[^;{}]{1,200}+"
-_RULE = re.compile(rb"\{\s*+(?:%b;\s*+)*+(?:%b)?+\}" % (_DECLARATION, _DECLARATION))
+_RULE = re.compile(rb"\{\s*+(?>(?:%b;\s*+)*)(?>(?:%b)?)\}" % (_DECLARATION, _DECLARATION))
 _SELECTOR_BYTES = 200
 _SHEET_BYTES = 4096
 _MOSTLY = 0.7

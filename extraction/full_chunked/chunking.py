@@ -133,7 +133,7 @@ _TAG = re.compile(rb">(?=<)")
 _ESCAPED_LINE = re.compile(rb"\\(?<!\\\\)n")
 
 _QUOTE = re.compile(rb'\\.|"', re.DOTALL)
-_BRACKET = re.compile(rb'(?:[^"{}\[\]]++|%b)*+([{}\[\]]|\Z)' % DOUBLE_QUOTED, re.DOTALL)
+_BRACKET = re.compile(rb'(?>(?:[^"{}\[\]]++|%b)*)([{}\[\]]|\Z)' % DOUBLE_QUOTED, re.DOTALL)
 _COMMA = re.compile(rb"%b|,([ \t]*+\r?\n)?" % DOUBLE_QUOTED, re.DOTALL)
 _BEFORE_STRING, _AFTER_STRING = {b"{", b"[", b",", b":"}, {b",", b":", b"]", b"}"}
 _VOTERS = 100
@@ -141,8 +141,8 @@ _COMMA_SIGN = ord(",")
 
 # Quotes that open or close a cell for certain. Two in a row are a quote in a cell, or an empty cell.
 _CELL_QUOTE = re.compile(
-    rb'((?:(?<=[,;\t|\r\n])|(?<=[,;\t|\r\n] ))"(?:"")*+(?![",;\t|\r\n]))'
-    rb'|(?<![",;\t|\r\n\\])"(?:"")*+(?=[,;\t|\r\n])'
+    rb'((?:(?<=[,;\t|\r\n])|(?<=[,;\t|\r\n] ))"(?>(?:"")*)(?![",;\t|\r\n]))'
+    rb'|(?<![",;\t|\r\n\\])"(?>(?:"")*)(?=[,;\t|\r\n])'
 )
 
 _GAP = 16
