@@ -38,7 +38,7 @@ test: $(VENV)/.dev ## Run the test suite, a real redis-server included (3 minute
 	@sh tests/install_tools.sh
 	$(PYTEST)
 
-faults: $(VENV)/.dev ## Run the repeated tests (kills, races, properties) with their full counts (4 minutes)
+faults: $(VENV)/.dev ## Run the repeated tests (kills, races, properties) with their full counts (5 minutes)
 	@sh tests/install_tools.sh
 	FULL_COUNTS=1 $(PYTEST) --timeout 3600 -m repeated
 
