@@ -28,7 +28,7 @@ MOST_RANGES = 16
 _END = (1 << 62) // HOUR_MS
 """After every hour."""
 
-LISTED = "SELECT tenant, hour FROM unsummed_hours"
+LISTED = "SELECT tenant, hour FROM unsummed_hours WHERE typeof(hour) = 'integer'"
 _LISTED_OF_TENANTS = (
     "SELECT DISTINCT hour FROM unsummed_hours WHERE ifnull(tenant = ?, TRUE) AND hour >= ? AND hour < ?"
     " ORDER BY hour"

@@ -194,7 +194,7 @@ class SqliteLedger(LedgerBase):
 
     async def sweep(self) -> list[SessionKey]:
         now = self._clock()
-        times, state = Times(now - self._session_ms, now - self._entry_ms), self._state
+        times, state = Times(now, now - self._session_ms, now - self._entry_ms), self._state
         for found in await self._later(STALE, [times.idle_since, times.oldest]):
             forget = partial(state.forget_session, key=SessionKey(*found), times=times)
             while not await self._writer.run(forget):

@@ -45,20 +45,22 @@ SESSIONS = (
     " ORDER BY session_id LIMIT ?"
 )
 CALL = (
-    "SELECT seq, entry, fingerprint, text FROM entries"
+    "SELECT seq, entry, CAST(fingerprint AS TEXT), CAST(text AS TEXT) FROM entries"
     " WHERE tenant = ? AND session_id = ? AND epoch = ? AND call_id = ?"
 )
 FORGET_CALL = (
     "UPDATE entries SET call_id = NULL WHERE tenant = ? AND session_id = ? AND epoch = ? AND call_id = ?"
 )
-FINDING = "SELECT text FROM findings WHERE tenant = ? AND session_id = ? AND epoch = ? AND name = ?"
+FINDING = (
+    "SELECT CAST(text AS TEXT) FROM findings WHERE tenant = ? AND session_id = ? AND epoch = ? AND name = ?"
+)
 KEEP_FINDING = "INSERT OR REPLACE INTO findings VALUES (?,?,?,?,?)"
 FORGET_FINDINGS = (
     "DELETE FROM findings WHERE tenant = ? AND session_id = ? RETURNING length(CAST(text AS BLOB))"
 )
 SAVE_USAGE = "INSERT OR REPLACE INTO tenants VALUES (?,?,?)"
 FORGET_USAGE = "DELETE FROM tenants WHERE tenant = ?"
-USAGES = "SELECT tenant, sessions, bytes FROM tenants"
+USAGES = "SELECT tenant, ifnull(CAST(sessions AS INTEGER), 0), ifnull(CAST(bytes AS INTEGER), 0) FROM tenants"
 STORED_AT = (
     "SELECT max(timestamp) FROM entries WHERE tenant = ? AND handle = ? AND handle IS NOT NULL"
     " AND type = 'tool'"

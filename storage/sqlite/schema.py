@@ -131,9 +131,11 @@ def open_database(path: Path) -> Connections:
             by_key = _connect(path, "ro")
             failed.callback(by_key.close)
             connections = Connections(lock, writer, by_key, _connect(path, "ro"))
-        except (OSError, sqlite3.Error) as error:
+        # SQLite quotes a damaged schema, which may be no UTF-8.
+        except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
             raise ConfigError(
-                f"{path} cannot be used as a ledger: {error}. Free space if its disk is full."
+                f"{path} cannot be used as a ledger: {error}. Free space if its disk is full; if it is "
+                "damaged, restore it from a backup."
             ) from error
         failed.pop_all()
     return connections
@@ -149,7 +151,10 @@ def _own_file(path: Path) -> Path:
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
     uri = f"{path.as_uri()}?mode={mode}"
-    return sqlite3.connect(uri, uri=True, timeout=5, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(uri, uri=True, timeout=5, isolation_level=None, check_same_thread=False)
+    # A damaged text would be an error of its whole page, and end each sweep.
+    connection.text_factory = lambda text: text.decode(errors="replace")
+    return connection
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:

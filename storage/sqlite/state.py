@@ -22,11 +22,24 @@ STALE = (
 )
 ENDED = "SELECT tenant, session_id FROM sessions WHERE ended_at IS NOT NULL"
 _FORGET_SESSION = "DELETE FROM sessions WHERE tenant = ? AND session_id = ?"
-_CALLS = "SELECT seq, text FROM entries WHERE tenant = ? AND session_id = ? AND call_id IS NOT NULL LIMIT ?"
+# As session_rules.text_bytes and entry_bytes count, also for damaged columns.
+_TEXT_BYTES = "ifnull(length(CAST(text AS BLOB)), 0)"
+_ENTRY = f"seq, ifnull(tenant, ''), ifnull(2 * length(CAST(entry AS BLOB)), 0) + {_TEXT_BYTES}"
+_CALLS = (
+    f"SELECT seq, {_TEXT_BYTES} FROM entries"  # noqa: S608
+    " WHERE tenant = ? AND session_id = ? AND call_id IS NOT NULL LIMIT ?"
+)
 _FORGET_CALL = "UPDATE entries SET call_id = NULL, fingerprint = NULL, text = NULL WHERE seq = ?"
-_OLDEST = "SELECT seq, timestamp, tenant, entry, text FROM entries ORDER BY seq LIMIT ?"
-_OF_TENANT = "SELECT seq, tenant, entry, text FROM entries WHERE tenant = ? LIMIT ?"
-_SESSIONS_OF_TENANT = "SELECT session_id FROM sessions WHERE tenant = ? LIMIT ?"
+# Without those of a time that is still to come: the clock was set back, and they would hide what has expired.
+_OLDEST = (
+    f"SELECT {_ENTRY} FROM (SELECT * FROM entries WHERE timestamp <= ? ORDER BY seq LIMIT ?)"  # noqa: S608
+    " WHERE timestamp <= ?"
+)
+_OF_TENANT = f"SELECT {_ENTRY} FROM entries WHERE tenant = ? LIMIT ?"  # noqa: S608
+_SESSIONS_OF_TENANT = (
+    "SELECT session_id FROM sessions WHERE tenant = ? AND session_id NOT GLOB '*[^ -~]*' LIMIT ?"
+)
+_FORGET_DAMAGED = "DELETE FROM sessions WHERE tenant = ?"
 _FORGET_ENTRY = "DELETE FROM entries WHERE seq = ?"
 
 
@@ -35,6 +48,7 @@ class Times:
     """Unix ms. Sessions last used up to `idle_since` are deleted; entries written, and sessions ended, up to
     `oldest`."""
 
+    now: int
     idle_since: int
     oldest: int
 
@@ -118,7 +132,7 @@ class SqliteState:
         # Calls first: a new session of the same id must not find them.
         calls = connection.execute(_CALLS, (*key, MOST)).fetchall()
         connection.executemany(_FORGET_CALL, [(seq,) for seq, _ in calls])
-        self.count(key.tenant, 0, -sum(session_rules.text_bytes(text) for _, text in calls))
+        self.count(key.tenant, 0, -sum(size for _, size in calls))
         if len(calls) == MOST:
             return False
         self.forget_findings(connection, key)
@@ -146,18 +160,15 @@ class SqliteState:
 
     def forget_entries(self, connection: sqlite3.Connection, times: Times) -> bool:
         """Returns whether there may be more to delete. Entries are nearly in order of time."""
-        oldest = connection.execute(_OLDEST, (MOST,)).fetchall()
-        gone = [(seq, *rest) for seq, timestamp, *rest in oldest if timestamp <= times.oldest]
+        gone = connection.execute(_OLDEST, (times.now, MOST, times.oldest)).fetchall()
         self._delete_entries(connection, gone)
         return bool(gone)
 
-    def _delete_entries(
-        self, connection: sqlite3.Connection, gone: Sequence[tuple[int, str, bytes, str | None]]
-    ) -> None:
-        """Each as `seq`, tenant, entry and text."""
+    def _delete_entries(self, connection: sqlite3.Connection, gone: Sequence[tuple[int, str, int]]) -> None:
+        """Each as `seq`, tenant and the bytes that it counts for."""
         connection.executemany(_FORGET_ENTRY, [(seq,) for seq, *_ in gone])
-        for _, tenant, entry, text in gone:
-            self.count(tenant, 0, -session_rules.entry_bytes(entry, text))
+        for _, tenant, size in gone:
+            self.count(tenant, 0, -size)
 
     def forget_tenant(self, connection: sqlite3.Connection, tenant: str) -> Purged:
         """Deletes up to MOST entries and sessions, then what else there is of the tenant."""
@@ -172,8 +183,9 @@ class SqliteState:
             self._forget_session(connection, key, self.read(connection, key))
         if names:
             return Purged(len(names), 0, False)
+        # What damaged rows left of it.
+        connection.execute(_FORGET_DAMAGED, (tenant,))
         if tenant in self._usages:
-            # What damaged rows left of it.
             self._changed_usages.setdefault(tenant, session_rules.NOTHING)
         return Purged(0, 0, hours.forget_tenant(connection, tenant, MOST))
 
@@ -188,7 +200,10 @@ class SqliteState:
 
     def count(self, tenant: str, sessions: int, size: int) -> None:
         usage = self._usage(tenant)
-        self._changed_usages[tenant] = LedgerUsage(usage.sessions + sessions, usage.bytes + size)
+        # A counter that was damaged began at 0.
+        self._changed_usages[tenant] = LedgerUsage(
+            max(0, usage.sessions + sessions), max(0, usage.bytes + size)
+        )
 
     def usage(self) -> dict[str, LedgerUsage]:
         """By what is committed."""

@@ -130,6 +130,28 @@ async def test_what_cannot_be_kept_fails_alone(
     await ledger.close()
 
 
+async def test_entries_that_were_written_while_the_clock_was_ahead_keep_no_others(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    ledger = await open_at(tmp_path / "ledger.db", clock)
+    ahead = [entry(at=clock() + 10**9) for _ in range(501)]
+    await asyncio.gather(*map(ledger.append, [*ahead, entry(at=clock())]))
+    clock.advance(700)
+    await ledger.append(last := entry(at=clock()))
+    await ledger.sweep()
+    assert (await ledger.entries(EntryFilter(TENANT), 600, None)).entries == [*ahead, last]
+    await ledger.close()
+
+
+async def test_a_file_with_a_damaged_schema_is_refused(tmp_path: Path, clock: FakeClock) -> None:
+    path = tmp_path / "ledger.db"
+    await (await open_at(path, clock)).close()
+    # SQLite's message quotes it.
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE sessions (", b"CREATE TABLE sessions \xc9"))
+    with pytest.raises(ConfigError, match="if it is damaged, restore it"):
+        await open_at(path, clock)
+
+
 async def test_sessions_past_a_thousand_take_no_memory(tmp_path: Path, clock: FakeClock) -> None:
     ledger = await open_at(tmp_path / "ledger.db", clock)
 
