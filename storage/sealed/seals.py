@@ -48,14 +48,14 @@ class Seals:
         """Returns `PREFIX id:base64`."""
         return f"{PREFIX}{key.id}:{base64.b64encode(wrap(key, data, *about)).decode()}"
 
-    def open(self, text: str, *about: str) -> bytes:
-        """Raises DamagedSeal, UnknownKey."""
+    def open(self, text: str, *about: str, key: StorageKey | None = None) -> bytes:
+        """With `key` instead of the one that the text names. Raises DamagedSeal, UnknownKey."""
         key_id, _, sealed = text.removeprefix(PREFIX).partition(":")
         try:
             data = base64.b64decode(sealed, validate=True)
         except (binascii.Error, ValueError):
             raise DamagedSeal("it is not base64") from None
-        return unwrap(self.key(key_id), data, *about)
+        return unwrap(key or self.key(key_id), data, *about)
 
 
 def about_info(stored: StoredResult) -> tuple[str, ...]:
@@ -175,8 +175,9 @@ class KeyChecks:
         if check is None:
             return None
         try:
-            self.seals.open(check.tool_arguments or "", *about_info(check))
-        except (DamagedSeal, UnknownKey):
+            # The file may lack the key by now.
+            self.seals.open(check.tool_arguments or "", *about_info(check), key=key)
+        except DamagedSeal:
             self._verified = None
             raise ConfigError(
                 f"{KEY_SETTING}: what is stored was encrypted with another key of the id {key.id}. Put that "

@@ -26,7 +26,7 @@ from domain.ports import Call, Charge, Draft, Entered, Ledger, PortAround, Recei
 from domain.results import Durability, StoredResult
 from storage.base.damage import Notices
 from storage.sealed.keys import KEY_BYTES, MOST_ID, StorageKey, is_sealed
-from storage.sealed.seals import SALT, TAG, DamagedSeal, KeyChecks, Seals, about_info, key_id_of, unwrap, wrap
+from storage.sealed.seals import SALT, TAG, DamagedSeal, KeyChecks, about_info, key_id_of, unwrap, wrap
 
 CHUNK = 1 << 16
 NONCE = 12
@@ -61,8 +61,7 @@ class BodyKey:
         self._cipher = AESGCM(self._secret)
 
     def footer(self, key: StorageKey, stored: StoredResult, size: int) -> bytes:
-        head = _MARK + key.id.encode().ljust(MOST_ID, b"\0")
-        return head + wrap(key, self._secret, *_about(stored, size))
+        return _head(key) + wrap(key, self._secret, *_about(stored, size))
 
     async def seal(self, data: bytes, first: int) -> bytes:
         """Seals data of whole chunks, but for the last one; `first` is the number of its first chunk."""
@@ -102,12 +101,15 @@ async def _worked(job: Callable[[bytes, int], bytes], data: bytes, first: int) -
     return job(data, first) if len(data) <= _INLINE else await asyncio.to_thread(job, data, first)
 
 
-def open_footer(footer: bytes, seals: Seals, stored: StoredResult, size: int) -> BodyKey:
-    """Raises DamagedSeal, UnknownKey."""
-    if len(footer) != FOOTER or not footer.startswith(_MARK):
+def open_footer(footer: bytes, key: StorageKey, stored: StoredResult, size: int) -> BodyKey:
+    """Raises DamagedSeal."""
+    if len(footer) != FOOTER or not footer.startswith(_head(key)):
         raise DamagedSeal("its end is not that of an encrypted body")
-    key_id = footer[len(_MARK) : _HEAD].rstrip(b"\0").decode("ascii", "replace")
-    return BodyKey(unwrap(seals.key(key_id), footer[_HEAD:], *_about(stored, size)))
+    return BodyKey(unwrap(key, footer[_HEAD:], *_about(stored, size)))
+
+
+def _head(key: StorageKey) -> bytes:
+    return _MARK + key.id.encode().ljust(MOST_ID, b"\0")
 
 
 def _about(stored: StoredResult, size: int) -> tuple[str, ...]:
@@ -207,9 +209,10 @@ class SealedStore(PortAround[ResultStore]):
             read = self._inner.read
             footer = b"".join([piece async for piece in read(found, total - FOOTER, total)])
             pieces = read(found, *span)
-        key = open_footer(footer, self._seals, found, size)
+        key = self._seals.key(key_id_of(found.tool_arguments or ""))
+        body_key = open_footer(footer, key, found, size)
         position = first * CHUNK
-        async for piece in key.open(pieces, first):
+        async for piece in body_key.open(pieces, first):
             if shown := piece[max(0, start - position) : end - position]:
                 yield shown
             position += len(piece)

@@ -238,6 +238,7 @@ DAMAGES: dict[str, Callable[[bytes, bytes], bytes]] = {
     "a bit of a tag": flip(UNIT - 1),
     "a bit of the last chunk": flip(-FOOTER - 20),
     "a bit of the mark": flip(-FOOTER),
+    "a bit of the key's id": flip(-FOOTER + 8),
     "a bit of the body's key": flip(-20),
     "the end is cut off": lambda body, other: body[:-1000],
     "a chunk is cut out": lambda body, other: body[:UNIT] + body[2 * UNIT :],
@@ -436,8 +437,15 @@ async def test_an_instance_without_keys_shows_no_text_that_another_one_encrypts(
         again = await keyless.post("/results", json=sent | CUT | {"content": text})
         assert (again.status_code, again.json()["code"]) == (503, "store_unavailable")
         # A result that was not encrypted passes, whatever it begins with.
-        plain = await send(keyless, f"spillgate-sealed-1:one:{text}", **CUT | {"tool_call_id": "plain"})
-        assert plain["content"].startswith("spillgate-sealed-1:one:")
+        like = f"spillgate-sealed-1:one:{text}"
+        for _ in range(2):
+            plain = await send(keyless, like, **CUT | {"tool_call_id": "plain"})
+            assert plain["content"].startswith("spillgate-sealed-1:one:")
+        # So is one with such arguments found.
+        args = {"tool_arguments": "spillgate-sealed-1:one:AAAA", "policy": {"on_oversize": "truncate"}}
+        path = f"/results/{(await send(keyless, like, **args))['handle']}"
+        assert (await keyless.get(f"{path}/content")).text == like
+        assert (await keyless.get(f"{path}/given")).status_code == 200
         # An extraction's answer is kept on the plain result by the one, and read by the other.
         handle = (await send(keyless, text))["handle"]
         asked = {"handle": handle, "extract": "PAYROLL anna"}

@@ -8,7 +8,7 @@ import pytest
 from samples import KEY, RETENTION, FakeClock, Ring, charge, handle, joined, put, stored_result
 
 from domain.errors import ConfigError, InvalidField, StoreUnavailable
-from domain.handles import SessionKey
+from domain.handles import Handle, SessionKey
 from domain.ports import ResultStore
 from domain.results import StoredResult
 from storage import open_sealed_store, open_store, sealed_ledger
@@ -56,6 +56,33 @@ async def test_of_two_replicas_with_two_keys_of_one_id_the_second_writes_nothing
     assert await inner.count_results([kept.key]) == [1]
     with pytest.raises(ConfigError, match="another key of the id one"):
         await open_sealed_store(inner, Ring(OTHER), clock)
+
+
+async def test_a_key_that_is_taken_out_of_the_file_while_its_check_is_read_is_no_other_key_of_its_id(
+    clock: FakeClock,
+) -> None:
+    class Changing(MemoryStore):
+        changes = False
+
+        async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
+            found = await super().find(tenant, handle)
+            if self.changes and tenant == CHECKS.tenant:
+                ring.in_force = {two.id: two}
+            return found
+
+    two = StorageKey("two", bytes(32))
+    ring = Ring(ONE, two)
+    inner = Changing(clock=clock, retention_seconds=RETENTION, max_bytes=0)
+    sealed = await open_sealed_store(inner, ring, clock)
+    await put(sealed, b"body", clock())
+    await sealed.check()
+    await sealed.sweep()
+    inner.changes = True
+    await put(sealed, b"other", clock())
+    inner.changes = False
+    # The warning, as for any key that is still needed.
+    await sealed.check()
+    assert "key ids that the file does not have" in sealed.warnings[-1]
 
 
 async def test_a_check_that_is_missing_is_made_again_by_the_next_use(clock: FakeClock) -> None:
