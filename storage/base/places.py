@@ -57,7 +57,7 @@ class InPlace:
 def _identity(path: str) -> tuple[int, int] | None:
     try:
         found = os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError:
         return None
     return found.st_dev, found.st_ino
 

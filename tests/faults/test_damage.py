@@ -176,6 +176,49 @@ async def test_damaged_rows_of_the_ledger_are_left_out_and_stop_no_other(
     assert counted == (sum(live.values()),) == (len(ids) + 1 - len(damages),)
 
 
+async def test_damaged_values_of_the_ledger_stop_neither_sweeps_nor_other_requests(
+    services: Services, tmp_path: Path
+) -> None:
+    state, ids = tmp_path / "state", ("text", "blob", "model", "name", "time", "old", "whole")
+    calls = [Call(name, text_of(name, 20_000), call_id="call-1") for name in ids]
+    service = await services.start(state)
+    async with service.client() as client:
+        kept = [Kept.of(call, await call.send(client)) for call in calls]
+        for name in ids:
+            await store(client, name, f"{name} without an id")
+    assert await service.stop() == 0
+    with closing(sqlite3.connect(state / "ledger.db", isolation_level=None)) as database, database:
+        for damage in (
+            "UPDATE entries SET text = CAST(x'ff41' AS TEXT) WHERE session_id = 'text' AND text IS NOT NULL",
+            "UPDATE entries SET text = x'ff' WHERE session_id = 'blob' AND text IS NOT NULL",
+            "UPDATE sessions SET model = CAST(x'ff41' AS TEXT) WHERE session_id = 'model'",
+            "UPDATE sessions SET session_id = CAST(x'ff41' AS TEXT) WHERE session_id = 'name'",
+            "UPDATE entries SET timestamp = 'then' WHERE session_id = 'time'",
+            "UPDATE entries SET text = CAST(x'ff41' AS TEXT), timestamp = 1 WHERE session_id = 'old'",
+            "UPDATE findings SET text = x'ff'",
+            "UPDATE tenants SET bytes = 'many'",
+            "INSERT INTO unsummed_hours VALUES ('default', 'then')",
+        ):
+            database.execute(damage)
+    service = await services.start(state, SWEEPING, max_sessions="100")
+    async with service.client() as client, asyncio.timeout(SECONDS):
+        old = {"session_id": "old"}
+        while (await client.get("/accounting/entries", params=old)).json()["entries"]:
+            assert service.failures() == []
+        for call, before in zip(calls, kept, strict=True):
+            assert (await call.send(client)).status_code == 201
+            assert (await Call(call.session_id, b"short").send(client)).status_code == 200
+            for path in (f"/sessions/{call.session_id}", f"/results/{before.handle}/given"):
+                assert (await client.get(path)).status_code == 200
+        for path in ("/sessions", "/accounting/summary?group_by=day", "/tenants", "/readyz", "/metrics"):
+            assert (await client.get(path)).status_code == 200
+        while (await client.delete("/tenants/default")).status_code == 202:
+            pass
+        assert (await client.get("/tenants")).json()["tenants"] == []
+    assert await service.stop() == 0
+    assert service.failures() == []
+
+
 @pytest.mark.parametrize(("fault", "ends"), [("sweeps that raise", False), ("a sweep that panics", True)])
 async def test_a_background_fault_is_logged_and_the_task_starts_again_or_the_process_ends(
     services: Services, tmp_path: Path, fault: str, ends: bool
@@ -226,18 +269,23 @@ async def test_what_was_moved_away_under_the_service_is_not_written_to_until_it_
     async with service.client() as client:
         kept = await store(client, "moved", "before")
         assert await ready(client, 200) == ""
-        moved.rename(away)
-        # Replaced by one of the same kind, as a person who notices would do.
-        moved.mkdir() if away.is_dir() else moved.write_bytes(b"")
-        refused = await Call("moved", text_of("between", 20_000)).send(client)
-        if name not in ("drafts", "lock"):
-            assert (refused.status_code, refused.json()["stored"]) == (503, False)
-        detail = await ready(client, 503)
-        assert "The storage directory" in detail if name == "." else name in detail
-        assert "deleted or replaced" in detail
-        moved.rmdir() if away.is_dir() else moved.unlink()
-        away.rename(moved)
-        await ready(client, 200)
+        for is_link in (False, True):
+            moved.rename(away)
+            # Replaced by one of the same kind, as a person who notices would do, or by a link to itself.
+            if is_link:
+                moved.symlink_to(moved)
+            else:
+                moved.mkdir() if away.is_dir() else moved.write_bytes(b"")
+            for size in (20_000, 20):
+                refused = await Call("moved", text_of("between", size)).send(client)
+                if name in (".", "ledger.db", "ledger.db-wal") or (size > 20 and name == "tool_output"):
+                    assert (refused.status_code, refused.json()["stored"]) == (503, False)
+            detail = await ready(client, 503)
+            assert "The storage directory" in detail if name == "." else name in detail
+            assert "deleted or replaced" in detail
+            moved.rmdir() if away.is_dir() and not is_link else moved.unlink()
+            away.rename(moved)
+            await ready(client, 200)
         assert (await client.get(f"/results/{kept.handle}")).status_code == 200
         again = await store(client, "moved", "after")
     assert await service.stop() == 0
