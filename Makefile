@@ -27,7 +27,7 @@ run: $(VENV)/.run ## Serve on 127.0.0.1:8377 (disk + SQLite; settings from SPILL
 	$(BIN)/spillgate serve
 
 run-demo: $(VENV)/.run ## Serve with the built-in demo model: extraction without a key
-	SPILLGATE_LLM_BASE_URL=scripted: SPILLGATE_LLM_MODELS=demo $(BIN)/spillgate serve
+	env SPILLGATE_LLM_BASE_URL=scripted: SPILLGATE_LLM_MODELS=demo $(BIN)/spillgate serve
 
 # Some of the suite waits (for processes and servers): one worker more than two cores. The files of a test are in memory
 # (tests/conftest.py) and are deleted when it has passed. The workers share the compiled tests: compiling them takes each
