@@ -391,9 +391,10 @@ def _check_binding(settings: Settings) -> None:
             f"{PREFIX}HOST is not a loopback address, and no {PREFIX}API_KEYS_FILE is set. Without keys only "
             "127.0.0.1, ::1, localhost or a Unix socket may be bound."
         )
-    if settings.metrics_listener is not None and settings.uds is None:
-        port = settings.metrics_listener[1]
-        if port and port == settings.port:
-            raise ConfigError(f"{PREFIX}METRICS_ADDRESS has the port of {PREFIX}PORT. Name another one.")
+    if any(name != "*" and re.search(r"[*/?#@\s]", name) for name in settings.allowed_hosts or ()):
+        raise ConfigError(f"{PREFIX}ALLOWED_HOSTS: write names such as spillgate.example.com, or * for any.")
+    listener = settings.metrics_listener
+    if listener is not None and settings.uds is None and listener[1] and listener[1] == settings.port:
+        raise ConfigError(f"{PREFIX}METRICS_ADDRESS has the port of {PREFIX}PORT. Name another one.")
     if settings.api_keys_file is not None:
         read_text(settings.api_keys_file, f"{PREFIX}API_KEYS_FILE", secret=True)

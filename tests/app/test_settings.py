@@ -52,6 +52,10 @@ def test_the_defaults_are_those_of_the_contract() -> None:
         ("PORT", "secret", "SPILLGATE_PORT: write a whole number."),
         ("REQUIRE_BUDGET", "secret", "SPILLGATE_REQUIRE_BUDGET: write true or false."),
         ("PORT", "99999", "SPILLGATE_PORT: must be less than or equal to 65535."),
+        *(
+            ("ALLOWED_HOSTS", value, "SPILLGATE_ALLOWED_HOSTS: write names such as spillgate.example.com")
+            for value in ("http://a.example", "a.example,*.b.example", "a.example/x")
+        ),
         ("RETENTION_SECONDS", "3155760001", "must be less than or equal to 3155760000."),
         ("LEDGER_RETENTION_SECONDS", "3155760001", "must be less than or equal to 3155760000."),
         (
