@@ -349,7 +349,7 @@ def _accepted(answer: Answer) -> Answer:
         problem = json.loads(answer.body)
         code, detail = str(problem["code"]), str(problem["detail"])
     except (ValueError, LookupError, TypeError):
-        code, detail = "no problem document", "Is SPILLGATE_URL that of a Spillgate service?"
+        code, detail = "no problem document", "SPILLGATE_URL may name another server."
     if answer.status == 401:
         detail += " The commands take it from SPILLGATE_KEY."
     raise Refused(answer.status, code, detail)

@@ -19,11 +19,12 @@ _SHOWN = 12
 
 def run(options: argparse.Namespace) -> int:
     """Raises ConfigError."""
-    given = options.file or os.environ.get(_SETTING)
+    given = options.api_keys_file or os.environ.get(_SETTING)
     if not given:
         raise ConfigError(f"Name the file: --file FILE, or set {_SETTING}.")
     path = Path(given)
-    lines = read_text(path, _SETTING, secret=True).splitlines() if path.exists() else []
+    is_new = options.action == "new" and not path.exists()
+    lines = [] if is_new else read_text(path, _SETTING, secret=True).splitlines()
     if options.action == "list":
         print(_table(lines))
     elif options.action == "new":

@@ -11,7 +11,13 @@ from app import DEFAULT_URL, __version__
 if TYPE_CHECKING:
     from app.settings import Settings
 
-_OPTIONS = {"host": "--host", "port": "--port", "uds": "--uds", "policy_file": "--policy"}
+_OPTIONS = {
+    "host": "--host",
+    "port": "--port",
+    "uds": "--uds",
+    "policy_file": "--policy",
+    "api_keys_file": "--file",
+}
 """The settings that an option sets."""
 
 
@@ -96,7 +102,9 @@ def _add_keys(keys: argparse.ArgumentParser) -> None:
     rotate = actions.add_parser("rotate", help="make a key in place of another, which expires a while later")
     rotate.add_argument("--hours", type=float, default=24.0, help="until the old key expires (24)")
     for action in (new, listed, revoke, rotate):
-        action.add_argument("--file", type=Path, help="as SPILLGATE_API_KEYS_FILE")
+        action.add_argument(
+            "--file", dest="api_keys_file", metavar="FILE", type=Path, help="as SPILLGATE_API_KEYS_FILE"
+        )
     for action in (revoke, rotate):
         action.add_argument("key", metavar="NAME", help="the key's name, or the digits that `list` shows")
 

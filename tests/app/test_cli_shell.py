@@ -138,6 +138,7 @@ def test_after_an_answer_that_is_no_outcome_the_output_passes(name: str) -> None
         assert (piped.returncode, piped.stdout) == (0, LOG.encode())
         asked = spillgate("lines", "session-s/file-x", "1", url=url)
     assert piped.stderr.startswith(b"spillgate pipe: ")
+    assert b"?" not in piped.stderr
     assert asked.stderr.startswith(b"spillgate lines: ")
     assert (asked.returncode, asked.stdout) == (1, b"")
     assert piped.stderr.count(b"\n") == asked.stderr.count(b"\n") == 1

@@ -241,13 +241,15 @@ def test_what_cannot_be_done_says_why_and_changes_nothing(
         (("rotate", "4" * 12), "No key in force"),
         (("rotate", "twice"), "Several keys"),
         (("revoke", ""), "NAME is empty"),
+        (("list", "--file", "/no/keys"), "--file: there is no file /no/keys."),
+        (("revoke", "a", "--file", "/no/keys"), "--file: there is no file /no/keys."),
         (("rotate", "3" * 12, "--hours", "nan"), "--hours"),
         (("rotate", "3" * 12, "--hours", "1e12"), "--hours"),
     ]:
         path = tmp_path / "keys"
         before = f"a:{'1' * 64}::twice\na:{'2' * 64}::twice\na:{'3' * 64}\na:{'4' * 64}:::2020-01-01\n"
         path.write_text(before)
-        assert main(["keys", *arguments, "--file", str(path)]) == 2
+        assert main(["keys", arguments[0], "--file", str(path), *arguments[1:]]) == 2
         assert reason in capsys.readouterr().err
         assert path.read_text() == before
 
