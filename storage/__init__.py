@@ -130,7 +130,7 @@ async def open_ledger(
 
 def check_sealing() -> None:
     """Raises ConfigError without the package that encrypts."""
-    install = "needs the package cryptography. Install it: pip install 'spillgate[encryption]'."
+    install = "needs the package cryptography. Install requirements-extras.lock: see docs/encryption.md."
     with _needing("cryptography", f"{KEY_SETTING} {install}"):
         import storage.sealed.store  # noqa: F401
 
@@ -238,7 +238,7 @@ def _parse_redis(url: str) -> None:
 
 
 def _parse_objects(url: str) -> None:
-    install = "obstore is not installed. Install the extra: pip install 'spillgate[s3]'."
+    install = "obstore is not installed. Install requirements-extras.lock: see docs/backends.md."
     with _needing("obstore", f"SPILLGATE_STORAGE_URL names an object store, and {install}"):
         from storage.objects.url import parse_object_url
     parse_object_url(url)
@@ -311,7 +311,8 @@ def _path(url: str) -> Path:
     parts = urlsplit(url)
     path = Path(unquote(parts.path))
     if parts.netloc or not (path.is_absolute() and path.name) or parts.query or parts.fragment:
+        file = "/ledger.db" if parts.scheme == "sqlite" else ""
         raise ConfigError(
-            f"{parts.scheme}: needs an absolute path, as in {parts.scheme}:///var/lib/spillgate."
+            f"{parts.scheme}: needs an absolute path, as in {parts.scheme}:///var/lib/spillgate{file}."
         )
     return path

@@ -74,7 +74,7 @@ def trace_target(environ: Mapping[str, str] = os.environ) -> TraceTarget:
     if not _is_http(endpoint):
         return _faulty("OTEL_EXPORTER_OTLP_ENDPOINT must be a URL such as http://127.0.0.1:4318")
     if not _is_installed():
-        return _faulty("OTEL_EXPORTER_OTLP_ENDPOINT is set: install `spillgate[otel]`")
+        return _faulty("OTEL_EXPORTER_OTLP_ENDPOINT is set: install requirements-extras.lock")
     return TraceTarget(endpoint)
 
 

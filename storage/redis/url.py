@@ -129,7 +129,7 @@ def _host(place: str, kind: Kind) -> tuple[str, int]:
     except ValueError:
         host = port = None
     if not host:
-        raise ConfigError("A Redis URL needs a host, as in redis://127.0.0.1:6379/0.")
+        raise ConfigError("A Redis URL needs a host, and a port is a number, as in redis://127.0.0.1:6379/0.")
     return host, port or (26379 if kind == "sentinel" else 6379)
 
 

@@ -133,9 +133,10 @@ def open_database(path: Path) -> Connections:
             connections = Connections(lock, writer, by_key, _connect(path, "ro"))
         # SQLite quotes a damaged schema, which may be no UTF-8.
         except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
+            why = (isinstance(error, OSError) and error.strerror) or error
             raise ConfigError(
-                f"{path} cannot be used as a ledger: {error}. Free space if its disk is full; if it is "
-                "damaged, restore it from a backup."
+                f"{path} cannot be used as a ledger: {why}. Name a file that this user may write, on a disk "
+                "with free space; if it is damaged, restore it from a backup."
             ) from error
         failed.pop_all()
     return connections

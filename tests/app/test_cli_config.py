@@ -210,7 +210,7 @@ def test_what_serve_would_refuse_is_refused(
     monkeypatch.setitem(sys.modules, "cryptography", None)
     for name in [name for name in sys.modules if name.startswith(("cryptography.", "storage.sealed.s"))]:
         monkeypatch.delitem(sys.modules, name)
-    assert "pip install 'spillgate[encryption]'" in said("STORAGE_KEY_FILE", keys)
+    assert "Install requirements-extras.lock" in said("STORAGE_KEY_FILE", keys)
     # It has made nothing.
     assert sorted(os.listdir(tmp_path)) == ["keys", "shared"]
 

@@ -27,9 +27,12 @@ async def test_a_path_must_be_absolute(url: str) -> None:
         await open_store(url, clock=lambda: 0, retention_seconds=1, max_bytes=0)
 
 
-@pytest.mark.parametrize("url", ["sqlite:relative", "redis://"])
-async def test_a_ledgers_url_that_cannot_be_used_is_named_by_its_setting(url: str) -> None:
-    with pytest.raises(ConfigError, match=r"^SPILLGATE_LEDGER_URL: "):
+@pytest.mark.parametrize(
+    ("url", "example"),
+    [("sqlite:relative", "sqlite:///var/lib/spillgate/ledger.db"), ("redis://", "redis://127.0.0.1:6379/0")],
+)
+async def test_a_ledgers_url_that_cannot_be_used_is_named_by_its_setting(url: str, example: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^SPILLGATE_LEDGER_URL: .*, as in {example}\.$"):
         await open_ledger(url, clock=lambda: 0, session_retention_seconds=1, entry_retention_seconds=1)
 
 

@@ -457,7 +457,7 @@ def test_urls_name_what_they_mean() -> None:
     ("url", "reason"),
     [
         ("redis://u:s3cret@/0", "needs a host"),
-        ("redis://u:s3cret@h:port/0", "needs a host"),
+        ("redis://u:s3cret@h:port/0", "a port is a number"),
         ("redis://u:s3cret@h/zero", "is a number"),
         ("redis://u:s3cret@h/0?socket_timeout=5", "known are allow_eviction"),
         ("redis://u:x?s3cret@h/0", "In a password"),

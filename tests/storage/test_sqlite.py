@@ -101,7 +101,7 @@ async def test_a_place_that_cannot_be_used_is_named(tmp_path: Path, clock: FakeC
     with pytest.raises(ConfigError, match="cannot be used as a ledger"):
         await open_at(tmp_path / "file" / "ledger.db", clock)
     (tmp_path / "directory.db").mkdir()
-    with pytest.raises(ConfigError, match="cannot be used as a ledger"):
+    with pytest.raises(ConfigError, match=r"cannot be used as a ledger: Is a directory\. Name"):
         await open_at(tmp_path / "directory.db", clock)
 
 
