@@ -137,7 +137,9 @@ class ResultReplacer:
         content = [as_it_came(block) for block in blocks.governed] if instead is None else []
         content += [encoded({"type": "text", "text": one}) for one in (instead, data) if one is not None]
         content += [as_it_came(block) for block in blocks.kept]
-        kept = {name: as_it_came(raw) for name, raw in fields.items() if name != "structuredContent"}
+        # Structured content that was governed by itself, and passed, stays: nothing else holds it.
+        left_out = None if is_other and data is None else "structuredContent"
+        kept = {name: as_it_came(raw) for name, raw in fields.items() if name != left_out}
         return written(kept | {"content": array(content)})
 
     def _governed(self, content: Pieces, call: AwaitedCall, is_error: bool) -> str | None:

@@ -244,6 +244,19 @@ def test_what_of_a_result_passes(shared: RelayClient) -> None:
         assert shared.call("result", result=result) == result
 
 
+def test_structured_content_that_passes_by_itself_stays_beside_a_cut_text(
+    service: Service, tmp_path: Path
+) -> None:
+    url = "http://{}:{}".format(*service.address)
+    httpx.put(f"{url}/sessions/cut", json={"policy": {"max_rows": 50}}).raise_for_status()
+    with opened(tmp_path, url=url, session="cut") as relay:
+        rows = {"rows": ROWS["rows"][:200]}
+        result = {"content": [said("row\n" * 100)], "structuredContent": rows}
+        given = relay.call("result", result=result)
+    assert "(Showing lines 1–50 of 100 total)" in text_of(given)
+    assert given["structuredContent"] == rows
+
+
 def test_answers_out_of_order_and_cancelled_requests(relay: RelayClient, tmp_path: Path) -> None:
     first = relay.send("tools/call", {"name": "do", "arguments": {"what": "hold"}})
     relay.write(b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}\n')
