@@ -233,9 +233,12 @@ def _set_keys(table: PolicyTable) -> Keys:
 
 
 def _fault(error: ErrorDetails) -> _Fault:
-    path = tuple(part for part in error["loc"] if isinstance(part, str))
+    # pydantic appends "[key]" where the name itself is wrong.
+    path = tuple(part for part in error["loc"] if isinstance(part, str) and part != "[key]")
     if error["type"] == "extra_forbidden":
         return _unknown(path)
+    if error["type"] == "dict_type" and path[-1] == "tool_names":
+        return _Fault(path, 'must be a table of names, such as { shell = "Bash" }')
     rule = _RULES.get(error["type"]) or rule_in_words(error["msg"])
     return _Fault(path, rule.format(path[-1]) if path else rule)
 
