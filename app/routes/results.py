@@ -28,7 +28,7 @@ from domain.errors import (
 )
 from domain.handles import DEFAULT_SESSION
 from domain.results import Measure, ToolResult
-from policies import reject
+from policies import reject, view
 from policies.decide import decide
 from policies.facts import Facts, PolicyMode
 from policies.oversized import breach_of
@@ -151,7 +151,7 @@ class CheckIn(BodyIn):
     tool_name: Annotated[str, Field(min_length=1, max_length=256)]
     bytes: Size | None = Field(None, description="Without `tokens`, a token is taken to be 4 bytes.")
     tokens: Size | None = Field(None, description="Without `bytes`, no cap in bytes or characters is judged.")
-    rows: Size | None = Field(None, description="For `reject_rows` of the policy.")
+    rows: Size | None = Field(None, description="For `max_rows` and `reject_rows` of the policy.")
     model: Annotated[str, Field(max_length=256)] | None = Field(None, description="As in POST /results.")
     paginated: Annotated[bool, Field(strict=True, description="A bounded read: it may go ahead.")] = False
 
@@ -181,7 +181,12 @@ async def post_check(rt: InRuntime, tenant: Tenant, body: CheckIn) -> CheckOut:
     # Tokens alone say nothing of bytes: then only the caps in tokens and the budget are judged.
     size = body.bytes or 0
     tokens = size // _BYTES_PER_TOKEN if body.tokens is None else body.tokens
-    facts = Facts(Measure(size, 0, size, tokens, False), budget, body.rows or 0)
+    rows = body.rows or 0
+    if 0 < policy.max_rows < rows:
+        # Judged is the view, as in POST /results: here rows of the mean length.
+        size, tokens = size * policy.max_rows // rows, tokens * policy.max_rows // rows
+        policy = view.bounded(policy)
+    facts = Facts(Measure(size, 0, size, tokens, False), budget, rows)
     trigger = None if body.paginated else decide(facts, policy)
     if trigger is None and not (body.paginated or policy.bypass or budget.fits(tokens)):
         trigger = Trigger.RESERVE_FAILED

@@ -249,6 +249,11 @@ async def test_a_check_decides_as_the_result_does(client: httpx.AsyncClient) -> 
     assert await check(tokens=100, model="gpt-4o") is None
     budget = (await client.get("/sessions/s")).json()["budget"]
     assert budget["reserved_tokens"] > 100
+    # The view of 300 rows has 900 bytes.
+    await client.put("/sessions/s", json={"context_window": 100_000, "policy": policy | {"max_rows": 300}})
+    assert await check(bytes=3000, rows=1000) is None
+    assert (await post(client, "ab\n" * 1000))["trigger"] is None
+    assert await check(bytes=3000, rows=890) == await check(bytes=3000) == "size_cap"
 
 
 async def test_what_is_refused_for_want_of_memory_is_not_charged(serve) -> None:  # type: ignore[no-untyped-def]
