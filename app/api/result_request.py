@@ -290,6 +290,8 @@ def _from_query(request: Request) -> ResultIn:
         raise InvalidField("`content` is the body here, not a query parameter.")
     usage = {name: query.pop(name) for name in _FIELDS["context"] if name in query}
     if usage:
+        if "context" in query:
+            raise InvalidField("Send `context`, or `used_tokens` and `turn`, not both.")
         query["context"] = usage
     try:
         for name in ("context", "policy"):

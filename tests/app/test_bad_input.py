@@ -272,6 +272,10 @@ async def test_an_error_names_the_query_parameter(client: httpx.AsyncClient) -> 
         ("tool_nam=t", "The query: `tool_nam` is not known here; the nearest known name is `tool_name`."),
         ("session_id=s", "The query lacks the field `tool_name`."),
         ("tool_name=t&context=%7B%22turn%22:1%7D", "`context` lacks the field `used_tokens`."),
+        (
+            "tool_name=t&used_tokens=1&context=%7B%22used_tokens%22:2%7D",
+            "Send `context`, or `used_tokens` and `turn`, not both.",
+        ),
         ("tool_name=t&context=MARK", "In the query, `context` must be well-formed JSON."),
         ("tool_name=t&is_error=MARK", "`is_error`: expected true or false, got a string."),
     ):
