@@ -38,6 +38,7 @@ def charge_of(measured: MeasuredResult, decision: Decision, rt: Runtime) -> Char
     text = decision.text
     tokens = measure.tokens if text is None else decision.tokens
     server, tool = split_tool_name(result.tool_name, result.tool_namespace)
+    turn = None if result.context is None else result.context.turn
     # In the order of the fields: by name, 22 of them take four times as long.
     entry = AccountingEntry(
         rt.new_entry_id(),
@@ -60,7 +61,7 @@ def charge_of(measured: MeasuredResult, decision: Decision, rt: Runtime) -> Char
         result.model or session.model,
         result.provider,
         result.call_id,
-        session.turn if result.context is None else result.context.turn,
+        session.turn if turn is None else turn,
         result.tool_kind,
         details=_details(decision, measure),
     )

@@ -86,11 +86,12 @@ async def test_an_entry_names_its_call_its_turn_and_its_kind_of_tool(client: htt
     await client.post(
         "/results", json={"tool_name": "t", "content": "x", "context": {"used_tokens": 9, "turn": 4}}
     )
+    await client.post("/results", json={"tool_name": "t", "content": "x", "context": {"used_tokens": 10}})
     entries = (await client.get("/accounting/entries")).json()["entries"]
     named = [(entry["tool_call_id"], entry["turn"], entry["tool_kind"]) for entry in entries]
-    assert named == [("call-1", 3, "mcp"), (None, 3, None), (None, 4, None)]
+    assert named == [("call-1", 3, "mcp"), (None, 3, None), (None, 4, None), (None, 4, None)]
     rows = (await client.get("/accounting/summary?group_by=tool_kind")).json()["rows"]
-    assert [(row["group"], row["entries"]) for row in rows] == [(None, 2), ("mcp", 1)]
+    assert [(row["group"], row["entries"]) for row in rows] == [(None, 3), ("mcp", 1)]
     text = (await client.get("/accounting/entries", headers={"Accept": "text/csv"})).text
     row = next(csv.DictReader(io.StringIO(text)))
     assert (row["tool_call_id"], row["turn"], row["tool_kind"]) == ("call-1", "3", "mcp")
