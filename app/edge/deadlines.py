@@ -214,7 +214,9 @@ class Protocol(HttpToolsProtocol):
         if not (self.in_body and cycle.response_started):
             method, path = scope["method"], scope["path"]
             self.refused(error, method, path)
-            headers, stored = self.server_state.default_headers, stored_of(method, path)
+            headers, stored = list(self.server_state.default_headers), stored_of(method, path)
+            if isinstance(body := scope.get("request_body"), RequestBody):
+                headers.append((b"x-request-id", body.request_id))
             self.transport.write(_refusal(error, headers, stored))
         if self.in_body:
             cycle.disconnected = True

@@ -197,8 +197,10 @@ def test_what_is_not_http_1_1_gets_400(host: Served) -> None:
 
 def test_a_body_that_stops_moving_gets_408(host: Served) -> None:
     began = time.monotonic()
-    found = problem_of(host.talk(head("POST", "/results", "Content-Length: 9999") + b"some"))
+    answer = host.talk(head("POST", "/results", "Content-Length: 9999", "X-Request-ID: a-1") + b"some")
+    found = problem_of(answer)
     assert (found["status"], found["code"], found["stored"]) == (408, "body_timeout", False)
+    assert b"x-request-id: a-1\r\n" in answer
     assert time.monotonic() - began > 0.4
     wait_for(lambda: host.app.state.events == ["ClientDisconnected"])
 
