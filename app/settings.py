@@ -153,7 +153,7 @@ class Settings(BaseSettings):
         (),
         validation_alias=AliasChoices(f"{PREFIX}BYPASS_TOOLS", "TOOL_RESULT_BYPASS_TOOLS", "bypass_tools"),
         description="Comma-separated tool names (globs) whose results always pass. "
-        "`TOOL_RESULT_BYPASS_TOOLS` is read too.",
+        "Where it is not set, `TOOL_RESULT_BYPASS_TOOLS` is read.",
     )
     api_keys_file: Path | None = Field(
         None,
