@@ -106,9 +106,18 @@ def _answered(client: str, payload: Any) -> tuple[Answer, str]:
     return ({}, "") if shown is None else (call.answer(shown), f"replaced a result of {call.tool!a}")
 
 
+def _text(call: HookCall) -> str:
+    """What the model reads of the result."""
+    text = "\n".join(call.texts)
+    if call.structured is None:
+        return text
+    structured = json.dumps(call.structured, ensure_ascii=False, separators=(",", ":"))
+    return structured if len(structured) > 2 * len(text) else text
+
+
 def _governed(client: str, call: HookCall, transcript: str | None) -> str | None:
     """The replacement; None if the result passes. Raises ServiceError, ConfigError, OSError, Passed."""
-    text = "\n".join(call.texts).encode("utf-8", "replace")
+    text = _text(call).encode("utf-8", "replace")
     with ExitStack() as opened:
         service = opened.enter_context(closing(Service.from_environment()))
         content: bytes | Spilled = text

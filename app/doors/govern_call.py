@@ -3,6 +3,7 @@
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
+from typing import Any
 
 from app.api.result_request import MAX_ARGUMENT_BYTES, SentContent
 from app.doors.hooks import HookCall
@@ -29,29 +30,41 @@ async def govern_call(
         is_error=call.is_error,
         door=door,
     )
+    result = _result(call, document)
     outcome = None
     if call.call_id is not None:
         # Some agents, or their models, count calls from 0 again and again.
         with suppress(IdempotencyKeyReused):
-            outcome = (await govern(named, sent_content(document, call.texts, rt).governed(), rt)).outcome
+            outcome = (await govern(named, sent_content(document, result, rt).governed(), rt)).outcome
     if outcome is None:
-        digest = await digest_of(document, call.texts, rt, call.tool, arguments or "")
+        digest = await digest_of(document, result, rt, call.tool, arguments or "")
         digested = replace(named, call_id=digest)
-        outcome = (await govern(digested, sent_content(document, call.texts, rt).governed(), rt)).outcome
+        outcome = (await govern(digested, sent_content(document, result, rt).governed(), rt)).outcome
     return outcome
 
 
-def sent_content(document: Document, texts: list[str], rt: Runtime) -> SentContent:
-    """Strings of the document as the content of a result, a newline between two."""
-    if document.skeleton is None:
-        return SentContent("\n".join(texts))
-    return SentContent(document.content(texts), turns=rt.parsing)
+Result = list[str] | dict[str, Any]
+"""Strings of a document, with a newline between two; or an object in it, as its JSON."""
 
 
-async def digest_of(document: Document, texts: list[str], rt: Runtime, *names: str) -> str:
-    """SHA-256 of names and strings of the document, in hex: the same however the JSON was written."""
+def _result(call: HookCall, document: Document) -> Result:
+    """Raises BadRequest for an object that is nested too deeply."""
+    if call.structured is None:
+        return call.texts
+    size = sum(len(document.written(text)) for text in call.texts)
+    is_larger = sum(map(len, document.pieces(call.structured))) > 2 * size
+    return call.structured if is_larger else call.texts
+
+
+def sent_content(document: Document, result: Result, rt: Runtime) -> SentContent:
+    """The content of a result."""
+    return SentContent(document.content(result), turns=None if document.skeleton is None else rt.parsing)
+
+
+async def digest_of(document: Document, result: Result, rt: Runtime, *names: str) -> str:
+    """SHA-256 of names and a result, in hex: the same however the strings in the JSON were written."""
     digest = sha256("".join(names).encode())
-    async for chunk in sent_content(document, texts, rt).chunks():
+    async for chunk in sent_content(document, result, rt).chunks():
         digest.update(chunk.encode())
     return digest.hexdigest()
 

@@ -42,7 +42,9 @@ Found = tuple[list[str] | None, Callable[[str], Any]]
 
 class HookCall(NamedTuple):
     """`texts` are the result, with a newline between two. `answer` makes the agent's JSON for a replacement.
-    `spilled` is the file in which the agent left the whole output, if `texts` are only a part of it."""
+    `spilled` is the file in which the agent left the whole output, if `texts` are only a part of it.
+    `structured` is what an agent shows its model instead of the texts: it is the result if its JSON is more
+    than twice as large as they are."""
 
     tool: str
     session: str
@@ -52,6 +54,7 @@ class HookCall(NamedTuple):
     arguments: Any = None
     is_error: bool = False
     spilled: str | None = None
+    structured: dict[str, Any] | None = None
 
     @property
     def is_governable(self) -> bool:
@@ -61,7 +64,7 @@ class HookCall(NamedTuple):
             isinstance(command, str) and _OWN_COMMAND.fullmatch(command)
         )
         named = _NAME.fullmatch(self.tool) and (self.call_id is None or len(self.call_id) <= MAX_NAME)
-        return bool(self.texts) and bool(named) and not is_own
+        return bool(self.texts or self.structured) and bool(named) and not is_own
 
     @property
     def session_id(self) -> str:
@@ -132,7 +135,8 @@ def in_blocks(blocks: list[Any], text: str) -> list[Any]:
 
 
 def codex(payload: Any) -> HookCall | None:
-    """PostToolUse. The reason of a "block" becomes the tool's output; the tool itself has run."""
+    """PostToolUse. The reason of a "block" becomes the tool's output; the tool itself has run. Of the result
+    of an MCP tool, the model is shown the structured content alone, if there is any."""
     match payload:
         case {
             "hook_event_name": "PostToolUse",
@@ -141,18 +145,22 @@ def codex(payload: Any) -> HookCall | None:
             "tool_name": str(tool),
             "tool_response": str() | {"content": list()} as response,
         }:
-            texts = [response] if isinstance(response, str) else only_texts(response["content"])
-            is_error = not isinstance(response, str) and response.get("isError") is True
-            if texts is None:
+            output = {"content": [{"text": response}]} if isinstance(response, str) else response
+            structured = output.get("structuredContent")
+            if not isinstance(structured, dict):
+                structured = None
+            texts = only_texts(output["content"])
+            if texts is None and (output["content"] or structured is None):
                 return None
             return HookCall(
                 tool=tool,
                 session=session_of(session, payload),
-                texts=texts,
+                texts=texts or [],
                 answer=lambda text: {"decision": "block", "reason": text},
                 call_id=text_in(payload, "tool_use_id"),
                 arguments=payload.get("tool_input"),
-                is_error=is_error,
+                is_error=output.get("isError") is True,
+                structured=structured,
             )
     return None
 

@@ -14,6 +14,7 @@ from app.edge.large_json import (
     NAME_BYTES,
     TOO_MUCH_STRUCTURE,
     Content,
+    JsonContent,
     Skeleton,
     decode_list,
     decode_members,
@@ -53,7 +54,8 @@ class Document(NamedTuple):
 
     def text(self, string: str) -> str:
         """What a string of `value` says."""
-        return string if self.skeleton is None else "".join(self.content([string]).pieces())
+        content = self.content([string])
+        return content if isinstance(content, str) else "".join(content.pieces())
 
     def written(self, string: str) -> bytes | memoryview:
         """A string of `value` as UTF-8; one that a position stands for as the JSON that came, not copied."""
@@ -62,10 +64,15 @@ class Document(NamedTuple):
         start, _, end = string[1:].partition(":")
         return self.skeleton.body[int(start) : int(end)]
 
-    def content(self, texts: list[str]) -> Content:
-        """Strings of `value` as the content of a result, one after the other, with a newline between two."""
-        blocks = [{"type": "text", "text": text} for text in texts]
-        return Content(Raw(msgspec.json.encode(texts[0] if len(texts) == 1 else blocks)), self.skeleton)
+    def content(self, result: list[str] | dict[str, Any]) -> str | Content:
+        """The content of a result: strings of `value`, a newline between two; or the JSON of an object."""
+        if isinstance(result, dict):
+            data = msgspec.json.encode(result)
+            return data.decode() if self.skeleton is None else JsonContent(Raw(data), self.skeleton)
+        if self.skeleton is None:
+            return "\n".join(result)
+        blocks = [{"type": "text", "text": text} for text in result]
+        return Content(Raw(msgspec.json.encode(result[0] if len(result) == 1 else blocks)), self.skeleton)
 
     def pieces(self, value: Any) -> Iterable[memoryview]:
         """A value as JSON, in pieces of at most BUILT_BYTES; a list of one if `skeleton` is None. The

@@ -360,6 +360,13 @@ class Content:
             return checked(_decode_text, replaced), replaced
 
 
+class JsonContent(Content):
+    """A value in a body whose JSON is the text."""
+
+    def pieces(self) -> Iterator[str]:
+        return self._as_json(self._raw)
+
+
 def _cut(literal: memoryview) -> Iterator[bytes]:
     """Yields the text between the quotes in pieces that end neither within an escape nor a character."""
     position, end = 1, len(literal) - 1

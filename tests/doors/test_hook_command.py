@@ -158,6 +158,18 @@ async def test_it_answers_as_the_route_does(
     assert shell.sent(agent, payload("codex", "Bash")) == {}
 
 
+async def test_structured_content_is_kept_as_the_route_keeps_it(
+    shell: Shell, client: httpx.AsyncClient
+) -> None:
+    output = {"content": [], "structuredContent": {"rows": [LARGE]}}
+    sent = changed(payload("codex", "mcp structured"), ("tool_response",), output)
+    answer = shell.sent("codex", sent)
+    assert answer["decision"] == "block"
+    assert (await client.post("/hooks/codex", json=sent)).json() == answer
+    few = changed(sent, ("tool_response", "structuredContent"), {"rows": 7})
+    assert shell.sent("codex", few) == (await client.post("/hooks/codex", json=few)).json() == {}
+
+
 async def test_the_installed_script_answers_its_agent(shell: Shell) -> None:
     sent = changed(payload("codex", "Bash"), ("tool_response",), LARGE)
     script = Path(sys.executable).with_name("spillgate")

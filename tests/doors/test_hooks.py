@@ -204,6 +204,21 @@ async def test_a_large_result_is_replaced_in_the_shape_that_it_came_in(
         assert handle_in(message_in(other)) != handle_in(message)
 
 
+@pytest.mark.parametrize("words", [1, 200], ids=["small body", "large body"])
+async def test_what_codex_shows_its_model_beside_few_words_of_text_is_governed(
+    client: httpx.AsyncClient, words: int
+) -> None:
+    rows = {"rows": [{"id": number, "note": f"tulip ‘{number}’ " * words} for number in range(1000)]}
+    for blocks in ([], [{"type": "text", "text": "1000 rows"}]):
+        output = {"content": blocks, "structuredContent": rows, "isError": False}
+        sent = changed(payload("codex", "mcp structured"), ("tool_response",), output)
+        answer = await asked(client, "codex", sent)
+        message = message_in(answer)
+        assert answer == REASON(sent, message)
+        kept = (await client.get(f"/results/{handle_in(message)}/content")).text
+        assert kept == json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
+
+
 async def test_a_small_result_passes(client: httpx.AsyncClient) -> None:
     small = {case[:2]: large(case[0], payload(*case[:2]), case[2], "few") for case in CASES}
     for agent, name in names():
