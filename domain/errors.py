@@ -260,6 +260,7 @@ class Draining(SpillgateError):
 class StorageError(SpillgateError):
     """A store or ledger failed; the data of the call is not kept."""
 
+    code = "store_unavailable"
     status = 503
     title = "Store unavailable"
     advice = "Keep your copy and try again. The log and GET /readyz say what is wrong."
@@ -267,7 +268,7 @@ class StorageError(SpillgateError):
 
 
 class StoreUnavailable(StorageError):
-    code = "store_unavailable"
+    """It cannot be used now; it may be in a moment."""
 
 
 class StoreBusy(StoreUnavailable):

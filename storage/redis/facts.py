@@ -153,7 +153,10 @@ def translated(error: BaseException) -> StorageError:
             return StoreUnavailable(f"Redis cannot do it now: {reason}. Try again.")
     if isinstance(error, (*_ON_THE_WAY, ClusterError, InvalidResponse)):
         return StoreUnavailable("Redis cannot be reached. Try again.")
-    return StorageError("Redis refused a command. It has to be Redis or Valkey, 6.2 or newer.")
+    return StorageError(
+        "Redis refused a command. Check the database and the kind of server in its URL: it has to be Redis "
+        "or Valkey, 6.2 or newer."
+    )
 
 
 async def learn_schema(command: Callable[..., Awaitable[Any]]) -> Schema:

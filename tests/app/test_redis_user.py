@@ -1,4 +1,4 @@
-"""The Redis user that docs/backends.md describes may do all that the service does, and it says so."""
+"""The Redis user that docs/backends.md describes may do all that the service does."""
 
 import re
 from pathlib import Path
@@ -54,3 +54,11 @@ async def test_the_documented_user_is_refused_nothing(serve: Serve, tmp_path: Pa
             assert (await client.delete(f"/results/{handle}")).status_code == 204
             assert (await client.delete("/sessions/run")).status_code == 204
         assert redis.ask("ACL", "LOG") == b"*0\r\n"
+
+
+async def test_a_database_that_the_server_lacks_is_told(serve: Serve, tmp_path: Path) -> None:
+    with RedisServer(tmp_path / "redis") as redis:
+        async with serve(storage_url=f"redis://{redis.host}:{redis.port}/99") as client:
+            refused = await client.post("/results", json={"tool_name": "t", "content": "small"})
+    assert (refused.status_code, refused.json()["code"]) == (503, "store_unavailable")
+    assert "Check the database" in refused.json()["detail"]
