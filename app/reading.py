@@ -154,8 +154,6 @@ async def account_read(rt: Runtime, stored: StoredResult, size: int, chars: int)
 
     Reading continues while the ledger's disk is full: an entry that cannot be written is logged instead.
     """
-    if size == 0:
-        return
     measure = stored.measure
     tokens = -(-size * measure.tokens // max(measure.bytes, 1))
     rt.metrics.spent(tokens)

@@ -288,12 +288,13 @@ async def test_savings_are_net_of_extraction_and_reading_back(
     await client.get(f"/results/{handle}/lines?limit=1")
     await client.get(f"/results/{handle}/content", headers={"Range": "bytes=0-999"})
     await client.get(f"/results/{handle}/grep?pattern=word&limit=1")
+    await client.get(f"/results/{handle}/grep?pattern=absent")
     summary = (await client.get("/accounting/summary?group_by=type")).json()
     by_type = {row["group"]: row for row in summary["rows"]}
     assert by_type["tool"]["tokens_saved"] == gross
     assert by_type["extract"]["tokens_saved"] < 0
     assert by_type["read"]["tokens_saved"] < 0
-    assert by_type["read"]["entries"] == 3
+    assert by_type["read"]["entries"] == 4
     spent = by_type["extract"]["tokens_saved"] + by_type["read"]["tokens_saved"]
     assert summary["total"]["tokens_saved"] == gross + spent
 
