@@ -42,27 +42,6 @@ class _Functions(functions.Functions):
             values.setdefault(_identity(value), value)
         return list(values.values())
 
-    @functions.signature({"types": ["array"]}, {"types": ["expref"]})
-    def _func_all_max_by(self, array: list[object], expref: Any) -> list[object]:
-        """All items with the greatest key, in order. Items with a null key are ignored."""
-        return _all_at(max, "all_max_by", array, expref)
-
-    @functions.signature({"types": ["array"]}, {"types": ["expref"]})
-    def _func_all_min_by(self, array: list[object], expref: Any) -> list[object]:
-        return _all_at(min, "all_min_by", array, expref)
-
-
-def _all_at(
-    extreme: Callable[[list[Any]], object], name: str, array: list[object], expref: Any
-) -> list[object]:
-    keys = [expref.visit(expref.expression, item) for item in array]
-    known = [key for key in keys if key is not None]
-    for key in known:
-        if isinstance(key, bool) or not isinstance(key, int | float | str):
-            raise exceptions.JMESPathTypeError(name, None, type(key).__name__, ["number", "string"])
-    best = extreme(known) if known else None
-    return [item for item, key in zip(array, keys, strict=True) if key is not None and key == best]
-
 
 def _identity(value: object) -> object:
     """A key that is equal for equal JSON values. In JSON, true is not 1."""
