@@ -1,6 +1,5 @@
 """The demo model: deterministic, free; reports the lines that share most words with the instruction."""
 
-import asyncio
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -36,34 +35,32 @@ _GAP = re.compile(r"^bytes [\d,]+ to [\d,]+: .*$", re.MULTILINE)
 class DemoModel:
     """Implements domain.ports.Model. Raises ContextExceeded where a prompt is longer than its window."""
 
-    def __init__(
-        self, terms: ModelTerms, latency: float = 0.0, count: Callable[[str], int] | None = None
-    ) -> None:
-        """Each call takes `latency` seconds. `count` counts tokens; without it they have 4 characters."""
+    def __init__(self, terms: ModelTerms) -> None:
         self.terms = terms
-        self._latency = latency
-        self._count = count or (lambda text: (len(text) + 3) // 4)
         # Pure Python: more threads would only compete with the event loop for the GIL.
         self._thinking = anyio.CapacityLimiter(1)
 
     async def complete(
         self, prompt: Prompt, note_sent: Callable[[bool], None] = lambda is_sent: None
     ) -> Reply:
-        await asyncio.sleep(self._latency)
         # A long prompt takes seconds: the event loop does not wait for it, nor does a cancelled caller.
         return await anyio.to_thread.run_sync(
             self._replied, prompt, limiter=self._thinking, abandon_on_cancel=True
         )
 
     def _replied(self, prompt: Prompt) -> Reply:
-        tokens = sum(self._count(message.content) for message in prompt.messages)
+        tokens = sum(_tokens(message.content) for message in prompt.messages)
         if tokens + prompt.max_output_tokens > self.terms.context_window:
             raise ContextExceeded("the prompt is longer than the model's window")
         call = _tool_call(prompt) if prompt.tools else None
         if call is not None:
-            return Reply("", "tool_calls", (call,), LlmTokens(tokens, self._count(call.arguments)))
+            return Reply("", "tool_calls", (call,), LlmTokens(tokens, _tokens(call.arguments)))
         text = _report(prompt)
-        return Reply(text, "stop", (), LlmTokens(tokens, self._count(text)))
+        return Reply(text, "stop", (), LlmTokens(tokens, _tokens(text)))
+
+
+def _tokens(text: str) -> int:
+    return (len(text) + 3) // 4
 
 
 @dataclass(frozen=True, slots=True)

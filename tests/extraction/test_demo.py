@@ -72,15 +72,15 @@ async def test_findings_are_merged_without_repeats_and_without_those_that_found_
     assert gapped == "Not covered: bytes 70 to 1,090: the model timed out\nline 1: a"
 
 
-async def test_it_is_a_model_with_a_window_a_latency_and_a_count() -> None:
-    model: Model = DemoModel(TERMS, latency=0.05, count=len)
+async def test_it_is_a_model_with_a_window_and_a_count() -> None:
+    model: Model = DemoModel(TERMS)
     prompt = Prompt(prompts.chunk_prompt(DOCUMENT, "errors", LOG, PART, NONCE, 4000), 2000)
     reply = await model.complete(prompt)
-    said = sum(len(message.content) for message in prompt.messages)
-    assert reply.tokens == LlmTokens(said, len(reply.text))
+    said = sum(-(-len(message.content) // 4) for message in prompt.messages)
+    assert reply.tokens == LlmTokens(said, -(-len(reply.text) // 4))
     assert await model.complete(prompt) == reply
     with pytest.raises(ContextExceeded):
-        await DemoModel(ModelTerms("tiny", said, 2000), count=len).complete(prompt)
+        await DemoModel(ModelTerms("tiny", said, 2000)).complete(prompt)
 
 
 @pytest.mark.parametrize("answer", [full_chunked.answer, read_grep.answer])
@@ -93,7 +93,9 @@ async def test_a_strategy_finds_the_needle_with_it(answer: Callable[[Task], Awai
     assert "line 1235: " + lines[1234] in found.body
 
 
-async def test_it_thinks_in_a_thread_and_a_cancelled_caller_does_not_wait_for_it() -> None:
+async def test_it_thinks_in_a_thread_and_a_cancelled_caller_does_not_wait_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     begun, goes_on = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
@@ -103,7 +105,8 @@ async def test_it_thinks_in_a_thread_and_a_cancelled_caller_does_not_wait_for_it
         return len(text)
 
     messages = prompts.chunk_prompt(DOCUMENT, "errors", "ERROR again\n", PART, NONCE, 4000)
-    model = DemoModel(ModelTerms("vast", 10_000_000, 2_000), count=count)
+    monkeypatch.setattr("extraction.models.demo._tokens", count)
+    model = DemoModel(ModelTerms("vast", 10_000_000, 2_000))
     thinking = asyncio.create_task(model.complete(Prompt(messages, 2000)))
     await begun.wait()
     thinking.cancel()
