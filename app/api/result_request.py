@@ -1,5 +1,6 @@
 """A request of POST /results, parsed: from JSON, or from a query with the result as the text body."""
 
+import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -375,6 +376,17 @@ def _tool_result(sent: _Fields, headers: Headers, scope: Scope) -> ToolResult:
         policy=policy,
         door=None if sent.door is None else DOORS[sent.door],
     )
+
+
+def policy_text(policy: dict[str, Any]) -> str:
+    """The JSON of a policy. Raises InvalidField."""
+    text = json.dumps(policy, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    try:
+        if len(text.encode()) > MAX_POLICY_BYTES:
+            raise InvalidField(f"`policy` must be at most {MAX_POLICY_BYTES} bytes.")
+    except UnicodeEncodeError:
+        raise InvalidField("`policy` holds a lone surrogate. Send valid Unicode.") from None
+    return text
 
 
 def _json_text(raw: Raw | UnsetType, most: int, field: str) -> str | None:

@@ -1,6 +1,5 @@
 """What is in force: settings, the policy for a tool, the models; and what another policy would have done."""
 
-import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -11,17 +10,17 @@ from msgspec import to_builtins
 from pydantic import Field
 
 from app.api.bodies import INTEGRAL, BodyIn, BodyOut
-from app.api.result_request import MAX_POLICY_BYTES
+from app.api.result_request import policy_text
 from app.api.routing import InRuntime, Router, Tenant, Traits
 from app.cli.check_config import mask_url, report_on
 from app.edge.api_keys import Role
-from domain.accounting import AccountingEntry, EntryFilter, EntryType
+from domain.accounting import EntryFilter, EntryType
 from domain.decisions import OutcomeKind, Trigger
-from domain.errors import InvalidField, InvalidPolicy
+from domain.errors import InvalidPolicy
 from extraction.models.pool import ModelState
 
 if TYPE_CHECKING:
-    from policies.what_if import WouldBe
+    pass
 
 router = Router(tags=["policy"])
 
@@ -133,13 +132,7 @@ class WhatIfOut(BodyOut):
 async def post_what_if(rt: InRuntime, tenant: Tenant, body: WhatIfIn) -> WhatIfOut:
     from policies.what_if import MESSAGE_TOKENS, would_be
 
-    try:
-        text = json.dumps(body.policy, sort_keys=True, ensure_ascii=False)
-        size = len(text.encode())
-    except UnicodeEncodeError:
-        raise InvalidField("`policy` holds a lone surrogate. Send valid Unicode.") from None
-    if size > MAX_POLICY_BYTES:
-        raise InvalidField(f"`policy` must be at most {MAX_POLICY_BYTES} bytes.")
+    text = policy_text(body.policy)
     rt.policies.check_override(text)
     wanted = EntryFilter(tenant, type=EntryType.TOOL, tool_name=body.tool_name)
     entries = (await rt.ledger.entries(wanted, body.limit, None, newest_first=True)).entries
@@ -154,7 +147,21 @@ async def post_what_if(rt: InRuntime, tenant: Tenant, body: WhatIfIn) -> WhatIfO
         was=_sums((one.outcome or OutcomeKind.PASS, one.tokens_out) for one in entries),
         would_be=_sums((other.outcome, other.tokens) for _, other in pairs),
         changed_results=len(changed),
-        changed=[_changed(*pair) for pair in changed[:MOST_CHANGED]],
+        changed=[
+            Changed(
+                entry_id=entry.id,
+                timestamp=entry.timestamp,
+                session_id=entry.session_id,
+                tool_name=entry.tool_name,
+                bytes=entry.details.bytes,
+                outcome=entry.outcome or OutcomeKind.PASS,
+                tokens=entry.tokens_out,
+                would_be=other.outcome,
+                would_be_trigger=other.trigger,
+                would_be_tokens=other.tokens,
+            )
+            for entry, other in changed[:MOST_CHANGED]
+        ],
     )
 
 
@@ -165,18 +172,3 @@ def _sums(outcomes: Iterable[tuple[OutcomeKind, int]]) -> list[OutcomeSum]:
         results[kind] += 1
         tokens[kind] += count
     return [OutcomeSum(outcome=kind, results=results[kind], tokens=tokens[kind]) for kind in sorted(results)]
-
-
-def _changed(entry: AccountingEntry, other: "WouldBe") -> Changed:
-    return Changed(
-        entry_id=entry.id,
-        timestamp=entry.timestamp,
-        session_id=entry.session_id,
-        tool_name=entry.tool_name,
-        bytes=entry.details.bytes,
-        outcome=entry.outcome or OutcomeKind.PASS,
-        tokens=entry.tokens_out,
-        would_be=other.outcome,
-        would_be_trigger=other.trigger,
-        would_be_tokens=other.tokens,
-    )

@@ -1,7 +1,6 @@
 """Sessions: open, change, read, list, report usage, end."""
 
 import json
-import re
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -10,13 +9,12 @@ from pydantic import Field
 
 from app.api.answers import BudgetOut, budget_out, report_warnings
 from app.api.bodies import INTEGRAL, BodyIn, BodyOut
-from app.api.result_request import MAX_POLICY_BYTES
+from app.api.result_request import policy_text
 from app.api.routing import SESSION_ID, InRuntime, Router, Tenant, Traits, session_key
 from app.edge.api_keys import Role
 from app.runtime import Runtime
 from domain.budget import Session, SessionChange
 from domain.errors import (
-    InvalidField,
     InvalidPolicy,
     SessionEnded,
     SessionNotFound,
@@ -25,8 +23,6 @@ from domain.errors import (
 )
 from domain.handles import DEFAULT_SESSION, SessionKey
 from domain.results import UsageReport
-
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 router = Router(tags=["sessions"])
 
@@ -100,12 +96,8 @@ class SessionsOut(BodyOut):
 @router.put("/sessions/{session_id}", summary="Open or change a session")
 @Traits(writes=True, raises=(InvalidPolicy, TooManySessions))
 async def put_session(rt: InRuntime, key: Key, body: SessionIn) -> SessionOut:
-    policy = None if body.policy is None else _compact(body.policy)
+    policy = None if body.policy is None else policy_text(body.policy)
     if policy is not None:
-        if _LONE_SURROGATE.search(policy):
-            raise InvalidField("`policy` holds a lone surrogate. Send valid Unicode.")
-        if len(policy.encode()) > MAX_POLICY_BYTES:
-            raise InvalidField(f"`policy` must be at most {MAX_POLICY_BYTES} bytes.")
         rt.policies.check_override(policy)
     before = await rt.ledger.session(key)
     if before is not None and before.ended_at is not None:
@@ -167,10 +159,6 @@ async def report_usage(rt: InRuntime, key: Key, body: UsageIn) -> SessionOut:
     report = UsageReport(body.used_tokens, body.turn)
     after = await rt.ledger.report(key, report)
     return await _shown(rt, after.session, report_warnings(after.warning))
-
-
-def _compact(policy: dict[str, Any]) -> str:
-    return json.dumps(policy, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
 async def _shown(rt: Runtime, session: Session, warnings: Sequence[str] = ()) -> SessionOut:
