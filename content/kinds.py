@@ -250,13 +250,10 @@ def _encoded(head: bytes) -> Format | None:
     for sign, name, opener in _BASE64_OF:
         if body.startswith(sign):
             return Format(f"{name} in base64", opener, is_base64=True)
-    return Format("base64", "a tool that decodes it", is_base64=True) if url or _is_mixed(body) else None
-
-
-def _is_mixed(body: bytes) -> bool:
-    """True if it has lower case, upper case and digits, as base64 has, unlike a long word or a row of
-    dashes."""
-    return all(re.search(one, body) for one in (rb"[a-z]", rb"[A-Z]", rb"[0-9]"))
+    # Lower case, upper case and digits, unlike a long word or a row of dashes.
+    if url or all(re.search(one, body) for one in (rb"[a-z]", rb"[A-Z]", rb"[0-9]")):
+        return Format("base64", "a tool that decodes it", is_base64=True)
+    return None
 
 
 _PRINTED = bytes(0 if (byte < 32 and byte not in b"\t\n") or byte == 127 else byte for byte in range(256))

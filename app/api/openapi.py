@@ -245,12 +245,8 @@ def _document(app: FastAPI, routes: RouteTable, needs_key: bool) -> dict[str, An
             for status in own.keys() & problems.keys():
                 shared = answers[problems[status]["$ref"].rpartition("/")[2]]
                 own[status]["content"] |= shared["content"]
-            operation["responses"] = _by_status(answered | problems | own)
+            operation["responses"] = dict(sorted((answered | problems | own).items()))
             if traits_of(route).is_open:
                 operation["security"] = []
     document["components"]["responses"] = dict(sorted(answers.items()))
     return document
-
-
-def _by_status(responses: dict[str, Any]) -> dict[str, Any]:
-    return dict(sorted(responses.items()))

@@ -52,7 +52,8 @@ async def guardrail_answer(
     given = payload.get("tools")
     tools = given if isinstance(given, list) else []
     own = [name for name in map(_name, tools) if OWN_TOOL.fullmatch(name)]
-    door = _door(own)
+    # The client has our tools, over MCP: the texts name them as it does.
+    door = next((Door(tool_prefix=one.removesuffix(_ASK)) for one in own if one.endswith(_ASK)), None)
     governed = await Conversation(rows, key, document).governed(lambda call_id: door, rt)
     if not governed.seen:
         return NONE, governed.error
@@ -106,8 +107,3 @@ def _name(tool: Any) -> str:
         case {"function": {"name": str(name)}} | {"name": str(name)}:
             return name
     return ""
-
-
-def _door(own: list[str]) -> Door | None:
-    """The client has our tools, over MCP: the texts name them as it does."""
-    return next((Door(tool_prefix=one.removesuffix(_ASK)) for one in own if one.endswith(_ASK)), None)

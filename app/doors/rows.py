@@ -196,7 +196,8 @@ def _result(place: int, row: Any) -> _Result | None:
     texts = [content] if isinstance(content, str) else texts_of(content)
     if not texts:
         return None
-    named = isinstance(call_id, str) and _is_short(call_id)
+    # A position stands for a long id.
+    named = isinstance(call_id, str) and 0 < len(call_id) <= MAX_NAME and not call_id.startswith(_POSITION)
     return _Result(place, texts, call_id if named else None, name if isinstance(name, str) else "")
 
 
@@ -207,11 +208,6 @@ def _calls(row: Any) -> Iterator[tuple[str, tuple[str, Any]]]:
         match call:
             case {"id": str(id), "function": {"name": str(name)} as function}:
                 yield id, (name, function.get("arguments"))
-
-
-def _is_short(call_id: str) -> bool:
-    """False too for a position that stands for a long id."""
-    return 0 < len(call_id) <= MAX_NAME and not call_id.startswith(_POSITION)
 
 
 def _digest(parts: Iterable[bytes | memoryview]) -> bytes:

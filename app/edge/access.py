@@ -187,7 +187,8 @@ class Access:
         if len(found) < len(scope["headers"]):
             _check_repeated(scope["headers"])
         scope["request_body"], scope["every_tenant"] = body, False
-        if (port := self._metrics_port()) is not None and _local_port(scope) == port:
+        server = scope.get("server")
+        if (port := self._metrics_port()) is not None and server and server[1] == port:
             if scope["path"] not in METRICS_PATHS:
                 raise NotFound("This port serves /metrics, /livez and /readyz alone.")
             scope["tenant"] = DEFAULT_TENANT
@@ -271,11 +272,6 @@ def _check_repeated(headers: Iterable[tuple[bytes, bytes]]) -> None:
     once = [name for name, _ in headers if name in _ONCE]
     if len(once) > len(set(once)):
         raise BadRequest("A header that may be given once was given twice.")
-
-
-def _local_port(scope: Scope) -> int | None:
-    """The port at which the request came in; None for a Unix socket."""
-    return scope["server"][1] if scope.get("server") else None
 
 
 def _check_body(found: Headers, body: RequestBody) -> None:

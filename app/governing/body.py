@@ -223,9 +223,6 @@ class Body(Struct, eq=False):
         policy = self._policy
         return self._is_judged and 0 < policy.max_bytes < size - spared_bytes(policy)
 
-    def _is_over_chars(self, size: int) -> bool:
-        return self._is_judged and 0 < self._policy.max_chars < size
-
     def _new_meter(self) -> Meter:
         enough = passing_tokens(self._policy, self._budget) if self._is_judged else math.inf
         return Meter(self._tokenizer, enough)
@@ -243,9 +240,9 @@ class Body(Struct, eq=False):
 
     async def _weigh(self, meter: Meter, chunk: bytes, text: str | None = None) -> None:
         # Past a cap the outcome is certain, and an estimate of the tokens is enough.
-        if self._is_over_bytes(meter.bytes + len(chunk)) or self._is_over_chars(
-            meter.chars + len(text or "")
-        ):
+        chars = meter.chars + len(text or "")
+        is_over_chars = self._is_judged and 0 < self._policy.max_chars < chars
+        if is_over_chars or self._is_over_bytes(meter.bytes + len(chunk)):
             meter.estimate_tokens()
         inline = INLINE_BYTES
         if meter.estimates:

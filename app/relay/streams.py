@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from types import FrameType
 
 Buffer = bytes | bytearray | memoryview
 Pieces = list[Buffer]
@@ -128,7 +127,7 @@ class CommandServer:
         """Relays until the server has ended and said all. Returns its exit status; negative: the signal that
         ended it. Signals that this process gets are passed on."""
         for number in SIGNALS:
-            signal.signal(number, self._pass_on)
+            signal.signal(number, lambda got, frame: self._process.send_signal(got))
         threading.Thread(target=self._to_server, args=(from_client,), daemon=True).start()
         reader = threading.Thread(target=self._to_client, args=(from_server, client), daemon=True)
         reader.start()
@@ -140,9 +139,6 @@ class CommandServer:
         while True:
             with suppress(subprocess.TimeoutExpired):
                 return self._process.wait(SIGNAL_SECONDS)
-
-    def _pass_on(self, number: int, frame: FrameType | None) -> None:
-        self._process.send_signal(number)
 
     def _to_server(self, from_client: FromClient) -> None:
         assert self._process.stdin is not None

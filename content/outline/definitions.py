@@ -98,7 +98,11 @@ def _scan(source: Numbered, language: Language) -> Iterator[Definition]:
         word = match[f"w{number}"].decode("utf-8", "replace").lower() if f"w{number}" in groups else ""
         keyword = syntax.keywords[number] or word
         name = match[f"n{number}"] if f"n{number}" in groups else b""
-        if not around.admits(keyword, name, match["indent"]) or (syntax.flush and _continues(code, match)):
+        if not around.admits(keyword, name, match["indent"]):
+            continue
+        start = match.start()
+        # After a comma: an initializer of a constructor, not a function.
+        if syntax.flush and code[max(0, start - 80) : start].rstrip()[-1:] == b",":
             continue
         if name:
             start = match.start(f"n{number}")
@@ -108,11 +112,6 @@ def _scan(source: Numbered, language: Language) -> Iterator[Definition]:
             yield Definition(shown, clip(name, _NAME_CHARS), depth, source.line(row))
         if keyword != "closing" and code[done : done + 1] != b";":
             around.enter(keyword, name, is_typedef=b"typedef" in match[0][:80])
-
-
-def _continues(code: bytes, match: re.Match[bytes]) -> bool:
-    """True for a line after a comma: an initializer of a constructor, not a function."""
-    return code[max(0, match.start() - 80) : match.start()].rstrip()[-1:] == b","
 
 
 class _Around:

@@ -84,7 +84,7 @@ class GroupPublish:
                 _close(one)
             for directory in directories.values():
                 os.close(directory)
-        return [_outcome(one) for one in batch]
+        return [not isinstance(one.error, FileExistsError) and (one.error or True) for one in batch]
 
     def _sync(self, batch: list[Publication], sync: Callable[[int], None]) -> None:
         self._each(batch, lambda one: self._published.files.start_write_back(_open(one)))
@@ -149,10 +149,6 @@ def _close(one: Publication) -> None:
         # What it wrote is synced, or fails for another reason.
         with suppress(OSError):
             os.close(fd)
-
-
-def _outcome(one: Publication) -> object:
-    return False if isinstance(one.error, FileExistsError) else one.error or True
 
 
 class DiskDraft:
