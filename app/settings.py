@@ -23,8 +23,12 @@ CENTURY_SECONDS = 36_525 * 86_400
 
 
 def _state_directory() -> Path:
-    base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(base).expanduser() / "spillgate"
+    base = os.path.expanduser(os.environ.get("XDG_STATE_HOME") or "~/.local/state")
+    if not os.path.isabs(base):
+        raise ConfigError(
+            "The state directory is not known: set HOME, or XDG_STATE_HOME to an absolute path."
+        )
+    return Path(base) / "spillgate"
 
 
 def _with_directory(url: str) -> str:
@@ -352,11 +356,9 @@ def _rule_of(field: str, fault: str) -> str | None:
 
 
 def _check_storage(settings: Settings) -> None:
-    for name in ("storage_url", "ledger_url"):
-        if {name, f"{name}_file"} <= settings.model_fields_set:
-            raise ConfigError(
-                f"{PREFIX}{name.upper()} and {PREFIX}{name.upper()}_FILE are both set. Keep one."
-            )
+    for name in ("STORAGE_URL", "LEDGER_URL", "LLM_API_KEY"):
+        if {name.lower(), f"{name}_file".lower()} <= settings.model_fields_set:
+            raise ConfigError(f"{PREFIX}{name} and {PREFIX}{name}_FILE are both set. Keep one.")
     if settings.spool is not None and not settings.store.startswith("redis"):
         raise ConfigError(
             f"{PREFIX}STORE_FALLBACK=disk is for results kept in Redis, and {PREFIX}STORAGE_URL names "
@@ -374,8 +376,6 @@ def _check_backend(settings: Settings) -> None:
         raise ConfigError(
             f"{PREFIX}EMBED_MODEL is also in {PREFIX}LLM_MODELS. A model gives text or embeddings: keep one."
         )
-    if settings.llm_api_key is not None and settings.llm_api_key_file is not None:
-        raise ConfigError(f"{PREFIX}LLM_API_KEY and {PREFIX}LLM_API_KEY_FILE are both set. Keep one.")
     try:
         check_base_url(settings.llm_base_url or "")
     except ValueError as error:

@@ -154,8 +154,9 @@ def session_in(handle: str) -> str | None:
 
 
 def state_folder() -> str:
-    base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return os.path.join(base, "spillgate")
+    """Where nothing can be, if the home directory is not known: `~` would be a folder of the project."""
+    base = os.path.expanduser(os.environ.get("XDG_STATE_HOME") or "~/.local/state")
+    return os.path.join(base if os.path.isabs(base) else os.devnull, "spillgate")
 
 
 def embedded_directory() -> str:

@@ -166,8 +166,23 @@ def test_urls_are_read_from_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert load_settings().ledger == f"sqlite://{tmp_path}/spillgate/ledger.db"
 
 
-@pytest.mark.parametrize("name", ["STORAGE_URL", "LEDGER_URL"])
-def test_a_url_and_its_file_are_not_both_set(
+def test_a_user_without_a_home_directory_is_told_what_to_set(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("HOME")
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    for uri, fallback in (("disk:", "none"), ("redis://host", "disk")):
+        monkeypatch.setenv("SPILLGATE_STORAGE_URL", uri)
+        monkeypatch.setenv("SPILLGATE_STORE_FALLBACK", fallback)
+        assert main(["check-config"]) == 2
+        assert capsys.readouterr().err.startswith(
+            "spillgate: The state directory is not known: set HOME, or "
+        )
+
+
+@pytest.mark.parametrize("name", ["STORAGE_URL", "LEDGER_URL", "LLM_API_KEY"])
+def test_a_setting_and_its_file_are_not_both_set(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
 ) -> None:
     (tmp_path / "url").write_text("memory:")

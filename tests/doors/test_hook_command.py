@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from tests.doors.payloads import LARGE, changed, payload
-from tests.faults.forking import run
+from tests.faults.forking import ROOT, run
 from tests.faults.service_process import Service
 from tests.misbehaving_server import BAD_ANSWERS, answering, http
 
@@ -290,3 +290,7 @@ async def test_a_hook_that_cannot_write_its_log_answers_all_the_same(shell: Shel
     (shell.home / ".local").write_text("in the way")
     sent = changed(payload("codex", "Bash"), ("tool_response",), LARGE)
     assert (shell.sent("codex", sent))["decision"] == "block"
+    # As where no home directory is known: `~` is no folder of the project.
+    shell.home = Path("no-home")
+    assert (shell.sent("codex", sent))["decision"] == "block"
+    assert not (ROOT / shell.home).exists()
