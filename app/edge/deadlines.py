@@ -12,6 +12,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from app.api.problems import MEDIA_TYPE, Refused, encoded, headers_of, problem_of, stored_of
 from app.edge.request_body import RequestBody
+from app.operations.logs import within_request
 from domain import errors
 
 MAX_CONNECTIONS = 4096
@@ -210,13 +211,14 @@ class Protocol(HttpToolsProtocol):
         if cycle is not None and not cycle.response_complete and not self.in_body:
             cycle.keep_alive, self.since = False, None
             return
-        scope = cycle.scope if self.in_body else {"method": "", "path": ""}
+        scope: Any = cycle.scope if self.in_body else {"method": "", "path": ""}
         if not (self.in_body and cycle.response_started):
             method, path = scope["method"], scope["path"]
-            self.refused(error, method, path)
             headers, stored = list(self.server_state.default_headers), stored_of(method, path)
             if isinstance(body := scope.get("request_body"), RequestBody):
                 headers.append((b"x-request-id", body.request_id))
+            with within_request(scope.get("logged")):
+                self.refused(error, method, path)
             self.transport.write(_refusal(error, headers, stored))
         if self.in_body:
             cycle.disconnected = True

@@ -5,6 +5,7 @@ import logging
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -36,6 +37,14 @@ def begin_request(request_id: str) -> dict[str, Any]:
     fields = {"request_id": request_id}
     _request.set(fields)
     return fields
+
+
+@contextmanager
+def within_request(fields: dict[str, Any] | None) -> Iterator[None]:
+    """Lines logged within it have these fields of a request, whose own task they are not logged in."""
+    before = _request.set(fields)
+    yield
+    _request.reset(before)
 
 
 def describe_request(**fields: str | None) -> None:

@@ -22,6 +22,7 @@ from app.edge import server as serving
 from app.edge.access import Access
 from app.edge.api_keys import ApiKeys
 from app.edge.request_body import BodyGate, cancel_on_disconnect
+from app.operations.logs import log_refused
 from app.operations.supervisor import Supervisor
 from app.settings import Settings
 from domain.errors import SpillgateError
@@ -65,6 +66,7 @@ class EdgeApp(FastAPI):
 
     def refused(self, error: SpillgateError, method: str, path: str) -> None:
         self.state.codes.append(error.code)
+        log_refused(error.status, error.code, method, "")
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         await self._access(scope, receive, send)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import inspect
+import json
 import logging
 import re
 import select
@@ -19,6 +20,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from app.edge import server as serving
 from app.edge.deadlines import Protocol
 from app.edge.request_body import write_whole
+from app.operations.logs import JsonFormatter
 from tests.app.edge_support import (
     Served,
     edge_app,
@@ -195,7 +197,10 @@ def test_what_is_not_http_1_1_gets_400(host: Served) -> None:
         assert (found["status"], found["code"]) == (400, "malformed")
 
 
-def test_a_body_that_stops_moving_gets_408(host: Served) -> None:
+def test_a_body_that_stops_moving_gets_408(host: Served, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.handler.setFormatter(JsonFormatter())
+    for logger in ("app.operations.logs", "spillgate.access"):
+        caplog.set_level("DEBUG", logger)
     began = time.monotonic()
     answer = host.talk(head("POST", "/results", "Content-Length: 9999", "X-Request-ID: a-1") + b"some")
     found = problem_of(answer)
@@ -203,6 +208,10 @@ def test_a_body_that_stops_moving_gets_408(host: Served) -> None:
     assert b"x-request-id: a-1\r\n" in answer
     assert time.monotonic() - began > 0.4
     wait_for(lambda: host.app.state.events == ["ClientDisconnected"])
+    wait_for(lambda: len(caplog.records) == 2)
+    lines = [json.loads(line) for line in caplog.text.splitlines()]
+    named = {"request_id": "a-1", "tenant": "default"}
+    assert [line | named for line in lines] == lines
 
 
 def test_a_dripping_body_gets_408(host: Served) -> None:
