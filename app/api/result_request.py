@@ -290,10 +290,8 @@ def _from_query(request: Request) -> ResultIn:
     if "content" in query:
         raise InvalidField("`content` is the body here, not a query parameter.")
     usage = {name: query.pop(name) for name in _FIELDS["context"] if name in query}
-    if usage:
-        if "context" in query:
-            raise InvalidField("Send `context`, or `used_tokens` and `turn`, not both.")
-        query["context"] = usage
+    if usage and query.setdefault("context", usage) is not usage:
+        raise InvalidField("Send `context`, or `used_tokens` and `turn`, not both.")
     try:
         for name in ("context", "policy"):
             if isinstance(query.get(name), str):

@@ -12,6 +12,7 @@ from app.api.bodies import INTEGRAL, BodyIn, BodyOut
 from app.api.openapi import TEXT_ANSWER, json_of, result_body, struct_of
 from app.api.result_request import ResultIn, ResultRequest, read_request
 from app.api.routing import SESSION_ID, InRuntime, Router, Tenant, Traits, session_key
+from app.edge.large_json import MAX_BLOCKS
 from app.governing.governor import Governed, govern
 from app.operations.tracing import GOVERN
 from app.runtime import Runtime
@@ -40,7 +41,11 @@ _SHAPE = {
     "content": {
         "anyOf": [
             {"type": "string"},
-            {"type": "array", "items": {"type": "object", "properties": {"type": {"type": "string"}}}},
+            {
+                "type": "array",
+                "items": {"type": "object", "properties": {"type": {"type": "string"}}},
+                "maxItems": MAX_BLOCKS,
+            },
         ],
     },
     "tool_arguments": {"anyOf": [{"type": "object"}, {"type": "string"}]},
