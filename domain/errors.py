@@ -94,7 +94,7 @@ class Forbidden(SpillgateError):
     code = "forbidden"
     status = 403
     title = "Not allowed"
-    advice = "Call from a page whose host SPILLGATE_ALLOWED_HOSTS lists, or from outside a browser."
+    advice = "Use a key whose role may call the route; in a page, a host that SPILLGATE_ALLOWED_HOSTS lists."
 
 
 class NotFound(SpillgateError):
