@@ -384,6 +384,8 @@ def _refusal(status: int, complaint: Complaint) -> str:
         return "the backend answered with a redirect"
     if status in (401, 403) or complaint.about_key:
         return "the backend refused the key"
-    if status == 404 or complaint.about_model:
+    if complaint.about_model:
         return "unknown model"
+    if status == 404:
+        return "the backend has no such model or URL"
     return f"the backend refused the request ({status})"

@@ -493,6 +493,7 @@ def test_an_error_is_read_in_each_of_its_forms(body: bytes, kind: type[ModelErro
         (429, "billing_hard_limit_reached", {}, "quota exhausted"),
         (404, "model_not_found", {}, "unknown model"),
         (400, "model_not_found", {}, "unknown model"),
+        (404, None, {}, "the backend has no such model or URL"),
         (503, None, {"x-should-retry": "false"}, "the backend refused the request (503)"),
         (302, None, {"location": "/elsewhere"}, "the backend answered with a redirect"),
     ],
