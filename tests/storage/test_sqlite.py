@@ -130,6 +130,16 @@ async def test_what_cannot_be_kept_fails_alone(
     await ledger.close()
 
 
+async def test_a_file_that_two_links_lead_to_is_one_ledger(tmp_path: Path, clock: FakeClock) -> None:
+    links = tmp_path / "one.db", tmp_path / "other.db"
+    for link in links:
+        link.symlink_to(tmp_path / "ledger.db")
+    ledger = await open_at(links[0], clock)
+    with pytest.raises(ConfigError, match="in use"):
+        await open_at(links[1], clock)
+    await ledger.close()
+
+
 async def test_entries_that_were_written_while_the_clock_was_ahead_keep_no_others(
     tmp_path: Path, clock: FakeClock
 ) -> None:
