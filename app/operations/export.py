@@ -77,9 +77,23 @@ def _handler(target: str, max_bytes: int) -> logging.Handler:
     if target == STANDARD_OUTPUT:
         return logging.StreamHandler(sys.stdout)
     try:
-        return RotatingFileHandler(target, maxBytes=max_bytes, backupCount=KEPT_FILES, encoding="utf-8")
+        is_torn = _is_torn(Path(target))
+        handler = RotatingFileHandler(target, maxBytes=max_bytes, backupCount=KEPT_FILES, encoding="utf-8")
     except OSError as error:
         raise _unwritable(error.errno or 0) from None
+    if is_torn and handler.stream is not None:
+        handler.stream.write("\n")
+    return handler
+
+
+def _is_torn(path: Path) -> bool:
+    """Its last line has no end: its disk was full, and the process was killed then."""
+    if path.is_file():
+        with suppress(OSError), path.open("rb") as file:
+            # An OSError for an empty file.
+            file.seek(-1, os.SEEK_END)
+            return file.read() != b"\n"
+    return False
 
 
 def check_target(target: str) -> None:
