@@ -143,17 +143,17 @@ class KeyChecks:
 
     async def check(self) -> None:
         """Verifies keys that are not verified yet. Raises StoreUnavailable if none ever were."""
-        if self._verified == self.seals.ring.in_force:
-            return
+        fault: tuple[str, ...] = ()
         try:
             # A store that is away is verified later, before anything is sealed under a new key.
             with suppress(StorageError):
-                await self.verify()
-            self._fault = ()
+                if self._verified != self.seals.ring.in_force:
+                    await self.verify()
         except ConfigError as error:
             if self._verified is None:
                 raise StoreUnavailable(str(error)) from None
-            self._fault = (str(error),)
+            fault = (str(error),)
+        self._fault = fault
 
     async def verify(self) -> None:
         """Raises ConfigError if the store knows a key id by another key, or holds results of a key id that
