@@ -10,7 +10,7 @@ from pathlib import Path
 from domain import __version__
 from domain.errors import ConfigError
 from storage.base.places import Schema, make_directories, refusal, take_lock
-from storage.sqlite.hours import ADD_NEW, MARK
+from storage.sqlite.hours import sum_up_new
 
 log = logging.getLogger("spillgate.storage")
 
@@ -102,8 +102,7 @@ CREATE TABLE written_by (one INTEGER PRIMARY KEY, version TEXT NOT NULL);
 _COLUMNS = {name: declared for name, (declared, _) in OF_ENTRY.items()} | OF_CHARGE
 _MIGRATIONS = {
     6: "CREATE TABLE written_by (one INTEGER PRIMARY KEY, version TEXT NOT NULL);",
-    7: "DROP TRIGGER added; DROP TRIGGER deleted; DROP TABLE hour_sums; DROP TABLE unsummed_hours;"
-    f"{_SUMS}{ADD_NEW};{MARK};",
+    7: f"DROP TRIGGER added; DROP TRIGGER deleted; DROP TABLE hour_sums; DROP TABLE unsummed_hours;{_SUMS}",
 }
 """The statements that follow each older version, up to the next."""
 
@@ -183,6 +182,7 @@ def _make_tables(connection: sqlite3.Connection, path: Path) -> None:
         log.info("migrating %s to schema %d: about a second for 100,000 entries", path, VERSION)
     connection.executescript(f"BEGIN IMMEDIATE;{''.join(steps)}PRAGMA user_version = {VERSION};COMMIT;")
     connection.execute("INSERT OR REPLACE INTO written_by VALUES (1, ?)", (__version__,))
+    sum_up_new(connection)
 
 
 def _written_by(connection: sqlite3.Connection) -> str:

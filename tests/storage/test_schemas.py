@@ -122,6 +122,25 @@ async def test_a_database_of_an_older_schema_is_migrated_keeps_its_entries_and_s
     connection.close()
 
 
+async def test_entries_that_cannot_be_summed_up_stop_no_migration(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "ledger.db"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.executescript(LEDGER_7.read_text())
+        # Their sum is no integer of SQLite.
+        connection.execute(
+            f"UPDATE entries SET tokens_in = {1 << 62}, timestamp = 1, type = 'tool', tool_name = 't',"
+            " trigger = NULL, outcome = NULL, status = 'ok', model = NULL, strategy = NULL, tool_kind = NULL"
+        )
+        tenant, before = connection.execute("SELECT tenant, count(*) FROM entries").fetchone()
+    connection.close()
+    ledger = await opened_ledger(f"sqlite://{path}")
+    assert len((await ledger.entries(EntryFilter(tenant), 10, None)).entries) == before
+    assert "cannot be summed up" in caplog.text
+    await ledger.close()
+
+
 Open = Callable[[str], Awaitable[ResultStore | Ledger]]
 each_port = pytest.mark.parametrize("open_port", [opened_store, opened_ledger])
 
