@@ -46,7 +46,7 @@ _ADD = (
     " sum(tokens_saved), sum(latency), max(latency), total(cost_usd), sum(observed_tokens_saved)"
     " FROM entries {} WHERE {} GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10"
 )
-ADD_NEW = _ADD.format("NOT INDEXED", f"seq > ({SUMMED_SEQ})") + (
+_ADD_NEW = _ADD.format("NOT INDEXED", f"seq > ({SUMMED_SEQ})") + (
     " ON CONFLICT DO UPDATE SET first_seq = min(first_seq, excluded.first_seq),"
     " entries = entries + excluded.entries, failed = failed + excluded.failed,"
     " bytes = bytes + excluded.bytes, tokens_in = tokens_in + excluded.tokens_in,"
@@ -55,7 +55,7 @@ ADD_NEW = _ADD.format("NOT INDEXED", f"seq > ({SUMMED_SEQ})") + (
     " cost_usd = cost_usd + excluded.cost_usd,"
     " observed_tokens_saved = observed_tokens_saved + excluded.observed_tokens_saved"
 )
-MARK = "UPDATE summed SET seq = ifnull((SELECT max(seq) FROM entries), 0)"
+_MARK = "UPDATE summed SET seq = ifnull((SELECT max(seq) FROM entries), 0)"
 _ADD_HOUR = _ADD.format("", f"tenant = ? AND timestamp >= ? AND timestamp < ? AND seq <= ({SUMMED_SEQ})")
 _FORGET = "DELETE FROM hour_sums WHERE tenant = ? AND hour = ?"
 _UNLIST = "DELETE FROM unsummed_hours WHERE tenant = ? AND hour = ?"
@@ -78,8 +78,8 @@ def sum_up_new(connection: sqlite3.Connection) -> None:
     they cannot be summed up: a summary reads them one by one then."""
     connection.execute("SAVEPOINT sums")
     try:
-        connection.execute(ADD_NEW)
-        connection.execute(MARK)
+        connection.execute(_ADD_NEW)
+        connection.execute(_MARK)
     except sqlite3.Error as error:
         if not connection.in_transaction:
             raise
