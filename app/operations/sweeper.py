@@ -1,6 +1,8 @@
 """Checks store and ledger, and sweeps what has expired in them, again and again."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import anyio
 
@@ -17,19 +19,29 @@ async def sweep_forever(rt: Runtime) -> None:
     pause = max(SHORTEST_SECONDS, min(LONGEST_SECONDS, rt.settings.retention_seconds / 4))
     left_behind = True
     while True:
-        try:
+        # What is not ready is swept all the same: results pass while the store is away.
+        with suppress(StorageError):
             await rt.readiness.check()
+        with _told(rt):
             await sweep(rt, left_behind)
             left_behind = False
-        except StorageError as error:
-            rt.readiness.invalidate()
-            log.warning("sweep failed, tried again later", extra={"fields": {"code": error.code}})
         await anyio.sleep(pause)
+
+
+@contextmanager
+def _told(rt: Runtime) -> Iterator[None]:
+    try:
+        yield
+    except StorageError as error:
+        rt.readiness.invalidate()
+        log.warning("sweep failed, tried again later", extra={"fields": {"code": error.code}})
 
 
 async def sweep(rt: Runtime, left_behind: bool) -> int:
     """Returns how many results were deleted. `left_behind`: also what a crash left of ended sessions."""
-    deleted = await rt.store.sweep()
+    deleted = 0
+    with _told(rt):
+        deleted = await rt.store.sweep()
     ended = await rt.ledger.sweep()
     for key in ended if left_behind else ():
         session = await rt.ledger.session(key)

@@ -299,6 +299,23 @@ async def test_what_was_moved_away_under_the_service_is_not_written_to_until_it_
         assert {kept.entry_id, again.entry_id} <= {entry["id"] for entry in entries}
 
 
+async def test_sessions_and_entries_expire_while_the_store_is_not_ready(
+    services: Services, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    times = {"retention_seconds": "1", "ledger_retention_seconds": "1"}
+    service = await services.start(state, SWEEPING, **times)
+    (state / "drafts").rename(tmp_path / "away")
+    async with service.client() as client, asyncio.timeout(SECONDS):
+        await ready(client, 503)
+        assert (await Call("passes", b"short").send(client)).status_code == 200
+        while (await client.get("/sessions/passes")).status_code != 404:
+            await asyncio.sleep(0.02)
+        while (await client.get("/accounting/entries")).json()["entries"]:
+            await asyncio.sleep(0.02)
+        assert (await client.get("/readyz")).status_code == 503
+
+
 async def test_nothing_is_acknowledged_after_the_ledger_was_deleted(
     services: Services, tmp_path: Path
 ) -> None:
