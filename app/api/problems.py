@@ -34,6 +34,11 @@ _OF_STATUS: dict[int, type[errors.SpillgateError]] = {
 }
 """Errors that the framework raises with a status alone."""
 
+UNREADABLE = (
+    "The body must be JSON in UTF-8, and not nested too deeply, nor hold numbers of thousands of digits."
+)
+"""FastAPI says of all of these that the body cannot be parsed."""
+
 _WRITE_ROUTES = frozenset({("POST", "/results")})
 
 
@@ -145,6 +150,8 @@ class Handlers:
         assert isinstance(error, HTTPException)
         otherwise = errors.InternalError if error.status_code >= 500 else errors.BadRequest
         kind = _OF_STATUS.get(error.status_code, otherwise)
+        if kind is errors.BadRequest:
+            return self._answer(request, kind(UNREADABLE))
         allowed = self._routes.methods(request.scope["path"]) if kind is errors.MethodNotAllowed else ()
         return self._answer(request, kind(), {"Allow": ", ".join(allowed)} if allowed else None)
 
@@ -182,7 +189,7 @@ class Handlers:
 _PLAIN_RULES = frozenset(
     """bool_type enum finite_number float_parsing float_type greater_than greater_than_equal int_from_float
     int_type less_than less_than_equal list_type literal_error missing string_too_long string_too_short
-    string_type""".split()  # noqa: SIM905
+    string_type too_long""".split()  # noqa: SIM905
 )
 
 
@@ -191,6 +198,8 @@ _IN_WORDS = {
     "model_attributes_type": "must be a JSON object",
     "dict_type": "must be a JSON object",
     "int_parsing": "must be a whole number",
+    "int_parsing_size": "is too large a number",
+    "string_unicode": "must hold no lone surrogates",
     "bool_parsing": "must be true or false",
     # The only pattern that a route checks so is `\S`.
     "string_pattern_mismatch": "must hold more than white space",
