@@ -109,15 +109,11 @@ def texts_of(blocks: Any) -> list[str] | None:
     texts = []
     for block in blocks:
         match block:
-            case {"type": "text", "text": str(text)}:
-                texts.append(text)
-            case {"type": "resource", "resource": {"text": str(text)}}:
+            case {"type": "text", "text": str(text)} | {"type": "resource", "resource": {"text": str(text)}}:
                 texts.append(text)
             case {"text": str(text)} if "type" not in block:
                 texts.append(text)
-            case dict():
-                continue
-            case _:
+            case _ if not isinstance(block, dict):
                 return None
     return texts or None
 
