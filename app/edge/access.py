@@ -7,7 +7,7 @@ import math
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -185,7 +185,9 @@ class Access:
         """Answers with the tenant. Raises whatever is to be answered instead."""
         body.has_body = b"transfer-encoding" in found or found.get(b"content-length", b"0") != b"0"
         if len(found) < len(scope["headers"]):
-            _check_repeated(scope["headers"])
+            once = [name for name, _ in scope["headers"] if name in _ONCE]
+            if len(once) > len(set(once)):
+                raise BadRequest("A header that may be given once was given twice.")
         scope["request_body"], scope["every_tenant"] = body, False
         server = scope.get("server")
         if (port := self._metrics_port()) is not None and server and server[1] == port:
@@ -266,12 +268,6 @@ def token_of(found: Headers) -> str:
     if scheme.lower() != b"bearer":
         raise Unauthorized("Send an API key: `Authorization: Bearer <key>`.")
     return token.strip().decode("utf-8", "replace")
-
-
-def _check_repeated(headers: Iterable[tuple[bytes, bytes]]) -> None:
-    once = [name for name, _ in headers if name in _ONCE]
-    if len(once) > len(set(once)):
-        raise BadRequest("A header that may be given once was given twice.")
 
 
 def _check_body(found: Headers, body: RequestBody) -> None:

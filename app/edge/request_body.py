@@ -136,7 +136,9 @@ class RequestBody(Struct, eq=False):
             if body := message.get("body"):
                 self._count(len(body))
                 if self._members is not None:
-                    self._count_members(self._members, body)
+                    self._members += sum(map(body.count, (b",", b"[", b"{")))
+                    if self._members > PLAIN_BODY_MEMBERS:
+                        raise InvalidField("The body holds more than 20,000 JSON values. Send fewer.")
             self._ended = not message.get("more_body", False)
         elif not self._ended and not self.started:
             raise ClientDisconnected
@@ -158,22 +160,13 @@ class RequestBody(Struct, eq=False):
             "less of it."
         )
 
-    def _count_members(self, before: int, chunk: bytes) -> None:
-        self._members = before + sum(map(chunk.count, (b",", b"[", b"{")))
-        if self._members > PLAIN_BODY_MEMBERS:
-            raise InvalidField("The body holds more than 20,000 JSON values. Send fewer.")
-
-    def _take(self) -> None:
+    def hold(self, size: int) -> None:
+        """Counts `size` bytes of the body that are in memory again. Raises Overloaded."""
+        self._kept += size
         wanted = self._kept - FREE_BYTES - self._taken
         if wanted > 0:
             self._gate.take(wanted)
             self._taken += wanted
-
-    def hold(self, size: int) -> None:
-        """Counts `size` bytes of the body that are in memory again. Raises Overloaded."""
-        self._kept += size
-        if self._kept > FREE_BYTES:
-            self._take()
 
     @property
     def holds_pool(self) -> bool:

@@ -85,11 +85,11 @@ class EmbeddedService(threading.Thread):
         self._server = server
         self.settled.set()
 
-    def stop(self, seconds: float) -> None:
-        """Ends it; requests that are under way have so many seconds."""
+    def stop(self) -> None:
+        """Ends it; requests that are under way have a second."""
         if self._server is not None:
             self._server.handle_exit(signal.SIGTERM, None)
-            self.join(seconds)
+            self.join(_STOP_SECONDS)
 
 
 class Backend:
@@ -208,7 +208,7 @@ class Backend:
         embedded = self._embedded
         if embedded is None:
             return Unreachable("The service of another process has ended.")
-        embedded.stop(_STOP_SECONDS)
+        embedded.stop()
         embedded.join(_STOP_SECONDS)
         if not embedded.is_alive():
             fcntl.flock(self._lock, fcntl.LOCK_UN)
@@ -220,7 +220,7 @@ class Backend:
         """Ends the service of this process. Another relay starts its own when it needs one."""
         self._service.close()
         if self._embedded is not None:
-            self._embedded.stop(_STOP_SECONDS)
+            self._embedded.stop()
 
 
 def _is_listening() -> bool:

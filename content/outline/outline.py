@@ -77,16 +77,16 @@ def outline(
     return cut_head(text.encode("utf-8", "replace"), max_bytes).decode()
 
 
-def structure(path: str | None, data: bytes, most: int = _MOST, first_line: int = 1) -> list[str]:
-    """Returns at most `most` lines for a recovery section; none for plain text, search results and binary
+def structure(path: str | None, data: bytes, first_line: int = 1) -> list[str]:
+    """Returns at most 200 lines for a recovery section; none for plain text, search results and binary
     data. For the arguments see `outline`."""
     data = data[:_LOOKED_AT]
     source, kind, language = _identified(path, data, first_line)
     if language is not None:
-        return [f"  - {definition}" for definition in definitions(data, language, most, first_line)]
+        return [f"  - {definition}" for definition in definitions(data, language, _MOST, first_line)]
     if kind not in _FORMS or kind in _NO_STRUCTURE:
         return []
-    return [re.sub("^ *", r"\g<0>  - ", line) for line in _FORMS[kind](source)][:most]
+    return [re.sub("^ *", r"\g<0>  - ", line) for line in _FORMS[kind](source)][:_MOST]
 
 
 def _identified(path: str | None, data: bytes, first_line: int) -> tuple[Numbered, Kind, Language | None]:

@@ -85,9 +85,9 @@ def _record(data: bytes, passage: Passage) -> Whole:
         start, end = smallest.start, smallest.end
     start, end = _within(passage, *_row_of_cells(data, start, end, found))
     is_row = data[start : start + _LEAD].lstrip()[:1] == b"["
-    return Whole(
-        start, end, _path(passage, start, found), columns=_first_row(data) if is_row and start > _HEAD else ""
-    )
+    # The first row of a list of rows, if it holds text alone.
+    grid = _GRID.search(data, 0, _HEAD) if is_row and start > _HEAD else None
+    return Whole(start, end, _path(passage, start, found), columns=_clipped(grid[1]) if grid else "")
 
 
 def _containers(data: bytes, passage: Passage) -> Iterator[_Container]:
@@ -138,12 +138,6 @@ def _path(passage: Passage, start: int, found: list[_Container]) -> str:
     for _ in range(len(inside) - (not max(inside).is_list) if inside else 0):
         path = _STEP.sub("", path)
     return path
-
-
-def _first_row(data: bytes) -> str:
-    """The first row of a list of rows, if it holds text alone."""
-    grid = _GRID.search(data, 0, _HEAD)
-    return _clipped(grid[1]) if grid else ""
 
 
 def _clipped(text: bytes) -> str:

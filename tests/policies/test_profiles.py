@@ -22,7 +22,6 @@ DESIGN = {
     "offset_base",
     "offer",
 }
-OPERATORS = {"bypass", "max_llm_calls", "max_llm_tokens", "max_llm_cost_usd"}
 
 
 @pytest.fixture
