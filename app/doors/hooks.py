@@ -142,9 +142,8 @@ def codex(payload: Any) -> HookCall | None:
             "tool_response": str() | {"content": list()} as response,
         }:
             output = {"content": [{"text": response}]} if isinstance(response, str) else response
-            structured = output.get("structuredContent")
-            if not isinstance(structured, dict):
-                structured = None
+            data = output.get("structuredContent")
+            structured = data if isinstance(data, dict) else None
             texts = only_texts(output["content"])
             if texts is None and (output["content"] or structured is None):
                 return None
@@ -209,8 +208,7 @@ def gemini(payload: Any) -> HookCall | None:
 
 
 def cursor(payload: Any) -> HookCall | None:
-    """postToolUse: `tool_output` is JSON in a string. Only results of MCP tools can be
-    replaced."""
+    """postToolUse: `tool_output` is JSON in a string. Only results of MCP tools can be replaced."""
     match payload:
         case {
             "conversation_id": str(session),
@@ -295,8 +293,7 @@ def claude_code(payload: Any) -> HookCall | None:
             "tool_name": str(tool),
             "tool_response": response,
         }:
-            is_mcp = tool.startswith("mcp__")
-            texts, reshape = _mcp(response) if is_mcp else _built_in(tool, response)
+            texts, reshape = _mcp(response) if tool.startswith("mcp__") else _built_in(tool, response)
             if texts is None:
                 return None
             return HookCall(
