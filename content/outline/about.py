@@ -35,7 +35,7 @@ _LEAST_ROWS = 3
 _TITLE_BYTES = 90
 
 _ELEMENTS = {
-    b"{": " objects", b'"': " strings", b"[": " arrays", b"t": " booleans", b"f": " booleans", b"n": ""
+    b"{": "object", b'"': "string", b"[": "array", b"t": "boolean", b"f": "boolean", b"n": "null"
 }  # fmt: skip
 _MOST_ELEMENTS = 100
 _PAGE_TITLE = re.compile(rb"<(?:title|h[12])\b[^<>]{0,300}>", re.IGNORECASE)
@@ -164,11 +164,14 @@ def _value(raw: Raw, deeper: int = 1) -> str:
     data = bytes(raw)
     if data[:1] == b"[":
         items = msgspec.json.decode(data, type=list[Raw])
-        elements = {_ELEMENTS.get(bytes(item)[:1], " numbers") for item in items[:_MOST_ELEMENTS]}
-        if elements != {" objects"}:
-            return f"array of {len(items):,}{elements.pop() if len(elements) == 1 else ''}"
-        keys = msgspec.json.decode(items[0], type=dict[str, Raw])
-        return _count(len(items), "object") + _with_keys(keys)
+        elements = {_ELEMENTS.get(bytes(item)[:1], "number") for item in items[:_MOST_ELEMENTS]}
+        if len(elements) != 1:
+            return f"array of {len(items):,}"
+        counted = _count(len(items), *elements)
+        if elements == {"object"}:
+            return counted + _with_keys(msgspec.json.decode(items[0], type=dict[str, Raw]))
+        first = f"; first: {_value(items[0], 0)}" if deeper and elements == {"array"} else ""
+        return f"array of {counted}{first}"
     if data[:1] != b"{":
         return "a single value"
     members = msgspec.json.decode(data, type=dict[str, Raw])

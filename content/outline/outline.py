@@ -254,9 +254,12 @@ def parsed_head(data: bytes, *, is_cut: bool = False) -> tuple[object, bool]:
 
 
 def _closed(data: bytes) -> bytes:
-    """The data up to its last comma, with its open brackets closed."""
+    """The data up to its last comma, with its open brackets closed. A value at the end that is a string, and
+    may be cut, is left empty: it may be most of the data."""
     # At even places what is between two string literals.
     parts = _LITERAL.split(data)
+    if len(parts) > 1 and not parts[-1] and parts[-3].rstrip().endswith(b":"):
+        parts[-2:] = [b'""', b","]
     while len(parts) > 1 and b"," not in parts[-1]:
         del parts[-2:]
     parts[-1] = parts[-1].rpartition(b",")[0]

@@ -266,6 +266,16 @@ def repeated(line: str, times: int = 900) -> str:
         ("\ufeff" + json.dumps([{"a": 1}] * 900), None, "JSON, 900 objects with keys a"),
         (json.dumps(["ok", {"a": 1}] * 900), None, "JSON, array of 1,800"),
         (
+            json.dumps([[{"a": 1, "b": 2}] * 2] * 900),
+            None,
+            "JSON, array of 900 arrays; first: 2 objects with keys a, b",
+        ),
+        (
+            json.dumps({"a.md": [{"content": "x, y. " * 50_000}]}),
+            None,
+            "JSON, object with keys a.md, …; a.md: array of objects with keys content",
+        ),
+        (
             "# Plan\n\nthe text\n\n```sh\n# install it\n# run it\n```\n\n#### Details\n" * 90,
             None,
             "Markdown, 180 headings\n“Plan”",
