@@ -9,7 +9,7 @@ from content.kinds import Kind
 from content.passages.splitting import Passage
 from content.passages.text_sections import TAG, found_in_slices
 
-_UNSEEN = re.compile(rb"<(\\?/?)(script|style|svg|noscript|template)\b", re.IGNORECASE)
+_UNSEEN = re.compile(rb"<(\\?/?)(script|style|svg|noscript)\b", re.IGNORECASE)
 _OPENING = (b"<script", b"<style", b"<svg")
 _HEAD = 64 << 10
 _LEAST_WORDS = 3

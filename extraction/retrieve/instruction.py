@@ -99,12 +99,13 @@ _MOST_PATTERNS = 8
 _QUOTED = re.compile(
     r"\"([^\"\n]{2,200})\"|`([^`\n]{2,200})`|(?<!\w)'([^'\n]{2,200})'(?!\w)|“([^”\n]{2,200})”"
 )
-_WORD = re.compile(r"[\w$@#%/\\^.(\[-][^\s\"'`“”,;]*")
+# A comma between digits may separate thousands.
+_WORD = re.compile(r"[\w$@#%/\\^.(\[-](?:[^\s\"'`“”,;]|(?<=\d),(?=\d{3}))*")
 _TRIM = "?.:,;!()[]{}<>=&*^$\\-\"'"
 _AROUND = ",;:!?\"'`“”"
 _IDENTIFIER = re.compile(r"\w[./:@+_-]+\w|[a-z][A-Z]|[A-Z]{2}[a-z]")
-_NUMBER = re.compile(r"\d{3,}\Z")
-_PARTS = re.compile(r"[^\w]+|_+")
+_NUMBER = re.compile(r"\d[\d,]{2,}\Z")
+_PARTS = re.compile(r"(?:[^\w,]|,(?!\d{3})|(?<!\d),)+|_+")
 _PATTERN = re.compile(r"\S\|\S|\\[dwsbDWS.]|\.[*+]|\[[^\]\s]+\][*+?]|\(\?[:i]")
 _ORDINAL = re.compile(r"\b(\d+)(?:st|nd|rd|th)\b", re.IGNORECASE)
 _MONTH = re.compile(
@@ -149,7 +150,9 @@ _LAST = re.compile(
 
 # A question about what went wrong. Programs report that with the words below.
 _TROUBLE = re.compile(
-    r"\b(?:wrong|errors?|fail\w*|problems?|issues?|bugs?|crash\w*|broke\w*|trouble\w*|incidents?)\b",
+    r"\b(?:wrong|errors?|fail\w*|problems?|issues?|bugs?|crash\w*|broke\w*|trouble\w*|incidents?"
+    r"|\w*fehler\w*|fehlgeschlagen|erreurs?|échou\w*|errores|fall[oó]s?|erros?|falh\w+)\b"
+    r"|错误|出错|报错|失败|异常|エラー|失敗|오류|실패",
     re.IGNORECASE,
 )
 _TROUBLE_WORDS = """
@@ -232,6 +235,7 @@ def parse(instruction: str) -> ParsedInstruction:
     pairs = [pair for run in runs for pair in pairwise(run)]
     phrases = [f"{first} {second}" for first, second in pairs]
     phrases += [first + second for first, second in pairs if first.isalpha() and second.isalpha()]
+    exact += [first + second for first, second in pairs if first.isalpha() and second.isdecimal()]
     return ParsedInstruction(
         text=instruction[:_MOST_CHARS],
         words=_few(words),

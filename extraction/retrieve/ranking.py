@@ -74,6 +74,12 @@ def rank(
 ) -> Ranked:
     """`data` is what the index was built from. Reads at most a few hundred passages of it; patterns are
     matched against all of it. `likeness` is that of an embedding model, None to rank by words alone."""
+    spelled = {word: _spelled(index, word) for word in (*instruction.words, *instruction.exact)}
+    words = [one for word in instruction.words for one in spelled[word]]
+    exact = [
+        one for word in instruction.exact for one in spelled[word] if not one.isalnum() or index.count(one)
+    ]
+    instruction = replace(instruction, words=tuple(words), exact=tuple(exact))
     counts = {word: count for word in instruction.words if (count := index.count(word))}
     absent = [word for word in instruction.words if word not in counts and instruction.needs(word.lower())]
     near = {word: similar_words(index, word) for word in absent}
@@ -109,6 +115,18 @@ def rank(
         return ranked
     like = _seen([look(number, 0.0) for number in likeness.near], data, index.kind)
     return _fused(ranked, like, likeness, lambda hits: _with_exact(hits, instruction, data), index)
+
+
+def _spelled(index: PassageIndex, word: str) -> list[str]:
+    """A number as the data writes it, with commas between thousands or without. One with commas that the data
+    has in neither way is several numbers; those of one or two digits say little. Any other word as it is."""
+    digits = word.replace(",", "")
+    if not digits.isdecimal():
+        return [word]
+    other = digits if "," in word else f"{int(digits):,}"
+    if other == word or index.count(word):
+        return [word]
+    return [other] if index.count(other) else [part for part in word.split(",") if len(part) > 2]
 
 
 def _matching(
@@ -205,17 +223,26 @@ def _seen(hits: list[Hit], data: bytes, kind: Kind) -> list[Hit]:
 
 
 def _with_exact(hits: list[Hit], instruction: ParsedInstruction, data: bytes) -> list[Hit]:
-    """The hits that hold most of the quoted phrases, identifiers and numbers of the instruction as they are
-    written, and no longer ones: `test-2` is not in `test-20`. All of them if none does. A hit without them
-    stays if it holds more words than any hit with them: an instruction may ask for two things."""
-    exact = [_as_written(one) for one in instruction.exact]
-    if not exact:
+    """The hits that hold all quoted phrases, identifiers and numbers of the instruction as they are written,
+    and no longer ones: `test-2` is not in `test-20`. If no hit holds all that occur, those that hold any; all
+    of them if none does. A hit without them stays if it holds more words than any hit with them: an
+    instruction may ask for two things. So do the neighbours of the best: the answer may be next to it."""
+    if not hits or not instruction.exact:
         return hits
-    texts = [data[hit.passage.start : hit.passage.end].decode("utf-8", "replace") for hit in hits]
-    held = [sum(one.search(text) is not None for one in exact) for text in texts]
-    most = max(held, default=0)
-    words = max((hit.words for hit, count in zip(hits, held, strict=True) if count == most), default=0)
-    return [hit for hit, count in zip(hits, held, strict=True) if count == most or hit.words > words]
+    exact = {one: _as_written(one) for one in instruction.exact}
+    texts = (data[hit.passage.start : hit.passage.end].decode("utf-8", "replace") for hit in hits)
+    held = [frozenset(one for one, pattern in exact.items() if pattern.search(text)) for text in texts]
+    every = frozenset[str]().union(*held)
+    least = len(every) if every in held else 1
+    holding = [hit for hit, found in zip(hits, held, strict=True) if len(found) >= least]
+    words = max(hit.words for hit in holding)
+    best = max(holding, key=lambda hit: hit.score)
+    kept = [hit for hit, found in zip(hits, held, strict=True) if len(found) >= least or hit.words > words]
+    beside = (
+        hit for hit in hits if best.passage.start == hit.passage.end or hit.passage.start == best.passage.end
+    )
+    share = _NEIGHBOURS[0][1] * best.score
+    return [*kept, *(replace(hit, score=max(hit.score, share)) for hit in beside if hit not in kept)]
 
 
 def _as_written(text: str) -> re.Pattern[str]:

@@ -145,9 +145,13 @@ def _weakness(ranked: Ranked, instruction: ParsedInstruction, data: bytes) -> st
 
 
 def _other_language(instruction: ParsedInstruction, data: bytes) -> str:
-    """Names the language of the data if the instruction is not in it, else ""."""
+    """Names the language of the data if the instruction is not in it, else "". That data is in English cannot
+    be told from data without a language: then the language of the instruction is named."""
     language = language_of_text(data[:_LANGUAGE_BYTES].decode("utf-8", "ignore"))
-    if not language or may_be_in(instruction.text, language):
+    if not language:
+        asked = language_of_text(instruction.text)
+        return f"The data is mostly not {asked}: ask in its language." if asked else ""
+    if may_be_in(instruction.text, language):
         return ""
     return f"The data is mostly {language}: ask in {language}."
 

@@ -107,6 +107,65 @@ async def test_a_count_of_what_the_data_holds_shows_passages_too(client: httpx.A
     assert "Nowhere" not in told["body"]
 
 
+WORDS = ("red", "blue", "green", "grey", "white", "pink", "brown")
+FILLER = "".join(
+    f"slide{n % 60 + 20}.xml of the {WORDS[n % 7]} {WORDS[n % 6]} set was read\n" for n in range(2000)
+)
+
+
+def among_others(needle: str) -> str:
+    return f"{FILLER}{needle}\n{FILLER}"
+
+
+@pytest.mark.parametrize(
+    ("needle", "extract"),
+    [
+        ("1234567 at once", "1,234,567"),
+        ("1,234,567 at once", "Where is 1234567?"),
+        ("404 is not 500", "codes 404,500"),
+        ("slide97.xml is empty", "Is slide 97 there?"),
+        ("the disk is full: FATAL", "Welche Fehler gab es?"),
+        ("the disk is full: FATAL", "エラーの原因は？"),
+        ("the disk is full: FATAL", "有什么错误？"),
+        ("the disk is full: FATAL", "Quelles erreurs ?"),
+    ],
+)
+async def test_what_is_asked_in_another_spelling_or_language_is_found(
+    client: httpx.AsyncClient, needle: str, extract: str
+) -> None:
+    told = await ask(client, await keep(client, among_others(needle)), extract)
+    assert needle in told["body"]
+
+
+async def test_what_follows_an_identifier_is_shown_too(client: httpx.AsyncClient) -> None:
+    needle = f"agent.ts:247:10 parse\n{'> private a;' * 20}\na semicolon is missing"
+    told = await ask(client, await keep(client, among_others(needle)), "What is wrong at agent.ts:247:10?")
+    assert "a semicolon is missing" in told["body"]
+
+
+async def test_several_identifiers_may_be_asked_about(client: httpx.AsyncClient) -> None:
+    text = among_others("getName and setName are used") + among_others("setSize is here")
+    told = await ask(client, await keep(client, text), "Where are getName, setName and setSize?")
+    assert "getName and setName are used" in told["body"]
+    assert "setSize is here" in told["body"]
+
+
+async def test_what_a_page_has_in_templates_is_seen(client: httpx.AsyncClient) -> None:
+    rows = "<p>nothing of note is said in here</p>\n" * 400
+    page = f"<html><body>{rows}<template x-if='a'><p>the savings of each week</p></template>{rows}</body>"
+    told = await ask(client, await keep(client, page), "note on savings of each week")
+    assert "the savings of each week" in told["body"]
+
+
+async def test_a_weak_match_names_the_language_that_data_without_one_is_not_in(
+    client: httpx.AsyncClient,
+) -> None:
+    handle = await keep(client, LOG)
+    for extract in ("カスタムテーマはどこに保存されますか", "INFO のテーマはどこに保存されますか"):
+        told = await ask(client, handle, extract)
+        assert "The data is mostly not Japanese: ask in its language." in told["body"]
+
+
 async def test_content_blocks_are_searched_like_any_text(client: httpx.AsyncClient) -> None:
     image = {"type": "image", "data": "iVBORw0KGgo" + "A" * 20_000, "mimeType": "image/png"}
     blocks = [{"type": "text", "text": FAULTY}, image, {"type": "text", "text": "the end is db-9.internal"}]
