@@ -1,11 +1,12 @@
 """Files that settings and options name: their text, and keys that are read again once their file changed."""
 
 import errno
+import fcntl
 import logging
 import os
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -99,6 +100,18 @@ def read_text(path: Path, named_by: str, *, secret: bool = False) -> str:
 
 def why_unreadable(error: OSError, path: str) -> str:
     return _WHY.get(error.errno or 0, f"{{path}} cannot be read: {error.strerror}").format(path=path)
+
+
+@contextmanager
+def only_writer(path: Path) -> Iterator[None]:
+    """Waits for the others who change files of its directory like this. Not where that cannot be locked."""
+    with ExitStack() as held:
+        with suppress(OSError):
+            name = os.path.dirname(os.path.realpath(path))
+            directory = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            held.callback(os.close, directory)
+            fcntl.flock(directory, fcntl.LOCK_EX)
+        yield
 
 
 def replace_text(path: Path, text: str, mode: int) -> None:

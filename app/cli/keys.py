@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from app.edge.api_keys import NAME, NAME_RULE, ApiKey, Role, digest_of, parse_expiry, parse_key
-from app.files import read_text, replace_text
+from app.files import only_writer, read_text, replace_text
 from domain.errors import ConfigError
 from domain.handles import is_tenant
 
@@ -23,6 +23,11 @@ def run(options: argparse.Namespace) -> int:
     if not given:
         raise ConfigError(f"Name the file: --file FILE, or set {_SETTING}.")
     path = Path(given)
+    with only_writer(path):
+        return _run(path, options)
+
+
+def _run(path: Path, options: argparse.Namespace) -> int:
     is_new = options.action == "new" and not path.exists()
     lines = [] if is_new else read_text(path, _SETTING, secret=True).splitlines()
     if options.action == "list":

@@ -3,13 +3,18 @@
 import errno
 import hashlib
 import os
+import re
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from app.cli.main import main
+from app.files import replace_text
 from app.operations.readiness import Readiness
 from domain.errors import StoreUnavailable
 from tests.conftest import Serve
@@ -180,6 +185,26 @@ async def test_a_changed_key_is_in_force_and_a_file_that_is_refused_is_a_warning
             assert "spillgate_api_key_faults 1.0" in (await client.get("/metrics", headers=by("admin"))).text
         keys.write_text(text)
         assert (await client.get("/readyz")).json()["warnings"] == []
+
+
+def test_a_key_that_another_process_makes_at_the_same_time_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, others = tmp_path / "api.keys", list[subprocess.Popen[bytes]]()
+    new = ["keys", "new", "--file", str(path)]
+
+    def replace(*what: Any) -> None:
+        """Once the other process has ended, or waits for this one."""
+        others.append(other := subprocess.Popen([sys.executable, "-m", "app.cli.main", *new, "team-b"]))
+        while other.poll() is None and not re.search(rf"-> FLOCK .* {other.pid} ", locks.read_text()):
+            pass
+        replace_text(*what)
+
+    locks = Path("/proc/locks")
+    monkeypatch.setattr("app.cli.keys.replace_text", replace)
+    assert main([*new, "team-a"]) == 0
+    assert [other.wait() for other in others] == [0]
+    assert [line.partition(":")[0] for line in path.read_text().splitlines()] == ["team-a", "team-b"]
 
 
 def test_keys_are_made_listed_rotated_and_revoked(
