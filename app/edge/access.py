@@ -189,8 +189,8 @@ class Access:
             if len(once) > len(set(once)):
                 raise BadRequest("A header that may be given once was given twice.")
         scope["request_body"], scope["every_tenant"] = body, False
-        server = scope.get("server")
-        if (port := self._metrics_port()) is not None and server and server[1] == port:
+        port = self._metrics_port()
+        if port is not None and (server := scope.get("server")) and server[1] == port:
             if scope["path"] not in METRICS_PATHS:
                 raise NotFound("This port serves /metrics, /livez and /readyz alone.")
             scope["tenant"] = DEFAULT_TENANT
