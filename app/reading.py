@@ -84,10 +84,12 @@ class Subject:
         """True if no answer fits the session's budget."""
         return self.session.budget(self.model.window, self.model.enforce).exhausted
 
-    async def remaining_tokens(self, rt: Runtime) -> int:
-        """What is left of the budget now."""
+    async def room(self, rt: Runtime, size: int, tokens: int, frame: int = 0) -> int:
+        """Bytes that should fit what remains of the budget beside `frame` tokens, given that `size` bytes had
+        `tokens`."""
         entered = await rt.ledger.enter(Call(self.stored.key, self.model.window, self.model.enforce))
-        return entered.session.budget(self.model.window, self.model.enforce).remaining_tokens
+        left = entered.session.budget(self.model.window, self.model.enforce).remaining_tokens - frame
+        return int(left * size / max(tokens, 1) * 0.9)
 
     def entry(self, rt: Runtime, kind: EntryType, text: str, tokens: int, started: int) -> AccountingEntry:
         """The entry of a text that the model is given. `started` is Unix ms."""

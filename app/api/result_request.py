@@ -282,11 +282,9 @@ async def _parsed(body: bytes | bytearray, turns: anyio.CapacityLimiter) -> tupl
 
 def _from_query(request: Request) -> ResultIn:
     """The same fields as query parameters; `context` and `policy` as JSON, or `used_tokens` and `turn`."""
-    query: dict[str, Any] = {}
-    for name, text in request.query_params.multi_items():
-        if name in query:
-            raise InvalidField("A query parameter is given twice. Send each once.")
-        query[name] = text
+    query: dict[str, Any] = dict(request.query_params)
+    if len(query) < len(request.query_params.multi_items()):
+        raise InvalidField("A query parameter is given twice. Send each once.")
     if "content" in query:
         raise InvalidField("`content` is the body here, not a query parameter.")
     usage = {name: query.pop(name) for name in _FIELDS["context"] if name in query}

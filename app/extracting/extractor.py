@@ -119,7 +119,8 @@ class _Extraction:
             tokens = await self._count(subject, text)
             if (extracted := await self._reserved(subject, answer, text, tokens)) is not None:
                 return extracted
-            room = await self._smaller(subject, len(answer.body.encode()), tokens)
+            frame = await self._count(subject, _framed(subject.stored, Mode.FULL_CHUNKED, ""))
+            room = await subject.room(self._rt, len(answer.body.encode()), tokens, frame)
             if room <= 0:
                 break
             answer = await ladder.shorter(answer, task, room)
@@ -179,12 +180,6 @@ class _Extraction:
             whole=self._requires.require_complete,
             usual_bytes=self._question.max_answer_bytes or policy.max_answer_bytes,
         )
-
-    async def _smaller(self, subject: Subject, size: int, tokens: int) -> int:
-        """Bytes that should fit what remains of the budget, given that `size` bytes had `tokens`."""
-        remaining = await subject.remaining_tokens(self._rt)
-        frame = await self._count(subject, _framed(subject.stored, Mode.FULL_CHUNKED, ""))
-        return int((remaining - frame) * (size / max(tokens, 1)) * 0.9)
 
     async def _reserved(self, subject: Subject, answer: Answer, text: str, tokens: int) -> Extracted | None:
         """Reserves the answer's tokens. None if the budget does not hold them."""

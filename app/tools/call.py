@@ -109,9 +109,11 @@ class _Reading:
         try:
             text = await self._text(make, self._cap)
             entry_id, tokens = await self._reserved(text)
-            if entry_id is None and (room := await self._room(len(text.encode()), tokens)) > _LEAST_BYTES:
-                text = await self._text(make, room)
-                entry_id, _ = await self._reserved(text)
+            if entry_id is None:
+                room = await self._subject.room(self.rt, len(text.encode()), tokens)
+                if room > _LEAST_BYTES:
+                    text = await self._text(make, room)
+                    entry_id, _ = await self._reserved(text)
         except (BadPattern, InvalidField) as error:
             note_refused(error)
             return await self._failed(error.detail, error.code)
@@ -139,10 +141,6 @@ class _Reading:
         self.rt.metrics.spent(tokens)
         note_read(len(text.encode()), tokens)
         return entry.id, tokens
-
-    async def _room(self, size: int, tokens: int) -> int:
-        """Bytes that should fit what remains of the budget, given that `size` bytes had `tokens`."""
-        return int(await self._subject.remaining_tokens(self.rt) * size / max(tokens, 1) * 0.9)
 
     async def _entry(self, text: str) -> AccountingEntry:
         tokens = await self.rt.count(text, self._subject.model.tokenizer)
