@@ -15,7 +15,7 @@ from domain.handles import Handle
 from domain.ports import Clock, Ledger, ResultStore
 from domain.quotas import QuotaOf, unbounded
 from storage.base.session_rules import LedgerOptions, LedgerTimes
-from storage.sealed.keys import CHECKS, KEY_SETTING, KeyRing
+from storage.sealed.keys import KEY_SETTING, KeylessLedger, KeylessStore, KeyRing
 
 if TYPE_CHECKING:
     from storage.disk.store import DiskStore
@@ -167,15 +167,12 @@ def sealed_ledger(ledger: Ledger, store: ResultStore) -> Ledger:
 
 
 async def open_keyless(store: ResultStore, ledger: Ledger) -> tuple[ResultStore, Ledger]:
-    """Refuses what other processes keep encrypted. Raises ConfigError if there is any at the start."""
-    checks = 0
+    """Refuses what other processes keep encrypted. Raises ConfigError if there is any at the start. A store
+    that is away is asked again later."""
+    keyless = KeylessStore(store)
     with suppress(StorageError):
-        (checks,) = await store.count_results([CHECKS])
-    if checks:
-        raise ConfigError(f"{KEY_SETTING} is not set, and what is stored is encrypted. Name the key file.")
-    from storage.sealed.keys import KeylessLedger, KeylessStore
-
-    return cast(ResultStore, KeylessStore(store)), cast(Ledger, KeylessLedger(ledger))
+        await keyless.verify()
+    return cast(ResultStore, keyless), cast(Ledger, KeylessLedger(ledger))
 
 
 def body_path(url: str, tenant: str, handle: Handle) -> str | None:

@@ -5,11 +5,12 @@ import binascii
 import hashlib
 import re
 from collections.abc import Awaitable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from domain.errors import StoreUnavailable
-from domain.handles import RESERVED_TENANT, Handle, SessionKey
+from domain.errors import ConfigError, StorageError, StoreUnavailable
+from domain.handles import RESERVED_TENANT, Handle, SessionKey, new_handle
 from domain.ports import Call, Charge, Entered, Ledger, PortAround, Receipt, ResultStore
 from domain.results import StoredResult
 
@@ -101,6 +102,29 @@ def _parse_key(line: str) -> StorageKey:
 
 class KeylessStore(PortAround[ResultStore]):
     """A store of a process without keys: what others keep encrypted is refused."""
+
+    _is_verified = False
+
+    async def verify(self) -> None:
+        """Raises ConfigError if the store holds what is encrypted."""
+        # In an outage a spool counts its own results alone. It raises StoreUnavailable here then.
+        await self._inner.find(CHECKS.tenant, new_handle(CHECKS, 0, "", ""))
+        (checks,) = await self._inner.count_results([CHECKS])
+        if checks:
+            raise ConfigError(
+                f"{KEY_SETTING} is not set, and what is stored is encrypted. Name the key file."
+            )
+        self._is_verified = True
+
+    async def check(self) -> None:
+        """Raises StoreUnavailable, also for what `verify` finds in a store that was away at the start."""
+        await self._inner.check()
+        try:
+            with suppress(StorageError):
+                if not self._is_verified:
+                    await self.verify()
+        except ConfigError as error:
+            raise StoreUnavailable(str(error)) from None
 
     async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
         """Raises UnknownKey."""

@@ -1,5 +1,6 @@
 """Encryption at rest: what is promised to be encrypted is unreadable in a store, and damage is not shown."""
 
+import asyncio
 import base64
 import os
 import re
@@ -21,6 +22,7 @@ from domain.errors import ConfigError
 from storage.sealed.store import CHUNK, FOOTER, UNIT
 from tests.conftest import Serve, StillClock
 from tests.faults.test_damage import changed
+from tests.redis_server import RedisServer
 
 pytestmark = pytest.mark.anyio
 
@@ -403,6 +405,24 @@ async def test_an_instance_without_keys_shows_nothing_that_another_one_encrypts(
             assert (answer.status_code, answer.json()["code"]) == (503, "store_unavailable")
         plain = (await send(keyless, content(7500)))["handle"]
         assert (await client.get(f"/results/{plain}/content")).status_code == 200
+
+
+@pytest.mark.parametrize("fallback", ["none", "disk"])
+async def test_an_instance_without_keys_that_starts_while_redis_is_away_is_not_ready_after_it(
+    serve: Serve, tmp_path: Path, keys: Path, monkeypatch: pytest.MonkeyPatch, fallback: str
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "spooled"))
+    with RedisServer(tmp_path / "redis", aof="always") as server:
+        async with serve(storage_url=server.url, storage_key_file=keys) as client:
+            await send(client, content(7500))
+        server.stop()
+        async with serve(storage_url=server.url, store_fallback=fallback) as client:
+            before = await client.get("/readyz")
+            assert before.status_code == (200 if fallback == "disk" else 503)
+            server.start()
+            async with asyncio.timeout(60):
+                while "is not set, and what is stored is encrypted" not in (await client.get("/readyz")).text:
+                    await asyncio.sleep(0.02)
 
 
 CUT = {"tool_call_id": "cut", "policy": {"on_oversize": "truncate", "keep": False}}
