@@ -73,12 +73,29 @@ class _Lines(logging.Formatter):
         return msgspec.json.encode(record.msg).decode()
 
 
+class _File(RotatingFileHandler):
+    def shouldRollover(self, record: logging.LogRecord) -> bool:  # noqa: N802
+        """Opens the file anew if it was deleted or moved away since."""
+        stream = self.stream
+        if stream is not None and not _is_at(self.baseFilename, stream.fileno()):
+            self.stream = None
+            stream.close()
+        return bool(super().shouldRollover(record))
+
+
+def _is_at(path: str, fd: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(fd))
+    except FileNotFoundError:
+        return False
+
+
 def _handler(target: str, max_bytes: int) -> logging.Handler:
     if target == STANDARD_OUTPUT:
         return logging.StreamHandler(sys.stdout)
     try:
         is_torn = _is_torn(Path(target))
-        handler = RotatingFileHandler(target, maxBytes=max_bytes, backupCount=KEPT_FILES, encoding="utf-8")
+        handler = _File(target, maxBytes=max_bytes, backupCount=KEPT_FILES, encoding="utf-8")
     except OSError as error:
         raise _unwritable(error.errno or 0) from None
     if is_torn and handler.stream is not None:

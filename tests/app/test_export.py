@@ -57,6 +57,25 @@ async def test_the_file_is_appended_to_and_rotated_at_its_size(serve: Serve, tmp
     assert all(file.stat().st_size <= 1 << 16 for file in files)
 
 
+@pytest.mark.parametrize("what", ["deleted", "moved"])
+async def test_a_file_that_is_no_longer_in_its_place_is_made_again(
+    serve: Serve, tmp_path: Path, what: str
+) -> None:
+    target, moved = tmp_path / "entries.ndjson", tmp_path / "moved"
+    async with serve(accounting_export=str(target)) as client:
+        await client.post("/results", json={"tool_name": "first", "content": "x"})
+        async with asyncio.timeout(30):
+            while not target.exists() or not target.read_text().endswith("\n"):
+                await asyncio.sleep(0.01)
+        target.rename(moved)
+        if what == "deleted":
+            moved.unlink()
+        else:
+            target.touch()
+        await client.post("/results", json={"tool_name": "second", "content": "x"})
+    assert [one["tool_name"] for one in lines_of(target)] == ["second"]
+
+
 @pytest.mark.parametrize("fault", ["full", "slow"])
 async def test_what_cannot_be_exported_is_counted_and_in_nobodys_way(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, fault: str
