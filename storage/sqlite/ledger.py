@@ -38,14 +38,14 @@ class SqliteLedger(LedgerBase):
     def __init__(self, path: Path, **options: Unpack[LedgerOptions]) -> None:
         super().__init__(**options)
         # SQLite follows links, too: the lock and the -wal file are beside the file itself.
-        path = Path(os.path.realpath(path))
+        given, path = path, Path(os.path.realpath(path))
         database = open_database(path)
         self._lock = database.lock
         usages = {tenant: LedgerUsage(*found) for tenant, *found in database.writer.execute(rows.USAGES)}
         self._state = SqliteState(self._quota_of, usages)
         # Without its -wal file the database lacks all commits since the last checkpoint; without its lock,
         # another process may write to it.
-        files = [path.with_name(f"{path.name}{end}") for end in ("", "-wal", ".lock")]
+        files = [given, *(path.with_name(f"{path.name}{end}") for end in ("-wal", ".lock"))]
         self._places = [InPlace(one, f"The ledger's file {one.name}") for one in files]
         self._writer = GroupCommit(database.writer, self._state, self._check_places)
         self._by_key = database.by_key

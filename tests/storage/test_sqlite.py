@@ -137,6 +137,10 @@ async def test_a_file_that_two_links_lead_to_is_one_ledger(tmp_path: Path, clock
     ledger = await open_at(links[0], clock)
     with pytest.raises(ConfigError, match="in use"):
         await open_at(links[1], clock)
+    links[0].unlink()
+    links[0].symlink_to(tmp_path / "elsewhere.db")
+    with pytest.raises(StoreUnavailable, match=r"one\.db was deleted or replaced"):
+        await ledger.check()
     await ledger.close()
 
 
