@@ -159,12 +159,18 @@ class KeyChecks:
         """Raises ConfigError if the store knows a key id by another key, or holds results of a key id that
         is not in the file."""
         keys = self.seals.ring.in_force
-        known = [key for key in keys.values() if await self._check_of(key) is not None]
+        unused = [key for key in keys.values() if await self._check_of(key) is None]
+        known = len(keys) - len(unused)
         (checks,) = await self._store.count_results([CHECKS])
-        if checks > len(known):
+        if checks > known:
+            # A check that is damaged is counted, and not found.
+            for key in unused:
+                await self._store.delete(CHECKS.tenant, _handle(key))
+            (checks,) = await self._store.count_results([CHECKS])
+        if checks > known:
             raise ConfigError(
                 f"{KEY_SETTING}: results are stored under key ids that the file does not have "
-                f"({checks - len(known)}). Put the lines back that were taken out: a key is needed until its "
+                f"({checks - known}). Put the lines back that were taken out: a key is needed until its "
                 "last result has expired."
             )
         self._verified = keys

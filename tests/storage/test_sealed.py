@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 
 import pytest
+from redis import Redis
 from samples import KEY, RETENTION, FakeClock, Ring, charge, handle, joined, put, stored_result
 
 from domain.errors import ConfigError, InvalidField, StoreUnavailable
@@ -107,6 +108,20 @@ async def test_a_check_that_is_missing_is_made_again_by_the_next_use(clock: Fake
         await sealed.sweep()
         await use()
         assert await inner.count_results([CHECKS]) == [1]
+
+
+async def test_a_check_that_is_damaged_is_no_key_that_is_missing(redis_url: str, clock: FakeClock) -> None:
+    plain = await open_store(redis_url, clock=clock, retention_seconds=RETENTION, max_bytes=0)
+    kept = await put(await open_sealed_store(plain, Ring(ONE), clock), b"body", clock())
+    with Redis.from_url(redis_url) as client:
+        (check,) = client.keys(f"*{CHECKS.tenant}*:result:*")
+        client.hset(check, "info", b"damaged")
+    again = await open_sealed_store(plain, Ring(ONE), clock)
+    assert await again.find(kept.tenant, kept.handle) is not None
+    # It was made again, and needs its key.
+    with pytest.raises(ConfigError, match="key ids that the file does not have"):
+        await open_sealed_store(plain, Ring(StorageKey("two", bytes(32))), clock)
+    await plain.close()
 
 
 async def test_a_body_that_is_published_again_between_two_reads_is_read_whole(
