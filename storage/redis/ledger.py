@@ -230,9 +230,11 @@ class RedisLedger(RedisEntries, LedgerBase):
     async def sweep(self) -> list[SessionKey]:
         now, ended = self._clock(), list[SessionKey]()
         for shard in await self._redis.shards():
-            after = b"-"
+            after = begin = b"-"
             while after:
-                _, _, after = await self._sweep(shard, now - self._session_ms, now - self._entry_ms, after)
+                _, _, after, begin = await self._sweep(
+                    shard, now - self._session_ms, now - self._entry_ms, after, begin
+                )
             names = await self._redis.command("ZRANGE", shard.key("ended"), 0, -1)
             ended += [SessionKey(shard.tenant, name.decode()) for name in names or ()]
         return ended
@@ -240,7 +242,7 @@ class RedisLedger(RedisEntries, LedgerBase):
     async def delete_tenant(self, tenant: str) -> Purged:
         purged = Purged(0, 0, True)
         for shard in shards_of(tenant):
-            sessions, entries, _ = await self._sweep(shard, LARGEST, LARGEST, b"-")
+            sessions, entries, *_ = await self._sweep(shard, LARGEST, LARGEST, b"-", b"-")
             if not sessions + entries:
                 await self._redis.unregister(shard)
             is_done = purged.is_done and not sessions + entries
@@ -249,14 +251,16 @@ class RedisLedger(RedisEntries, LedgerBase):
         self._sessions.forget(tenant)
         return purged
 
-    async def _sweep(self, shard: Shard, idle: int, oldest: int, after: bytes) -> tuple[int, int, bytes]:
-        """Deletes a batch. Returns how many sessions and entries, and where the next batch begins."""
+    async def _sweep(
+        self, shard: Shard, idle: int, oldest: int, after: bytes, begin: bytes
+    ) -> tuple[int, int, bytes, bytes]:
+        """Deletes a batch. Returns how many sessions and entries, and where the next batch begins in both."""
         names = ("state", "entries", "handles", "days", "live", "ended", "sizes")
-        args = (shard.key(""), idle, oldest, _BATCH, after)
-        sessions, entries, after = await self._redis.script(
+        args = (shard.key(""), idle, oldest, _BATCH, after, begin, self._clock())
+        sessions, entries, after, begin = await self._redis.script(
             "sweep", [shard.key(name) for name in names], args
         )
-        return sessions, entries, after
+        return sessions, entries, after, begin
 
     async def usage(self) -> dict[str, LedgerUsage]:
         shards = await self._redis.shards()

@@ -316,6 +316,19 @@ async def test_entries_and_ended_sessions_are_forgotten_past_their_retention(
 
 
 @pytest.mark.usefixtures("small_steps")
+async def test_entries_that_were_written_while_the_clock_was_ahead_keep_no_others(
+    ledger: Ledger, clock: FakeClock
+) -> None:
+    ahead = [entry(at=clock() + 10**9) for _ in range(501)]
+    await asyncio.gather(*map(ledger.append, ahead))
+    await ledger.append(entry(at=clock()))
+    clock.advance(ENTRY_RETENTION + 1)
+    await ledger.append(last := entry(at=clock()))
+    await ledger.sweep()
+    found = (await ledger.entries(EntryFilter(TENANT), 600, None)).entries
+    assert {one.id for one in found} == {one.id for one in (*ahead, last)}
+
+
 async def test_many_are_forgotten_in_one_sweep(ledger: Ledger, clock: FakeClock) -> None:
     # At most as many at once as there are connections to Redis: on a busy machine more would be refused.
     for start in (0, 60):

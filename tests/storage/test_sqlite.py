@@ -144,19 +144,6 @@ async def test_a_file_that_two_links_lead_to_is_one_ledger(tmp_path: Path, clock
     await ledger.close()
 
 
-async def test_entries_that_were_written_while_the_clock_was_ahead_keep_no_others(
-    tmp_path: Path, clock: FakeClock
-) -> None:
-    ledger = await open_at(tmp_path / "ledger.db", clock)
-    ahead = [entry(at=clock() + 10**9) for _ in range(501)]
-    await asyncio.gather(*map(ledger.append, [*ahead, entry(at=clock())]))
-    clock.advance(700)
-    await ledger.append(last := entry(at=clock()))
-    await ledger.sweep()
-    assert (await ledger.entries(EntryFilter(TENANT), 600, None)).entries == [*ahead, last]
-    await ledger.close()
-
-
 async def test_a_file_with_a_damaged_schema_is_refused(tmp_path: Path, clock: FakeClock) -> None:
     path = tmp_path / "ledger.db"
     await (await open_at(path, clock)).close()
