@@ -34,7 +34,8 @@ def _told(rt: Runtime) -> Iterator[None]:
         yield
     except StorageError as error:
         rt.readiness.invalidate()
-        log.warning("sweep failed, tried again later", extra={"fields": {"code": error.code}})
+        fields = {"code": error.code, "why": error.detail}
+        log.warning("sweep failed, tried again later", extra={"fields": fields})
 
 
 async def sweep(rt: Runtime, left_behind: bool) -> int:

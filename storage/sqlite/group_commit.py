@@ -99,8 +99,11 @@ def unkeepable() -> InvalidField:
 
 def translated(error: sqlite3.Error) -> StorageError:
     failure: StorageError
-    if getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE):
+    code = getattr(error, "sqlite_errorcode", 0)
+    if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE):
         failure = StoreFull("The ledger's disk is full. Free space on it and try again.")
+    elif code & 0xFF == sqlite3.SQLITE_CORRUPT:
+        failure = StoreUnavailable("The ledger's file is damaged. The operator can restore it from a backup.")
     else:
         failure = StoreUnavailable("The ledger's database refused. Try again; if it lasts, look at its disk.")
     failure.__cause__ = error

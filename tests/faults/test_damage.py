@@ -176,6 +176,36 @@ async def test_damaged_rows_of_the_ledger_are_left_out_and_stop_no_other(
     assert counted == (sum(live.values()),) == (len(ids) + 1 - len(damages),)
 
 
+async def test_a_damaged_index_of_the_ledger_is_told_to_callers_and_in_the_log(
+    services: Services, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    service = await services.start(state)
+    async with service.client() as client:
+        kept = await store(client, "one", "one")
+    assert await service.stop() == 0
+    path, of_index = state / "ledger.db", "FROM sqlite_master WHERE name = 'entries_of_session'"
+    with closing(sqlite3.connect(path)) as database:
+        (page,) = database.execute(f"SELECT rootpage {of_index}").fetchone()
+        (size,) = database.execute("PRAGMA page_size").fetchone()
+        # So that the sweep has something to delete.
+        database.execute("UPDATE entries SET timestamp = 1")
+        database.commit()
+    with path.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(bytes(size))
+    service = await services.start(state)
+    async with service.client() as client:
+        answer = await client.get("/accounting/entries", params={"session_id": "one"})
+        assert (answer.status_code, answer.json()["code"]) == (503, "store_unavailable")
+        assert "The ledger's file is damaged" in answer.json()["detail"]
+        assert (await client.get(f"/results/{kept.handle}")).status_code == 200
+        (told, *_) = await logged(service, "sweep failed")
+        assert told["why"] == answer.json()["detail"]
+    assert await service.stop() == 0
+    assert service.failures() == []
+
+
 async def test_damaged_values_of_the_ledger_stop_neither_sweeps_nor_other_requests(
     services: Services, tmp_path: Path
 ) -> None:
