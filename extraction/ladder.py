@@ -2,14 +2,18 @@
 
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 import anyio
+from anyio.to_thread import run_sync
 
+from content.outline.outline import outline
 from domain.errors import ModelError
 from domain.extraction import Answer, ExtractStatus, Mode
 from extraction import read_grep, truncate
 from extraction.full_chunked import strategy as full_chunked
+from extraction.prompts import NOTHING_FOUND
 from extraction.retrieve import strategy as retrieve
 from extraction.source import Source
 from extraction.task import DEADLINE_PASSED, FALLBACK_SECONDS, StrategyFailed, Task, cap_answer
@@ -33,6 +37,9 @@ STRATEGIES: dict[Mode, Strategy] = {
 }
 
 _SLICE = 1 << 20
+
+_OUTLINE_BYTES = 2000
+_OUTLINED = 256 * 1024
 
 
 def runnable_modes(has_model: bool) -> tuple[Mode, ...]:
@@ -73,8 +80,17 @@ async def _within(task: Task, mode: Mode, seconds: float) -> Answer:
     # truncate is the last fallback: it has no deadline.
     with anyio.move_on_after(None if mode is Mode.TRUNCATE else seconds):
         strategy = await _chosen(task) if mode is Mode.AUTO else STRATEGIES[mode]
-        return await strategy.answer(task)
+        found = await strategy.answer(task)
+        is_bare = found.body.strip(" .:\n") == NOTHING_FOUND
+        return await _outlined(found, task) if is_bare else found
     raise StrategyFailed(DEADLINE_PASSED)
+
+
+async def _outlined(found: Answer, task: Task) -> Answer:
+    """Says what the data does hold: the model did not."""
+    room = min(_OUTLINE_BYTES, max(0, task.max_bytes - len(NOTHING_FOUND) - 1))
+    held = await run_sync(partial(outline, await task.source.read(0, _OUTLINED), room, task.source.size))
+    return replace(found, body=f"{NOTHING_FOUND}\n{held}" if held else found.body)
 
 
 async def _chosen(task: Task) -> Strategy:

@@ -92,6 +92,21 @@ def saying(text: str) -> Callable[[dict[str, Any]], str]:
     return lambda body: report(body, text)
 
 
+@pytest.mark.parametrize("mode", ["full-chunked", "read-grep"])
+async def test_where_a_model_finds_nothing_the_answer_says_what_the_data_holds(
+    serve: Serve, tmp_path: Path, mode: str
+) -> None:
+    async with (
+        Backend(answer=saying("NO RELEVANT DATA FOUND.")) as backend,
+        served(serve, tmp_path, backend) as client,
+    ):
+        handle = await keep(client, "name,city\n" + "Ann,Oslo\n" * 1500)
+        told = (await ask(client, handle, mode=mode)).json()
+    assert (told["status"], told["strategy"]) == ("complete", mode)
+    assert told["body"].startswith("NO RELEVANT DATA FOUND\n")
+    assert "city" in told["body"]
+
+
 async def test_all_of_it_is_read_and_every_call_is_booked(serve: Serve, tmp_path: Path) -> None:
     async with Backend(answer=saying("It is tulip.")) as backend, served(serve, tmp_path, backend) as client:
         handle = await keep(client)
