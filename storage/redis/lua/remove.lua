@@ -28,8 +28,7 @@ local function remove(session, file, row, before)
     if redis.call('ZREM', KEYS[1], row) == 1 then
       add_to_held(KEYS[2], KEYS[1], -(size or 0))
     end
-    removed[#removed + 1] = tonumber(used) and used or '0'
-    removed[#removed + 1] = body or ''
+    removed[#removed + 1], removed[#removed + 2] = tonumber(used) and used or '0', body or ''
   end
 end
 

@@ -1,12 +1,10 @@
 -- Deletes a batch of a shard's sessions and entries that are old enough, and the sums and handles of their time.
--- Names of sessions that have expired in Redis go too. A damaged time counts as the latest.
+-- Names of sessions that have expired in Redis go too. A damaged time is the latest. Entries of the future hide none.
 --
 -- KEYS state, entries, handles, days, live, ended, sizes
 -- ARGV [1] prefix of the shard  [2] last use up to (ms)  [3] end and entries up to (ms)  [4] the batch size
---      [5] where the batch begins in the names of live sessions: '-' or '(' and a name  [6] in the entries
---      [7] now (ms): entries of a later time were written before the clock was set back, and hide others
--- Returns how many sessions and entries were deleted, and where the next batch begins in both; the first is ''
--- at the end.
+--      [5] where the batch begins in the names of live sessions: '-' or '(' and name  [6] in the entries  [7] now (ms)
+-- Returns how many sessions and entries it deleted, and where the next batch begins in both; the first '' at the end.
 
 local state, entries, handles, days, live, ended, sizes = unpack(KEYS)
 local idle, oldest, batch = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -31,17 +29,15 @@ local over = redis.call('ZRANGEBYSCORE', ended, '-inf', oldest, 'LIMIT', 0, batc
 for _, name in ipairs(over) do
   delete(name, ended)
 end
-local items, ahead = redis.call('XRANGE', entries, ARGV[6], '+', 'COUNT', batch), 0
+local items, at = redis.call('XRANGE', entries, ARGV[6], '+', 'COUNT', batch), 0
 for _, item in ipairs(items) do
-  local at = tonumber(item[2][4] or string.match(item[1], '%d+')) or 2 ^ 53
+  at = tonumber(item[2][4] or string.match(item[1], '%d+')) or 2 ^ 53
   if at <= oldest then
     redis.call('XDEL', entries, item[1])
     gone, bytes = gone + 1, bytes + 2 * #item[2][2]
-  elseif at > tonumber(ARGV[7]) then
-    ahead = ahead + 1
   end
 end
-local begin = ahead == batch and '(' .. items[batch][1] or ARGV[6]
+local begin = gone == 0 and at > tonumber(ARGV[7]) and '(' .. items[#items][1] or ARGV[6]
 for _, day in ipairs(redis.call('ZRANGEBYSCORE', days, '-inf', math.floor((oldest + 1) / 86400000) - 1)) do
   redis.call('UNLINK', ARGV[1] .. 'day:' .. day)
   redis.call('ZREM', days, day)
