@@ -81,7 +81,7 @@ async def _within(task: Task, mode: Mode, seconds: float) -> Answer:
     with anyio.move_on_after(None if mode is Mode.TRUNCATE else seconds):
         strategy = await _chosen(task) if mode is Mode.AUTO else STRATEGIES[mode]
         found = await strategy.answer(task)
-        is_bare = found.body.strip(" .:\n") == NOTHING_FOUND
+        is_bare = strategy.NEEDS_MODEL and found.body.strip(" .:\n") == NOTHING_FOUND
         return await _outlined(found, task) if is_bare else found
     raise StrategyFailed(DEADLINE_PASSED)
 
