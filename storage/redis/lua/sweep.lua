@@ -25,8 +25,7 @@ for _, name in ipairs(names) do
     delete(name, live)
   end
 end
-local over = redis.call('ZRANGEBYSCORE', ended, '-inf', oldest, 'LIMIT', 0, batch)
-for _, name in ipairs(over) do
+for _, name in ipairs(redis.call('ZRANGEBYSCORE', ended, '-inf', oldest, 'LIMIT', 0, batch)) do
   delete(name, ended)
 end
 local items, at = redis.call('XRANGE', entries, ARGV[6], '+', 'COUNT', batch), 0
@@ -51,5 +50,5 @@ if redis.call('XLEN', entries) == 0 then
     redis.call('UNLINK', state, sizes)
   end
 end
-local goes_on = #names == batch or #over == batch or gone > 0 or begin ~= ARGV[6]
+local goes_on = #names == batch or sessions + gone > 0 or begin ~= ARGV[6]
 return { sessions, gone, goes_on and (#names > 0 and '(' .. names[#names] or ARGV[5]) or '', begin }

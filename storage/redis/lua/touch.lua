@@ -1,6 +1,7 @@
--- Restarts the retention of a result. Returns its last use and the key of its body, or nothing if there is none.
+-- Restarts the retention of a result.
 --
 -- KEYS the result, the session's results, due   ARGV [1] now (ms)  [2] retention (ms)  [3] file id
+-- Returns its last use and the key of its body, or nothing if there is no such result.
 
 local used, member, body = unpack(redis.pcall('HMGET', KEYS[1], 'used', 'member', 'body'))
 if not tonumber(used) then
