@@ -132,11 +132,12 @@ image-test: $(VENV)/.dev .podman/.ready ## Build and run the image and Compose w
 	@sh tests/image/install_podman.sh
 	$(BIN)/python -m pytest -q -s --timeout 900 tests/image
 
-check: $(VENV)/.dev ## Formatting, lint, types, import directions
+check: $(VENV)/.dev ## Formatting, lint, types, import directions, rules of the house
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q tests/test_house.py
 
 format: $(VENV)/.dev ## Format the code
 	$(BIN)/ruff format .
