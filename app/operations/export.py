@@ -75,7 +75,7 @@ class _Lines(logging.Formatter):
 
 class _File(RotatingFileHandler):
     def shouldRollover(self, record: logging.LogRecord) -> bool:  # noqa: N802
-        """Opens the file anew if it was deleted or moved away since."""
+        """Opens the file again if it was deleted or moved away."""
         stream = self.stream
         if stream is not None and not _is_at(self.baseFilename, stream.fileno()):
             self.stream = None
@@ -94,20 +94,20 @@ def _handler(target: str, max_bytes: int) -> logging.Handler:
     if target == STANDARD_OUTPUT:
         return logging.StreamHandler(sys.stdout)
     try:
-        is_torn = _is_torn(Path(target))
+        lacks_newline = _lacks_newline(Path(target))
         handler = _File(target, maxBytes=max_bytes, backupCount=KEPT_FILES, encoding="utf-8")
     except OSError as error:
         raise _unwritable(error.errno or 0) from None
-    if is_torn and handler.stream is not None:
+    if lacks_newline and handler.stream is not None:
         handler.stream.write("\n")
     return handler
 
 
-def _is_torn(path: Path) -> bool:
-    """Its last line has no end: its disk was full, and the process was killed then."""
+def _lacks_newline(path: Path) -> bool:
+    """Whether its last line lacks the newline, because the disk was full and the process was killed."""
     if path.is_file():
         with suppress(OSError), path.open("rb") as file:
-            # An OSError for an empty file.
+            # Of an empty file this raises OSError.
             file.seek(-1, os.SEEK_END)
             return file.read() != b"\n"
     return False

@@ -56,7 +56,7 @@ class GroupPublish:
     def run(self, body: Publication) -> Awaitable[bool]:
         """To be awaited at once; ends when body and info are durable. False if a file has the name of one of
         them: then nothing was written. Raises OSError and SpillgateError. The quota gets the bytes of what
-        was not published back. If the caller is cancelled, the body is published all the same."""
+        was not published back. The body is published even if the caller is cancelled."""
         return cast(Awaitable[bool], self._batches.run(body))
 
     async def close(self) -> None:
