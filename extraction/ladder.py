@@ -38,9 +38,6 @@ STRATEGIES: dict[Mode, Strategy] = {
 
 _SLICE = 1 << 20
 
-_OUTLINE_BYTES = 2000
-_OUTLINED = 256 * 1024
-
 
 def runnable_modes(has_model: bool) -> tuple[Mode, ...]:
     """The modes that do not fall back as configured."""
@@ -88,8 +85,10 @@ async def _within(task: Task, mode: Mode, seconds: float) -> Answer:
 
 async def _outlined(found: Answer, task: Task) -> Answer:
     """Says what the data does hold: the model did not."""
-    room = min(_OUTLINE_BYTES, max(0, task.max_bytes - len(NOTHING_FOUND) - 1))
-    held = await run_sync(partial(outline, await task.source.read(0, _OUTLINED), room, task.source.size))
+    room = min(retrieve.OUTLINE_BYTES, max(0, task.max_bytes - len(NOTHING_FOUND) - 1))
+    held = await run_sync(
+        partial(outline, await task.source.read(0, retrieve.OUTLINED), room, task.source.size)
+    )
     return replace(found, body=f"{NOTHING_FOUND}\n{held}" if held else found.body)
 
 

@@ -30,8 +30,8 @@ MOST_BYTES = 64 << 20
 
 _MOST_ABSENT = 12
 _EXTENT_BYTES = 400
-_OUTLINE_BYTES = 2000
-_OUTLINED = 256 * 1024
+OUTLINE_BYTES = 2000
+OUTLINED = 256 * 1024
 _SAMPLE_BYTES = 1000
 _LANGUAGE_BYTES = 8 * 1024
 _NOTE_BYTES = 24
@@ -187,9 +187,9 @@ def _without_hits(
         said.append(other)
     said.append(_extent(source, data))
     if binary := _binary(data):
-        sample = decode_part(cut_head(readable(data[:_OUTLINED]), _SAMPLE_BYTES))
+        sample = decode_part(cut_head(readable(data[:OUTLINED]), _SAMPLE_BYTES))
         return "\n".join((*said, binary)) + (_READABLE_BEGIN + sample if sample else "")
-    said += filter(None, [outline(data[:_OUTLINED], min(_OUTLINE_BYTES, max_bytes // 2), len(data))])
+    said += filter(None, [outline(data[:OUTLINED], min(OUTLINE_BYTES, max_bytes // 2), len(data))])
     text = "\n".join(said)
     room = max(0, max_bytes - len(text.encode()) - len(_BEGINS) - len(_ENDS))
     if len(data) > 2 * max_bytes:
