@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from domain.decisions import OutcomeKind, Trigger
 from domain.llm import LlmTokens
-from domain.values import value
+from domain.structs import frozen_struct
 
 
 class EntryType(StrEnum):
@@ -42,7 +42,7 @@ PERIOD_FORMATS = {GroupBy.DAY: "%Y-%m-%d", GroupBy.HOUR: "%Y-%m-%dT%H:00Z", Grou
 """How a period is named by its beginning in UTC: formats of `strftime`, in Python and in SQLite."""
 
 
-@value
+@frozen_struct
 class EntryDetails:
     """`truncated`: the model did not get the whole result (stored results included), or the extraction did
     not read all of the data. `truncated_bytes` is the size of the text before the cut, `truncated_total` its
@@ -64,7 +64,7 @@ class EntryDetails:
 _NO_DETAILS = EntryDetails()
 
 
-@value
+@frozen_struct
 class AccountingEntry:
     """`timestamp` is Unix ms, `latency` ms. `tokens_saved` is negative for extractions, model calls and
     reading back: sums are net. `tokens` are those of a model call. The camelCase names are those of

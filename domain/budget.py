@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from domain.handles import SessionKey
 from domain.results import UsageReport
-from domain.values import value
+from domain.structs import frozen_struct
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ def window_of(size: int, buffer: int | None, output: int | None, usual: Window) 
     return Window(size, buffer, output or 0)
 
 
-@value
+@frozen_struct
 class Budget:
     """A session's tokens. If `enforced` is false, the window is unknown: tokens are counted, and every result
     fits."""
@@ -71,7 +71,7 @@ class ReportWarning(StrEnum):
     NOT_APPLIED = "not_applied"
 
 
-@value
+@frozen_struct
 class Session:
     """An agent's run. Window fields are None if the agent did not declare them. Times are Unix ms.
 
@@ -151,7 +151,7 @@ class Session:
         return Reported(after, warning)
 
 
-@value
+@frozen_struct
 class Reported:
     """A session after a usage report, and the warning for the caller."""
 

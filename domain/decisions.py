@@ -5,7 +5,7 @@ from enum import StrEnum
 from domain.budget import Budget, ReportWarning
 from domain.handles import Handle
 from domain.results import Durability, Measure
-from domain.values import value
+from domain.structs import frozen_struct
 
 
 class Trigger(StrEnum):
@@ -22,7 +22,7 @@ class OutcomeKind(StrEnum):
     REJECT = "reject"
 
 
-@value
+@frozen_struct
 class Outcome:
     """The outcome of one result. `text` replaces the result; None: it passed unchanged. `durability` is None
     if nothing is stored, or the store cannot tell. `degraded`: Redis was unreachable, and the body or the

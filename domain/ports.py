@@ -11,7 +11,7 @@ from domain.handles import Handle, SessionKey
 from domain.llm import ModelTerms, Prompt, Reply
 from domain.quotas import LedgerUsage, Purged
 from domain.results import Durability, StoredResult, UsageReport
-from domain.values import value
+from domain.structs import frozen_struct
 
 P = TypeVar("P")
 
@@ -144,7 +144,7 @@ class ResultStore(Backend, Protocol):
         ...
 
 
-@value
+@frozen_struct
 class Charge:
     """The cost of one entry. A call with the same `call_id` in the same epoch is charged once: a retry gets
     the first receipt. `text` is what the model reads, None if a result passed: kept with the receipt of a
@@ -173,7 +173,7 @@ def given_name(entry_id: str) -> str:
     return f"given:{entry_id}"
 
 
-@value
+@frozen_struct
 class Call:
     """A call that begins. `default_window` and `enforce`: see Session.budget."""
 
@@ -184,7 +184,7 @@ class Call:
     report: UsageReport | None = None
 
 
-@value
+@frozen_struct
 class Receipt:
     """What the ledger recorded for a call. `replayed`: the call was a retry. `degraded`: the record is in the
     local spool."""
@@ -197,7 +197,7 @@ class Receipt:
     degraded: bool = False
 
 
-@value
+@frozen_struct
 class Entered:
     """The session at the start of a call. `receipt`: this call was settled before. `warning` is about the
     call's usage report."""

@@ -12,7 +12,7 @@ from content.text import Preview
 from domain.budget import Budget
 from domain.decisions import OutcomeKind
 from domain.results import Measure
-from domain.values import value
+from domain.structs import frozen_struct
 
 
 class PolicyMode(StrEnum):
@@ -69,7 +69,7 @@ TextTool = Annotated[
 Oversize = Annotated[OutcomeKind, one_of(*(kind for kind in OutcomeKind if kind is not OutcomeKind.PASS))]
 
 
-@value
+@frozen_struct
 class Policy:
     """The thresholds in force for one tool. Each field is a key of policy documents, and its type says what
     they may set. A cap of 0 means no cap. `tool_names` maps names of tools in the texts to the names that the
@@ -102,7 +102,7 @@ class Policy:
     mode: Annotated[PolicyMode, one_of(*PolicyMode)] = PolicyMode.ENFORCE
 
 
-@value
+@frozen_struct
 class Facts:
     """One result and its session's budget. `measure` may still grow: a rule that fired stays fired. `rows`
     are the lines of the whole result, without an empty last line."""

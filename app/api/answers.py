@@ -14,7 +14,7 @@ from domain.budget import Budget, ReportWarning
 from domain.decisions import Outcome, OutcomeKind, Trigger
 from domain.errors import SpillgateError
 from domain.results import Durability, Measure
-from domain.values import value
+from domain.structs import frozen_struct
 
 encode = msgspec.json.Encoder().encode
 
@@ -22,7 +22,7 @@ _CHUNK_BYTES = 1 << 16
 _PASS = OutcomeKind.PASS
 
 
-@value
+@frozen_struct
 class BudgetOut:
     """A budget with what is computed from it."""
 

@@ -23,7 +23,7 @@ from app.edge.request_body import read_body
 from domain.errors import BadRequest, InvalidField, UnsupportedMedia, unknown_key
 from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
 from domain.results import ToolResult, UsageReport
-from domain.values import value
+from domain.structs import frozen_struct
 
 T = TypeVar("T")
 Headers = Mapping[bytes, bytes]
@@ -111,7 +111,7 @@ _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING_FIELD = re.compile(r"Object missing required field `(.*)`")
 
 
-@value
+@frozen_struct
 class ResultRequest:
     """`governed` is the content to govern: a whole text, or chunks that can be read once. `content` is the
     content of a JSON request; it is None for a text body, which is not kept."""
@@ -199,7 +199,7 @@ def _charset(parameters: str) -> str:
     return ""
 
 
-@value
+@frozen_struct
 class SentContent:
     """The content of a JSON request: it is governed, and sent back if it passes. `turns`: the content belongs
     to a large body, and is decoded in steps."""

@@ -16,7 +16,7 @@ from domain.budget import Window
 from domain.errors import ConfigError
 from domain.llm import ModelTerms, Price
 from domain.ports import Tokenizer
-from domain.values import value
+from domain.structs import frozen_struct
 from extraction.models.pool import ModelConfig
 from policies.book import PolicyBook
 from policies.documents import Value
@@ -54,7 +54,7 @@ def model_terms(name: str, keys: Mapping[str, Value], settings: Settings) -> Mod
     )
 
 
-@value
+@frozen_struct
 class SessionModel:
     """What a session's model settles. `window` holds what the session did not declare. `enforce`: the budget
     is enforced even if the session declared no window and reported no usage."""

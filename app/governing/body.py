@@ -16,7 +16,7 @@ from content.tokens import Meter, measure, sampled
 from domain.budget import Budget, Session
 from domain.ports import Draft, ResultStore, Tokenizer
 from domain.results import Durability, Measure, StoredResult, ToolResult
-from domain.values import value
+from domain.structs import frozen_struct
 from policies import view
 from policies.decide import passing_tokens, spared_bytes
 from policies.facts import OBSERVE, Policy
@@ -274,7 +274,7 @@ def _feed(meter: Meter, chunk: bytes, text: str | None) -> None:
         meter.feed(chunk[start : start + SLICE_BYTES])
 
 
-@value
+@frozen_struct
 class MeasuredResult:
     """One result with what it is judged by. `viewed` is None if the view caps leave everything."""
 

@@ -7,10 +7,10 @@ from domain.decisions import OutcomeKind, Trigger
 from domain.handles import Handle
 from domain.ports import Charge
 from domain.results import Measure
-from domain.values import value
+from domain.structs import frozen_struct
 
 
-@value
+@frozen_struct
 class Decision:
     """`text` is what the model reads instead of the result, and `tokens` are those of the text: None and 0 if
     the result passes. `handle` is set if the whole result is stored."""

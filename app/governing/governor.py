@@ -16,13 +16,13 @@ from domain.errors import Conflict, IdempotencyKeyReused, ResultExpired, Spillga
 from domain.handles import Handle, new_handle, parse_handle
 from domain.ports import Call, Receipt
 from domain.results import StoredResult, ToolResult
-from domain.values import value
+from domain.structs import frozen_struct
 from policies import view
 from policies.decide import decide
 from policies.facts import OBSERVE, Facts
 
 
-@value
+@frozen_struct
 class Governed:
     """`content` is the whole result if it passed and the caller did not keep it."""
 
@@ -81,7 +81,7 @@ async def govern(
             await body.close()
 
 
-@value
+@frozen_struct
 class _Call:
     """A request to govern one result, which is measured."""
 
