@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import lru_cache
 
 from domain.decisions import OutcomeKind, Trigger
 from domain.llm import LlmTokens
@@ -203,7 +202,6 @@ class Summary:
         return total
 
 
-@lru_cache(maxsize=1024)
 def split_tool_name(tool_name: str, namespace: str | None = None) -> tuple[str, str]:
     """Server namespace and tool. `mcp__ns__tool`, `ns__tool`, `mcp:ns/tool`, `rest:ns/tool` and `ns/tool` are
     split; the namespace of any other name is "". A given `namespace` is used as it is."""

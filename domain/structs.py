@@ -1,4 +1,4 @@
-"""Values: immutable, and cheap to build: a result takes about fifteen of them."""
+"""The decorator of the values that are built for each result: about fifteen of them."""
 
 from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any, TypeVar, cast, dataclass_transform
@@ -10,8 +10,9 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True)
 def frozen_struct(cls: type[T]) -> type[T]:
-    """A frozen dataclass, made as a msgspec struct: one of ten fields is built in a fifth of the time. It is
-    read, replaced, compared and described as any other dataclass."""
+    """Makes a frozen dataclass as a msgspec struct. It is read, replaced, compared and described as any other
+    dataclass, and built in a fifth of the time: 6 % of the instructions of a result of 2 KB that passes
+    (bench/README.md, speed of `POST /results`)."""
     described = fields(dataclass(init=False, repr=False, eq=False)(cls))  # type: ignore[arg-type]
     own = {name: member for name, member in vars(cls).items() if name not in _NOT_COPIED}
     for field in described:

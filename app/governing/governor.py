@@ -77,8 +77,7 @@ async def govern(
             receipt = await (call.observed(trigger) if observes else call.replaced(trigger))
         return await call.outcome(receipt, whole)
     finally:
-        if body.opened is not None:
-            await body.close()
+        await body.close()
 
 
 @frozen_struct
