@@ -74,12 +74,12 @@ class ServiceState:
     runtime: Runtime
 
 
-class Spillgate(FastAPI):
+class SpillgateApp(FastAPI):
     """FastAPI behind `Access`. POST /results goes from there straight to its function: FastAPI's routing and
     dependencies would take a third of the time of a result of 2 KB that passes (bench/README.md). It is
     declared as a route all the same, for the OpenAPI document."""
 
-    def __init__(self, settings: Settings, lifespan: Lifespan["Spillgate"]) -> None:
+    def __init__(self, settings: Settings, lifespan: Lifespan["SpillgateApp"]) -> None:
         super().__init__(
             title="Spillgate",
             version=__version__,
@@ -149,11 +149,11 @@ class Spillgate(FastAPI):
             runtime.readiness.invalidate()
 
 
-def create_app(settings: Settings, runtime: Runtime | None = None) -> Spillgate:
+def create_app(settings: Settings, runtime: Runtime | None = None) -> SpillgateApp:
     """The application. Its lifespan opens the runtime, or serves the one given."""
 
     @asynccontextmanager
-    async def lifespan(app: Spillgate) -> AsyncIterator[None]:
+    async def lifespan(app: SpillgateApp) -> AsyncIterator[None]:
         if runtime is not None:
             async with _served(app, runtime):
                 yield
@@ -165,7 +165,7 @@ def create_app(settings: Settings, runtime: Runtime | None = None) -> Spillgate:
             app.state.config_error = error
             raise
 
-    app = Spillgate(settings, lifespan)
+    app = SpillgateApp(settings, lifespan)
     ui.install(app)
     # `include_router` would build each route a second time: 50 ms of the 0.6 s in which the service is
     # promised to be ready (bench/README.md).

@@ -14,7 +14,7 @@ import msgspec
 from content.kinds import Kind, sniff
 from content.text import decode_part
 from domain.errors import ModelBadReply, ModelError, SpillgateError, StorageError
-from domain.extraction import Span
+from domain.extraction import ByteRange
 from domain.llm import Message, ModelTerms, Prompt, Reply, Role
 from extraction import prompts
 from extraction.prompts import Document, closing
@@ -61,7 +61,7 @@ class Inquiry:
     async def read(self, start: int, end: int) -> str:
         return decode_part(await self.task.source.read(start, end))
 
-    def key(self, step: str, spans: Iterable[Span], *more: object) -> str:
+    def key(self, step: str, spans: Iterable[ByteRange], *more: object) -> str:
         """The key of a finding: a hash of all that the finding depends on."""
         named = [
             step,

@@ -173,7 +173,7 @@ class _Extraction:
             room,
             ExtractionLimits(policy.max_chunks, policy.overlap_percent, policy.avg_line_bytes),
             asking=None,
-            findings=_Findings(self._rt.ledger, subject.stored.key, subject.session.epoch),
+            findings=_SessionFindings(self._rt.ledger, subject.stored.key, subject.session.epoch),
             progress=self._requires.watch,
             indexes=self._rt.indexes,
             ends=self._requires.ends,
@@ -321,7 +321,7 @@ async def _account_call(rt: Runtime, stored: StoredResult, extract_id: str, call
     )
 
 
-class _Findings:
+class _SessionFindings:
     """The findings of one life of one session."""
 
     def __init__(self, ledger: Ledger, key: SessionKey, epoch: int) -> None:

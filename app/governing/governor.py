@@ -23,7 +23,7 @@ from policies.facts import OBSERVE, Facts
 
 
 @frozen_struct
-class Governed:
+class GovernedResult:
     """`content` is the whole result if it passed and the caller did not keep it."""
 
     outcome: Outcome
@@ -35,7 +35,7 @@ async def govern(
     content: str | AsyncIterator[bytes | str],
     rt: Runtime,
     hold: Callable[[int], None] | None = None,
-) -> Governed:
+) -> GovernedResult:
     """Measure, judge, store, charge: each once, in this order. `content` is the whole text, or its chunks.
 
     `hold` is for a caller that does not keep the content, and needs it again if it passes. It is called with
@@ -59,7 +59,7 @@ async def govern(
         if body.is_viewed and entered.receipt is None:
             viewed, policy = await body.viewed(), view.bounded(policy)
         measured = MeasuredResult(result, session, model, policy, body, measure, viewed, budget)
-        call = _Call(measured, rt, started, entered.warning, hold)
+        call = _Governing(measured, rt, started, entered.warning, hold)
         if entered.receipt is not None:
             return await call.replayed(entered.receipt)
         trigger = decide(Facts(measured.shown, measured.budget, body.rows), policy)
@@ -81,7 +81,7 @@ async def govern(
 
 
 @frozen_struct
-class _Call:
+class _Governing:
     """A request to govern one result, which is measured."""
 
     measured: MeasuredResult
@@ -154,7 +154,7 @@ class _Call:
         )
         return await self.rt.ledger.settle(charge_of(measured, passed, self.rt))
 
-    async def replayed(self, receipt: Receipt) -> Governed:
+    async def replayed(self, receipt: Receipt) -> GovernedResult:
         """Answers a retry as the first call was answered. Raises IdempotencyKeyReused, Conflict."""
         if receipt.fingerprint != self.measured.body.sha256:
             raise IdempotencyKeyReused(
@@ -198,7 +198,7 @@ class _Call:
         hold(self.measured.measure.bytes)
         return await self.measured.body.content()
 
-    async def outcome(self, receipt: Receipt, content: bytes | None = None) -> Governed:
+    async def outcome(self, receipt: Receipt, content: bytes | None = None) -> GovernedResult:
         """`content`: the whole result, if it was read already."""
         entry, details, body = receipt.entry, receipt.entry.details, self.measured.body
         handle, measure = details.tool_output_handle, self.measured.measure
@@ -225,10 +225,10 @@ class _Call:
         if self.rt.tracer is not None:
             note_governed(self.measured.result, outcome, entry.tokens_out)
         if receipt.text is not None:
-            return Governed(outcome, None)
+            return GovernedResult(outcome, None)
         if content is None and self.hold is not None:
             content = await self.content(self.hold)
-        return Governed(outcome, content)
+        return GovernedResult(outcome, content)
 
     def _stored(self) -> StoredResult:
         result, session, sha256 = self.measured.result, self.measured.session, self.measured.body.sha256

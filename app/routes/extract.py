@@ -37,7 +37,7 @@ from domain.errors import (
     SpillgateError,
     TooManySessions,
 )
-from domain.extraction import Coverage, ExtractStatus, LlmUsage, Mode, Question, Span
+from domain.extraction import ByteRange, Coverage, ExtractStatus, LlmUsage, Mode, Question
 from domain.handles import parse_handle
 from extraction.task import Progress, frame_failure
 
@@ -155,7 +155,7 @@ async def post_extract(request: Request, rt: InRuntime, tenant: Tenant, body: Ex
 
 
 def _question(body: ExtractIn) -> Question:
-    spans = tuple(Span(span.start, span.end) for span in body.ranges)
+    spans = tuple(ByteRange(span.start, span.end) for span in body.ranges)
     if any(span.start >= span.end for span in spans):
         raise InvalidField("Each of `ranges` needs a `start` before its `end`.")
     return Question(parse_handle(body.handle), body.extract, body.mode, spans, body.max_answer_bytes)

@@ -13,7 +13,7 @@ from app.api.openapi import TEXT_ANSWER, json_of, result_body, struct_of
 from app.api.result_request import ResultIn, ResultRequest, read_request
 from app.api.routing import SESSION_ID, InRuntime, Router, Tenant, Traits, session_key
 from app.edge.large_json import MAX_BLOCKS
-from app.governing.governor import Governed, govern
+from app.governing.governor import GovernedResult, govern
 from app.operations.tracing import GOVERN
 from app.runtime import Runtime
 from domain.budget import Session
@@ -122,7 +122,7 @@ async def answer_result(scope: Scope, receive: Receive, rt: Runtime) -> Response
     return await _answer(sent, governed)
 
 
-async def _answer(sent: ResultRequest, governed: Governed) -> Response:
+async def _answer(sent: ResultRequest, governed: GovernedResult) -> Response:
     outcome, passed = governed.outcome, governed.content
     status, headers = 200, {}
     if outcome.handle is not None:

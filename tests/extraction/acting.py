@@ -10,7 +10,7 @@ from hashlib import sha256
 import anyio
 
 from domain.errors import ModelError, ModelRefused
-from domain.extraction import LlmUsage, Span
+from domain.extraction import ByteRange, LlmUsage
 from domain.handles import Handle
 from domain.llm import Message, ModelTerms, Prompt, Reply, ToolCall
 from domain.results import Measure, StoredResult
@@ -170,7 +170,7 @@ async def task_of(
     *,
     extract: str = "What went wrong?",
     max_bytes: int = 12_000,
-    ranges: Iterable[Span] = (),
+    ranges: Iterable[ByteRange] = (),
     kept: Kept | None = None,
     limits: ExtractionLimits = ExtractionLimits(),  # noqa: B008
     steps: list[Progress] | None = None,

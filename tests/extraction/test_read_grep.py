@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from domain.errors import ContextExceeded, ModelError
-from domain.extraction import Coverage, ExtractStatus, Mode, Span
+from domain.extraction import ByteRange, Coverage, ExtractStatus, Mode
 from domain.llm import ModelTerms, Prompt, Reply, ToolCall
 from extraction import read_grep
 from extraction.prompts import NOTHING_FOUND
@@ -38,7 +38,7 @@ def script(*steps: Reply | ModelError | str) -> Callable[[Prompt], Reply | Model
     return play
 
 
-async def told(text: str, *calls: tuple[str, object], ranges: Sequence[Span] = ()) -> list[str]:
+async def told(text: str, *calls: tuple[str, object], ranges: Sequence[ByteRange] = ()) -> list[str]:
     """What the model is told when it makes these calls in one turn."""
     wishes = [(name, given if isinstance(given, str) else json.dumps(given)) for name, given in calls]
     actor = Actor(script(calling(*wishes), "found it"), terms=LARGE)
@@ -198,7 +198,7 @@ async def test_one_line_data_is_shown_as_lines_and_the_model_is_told() -> None:
 async def test_only_the_ranges_are_seen_even_if_they_cut_characters() -> None:
     text = "secret é\nseen é\nsecret é\n"
     start = len("secret é\n".encode())
-    ranges = [Span(start - 2, start + len("seen é\n".encode()) - 2)]
+    ranges = [ByteRange(start - 2, start + len("seen é\n".encode()) - 2)]
     read, grep = await told(text, ("Read", {}), ("Grep", {"pattern": "é|s"}))
     assert "secret" in read
     read, grep = await told(text, ("Read", {}), ("Grep", {"pattern": "s"}), ranges=ranges)
